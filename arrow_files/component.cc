@@ -58,9 +58,9 @@ int schema(const char* path, ArrowSchema* out, TesseraArrowWhy* why) {
 }
 
 int read(const char* path, const int* columns, int count, int64_t first_row,
-         ArrowArrayStream* out, TesseraArrowWhy* why) {
+         int threads, ArrowArrayStream* out, TesseraArrowWhy* why) {
   return guarded(why, [&]() -> arrow::Status {
-    const Wanted wanted{{columns, columns + count}, first_row};
+    const Wanted wanted{{columns, columns + count}, first_row, threads};
     ARROW_ASSIGN_OR_RAISE(auto reader, read_file(path, wanted));
     return arrow::ExportRecordBatchReader(
         std::make_shared<Guarded>(std::move(reader)), out);

@@ -12,6 +12,7 @@
 
 #include "arrow_files/list_column.h"
 #include "arrow_files/reader.h"
+#include "arrow_files/side_by_side.h"
 
 namespace tessera::arrow_files {
 namespace {
@@ -47,7 +48,9 @@ class ParquetRows : public arrow::RecordBatchReader {
  public:
   ParquetRows(std::unique_ptr<FileReader> file, const Wanted& wanted,
               const arrow::Schema& all)
-      : file_(std::move(file)), columns_(wanted.columns) {
+      : file_(std::move(file)),
+        columns_(wanted.columns),
+        threads_(wanted.threads) {
     std::vector<std::shared_ptr<arrow::Field>> fields;
     for (const int column : columns_) {
       const auto& field = field_of(column);
@@ -165,22 +168,22 @@ class ParquetRows : public arrow::RecordBatchReader {
       count = others ? others->num_rows() : 0;
     }
     int next_other = 0;
-    for (size_t c = 0; c < lists_.size(); ++c) {
-      if (!lists_[c]) {
-        arrays.push_back(others ? others->column(next_other++) : nullptr);
-        continue;
-      }
-      ARROW_ASSIGN_OR_RAISE(auto array,
-                            lists_[c]->next(std::max<int64_t>(1, count)));
-      if (array->length() != count) {
-        return arrow::Status::Invalid(
-            "column ", schema_->field(static_cast<int>(c))->name(), " has ",
-            given_ + array->length(), " rows or more, another ",
-            given_ + count);
-      }
-      arrays.push_back(std::move(array));
+    arrays.resize(lists_.size());
+    for (size_t c = 0; others && c < lists_.size(); ++c) {
+      if (!lists_[c]) arrays[c] = others->column(next_other++);
     }
-    return arrow::Status::OK();
+    // Columns share nothing but the file.
+    return side_by_side(
+        threads_, lists_.size(), [&](size_t c) -> arrow::Status {
+          if (!lists_[c]) return arrow::Status::OK();
+          ARROW_ASSIGN_OR_RAISE(arrays[c],
+                                lists_[c]->next(std::max<int64_t>(1, count)));
+          if (arrays[c]->length() == count) return arrow::Status::OK();
+          return arrow::Status::Invalid(
+              "column ", schema_->field(static_cast<int>(c))->name(), " has ",
+              given_ + arrays[c]->length(), " rows or more, another ",
+              given_ + count);
+        });
   }
 
   int64_t batch_rows(int64_t rows) const {
@@ -238,6 +241,7 @@ class ParquetRows : public arrow::RecordBatchReader {
 
   std::unique_ptr<FileReader> file_;
   std::vector<int> columns_, leaves_;
+  int threads_ = 1;
   std::vector<int> others_;  // leaves that are not of lists
   std::shared_ptr<arrow::Schema> schema_;
   int64_t skip_ = 0;  // rows before the first that is wanted

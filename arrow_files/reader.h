@@ -32,6 +32,7 @@ arrow::Result<std::shared_ptr<arrow::Schema>> schema_of(
 struct Wanted {
   std::vector<int> columns;  // ascending
   int64_t first_row = 0;
+  int threads = 1;  // that may read at once
 };
 // A batch in memory at a time. Batches are checked in full; errors name the
 // place in the file.

@@ -37,26 +37,53 @@ Result<void> check_out(const PackFlags& f, const std::string& out) {
   return check_row_folder(out);
 }
 
-using NextRows = std::function<Result<Rows>()>;
-
-// Into files of a folder, one file, or nowhere; how many files.
-Result<int64_t> write_rows(const PackFlags& f, const NextRows& next) {
-  if (f.out && !is_row_file(*f.out)) return save_row_folder(*f.out, next);
-  if (f.out) {
-    if (auto e = save_row_file(*f.out, next); !e) return e.error();
-    return 1;
-  }
-  while (true) {
-    auto rows = next();
-    if (!rows) return rows.error();
-    if (rows->rows == 0) return 0;
-  }
-}
-
 Result<void> draw_stats(const PackFlags& f, const data::RowStats& stats) {
   const std::string title = fmt::format(
       "{}, strategy {}", f.mask.value_or("causal & documents"), f.strategy);
   return write_file(*f.stats, picture::draw_rows(stats, title));
+}
+
+using SeeRows = std::function<Result<void>(const Rows&)>;
+
+// Into files of a folder, which a run that was killed may have begun.
+Result<PackReport> pack_to_folder(const PackFlags& f,
+                                  RowFolderOptions options) {
+  options.restart = f.restart;
+  options.resumes = [](int64_t rows) {
+    fmt::print(stderr, "tessera: going on after {} rows of a run that ended\n",
+               rows);
+  };
+  auto packed = pack_row_folder(f.inputs, *f.out, options);
+  if (!packed) return packed.error();
+  PackReport report{packed->account, packed->chunks, packed->balance,
+                    std::move(packed->ignored), packed->files};
+  report.resumed_files = packed->resumed_files;
+  report.resumed_rows = packed->resumed_rows;
+  report.resumed_documents = packed->resumed_documents;
+  return report;
+}
+
+// Into one file, or nowhere.
+Result<PackReport> pack_stream(const PackFlags& f, RowStream& stream,
+                               int64_t size, const SeeRows& see) {
+  const auto next = [&](Rows spare) -> Result<Rows> {
+    auto rows = stream.next(size, std::move(spare));
+    if (!rows || !see) return rows;
+    if (auto e = see(*rows); !e) return e.error();
+    return rows;
+  };
+  if (f.out) {
+    const auto fresh = [&] { return next({}); };
+    if (auto e = save_row_file(*f.out, fresh); !e) return e.error();
+  }
+  Result<Rows> rows{Rows{}};
+  while (!f.out) {
+    rows = next(std::move(*rows));
+    if (!rows) return rows.error();
+    if (rows->rows == 0) break;
+  }
+  return PackReport{stream.account(), stream.chunks(), stream.balance(),
+                    stream.source().ignored(), f.out ? 1 : 0};
 }
 
 Result<int> run(const PackFlags& f) {
@@ -66,8 +93,18 @@ Result<int> run(const PackFlags& f) {
     return invalid("cli", "--stats must end in .svg, found {}",
                    in_quotes(*f.stats));
   }
+  auto threads = threads_of(f);
+  if (!threads) return threads.error();
+  const bool to_folder = f.out && !is_row_file(*f.out);
+  if (f.restart && !to_folder) {
+    return invalid("cli",
+                   "--restart must come with a folder as --out, found "
+                   "{} for it",
+                   f.out ? in_quotes(*f.out) : "none");
+  }
   auto source = open_documents(f.inputs);
   if (!source) return source.error();
+  (*source)->set_workers(*threads);
   auto stream = RowStream::open(std::move(*source), *options);
   if (!stream) return stream.error();
   auto size = rows_per_file(f, stream->shape());
@@ -80,27 +117,28 @@ Result<int> run(const PackFlags& f) {
     if (auto e = check_out(f, *f.out); !e) return e.error();
   }
   const auto begin = std::chrono::steady_clock::now();
-  auto files = write_rows(f, [&]() -> Result<Rows> {
-    auto rows = stream->next(*size);
-    if (!rows || !f.stats) return rows;
-    if (auto e = data::add_row_stats(*rows, options->pack, stats); !e) {
-      return e.error();
-    }
-    return rows;
-  });
-  if (!files) return files.error();
+  SeeRows see;
+  if (f.stats) {
+    see = [&](const Rows& rows) {
+      return data::add_row_stats(rows, options->pack, stats);
+    };
+  }
+  auto report = to_folder ? pack_to_folder(f, {.stream = *options,
+                                               .rows_per_file = *size,
+                                               .workers = *threads,
+                                               .each = see})
+                          : pack_stream(f, *stream, *size, see);
+  if (!report) return report.error();
   const std::chrono::duration<double> took =
       std::chrono::steady_clock::now() - begin;
+  report->seconds = took.count();
   if (f.stats) {
     if (auto e = draw_stats(f, stats); !e) return e.error();
   }
-  const PackReport report{
-      stream->account(),          stream->chunks(), stream->balance(),
-      stream->source().ignored(), *files,           took.count()};
   if (f.json) {
-    fmt::print("{}\n", pack_json(report, *options).dump());
+    fmt::print("{}\n", pack_json(*report, *options).dump());
   } else {
-    fmt::print("{}", pack_text(report, *options));
+    fmt::print("{}", pack_text(*report, *options));
   }
   return kOk;
 }
@@ -117,12 +155,17 @@ constexpr const char* kFooter =
     "  tessera pack documents.parquet --tokens 8192 -o rows.parquet\n"
     "  tessera pack documents.jsonl --strategy cost --mixing 0.01 --json\n"
     "\n"
+    "A run into a folder that was killed is gone on with by the same command,\n"
+    "to the same files. Where inputs (name, size, time of change), options or\n"
+    "version are others it is refused; --restart begins anew.\n"
+    "\n"
     "JSON fields: documents, tokens_in, tokens_out, tokens_dropped, padding,\n"
     "rows, fill; full_steps, and of those, null where there is none:\n"
     "cost_max_over_mean (tiles of a step's costliest row over their mean),\n"
     "cost_worst_step, length_spread (of the steps' mean lengths of parts:\n"
     "deviation over mean); chunks, edges, ignored_columns,\n"
-    "documents_per_second (from file to rows).";
+    "resumed (files and rows of a run that was killed),\n"
+    "documents_per_second (from file to rows, of this run).";
 
 }  // namespace
 

@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "base/text.h"
+#include "base/threads.h"
 #include "cli/numbers.h"
 #include "cli/request/make_request.h"
 #include "data/row_file.h"
@@ -108,6 +109,11 @@ void add_pack_flags(Command& command, PackFlags& f) {
        {"--rows-per-file", &f.rows_per_file, "N",
         "Of a folder; of one file rows of a row group or batch [256, or 256 "
         "MiB]"},
+       {"--threads", &f.threads, "N",
+        "That read columns of Parquet: rows are the same for any [every core]"},
+       {"--restart", &f.restart, "",
+        "Of a folder: begin anew where a run that was killed left some rows; "
+        "else it is gone on with"},
        {"--json", &f.json, "", "One JSON object on stdout"}});
 }
 
@@ -127,6 +133,11 @@ Result<StreamOptions> stream_options(const PackFlags& f) {
   }
   if (f.strict_chunks) o.chunk_room = ChunkRoom::refuse;
   return o;
+}
+
+Result<int64_t> threads_of(const PackFlags& f) {
+  if (f.threads) return parse_int(*f.threads, "--threads", 1, kMaxAhead);
+  return std::min<int64_t>(machine_threads(), kMaxAhead);
 }
 
 Result<int64_t> rows_per_file(const PackFlags& f, const RowShape& shape) {

@@ -17,13 +17,16 @@ struct PackFlags {
               tile = "256x256";
   std::string seed = "0", pad_id = "0";
   std::optional<std::string> rows_per_file, mask, max_chunks, max_edges, out,
-      stats;
+      stats, threads;
   bool strict_chunks = false;
+  bool restart = false;
   bool json = false;
 };
 
 void add_pack_flags(Command& command, PackFlags& flags);
 Result<StreamOptions> stream_options(const PackFlags& flags);
+// That read: the cores there are, where nobody says.
+Result<int64_t> threads_of(const PackFlags& flags);
 // Rows of this shape.
 Result<int64_t> rows_per_file(const PackFlags& flags, const RowShape& shape);
 

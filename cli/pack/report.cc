@@ -54,6 +54,7 @@ nlohmann::json pack_json(const PackReport& r, const StreamOptions& o) {
             {"no_room", r.chunks.edges_over}}},
           {"ignored_columns", r.ignored},
           {"files", r.files},
+          {"resumed", {{"files", r.resumed_files}, {"rows", r.resumed_rows}}},
           {"documents_per_second", r.documents_per_second()}};
 }
 
@@ -98,6 +99,10 @@ std::string pack_text(const PackReport& r, const StreamOptions& o) {
   }
   for (const std::string& name : r.ignored) line("ignored", on_a_line(name));
   if (r.files > 0) line("files", std::to_string(r.files));
+  if (r.resumed_files > 0) {
+    line("resumed", fmt::format("{} rows in {} files of a run that was ended",
+                                r.resumed_rows, r.resumed_files));
+  }
   return out;
 }
 

@@ -9,7 +9,7 @@
 
 namespace tessera::cli {
 
-// What a run packed, and how long it took.
+// What was packed, and how long this run took.
 struct PackReport {
   PackAccount account;
   ChunkAccount chunks;
@@ -17,9 +17,13 @@ struct PackReport {
   std::set<std::string> ignored;
   int64_t files = 0;
   double seconds = 0;
+  // Of a run that was killed, which this one went on with.
+  int64_t resumed_files = 0, resumed_rows = 0, resumed_documents = 0;
 
   double documents_per_second() const {
-    return seconds > 0 ? static_cast<double>(account.documents) / seconds : 0;
+    const auto read =
+        static_cast<double>(account.documents - resumed_documents);
+    return seconds > 0 ? read / seconds : 0;
   }
 };
 

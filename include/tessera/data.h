@@ -118,11 +118,8 @@ Result<Rows> load_rows(const std::string& path);
 // file is there when all of it is, or not at all.
 Result<void> save_row_file(const std::string& path,
                            std::function<Result<Rows>()> next);
-// As many .safetensors files of a folder as `next` gives rows, which is made or
-// is empty; how many. They are there when all of them are, or none is.
-Result<int64_t> save_row_folder(const std::string& path,
-                                const std::function<Result<Rows>()>& next);
-// Whether the folder may be written to, for work that is long.
+// Whether pack_row_folder (tessera/documents.h) may write there: a folder that
+// is new or empty, or that a run which was killed has left unfinished.
 Result<void> check_row_folder(const std::string& path);
 // By how its name ends.
 bool is_row_file(std::string_view path);
@@ -259,21 +256,29 @@ struct PackBalance {
   // Of the steps' mean lengths of parts: standard deviation over mean.
   double length_spread = 0;
 };
+// What a meter has seen: another goes on from it.
+struct BalanceSums {
+  // Of the step that is not full.
+  int64_t rows = 0, most = 0, cost = 0, parts = 0, tokens = 0;
+  int64_t steps = 0;  // that are full, and of them:
+  double ratios = 0, worst = 1, lengths = 0, squares = 0;
+  bool operator==(const BalanceSums&) const = default;
+};
 // Takes rows in their order, one after another.
 class BalanceMeter {
  public:
-  explicit BalanceMeter(int64_t rows_per_step) : wanted_(rows_per_step) {}
+  explicit BalanceMeter(int64_t rows_per_step, const BalanceSums& seen = {})
+      : wanted_(rows_per_step), sums_(seen) {}
 
   void add(std::span<const DocumentPart> row, int64_t cost);
   PackBalance balance() const;  // of the steps that are full
+  const BalanceSums& sums() const { return sums_; }
 
  private:
   void close_step();
 
   int64_t wanted_;
-  int64_t rows_ = 0, most_ = 0, cost_ = 0, parts_ = 0, tokens_ = 0;
-  int64_t steps_ = 0;
-  double ratios_ = 0, worst_ = 1, lengths_ = 0, squares_ = 0;
+  BalanceSums sums_;
 };
 
 PackBalance pack_balance(const Packing& packing, std::span<const int64_t> costs,

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -69,6 +70,9 @@ class DocumentSource {
   // 'a.parquet'". None: they number it within its window.
   virtual std::string place(const SourcePosition& /*end*/) const { return {}; }
   virtual Result<void> seek(const SourcePosition& position) = 0;
+  // So many threads may read at once, of what is opened from now on; documents
+  // are the same for any number.
+  virtual void set_workers(int64_t /*workers*/) {}
   // Columns that were met and that rows have no place for.
   virtual std::set<std::string> ignored() const { return {}; }
 };
@@ -128,12 +132,22 @@ struct StreamPosition {
   bool operator==(const StreamPosition&) const = default;
 };
 
+// What a stream has counted up to a position: one that goes on from both counts
+// the whole.
+struct StreamCounts {
+  PackAccount account;  // of the windows before the position's
+  ChunkAccount chunks;  // in: of those windows; out: of rows handed out
+  BalanceSums balance;  // of those windows
+  bool operator==(const StreamCounts&) const = default;
+};
+
 // Rows of documents. Holds one window of documents in memory, no more.
 class RowStream {
  public:
   static Result<RowStream> open(std::unique_ptr<DocumentSource> source,
                                 const StreamOptions& options,
-                                const StreamPosition& from = {});
+                                const StreamPosition& from = {},
+                                const StreamCounts& counted = {});
   RowStream(RowStream&&) noexcept;
   RowStream& operator=(RowStream&&) noexcept;
   ~RowStream();
@@ -142,9 +156,11 @@ class RowStream {
   // `spare` serves again.
   Result<Rows> next(int64_t rows, Rows spare = {});
   StreamPosition position() const;
+  StreamCounts counted() const;  // up to position()
   const RowShape& shape() const;
 
-  // Of the windows that were packed since the stream was opened.
+  // Of the windows that were packed since the stream was opened, and of what
+  // was counted before.
   const PackAccount& account() const;
   const ChunkAccount& chunks() const;  // of the rows that were handed out
   PackBalance balance() const;
@@ -155,6 +171,41 @@ class RowStream {
   explicit RowStream(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };
+
+// Documents of files to a folder of rows.
+struct RowFolderOptions {
+  StreamOptions stream;
+  int64_t rows_per_file = 256;
+  int64_t workers = 1;  // threads that read: files are the same for any number
+  // Begin anew, whatever a run that was killed has left.
+  bool restart = false;
+  // Told before any work how many rows of a run that was killed there are.
+  std::function<void(int64_t rows)> resumes = {};
+  // Sees the rows of each file in turn, of those that were there too.
+  std::function<Result<void>(const Rows&)> each = {};
+};
+
+struct PackedFolder {
+  int64_t files = 0;
+  int64_t resumed_files = 0;  // of these: those of a run that was killed
+  int64_t resumed_rows = 0;
+  int64_t resumed_documents = 0;  // that were not read again
+  // Of all rows, whoever wrote them.
+  PackAccount account;
+  ChunkAccount chunks;
+  PackBalance balance;
+  std::set<std::string> ignored;  // columns that rows have no place for
+};
+
+// Writes rows-00000.safetensors and so on into a folder, which is made or is
+// empty. They are there when all of them are. What a run has finished when it
+// is killed, or meets an error of the system, is kept, and the next one goes on
+// from there to the same files, byte for byte: if its inputs (name, size, time
+// of change), its options and this version are the same, else it is refused.
+// Nothing is kept where an input is a pipe, or is refused. One run at a time.
+Result<PackedFolder> pack_row_folder(const std::vector<std::string>& inputs,
+                                     const std::string& path,
+                                     const RowFolderOptions& options);
 
 // Batches of packed rows, each with its attention plan, made ahead by threads.
 //
@@ -173,8 +224,10 @@ struct LoaderOptions {
   std::vector<Mask> masks;  // none: causal & documents
   Tile tile = {};
   Ceilings ceilings = {};
-  int64_t ahead = 2;    // batches made before they are asked for
-  int64_t workers = 1;  // threads that plan them: batches are the same for any
+  int64_t ahead = 2;  // batches made before they are asked for
+  // Threads that plan them, and that read columns of Parquet: batches are the
+  // same for any number.
+  int64_t workers = 1;
 };
 
 struct LoadedBatch {

@@ -2,6 +2,7 @@
 #include "base/files.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include <new>
 
 #include "base/descriptor.h"
+#include "base/digest.h"
 #include "base/fail.h"
 #include "base/text.h"
 #include "base/trace.h"
@@ -123,6 +125,68 @@ Result<Destination> find_destination(const std::string& path) {
                     in_quotes(path));
   }
   return out;
+}
+
+// One name for all runs that write `target`; it is no longer than others.
+std::string claimed_name(const std::string& target) {
+  Digest digest;
+  const size_t begin = target.rfind('/') + 1;  // 0 where there is none
+  digest.add(target.data() + begin, target.size() - begin);
+  return fmt::format("{}/.tessera-{}.tmp", directory_of(target), digest.hex());
+}
+
+// The file of that name, empty, and this run's alone until it is closed.
+Result<int> claim(const std::string& name, const std::string& path) {
+  const auto other = [&](std::string_view found) {
+    return unavailable(kWhere, "output must have one writer, found {} for {}",
+                       found, in_quotes(path));
+  };
+  for (int attempt = 0; attempt < 100; ++attempt) {
+    Descriptor file(::open(name.c_str(),
+                           O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666));
+    if (file.get() < 0) return unwritable(path, errno);
+    if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
+      if (errno != EWOULDBLOCK) return unwritable(path, errno);
+      return other("another run");
+    }
+    struct stat ours {};
+    struct stat named {};
+    if (::fstat(file.get(), &ours) != 0) return unwritable(path, errno);
+    if (!S_ISREG(ours.st_mode) || ours.st_uid != ::geteuid()) {
+      return other("somebody's " + in_quotes(name));
+    }
+    // Whoever had it may have put it in its place meanwhile.
+    if (::lstat(name.c_str(), &named) != 0 || ours.st_dev != named.st_dev ||
+        ours.st_ino != named.st_ino || ours.st_nlink != 1) {
+      continue;
+    }
+    if (::ftruncate(file.get(), 0) != 0) return unwritable(path, errno);
+    return file.release();
+  }
+  return other("other runs");
+}
+
+// Fills the temporary file; then it takes its place.
+Result<void> write_and_rename(const std::string& path, const Destination& to,
+                              int file, const std::string& temporary,
+                              const WriteFile& write) {
+  if (auto e = write(file); !e) {
+    ::unlink(temporary.c_str());
+    return e;
+  }
+  // While it is open it is this run's alone; what closing could tell, syncing
+  // has told.
+  if ((to.mode != 0 && ::fchmod(file, to.mode) != 0) || ::fsync(file) != 0 ||
+      ::rename(temporary.c_str(), to.path.c_str()) != 0) {
+    const int error = errno;
+    ::unlink(temporary.c_str());
+    return unwritable(path, error);
+  }
+  // The data is safe by now; a directory that cannot be synced is no failure.
+  Descriptor folder(::open(directory_of(to.path).c_str(),
+                           O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (folder.get() >= 0) (void)::fsync(folder.get());
+  return {};
 }
 
 }  // namespace
@@ -242,39 +306,28 @@ Result<void> write_file_by(const std::string& path, const WriteFile& write) {
   const auto destination = find_destination(path);
   if (!destination) return destination.error();
   if (destination->straight) return write_straight(path, write);
-  const std::string& target = destination->path;
-  const mode_t mode = destination->mode;
-  std::string temporary;
-  Descriptor file(open_beside(target, temporary));
-  if (file.get() < 0) return unwritable(path, errno);
-  if (auto e = write(file.get()); !e) {
-    ::unlink(temporary.c_str());
-    return e;
-  }
-  const auto give_up = [&]() -> Error {
-    const int error = errno;
-    ::unlink(temporary.c_str());
-    return unwritable(path, error);
-  };
-  if (mode != 0 && ::fchmod(file.get(), mode) != 0) return give_up();
-  if (::fsync(file.get()) != 0) return give_up();
-  if (!file.close()) return give_up();
-  if (::rename(temporary.c_str(), target.c_str()) != 0) return give_up();
-  // The data is safe by now; a directory that cannot be synced is no failure.
-  Descriptor folder(
-      ::open(directory_of(target).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (folder.get() >= 0) (void)::fsync(folder.get());
-  return {};
+  const std::string temporary = claimed_name(destination->path);
+  auto claimed = claim(temporary, path);
+  if (!claimed) return claimed.error();
+  const Descriptor file(*claimed);
+  return write_and_rename(path, *destination, file.get(), temporary, write);
 }
 
 Result<void> write_file(const std::string& path, std::string_view bytes) {
   TraceSpan span("file", "write");
   span.note("path", path);
   span.note("bytes", static_cast<int64_t>(bytes.size()));
-  return write_file_by(path, [&](int file) -> Result<void> {
+  const auto write = [&](int file) -> Result<void> {
     if (!write_all(file, bytes)) return unwritable(path, errno);
     return {};
-  });
+  };
+  const auto destination = find_destination(path);
+  if (!destination) return destination.error();
+  if (destination->straight) return write_straight(path, write);
+  std::string temporary;
+  const Descriptor file(open_beside(destination->path, temporary));
+  if (file.get() < 0) return unwritable(path, errno);
+  return write_and_rename(path, *destination, file.get(), temporary, write);
 }
 
 }  // namespace tessera

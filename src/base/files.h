@@ -36,7 +36,9 @@ class FileReader {
 // whole new one. A link is followed; a device or pipe is written straight.
 Result<void> write_file(const std::string& path, std::string_view bytes);
 
-// As much where something else writes the bytes, into an open file.
+// As much where something else writes the bytes, into an open file, and takes
+// long: by one run at a time. What one that was killed left beside `path` is
+// written over by the next.
 using WriteFile = std::function<Result<void>(int descriptor)>;
 Result<void> write_file_by(const std::string& path, const WriteFile& write);
 

@@ -199,6 +199,51 @@ TEST_F(Files, AWriterThatFailsLeavesTheOldFile) {
   EXPECT_EQ(count(), 1u);
 }
 
+// What is left of a run that was killed serves the next; what another run
+// writes is its own.
+TEST_F(Files, ALongWriteHasOneWriter) {
+  const std::string p = path(std::string(255, 'n'));
+  const auto writes = [](std::string_view bytes) {
+    return [bytes](int file) -> Result<void> {
+      EXPECT_TRUE(write_all(file, bytes));
+      return {};
+    };
+  };
+  std::string name;
+  const auto outer = write_file_by(p, [&](int file) -> Result<void> {
+    for (const auto& entry : fs::directory_iterator(path(""))) {
+      name = entry.path();
+    }
+    EXPECT_EQ(count(), 1u);
+    EXPECT_TRUE(write_all(file, "the first's"));
+    const auto second = write_file_by(p, writes("the second's"));
+    EXPECT_FALSE(second.ok());
+    EXPECT_EQ(second.error().kind, ErrorKind::unavailable);
+    EXPECT_TRUE(second.error().message.starts_with(
+        "[file] output must have one writer, found another run for '"))
+        << second.error().message;
+    EXPECT_TRUE(write_file_by(path("other"), writes("x")).ok());
+    return {};
+  });
+  ASSERT_TRUE(outer.ok()) << outer.error().message;
+  EXPECT_EQ(*read_file(p, 100), "the first's");
+  EXPECT_EQ(count(), 2u);
+
+  std::ofstream(name) << "a longer text, which was cut short";
+  ASSERT_TRUE(write_file_by(p, writes("whole")).ok());
+  EXPECT_EQ(*read_file(p, 100), "whole");
+  EXPECT_EQ(count(), 2u);
+  // A name that leads elsewhere, or is a second one, is nobody's to write over.
+  const std::string mine = put("mine", "mine");
+  fs::create_symlink(mine, name);
+  EXPECT_FALSE(write_file_by(p, writes("lost")).ok());
+  fs::remove(name);
+  fs::create_hard_link(mine, name);
+  EXPECT_FALSE(write_file_by(p, writes("lost")).ok());
+  EXPECT_EQ(*read_file(mine, 100), "mine");
+  EXPECT_EQ(*read_file(p, 100), "whole");
+}
+
 TEST_F(Files, AnOutputIsCheckedWithoutWriting) {
   EXPECT_TRUE(check_output(path("new")).ok());
   EXPECT_EQ(count(), 0u);

@@ -24,10 +24,11 @@ struct TesseraArrowComponent {
   int32_t abi;  // TESSERA_ARROW_ABI of the component
   // All columns of a file.
   int (*schema)(const char* path, ArrowSchema* out, TesseraArrowWhy* why);
-  // Some of them, by number, from a row on. What the stream gives was checked
-  // in full.
+  // Some of them, by number, from a row on, by so many threads. What the stream
+  // gives was checked in full.
   int (*read)(const char* path, const int* columns, int count,
-              int64_t first_row, ArrowArrayStream* out, TesseraArrowWhy* why);
+              int64_t first_row, int threads, ArrowArrayStream* out,
+              TesseraArrowWhy* why);
   // Into an open file, from where it is. Takes the stream over, and closes the
   // file.
   int (*write)(int descriptor, TesseraArrowFormat format,
@@ -38,7 +39,7 @@ struct TesseraArrowComponent {
 const TesseraArrowComponent* tessera_arrow_component(void);
 }
 
-#define TESSERA_ARROW_ABI 2
+#define TESSERA_ARROW_ABI 3
 #define TESSERA_ARROW_MAJOR 26  // of Apache Arrow: its libraries' names have it
 
 namespace tessera::data {

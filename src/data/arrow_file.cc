@@ -81,7 +81,7 @@ Result<void> check_file(const std::string& path, bool or_pipe) {
 }
 
 Result<std::unique_ptr<DocumentSource>> open_arrow_file(
-    const std::string& path, int64_t first_row,
+    const std::string& path, int64_t first_row, int64_t workers,
     std::set<std::string>& ignored) {
   auto component = arrow_component();
   if (!component) return component.error();
@@ -92,8 +92,8 @@ Result<std::unique_ptr<DocumentSource>> open_arrow_file(
   TesseraArrowWhy why = {};
   if ((*component)
           ->read(path.c_str(), columns->data(),
-                 static_cast<int>(columns->size()), first_row, &stream,
-                 &why) != 0) {
+                 static_cast<int>(columns->size()), first_row,
+                 static_cast<int>(workers), &stream, &why) != 0) {
     return unread("its rows", why, path);
   }
   return open_arrow_documents(stream, {in_quotes(path), true, first_row});

@@ -61,7 +61,7 @@ Result<ArrowArrayStream> rows_of_file(const std::string& path,
   TesseraArrowWhy why = {};
   if ((*component)
           ->read(path.c_str(), columns->data(),
-                 static_cast<int>(columns->size()), first_row, &stream,
+                 static_cast<int>(columns->size()), first_row, 1, &stream,
                  &why) != 0) {
     return io_error("data", "a file must give its rows, found {} for {}",
                     in_quotes(why.text, sizeof(why.text)), in_quotes(path));

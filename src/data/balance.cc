@@ -7,39 +7,40 @@
 namespace tessera {
 
 void BalanceMeter::add(std::span<const DocumentPart> row, int64_t cost) {
-  most_ = std::max(most_, cost);
-  cost_ += cost;
-  parts_ += static_cast<int64_t>(row.size());
-  for (const DocumentPart& p : row) tokens_ += p.length;
-  if (++rows_ == wanted_) close_step();
+  sums_.most = std::max(sums_.most, cost);
+  sums_.cost += cost;
+  sums_.parts += static_cast<int64_t>(row.size());
+  for (const DocumentPart& p : row) sums_.tokens += p.length;
+  if (++sums_.rows == wanted_) close_step();
 }
 
 void BalanceMeter::close_step() {
-  const double ratio = cost_ == 0 ? 1
-                                  : static_cast<double>(most_ * rows_) /
-                                        static_cast<double>(cost_);
-  const double mean =
-      parts_ == 0 ? 0
-                  : static_cast<double>(tokens_) / static_cast<double>(parts_);
-  ratios_ += ratio;
-  worst_ = std::max(worst_, ratio);
-  lengths_ += mean;
-  squares_ += mean * mean;
-  ++steps_;
-  rows_ = most_ = cost_ = parts_ = tokens_ = 0;
+  BalanceSums& s = sums_;
+  const double ratio = s.cost == 0 ? 1
+                                   : static_cast<double>(s.most * s.rows) /
+                                         static_cast<double>(s.cost);
+  const double mean = s.parts == 0 ? 0
+                                   : static_cast<double>(s.tokens) /
+                                         static_cast<double>(s.parts);
+  s.ratios += ratio;
+  s.worst = std::max(s.worst, ratio);
+  s.lengths += mean;
+  s.squares += mean * mean;
+  ++s.steps;
+  s.rows = s.most = s.cost = s.parts = s.tokens = 0;
 }
 
 PackBalance BalanceMeter::balance() const {
   PackBalance balance;
-  if (steps_ == 0) return balance;
-  balance.steps = steps_;
-  const auto n = static_cast<double>(steps_);
-  const double mean = lengths_ / n;
-  balance.max_over_mean = ratios_ / n;
-  balance.worst = worst_;
+  if (sums_.steps == 0) return balance;
+  balance.steps = sums_.steps;
+  const auto n = static_cast<double>(sums_.steps);
+  const double mean = sums_.lengths / n;
+  balance.max_over_mean = sums_.ratios / n;
+  balance.worst = sums_.worst;
   if (mean > 0) {
     balance.length_spread =
-        std::sqrt(std::max(0.0, squares_ / n - mean * mean)) / mean;
+        std::sqrt(std::max(0.0, sums_.squares / n - mean * mean)) / mean;
   }
   return balance;
 }

@@ -61,6 +61,10 @@ class DocumentFiles : public DocumentSource {
                    position.offset);
   }
 
+  void set_workers(int64_t workers) override {
+    workers_ = std::clamp<int64_t>(workers, 1, kMaxAhead);
+  }
+
   std::set<std::string> ignored() const override {
     std::set<std::string> all = ignored_;
     if (open_) all.merge(open_->ignored());
@@ -71,7 +75,8 @@ class DocumentFiles : public DocumentSource {
   Result<void> open(const SourcePosition& from) {
     const std::string& file = files_[static_cast<size_t>(file_)];
     if (data::is_arrow_file(file)) {
-      auto opened = data::open_arrow_file(file, from.offset, ignored_);
+      auto opened =
+          data::open_arrow_file(file, from.offset, workers_, ignored_);
       if (!opened) return opened.error();
       open_ = std::move(*opened);
       return {};
@@ -89,6 +94,7 @@ class DocumentFiles : public DocumentSource {
   }
 
   std::vector<std::string> files_;
+  int64_t workers_ = 1;
   int64_t file_ = 0;
   std::unique_ptr<DocumentSource> open_;  // of that file, where it was begun
   std::set<std::string> ignored_;         // of files before it

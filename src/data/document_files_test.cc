@@ -91,20 +91,46 @@ TEST_F(DocumentFiles, ParquetOfTheSampleIsReadFromAnyRow) {
   ASSERT_FALSE((*source)->seek({2, -1, 0}));
 }
 
+TEST_F(DocumentFiles, AreTheSameForAnyNumberOfWorkers) {
+  TESSERA_NEEDS_ARROW();
+  auto one = open_documents({kSample});
+  const Documents sample = read_all(**one);
+  for (const int64_t workers : {-1, 0, 2, 3, 64, 1000}) {
+    auto source = open_documents({kSample});
+    (*source)->set_workers(workers);
+    const Documents read = read_all(**source);
+    EXPECT_EQ(read.token_start, sample.token_start);
+    EXPECT_EQ(read.input_ids, sample.input_ids);
+    EXPECT_EQ(read.structure, sample.structure);
+    EXPECT_EQ(read.chunk_start, sample.chunk_start);
+    EXPECT_EQ(read.chunk_starts, sample.chunk_starts);
+    EXPECT_EQ(read.chunk_ends, sample.chunk_ends);
+    EXPECT_EQ(read.chunk_kinds, sample.chunk_kinds);
+    EXPECT_EQ(read.edge_start, sample.edge_start);
+    EXPECT_EQ(read.edges, sample.edges);
+  }
+}
+
 TEST_F(DocumentFiles, BrokenParquetIsRefusedByItsPlace) {
   TESSERA_NEEDS_ARROW();
   const auto whole = read_file(kSample, 1 << 20);
   ASSERT_TRUE(whole) << whole.error().message;
-  const auto said = [&](const std::string& bytes) -> std::string {
-    const std::string path = folder_.file("broken.parquet");
-    EXPECT_TRUE(write_file(path, bytes));
+  const std::string path = folder_.file("broken.parquet");
+  const auto said_by = [&](int64_t workers) -> std::string {
     auto source = open_documents({path});
+    (*source)->set_workers(workers);
     Documents into;
     while (true) {
       const auto more = (*source)->read(into);
       if (!more) return more.error().message;
       if (!*more) return "all was read";
     }
+  };
+  const auto said = [&](const std::string& bytes) {
+    EXPECT_TRUE(write_file(path, bytes));
+    const std::string first = said_by(1);
+    EXPECT_EQ(said_by(3), first);
+    return first;
   };
   EXPECT_EQ(said(*whole), "all was read");
   EXPECT_NE(said("").find("neither Parquet nor Arrow"), std::string::npos);
@@ -118,6 +144,12 @@ TEST_F(DocumentFiles, BrokenParquetIsRefusedByItsPlace) {
   bytes.replace(40, 40, 40, '\xff');  // of the first column's first page
   EXPECT_NE(said(bytes).find("column input_ids of row group 0: "),
             std::string::npos);
+  // Wherever it is broken.
+  for (size_t at = 50; at < whole->size(); at += 397) {
+    bytes = *whole;
+    bytes.replace(at, 1, 1, static_cast<char>(bytes[at] ^ 0x5a));
+    said(bytes);
+  }
 }
 
 }  // namespace

@@ -198,6 +198,7 @@ Result<Loader> Loader::open(std::unique_ptr<DocumentSource> source,
                    "a loader's workers must be 1 to {}, found {} of them",
                    kMaxAhead, options.workers);
   }
+  source->set_workers(options.workers);
   auto stream_options = balanced(options);
   if (!stream_options) return stream_options.error();
   auto stream = RowStream::open(std::move(source), *stream_options, from);

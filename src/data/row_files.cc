@@ -21,7 +21,9 @@ Result<std::vector<std::string>> files_of(const std::string& path) {
   for (fs::directory_iterator at(path, error), end; !error && at != end;
        at.increment(error)) {
     std::string name = at->path().string();
-    if (at->path().filename() == kUnfinished) {
+    // An empty one is all that a run left which ended as it took it away.
+    if (at->path().filename() == kUnfinished &&
+        !fs::is_empty(at->path(), error)) {
       return invalid("data",
                      "a folder of rows must be finished, found {} in {}",
                      kUnfinished, in_quotes(path));

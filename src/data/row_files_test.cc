@@ -1,16 +1,13 @@
 // data/row_files_test.cc: rows by number, from a file and from a folder.
 #include "data/row_files.h"
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/file.h>
 
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <string>
 
-#include "base/descriptor.h"
 #include "base/files.h"
 #include "data/arrow_component.h"
 #include "data/row_file.h"
@@ -62,62 +59,12 @@ TEST_F(RowFilesTest, CountsThroughAFolderAndAround) {
 TEST_F(RowFilesTest, AFolderThatIsNotFinishedIsRefused) {
   save("a.safetensors", 2, 0);
   std::filesystem::create_directory(folder_.file(".unfinished"));
+  std::ofstream(folder_.file(".unfinished/journal")) << "begun";
   auto files = RowFiles::open(folder_.path().string());
   ASSERT_FALSE(files);
   EXPECT_TRUE(files.error().message.starts_with(
       "[data] a folder of rows must be finished, found .unfinished in "))
       << files.error().message;
-}
-
-// What a run that was killed left behind is taken over; while another run
-// writes there, nothing of it is touched.
-TEST_F(RowFilesTest, AFolderIsWrittenByOneRunAtATime) {
-  const std::string folder = folder_.path().string();
-  const auto write = [&] {
-    int64_t left = 2;
-    return save_row_folder(folder, [&]() -> Result<Rows> {
-      return left-- > 0 ? drawn(1, 7) : drawn(0, 0);
-    });
-  };
-  const std::string aside = folder_.file(".unfinished");
-  std::filesystem::create_directory(aside);
-  std::ofstream(aside + "/rows-00007.safetensors") << "cut short";
-  {
-    const Descriptor other(::open(aside.c_str(), O_RDONLY | O_DIRECTORY));
-    ASSERT_EQ(::flock(other.get(), LOCK_EX), 0);
-    const auto refused = write();
-    ASSERT_FALSE(refused);
-    EXPECT_TRUE(refused.error().message.starts_with(
-        "[data] a folder of rows must have one writer, found another run for "))
-        << refused.error().message;
-    EXPECT_TRUE(std::filesystem::exists(aside + "/rows-00007.safetensors"));
-  }
-  // A name that leads elsewhere is no run's.
-  const testing::TempFolder elsewhere;
-  std::ofstream(elsewhere.file("kept")) << "mine";
-  std::filesystem::remove_all(aside);
-  std::filesystem::create_directory_symlink(elsewhere.path(), aside);
-  EXPECT_FALSE(write());
-  EXPECT_TRUE(std::filesystem::exists(elsewhere.file("kept")));
-  std::filesystem::remove(aside);
-  std::filesystem::create_directory(aside);
-  std::ofstream(aside + "/rows-00007.safetensors") << "cut short";
-
-  const auto files = write();
-  ASSERT_TRUE(files) << files.error().message;
-  EXPECT_EQ(*files, 2);
-  EXPECT_FALSE(std::filesystem::exists(aside));
-  EXPECT_FALSE(std::filesystem::exists(folder_.file("rows-00007.safetensors")));
-  const auto rows = RowFiles::open(folder);
-  ASSERT_TRUE(rows) << rows.error().message;
-  EXPECT_EQ(rows->rows(), 2);
-
-  std::filesystem::create_directory(aside);
-  const auto again = check_row_folder(folder);
-  ASSERT_FALSE(again);
-  EXPECT_TRUE(again.error().message.starts_with(
-      "[data] a folder of rows must be new or empty, found files in "))
-      << again.error().message;
 }
 
 TEST_F(RowFilesTest, NamesTheFileThatIsWrong) {

@@ -1,19 +1,23 @@
 // data/row_folder.cc: a folder of rows, whose files are there when all are.
+#include "data/row_folder.h"
+
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 
-#include <filesystem>
+#include <cerrno>
+#include <set>
+#include <vector>
 
-#include "base/descriptor.h"
 #include "base/fail.h"
 #include "base/text.h"
 #include "data/row_files.h"
 
 namespace tessera {
-namespace {
 
 namespace fs = std::filesystem;
+
+namespace {
 
 Error not_written(const std::error_code& error, const fs::path& path) {
   return io_error("data",
@@ -21,21 +25,20 @@ Error not_written(const std::error_code& error, const fs::path& path) {
                   error.message(), in_quotes(path.string()));
 }
 
-// The folder aside, once it is this run's alone: what a run that was killed
-// left there goes, one that still writes has locked it.
+Error not_written(const fs::path& path) {
+  return not_written({errno, std::generic_category()}, path);
+}
+
+// What lies aside is made and locked; an error where it is another run's.
 Result<int> lock_aside(const fs::path& path, const fs::path& folder) {
   std::error_code error;
   fs::create_directories(path, error);
   if (error) return not_written(error, folder);
   Descriptor lock(
       ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  if (lock.get() < 0) {
-    return not_written({errno, std::generic_category()}, folder);
-  }
+  if (lock.get() < 0) return not_written(folder);
   const bool locked = ::flock(lock.get(), LOCK_EX | LOCK_NB) == 0;
-  if (!locked && errno != EWOULDBLOCK) {
-    return not_written({errno, std::generic_category()}, folder);
-  }
+  if (!locked && errno != EWOULDBLOCK) return not_written(folder);
   // Whoever had it may have ended meanwhile, and taken the name away.
   struct stat ours {};
   struct stat named {};
@@ -47,32 +50,39 @@ Result<int> lock_aside(const fs::path& path, const fs::path& folder) {
                        "run for {}",
                        in_quotes(folder.string()));
   }
-  // What it wrote may be there by now.
-  if (auto e = check_row_folder(folder.string()); !e) return e.error();
-  for (fs::directory_iterator at(path, error), end; !error && at != end;) {
-    const fs::path old = at->path();
-    at.increment(error);
-    if (!error) fs::remove_all(old, error);
-  }
-  if (error) return not_written(error, folder);
   return lock.release();
 }
 
-// Takes what was written back, unless all of it is.
-class Unfinished {
- public:
-  explicit Unfinished(fs::path path) : path_(std::move(path)) {}
-  Unfinished(const Unfinished&) = delete;
-  Unfinished& operator=(const Unfinished&) = delete;
-  ~Unfinished() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  const fs::path& path() const { return path_; }
+bool is_rows(const fs::path& path) {
+  const std::string name = path.filename().string();
+  return name.starts_with("rows-") && name.ends_with(".safetensors");
+}
 
- private:
-  fs::path path_;
-};
+// What holds when a system fails too.
+void sync_folder(const fs::path& path) {
+  const Descriptor folder(
+      ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (folder.get() >= 0) (void)::fsync(folder.get());
+}
+
+// Whether there is nothing but what lies aside, and what `may_be`.
+Result<void> check_entries(const fs::path& path,
+                           bool (*may_be)(const fs::path&)) {
+  std::error_code error;
+  bool clean = true;
+  for (fs::directory_iterator at(path, error), end; !error && at != end;
+       at.increment(error)) {
+    const bool aside = at->path().filename() == data::kUnfinished &&
+                       fs::is_directory(at->symlink_status());
+    clean = clean && (aside || may_be(at->path()));
+  }
+  if (clean && !error) return {};
+  return invalid("data",
+                 "a folder of rows must be new or empty, found files in {}",
+                 in_quotes(path.string()));
+}
+
+bool is_nothing(const fs::path& /*path*/) { return false; }
 
 }  // namespace
 
@@ -84,44 +94,79 @@ Result<void> check_row_folder(const std::string& path) {
                    "a folder of rows must be a folder, found none for {}",
                    in_quotes(path));
   }
-  bool clean = true;
-  for (fs::directory_iterator at(path, error), end; !error && at != end;
-       at.increment(error)) {
-    // Of a run that was killed, or of one that save_row_folder will meet.
-    clean = clean && at->path().filename() == data::kUnfinished &&
-            fs::is_directory(at->symlink_status());
-  }
-  if (clean && !error) return {};
-  return invalid("data",
-                 "a folder of rows must be new or empty, found files in {}",
-                 in_quotes(path));
+  // A run may have been killed while it put its files in their place.
+  const fs::path journal = fs::path(path) / data::kUnfinished / data::kJournal;
+  const bool begun = fs::is_regular_file(fs::symlink_status(journal, error));
+  return check_entries(path, begun ? is_rows : is_nothing);
 }
 
-Result<int64_t> save_row_folder(const std::string& path,
-                                const std::function<Result<Rows>()>& next) {
+namespace data {
+
+RowFolder::RowFolder(const std::string& path, int lock)
+    : folder_(path), aside_(folder_ / kUnfinished), lock_(lock) {}
+
+Result<std::unique_ptr<RowFolder>> RowFolder::open(const std::string& path) {
   if (auto e = check_row_folder(path); !e) return e.error();
-  std::error_code error;
   const fs::path folder(path);
-  const fs::path unfinished = folder / data::kUnfinished;
-  auto locked = lock_aside(unfinished, folder);
-  if (!locked) return locked.error();
-  const Descriptor lock(*locked);
-  const Unfinished aside(unfinished);
-  std::vector<std::string> names;
-  while (true) {
-    auto rows = next();
-    if (!rows) return rows.error();
-    if (rows->rows == 0) break;
-    names.push_back(fmt::format("rows-{:05}.safetensors", names.size()));
-    if (auto e = save_rows(aside.path() / names.back(), *rows); !e) {
-      return e.error();
+  auto lock = lock_aside(folder / kUnfinished, folder);
+  if (!lock) return lock.error();
+  std::unique_ptr<RowFolder> opened(new RowFolder(path, *lock));
+  // Another run may have ended since then, and its rows are there.
+  if (auto e = check_row_folder(path); !e) return e.error();
+  return opened;
+}
+
+fs::path RowFolder::aside(const std::string& name) const {
+  return aside_ / name;
+}
+
+std::string RowFolder::name_of(int64_t file) {
+  return fmt::format("rows-{:05}.safetensors", file);
+}
+
+Result<void> RowFolder::take_back(int64_t files) {
+  for (int64_t f = 0; f < files; ++f) {
+    const std::string name = name_of(f);
+    std::error_code error;
+    if (!fs::exists(fs::symlink_status(folder_ / name, error))) continue;
+    fs::rename(folder_ / name, aside_ / name, error);
+    if (error) return not_written(error, folder_);
+  }
+  return check_entries(folder_, is_nothing);
+}
+
+Result<void> RowFolder::keep(int64_t files) {
+  std::set<std::string> kept;
+  if (files > 0) kept.insert(kJournal);
+  for (int64_t f = 0; f < files; ++f) kept.insert(name_of(f));
+  std::error_code error;
+  for (fs::directory_iterator at(aside_, error), end; !error && at != end;) {
+    const fs::path old = at->path();
+    at.increment(error);
+    if (!error && !kept.contains(old.filename().string())) {
+      fs::remove_all(old, error);
     }
   }
-  for (const std::string& name : names) {
-    fs::rename(aside.path() / name, folder / name, error);
-    if (error) return not_written(error, folder);
-  }
-  return static_cast<int64_t>(names.size());
+  if (error) return not_written(error, folder_);
+  return {};
 }
 
+Result<void> RowFolder::finish(int64_t files) {
+  std::error_code error;
+  for (int64_t f = 0; f < files; ++f) {
+    const std::string name = name_of(f);
+    fs::rename(aside_ / name, folder_ / name, error);
+    if (error) return not_written(error, folder_);
+  }
+  sync_folder(folder_);
+  clear();
+  return {};
+}
+
+void RowFolder::clear() {
+  std::error_code ignored;
+  fs::remove_all(aside_, ignored);
+}
+
+}  // namespace data
 }  // namespace tessera

@@ -80,12 +80,17 @@ void resize(Rows& made, int64_t rows) {
 }  // namespace
 
 struct RowStream::State {
-  State(std::unique_ptr<DocumentSource> from, const StreamOptions& asked)
+  State(std::unique_ptr<DocumentSource> from, const StreamOptions& asked,
+        const StreamCounts& counted)
       : source(std::move(from)),
         options(asked),
         digest(options_digest(asked)),
         filler(asked.chunk_room, [this](int64_t d) { return place(d); }),
-        meter(asked.pack.rows_per_step) {}
+        account(counted.account),
+        meter(asked.pack.rows_per_step, counted.balance),
+        before(counted) {
+    filler.account = counted.chunks;
+  }
 
   Result<bool> load_window();
   bool is_full() const;
@@ -102,7 +107,8 @@ struct RowStream::State {
   Documents window;
   std::vector<SourcePosition> ends;  // of its documents, if one may be refused
   Packing packing;
-  StreamPosition at;  // of this window
+  StreamPosition at;    // of this window
+  StreamCounts before;  // this window
   PackState next_state;
 };
 
@@ -125,6 +131,7 @@ std::string RowStream::State::place(int64_t document) const {
 // False where there are no more documents.
 Result<bool> RowStream::State::load_window() {
   at = {source->position(), next_state, 0, digest};
+  before = {account, filler.account, meter.sums()};
   window.clear();
   ends.clear();
   packing = {};
@@ -167,8 +174,9 @@ Result<bool> RowStream::State::load_window() {
 
 Result<RowStream> RowStream::open(std::unique_ptr<DocumentSource> source,
                                   const StreamOptions& options,
-                                  const StreamPosition& from) {
-  auto state = std::make_unique<State>(std::move(source), options);
+                                  const StreamPosition& from,
+                                  const StreamCounts& counted) {
+  auto state = std::make_unique<State>(std::move(source), options, counted);
   State& s = *state;
   s.shape = RowShape::of(options.pack.tokens);
   if (options.max_chunks != 0) s.shape.max_chunks = options.max_chunks;
@@ -224,6 +232,16 @@ RowStream& RowStream::operator=(RowStream&&) noexcept = default;
 RowStream::~RowStream() = default;
 
 StreamPosition RowStream::position() const { return state_->at; }
+StreamCounts RowStream::counted() const {
+  StreamCounts counted = state_->before;
+  // The window is read again, but its rows that are out are not made again.
+  const int64_t chunks_in = counted.chunks.chunks_in;
+  const int64_t edges_in = counted.chunks.edges_in;
+  counted.chunks = state_->filler.account;
+  counted.chunks.chunks_in = chunks_in;
+  counted.chunks.edges_in = edges_in;
+  return counted;
+}
 const RowShape& RowStream::shape() const { return state_->shape; }
 const PackAccount& RowStream::account() const { return state_->account; }
 const ChunkAccount& RowStream::chunks() const { return state_->filler.account; }

@@ -1,0 +1,78 @@
+// arrow_files/side_by_side.cc: work in parts that share nothing, by threads.
+#include "arrow_files/side_by_side.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+namespace tessera::arrow_files {
+namespace {
+
+// Threads that are made meanwhile take no signal: those are the program's.
+class NoSignals {
+ public:
+  NoSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old_);
+  }
+  ~NoSignals() { pthread_sigmask(SIG_SETMASK, &old_, nullptr); }
+  NoSignals(const NoSignals&) = delete;
+  NoSignals& operator=(const NoSignals&) = delete;
+
+ private:
+  sigset_t old_ = {};
+};
+
+class Joined {
+ public:
+  Joined(int64_t count, const std::function<void()>& work) {
+    const NoSignals none;
+    try {
+      for (int64_t t = 0; t < count; ++t) threads_.emplace_back(work);
+    } catch (const std::system_error&) {
+      // Those that are there do all of it.
+    }
+  }
+  ~Joined() {
+    for (std::thread& thread : threads_) thread.join();
+  }
+  Joined(const Joined&) = delete;
+  Joined& operator=(const Joined&) = delete;
+
+ private:
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace
+
+arrow::Status side_by_side(
+    int threads, size_t count,
+    const std::function<arrow::Status(size_t part)>& work) {
+  std::vector<arrow::Status> said(count);
+  std::atomic<size_t> next{0};
+  const auto take_parts = [&] {
+    for (size_t part = next++; part < count; part = next++) {
+      try {
+        said[part] = work(part);
+      } catch (const std::exception& e) {
+        said[part] = arrow::Status::IOError(e.what());
+      }
+    }
+  };
+  {
+    const auto most = static_cast<int64_t>(count);
+    const Joined others(std::min<int64_t>(threads, most) - 1, take_parts);
+    take_parts();
+  }
+  for (arrow::Status& status : said) ARROW_RETURN_NOT_OK(status);
+  return arrow::Status::OK();
+}
+
+}  // namespace tessera::arrow_files

@@ -1,0 +1,214 @@
+// data/pack_folder.cc: documents of files to a folder of rows, by one run or by
+// several, each of which goes on where the one before it was killed.
+#include <fcntl.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <utility>
+
+#include "base/descriptor.h"
+#include "base/fail.h"
+#include "base/files.h"
+#include "base/text.h"
+#include "data/pack_journal.h"
+#include "data/row_folder.h"
+
+namespace tessera {
+namespace {
+
+namespace fs = std::filesystem;
+using data::PackedFile;
+using data::RowFolder;
+
+constexpr int64_t kMaxJournalBytes = int64_t{1} << 32;
+
+Error unwritable(const fs::path& path) {
+  return io_error("data", "rows must be written, found '{}' for {}",
+                  reason(errno), in_quotes(path.string()));
+}
+
+// What a run has finished, each file as it is.
+class Journal {
+ public:
+  Journal() : file_(-1) {}
+  Result<void> begin(const fs::path& path, const Json& origin,
+                     const std::vector<PackedFile>& files) {
+    path_ = path;
+    std::string text = data::journal_line(origin);
+    for (const PackedFile& file : files) text += data::journal_line(file);
+    if (auto e = write_file(path.string(), text); !e) return e;
+    file_.reset(
+        ::open(path.c_str(), O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC));
+    if (file_.get() < 0) return unwritable(path);
+    return {};
+  }
+  Result<void> add(const PackedFile& file) {
+    if (file_.get() < 0) return {};  // none is kept
+    if (!write_all(file_.get(), data::journal_line(file)) ||
+        ::fdatasync(file_.get()) != 0) {
+      return unwritable(path_);
+    }
+    return {};
+  }
+
+ private:
+  fs::path path_;
+  Descriptor file_;
+};
+
+// The files that a run which was killed has finished, if they are of what is
+// asked for now.
+Result<std::vector<PackedFile>> finished_files(RowFolder& folder,
+                                               const std::string& path,
+                                               const Json& asked,
+                                               bool restart) {
+  const std::string file = folder.aside(data::kJournal).string();
+  std::error_code error;
+  const bool is_begun = fs::exists(fs::symlink_status(file, error));
+  data::PackJournal journal;
+  if (is_begun) {
+    auto text = read_file(file, kMaxJournalBytes);
+    if (!text) return text.error();
+    journal = data::read_journal(*text);
+  }
+  const auto refuse = [&](std::string_view found) {
+    return invalid("data",
+                   "a folder that a run began must be gone on with by the "
+                   "same inputs, options and version, or be restarted, found "
+                   "{} in {}",
+                   found, in_quotes(path));
+  };
+  if (is_begun && !restart) {
+    if (!journal.origin) return refuse("a damaged journal");
+    const std::string other = data::difference(asked, *journal.origin);
+    if (!other.empty() && !journal.files.empty()) return refuse(other);
+  }
+  const auto listed = static_cast<int64_t>(journal.files.size());
+  if (auto e = folder.take_back(listed); !e) return e.error();
+  if (restart) return std::vector<PackedFile>();
+  // Each was whole when it was listed, and nobody's to change: its size tells
+  // one that was lost.
+  size_t whole = 0;
+  for (; whole < journal.files.size(); ++whole) {
+    const auto bytes = fs::file_size(
+        folder.aside(RowFolder::name_of(static_cast<int64_t>(whole))), error);
+    if (error || static_cast<int64_t>(bytes) != journal.files[whole].bytes) {
+      break;
+    }
+  }
+  journal.files.resize(whole);
+  return std::move(journal.files);
+}
+
+Result<RowStream> open_stream(const std::vector<std::string>& inputs,
+                              const RowFolderOptions& options,
+                              const PackedFile& from) {
+  auto source = open_documents(inputs);
+  if (!source) return source.error();
+  (*source)->set_workers(options.workers);
+  return RowStream::open(std::move(*source), options.stream, from.after,
+                         from.counted);
+}
+
+// The rows of files that are there already.
+Result<void> show(const RowFolder& folder, int64_t files,
+                  const RowFolderOptions& options) {
+  for (int64_t f = 0; options.each && f < files; ++f) {
+    auto rows = load_rows(folder.aside(RowFolder::name_of(f)).string());
+    if (!rows) return rows.error();
+    if (auto e = options.each(*rows); !e) return e;
+  }
+  return {};
+}
+
+// All rows that are left, a file at a time; how many files there are then.
+Result<int64_t> write_files(RowFolder& folder, int64_t files, RowStream& stream,
+                            const std::set<std::string>& ignored,
+                            Journal& journal, const RowFolderOptions& options) {
+  Result<Rows> rows{Rows{}};
+  while (true) {
+    rows = stream.next(options.rows_per_file, std::move(*rows));
+    if (!rows) return rows.error();
+    if (rows->rows == 0) return files;
+    if (options.each) {
+      if (auto e = options.each(*rows); !e) return e.error();
+    }
+    const fs::path path = folder.aside(RowFolder::name_of(files));
+    if (auto e = save_rows(path.string(), *rows); !e) return e.error();
+    std::error_code error;
+    const auto bytes = fs::file_size(path, error);
+    if (error) return unwritable(path);
+    PackedFile file{static_cast<int64_t>(bytes), rows->rows, stream.position(),
+                    stream.counted(), stream.source().ignored()};
+    file.ignored.insert(ignored.begin(), ignored.end());
+    if (auto e = journal.add(file); !e) return e.error();
+    ++files;
+  }
+}
+
+Result<PackedFolder> pack_on(RowFolder& folder,
+                             const std::vector<std::string>& inputs,
+                             const RowFolderOptions& options,
+                             const data::PackOrigin& origin,
+                             const std::vector<PackedFile>& finished) {
+  PackedFolder out;
+  out.resumed_files = static_cast<int64_t>(finished.size());
+  const PackedFile from = finished.empty() ? PackedFile{} : finished.back();
+  out.resumed_documents = from.counted.account.documents;
+  for (const PackedFile& file : finished) out.resumed_rows += file.rows;
+  if (auto e = folder.keep(out.resumed_files); !e) return e.error();
+  Journal journal;
+  if (origin.stays) {
+    if (auto e =
+            journal.begin(folder.aside(data::kJournal), origin.of, finished);
+        !e) {
+      return e.error();
+    }
+  }
+  if (out.resumed_files > 0 && options.resumes) {
+    options.resumes(out.resumed_rows);
+  }
+  if (auto e = show(folder, out.resumed_files, options); !e) return e.error();
+  auto stream = open_stream(inputs, options, from);
+  if (!stream) return stream.error();
+  auto files = write_files(folder, out.resumed_files, *stream, from.ignored,
+                           journal, options);
+  if (!files) return files.error();
+  if (auto e = folder.finish(*files); !e) return e.error();
+  out.files = *files;
+  out.account = stream->account();
+  out.chunks = stream->chunks();
+  out.balance = stream->balance();
+  out.ignored = stream->source().ignored();
+  out.ignored.insert(from.ignored.begin(), from.ignored.end());
+  return out;
+}
+
+}  // namespace
+
+Result<PackedFolder> pack_row_folder(const std::vector<std::string>& inputs,
+                                     const std::string& path,
+                                     const RowFolderOptions& options) {
+  // What is wrong with the options or an input is told before any work.
+  if (auto e = open_stream(inputs, options, {}); !e) return e.error();
+  if (options.rows_per_file < 1) {
+    return invalid("data", "a file must have a row or more, found {} for it",
+                   options.rows_per_file);
+  }
+  auto origin = data::pack_origin(inputs, options);
+  if (!origin) return origin.error();
+  auto folder = RowFolder::open(path);
+  if (!folder) return folder.error();
+  auto finished = finished_files(**folder, path, origin->of, options.restart);
+  if (!finished) return finished.error();
+  auto packed = pack_on(**folder, inputs, options, *origin, *finished);
+  // Where the system failed, as a disk that is full, what is finished stays;
+  // where an input did, it would have to change.
+  if (!packed && (packed.error().kind != ErrorKind::io ||
+                  !fs::exists((*folder)->aside(RowFolder::name_of(0))))) {
+    (*folder)->clear();
+  }
+  return packed;
+}
+
+}  // namespace tessera

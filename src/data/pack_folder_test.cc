@@ -1,0 +1,466 @@
+// data/pack_folder_test.cc: a folder of rows that runs pack one after another,
+// each going on where the one before it ended.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <random>
+#include <thread>
+
+#include "base/descriptor.h"
+#include "base/fail.h"
+#include "base/files.h"
+#include "data/arrow_component.h"
+#include "data/pack_journal.h"
+#include "data/row_files.h"
+#include "data/row_folder.h"
+#include "tests/temp_folder.h"
+
+namespace tessera::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+using Files = std::map<std::string, std::string>;
+
+class PackFolder : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    write("a.jsonl", 70, 1);
+    write("b.jsonl", 50, 2);
+    options_.stream.pack.tokens = 64;
+    options_.stream.pack.window_rows = 5;
+    options_.stream.pack.rows_per_step = 3;
+    options_.stream.pack.tile = {16, 16};
+    options_.stream.max_chunks = 9;
+    options_.rows_per_file = 7;
+  }
+
+  // Documents of 0 to 99 tokens with chunks and edges, some of them long.
+  void write(const std::string& name, int documents, uint64_t seed) {
+    std::mt19937_64 random(seed);
+    std::string text;
+    for (int d = 0; d < documents; ++d) {
+      std::vector<int> ids(random() % 100), starts, ends;
+      for (int& id : ids) id = static_cast<int>(random() % 1000);
+      std::vector<std::string> edges;
+      for (int at = 0; at + 6 <= std::ssize(ids); at += 6) {
+        starts.push_back(at);
+        ends.push_back(at + 6);
+        if (at > 0) edges.push_back(fmt::format("[{}, 0]", at / 6));
+      }
+      text += fmt::format(
+          "{{\"input_ids\": [{}], \"{}\": 1, \"chunk_starts\": [{}], "
+          "\"chunk_ends\": [{}], \"call_edges\": [{}]}}\n",
+          fmt::join(ids, ","), d < 20 ? "early" : "name",
+          fmt::join(starts, ","), fmt::join(ends, ","), fmt::join(edges, ","));
+    }
+    ASSERT_TRUE(write_file(folder_.file(name), text));
+  }
+
+  std::vector<std::string> inputs() const {
+    return {folder_.file("a.jsonl"), folder_.file("b.jsonl")};
+  }
+  std::string out(const std::string& name = "out") const {
+    return folder_.file(name);
+  }
+  Result<PackedFolder> pack(const std::string& name = "out") const {
+    return pack_row_folder(inputs(), out(name), options_);
+  }
+  // A run that ends once it has these files, as if the system failed.
+  Result<PackedFolder> pack_files(int64_t files) const {
+    RowFolderOptions stopped = options_;
+    stopped.each = [left = files](const Rows&) mutable -> Result<void> {
+      if (left-- > 0) return {};
+      return io_error("test", "it must stop, found {}", "a stop");
+    };
+    return pack_row_folder(inputs(), out(), stopped);
+  }
+  std::string aside(const std::string& name) const {
+    return out() + "/" + std::string(kUnfinished) + "/" + name;
+  }
+
+  static Files files_of(const std::string& path) {
+    Files files;
+    for (const auto& entry : fs::directory_iterator(path)) {
+      files[entry.path().filename().string()] =
+          entry.is_directory() ? "" : *read_file(entry.path(), 1 << 28);
+    }
+    return files;
+  }
+  // The whole is as if one run had made it.
+  void expect_same(const PackedFolder& found, const PackedFolder& whole) {
+    EXPECT_EQ(files_of(out()), files_of(out("whole")));
+    EXPECT_EQ(found.files, whole.files);
+    EXPECT_EQ(found.account, whole.account);
+    EXPECT_EQ(found.chunks, whole.chunks);
+    EXPECT_EQ(found.balance.steps, whole.balance.steps);
+    EXPECT_EQ(found.balance.max_over_mean, whole.balance.max_over_mean);
+    EXPECT_EQ(found.balance.worst, whole.balance.worst);
+    EXPECT_EQ(found.balance.length_spread, whole.balance.length_spread);
+    EXPECT_EQ(found.ignored, whole.ignored);
+  }
+  void refuses(const std::string& why) {
+    const Files before = files_of(out());
+    const Files left = files_of(out() + "/.unfinished");
+    const auto packed = pack();
+    ASSERT_FALSE(packed);
+    EXPECT_TRUE(packed.error().message.starts_with(
+        "[data] a folder that a run began must be gone on with by the same "
+        "inputs, options and version, or be restarted, found "))
+        << packed.error().message;
+    EXPECT_NE(packed.error().message.find(why), std::string::npos)
+        << packed.error().message;
+    EXPECT_EQ(files_of(out()), before);
+    EXPECT_EQ(files_of(out() + "/.unfinished"), left);
+  }
+
+  testing::TempFolder folder_;
+  RowFolderOptions options_;
+};
+
+TEST_F(PackFolder, GoesOnToTheSameFiles) {
+  int64_t seed = 0;
+  for (const PackStrategy strategy :
+       {PackStrategy::in_order, PackStrategy::first_fit, PackStrategy::best_fit,
+        PackStrategy::by_cost}) {
+    for (const LongDocuments rule :
+         {LongDocuments::split, LongDocuments::drop}) {
+      options_.stream.pack.strategy = strategy;
+      options_.stream.pack.long_documents = rule;
+      const auto whole = pack("whole");
+      ASSERT_TRUE(whole) << whole.error().message;
+      EXPECT_EQ(whole->ignored, (std::set<std::string>{"early", "name"}));
+      EXPECT_EQ(whole->resumed_files, 0);
+      ASSERT_GT(whole->files, 6);
+      EXPECT_GT(whole->chunks.chunks_over, 0);
+      // Ended somewhere, by one run or by many.
+      for (const bool many : {false, true}) {
+        const int64_t at = many ? whole->files - 1 : 1 + seed++ % 6;
+        for (const int64_t files : {int64_t{2}, int64_t{5}, at}) {
+          const bool stops = many || files == at;
+          EXPECT_TRUE(!stops || !pack_files(files));
+        }
+        EXPECT_FALSE(RowFiles::open(out())) << "unfinished rows are no rows";
+        int64_t told = 0, seen = 0;
+        options_.resumes = [&](int64_t rows) { told = rows; };
+        options_.each = [&](const Rows& rows) -> Result<void> {
+          seen += rows.rows;
+          return {};
+        };
+        const auto packed = pack();
+        options_.resumes = {};
+        options_.each = {};
+        ASSERT_TRUE(packed) << packed.error().message;
+        expect_same(*packed, *whole);
+        EXPECT_EQ(packed->resumed_files, at);
+        EXPECT_EQ(packed->resumed_rows, 7 * packed->resumed_files);
+        EXPECT_EQ(told, packed->resumed_rows);
+        EXPECT_EQ(seen, whole->account.rows);
+        fs::remove_all(out());
+      }
+      fs::remove_all(out("whole"));
+    }
+  }
+}
+
+TEST_F(PackFolder, GoesOnAcrossFilesOfAllKinds) {
+  if (auto found = arrow_component(); !found) {
+    GTEST_SKIP() << found.error().message;
+  }
+  const std::vector<std::string> mixed = {folder_.file("a.jsonl"),
+                                          "examples/sources.parquet",
+                                          folder_.file("b.jsonl")};
+  const auto whole = pack_row_folder(mixed, out("whole"), options_);
+  ASSERT_TRUE(whole) << whole.error().message;
+  for (int64_t at = 1; at < whole->files; at += 5) {
+    RowFolderOptions stopped = options_;
+    stopped.each = [left = at](const Rows&) mutable -> Result<void> {
+      if (left-- > 0) return {};
+      return io_error("test", "it must stop, found {}", "a stop");
+    };
+    ASSERT_FALSE(pack_row_folder(mixed, out(), stopped));
+    const auto packed = pack_row_folder(mixed, out(), options_);
+    ASSERT_TRUE(packed) << packed.error().message;
+    EXPECT_EQ(packed->resumed_files, at);
+    expect_same(*packed, *whole);
+    fs::remove_all(out());
+  }
+}
+
+// A system may fail at any moment: with a file half written, with a line of the
+// journal cut anywhere, with files half put in their place.
+TEST_F(PackFolder, GoesOnFromWhateverIsLeft) {
+  const auto whole = pack("whole");
+  ASSERT_TRUE(whole) << whole.error().message;
+  ASSERT_FALSE(pack_files(4));
+  const Files left = files_of(out() + "/.unfinished");
+  const std::string journal = left.at("journal");
+  const size_t head = journal.find('\n') + 1;
+  const auto lay = [&](const std::string& text) {
+    fs::remove_all(out());
+    fs::create_directories(out() + "/.unfinished");
+    for (const auto& [name, bytes] : left) {
+      ASSERT_TRUE(write_file(aside(name), name == "journal" ? text : bytes));
+    }
+  };
+  const auto goes_on = [&](int64_t least, int64_t most) {
+    const auto packed = pack();
+    ASSERT_TRUE(packed) << packed.error().message;
+    expect_same(*packed, *whole);
+    EXPECT_GE(packed->resumed_files, least);
+    EXPECT_LE(packed->resumed_files, most);
+  };
+  std::mt19937_64 random(7);
+  for (int round = 0; round < 20; ++round) {
+    const size_t at = head + random() % (journal.size() - head);
+    std::string text = journal;
+    const auto lines =
+        std::count(journal.begin() + static_cast<int64_t>(head),
+                   journal.begin() + static_cast<int64_t>(at), '\n');
+    if (round % 2 == 0) {
+      text.resize(at);
+    } else {
+      text[at] = static_cast<char>(text[at] ^ (1 + random() % 255));
+    }
+    lay(text);
+    goes_on(lines, lines);
+  }
+  // A file that is lost, or is not as long as it was.
+  lay(journal);
+  fs::remove(aside("rows-00002.safetensors"));
+  goes_on(2, 2);
+  lay(journal);
+  fs::resize_file(aside("rows-00001.safetensors"), 100);
+  goes_on(1, 1);
+  // What was being written, and what nobody knows.
+  lay(journal);
+  std::ofstream(aside("rows-00004.safetensors")) << "cut short";
+  std::ofstream(aside(".tessera-1-2.tmp")) << "cut short";
+  goes_on(4, 4);
+  // Its first line alone, or none.
+  lay(journal.substr(0, head));
+  goes_on(0, 0);
+  lay(journal);
+  fs::remove(aside("journal"));
+  goes_on(0, 0);
+}
+
+TEST_F(PackFolder, GoesOnPuttingFilesInTheirPlace) {
+  const auto whole = pack("whole");
+  ASSERT_TRUE(whole) << whole.error().message;
+  for (const int64_t placed :
+       {int64_t{0}, int64_t{1}, whole->files - 1, whole->files}) {
+    fs::remove_all(out());
+    ASSERT_FALSE(pack_files(whole->files - 1));
+    RowFolderOptions last = options_;
+    // All is written: what the last file leaves is what a whole run does.
+    std::string journal;
+    last.each = [&, left = whole->files](const Rows&) mutable -> Result<void> {
+      if (--left > 0) return {};
+      journal = *read_file(aside("journal"), 1 << 20);
+      return {};
+    };
+    ASSERT_TRUE(pack_row_folder(inputs(), out(), last));
+    fs::create_directories(out() + "/.unfinished");
+    ASSERT_TRUE(write_file(aside("journal"), journal));
+    for (int64_t f = placed; f < whole->files; ++f) {
+      fs::rename(out() + "/" + RowFolder::name_of(f),
+                 aside(RowFolder::name_of(f)));
+    }
+    // The journal lacks the last file here: it is written again.
+    if (placed == whole->files) {
+      EXPECT_FALSE(pack()) << "a file that the journal does not know";
+      continue;
+    }
+    options_.stream.pack.seed = 1;
+    refuses("seed 1 for 0");
+    options_.stream.pack.seed = 0;
+    const auto packed = pack();
+    ASSERT_TRUE(packed) << packed.error().message;
+    expect_same(*packed, *whole);
+    EXPECT_EQ(packed->resumed_files, whole->files - 1);
+  }
+  // All that is left to do was to take away what is empty.
+  fs::remove_all(out());
+  ASSERT_TRUE(pack());
+  fs::create_directories(out() + "/.unfinished");
+  const auto rows = RowFiles::open(out());
+  ASSERT_TRUE(rows) << rows.error().message;
+  EXPECT_EQ(rows->rows(), whole->account.rows);
+  EXPECT_FALSE(pack());
+}
+
+TEST_F(PackFolder, NeverMixesRowsOfOtherInputsOrOptions) {
+  ASSERT_FALSE(pack_files(3));
+  const RowFolderOptions same = options_;
+  StreamOptions& s = options_.stream;
+  const auto with = [&](const std::string& why, auto change) {
+    options_ = same;
+    change();
+    refuses(why);
+    options_ = same;
+  };
+  with("tokens 128 for 64", [&] { s.pack.tokens = 128; });
+  with("strategy", [&] { s.pack.strategy = PackStrategy::in_order; });
+  with("long", [&] { s.pack.long_documents = LongDocuments::keep_head; });
+  with("window_rows", [&] { s.pack.window_rows = 6; });
+  with("rows_per_step", [&] { s.pack.rows_per_step = 4; });
+  with("mixing", [&] { s.pack.mixing = 0.5; });
+  with("seed", [&] { s.pack.seed = 2; });
+  with("mask", [&] { s.pack.mask = *parse_mask("causal"); });
+  with("tile", [&] { s.pack.tile = {16, 32}; });
+  with("pad_id", [&] { s.pad_id = 1; });
+  with("max_chunks", [&] { s.max_chunks = 10; });
+  with("max_edges", [&] { s.max_edges = 10; });
+  with("rows_per_file", [&] { options_.rows_per_file = 8; });
+
+  const auto other = [&](const std::vector<std::string>& inputs) {
+    const auto packed = pack_row_folder(inputs, out(), options_);
+    EXPECT_FALSE(packed);
+    return packed ? "" : packed.error().message;
+  };
+  const std::string a = folder_.file("a.jsonl"), b = folder_.file("b.jsonl");
+  EXPECT_NE(other({a}).find("1 inputs for 2"), std::string::npos);
+  EXPECT_NE(other({b, a}).find("b.jsonl' of "), std::string::npos);
+  // The same bytes, changed since; then others as long at the same time.
+  const auto written = fs::last_write_time(b);
+  fs::last_write_time(b, written + std::chrono::nanoseconds(1000));
+  refuses("b.jsonl' of ");
+  fs::last_write_time(b, written);
+  std::ofstream(b, std::ios::app) << "\n";
+  fs::last_write_time(b, written);
+  refuses("b.jsonl' of ");
+
+  // It may be told to begin anew.
+  options_.restart = true;
+  const auto packed = pack();
+  ASSERT_TRUE(packed) << packed.error().message;
+  EXPECT_EQ(packed->resumed_files, 0);
+  expect_same(*packed, *pack("whole"));
+  // Rows that are there are nobody's to write over.
+  EXPECT_FALSE(pack());
+}
+
+TEST_F(PackFolder, ADamagedJournalIsRefusedOrRestarted) {
+  ASSERT_FALSE(pack_files(3));
+  const std::string journal = *read_file(aside("journal"), 1 << 20);
+  const size_t head = journal.find('\n') + 1;
+  for (size_t at = 0; at < head; at += 1 + at / 2) {
+    ASSERT_TRUE(write_file(aside("journal"), journal.substr(0, at)));
+    refuses("a damaged journal");
+    std::string text = journal;
+    text[at] = static_cast<char>(text[at] ^ 1);
+    ASSERT_TRUE(write_file(aside("journal"), text));
+    refuses("a damaged journal");
+  }
+  // Numbers that a stranger wrote, with a digest that is right.
+  for (const char* line :
+       {"{}", "[]", "{\"numbers\": [], \"options\": \"\", \"ignored\": []}",
+        "{\"numbers\": [1, -2], \"options\": \"\", \"ignored\": [1]}"}) {
+    EXPECT_EQ(read_journal(journal_line(Json(1)) + journal_line(Json(line)))
+                  .files.size(),
+              0u);
+  }
+  options_.restart = true;
+  const auto packed = pack();
+  ASSERT_TRUE(packed) << packed.error().message;
+  expect_same(*packed, *pack("whole"));
+}
+
+TEST_F(PackFolder, AJournalIsReadAsItWasWritten) {
+  PackedFile file;
+  file.bytes = int64_t{1} << 52;
+  file.rows = 3;
+  file.after = {{1, 2, 3}, {4, 5, 0.1}, 6, "digest"};
+  file.counted.account = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+  file.counted.chunks = {11, 12, 13, 14, 15, 16, 17};
+  file.counted.balance = {18, 19, 20, 21, 22, 23, 1.0 / 3, 1e300, 0, 5e-324};
+  file.ignored = {"a", "b \xc3\xa9"};
+  const auto journal =
+      read_journal(journal_line(Json("x")) + journal_line(file) +
+                   journal_line(PackedFile{}) + "no line");
+  EXPECT_EQ(journal.origin, Json("x"));
+  ASSERT_EQ(journal.files.size(), 2u);
+  EXPECT_EQ(journal.files[0], file);
+  EXPECT_EQ(journal.files[1], PackedFile{});
+}
+
+// Of what cannot be read again nothing is kept.
+TEST_F(PackFolder, APipeIsReadOnce) {
+  const std::string pipe = folder_.file("pipe");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const std::string text = *read_file(inputs()[0], 1 << 15);  // it has room
+  std::thread writer([&] {
+    const Descriptor end(::open(pipe.c_str(), O_WRONLY));
+    EXPECT_TRUE(write_all(end.get(), text));
+  });
+  RowFolderOptions stopped = options_;
+  stopped.each = [&, left = 2](const Rows&) mutable -> Result<void> {
+    EXPECT_FALSE(fs::exists(aside("journal")));
+    if (left-- > 0) return {};
+    return io_error("test", "it must stop, found {}", "a stop");
+  };
+  EXPECT_FALSE(pack_row_folder({pipe}, out(), stopped));
+  writer.join();
+  EXPECT_TRUE(fs::exists(aside("rows-00001.safetensors")));
+  const auto packed = pack();
+  ASSERT_TRUE(packed) << packed.error().message;
+  EXPECT_EQ(packed->resumed_files, 0);
+}
+
+// What a run that was killed left behind is taken over; while another run
+// writes there, nothing of it is touched.
+TEST_F(PackFolder, HasOneWriterAtATime) {
+  ASSERT_FALSE(pack_files(3));
+  const Files left = files_of(out() + "/.unfinished");
+  for (const bool restart : {false, true}) {
+    options_.restart = restart;
+    const Descriptor other(
+        ::open((out() + "/.unfinished").c_str(), O_RDONLY | O_DIRECTORY));
+    ASSERT_EQ(::flock(other.get(), LOCK_EX), 0);
+    const auto refused = pack();
+    ASSERT_FALSE(refused);
+    EXPECT_TRUE(refused.error().message.starts_with(
+        "[data] a folder of rows must have one writer, found another run for "))
+        << refused.error().message;
+    EXPECT_EQ(files_of(out() + "/.unfinished"), left);
+  }
+  // From within a run another is refused too.
+  options_.restart = false;
+  RowFolderOptions outer = options_;
+  int refusals = 0;
+  outer.each = [&](const Rows&) -> Result<void> {
+    refusals += pack() ? 0 : 1;
+    return {};
+  };
+  const auto packed = pack_row_folder(inputs(), out(), outer);
+  ASSERT_TRUE(packed) << packed.error().message;
+  EXPECT_EQ(refusals, packed->files);
+  expect_same(*packed, *pack("whole"));
+  // A name that leads elsewhere is no run's.
+  fs::remove_all(out());
+  fs::create_directories(out());
+  const testing::TempFolder elsewhere;
+  std::ofstream(elsewhere.file("kept")) << "mine";
+  fs::create_directory_symlink(elsewhere.path(), out() + "/.unfinished");
+  EXPECT_FALSE(pack());
+  EXPECT_TRUE(fs::exists(elsewhere.file("kept")));
+}
+
+TEST_F(PackFolder, AnInputThatIsWrongLeavesNothing) {
+  std::ofstream(inputs()[1], std::ios::app) << "{\n";
+  const auto packed = pack();
+  ASSERT_FALSE(packed);
+  EXPECT_TRUE(fs::is_empty(out()));
+  options_.rows_per_file = 0;
+  EXPECT_FALSE(pack("none"));
+  EXPECT_FALSE(fs::exists(out("none")));
+}
+
+}  // namespace
+}  // namespace tessera::data

@@ -1,0 +1,214 @@
+// data/pack_journal.cc: what a run that packs has finished, a line a file.
+#include "data/pack_journal.h"
+
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cmath>
+#include <utility>
+
+#include "base/descriptor.h"
+#include "base/digest.h"
+#include "base/fail.h"
+#include "base/text.h"
+#include "tessera/version.h"
+
+namespace tessera::data {
+namespace {
+
+constexpr size_t kDigestDigits = 32;
+// No count of documents, tokens or bytes comes near; sums of such do not
+// overflow.
+constexpr int64_t kMaxCount = int64_t{1} << 53;
+
+std::string digest_of(std::string_view text) {
+  Digest digest;
+  digest.add(text.data(), text.size());
+  return digest.hex();
+}
+
+std::string line_of(const Json& value) {
+  const std::string text =
+      value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return fmt::format("{} {}\n", digest_of(text), text);
+}
+
+// The next whole line, taken off the text.
+std::optional<Json> next_line(std::string_view& text) {
+  const size_t end = text.find('\n');
+  if (end == std::string_view::npos || end <= kDigestDigits ||
+      text[kDigestDigits] != ' ') {
+    return std::nullopt;
+  }
+  const std::string_view value =
+      text.substr(kDigestDigits + 1, end - kDigestDigits - 1);
+  if (text.substr(0, kDigestDigits) != digest_of(value)) return std::nullopt;
+  text.remove_prefix(end + 1);
+  auto json = parse_json(value, "data");
+  if (!json) return std::nullopt;
+  return std::move(*json);
+}
+
+// Every number of a file's line, in their order there.
+template <class File, class Visit>
+void visit_numbers(File& f, const Visit& visit) {
+  visit(f.bytes);
+  visit(f.rows);
+  auto& p = f.after;
+  for (auto* n : {&p.source.file, &p.source.offset, &p.source.line,
+                  &p.state.window, &p.state.open_rows, &p.rows}) {
+    visit(*n);
+  }
+  visit(p.state.open_cost);
+  auto& a = f.counted.account;
+  for (auto* n : {&a.documents, &a.empty_documents, &a.long_documents,
+                  &a.dropped_documents, &a.parts, &a.tokens_in, &a.tokens_out,
+                  &a.tokens_dropped, &a.rows, &a.padding}) {
+    visit(*n);
+  }
+  auto& c = f.counted.chunks;
+  for (auto* n : {&c.chunks_in, &c.chunks_out, &c.chunks_cut, &c.chunks_over,
+                  &c.edges_in, &c.edges_out, &c.edges_over}) {
+    visit(*n);
+  }
+  auto& b = f.counted.balance;
+  for (auto* n : {&b.rows, &b.most, &b.cost, &b.parts, &b.tokens, &b.steps}) {
+    visit(*n);
+  }
+  for (auto* n : {&b.ratios, &b.worst, &b.lengths, &b.squares}) visit(*n);
+}
+
+struct ReadNumbers {
+  const Json& numbers;
+  size_t& at;
+  bool& good;
+
+  const Json* next() const {
+    good = good && at < numbers.size();
+    return good ? &numbers[at++] : nullptr;
+  }
+  void operator()(int64_t& n) const {
+    const Json* const value = next();
+    auto read = value == nullptr
+                    ? Result<int64_t>(Error{})
+                    : read_int(*value, "data", "a count", 0, kMaxCount);
+    good = good && read.ok();
+    if (good) n = *read;
+  }
+  void operator()(double& n) const {
+    const Json* const value = next();
+    good = good && value->is_number_float() && value->get<double>() >= 0 &&
+           std::isfinite(value->get<double>());
+    if (good) n = value->get<double>();
+  }
+};
+
+std::optional<PackedFile> file_of(const Json& line) {
+  if (auto e = check_fields(line, "data", "a file's line",
+                            {"numbers", "options", "ignored"});
+      !e || !line["numbers"].is_array() || !line["options"].is_string() ||
+      !line["ignored"].is_array()) {
+    return std::nullopt;
+  }
+  PackedFile file;
+  size_t at = 0;
+  bool good = true;
+  visit_numbers(file, ReadNumbers{line["numbers"], at, good});
+  if (!good || at != line["numbers"].size()) return std::nullopt;
+  file.after.options = line["options"].get<std::string>();
+  for (const Json& name : line["ignored"]) {
+    if (!name.is_string()) return std::nullopt;
+    file.ignored.insert(name.get<std::string>());
+  }
+  return file;
+}
+
+Json options_of(const RowFolderOptions& options) {
+  const StreamOptions& s = options.stream;
+  const PackOptions& p = s.pack;
+  return {{"version", kVersion},
+          {"tokens", p.tokens},
+          {"strategy", to_string(p.strategy)},
+          {"long", to_string(p.long_documents)},
+          {"window_rows", p.window_rows},
+          {"rows_per_step", p.rows_per_step},
+          {"mixing", p.mixing},
+          {"seed", p.seed},
+          {"mask", p.mask ? Json(to_string(*p.mask)) : Json()},
+          {"tile", fmt::format("{}x{}", p.tile.q, p.tile.kv)},
+          {"pad_id", s.pad_id},
+          {"max_chunks", s.max_chunks},
+          {"max_edges", s.max_edges},
+          {"strict_chunks", s.chunk_room == ChunkRoom::refuse},
+          {"rows_per_file", options.rows_per_file}};
+}
+
+std::string text_of(const Json& value) {
+  return value.is_string() ? on_a_line(value.get<std::string>()) : value.dump();
+}
+
+}  // namespace
+
+Result<PackOrigin> pack_origin(const std::vector<std::string>& inputs,
+                               const RowFolderOptions& options) {
+  PackOrigin origin;
+  Json names = Json::array();
+  for (const std::string& input : inputs) {
+    struct stat about {};
+    if (::stat(input.c_str(), &about) != 0) {
+      return io_error("data", "a file must be readable, found '{}' for {}",
+                      reason(errno), in_quotes(input));
+    }
+    origin.stays = origin.stays && S_ISREG(about.st_mode);
+    names.push_back(fmt::format("'{}' of {} bytes, changed at {}.{:09}",
+                                on_a_line(input), about.st_size,
+                                about.st_mtim.tv_sec, about.st_mtim.tv_nsec));
+  }
+  origin.of = options_of(options);
+  origin.of["inputs"] = std::move(names);
+  return origin;
+}
+
+std::string difference(const Json& asked, const Json& begun) {
+  if (asked == begun) return "";
+  if (!begun.is_object()) return "no options";
+  for (const auto& [name, value] : asked.items()) {
+    const Json was = begun.contains(name) ? begun[name] : Json();
+    if (value == was) continue;
+    if (!value.is_array() || !was.is_array()) {
+      return fmt::format("{} {} for {}", name, text_of(value), text_of(was));
+    }
+    if (value.size() != was.size()) {
+      return fmt::format("{} inputs for {}", value.size(), was.size());
+    }
+    for (size_t i = 0; i < value.size(); ++i) {
+      if (value[i] == was[i]) continue;
+      return fmt::format("input {} for {}", text_of(value[i]), text_of(was[i]));
+    }
+  }
+  return "other options";
+}
+
+std::string journal_line(const Json& origin) { return line_of(origin); }
+
+std::string journal_line(const PackedFile& file) {
+  Json numbers = Json::array();
+  visit_numbers(file, [&](const auto& n) { numbers.push_back(n); });
+  return line_of({{"numbers", std::move(numbers)},
+                  {"options", file.after.options},
+                  {"ignored", file.ignored}});
+}
+
+PackJournal read_journal(std::string_view text) {
+  PackJournal journal;
+  journal.origin = next_line(text);
+  if (!journal.origin) return journal;
+  while (auto line = next_line(text)) {
+    auto file = file_of(*line);
+    if (!file) break;
+    journal.files.push_back(std::move(*file));
+  }
+  return journal;
+}
+
+}  // namespace tessera::data

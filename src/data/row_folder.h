@@ -1,0 +1,44 @@
+// data/row_folder.h: a folder of rows, whose files are there when all are.
+// Until then they lie aside in it, under a lock.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "base/descriptor.h"
+#include "tessera/data.h"
+
+namespace tessera::data {
+
+// Within what lies aside: what is finished (data/pack_journal.h).
+inline constexpr const char* kJournal = "journal";
+
+class RowFolder {
+ public:
+  // Made where it is not, and this run's alone as long as this lives. What a
+  // run that was killed left is as it was.
+  static Result<std::unique_ptr<RowFolder>> open(const std::string& path);
+
+  // What lies aside under a name: a file of rows, or another.
+  std::filesystem::path aside(const std::string& name) const;
+  static std::string name_of(int64_t file);  // "rows-00000.safetensors"
+
+  // Files that a run was putting in their place lie aside again.
+  Result<void> take_back(int64_t files);
+  // Of what lies aside only these files of rows stay, and their journal.
+  Result<void> keep(int64_t files);
+  // All files of rows to their place.
+  Result<void> finish(int64_t files);
+  // Nothing lies aside any more.
+  void clear();
+
+ private:
+  RowFolder(const std::string& path, int lock);
+
+  std::filesystem::path folder_, aside_;
+  Descriptor lock_;
+};
+
+}  // namespace tessera::data
