@@ -138,10 +138,10 @@ TEST_F(PackProgram, EveryChunkIsAccountedFor) {
       file("chunks.jsonl"),
       "{\"input_ids\": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12], "
       "\"chunk_starts\": [0, 3, 6, 9], \"chunk_ends\": [3, 6, 9, 12], "
-      "\"call_edges\": [[0, 1], [1, 2]]}\n"));
-  for (const auto& [rule, out, dropped] :
-       {std::tuple("split", 4, 0), std::tuple("keep_head", 3, 1),
-        std::tuple("keep_tail", 2, 2), std::tuple("drop", 0, 4)}) {
+      "\"call_edges\": [[0, 1], [1, 2], [2, 3]]}\n"));
+  for (const auto& [rule, out, dropped, edges_out, across] :
+       {std::tuple("split", 4, 0, 2, 1), std::tuple("keep_head", 3, 1, 2, 0),
+        std::tuple("keep_tail", 2, 2, 1, 0), std::tuple("drop", 0, 4, 0, 0)}) {
     program({"pack", file("chunks.jsonl"), "--tokens", "8", "--long", rule,
              "--json"});
     const json j = json::parse(out_);
@@ -150,8 +150,11 @@ TEST_F(PackProgram, EveryChunkIsAccountedFor) {
     EXPECT_EQ(j["chunks"]["dropped"], dropped) << rule;
     EXPECT_EQ(j["chunks"]["no_room"], 0);
     const json& e = j["edges"];
-    EXPECT_EQ(e["in"], e["out"].get<int>() + e["no_room"].get<int>() +
-                           e["across_rows"].get<int>());
+    EXPECT_EQ(e["in"], 3);
+    EXPECT_EQ(e["no_room"], 0);
+    EXPECT_EQ(e["out"], edges_out) << rule;
+    EXPECT_EQ(e["across_rows"], across) << rule;
+    EXPECT_EQ(e["dropped"], 3 - edges_out - across) << rule;
   }
 }
 

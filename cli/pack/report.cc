@@ -14,11 +14,6 @@ nlohmann::json known(const PackReport& r, double value) {
   return r.balance.steps == 0 ? nlohmann::json() : nlohmann::json(value);
 }
 
-// When all rows are out, the rest began in tokens that were dropped.
-int64_t dropped(const ChunkAccount& c) {
-  return c.chunks_in - c.chunks_out - c.chunks_over;
-}
-
 }  // namespace
 
 nlohmann::json pack_json(const PackReport& r, const StreamOptions& o) {
@@ -46,12 +41,13 @@ nlohmann::json pack_json(const PackReport& r, const StreamOptions& o) {
             {"out", r.chunks.chunks_out},
             {"cut", r.chunks.chunks_cut},
             {"no_room", r.chunks.chunks_over},
-            {"dropped", dropped(r.chunks)}}},
+            {"dropped", r.chunks.chunks_dropped()}}},
           {"edges",
            {{"in", r.chunks.edges_in},
             {"out", r.chunks.edges_out},
-            {"across_rows", r.chunks.edges_lost()},
-            {"no_room", r.chunks.edges_over}}},
+            {"across_rows", r.chunks.edges_across},
+            {"no_room", r.chunks.edges_over},
+            {"dropped", r.chunks.edges_dropped()}}},
           {"ignored_columns", r.ignored},
           {"files", r.files},
           {"resumed", {{"files", r.resumed_files}, {"rows", r.resumed_rows}}},
@@ -88,14 +84,14 @@ std::string pack_text(const PackReport& r, const StreamOptions& o) {
          fmt::format("{} in, {} out, {} cut, {} without room, {} dropped",
                      r.chunks.chunks_in, r.chunks.chunks_out,
                      r.chunks.chunks_cut, r.chunks.chunks_over,
-                     dropped(r.chunks)));
+                     r.chunks.chunks_dropped()));
   }
   if (r.chunks.edges_in > 0) {
-    line(
-        "edges",
-        fmt::format("{} in, {} out, {} across rows or dropped, {} without room",
-                    r.chunks.edges_in, r.chunks.edges_out,
-                    r.chunks.edges_lost(), r.chunks.edges_over));
+    line("edges",
+         fmt::format(
+             "{} in, {} out, {} across rows, {} without room, {} dropped",
+             r.chunks.edges_in, r.chunks.edges_out, r.chunks.edges_across,
+             r.chunks.edges_over, r.chunks.edges_dropped()));
   }
   for (const std::string& name : r.ignored) line("ignored", on_a_line(name));
   if (r.files > 0) line("files", std::to_string(r.files));

@@ -104,9 +104,16 @@ struct ChunkAccount {
   int64_t chunks_over = 0;  // a row had no more room
   int64_t edges_in = 0;
   int64_t edges_out = 0;
-  int64_t edges_over = 0;  // no room, or for one of their chunks
-  // The rest joined chunks of different rows, or of tokens that were dropped.
-  int64_t edges_lost() const { return edges_in - edges_out - edges_over; }
+  int64_t edges_over = 0;    // no room, or for one of their chunks
+  int64_t edges_across = 0;  // their chunks lie in different rows
+  // When all rows are out, the rest began in tokens that were dropped: chunks,
+  // and edges of such.
+  int64_t chunks_dropped() const {
+    return chunks_in - chunks_out - chunks_over;
+  }
+  int64_t edges_dropped() const {
+    return edges_in - edges_out - edges_over - edges_across;
+  }
   bool operator==(const ChunkAccount&) const = default;
 };
 

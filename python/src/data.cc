@@ -193,7 +193,7 @@ nb::dict account_of(const PyLoader& self) {
   out["chunks_no_room"] = c.chunks_over;
   out["edges_in"] = c.edges_in;
   out["edges_out"] = c.edges_out;
-  out["edges_across_rows"] = c.edges_lost();
+  out["edges_across_rows"] = c.edges_across;
   out["edges_no_room"] = c.edges_over;
   nb::list ignored;
   for (const std::string& name : self.ignored) ignored.append(name.c_str());

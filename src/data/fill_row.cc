@@ -185,13 +185,20 @@ void RowFiller::start(const Documents& documents,
   documents_ = &documents;
   number_.resize(documents.chunk_starts.size());
   if (number_.empty()) return;
-  std::vector<bool> sorted(static_cast<size_t>(documents.size()));
+  // Parts of a document follow each other, wherever their rows are.
+  kept_.assign(static_cast<size_t>(documents.size()), {INT32_MAX, 0});
   for (const DocumentPart& part : parts) {
-    const auto document = static_cast<size_t>(part.document);
-    if (is_whole(documents, part) || sorted[document]) continue;
-    sorted[document] = true;
-    sort_by_token(part.document);
+    if (is_whole(documents, part)) continue;
+    auto& [begin, end] = kept_[static_cast<size_t>(part.document)];
+    if (end == 0) sort_by_token(part.document);
+    begin = std::min(begin, part.offset);
+    end = std::max(end, part.offset + part.length);
   }
+}
+
+bool RowFiller::is_kept(int64_t document, int32_t token) const {
+  const auto& [begin, end] = kept_[static_cast<size_t>(document)];
+  return token >= begin && token < end;
 }
 
 Result<void> RowFiller::chunks(const Place& at) {
@@ -243,7 +250,10 @@ Result<void> RowFiller::edges(const Place& at, size_t kind) {
   for (int64_t i = 0; i < own.count; ++i) {
     const int32_t* const ends = token.ends + 2 * own[i];
     const int32_t there = token.chunk(ends[1]);
-    if (there < at.part.offset || there >= at.end()) continue;
+    if (there < at.part.offset || there >= at.end()) {
+      account.edges_across += is_kept(at.part.document, there) ? 1 : 0;
+      continue;
+    }
     const int32_t from = number[ends[0]];
     const int32_t to = number[ends[1]];
     const bool full = count == at.rows.shape.max_edges;

@@ -30,6 +30,7 @@ class RowFiller {
  private:
   struct Place;
   void sort_by_token(int64_t document);
+  bool is_kept(int64_t document, int32_t token) const;
   void tokens(const Place& at);
   Result<void> chunks(const Place& at);
   Result<void> edges(const Place& at, size_t kind);
@@ -41,6 +42,8 @@ class RowFiller {
   // lie: a part finds its own and reads no others.
   std::vector<int32_t> chunk_order_;
   std::array<std::vector<int32_t>, 2> edge_order_;
+  // Of each document that is cut, the tokens [begin, end) that lie in rows.
+  std::vector<std::pair<int32_t, int32_t>> kept_;
   std::vector<int32_t>
       number_;  // of each chunk in its row, or that it has none
 };

@@ -378,7 +378,7 @@ TEST_F(PackFolder, AJournalIsReadAsItWasWritten) {
   file.rows = 3;
   file.after = {{1, 2, 3}, {4, 5, 0.1}, 6, "digest"};
   file.counted.account = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
-  file.counted.chunks = {11, 12, 13, 14, 15, 16, 17};
+  file.counted.chunks = {11, 12, 13, 14, 15, 16, 17, 24};
   file.counted.balance = {18, 19, 20, 21, 22, 23, 1.0 / 3, 1e300, 0, 5e-324};
   file.ignored = {"a", "b \xc3\xa9"};
   const auto journal =

@@ -68,7 +68,7 @@ void visit_numbers(File& f, const Visit& visit) {
   }
   auto& c = f.counted.chunks;
   for (auto* n : {&c.chunks_in, &c.chunks_out, &c.chunks_cut, &c.chunks_over,
-                  &c.edges_in, &c.edges_out, &c.edges_over}) {
+                  &c.edges_in, &c.edges_out, &c.edges_over, &c.edges_across}) {
     visit(*n);
   }
   auto& b = f.counted.balance;

@@ -100,7 +100,7 @@ void must_sum(const RowStream& stream) {
   must(stream.account().sums(stream.shape().tokens));
   const ChunkAccount& chunks = stream.chunks();
   must(chunks.chunks_in >= chunks.chunks_out + chunks.chunks_over);
-  must(chunks.edges_lost() >= 0);
+  must(chunks.edges_dropped() >= 0);
 }
 
 }  // namespace
