@@ -65,15 +65,23 @@ Result<void> check_position(const StreamPosition& from,
   return {};
 }
 
-// What is new is not padded: it is filled.
-void resize(Rows& made, int64_t rows) {
+// What is new is not padded: it is filled. Room that is there stays until the
+// last row is in: what is taken again would be cleared.
+void make_room(Rows& made, int64_t rows) {
   made.rows = rows;
   for (size_t c = 0; c < kRowColumns; ++c) {
-    const int64_t size = rows * made.shape.size(static_cast<RowColumn>(c));
-    if (made.columns[c].empty()) {
-      reserve_huge(made.columns[c], static_cast<size_t>(size));
-    }
-    made.columns[c].resize(static_cast<size_t>(size));
+    const auto size =
+        static_cast<size_t>(rows * made.shape.size(static_cast<RowColumn>(c)));
+    if (made.columns[c].empty()) reserve_huge(made.columns[c], size);
+    if (made.columns[c].size() < size) made.columns[c].resize(size);
+  }
+}
+
+void end_rows(Rows& made, int64_t rows) {
+  made.rows = rows;
+  for (size_t c = 0; c < kRowColumns; ++c) {
+    made.columns[c].resize(
+        static_cast<size_t>(rows * made.shape.size(static_cast<RowColumn>(c))));
   }
 }
 
@@ -214,7 +222,7 @@ Result<Rows> RowStream::next(int64_t rows, Rows spare) {
     }
     // Room for what the window has: the last rows may be fewer.
     if (filled == made.rows) {
-      resize(made, std::min(rows, filled + s.packing.rows() - s.at.rows));
+      make_room(made, std::min(rows, filled + s.packing.rows() - s.at.rows));
     }
     if (auto e = s.filler.fill(s.packing.row(s.at.rows), made, filled); !e) {
       return e.error();
@@ -222,7 +230,7 @@ Result<Rows> RowStream::next(int64_t rows, Rows spare) {
     ++s.at.rows;
     ++filled;
   }
-  resize(made, filled);
+  end_rows(made, filled);
   return made;
 }
 
