@@ -1,5 +1,6 @@
 // cli/pack/killed_test.cc: `tessera pack`, killed again and again at random
 // moments, and gone on with.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
