@@ -55,6 +55,30 @@ TEST_F(Compile, PagesAreToldWhereTheyAreAsked) {
   }
 }
 
+TEST_F(Compile, SoAreChunksOfQueries) {
+  const Arguments asked = {"--mask",     "causal",        "--q-len", "4096",
+                           "--backward", "--query-chunk", "1024"};
+  Arguments kernel = asked;
+  kernel.insert(kernel.end(), {"--target", "v6e", "--no-compile", "--emit",
+                               file("kernel.mlir")});
+  ASSERT_EQ(compile(kernel), 0) << err_;
+  EXPECT_NE(out_.find("4096 queries in chunks of 1024, 4096 keys"),
+            std::string::npos)
+      << out_;
+  kernel.push_back("--json");
+  ASSERT_EQ(compile(kernel), 0) << err_;
+  const json told = json::parse(out_)["kernel"];
+  EXPECT_EQ(told["query_chunk"], 1024);
+  EXPECT_EQ(told["contract_terms"]["parameters"]["query_chunk"], 1024);
+  Arguments arrays = asked;
+  arrays.insert(arrays.end(), {"--layout", "mosaic", "--json", "-o",
+                               file("arrays.safetensors")});
+  ASSERT_EQ(program({"export"}, arrays), 0) << err_;
+  const json shapes = json::parse(out_)["arrays"];
+  EXPECT_EQ(shapes["steps"]["shape"], json::array({told["steps"]}));
+  EXPECT_EQ(shapes["range"]["shape"], json::array({4 + 1 + 4 * 4}));
+}
+
 TEST_F(CompileTpu, SaysWhatItMadeAndSavesIt) {
   ASSERT_EQ(compile({kProgram, "--target", "v6e:1x1", "-o", file("a")}), 0)
       << err_;

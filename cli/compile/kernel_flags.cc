@@ -63,6 +63,9 @@ void add_kernel_flags(Command& command, KernelFlags& f) {
                 {"--page-steps", &f.page_steps, "N",
                  "Steps that scalar memory holds at a time, up to 65536: the "
                  "others wait in HBM [all, where they fit]"},
+                {"--query-chunk", &f.query_chunk, "N",
+                 "Backward: queries whose dQ vector memory holds at a time, "
+                 "whole tiles [all, where they fit; else as many as do]"},
                 {"--row-sum", &f.row_sum, "SUM",
                  "Of a query's probabilities: exact, or rounded as its product "
                  "takes them [exact]"},
@@ -158,7 +161,9 @@ Result<AskedCall> read_asked_call(const KernelFlags& f,
         Number{f.fetch_ahead, "--fetch-ahead", kMosaicMaxFetchAhead,
                options.fetch_ahead},
         Number{f.page_steps, "--page-steps", kMosaicMaxPageSteps,
-               options.page_steps}}) {
+               options.page_steps},
+        Number{f.query_chunk, "--query-chunk", kMaxTokens,
+               options.query_chunk}}) {
     if (!n.text) continue;
     auto value = parse_int(*n.text, n.what, 1, n.most);
     if (!value) return value.error();

@@ -21,6 +21,7 @@ nlohmann::json kernel_json(const AskedKernel& asked) {
           {"kv_len", kernel.kv_len},
           {"steps", kernel.steps},
           {"page", kernel.page},
+          {"query_chunk", kernel.query_chunk},
           {"tile", {kernel.tile.q, kernel.tile.kv}},
           {"tiles_per_pass", kernel.options.tiles_per_pass},
           {"heads_per_pass", kernel.heads_per_pass},
@@ -47,14 +48,16 @@ std::string kernel_text(const AskedKernel& asked) {
       "{:<11} {}, {}, tile {}x{}, {} tiles of {} heads a pass\n"
       "{:<11} {}\n"
       "{:<11} {}\n"
-      "{:<11} batch {}, {} queries, {} keys, {} steps{}\n"
+      "{:<11} batch {}, {} queries{}, {} keys, {} steps{}\n"
       "{:<11} {:>12} bytes of scratch\n"
       "{:<11} {:>12} bytes of arrays\n"
       "{:<11} {}\n",
       "kernel", direction_text(k.call), dtype_word(k.call.dtype), k.tile.q,
       k.tile.kv, k.options.tiles_per_pass, k.heads_per_pass, "chosen by",
       asked.chosen_by(), "lowering", lowering_text(k.lowering), "room for",
-      k.batch, k.q_len, k.kv_len, k.steps,
+      k.batch, k.q_len,
+      k.query_chunk == 0 ? "" : fmt::format(" in chunks of {}", k.query_chunk),
+      k.kv_len, k.steps,
       k.page == 0 ? "" : fmt::format(" in pages of {}", k.page), "vector",
       k.vector_bytes, "scalar", 4 * k.scalar_words, "contract", k.contract.key);
 }

@@ -51,6 +51,9 @@ Result<receipt::Receipt> compile_receipt(const KernelFlags& flags,
   if (asked.kernel.options.page_steps > 0) {
     r.parameters["page_steps"] = asked.kernel.options.page_steps;
   }
+  if (asked.kernel.query_chunk > 0) {
+    r.parameters["query_chunk"] = asked.kernel.query_chunk;
+  }
   if (r.backward) {
     r.parameters["dlse"] = asked.kernel.call.dlse;
   } else {

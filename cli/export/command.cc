@@ -74,6 +74,7 @@ Result<int> run(const ExportFlags& o) {
     for (const auto& [text, name] :
          {std::pair(&o.keys_per_query, "--keys-per-query"),
           std::pair(&o.page_steps, "--page-steps"),
+          std::pair(&o.query_chunk, "--query-chunk"),
           std::pair(&o.lowering_reason, "--lowering-reason"),
           std::pair(&o.head_dim, "--head-dim"),
           std::pair(&o.v_head_dim, "--v-head-dim")}) {
@@ -135,6 +136,9 @@ Command export_command() {
            "mosaic: of the kernel [as compile has it]"},
           {"--page-steps", &o->page_steps, "N",
            "mosaic: what compile was told"},
+          {"--query-chunk", &o->query_chunk, "N",
+           "mosaic: of the backward kernel [none where one head of keys and "
+           "one of queries fit without]"},
           {"--keys-per-query", &o->keys_per_query, "N",
            "mosaic: what compile was told"},
           {"--lowering-reason", &o->lowering_reason, "TEXT",

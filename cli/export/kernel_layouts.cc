@@ -95,6 +95,12 @@ Result<void> add_mosaic(const Batch& batch, const ExportFlags& flags,
     if (!page) return page.error();
     options.page_steps = *page;
   }
+  if (flags.query_chunk) {
+    auto queries =
+        parse_int(*flags.query_chunk, "--query-chunk", 1, kMaxTokens);
+    if (!queries) return queries.error();
+    options.query_chunk = *queries;
+  }
   auto call = mosaic_call(flags);
   if (!call) return call.error();
   call->shape.heads = call->shape.kv_heads = batch.plan().heads;

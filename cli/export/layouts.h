@@ -18,8 +18,8 @@ namespace tessera::cli {
 struct ExportFlags {
   RequestFlags request;
   std::optional<std::string> layout, out, batch_row, heads, q_shards,
-      tiles_per_pass, page_steps, keys_per_query, head_dim, v_head_dim,
-      lowering_reason;
+      tiles_per_pass, page_steps, query_chunk, keys_per_query, head_dim,
+      v_head_dim, lowering_reason;
   bool dkv = false;
   bool no_shrink = false;
   bool computable = false;

@@ -33,12 +33,13 @@ Result<XlaMethod> method_of(const FitFlags& o, LaneId lane) {
 
 Result<void> check_flags(const FitFlags& o, LaneId lane) {
   const KernelFlags& k = o.kernel;
-  if (lane == LaneId::xla && (k.tiles_per_pass || k.fetch_ahead ||
-                              k.keys_per_query || k.row_sum || k.page_steps)) {
-    return invalid(
-        "cli",
-        "--tiles-per-pass, --fetch-ahead, --keys-per-query, "
-        "--page-steps and --row-sum go with --lane mosaic, found one with xla");
+  if (lane == LaneId::xla &&
+      (k.tiles_per_pass || k.fetch_ahead || k.keys_per_query || k.row_sum ||
+       k.page_steps || k.query_chunk)) {
+    return invalid("cli",
+                   "--tiles-per-pass, --fetch-ahead, --keys-per-query, "
+                   "--page-steps, --query-chunk and --row-sum go with --lane "
+                   "mosaic, found one with xla");
   }
   if (auto e = check_reason_flag(k.run.lowering_reason); !e) return e;
   if (o.plugin && !o.compile) {

@@ -107,9 +107,11 @@ Result<run::SecondRun> make_kernel(const receipt::Receipt& claimed) {
       rounded->second != 0) {
     kernel.row_sum = to_string(RowSum::rounded);
   }
-  if (const auto page = claimed.parameters.find("page_steps");
-      page != claimed.parameters.end()) {
-    kernel.page_steps = fmt::to_string(page->second);
+  for (const auto& [name, value] :
+       {std::pair("page_steps", &kernel.page_steps),
+        std::pair("query_chunk", &kernel.query_chunk)}) {
+    const auto at = claimed.parameters.find(name);
+    if (at != claimed.parameters.end()) *value = fmt::to_string(at->second);
   }
   for (const auto& [name, value] :
        {std::pair("tiles_per_pass", &kernel.tiles_per_pass),

@@ -43,6 +43,10 @@ struct MosaicOptions {
   // Steps that scalar memory holds at a time. 0: all of them where they fit,
   // else as many as suit; the others wait in HBM.
   int64_t page_steps = 0;
+  // Backward: queries of a head whose dQ vector memory holds at a time, whole
+  // tiles; the list comes in chunks of so many. 0: all where that fits, else as
+  // many as do.
+  int64_t query_chunk = 0;
 };
 inline constexpr int64_t kMosaicMaxPageSteps = 65'536;
 inline constexpr int64_t kMosaicMaxTilesPerPass = 8;
@@ -84,6 +88,8 @@ struct MosaicKernel {
   // Where scalar memory does not hold all steps they lie in HBM, so many for a
   // page (docs/mosaic.md); 0: it does.
   int64_t page = 0;
+  // Backward, in chunks of queries: so many each. 0: it holds dQ of all.
+  int64_t query_chunk = 0;
   Tile tile;
   Lowering lowering;
   MosaicOptions options;
@@ -117,7 +123,9 @@ Result<MosaicKernel> make_mosaic_kernel(const Request& request,
 struct MosaicArrays {
   std::vector<int32_t> steps;  // [steps]; 0 beyond the batch's own
   // [batch * plan_heads + 1]; with pages what each holds, then how many rows
-  // (backward columns) each list has
+  // (backward columns) each list has. In chunks each is a list here, and behind
+  // are the columns of each: the first and the end, and of them those that no
+  // chunk before has, from where on, and none after, up to where.
   std::vector<int32_t> range;
   std::vector<int32_t> bounds;  // [2 + batch]: of key - position, then offsets
   // [batch, q_len]; -2: sees nothing; -3: nor is it there

@@ -1,12 +1,14 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -15,6 +17,7 @@
 #include "failure.h"
 #include "lanes/cpu/plain_call.h"
 #include "lanes/mosaic/array_check.h"
+#include "lanes/mosaic/kernel.h"
 #include "lanes/mosaic/settings.h"
 #include "mask.h"
 #include "mask/canonical.h"
@@ -90,12 +93,14 @@ OwnedFacts presence_of(const Facts& facts) {
 // it, as far as the target's vector memory holds it.
 MosaicOptions options_for(const Made& of, std::optional<int64_t> tiles_per_pass,
                           std::optional<int64_t> fetch_ahead,
+                          std::optional<int64_t> query_chunk,
                           const std::optional<std::string>& lowering_reason) {
   mosaic::ChosenSetting chosen = mosaic::choose_passes(of.request, of.call);
   MosaicOptions& options = chosen.setting.options;
   if (tiles_per_pass) options.tiles_per_pass = *tiles_per_pass;
   if (fetch_ahead) options.fetch_ahead = *fetch_ahead;
   options.lowering_reason = lowering_reason;
+  options.query_chunk = query_chunk.value_or(0);
   return mosaic::fit_setting(chosen,
                              {.passes = !tiles_per_pass, .ahead = !fetch_ahead},
                              of.request, of.present.view(), of.call, of.target)
@@ -116,7 +121,8 @@ PyKernel compile(const PyBatch& batch, int64_t heads,
                  const std::string& target, bool backward, bool dlse,
                  std::optional<int64_t> tiles_per_pass,
                  std::optional<int64_t> fetch_ahead, const std::string& row_sum,
-                 const std::optional<std::string>& lowering_reason) {
+                 const std::optional<std::string>& lowering_reason,
+                 std::optional<int64_t> query_chunk) {
   Made of;
   of.request = batch.batch.request();
   of.present = presence_of(batch.batch.facts());
@@ -132,7 +138,8 @@ PyKernel compile(const PyBatch& batch, int64_t heads,
   of.call.sink_logits = sink_logits;
   of.call.backward = backward;
   of.call.dlse = dlse;
-  of.options = options_for(of, tiles_per_pass, fetch_ahead, lowering_reason);
+  of.options = options_for(of, tiles_per_pass, fetch_ahead, query_chunk,
+                           lowering_reason);
   of.options.row_sum = parse_row_sum(row_sum);
   return make_kernel(std::move(of));
 }
@@ -179,6 +186,7 @@ nb::dict state_of(nb::handle self) {
   out["fetch_ahead"] = o.fetch_ahead;
   out["row_sum"] = std::string(to_string(o.row_sum));
   out["lowering_reason"] = o.lowering_reason;
+  if (o.query_chunk > 0) out["query_chunk"] = o.query_chunk;
   out["key"] = k.kernel.contract.key;
   return out;
 }
@@ -222,6 +230,9 @@ Made read_made(const nb::dict& state) {
   of.options.row_sum = parse_row_sum(text("row_sum"));
   of.options.lowering_reason =
       read_state<std::optional<std::string>>(state, "lowering_reason");
+  if (state.contains("query_chunk")) {
+    of.options.query_chunk = number("query_chunk");
+  }
   return of;
 }
 
@@ -303,12 +314,12 @@ std::pair<std::pair<int64_t, int64_t>, int64_t> tpu_setting(
   return {{s.tile.q, s.tile.kv}, s.options.tiles_per_pass};
 }
 
-// Tiles a pass and how far ahead it fetches: a kernel of 8 heads of this dim in
-// bf16, as far as nobody says.
-std::pair<int64_t, int64_t> tpu_passes(
+// Tiles a pass, how far ahead it fetches and queries a chunk: a kernel of 8
+// heads of this dim in bf16, as far as nobody says.
+std::tuple<int64_t, int64_t, int64_t> tpu_passes(
     const PyBatch& batch, const std::string& target, int64_t head_dim,
     bool backward, std::optional<int64_t> tiles_per_pass,
-    std::optional<int64_t> fetch_ahead,
+    std::optional<int64_t> fetch_ahead, std::optional<int64_t> query_chunk,
     const std::optional<std::string>& lowering_reason) {
   Made of;
   of.request = batch.batch.request();
@@ -317,9 +328,16 @@ std::pair<int64_t, int64_t> tpu_passes(
   of.call.shape = {8, 8, head_dim, head_dim, {}, 0};
   of.call.dtype = Dtype::bf16;
   of.call.backward = backward;
-  const MosaicOptions found =
-      options_for(of, tiles_per_pass, fetch_ahead, lowering_reason);
-  return {found.tiles_per_pass, found.fetch_ahead};
+  if (!backward) query_chunk.reset();
+  const MosaicOptions found = options_for(of, tiles_per_pass, fetch_ahead,
+                                          query_chunk, lowering_reason);
+  int64_t chunk = found.query_chunk;
+  if (chunk == 0) {
+    const auto planned = mosaic::plan_kernel(of.request, of.present.view(),
+                                             of.call, of.target, found);
+    if (planned) chunk = planned->kernel.query_chunk;
+  }
+  return {found.tiles_per_pass, found.fetch_ahead, chunk};
 }
 
 // The configuration of the one custom call, as JAX takes it.
@@ -331,6 +349,18 @@ std::string backend_config(const PyKernel& of) {
   std::string out = program.substr(begin, program.find('"', begin) - begin);
   for (size_t at = 0; (at = out.find("\\22", at)) != std::string::npos;) {
     out.replace(at, 3, "\"");
+  }
+  return out;
+}
+
+// Of the results behind the gradients, in which the kernel keeps sums.
+nb::list kept_shapes(const PyKernel& of) {
+  const Made& made = of.of;
+  const auto planned = take(mosaic::plan_kernel(
+      made.request, made.present.view(), made.call, made.target, made.options));
+  nb::list out;
+  for (const mosaic::Argument& a : mosaic::arrays_of(planned).results) {
+    if (mosaic::is_kept(a.name)) out.append(nb::tuple(nb::cast(a.type.shape)));
   }
   return out;
 }
@@ -466,6 +496,12 @@ void bind_compile(nb::module_& m) {
   add(
       "mask", [](const K& k) { return k.mask; },
       "Of which windows are classes, and bounds arguments.");
+  add(
+      "query_chunk", [](const K& k) { return k.query_chunk; },
+      "Backward, in chunks of queries: how many each has; 0: none are needed.");
+  kernel.def_prop_ro("kept_shapes", &kept_shapes,
+                     "Of float32 arrays that the custom call gives behind the "
+                     "gradients, of use to the kernel alone.");
   kernel.def_prop_ro("array_shapes", &array_shapes,
                      "Of what the program reads of a batch, all int32.");
   kernel
@@ -523,6 +559,7 @@ void bind_compile(nb::module_& m) {
       nb::arg("tiles_per_pass") = nb::none(),
       nb::arg("fetch_ahead") = nb::none(), nb::arg("row_sum") = "exact",
       nb::arg("lowering_reason") = nb::none(),
+      nb::arg("query_chunk") = nb::none(),
       "The TPU program for batches like this one: of `dtype`, bf16 or f32, any "
       "mask, head dims of 64, 128, 192 or 256, scores "
       "capped by `softcap` unless it is 0, with one more logit a head where "
@@ -534,7 +571,8 @@ void bind_compile(nb::module_& m) {
       "target's vector memory holds them, unless they are said. "
       "`lowering_reason`: why a tile or a logical block below the granule of "
       "the target's matrix unit is lowered; such a one must have it, others "
-      "must not.");
+      "must not. `query_chunk`: queries whose dQ the backward kernel holds at "
+      "a time, whole tiles; all where they fit, unless it is said.");
 }
 
 }  // namespace tessera::python

@@ -23,6 +23,7 @@ class Terms(NamedTuple):
     fetch_ahead: tuple[int, int]
     row_sum: str
     lowering_reason: str | None
+    query_chunk: int  # of the backward kernel; 0: it has none
     # Of the arrays of a kernel, in their order; of both kernels, or one alone.
     names: tuple[str, ...] = ()
     backward: bool = True
@@ -35,6 +36,7 @@ def kernel_of(text: str, terms: Terms, backward: bool,
         target=terms.target, tiles_per_pass=terms.tiles_per_pass[backward],
         fetch_ahead=terms.fetch_ahead[backward],
         row_sum="exact" if backward else terms.row_sum,  # of the forward one
+        query_chunk=terms.query_chunk if backward else 0,
         lowering_reason=terms.lowering_reason, backward=backward) | dict(call))
 
 
@@ -51,6 +53,7 @@ def arrays_of(batch: _core.Batch, text: str,
     kernels = [kernel_of(text, terms, False, _SMALLEST)]
     try:
         kernels.append(kernel_of(text, terms, True, _SMALLEST))
+        terms = terms._replace(query_chunk=kernels[1].query_chunk)
     except _core.TesseraError:  # an error of the gradients, if there are some
         pass
     terms = terms._replace(names=tuple(kernels[0].array_shapes),
@@ -130,6 +133,10 @@ def attend(call: Any, *args: Any) -> Sequence[Any]:
         ("dtype", str(q.dtype)), ("scale", call.scale),
         ("softcap", call.softcap), ("sink_logits", call.sinks),
         ("dlse", call.backward and call.lse)))
+    if call.backward and kernel.query_chunk != call.tpu.query_chunk:
+        _refuse("arrays_for must be told a query_chunk of at most "
+                f"{kernel.query_chunk} for this call's backward",
+                call.tpu.query_chunk or "none")
     arrays = _arrays(call, kernel, args)
 
     def whole(x: Any, n: int) -> Any:
@@ -152,6 +159,8 @@ def attend(call: Any, *args: Any) -> Sequence[Any]:
         # Of a sink logit every lane has the gradient.
         results += [jax.ShapeDtypeStruct((*x.shape, 1, 128), x.dtype)
                     for x in sinks]
+        results += [jax.ShapeDtypeStruct(shape, jnp.float32)
+                    for shape in kernel.kept_shapes]
     else:
         rows = (*q.shape[:2], 1, kernel.q_len)
         results = [jax.ShapeDtypeStruct((*q.shape[:2], kernel.q_len,
@@ -165,4 +174,4 @@ def attend(call: Any, *args: Any) -> Sequence[Any]:
     if not call.backward:
         return [turn(made[0][:, :, :tokens]), made[1][:, :, 0, :tokens]]
     return [turn(x[:, :, :of.shape[2]]) for x, of in zip(made, (q, k, v))] + [
-        x[:, 0, 0] for x in made[3:]]
+        x[:, 0, 0] for x in made[3:3 + call.sinks]]

@@ -133,12 +133,14 @@ def arrays_for(batch: _core.Batch, *platforms: str, target: str | None = None,
                tiles_per_pass: tuple[int, int] | None = None,
                fetch_ahead: tuple[int, int] | None = None,
                row_sum: str = "exact",
-               lowering_reason: str | None = None) -> BatchArrays:
+               lowering_reason: str | None = None,
+               query_chunk: int | None = None) -> BatchArrays:
     """What programs for these platforms, "cpu", "tpu" or both, read of a batch.
 
     The others are of TPU kernels, as `tessera.compile` takes them; pairs are of
     the forward kernel and the backward one, and where they are not told those of
-    the table for `head_dim`. `target`, where it is not told, is the TPU that JAX
+    the table for `head_dim`. Arrays are cut for `query_chunk`, where it is not
+    told that of 8 heads of `head_dim` in bf16. `target`, where it is not told, is the TPU that JAX
     runs on, else v6e.
     """
     if not isinstance(batch, _core.Batch):
@@ -161,14 +163,14 @@ def arrays_for(batch: _core.Batch, *platforms: str, target: str | None = None,
     terms = None
     if "tpu" in platforms:
         target = target or _target()
-        tiles, ahead = zip(*(
+        tiles, ahead, chunks = zip(*(
             _core._tpu_passes(batch, target, head_dim, backward,
                               tiles_per_pass and tiles_per_pass[backward],
                               fetch_ahead and fetch_ahead[backward],
-                              lowering_reason)
+                              query_chunk, lowering_reason)
             for backward in (False, True)))
         terms, more = _tpu.arrays_of(batch, static[0], _tpu.Terms(
-            (), target, tiles, ahead, row_sum, lowering_reason))
+            (), target, tiles, ahead, row_sum, lowering_reason, chunks[1]))
         arrays = (*arrays, *more)
     return BatchArrays(Static(*static, tuple(names), cpu, terms), arrays)
 

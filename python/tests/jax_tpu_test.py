@@ -134,8 +134,10 @@ def test_what_a_kernel_is_made_with_can_be_said():
     kernel = ts.compile(planned(0), heads=2, row_sum="rounded",
                         tiles_per_pass=2, fetch_ahead=3)
     back = ts.compile(planned(0), heads=2, tiles_per_pass=1, fetch_ahead=2,
-                      backward=True)
-    batch = on_tpu(row_sum="rounded", tiles_per_pass=(2, 1), fetch_ahead=(3, 2))
+                      backward=True, query_chunk=512)
+    assert back.query_chunk == 512
+    batch = on_tpu(row_sum="rounded", tiles_per_pass=(2, 1), fetch_ahead=(3, 2),
+                   query_chunk=512)
     q = array(2)
     step = jax.grad(lambda q, batch: attention(q, q, q, batch).astype(
         jnp.float32).sum())
@@ -151,6 +153,36 @@ def test_what_a_kernel_is_made_with_can_be_said():
     text = lowered(attention, q, q, q, shapes(arrays_for(
         small, "tpu", **reason))).as_text()
     assert payloads(text) == [body(ts.compile(small, heads=2, **reason))]
+
+
+def test_gradients_in_chunks_of_queries():
+    """Arrays are cut for 8 heads of their own, or as it is said."""
+    grads = jax.grad(lambda q, k, v, batch: attention(q, k, v, batch).astype(
+        jnp.float32).sum(), (0, 1, 2))
+
+    def step(of, kv_heads, **words):
+        q, k = (jax.ShapeDtypeStruct((1, heads, of.q_len, 128), jnp.bfloat16)
+                for heads in (8, kv_heads))
+        made = shapes(arrays_for(of, "tpu", **words))
+        return payloads(lowered(grads, q, k, k, made).as_text())[1]
+
+    long, short = (ts.plan(ts.causal & ts.window(500, 0), q_len=n,
+                           tile=(512, 512), max_steps=2000)
+                   for n in (1 << 18, 1 << 16))
+    back = ts.compile(long, heads=8, backward=True)
+    assert 0 < back.query_chunk < long.q_len and len(back.kept_shapes) == 2
+    assert step(long, 8) == body(back)
+    assert step(long, 1) == body(ts.compile(
+        long, heads=8, kv_heads=1, backward=True, query_chunk=back.query_chunk))
+    # 8 heads of their own need none there, those that share keys do.
+    assert ts.compile(short, heads=8, backward=True).query_chunk == 0
+    shared = ts.compile(short, heads=8, kv_heads=1, backward=True)
+    with pytest.raises(ts.TesseraError, match="told a query_chunk of at most "
+                       f"{shared.query_chunk} .* found none"):
+        step(short, 1)
+    assert step(short, 1, query_chunk=shared.query_chunk) == body(shared)
+    with pytest.raises(ts.TesseraError, match="of a chunk stays there"):
+        step(long, 1, query_chunk=1 << 18)
 
 
 def test_both_layouts_are_one_kernel():
@@ -392,17 +424,15 @@ def test_what_the_kernels_cannot_is_refused_where_it_is_lowered():
         arrays_for(made, "tpu")
 
 
-def test_gradients_that_do_not_fit_the_chip_are_refused_alone():
-    """The forward kernel takes what the backward one has no memory for."""
-    n = 1 << 18
-    batch = arrays_for(ts.plan(ts.causal & ts.window(1023, 0), q_len=n,
-                               tile=(512, 512), max_steps=2048), "tpu")
-    q = jax.ShapeDtypeStruct((1, 1, n, 128), jnp.bfloat16)
-    assert len(payloads(lowered(
-        attention, q, q, q, shapes(batch)).as_text())) == 1
-    with pytest.raises(ts.TesseraError, match=r"^\[mosaic\] .* bytes"):
+def test_gradients_that_cannot_be_made_are_refused_alone():
+    """The forward kernel is there without them."""
+    batch = on_tpu(query_chunk=100)
+    q = array(2)
+    assert len(payloads(lowered(attention, q, q, q, batch).as_text())) == 1
+    with pytest.raises(ts.TesseraError, match=r"^\[mosaic\] a chunk of queries "
+                       "must be of whole tiles of 512, found 100"):
         lowered(jax.grad(lambda q, batch: attention(
-            q, q, q, batch).astype(jnp.float32).sum()), q, shapes(batch))
+            q, q, q, batch).astype(jnp.float32).sum()), q, batch)
 
 
 def test_foreign_arrays_of_a_kernel_are_found():

@@ -35,7 +35,8 @@ def kernels():
                    same={"b": np.zeros(2048, np.int32)})
     return [ts.compile(batch_of(max_steps=64), heads=8, kv_heads=2),
             ts.compile(batch_of(), heads=4, backward=True, dlse=True,
-                       dtype="f32", softcap=20.5, scale=0.25, sink_logits=True),
+                       dtype="f32", softcap=20.5, scale=0.25, sink_logits=True,
+                       query_chunk=1024),
             ts.compile(picks, heads=4, kv_heads=2, row_sum="rounded"),
             ts.compile(same, heads=4, head_dim=64, v_head_dim=128),
             ts.compile(ts.plan("causal", q_len=1024, tile=(256, 128)), heads=2,

@@ -133,8 +133,9 @@ Result<std::string> fit_program(const FitCall& asked, bool backward) {
     call.backward = backward;
     call.dlse = backward && asked.call.dlse;
     call.sink_telemetry = false;
-    auto planned = mosaic::plan_kernel(asked.request, asked.present, call,
-                                       asked.chip, asked.mosaic);
+    auto planned =
+        mosaic::plan_kernel(asked.request, asked.present, call, asked.chip,
+                            fit::options_of(asked, backward));
     if (!planned) return planned.error();
     return mosaic::write_kernel(*planned).program;
   }

@@ -20,12 +20,11 @@ Dtype dtype_of(mosaic::Element element) {
   }
 }
 
-// What the copies count with, 16 KiB each: the most that was seen, and more.
+// What scratch counts with, 16 KiB an array: the most that was seen, and more.
 constexpr int64_t kCounters[] = {int64_t{1} << 20, int64_t{2} << 20};
 
 std::vector<MemoryPart> copies_of(const std::vector<MemoryPart>& arrays,
-                                  const std::vector<mosaic::Type>& types,
-                                  bool backward) {
+                                  const std::vector<mosaic::Type>& types) {
   std::vector<MemoryPart> out;
   for (size_t i = 0; i < arrays.size(); ++i) {
     const mosaic::Type& type = types[i];
@@ -41,13 +40,16 @@ std::vector<MemoryPart> copies_of(const std::vector<MemoryPart>& arrays,
     out.push_back({"copy of " + arrays[i].name, MemoryKind::scratch, bytes,
                    bytes - plain, bytes});
   }
-  if (!out.empty()) {
-    out.push_back({"counters", MemoryKind::scratch, kCounters[backward]});
-  }
   return out;
 }
 
 }  // namespace
+
+MosaicOptions options_of(const FitCall& asked, bool backward) {
+  MosaicOptions out = asked.mosaic;
+  if (!backward) out.query_chunk = 0;
+  return out;
+}
 
 Result<PassMemory> mosaic_pass(const FitCall& asked, const Chip& chip,
                                bool backward) {
@@ -55,8 +57,9 @@ Result<PassMemory> mosaic_pass(const FitCall& asked, const Chip& chip,
   call.backward = backward;
   call.dlse = backward && asked.call.dlse;
   call.sink_telemetry = false;
-  auto planned = mosaic::plan_kernel(asked.request, asked.present, call,
-                                     std::string(chip.name), asked.mosaic);
+  auto planned =
+      mosaic::plan_kernel(asked.request, asked.present, call,
+                          std::string(chip.name), options_of(asked, backward));
   if (!planned) return planned.error();
   mosaic::CallArrays all = mosaic::arrays_of(*planned);
   const auto inputs = std::ssize(all.inputs);
@@ -74,9 +77,22 @@ Result<PassMemory> mosaic_pass(const FitCall& asked, const Chip& chip,
   out.backward = backward;
   const auto outputs = arrays.begin() + inputs;
   out.arguments.assign(arrays.begin(), outputs);
-  out.outputs.assign(outputs, arrays.end());
+  // Sums that the kernel keeps nobody is given.
+  for (auto at = outputs; at != arrays.end(); ++at) {
+    if (!mosaic::is_kept(at->name)) {
+      out.outputs.push_back(*at);
+      continue;
+    }
+    at->kind = MemoryKind::scratch;
+    out.scratch.push_back(*at);
+  }
   out.outputs.push_back(table_of(chip, out.outputs.size()));
-  out.scratch = copies_of(arrays, types, backward);
+  const auto copies = copies_of(arrays, types);
+  out.scratch.insert(out.scratch.end(), copies.begin(), copies.end());
+  if (!out.scratch.empty()) {
+    out.scratch.push_back(
+        {"counters", MemoryKind::scratch, kCounters[backward]});
+  }
   return out;
 }
 

@@ -21,6 +21,8 @@ bool is_residual(std::string_view name);
 Result<xla::Shape> xla_shape(const FitCall& asked, bool backward);
 Result<PassMemory> xla_pass(const FitCall& asked, const Chip& chip,
                             bool backward);
+// Of the kernel of one direction: chunks of queries are the backward one's.
+MosaicOptions options_of(const FitCall& asked, bool backward);
 Result<PassMemory> mosaic_pass(const FitCall& asked, const Chip& chip,
                                bool backward);
 

@@ -31,6 +31,7 @@ void add_digest(const MosaicKernel& kernel, const MosaicArrayView& array,
   add_text(digest, kernel.plan.key);
   digest.add(int64_t{kernel.call.backward});
   digest.add(kernel.options.tiles_per_pass);
+  if (kernel.query_chunk > 0) digest.add(kernel.query_chunk);
   add_text(digest, array.name);
   for (const int64_t n : array.shape) digest.add(n);
   digest.add(array.values.data(), array.values.size_bytes());
@@ -58,9 +59,9 @@ Result<void> check_shape(const mosaic::ArrayShape& due,
 }  // namespace
 
 std::vector<mosaic::ArrayShape> mosaic::array_shapes(const MosaicKernel& k) {
-  const int64_t lists = k.batch * k.plan_heads;
-  const int64_t range =
-      k.page == 0 ? lists + 1 : lists * (pages_of_list(k) + 1);
+  const int64_t lists = step_lists(k);
+  int64_t range = k.page == 0 ? lists + 1 : lists * (pages_of_list(k) + 1);
+  if (k.query_chunk > 0) range += lists * kChunkWords;
   std::vector<ArrayShape> out = {{"steps", {k.steps}},
                                  {"range", {range}},
                                  {"bounds", {kBoundsHead + k.batch}}};

@@ -59,6 +59,14 @@
 // it leaves alone. Where a row has columns in several calls, its dQ' waits
 // between them in HBM as it is (`dq_so_far`), so that it is summed as by one.
 //
+// Where dQ' of a head is too large a list comes in chunks, of consecutive tiles
+// of queries each (`chunk_rows`), one after another for every head: a chunk's
+// tiles alone are prepared, meet their columns, and go out. A column that
+// another chunk meets too has its dK' and dV' wait in HBM as they are
+// (`dk_so_far`, `dv_so_far`): they come in with its K and V, and so between
+// heads that take turns. They are rounded once, by the last; so of a column
+// the order is chunk by chunk, each the list's, then head by head.
+//
 // What a veto takes may hold anything. Of queries it is zeroed by partial
 // passes, of their log-sum-exp and D by `prepare`, of keys by `column`; so no
 // product meets it, and P' is 0 where a pair is illegal. A query without a key
@@ -95,14 +103,14 @@ void Backward::first_passes(const Value& head, const Value& passes) {
   });
 }
 
-// The passes that are there, behind the first copies of them; how many columns
-// went out, with `done` before.
-Value Backward::walk(const Value& head, const Value& columns,
-                     const Value& passes, const Value& done) {
+// The passes that are there, behind the first copies of them; what went out,
+// with `done` before.
+Backward::Done Backward::walk(const Value& head, const Value& columns,
+                              const Value& passes, Done done) {
   const Value zero = w_.constant(0);
   return w_.for_each(
-      zero, passes, {done},
-      [&](const Value& i, std::span<const Value> c) -> std::vector<Value> {
+      zero, passes, std::move(done),
+      [&](const Value& i, std::span<const Value> c) -> Done {
         const Writer::Region pass(w_, "pass");
         const Value at = pass_at(i);
         const Value later_pass = w_.add(i, number(kPassesAhead));
@@ -114,8 +122,9 @@ Value Backward::walk(const Value& head, const Value& columns,
         const Value column = row_of(step);
         w_.if_then(is_true(is_first(step)), [&] {
           const Value later = w_.add(column, number(s_.fetch_ahead));
-          w_.if_then(less(later, columns),
-                     [&] { fetch_column("fetch_column", head, later); });
+          w_.if_then(less(later, columns), [&] {
+            fetch_column("fetch_column", "fetch_sums", head, later);
+          });
           begin_column(head, column);
         });
         const Value full = all_full(at);
@@ -123,6 +132,7 @@ Value Backward::walk(const Value& head, const Value& columns,
             full, [&] { body(i, at, column, false); },
             [&] { body(i, at, column, true); });
         Value ends = is_last(word(at, s_.tiles_per_pass - 1));
+        if (s_.in_chunks()) return end_column(head, column, ends, c);
         if (takes_turns()) {
           const Value kv = kv_head(head);
           const Value leaves = is_in_group(head, kv, group_ - heads_);
@@ -130,22 +140,22 @@ Value Backward::walk(const Value& head, const Value& columns,
         }
         w_.if_then(is_true(ends), [&] { finish_column(head, column, c[0]); });
         return {w_.add(c[0], ends)};
-      })[0];
+      });
 }
 
 // The same a page after another: sums stay, so that no column minds.
-Value Backward::walk_pages(const Value& head, const Value& columns) {
-  const Value zero = w_.constant(0);
-  return w_.for_each(
-      zero, number(s_.pages), {zero},
-      [&](const Value& page, std::span<const Value> c) -> std::vector<Value> {
-        const Value number_of_page = page_number(list_, page);
-        end_ = page_end(number_of_page);
-        load_page(number_of_page);
-        const Value own = passes();
-        first_passes(head, own);
-        return {walk(head, columns, own, c[0])};
-      })[0];
+Backward::Done Backward::walk_pages(const Value& head, const Value& columns,
+                                    Done done) {
+  const Value steps = s_.in_chunks() ? chunk_.steps : list_;
+  return w_.for_each(w_.constant(0), number(s_.pages), std::move(done),
+                     [&](const Value& page, std::span<const Value> c) -> Done {
+                       const Value number_of_page = page_number(steps, page);
+                       end_ = page_end(number_of_page);
+                       load_page(number_of_page);
+                       const Value own = passes();
+                       first_passes(head, own);
+                       return walk(head, columns, own, {c.begin(), c.end()});
+                     });
 }
 
 void Backward::head(const Value& head, const Value& columns) {
@@ -153,14 +163,14 @@ void Backward::head(const Value& head, const Value& columns) {
   std::optional<Value> all_passes;
   if (s_.page == 0) all_passes = passes();
   w_.comment("the first copies of passes are on their way while rows come");
-  const Value own = s_.in_parts ? w_.sub(columns, first_column()) : columns;
+  const Value own = begins_late() ? w_.sub(columns, first_column()) : columns;
   for_each(w_.min(own, number(s_.fetch_ahead)), [&](const Value& c) {
-    const Value at = s_.in_parts ? w_.add(first_column(), c) : c;
-    fetch_column("first_columns", head, at);
+    const Value at = begins_late() ? w_.add(first_column(), c) : c;
+    fetch_column("first_columns", "first_sums", head, at);
   });
   if (all_passes) first_passes(head, *all_passes);
   Value ahead = number(std::min(rows_, rows_ahead(heads_)));
-  if (s_.in_parts) ahead = w_.min(ahead, rows());
+  if (s_.in_parts || s_.in_chunks()) ahead = w_.min(ahead, rows());
   for_each(ahead, [&](const Value& i) { fetch_row("first_rows", head, i); });
   if (s_.in_parts && s_.has_sinks) clear_sinks();
   for_each(rows(), [&](const Value& i) { prepare(head, i); });
@@ -169,19 +179,17 @@ void Backward::head(const Value& head, const Value& columns) {
   }
 
   w_.comment("every tile of keys, and its passes");
-  const Value done = all_passes
-                         ? walk(head, columns, *all_passes, w_.constant(0))
-                         : walk_pages(head, columns);
-  w_.if_then(is_true(done), [&] { wait_column(); });
+  Done done(s_.in_chunks() ? 2 : 1, w_.constant(0));
+  done = all_passes ? walk(head, columns, *all_passes, std::move(done))
+                    : walk_pages(head, columns, std::move(done));
+  w_.if_then(is_true(done[0]), [&] { wait_column(); });
+  if (s_.in_chunks()) w_.if_then(is_true(done[1]), [&] { wait_parts(); });
 
   w_.comment("dQ of the head");
   if (s_.in_parts) {
-    finish_rows(head);
+    finish_parts(head);
   } else {
-    for_each(number(rows_), [&](const Value& r) { finish_row(head, r, r); });
-    for (int64_t r = std::max<int64_t>(rows_ - kOutRing, 0); r < rows_; ++r) {
-      wait_row(number(r));
-    }
+    finish_rows(head);
   }
   for (int64_t h = 0; s_.has_sinks && h < heads_; ++h) {
     w_.wait_copy(w_.argument("sink_copies"),
@@ -192,6 +200,7 @@ void Backward::head(const Value& head, const Value& columns) {
 // Columns follow each other from 0, or from the first that the call is told,
 // each with a step.
 Value Backward::columns_of_list() {
+  if (s_.in_chunks()) return chunk_word(kChunkEnd);
   if (s_.page == 0) {
     const Value last = word(w_.sub(end_, w_.constant(1)));
     return w_.add(row_of(last), w_.constant(1));
@@ -204,6 +213,7 @@ Value Backward::columns_of_list() {
 void Backward::batch_row() {
   const Writer::Region named(w_, "batch_row");
   copy_ids();
+  if (s_.in_chunks()) return chunks();
   const Value columns = columns_of_list();
   w_.for_each(w_.constant(0), number(s_.heads_of_list() / heads_), {},
               [&](const Value& i, std::span<const Value>) {
@@ -217,13 +227,15 @@ std::vector<Argument> backward_arguments(const KernelShape& s) {
   constexpr Element kF32 = Element::f32;
   const Element of_sums = s.wide_sums ? kF32 : own;
   const int64_t ring = column_ring_size(s);
-  const int64_t rows = s.rows();
+  const int64_t rows = s.in_chunks() ? s.chunk_rows : s.rows();
   const int64_t row_ring = row_ring_size(s);
   const int64_t queries = s.block_q * s.tiles_per_pass;
   const int64_t heads = s.heads_per_pass;
   const int64_t kv_heads = s.kv_heads_per_pass();
   const bool takes_turns = s.heads / s.kv_heads > heads;
-  const int64_t sums = takes_turns ? s.columns() : kv_heads;
+  const int64_t sums = s.in_chunks() ? ring * kv_heads
+                       : takes_turns ? s.columns()
+                                     : kv_heads;
   auto of_queries = [&](int64_t dim) -> std::vector<int64_t> {
     return {s.batch, s.heads, s.q_len, dim};
   };
@@ -255,6 +267,13 @@ std::vector<Argument> backward_arguments(const KernelShape& s) {
     results.push_back(
         in_hbm("dq_so_far", kF32, {rows * s.heads, s.head_dim, s.block_q}));
   }
+  if (s.in_chunks()) {
+    const int64_t tiles = s.columns() * kv_heads;
+    results.push_back(
+        in_hbm("dk_so_far", kF32, {tiles, s.head_dim, s.block_kv}));
+    results.push_back(
+        in_hbm("dv_so_far", kF32, {tiles, s.v_head_dim, s.block_kv}));
+  }
   for (const Argument& a : results) {
     const bool goes_on = a.name == "dq" || a.name == "dq_so_far"
                              ? s.late
@@ -266,7 +285,8 @@ std::vector<Argument> backward_arguments(const KernelShape& s) {
   add({in_vmem("lses", kF32, {rows, kSublanes, s.block_q}),
        in_vmem("deltas", kF32, {rows, kSublanes, s.block_q}),
        in_vmem("dq_sums", kF32, {rows * heads, s.head_dim, s.block_q}),
-       // Of a tile of keys, or of all where heads share them.
+       // Of a tile of keys, or of all where heads share them; in chunks of
+       // those on their way.
        in_vmem("dk_sums", kF32, {sums, s.head_dim, s.block_kv}),
        in_vmem("dv_sums", kF32, {sums, s.v_head_dim, s.block_kv}),
        in_vmem("keys", own, {kv_heads * s.head_dim, s.block_kv})});  // K'
@@ -299,6 +319,11 @@ std::vector<Argument> backward_arguments(const KernelShape& s) {
          semaphores("sink_copies", {})});
   }
   if (s.in_parts) add({semaphores("sums_copies", {})});
+  if (s.in_chunks()) {
+    add({in_vmem("dk_part", kF32, {kv_heads, s.head_dim, s.block_kv}),
+         in_vmem("dv_part", kF32, {kv_heads, s.v_head_dim, s.block_kv}),
+         semaphores("part_copies", {})});
+  }
   add(page_scratch(s));
   return out;
 }

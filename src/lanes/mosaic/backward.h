@@ -11,7 +11,8 @@ namespace tessera::mosaic {
 
 // The last of its arrays.
 inline int backward_outputs(const KernelShape& s) {
-  return 3 + (s.has_sinks ? 1 : 0) + (s.in_parts ? 1 : 0);
+  return 3 + (s.has_sinks ? 1 : 0) + (s.in_parts ? 1 : 0) +
+         (s.in_chunks() ? 2 : 0);
 }
 
 std::vector<Argument> backward_arguments(const KernelShape& shape);

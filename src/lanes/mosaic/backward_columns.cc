@@ -28,8 +28,8 @@ void Backward::store_of(const Value& value, const char* name, int64_t heads,
   w_.store(value, ref, at);
 }
 
-void Backward::fetch_column(const char* region, const Value& head,
-                            const Value& column) {
+void Backward::fetch_column(const char* region, const char* sums_region,
+                            const Value& head, const Value& column) {
   const Writer::Region named(w_, region);
   const Value slot = column_slot(column);
   const Value done = semaphore("kv_copies", slot);
@@ -42,6 +42,7 @@ void Backward::fetch_column(const char* region, const Value& head,
     const Value tile = heads_of(array, at, kv_heads_, s_.block_kv, dim);
     w_.start_copy(tile, heads_in(ring, slot, kv_heads_), done);
   }
+  if (s_.in_chunks()) fetch_sums(sums_region, head, column);
 }
 
 // The ids of a tile's keys, one a sublane and the same in all lanes.
@@ -62,6 +63,7 @@ void Backward::begin_column(const Value& head, const Value& column) {
   const Value done = semaphore("kv_copies", slot);
   w_.wait_copy(done, heads_in("k_ring", slot, kv_heads_));
   w_.wait_copy(done, heads_in("v_ring", slot, kv_heads_));
+  if (s_.in_chunks()) begin_sums(head, column);
 
   const Value ids = key_ids(column, kLanes);
   if (s_.bitmaps == 0) w_.store(ids, w_.argument("ids_of_keys"));
@@ -79,19 +81,21 @@ void Backward::begin_column(const Value& head, const Value& column) {
     }
   }
 
-  auto clear = [&] {
-    for (int64_t h = 0; h < kv_heads_; ++h) {
-      const Value at = sum_slot(column, h);
-      for (const char* sums : {"dk_sums", "dv_sums"}) {
-        const int64_t dim = w_.argument(sums).type.shape[1];
-        store_slot(w_.splat(w_.real(0), {dim, s_.block_kv}), sums, at);
-      }
-    }
-  };
-  if (!takes_turns()) return clear();
+  if (s_.in_chunks()) return;
+  if (!takes_turns()) return clear_keys(column);
   const Value kv = kv_head(head);
   const Writer::Region inner(w_, "clear");
-  w_.if_then(is_in_group(head, kv, 0), clear);
+  w_.if_then(is_in_group(head, kv, 0), [&] { clear_keys(column); });
+}
+
+void Backward::clear_keys(const Value& column) {
+  for (int64_t h = 0; h < kv_heads_; ++h) {
+    const Value at = sum_slot(column, h);
+    for (const char* sums : {"dk_sums", "dv_sums"}) {
+      const int64_t dim = w_.argument(sums).type.shape[1];
+      store_slot(w_.splat(w_.real(0), {dim, s_.block_kv}), sums, at);
+    }
+  }
 }
 
 void Backward::wait_column() {

@@ -16,9 +16,8 @@
 
 namespace tessera::mosaic {
 
-// Tiles of queries on their way in `prepare`, and of gradients on theirs out.
+// Tiles of queries on their way in `prepare`.
 int64_t row_ring_size(const KernelShape& s);
-inline constexpr int64_t kOutRing = 2;
 // Of passes' queries and bitmaps.
 inline constexpr int64_t kPassRing = 4;
 static_assert(kPassesAhead < kPassRing &&
@@ -69,6 +68,7 @@ class Backward : Parts {
   bool takes_turns() const { return group_ > heads_; }
   // Where dK' and dV' of a tile of keys are summed.
   Value sum_slot(const Value& column, int64_t kv = 0) {
+    if (s_.in_chunks()) return of_head(column_slot(column), kv_heads_, kv);
     return takes_turns() ? column : number(kv);
   }
   int64_t kv_of(int64_t h) const { return h * kv_heads_ / heads_; }
@@ -81,16 +81,48 @@ class Backward : Parts {
     return w_.compare(Compare::equal, head, w_.add(first, number(n)));
   }
 
-  // Rows, tiles of queries, are met by turns: all of them, or those that a call
-  // in parts is told.
-  struct Row {
+  // How many columns, and with chunks parts of their sums, went out.
+  using Done = std::vector<Value>;
+
+  // A list's chunks (shape.h) one after another: what is known of the one in
+  // hand, and what becomes of a column's sums.
+  struct Chunk {
     Value number;
+    Value steps;  // its number among those of all lists
+    Value first_row, rows, first_column, begins, ends;
+  };
+  void chunks();
+  void begin_chunk(const Value& chunk);
+  Value chunk_word(int64_t at);
+  Value is_not_in_group(const Value& head, int64_t n);
+  Value go_on(const Value& head, const Value& column);
+  Value stay(const Value& head, const Value& column);
+  Value key_sums_so_far(const char* array, const Value& column);
+  void fetch_sums(const char* region, const Value& head, const Value& column);
+  void begin_sums(const Value& head, const Value& column);
+  void send_sums(const Value& column, const Value& sent);
+  void wait_parts();
+  Done end_column(const Value& head, const Value& column, const Value& ends,
+                  std::span<const Value> done);
+  // A row's number where scratch has one of each.
+  Value in_scratch(const Value& row) {
+    return s_.in_chunks() ? w_.sub(row, chunk_.first_row) : row;
+  }
+  // Columns follow each other from 0, or from where the list says.
+  bool begins_late() const { return s_.in_parts || s_.in_chunks(); }
+  Value first_column() {
+    return s_.in_chunks() ? chunk_.first_column : rows_word(1);
+  }
+
+  // Rows, tiles of queries, are met by turns: all of them, those of a chunk, or
+  // those that a call in parts is told.
+  struct Row {
+    Value number, place;  // and where scratch has it
     // Of a call in parts: whether one before had it, and none after has it.
     std::optional<Value> begins, goes_on, ends;
   };
   Value rows_word(int64_t at);
   Value rows();
-  Value first_column() { return rows_word(1); }
   Row row_at(const Value& turn);
 
   void fetch_row(const char* region, const Value& head, const Value& turn);
@@ -115,15 +147,17 @@ class Backward : Parts {
                 int64_t h);
   void finish_sink(const Value& head, int64_t h);
   Value place_of_sink(const Value& head);
-  void fetch_column(const char* region, const Value& head, const Value& column);
+  void fetch_column(const char* region, const char* sums_region,
+                    const Value& head, const Value& column);
   Value key_ids(const Value& column, int64_t lanes);
   void begin_column(const Value& head, const Value& column);
+  void clear_keys(const Value& column);
   void body(const Value& pass, const Value& at, const Value& column,
             bool masked);
   // One of a pass; where it is masked the ids of its queries, and which of its
   // pairs are legal, once that is known.
   struct PassTile {
-    Value step, row;
+    Value step, row, place;
     std::optional<Value> ids, legal;
   };
   struct HeadTiles {
@@ -150,16 +184,17 @@ class Backward : Parts {
   void finish_column(const Value& head, const Value& column,
                      const Value& columns_done);
   void wait_row(const Value& sent);
-  void finish_row(const Value& head, const Value& r, const Value& sent);
+  void finish_row(const Value& head, const Row& row, const Value& sent);
   void finish_rows(const Value& head);
+  void finish_parts(const Value& head);
   using Body = std::function<void(const Value&)>;
   void for_each(const Value& end, const Body& body);
   Value pass_at(const Value& i);
   Value passes();
   void first_passes(const Value& head, const Value& passes);
-  Value walk(const Value& head, const Value& columns, const Value& passes,
-             const Value& done);
-  Value walk_pages(const Value& head, const Value& columns);
+  Done walk(const Value& head, const Value& columns, const Value& passes,
+            Done done);
+  Done walk_pages(const Value& head, const Value& columns, Done done);
   Value columns_of_list();
   void head(const Value& head, const Value& columns);
   void batch_row();
@@ -170,6 +205,7 @@ class Backward : Parts {
   int64_t rows_;
   int64_t group_;
   int64_t heads_, kv_heads_;  // of a pass
+  Chunk chunk_;
 };
 
 }  // namespace tessera::mosaic

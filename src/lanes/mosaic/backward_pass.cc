@@ -79,7 +79,8 @@ void Backward::body(const Value& pass, const Value& at, const Value& column,
   std::vector<PassTile> tiles;
   for (int64_t t = 0; t < s_.tiles_per_pass; ++t) {
     const Value step = word(at, t);
-    tiles.push_back({step, column_of(step), {}, {}});
+    const Value row = column_of(step);
+    tiles.push_back({step, row, in_scratch(row), {}, {}});
     if (masked) tiles.back().ids = query_ids(tiles.back().row);
   }
   // No head's products wait for another's: all before, all behind.
@@ -119,8 +120,8 @@ Backward::HeadTiles Backward::gradients(const Value& pass, const Value& column,
     const Queries g = queries_of("dout_ring", pass, h, t, masked, own);
     out.queries.push_back(q.upright);
     out.douts.push_back(g.upright);
-    const Value most = line_of("lses", own.row, h);
-    const Value delta = line_of("deltas", own.row, h);
+    const Value most = line_of("lses", own.place, h);
+    const Value delta = line_of("deltas", own.place, h);
     const Value unmasked = scores_of(w_.matmul(k, 1, q.operand, q.dim));
     Value scores = unmasked;
     if (masked) {
@@ -161,7 +162,7 @@ void Backward::add_products(const Value& column, int64_t h,
   add_to("dk_sums", sums_at, w_.matmul(all_queries, 1, all_dss, 1));
   const Value keys = load_of("keys", kv_heads_, kv_of(h));
   for (size_t t = 0; t < own.dss.size(); ++t) {
-    const Value r = of_head(tiles[t].row, heads_, h);
+    const Value r = of_head(tiles[t].place, heads_, h);
     add_to("dq_sums", r, w_.matmul(keys, 1, own.dss[t], 0));
   }
 }

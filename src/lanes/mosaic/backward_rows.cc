@@ -1,5 +1,6 @@
 // lanes/mosaic/backward_rows.cc: tiles of queries before a head's passes, with
 // the sink's gradient, and dQ behind them.
+#include <algorithm>
 #include <array>
 #include <bit>
 
@@ -24,17 +25,24 @@ Value Backward::rows_word(int64_t at) {
   return w_.load_scalar(scalars("rows"), w_.add(list, number(at)));
 }
 
-Value Backward::rows() { return s_.in_parts ? rows_word(0) : number(rows_); }
+Value Backward::rows() {
+  if (s_.in_chunks()) return chunk_.rows;
+  return s_.in_parts ? rows_word(0) : number(rows_);
+}
 
 Backward::Row Backward::row_at(const Value& turn) {
-  if (!s_.in_parts) return {turn, {}, {}, {}};
+  if (s_.in_chunks()) {
+    return {w_.add(chunk_.first_row, turn), turn, {}, {}, {}};
+  }
+  if (!s_.in_parts) return {turn, turn, {}, {}, {}};
   const Value list = times(list_, kRowsHead + rows_);
   const Value at = w_.add(w_.add(list, number(kRowsHead)), turn);
   const Value word = w_.load_scalar(scalars("rows"), at);
   const Value zero = w_.constant(0);
   const Value begins = w_.bit_and(word, w_.constant(kRowBegins));
   const Value ends = w_.bit_and(word, w_.constant(kRowEnds));
-  return {w_.shift_right(word, kRowShift), is_true(begins),
+  const Value number = w_.shift_right(word, kRowShift);
+  return {number, number, is_true(begins),
           w_.compare(Compare::equal, begins, zero), is_true(ends)};
 }
 
@@ -104,10 +112,9 @@ void Backward::clear_sums(const Value& r) {
 }
 
 void Backward::prepare_head(const Value& first_head, const Value& turn,
-                            const Row& place, int64_t h,
-                            const RowIds& row_ids) {
+                            const Row& own, int64_t h, const RowIds& row_ids) {
   const auto& [ids, is_seen] = row_ids;
-  const Value& r = place.number;
+  const Value& r = own.place;
   const Value head = with_head(first_head, h);
   const std::vector<int64_t> line = {1, s_.block_q};
   const Value slot = of_head(in_slots(turn, row_ring_size(s_)), heads_, h);
@@ -132,7 +139,7 @@ void Backward::prepare_head(const Value& first_head, const Value& turn,
     row.dlse = load_slot("dlse_ring", slot);
     delta = w_.sub(delta, w_.select(live, *row.dlse, zero));
   }
-  if (s_.has_sinks) add_sink(head, place, row, h);
+  if (s_.has_sinks) add_sink(head, own, row, h);
   const std::array<Value, 3> at = {w_.to_index(r), w_.index(h), w_.index(0)};
   const std::vector<int64_t> one_line = {1, 1, s_.block_q};
   w_.store(w_.reshape(most, one_line), w_.argument("lses"), at);
@@ -184,7 +191,7 @@ void Backward::add_sink(const Value& head, const Row& at, const SinkRow& row,
              h);
     return;
   }
-  const Value is_start = w_.compare(Compare::equal, at.number, w_.constant(0));
+  const Value is_start = w_.compare(Compare::equal, at.place, w_.constant(0));
   const Value before =
       w_.select(is_start, zero, load_of("sink_line", heads_, h));
   store_of(w_.add(before, own), "sink_line", heads_, h);
@@ -196,11 +203,14 @@ Value Backward::place_of_sink(const Value& head) {
   return w_.slice(w_.argument("dsink_logits"), at, {1, 1, kLanes}, 1);
 }
 
-// What batch rows have given so far goes out; the last one's stays.
+// What batch rows, and chunks of them, have given so far goes out; the last
+// one's stays.
 void Backward::finish_sink(const Value& head, int64_t h) {
   const Value parts = load_of("sink_line", heads_, h);
   const Value sum = w_.reshape(w_.reduce_sum(parts, 1), {1, 1});
-  const Value is_start = w_.compare(Compare::equal, batch_row_, w_.constant(0));
+  const Value turn =
+      s_.in_chunks() ? w_.add(batch_row_, chunk_.number) : batch_row_;
+  const Value is_start = w_.compare(Compare::equal, turn, w_.constant(0));
   const Value found = load_slot("sink_sums", head);
   const Value before =
       w_.select(is_start, w_.splat(w_.real(0), {1, kLanes}), found);
@@ -216,7 +226,7 @@ void Backward::wait_row(const Value& sent) {
 }
 
 // `sent` of them went out before.
-void Backward::finish_row(const Value& head, const Value& r,
+void Backward::finish_row(const Value& head, const Row& row,
                           const Value& sent) {
   const Writer::Region named(w_, "finish_row");
   w_.if_then(w_.compare(Compare::greater_or_equal, sent, number(kOutRing)),
@@ -224,20 +234,33 @@ void Backward::finish_row(const Value& head, const Value& r,
   const Value slot = in_slots(sent, kOutRing);
   const Value scale = w_.real(static_cast<float>(s_.scale));
   for (int64_t h = 0; h < heads_; ++h) {
-    Value sums = load_slot("dq_sums", of_head(r, heads_, h));
+    Value sums = load_slot("dq_sums", of_head(row.place, heads_, h));
     sums = w_.mul(sums, w_.splat(scale, sums.type.shape));
     const Value upright_sums = narrow(w_.transpose(sums));
     store_slot(upright_sums, "dq_ring", of_head(slot, heads_, h));
   }
-  const std::array<Value, 4> to = {batch_row_, head, times(r, s_.block_q),
-                                   w_.constant(0)};
+  const std::array<Value, 4> to = {
+      batch_row_, head, times(row.number, s_.block_q), w_.constant(0)};
   const Value from = heads_in("dq_ring", slot, heads_);
   const Value place = heads_of("dq", to, heads_, s_.block_q, s_.head_dim);
   w_.start_copy(from, place, semaphore("dq_copies", slot));
 }
 
-// What other calls go on with waits in HBM.
 void Backward::finish_rows(const Value& head) {
+  for_each(rows(), [&](const Value& r) { finish_row(head, row_at(r), r); });
+  if (s_.in_chunks()) {
+    const Writer::Region named(w_, "wait_rows");
+    for_each(w_.min(rows(), number(kOutRing)),
+             [&](const Value& i) { wait_row(i); });
+    return;
+  }
+  for (int64_t r = std::max<int64_t>(rows_ - kOutRing, 0); r < rows_; ++r) {
+    wait_row(number(r));
+  }
+}
+
+// What other calls go on with waits in HBM.
+void Backward::finish_parts(const Value& head) {
   const Value zero = w_.constant(0);
   const Value& done = w_.argument("sums_copies");
   const Value sent = w_.for_each(
@@ -245,7 +268,7 @@ void Backward::finish_rows(const Value& head) {
       [&](const Value& turn, std::span<const Value> c) -> std::vector<Value> {
         const Row row = row_at(turn);
         w_.if_else(
-            *row.ends, [&] { finish_row(head, row.number, c[0]); },
+            *row.ends, [&] { finish_row(head, row, c[0]); },
             [&] {
               const Value to = sums_so_far(head, row.number);
               w_.start_copy(heads_in("dq_sums", row.number, heads_), to, done);

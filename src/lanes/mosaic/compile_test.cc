@@ -3,6 +3,7 @@
 // libtpu.
 #include "pjrt/compile.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <map>
@@ -483,6 +484,70 @@ TEST_F(MosaicCompile, VectorMemoryIsAsTheVendorSays) {
     EXPECT_NE(over.error().message.find("memory space vmem"), std::string::npos)
         << over.error().message;
   }
+}
+
+// Rows of tiles whose dQ does not fit come in chunks that fill the planner's
+// budget: alone, in turns, with steps in pages.
+TEST_F(MosaicCompile, RowsBeyondVectorMemoryComeInChunks) {
+  struct Row {
+    std::string_view target;
+    const char* mask;
+    int64_t tokens, heads, kv_heads, dim, v_dim;
+    Dtype dtype = Dtype::bf16;
+  };
+  constexpr Row rows[] = {
+      {"v6e:1x1", "causal & documents", 1 << 19, 8, 8, 128, 128},
+      {"v6e:1x1", "causal | prefix", 1 << 18, 6, 1, 64, 64},
+      {"v6e:1x1", "causal & documents", 1 << 17, 8, 1, 256, 192, Dtype::f32},
+      {"v4:2x2x1", "causal & window(999, 0)", 1 << 16, 8, 2, 128, 128}};
+  for (size_t i = 0; i < std::size(rows); ++i) {
+    if (!testing::takes_case(i, std::size(rows))) continue;
+    const Row& row = rows[i];
+    SCOPED_TRACE(fmt::format("{} {} {}", row.target, row.mask, row.tokens));
+    take_target(row.target);
+    Class c{row.mask,        row.tokens, kMosaicBackwardTile,
+            kMosaicBackward, row.heads,  row.kv_heads};
+    c.backward = c.dlse = c.sinks = true;
+    c.dim = row.dim;
+    c.v_dim = row.v_dim;
+    c.dtype = row.dtype;
+    Facts present;
+    present.doc_ids = present.prefix_lengths = Ints{};
+    auto kernel =
+        make_mosaic_kernel(request_of(c.mask, c.tokens, c.tile), present,
+                           call_of(c), std::string(row.target), c.options);
+    ASSERT_TRUE(kernel.ok()) << kernel.error().message;
+    EXPECT_GT(kernel->query_chunk, 0);
+    auto made = compile(kernel->program);
+    EXPECT_TRUE(made.ok()) << made.error().message;
+  }
+}
+
+// More rows a chunk than all of a core's memory holds are too many.
+TEST_F(MosaicCompile, ChunksTakeWhatTheVendorSays) {
+  mosaic::KernelShape s;
+  s.heads = 4;
+  s.kv_heads = 1;
+  s.q_len = s.kv_len = 1 << 19;
+  s.block_q = s.block_kv = 512;
+  s.tiles_per_pass = s.fetch_ahead = 1;
+  s.steps = 9000;
+  s.has_high = true;
+  const auto fill = [&](int64_t room) {
+    s.chunk_rows = 1;
+    while (mosaic::vector_bytes(mosaic::backward_arguments(s)) <= room) {
+      ++s.chunk_rows;
+    }
+  };
+  fill(mosaic::vector_rooms(s.core_bytes).backward);
+  --s.chunk_rows;
+  auto fits = compile(backward_program(s));
+  EXPECT_TRUE(fits.ok()) << fits.error().message;
+  fill(s.core_bytes);
+  auto over = compile(backward_program(s));
+  ASSERT_FALSE(over.ok());
+  EXPECT_NE(over.error().message.find("memory space vmem"), std::string::npos)
+      << over.error().message;
 }
 
 // On both sides of the edge, for batches whose arrays take one granule or two.

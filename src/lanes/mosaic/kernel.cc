@@ -34,13 +34,27 @@ int64_t version_of(const AttentionCall& call) {
   return call.backward ? kBackwardVersion : kForwardVersion;
 }
 
-// Filling up the passes of every list costs at most tiles_per_pass - 1 steps.
+// Rows of one list, or of a chunk of it, and the most steps that one may have;
+// backward columns.
+int64_t rows_of_list(const KernelShape& s, bool backward) {
+  return backward ? s.columns() : s.rows();
+}
+int64_t most_of_row(const KernelShape& s, bool backward) {
+  const int64_t rows = s.in_chunks() ? s.chunk_rows : s.rows();
+  return round_up(backward ? rows : s.columns(), s.tiles_per_pass);
+}
+
+// What a row may have beyond its tiles: filling its passes up costs at most
+// tiles_per_pass - 1 steps, and a column without a tile in a chunk has a pass.
+int64_t padding_of_row(const KernelShape& s) {
+  return s.tiles_per_pass - (s.in_chunks() ? 0 : 1);
+}
+
 int64_t steps_of(const KernelShape& s, bool backward, int64_t ceiling) {
-  const int64_t lists = s.lists() * (backward ? s.columns() : s.rows());
-  const int64_t most = backward ? s.rows() : s.columns();
-  const int64_t steps = lists * round_up(most, s.tiles_per_pass);
+  const int64_t rows = s.step_lists() * rows_of_list(s, backward);
+  const int64_t steps = rows * most_of_row(s, backward);
   if (ceiling == 0) return steps;
-  return std::min(steps, ceiling + lists * (s.tiles_per_pass - 1));
+  return std::min(steps, ceiling + rows * padding_of_row(s));
 }
 
 // Pages lie at multiples of this in HBM, as the compiler's tiles do.
@@ -55,9 +69,8 @@ Result<void> take_pages(KernelShape& s, bool backward, int64_t ceiling,
       mosaic::scalar_words_of(s, memory) <= memory.scalar_words) {
     return {};
   }
-  const int64_t rows = backward ? s.columns() : s.rows();
-  const int64_t row =
-      round_up(backward ? s.rows() : s.columns(), s.tiles_per_pass);
+  const int64_t rows = rows_of_list(s, backward);
+  const int64_t row = most_of_row(s, backward);
   const int64_t most =
       options.page_steps > 0 ? options.page_steps : kMosaicMaxPageSteps;
   if (most < row || most > kMosaicMaxPageSteps) {
@@ -68,11 +81,11 @@ Result<void> take_pages(KernelShape& s, bool backward, int64_t ceiling,
   }
   int64_t list = rows * row;
   if (ceiling > 0) {
-    list = std::min(list, ceiling + rows * (s.tiles_per_pass - 1));
+    list = std::min(list, ceiling + rows * padding_of_row(s));
   }
   s.pages = ceil_div(list, most - row + 1);
   s.page = round_up(std::min(most, ceil_div(list, s.pages) + row), kPageStep);
-  s.steps = s.lists() * s.pages * s.page;
+  s.steps = s.step_lists() * s.pages * s.page;
   return {};
 }
 
@@ -117,14 +130,46 @@ bool fits(const KernelShape& s, bool backward) {
          mosaic::vector_room(s.core_bytes, backward);
 }
 
+// What heads together may take of it. Of chunks, whose size is open, four
+// fifths: the compiler's own share grows with the tile.
+int64_t room_together(const KernelShape& s, bool backward) {
+  const int64_t room = mosaic::vector_room(s.core_bytes, backward);
+  return s.in_chunks() ? room / 5 * 4 : room;
+}
+
 // As many as vector memory holds, too.
 int64_t heads_per_pass_of(KernelShape s, bool backward) {
   for (int64_t most = most_heads_of(s, backward); most > 1;
        most = s.heads_per_pass - 1) {
     s.heads_per_pass = heads_together_of(s, most);
-    if (fits(s, backward)) return s.heads_per_pass;
+    if (mosaic::vector_bytes(arguments_of(s, backward)) <=
+        room_together(s, backward)) {
+      return s.heads_per_pass;
+    }
   }
   return 1;
+}
+
+// Enough for a chunk: what comes and goes with it is small beside its tiles.
+constexpr int64_t kChunkQueries = 16'384;
+
+// As many rows a chunk as there is room for, of as many heads as leave enough
+// of them; one where there is none.
+void take_chunks(KernelShape& s) {
+  const auto bytes = [&](int64_t rows) {
+    s.chunk_rows = rows;
+    return mosaic::vector_bytes(arguments_of(s, true));
+  };
+  s.chunk_rows = 1;
+  const int64_t room = room_together(s, true);
+  for (int64_t most = std::max<int64_t>(1, most_heads_of(s, true)); most > 0;
+       most = s.heads_per_pass - 1) {
+    s.heads_per_pass = heads_together_of(s, most);
+    const int64_t one = bytes(1);
+    const int64_t more = std::max<int64_t>(0, room - one) / (bytes(2) - one);
+    s.chunk_rows = std::min(1 + more, s.rows());
+    if (s.chunk_rows * s.block_q >= std::min(kChunkQueries, s.q_len)) return;
+  }
 }
 
 // All but lengths, steps and how a mask says what is legal.
@@ -148,6 +193,7 @@ Result<KernelShape> shape_of_call(const Tile& tile, int64_t plan_heads,
   s.has_sinks = call.sink_logits;
   s.telemetry = call.sink_telemetry;
   s.rounded_sum = options.row_sum == RowSum::rounded;
+  s.chunk_rows = options.query_chunk / tile.q;
   s.plan_heads = plan_heads;
   s.core_bytes = memory.vector_bytes;
   if (s.heads % s.plan_heads != 0) {
@@ -158,10 +204,11 @@ Result<KernelShape> shape_of_call(const Tile& tile, int64_t plan_heads,
   return s;
 }
 
+// `in_chunks`: where nothing else fits.
 Result<KernelShape> shape_of(const Request& request, const Facts& present,
                              const AttentionCall& call,
-                             const MosaicOptions& options,
-                             const Target& memory) {
+                             const MosaicOptions& options, const Target& memory,
+                             bool in_chunks) {
   auto found = shape_of_call(request.tile, plan_heads_of(request, present),
                              call, options, memory);
   if (!found) return found;
@@ -174,9 +221,14 @@ Result<KernelShape> shape_of(const Request& request, const Facts& present,
   s.has_low = rule && rule->low && !s.telemetry;
   s.has_high = rule && rule->high && !s.telemetry;
   if (auto e = mosaic::check_rows(s); !e) return e.error();
-  s.steps = steps_of(s, call.backward, request.ceilings.max_steps);
+  s.chunk_rows = std::min(s.chunk_rows, s.rows());
+  const int64_t ceiling = request.ceilings.max_steps;
+  s.steps = steps_of(s, call.backward, ceiling);
   if (!rule || s.telemetry) s.bitmaps = bitmaps_of(s);
   s.heads_per_pass = heads_per_pass_of(s, call.backward);
+  if (!in_chunks || s.in_chunks() || fits(s, call.backward)) return found;
+  take_chunks(s);
+  s.steps = steps_of(s, call.backward, ceiling);
   return found;
 }
 
@@ -246,10 +298,13 @@ int64_t mosaic::least_vector_bytes(const RequestFeatures& f) {
   for (int64_t most = std::max<int64_t>(1, most_heads_of(s, backward));
        most > 0; most = s.heads_per_pass - 1) {
     s.heads_per_pass = heads_together_of(s, most);
-    // Masks by ids and by bitmaps keep other things.
+    // Masks by ids and by bitmaps keep other things, and chunks of queries.
     for (const int64_t bitmaps : {0, 1}) {
       s.bitmaps = bitmaps;
-      least = std::min(least, vector_bytes(arguments_of(s, backward)));
+      for (s.chunk_rows = 0; s.chunk_rows <= (backward ? 1 : 0);
+           ++s.chunk_rows) {
+        least = std::min(least, vector_bytes(arguments_of(s, backward)));
+      }
     }
   }
   return least;
@@ -283,6 +338,9 @@ KernelContract mosaic::contract_of(const PlannedKernel& planned,
   choice.parameters["heads_per_pass"] = kernel.heads_per_pass;
   if (kernel.bitmaps > 0) choice.parameters["bitmaps"] = kernel.bitmaps;
   if (kernel.page > 0) choice.parameters["page"] = kernel.page;
+  if (kernel.query_chunk > 0) {
+    choice.parameters["query_chunk"] = kernel.query_chunk;
+  }
   if (kernel.call.sink_logits) choice.parameters["sink_logits"] = true;
   if (planned.shape.wide_sums) choice.parameters["wide_sums"] = true;
   if (planned.shape.in_parts) choice.parameters["in_parts"] = true;
@@ -305,9 +363,8 @@ Result<mosaic::PlannedKernel> kernel_of_shape(const KernelShape& shape,
   out.shape = shape;
   MosaicKernel& k = out.kernel;
   k.vector_bytes = mosaic::vector_bytes(arguments);
-  if (auto e = mosaic::check_vector_memory(
-          k.vector_bytes, mosaic::vector_room(shape.core_bytes, call.backward),
-          call.backward);
+  if (auto e =
+          mosaic::check_vector_memory(k.vector_bytes, shape, call.backward);
       !e) {
     return e.error();
   }
@@ -318,6 +375,7 @@ Result<mosaic::PlannedKernel> kernel_of_shape(const KernelShape& shape,
   k.kv_len = shape.kv_len;
   k.steps = shape.steps;
   k.page = shape.page;
+  k.query_chunk = shape.chunk_rows * shape.block_q;
   k.tile = request.tile;
   k.lowering = asked.lowering;
   k.options = options;
@@ -338,7 +396,8 @@ Result<mosaic::PlannedKernel> mosaic::plan_kernel(
   if (!plan) return plan.error();
   auto asked = check_asked(call, options, request, target);
   if (!asked) return asked.error();
-  auto shape = shape_of(request, present, call, options, asked->memory);
+  auto shape =
+      shape_of(request, present, call, options, asked->memory, call.backward);
   if (!shape) return shape.error();
   if (auto e = take_pages(*shape, call.backward, request.ceilings.max_steps,
                           options, asked->memory);
@@ -354,10 +413,11 @@ Result<mosaic::PlannedKernel> mosaic::plan_kernel(
 bool mosaic::fits_vector_memory(const Request& request, const Facts& present,
                                 const AttentionCall& call,
                                 const std::string& target,
-                                const MosaicOptions& options) {
+                                const MosaicOptions& options, bool in_chunks) {
   auto asked = check_asked(call, options, request, target);
   if (!asked) return true;
-  auto shape = shape_of(request, present, call, options, asked->memory);
+  auto shape = shape_of(request, present, call, options, asked->memory,
+                        in_chunks && call.backward);
   return !shape || fits(*shape, call.backward);
 }
 
@@ -369,6 +429,12 @@ Result<mosaic::PlannedKernel> mosaic::plan_shard_kernel(
   own.shape.kv_heads = shards.shapes.kv_heads;
   auto asked = check_asked(own, options, batch.request(), target);
   if (!asked) return asked.error();
+  if (options.query_chunk > 0) {
+    return unavailable("mosaic",
+                       "chunks of queries are of one device, found {} queries "
+                       "for {}",
+                       options.query_chunk, to_string(shards.mesh));
+  }
   auto shape =
       shape_of_shard(batch, shards, own, options, asked->memory, in_parts);
   if (!shape) return shape.error();

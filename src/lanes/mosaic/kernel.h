@@ -47,10 +47,11 @@ Result<PlannedKernel> plan_kernel(const Request& request, const Facts& present,
                                   const MosaicOptions& options);
 
 // Whether its scratch fits the target's vector memory, with as few heads a pass
-// as that takes. True too where plan_kernel refuses it for something else.
+// as that takes; backward with dQ of all queries, or `in_chunks` of them. True
+// too where plan_kernel refuses it for something else.
 bool fits_vector_memory(const Request& request, const Facts& present,
                         const AttentionCall& call, const std::string& target,
-                        const MosaicOptions& options);
+                        const MosaicOptions& options, bool in_chunks = false);
 
 // The kernel of each device of a mesh, over its tiles in local numbers; its
 // contract is left open. `in_parts`: it is

@@ -134,6 +134,20 @@ Result<void> check_options(const MosaicOptions& o, const Tile& tile) {
   return {};
 }
 
+Result<void> check_chunk(int64_t queries, const AttentionCall& call,
+                         const Tile& tile) {
+  if (queries == 0) return {};
+  if (!call.backward) {
+    return invalid("mosaic",
+                   "a chunk of queries goes with backward, found {} with {}",
+                   queries, call.sink_telemetry ? "sink telemetry" : "forward");
+  }
+  if (queries > 0 && queries % tile.q == 0) return {};
+  return invalid("mosaic",
+                 "a chunk of queries must be of whole tiles of {}, found {}",
+                 tile.q, queries);
+}
+
 // The kernel counts passes, heads and keys in 32 bits.
 Result<void> check_counts(const KernelShape& s) {
   const int64_t passes = s.steps / s.tiles_per_pass * s.heads;
@@ -180,6 +194,9 @@ Result<mosaic::AskedTarget> mosaic::check_asked(const AttentionCall& call,
   if (auto e = check_row_sum(call, options.row_sum); !e) return e.error();
   if (auto e = check_attention(call); !e) return e.error();
   if (auto e = check_options(options, request.tile); !e) return e.error();
+  if (auto e = check_chunk(options.query_chunk, call, request.tile); !e) {
+    return e.error();
+  }
   if (!is_target(target)) {
     return invalid("mosaic", "a target must read as v6e:1x1, found {}",
                    in_quotes(target));
@@ -217,17 +234,22 @@ Result<void> mosaic::check_sizes(const KernelShape& shape,
   return check_scalar_memory(shape, memory);
 }
 
-Result<void> mosaic::check_vector_memory(int64_t bytes, int64_t room,
+Result<void> mosaic::check_vector_memory(int64_t bytes, const KernelShape& s,
                                          bool backward) {
+  const int64_t room = vector_room(s.core_bytes, backward);
   if (bytes <= room) return {};
+  std::string_view hint = "fetch less far ahead, or use a smaller tile";
+  if (backward && !s.in_chunks()) {
+    hint =
+        "dQ of a head stays there: fewer queries, or heads that share fewer "
+        "keys";
+  } else if (s.chunk_rows > 1) {
+    hint = "dQ of a chunk stays there: a smaller one";
+  }
   return over_limit("mosaic",
                     "the scratch must fit {} bytes of vector memory, found {} "
                     "({})",
-                    room, bytes,
-                    backward
-                        ? "dQ of a head stays there: fewer queries, or heads "
-                          "that share fewer keys"
-                        : "fetch less far ahead, or use a smaller tile");
+                    room, bytes, hint);
 }
 
 }  // namespace tessera

@@ -30,6 +30,7 @@ Result<void> check_rows(const KernelShape& shape);
 int64_t scalar_words_of(const KernelShape& shape, const Target& memory);
 // What it counts, and its scalar arrays.
 Result<void> check_sizes(const KernelShape& shape, const Target& memory);
-Result<void> check_vector_memory(int64_t bytes, int64_t room, bool backward);
+Result<void> check_vector_memory(int64_t bytes, const KernelShape& shape,
+                                 bool backward);
 
 }  // namespace tessera::mosaic

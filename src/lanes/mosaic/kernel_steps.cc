@@ -92,14 +92,72 @@ class RowWriter {
                                          i == 0, i + 1 == filled));
     }
   }
-  void add_empty(int64_t row) {
-    const Step step = plan::step_of(row, 0, plan::kStepEmpty, true, true);
+  void add_empty(int64_t row, int64_t column = 0) {
+    const Step step = plan::step_of(row, column, plan::kStepEmpty, true, true);
     add({&step, 1});
   }
 
  private:
   int64_t tiles_per_pass_;
   Steps& out_;
+};
+
+// One transposed list on its way into chunks.
+class Cutter {
+ public:
+  Cutter(const Steps& steps, size_t list, int64_t rows, int64_t chunks)
+      : rows_(rows), first_(static_cast<size_t>(chunks) + 1) {
+    for (size_t i = steps.range[list]; i < steps.range[list + 1]; ++i) {
+      const Step& s = steps.steps[i];
+      if (s.first()) begin_.push_back(live_.size());
+      if (s.step_class() != kFiller) live_.push_back(s);
+    }
+    const auto columns = static_cast<int64_t>(begin_.size());
+    begin_.push_back(live_.size());
+    first_.back() = columns;
+    std::fill(first_.begin(), first_.end() - 1, columns - 1);
+    end_.assign(static_cast<size_t>(chunks), 0);
+    for (const Step& s : live_) {
+      const auto chunk = static_cast<size_t>(s.column() / rows_);
+      first_[chunk] = std::min(first_[chunk], s.row());
+      end_[chunk] = std::max(end_[chunk], s.row() + 1);
+    }
+    // They rise, and leave no column out.
+    first_[0] = 0;
+    for (size_t c = end_.size() - 1; c > 0; --c) {
+      first_[c] = std::min(first_[c], first_[c + 1]);
+    }
+    int64_t before = 0;
+    for (size_t c = 0; c < end_.size(); ++c) {
+      before = std::max({before, end_[c], first_[c] + 1, first_[c + 1]});
+      end_[c] = before;
+    }
+  }
+
+  // The next chunk's; chunks are asked for in their order.
+  void write(size_t chunk, RowWriter& out) {
+    const int64_t row = static_cast<int64_t>(chunk) * rows_;
+    for (int64_t c = first_[chunk]; c < end_[chunk]; ++c) {
+      size_t& at = begin_[static_cast<size_t>(c)];
+      size_t end = at;
+      while (end < live_.size() && live_[end].row() == c &&
+             live_[end].column() < row + rows_) {
+        ++end;
+      }
+      if (at == end) {
+        out.add_empty(c, row);
+      } else {
+        out.add(std::span(live_).subspan(at, end - at));
+      }
+      at = end;
+    }
+  }
+
+ private:
+  int64_t rows_;
+  std::vector<Step> live_;
+  std::vector<size_t> begin_;  // of each column's that are left
+  std::vector<int64_t> first_, end_;
 };
 
 // Of local columns.
@@ -150,6 +208,21 @@ Steps taken_steps(const Steps& packed, const MosaicKernel& kernel,
   return out;
 }
 
+// Of chunks that are not there 0.
+void add_chunk_words(const Steps& steps, const MosaicKernel& kernel,
+                     std::vector<int32_t>& range) {
+  const auto chunks = static_cast<size_t>(chunks_of(kernel));
+  const size_t before = range.size();
+  for (size_t c = 0; c + 1 < steps.range.size(); ++c) {
+    const ChunkColumns found = chunk_columns(steps, c, chunks);
+    for (const int64_t n : {found.first, found.end, found.begins, found.ends}) {
+      range.push_back(static_cast<int32_t>(n));
+    }
+  }
+  range.resize(before + static_cast<size_t>(step_lists(kernel) * kChunkWords),
+               0);
+}
+
 }  // namespace
 
 VetoedTiles vetoed_tiles(const mask::Bound& bound) {
@@ -164,6 +237,14 @@ Result<Steps> kernel_steps(const mask::Bound& bound, const Plan& plan,
                            const MosaicKernel& kernel) {
   auto steps =
       pack_steps(plan, kernel.call.backward, kernel.options.tiles_per_pass);
+  if (steps && kernel.query_chunk > 0) {
+    if (plan.q_len > kernel.q_len) {
+      return over_limit("mosaic", "q_len must fit the kernel's {}, found {}",
+                        kernel.q_len, plan.q_len);
+    }
+    return cut_steps(*steps, kernel.query_chunk / kernel.tile.q,
+                     chunks_of(kernel));
+  }
   if (!steps || kernel.call.backward) return steps;
   const VetoedTiles vetoed = vetoed_tiles(bound);
   for (int64_t b = 0; b < plan.batch; ++b) {
@@ -173,6 +254,33 @@ Result<Steps> kernel_steps(const mask::Bound& bound, const Plan& plan,
     }
   }
   return steps;
+}
+
+Steps cut_steps(const Steps& steps, int64_t rows, int64_t chunks) {
+  Steps out;
+  out.tiles_per_pass = steps.tiles_per_pass;
+  out.range.push_back(0);
+  RowWriter writer(steps.tiles_per_pass, out);
+  for (size_t list = 0; list + 1 < steps.range.size(); ++list) {
+    Cutter cutter(steps, list, rows, chunks);
+    for (size_t chunk = 0; chunk < static_cast<size_t>(chunks); ++chunk) {
+      cutter.write(chunk, writer);
+      out.range.push_back(static_cast<uint32_t>(out.steps.size()));
+    }
+  }
+  return out;
+}
+
+ChunkColumns chunk_columns(const Steps& steps, size_t chunk, size_t chunks) {
+  const auto first = [&](size_t c) {
+    return steps.steps[steps.range[c]].row();
+  };
+  const auto end = [&](size_t c) {
+    return steps.steps[steps.range[c + 1] - 1].row() + 1;
+  };
+  const size_t turn = chunk % chunks;
+  return {first(chunk), end(chunk), turn == 0 ? 0 : end(chunk - 1),
+          turn + 1 == chunks ? end(chunk) : first(chunk + 1)};
 }
 
 Result<std::vector<StepRange>> page_ranges(const Steps& steps,
@@ -212,7 +320,7 @@ Result<void> place_steps(const Steps& steps, const MosaicKernel& kernel,
   auto pages = page_ranges(steps, kernel);
   if (!pages) return pages.error();
   const bool paged = kernel.page > 0;
-  const auto lists = static_cast<size_t>(kernel.batch * kernel.plan_heads);
+  const auto lists = static_cast<size_t>(step_lists(kernel));
   const auto of_list = static_cast<size_t>(pages_of_list(kernel));
   const std::vector<int32_t> bits_of = std::move(out.bits_of);
   out.bits_of.assign(bits_of.size(), kNoPairs);
@@ -233,15 +341,19 @@ Result<void> place_steps(const Steps& steps, const MosaicKernel& kernel,
       out.range[lists * of_list + n / of_list] += rows;
     }
   }
-  if (paged) return {};
-  std::ranges::copy(steps.range, out.range.begin());
-  std::fill(out.range.begin() + std::ssize(steps.range), out.range.end(),
-            static_cast<int32_t>(steps.range.back()));
+  if (!paged) {
+    std::ranges::copy(steps.range, out.range.begin());
+    std::fill(out.range.begin() + std::ssize(steps.range), out.range.end(),
+              static_cast<int32_t>(steps.range.back()));
+  }
+  if (kernel.query_chunk > 0) add_chunk_words(steps, kernel, out.range);
   return {};
 }
 
 int64_t steps_in(const MosaicKernel& kernel, const MosaicArrays& arrays) {
-  if (kernel.page == 0) return arrays.range.back();
+  if (kernel.page == 0) {
+    return arrays.range[static_cast<size_t>(step_lists(kernel))];
+  }
   const auto pages = static_cast<size_t>(kernel.steps / kernel.page);
   int64_t out = 0;
   for (const int32_t n : std::span(arrays.range).first(pages)) out += n;

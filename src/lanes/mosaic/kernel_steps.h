@@ -5,6 +5,7 @@
 #include <functional>
 #include <vector>
 
+#include "base/integers.h"
 #include "mask/bind.h"
 #include "tessera/layouts.h"
 #include "tessera/mosaic.h"
@@ -20,15 +21,37 @@ namespace tessera::mosaic {
 //   3  masked, with keys that a veto takes, whose values may be NaN
 // and these last come last. What fills a pass up names the row's first tile: it
 // has such keys only where every tile of the row has.
+// Of a kernel that takes a list in chunks each chunk's follow as a list's do.
 Result<Steps> kernel_steps(const mask::Bound& bound, const Plan& plan,
                            const MosaicKernel& kernel);
+
+// Transposed lists, in which every column has a step, each cut into `chunks` of
+// `rows` rows of tiles (columns of a transposed step) one after another. A
+// chunk has all columns from its first to its last, one step at least; both
+// rise from chunk to chunk, and every column is in one.
+Steps cut_steps(const Steps& steps, int64_t rows, int64_t chunks);
+// Of a list that was cut so: which columns a chunk has, and of them which no
+// chunk before has, `begins` and beyond, and which none after, before `ends`.
+struct ChunkColumns {
+  int64_t first = 0, end = 0, begins = 0, ends = 0;
+};
+ChunkColumns chunk_columns(const Steps& steps, size_t chunk, size_t chunks);
+
+inline int64_t chunks_of(const MosaicKernel& kernel) {
+  return kernel.query_chunk == 0 ? 1
+                                 : ceil_div(kernel.q_len, kernel.query_chunk);
+}
+// Those that have steps of their own: each list's chunks.
+inline int64_t step_lists(const MosaicKernel& kernel) {
+  return kernel.batch * kernel.plan_heads * chunks_of(kernel);
+}
 
 // What of a batch's steps is in scalar memory at once, whole rows each: of
 // every list its pages in order, then as many empty ones as the kernel has room
 // for. Of a kernel without pages, its lists.
 inline int64_t pages_of_list(const MosaicKernel& kernel) {
   if (kernel.page == 0) return 1;
-  return kernel.steps / kernel.page / (kernel.batch * kernel.plan_heads);
+  return kernel.steps / kernel.page / step_lists(kernel);
 }
 struct StepRange {
   size_t begin = 0, end = 0;

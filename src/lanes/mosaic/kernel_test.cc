@@ -263,20 +263,80 @@ TEST(MosaicKernel, VectorMemoryIsABudgetOfTheBackwardKernel) {
   ASSERT_TRUE(kernel.ok()) << kernel.error().message;
   EXPECT_EQ(kernel->heads_per_pass, 2);
   EXPECT_EQ(kernel->vector_bytes, 78651392);
+  EXPECT_EQ(kernel->query_chunk, 0);
+  EXPECT_EQ(kernel->contract.text.find("query_chunk"), std::string::npos);
+}
+
+// Where dQ of all queries does not fit, or sums of the keys that heads in turns
+// share: as many rows of tiles as do, of as many heads as leave enough of them.
+TEST(MosaicKernel, WhatDoesNotFitComesInChunksOfQueries) {
+  Request r = request_of("causal", 1 << 16);
+  r.tile = kMosaicBackwardTile;
   AttentionShape shared = shape_of();
   shared.kv_heads = 2;
-  const std::string hint =
-      " (dQ of a head stays there: fewer queries, or heads that share fewer "
-      "keys)";
-  EXPECT_EQ(error_of(make_backward(r, shared)),
-            "[mosaic] the scratch must fit 83886080 bytes of vector memory, "
-            "found 108929024" +
-                hint);
-  r.q_len = r.kv_len = 145000;
-  EXPECT_EQ(error_of(make_backward(r)),
-            "[mosaic] the scratch must fit 83886080 bytes of vector memory, "
-            "found 118890496" +
-                hint);
+  const auto holds = [](const Result<MosaicKernel>& kernel, int64_t heads,
+                        int64_t chunk) {
+    ASSERT_TRUE(kernel.ok()) << kernel.error().message;
+    EXPECT_EQ(kernel->heads_per_pass, heads);
+    EXPECT_EQ(kernel->query_chunk, chunk);
+    EXPECT_LE(kernel->vector_bytes, 80 << 20);
+    EXPECT_NE(
+        kernel->contract.text.find(fmt::format("\"query_chunk\":{}", chunk)),
+        std::string::npos)
+        << kernel->contract.text;
+    EXPECT_NE(kernel->program.find("dk_so_far"), std::string::npos);
+  };
+  holds(make_backward(r, shared), 4, 26624);
+  r.q_len = r.kv_len = 1 << 19;
+  holds(make_backward(r), 4, 20992);
+  holds(make_backward(r, shared), 4, 24576);
+  // One row more is too much.
+  Facts present;
+  AttentionCall call = {.shape = shape_of(), .dtype = Dtype::bf16};
+  call.backward = true;
+  for (const auto& [target, tokens] :
+       {std::pair("v4", 1 << 16), {"v5p", 1 << 19}, {"v6e", 1 << 19}}) {
+    r.q_len = r.kv_len = tokens;
+    for (const int64_t dim : {64, 128}) {
+      call.shape.head_dim = call.shape.v_head_dim = dim;
+      const auto all = plan_kernel(r, present, call, target, kMosaicBackward);
+      ASSERT_TRUE(all.ok()) << all.error().message;
+      KernelShape s = all->shape;
+      const int64_t room = vector_room(s.core_bytes, true) / 5 * 4;
+      EXPECT_EQ(vector_bytes(backward_arguments(s)), all->kernel.vector_bytes);
+      EXPECT_LE(all->kernel.vector_bytes, room);
+      ++s.chunk_rows;
+      EXPECT_GT(vector_bytes(backward_arguments(s)), room);
+    }
+  }
+}
+
+TEST(MosaicKernel, AChunkOfQueriesMayBeSaid) {
+  Request r = request_of("causal");
+  r.tile = kMosaicBackwardTile;
+  MosaicOptions options = kMosaicBackward;
+  options.query_chunk = 1024;
+  const auto kernel = make_backward(r, shape_of(), options);
+  ASSERT_TRUE(kernel.ok()) << kernel.error().message;
+  EXPECT_EQ(kernel->query_chunk, 1024);
+  // Of each of 4 chunks 8 columns of 2 rows.
+  EXPECT_EQ(kernel->steps, 4 * 8 * 2);
+  EXPECT_EQ(kernel->scalar_words, 64 + (5 + 4 * kChunkWords) + 3);
+  options.query_chunk = 1 << 20;
+  EXPECT_EQ(make_backward(r, shape_of(), options)->query_chunk, 4096);
+  options.query_chunk = 1000;
+  EXPECT_EQ(error_of(make_backward(r, shape_of(), options)),
+            "[mosaic] a chunk of queries must be of whole tiles of 512, found "
+            "1000");
+  options.query_chunk = 1024;
+  EXPECT_EQ(error_of(make(r, shape_of(), Dtype::bf16, "v6e", options)),
+            "[mosaic] a chunk of queries goes with backward, found 1024 with "
+            "forward");
+  r.q_len = r.kv_len = 1 << 18;
+  options.query_chunk = 1 << 18;
+  const std::string error = error_of(make_backward(r, shape_of(), options));
+  EXPECT_TRUE(error.ends_with("(dQ of a chunk stays there: a smaller one)"))
+      << error;
 }
 
 TEST(MosaicKernel, ScalarMemoryIsABudget) {
@@ -700,11 +760,14 @@ TEST(MosaicKernel, TextsAreTheGoldenOnes) {
   heads.heads_per_pass = 4;
   mosaic::KernelShape two_heads = two;
   two_heads.heads_per_pass = 4;
+  mosaic::KernelShape chunks = two;
+  chunks.chunk_rows = 1;
   for (const auto& [name, text] :
        {std::pair{"forward", mosaic::forward_kernel(s)},
         std::pair{"forward_heads", mosaic::forward_kernel(heads)},
         std::pair{"backward", mosaic::backward_kernel(two)},
-        std::pair{"backward_heads", mosaic::backward_kernel(two_heads)}}) {
+        std::pair{"backward_heads", mosaic::backward_kernel(two_heads)},
+        std::pair{"backward_chunks", mosaic::backward_kernel(chunks)}}) {
     const std::string path = fmt::format("tests/golden/mosaic/{}.mlir", name);
     if (std::getenv("TESSERA_WRITE_GOLDEN")) {
       ASSERT_TRUE(write_file(path, text).ok());

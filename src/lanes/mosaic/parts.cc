@@ -41,9 +41,14 @@ Argument semaphores(std::string name, std::vector<int64_t> shape) {
           memref(Space::semaphore, Element::semaphore, std::move(shape))};
 }
 
+int64_t first_chunk_word(const KernelShape& s) {
+  if (s.page == 0) return s.step_lists() + 1;
+  return s.step_lists() * (s.pages + 1);
+}
+
 int64_t range_words(const KernelShape& s) {
-  if (s.page == 0) return s.lists() + 1;
-  return s.lists() * (s.pages + 1);
+  return first_chunk_word(s) +
+         (s.in_chunks() ? s.step_lists() * kChunkWords : 0);
 }
 
 std::vector<Scalars> scalars_of(const KernelShape& s) {
@@ -338,7 +343,7 @@ std::string Parts::function(std::string_view name, Grid grid,
     begin_ = w_.constant(0);
     const bool by_page = grid == Grid::pages;
     const Value number_of_page =
-        by_page ? grid_row_ : page_number(list_, w_.constant(0));
+        by_page ? grid_row_ : page_number(first_steps(), w_.constant(0));
     end_ = page_end(number_of_page);
     w_.if_then(w_.compare(Compare::less, begin_, end_), [&] {
       if (by_page) load_page(number_of_page);
@@ -347,8 +352,9 @@ std::string Parts::function(std::string_view name, Grid grid,
     return w_.kernel(name, by_page ? s_.lists() * s_.pages : s_.lists());
   }
   const Value& range = w_.argument("range");
-  begin_ = w_.load_scalar(range, list_);
-  end_ = w_.load_scalar(range, w_.add(list_, w_.constant(1)));
+  const Value first = first_steps();
+  begin_ = w_.load_scalar(range, first);
+  end_ = w_.load_scalar(range, w_.add(first, w_.constant(1)));
   w_.if_then(w_.compare(Compare::less, begin_, end_), batch_row);
   return w_.kernel(name, s_.lists());
 }

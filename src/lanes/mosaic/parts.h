@@ -46,8 +46,9 @@ std::vector<Argument> bit_arguments(const KernelShape& s);
 std::vector<Argument> bit_scratch(const KernelShape& s, int64_t ring);
 
 // Of `range`: the bounds of each list; with pages what each holds, and then how
-// many rows each list has.
+// many rows each list has. The words of chunks are behind.
 int64_t range_words(const KernelShape& s);
+int64_t first_chunk_word(const KernelShape& s);
 
 // What a kernel asks of the core's memories.
 int64_t vector_bytes(const std::vector<Argument>& arguments);
@@ -84,6 +85,10 @@ class Parts {
   Value fullness(const Value& at, Compare how);
   // A scalar array where the core reads it: of steps the page that is there.
   const Value& scalars(const char* name);
+  // Where a list's steps begin, among those of all lists' chunks.
+  Value first_steps() {
+    return s_.in_chunks() ? times(list_, s_.chunks()) : list_;
+  }
   // Pages of a list are numbered from the first list's on.
   Value page_number(const Value& list, const Value& page) {
     return w_.add(times(list, s_.pages), page);

@@ -137,7 +137,10 @@ std::string program(std::string_view name,
                     std::string_view kernel, int64_t vector_bytes) {
   const auto [inputs, results] = call_arrays(arguments, outputs);
   std::string returned;
-  for (int i = 0; i < outputs; ++i) {
+  std::vector<Argument> given;
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (is_kept(results[i].name)) continue;
+    given.push_back(results[i]);
     returned += fmt::format("{}%result#{}", i == 0 ? "" : ", ", i);
   }
   std::string out = fmt::format(
@@ -150,11 +153,11 @@ std::string program(std::string_view name,
       "  }}\n"
       "}}\n\n"
       "// The kernel, which backend_config holds in base64:\n//\n",
-      joined(inputs, true, true), joined(results, false, true), outputs,
+      joined(inputs, true, true), joined(given, false, true), outputs,
       kCallTarget, joined(inputs, true, false),
       call_attributes(name, {inputs, results}, kernel, vector_bytes),
       joined(inputs, false, true), joined(results, false, true), name, returned,
-      joined(results, false, true));
+      joined(given, false, true));
   for (size_t at = 0; at < kernel.size();) {
     const size_t end = std::min(kernel.find('\n', at), kernel.size());
     out += fmt::format("// {}\n", kernel.substr(at, end - at));

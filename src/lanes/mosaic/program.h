@@ -26,6 +26,11 @@ inline constexpr std::string_view kBefore = "_before";
 inline std::string before(std::string_view result) {
   return std::string(result).append(kBefore);
 }
+// A result in which a kernel keeps sums that it goes on with, and which nobody
+// else reads.
+inline bool is_kept(std::string_view result) {
+  return result.ends_with("so_far");
+}
 // What the call says of itself: the kernel, the layouts of its arrays, and the
 // vector memory that it may use; the compiler's default is a fraction of what a
 // core has.
@@ -33,8 +38,9 @@ std::string call_attributes(std::string_view name, const CallArrays& arrays,
                             std::string_view kernel, int64_t vector_bytes);
 
 // `kernel` is the text of a function of these arguments, whose last `outputs`
-// arrays are the program's results. The text stands in the program twice:
-// encoded, as the compiler wants it, and readable, as comments at the end.
+// arrays are the program's results, but for those that it keeps. The text
+// stands in the program twice: encoded, as the compiler wants it, and readable,
+// as comments at the end.
 std::string program(std::string_view name,
                     const std::vector<Argument>& arguments, int outputs,
                     std::string_view kernel, int64_t vector_bytes);

@@ -252,12 +252,17 @@ mosaic::ChosenSetting mosaic::fit_setting(ChosenSetting found,
                                           const AttentionCall& call,
                                           const std::string& target) {
   Request at = request;
-  return fit_setting(std::move(found), open, target,
-                     [&](const Tile& tile, const MosaicOptions& options) {
-                       at.tile = tile;
-                       return fits_vector_memory(at, present, call, target,
-                                                 options);
-                     });
+  bool in_chunks = false;
+  const FitsSetting fits = [&](const Tile& tile, const MosaicOptions& options) {
+    at.tile = tile;
+    return fits_vector_memory(at, present, call, target, options, in_chunks);
+  };
+  ChosenSetting whole = fit_setting(found, open, target, fits);
+  if (!call.backward || fits(whole.setting.tile, whole.setting.options)) {
+    return whole;
+  }
+  in_chunks = true;
+  return fit_setting(std::move(found), open, target, fits);
 }
 
 mosaic::ChosenSetting mosaic::fit_passes(

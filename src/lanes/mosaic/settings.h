@@ -62,7 +62,8 @@ using FitsSetting = std::function<bool(const Tile&, const MosaicOptions&)>;
 // its kernel is refused.
 ChosenSetting fit_setting(ChosenSetting found, const OpenSetting& open,
                           std::string_view target, const FitsSetting& fits);
-// By the vector memory of the target.
+// By the vector memory of the target; backward with dQ of all queries, or,
+// where none fits so, in chunks of them.
 ChosenSetting fit_setting(ChosenSetting found, const OpenSetting& open,
                           const Request& request, const Facts& present,
                           const AttentionCall& call, const std::string& target);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/integers.h"
 #include "tessera/tensor.h"
 
 namespace tessera::mosaic {
@@ -40,6 +41,10 @@ struct KernelShape {
   bool has_sinks = false;    // one more logit a head
   bool telemetry = false;    // forward without values, for sink telemetry
   bool wide_sums = false;    // backward: dK and dV go out in float32
+  // Backward, of dQ: so many rows of tiles have room at a time. Each such chunk
+  // takes its own columns, whose sums wait in HBM from one to the next, and
+  // from a head to the next that shares its keys. 0: all rows have.
+  int64_t chunk_rows = 0;
   // One of several calls of a pass on a mesh (shards.h), each of other columns,
   // which is told what rows these need. The first begins a row's sums, the last
   // ends them; between calls they wait in HBM.
@@ -58,6 +63,12 @@ struct KernelShape {
   int64_t rows() const { return q_len / block_q; }  // of tiles
   int64_t columns() const { return kv_len / block_kv; }
   int64_t lists() const { return batch * plan_heads; }
+  bool in_chunks() const { return chunk_rows > 0; }
+  int64_t chunks() const {
+    return in_chunks() ? ceil_div(rows(), chunk_rows) : 1;
+  }
+  // Each list's chunks have steps of their own, one after another.
+  int64_t step_lists() const { return lists() * chunks(); }
   int64_t heads_of_list() const { return heads / plan_heads; }
   // A pass's heads share one of keys, or each of these has all of its own.
   int64_t kv_heads_per_pass() const {
@@ -87,6 +98,8 @@ inline int64_t rows_ahead(int64_t heads_per_pass) {
 }
 // Passes whose queries the backward kernel fetches ahead.
 inline constexpr int64_t kPassesAhead = 2;
+// Its tiles of dQ on their way out.
+inline constexpr int64_t kOutRing = 2;
 // The first bitmaps: no pair is legal, all are.
 inline constexpr int32_t kNoPairs = 0;
 inline constexpr int32_t kAllPairs = 1;
@@ -100,5 +113,10 @@ inline constexpr int64_t kRowsHead = 2;
 inline constexpr int32_t kRowBegins = 2;  // no call before had it
 inline constexpr int32_t kRowEnds = 1;    // no call after has it
 inline constexpr int32_t kRowShift = 2;
+// Of a chunk, behind all else in `range`: its first column and the end of its
+// columns; from which on no chunk before has them, and up to which none after.
+inline constexpr int64_t kChunkWords = 4;
+inline constexpr int64_t kChunkFirst = 0, kChunkEnd = 1, kChunkBegins = 2,
+                         kChunkEnds = 3;
 
 }  // namespace tessera::mosaic

@@ -62,8 +62,7 @@ ShardCall call_of(Turn turn, Turn first, PlannedKernel kernel,
 // Of the whole pass: all but what calls hand to each other.
 std::vector<Argument> results_of(const ShardKernel& kernel) {
   std::vector<Argument> out = arrays_of(kernel.planned).results;
-  std::erase_if(out,
-                [](const Argument& a) { return a.name.ends_with("so_far"); });
+  std::erase_if(out, [](const Argument& a) { return is_kept(a.name); });
   return out;
 }
 

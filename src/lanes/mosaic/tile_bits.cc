@@ -10,6 +10,7 @@
 
 #include "base/fail.h"
 #include "base/integers.h"
+#include "lanes/mosaic/kernel_steps.h"
 #include "lanes/mosaic/shape.h"
 #include "plan/bitmaps.h"
 
@@ -166,9 +167,11 @@ Result<TileBits> make_tile_bits(const Batch::State& batch, const Steps& steps,
   if (!bitmaps) return bitmaps.error();
   TileBits out;
   out.of_step.assign(static_cast<size_t>(kernel.steps), kNoPairs);
+  const int64_t chunks = chunks_of(kernel);
   for_each_tile(
       steps, kernel, [&](size_t i, int64_t list, int64_t r, int64_t c) {
-        out.of_step[i] = static_cast<int32_t>(bitmaps->number_of(list, r, c));
+        out.of_step[i] =
+            static_cast<int32_t>(bitmaps->number_of(list / chunks, r, c));
       });
   if (auto e = check_room(bitmaps->count(), kernel); !e) return e.error();
   const int64_t of_tile = bitmap_words(kernel);

@@ -96,12 +96,20 @@ std::vector<schedule::TripRule> forward_trips(const ListCounts& n,
   return out;
 }
 
+// Of a pass each, as many heads as it takes at once; and of keys.
+struct PassHeads {
+  int64_t all = 0, of_keys = 0;
+};
+PassHeads pass_heads(const MosaicKernel& kernel) {
+  const int64_t all = kernel.call.shape.heads / kernel.heads_per_pass;
+  return {all, std::min(all, kernel.call.shape.kv_heads)};
+}
+
+// Backward, of all rows or those of a chunk.
 std::vector<schedule::TripRule> backward_trips(const ListCounts& n,
+                                               int64_t rows,
                                                const MosaicKernel& kernel) {
-  // Of a pass each, as many as it takes at once; and of keys.
-  const int64_t heads = kernel.call.shape.heads / kernel.heads_per_pass;
-  const int64_t kv_heads = std::min(heads, kernel.call.shape.kv_heads);
-  const int64_t rows = kernel.q_len / kernel.tile.q;
+  const auto [heads, kv_heads] = pass_heads(kernel);
   const int64_t columns = n.rows;  // of the transposed list
   const int64_t ahead = std::min(columns, kernel.options.fetch_ahead);
   const int64_t first_rows = std::min(rows, rows_ahead(kernel.heads_per_pass));
@@ -129,6 +137,36 @@ std::vector<schedule::TripRule> backward_trips(const ListCounts& n,
   out.push_back(rule("first_bits", first));
   out.push_back(rule("bits", heads * (n.passes - n.full) - first));
   return out;
+}
+
+// Of a list's chunk what becomes of its columns' sums: those that no chunk and
+// no head before has begin at 0, those that none after has go out whole.
+void add_chunk_trips(const ChunkColumns& chunk, int64_t rows, bool is_first,
+                     const MosaicKernel& kernel,
+                     std::vector<schedule::TripRule>& out) {
+  const auto [heads, kv_heads] = pass_heads(kernel);
+  const int64_t columns = chunk.end - chunk.first;
+  const int64_t met = std::min(chunk.begins, chunk.end) - chunk.first;
+  const int64_t whole = std::min(chunk.ends, chunk.end) - chunk.first;
+  const int64_t ahead = std::min(columns, kernel.options.fetch_ahead);
+  const auto waited = [&](int64_t all, int64_t begun) {
+    return heads * all - kv_heads * (all - begun);
+  };
+  const int64_t first = waited(ahead, std::min(met, ahead));
+  const auto set = [&](const char* region, int64_t trips) {
+    std::ranges::find(out, region, &schedule::TripRule::region)->trips =
+        static_cast<double>(trips);
+  };
+  set("clear", kv_heads * (columns - met));
+  set("finish_column", kv_heads * whole);
+  set("batch_row", is_first);
+  out.push_back(rule("heads", is_first ? heads : 0));
+  out.push_back(rule("chunk", heads));
+  out.push_back(rule("first_sums", first));
+  out.push_back(rule("fetch_sums", waited(columns, met) - first));
+  out.push_back(rule("wait_sums", waited(columns, met)));
+  out.push_back(rule("send_sums", heads * columns - kv_heads * whole));
+  out.push_back(rule("wait_rows", heads * std::min(rows, kOutRing)));
 }
 
 // A list's pages, one after another.
@@ -186,12 +224,26 @@ Result<std::vector<schedule::TripRule>> mosaic_trips(
   const bool backward = kernel.call.backward;
   const auto of_list = static_cast<size_t>(pages_of_list(kernel));
   const int64_t tiles = kernel.options.tiles_per_pass;
+  const auto chunks = static_cast<size_t>(chunks_of(kernel));
   for (size_t n = 0; n < pages->size(); n += backward ? of_list : 1) {
     const StepRange& page = (*pages)[n];
     if (page.begin == page.end) continue;
     if (backward) {
       const auto list = std::span(*pages).subspan(n, of_list);
-      add(backward_trips(count_pages(steps, list, tiles), kernel), out);
+      const size_t at = n / of_list;
+      const auto chunk = static_cast<int64_t>(at % chunks);
+      int64_t queries = kernel.q_len;
+      if (kernel.query_chunk > 0) {
+        queries = std::min(kernel.query_chunk,
+                           kernel.q_len - chunk * kernel.query_chunk);
+      }
+      const int64_t rows = queries / kernel.tile.q;
+      auto own = backward_trips(count_pages(steps, list, tiles), rows, kernel);
+      if (kernel.query_chunk > 0) {
+        add_chunk_trips(chunk_columns(*packed, at, chunks), rows, chunk == 0,
+                        kernel, own);
+      }
+      add(own, out);
     } else {
       const auto own =
           std::span(steps).subspan(page.begin, page.end - page.begin);

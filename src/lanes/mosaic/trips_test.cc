@@ -25,7 +25,8 @@ Request request_of(int64_t batch) {
 Result<std::vector<schedule::TripRule>> trips(const std::vector<int32_t>& ids,
                                               bool backward, int64_t heads = 4,
                                               int64_t kv_heads = 2,
-                                              int64_t page_steps = 0) {
+                                              int64_t page_steps = 0,
+                                              int64_t query_chunk = 0) {
   Facts facts;
   facts.doc_ids = ids;
   const Request request = request_of(static_cast<int64_t>(ids.size()) / 1024);
@@ -35,6 +36,7 @@ Result<std::vector<schedule::TripRule>> trips(const std::vector<int32_t>& ids,
   call.backward = backward;
   MosaicOptions options = backward ? kMosaicBackward : MosaicOptions{};
   options.page_steps = page_steps;
+  options.query_chunk = query_chunk;
   options.lowering_reason = testing::lowering_reason(request.tile);
   auto kernel = make_mosaic_kernel(request, facts, call, "v6e:1x1", options);
   if (!kernel) return kernel.error();
@@ -181,6 +183,42 @@ TEST(MosaicTrips, OfPagesAreThoseOfTheirList) {
     EXPECT_EQ(pages["pass"] + walks, list["pass"] + 1);
     EXPECT_EQ(pages["finish"] + walks, list["finish"] + 1);
     EXPECT_EQ(pages["full"] + pages["partial"], pages["pass"]);
+  }
+}
+
+// What a list has is met once whatever the chunks; a column's sums go out once,
+// and what waits comes in again.
+TEST(MosaicTrips, OfChunksAreThoseOfTheirList) {
+  std::vector<int32_t> ids(2048);
+  for (int32_t i = 0; i < 2048; ++i) ids[i] = i % 1024 < 1000 ? i / 600 : -1;
+  for (const auto& [heads, kv_heads] :
+       {std::pair(4, 4), std::pair(4, 2), std::pair(5, 1)}) {
+    const auto by_name = [&](int64_t query_chunk) {
+      std::map<std::string, double> out;
+      auto found = trips(ids, true, heads, kv_heads, 0, query_chunk);
+      EXPECT_TRUE(found) << found.error().message;
+      for (const auto& rule : *found) out[rule.region] = rule.trips;
+      return out;
+    };
+    auto list = by_name(0);
+    for (const int64_t chunk : {256, 512, 768, 1024}) {
+      auto chunks = by_name(chunk);
+      for (const char* same : {"batch_row", "prepare", "finish_row", "clear",
+                               "finish_column", "full", "grid"}) {
+        EXPECT_EQ(chunks[same], list[same]) << same << " of " << chunk;
+      }
+      EXPECT_EQ(chunks["chunk"], chunks["head"]);
+      EXPECT_EQ(chunks["head"], list["head"] * ((1024 + chunk - 1) / chunk));
+      EXPECT_GE(chunks["pass"], list["pass"]);
+      EXPECT_EQ(chunks["full"] + chunks["partial"], chunks["pass"]);
+      EXPECT_EQ(chunks["first_columns"] + chunks["fetch_column"],
+                chunks["column"]);
+      EXPECT_EQ(chunks["first_sums"] + chunks["fetch_sums"],
+                chunks["wait_sums"]);
+      EXPECT_EQ(chunks["wait_sums"], chunks["send_sums"]);
+      EXPECT_EQ(chunks["clear"] + chunks["wait_sums"], chunks["column"]);
+      EXPECT_EQ(chunks["send_sums"] > 0, chunk < 1024 || heads == 5);
+    }
   }
 }
 
