@@ -29,6 +29,7 @@ using nlohmann::json;
 
 struct Options {
   std::optional<std::string> seeds, out;
+  bool frontier = false;
   bool json = false;
 };
 
@@ -43,11 +44,11 @@ std::string beside(const Spread& s) {
 void print_row(const ShardCase& c, const ShardWay& way, const ShardFigures& f) {
   fmt::print(
       "{:>8} {:>6.0f} {:>3} {:<10} {:<6} {:>5.3f} ({:.3f}) {:>5.3f} ({:.3f}) "
-      "{:>13} {:>15} {:>13} {:>6.2f} {:>6.2f}\n",
+      "{:>6.1f} {:>13} {:>15} {:>13} {:>6.2f} {:>6.2f}\n",
       c.tokens, c.mean, c.shards, to_string(way.balance),
       to_string(way.exchange), f.work.median, f.work.p90, f.tokens.median,
-      f.tokens.p90, beside(f.needed), beside(f.sent), beside(f.late), f.plan_ms,
-      f.shard_ms);
+      f.tokens.p90, 100 * f.least.median, beside(f.needed), beside(f.sent),
+      beside(f.late), f.plan_ms, f.shard_ms);
 }
 
 bool reached(const ShardCase& c, const ShardFigures& f) {
@@ -61,16 +62,18 @@ Result<int> run(const Options& o) {
   if (!o.json) {
     fmt::print(
         "causal & documents, tile 256, 32 heads on 8, {} seeds: median (p90). "
-        "Bytes in % of an\nall-gather of K and V; late: of the forward "
-        "work, in %, what waits for tiles of others;\nms on one core of {}.\n\n"
-        "{:>8} {:>6} {:>3} {:<10} {:<6} {:>13} {:>13} {:>13} {:>15} {:>13} "
-        "{:>6} {:>6}\n",
+        "Bytes in % of an\nall-gather of K and V; least: what any way as even "
+        "must send; late: of the forward work,\nin %, what waits for tiles of "
+        "others; ms on one core of {}.\n\n"
+        "{:>8} {:>6} {:>3} {:<10} {:<6} {:>13} {:>13} {:>6} {:>13} {:>15} "
+        "{:>13} {:>6} {:>6}\n",
         *seeds, receipt::cpu_model(), "tokens", "mean", "n", "balance", "how",
-        "work max/mean", "tokens", "needed", "sent", "late", "plan", "shard");
+        "work max/mean", "tokens", "least", "needed", "sent", "late", "plan",
+        "shard");
   }
   json rows = json::array();
   for (const ShardCase& c : shard_cases()) {
-    for (const ShardWay& way : shard_ways()) {
+    for (const ShardWay& way : o.frontier ? frontier_ways() : shard_ways()) {
       auto f = measure_shards(c, way, *seeds);
       if (!f) return f.error();
       if (!o.json) print_row(c, way, *f);
@@ -79,8 +82,11 @@ Result<int> run(const Options& o) {
                       {"shards", c.shards},
                       {"balance", to_string(way.balance)},
                       {"exchange", to_string(way.exchange)},
+                      {"work_wanted", way.work_max_over_mean},
+                      {"tokens_wanted", way.tokens_max_over_mean},
                       {"work_max_over_mean", spread_json(f->work)},
                       {"tokens_max_over_mean", spread_json(f->tokens)},
+                      {"least_beside_all_gather", spread_json(f->least)},
                       {"needed_beside_all_gather", spread_json(f->needed)},
                       {"sent_beside_all_gather", spread_json(f->sent)},
                       {"backward_needed", spread_json(f->backward_needed)},
@@ -91,9 +97,10 @@ Result<int> run(const Options& o) {
                       {"goals_reached", reached(c, *f)}});
     }
     if (!o.json) {
-      fmt::print("{:>8} {:>6} {:>3} {:<10} {:<6} {:>13} {:>13} {:>13} {:>15}\n",
-                 "", "", "", "goal", "", kGoalWork, kGoalTokens,
-                 100 * c.goal_needed, 100 * c.goal_sent);
+      fmt::print(
+          "{:>8} {:>6} {:>3} {:<10} {:<6} {:>13} {:>13} {:>6} {:>13} {:>15}\n",
+          "", "", "", "goal", "", kGoalWork, kGoalTokens, "",
+          100 * c.goal_needed, 100 * c.goal_sent);
     }
   }
   const json out = {
@@ -113,6 +120,9 @@ Command shard_command() {
   add_flags(command,
             {
                 {"--seeds", &o->seeds, "N", "Batches of each case [16]"},
+                {"--frontier", &o->frontier, "",
+                 "Balance rows alone, from even to uneven, beside what must "
+                 "travel"},
                 {"--json", &o->json, "", "One JSON object on stdout"},
                 {"-o,--out", &o->out, "FILE", "Write the JSON here too"},
             });

@@ -46,17 +46,38 @@ std::vector<ShardWay> shard_ways() {
           {Balance::tasks, TileExchange::ragged}};
 }
 
+std::vector<ShardWay> frontier_ways() {
+  std::vector<ShardWay> out;
+  for (const TileExchange exchange :
+       {TileExchange::rounds, TileExchange::ragged}) {
+    for (const auto& [work, tokens] : {std::pair(1.01, 1.02),
+                                       {1.02, 1.02},
+                                       {1.05, 1.02},
+                                       {1.1, 1.02},
+                                       {1.2, 1.02},
+                                       {1.05, 1.1},
+                                       {1.1, 1.1},
+                                       {1.2, 1.2},
+                                       {1.5, 1.5}}) {
+      out.push_back({Balance::rows, exchange, work, tokens});
+    }
+  }
+  return out;
+}
+
 Result<ShardFigures> measure_shards(const ShardCase& c, const ShardWay& way,
                                     int64_t seeds) {
   ShardOptions options;
   options.balance = way.balance;
   options.exchange = way.exchange;
+  options.work_max_over_mean = way.work_max_over_mean;
+  options.tokens_max_over_mean = way.tokens_max_over_mean;
   options.shape.heads = 32;
   options.shape.kv_heads = 8;
   options.shape.head_dim = options.shape.v_head_dim = 128;
   const Mesh mesh{{{"seq", c.shards}}};
-  std::vector<double> work, tokens, needed, sent, b_needed, b_sent, late, plan,
-      shard;
+  std::vector<double> work, tokens, needed, sent, b_needed, b_sent, least, late,
+      plan, shard;
   for (int64_t seed = 0; seed < seeds; ++seed) {
     Request request;
     request.masks = {*parse_mask("causal & documents")};
@@ -84,12 +105,14 @@ Result<ShardFigures> measure_shards(const ShardCase& c, const ShardWay& way,
     sent.push_back(beside(r.forward, r.forward.sent));
     b_needed.push_back(beside(r.backward, r.backward.needed));
     b_sent.push_back(beside(r.backward, r.backward.sent));
+    least.push_back(beside(r.forward, r.least_needed));
     late.push_back(1 - r.early_work);
   }
-  return ShardFigures{
-      spread_of(work), spread_of(tokens),      spread_of(needed),
-      spread_of(sent), spread_of(b_needed),    spread_of(b_sent),
-      spread_of(late), spread_of(plan).median, spread_of(shard).median};
+  return ShardFigures{spread_of(work),        spread_of(tokens),
+                      spread_of(needed),      spread_of(sent),
+                      spread_of(b_needed),    spread_of(b_sent),
+                      spread_of(least),       spread_of(late),
+                      spread_of(plan).median, spread_of(shard).median};
 }
 
 }  // namespace tessera::bench

@@ -31,8 +31,12 @@ std::vector<ShardCase> shard_cases();
 struct ShardWay {
   Balance balance = Balance::rows;
   TileExchange exchange = TileExchange::rounds;
+  // What it aims at; that of ShardOptions.
+  double work_max_over_mean = 1.05, tokens_max_over_mean = 1.02;
 };
 std::vector<ShardWay> shard_ways();
+// From even to uneven: less has to travel.
+std::vector<ShardWay> frontier_ways();
 
 // The middle of all seeds, and what nine of ten do not exceed.
 struct Spread {
@@ -40,7 +44,8 @@ struct Spread {
 };
 struct ShardFigures {
   Spread work, tokens, needed, sent, backward_needed, backward_sent;
-  Spread late;  // of the forward work, what waits for tiles of others
+  Spread least;  // what no way to spread rows so evenly avoids
+  Spread late;   // of the forward work, what waits for tiles of others
   // Medians, of the processor.
   double plan_ms = 0;   // from raw ids to the plan
   double shard_ms = 0;  // from the plan to all shards

@@ -119,6 +119,8 @@ constexpr const char* kFooter =
     "JSON fields: work_max_over_mean, tokens_max_over_mean, early_work (of\n"
     "all forward work, what needs no tile of others: lane mosaic does it\n"
     "while tiles travel), needed_beside_all_gather, sent_beside_all_gather\n"
+    "and least_beside_all_gather (what no way to spread rows so evenly "
+    "avoids)\n"
     "(forward; padding of static sizes is sent too), exchange, plan_ns (from\n"
     "ids in memory to all shards, the least of several runs), forward and\n"
     "backward.{needed,sent,capacity,busiest,all_gather}_bytes,\n"

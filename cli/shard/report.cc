@@ -137,6 +137,7 @@ json shard_json(const ShardRun& run) {
               {"early_work", r.early_work},
               {"needed_beside_all_gather", beside(r.forward, r.forward.needed)},
               {"sent_beside_all_gather", beside(r.forward, r.forward.sent)},
+              {"least_beside_all_gather", beside(r.forward, r.least_needed)},
               {"plan_ns", run.plan_ns},
               {"forward", moved_json(r.forward)},
               {"backward", moved_json(r.backward)},
@@ -171,6 +172,9 @@ std::string shard_text(const ShardRun& run) {
       run.work == TileWork() ? "" : "; " + to_string(run.work), "tokens",
       r.tokens_max_over_mean);
   out += moved_text("forward", r.forward);
+  out += fmt::format("{:<11} {} ({:.1f}%), however rows are spread so evenly\n",
+                     "at least", megabytes(r.least_needed),
+                     100 * beside(r.forward, r.least_needed));
   out += moved_text("backward", r.backward);
   out += rounds_text("K/V rounds", s.kv);
   out += rounds_text("q rounds", s.q);

@@ -203,6 +203,10 @@ struct ShardReport {
   double tokens_max_over_mean = 1;
   double early_work = 1;  // of all forward work, what waits for no tile
   Moved forward, backward;
+  // Bytes of K and V that a forward pass must send, however rows are spread and
+  // whoever computes them, where work and tokens are as even as was asked. It
+  // is a bound: no way may need so little.
+  int64_t least_needed = 0;
   // K/V tiles that shard `to` of a "seq" group needs from `from`, summed over
   // the groups: [from * seq + to].
   std::vector<int64_t> kv_tiles;

@@ -331,6 +331,11 @@ void bind_shard(nb::module_& m) {
           [](const PyShards& s) { return s.shards.report.work_max_over_mean; },
           "Of the shard with the most; 1 is even.")
       .def_prop_ro(
+          "least_needed_bytes",
+          [](const PyShards& s) { return s.shards.report.least_needed; },
+          "Bytes of K and V that a forward pass must send, however rows are "
+          "spread so evenly: it is a bound, and no way may need so little.")
+      .def_prop_ro(
           "tokens_max_over_mean",
           [](const PyShards& s) {
             return s.shards.report.tokens_max_over_mean;

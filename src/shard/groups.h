@@ -68,8 +68,9 @@ struct Lists {
 void fill_lists(const Lists& in, const Buffer& rows, const Buffer& columns,
                 int64_t self, Shard& shard);
 
-ShardReport make_report(const Shards& shards, const ShardOptions& options,
-                        const std::vector<Group>& groups);
+// All of it but what no way to spread rows avoids, which is there.
+void make_report(const Shards& shards, const ShardOptions& options,
+                 const std::vector<Group>& groups, ShardReport& out);
 
 std::vector<ArraySpec> specs_of(const Shards& shards,
                                 const ShardOptions& options);

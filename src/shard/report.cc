@@ -89,9 +89,8 @@ int64_t room_of(const std::vector<Round>& rounds) {
 
 }  // namespace
 
-ShardReport make_report(const Shards& shards, const ShardOptions& options,
-                        const std::vector<Group>& groups) {
-  ShardReport out;
+void make_report(const Shards& shards, const ShardOptions& options,
+                 const std::vector<Group>& groups, ShardReport& out) {
   out.work_max_over_mean =
       max_over_mean(shards.shards, [](const Shard& s) { return s.work; });
   out.tokens_max_over_mean = max_over_mean(
@@ -146,7 +145,7 @@ ShardReport make_report(const Shards& shards, const ShardOptions& options,
     moved->capacity *= copies;
     moved->all_gather *= copies;
   }
-  return out;
+  out.least_needed *= copies;
 }
 
 }  // namespace tessera::shard

@@ -331,9 +331,29 @@ TEST(Shards, EvenWaysReachTheLimitsThatTheyCan) {
       ASSERT_TRUE(shards);
       const ShardReport& r = shards->report;
       EXPECT_LE(r.work_max_over_mean, 1.05) << seed;
+      EXPECT_LE(r.least_needed, r.forward.needed) << seed;
       EXPECT_LE(r.tokens_max_over_mean, 1.02) << seed;
       EXPECT_GE(r.forward.sent, r.forward.needed);
       EXPECT_GE(r.forward.needed, r.forward.busiest);
+    }
+  }
+}
+
+// One document: the first keys are needed by all, whoever has the rows.
+TEST(Shards, NoWayNeedsLessThanTheBound) {
+  auto batch = OwnedBatch::make(request_of("causal", 8192), {});
+  ASSERT_TRUE(batch);
+  for (const TileExchange exchange :
+       {TileExchange::rounds, TileExchange::ragged}) {
+    for (const Balance balance : {Balance::rows, Balance::tasks}) {
+      ShardOptions options = options_of(balance);
+      options.exchange = exchange;
+      const auto shards = make_shards(*batch, mesh_of("seq=8"), options);
+      ASSERT_TRUE(shards);
+      const ShardReport& r = shards->report;
+      EXPECT_LE(r.work_max_over_mean, 1.05);
+      EXPECT_LE(r.least_needed, r.forward.needed);
+      EXPECT_GT(r.least_needed, r.forward.all_gather / 4);
     }
   }
 }
