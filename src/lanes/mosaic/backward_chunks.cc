@@ -58,15 +58,14 @@ Value Backward::is_not_in_group(const Value& head, int64_t n) {
 
 // Whether a column has sums of a chunk or a head before.
 Value Backward::go_on(const Value& head, const Value& column) {
-  const Value is_met = less(column, chunk_.begins);
+  Value is_met = less(column, chunk_.begins);
   if (!takes_turns()) return is_met;
   return w_.bit_or(is_met, is_not_in_group(head, 0));
 }
 
 // Whether a chunk or a head behind adds to them.
 Value Backward::stay(const Value& head, const Value& column) {
-  const Value is_due =
-      w_.compare(Compare::greater_or_equal, column, chunk_.ends);
+  Value is_due = w_.compare(Compare::greater_or_equal, column, chunk_.ends);
   if (!takes_turns()) return is_due;
   return w_.bit_or(is_due, is_not_in_group(head, group_ - heads_));
 }

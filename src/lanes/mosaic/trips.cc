@@ -144,29 +144,29 @@ std::vector<schedule::TripRule> backward_trips(const ListCounts& n,
 void add_chunk_trips(const ChunkColumns& chunk, int64_t rows, bool is_first,
                      const MosaicKernel& kernel,
                      std::vector<schedule::TripRule>& out) {
-  const auto [heads, kv_heads] = pass_heads(kernel);
+  const PassHeads heads = pass_heads(kernel);
   const int64_t columns = chunk.end - chunk.first;
   const int64_t met = std::min(chunk.begins, chunk.end) - chunk.first;
   const int64_t whole = std::min(chunk.ends, chunk.end) - chunk.first;
   const int64_t ahead = std::min(columns, kernel.options.fetch_ahead);
   const auto waited = [&](int64_t all, int64_t begun) {
-    return heads * all - kv_heads * (all - begun);
+    return heads.all * all - heads.of_keys * (all - begun);
   };
   const int64_t first = waited(ahead, std::min(met, ahead));
   const auto set = [&](const char* region, int64_t trips) {
     std::ranges::find(out, region, &schedule::TripRule::region)->trips =
         static_cast<double>(trips);
   };
-  set("clear", kv_heads * (columns - met));
-  set("finish_column", kv_heads * whole);
+  set("clear", heads.of_keys * (columns - met));
+  set("finish_column", heads.of_keys * whole);
   set("batch_row", is_first);
-  out.push_back(rule("heads", is_first ? heads : 0));
-  out.push_back(rule("chunk", heads));
+  out.push_back(rule("heads", is_first ? heads.all : 0));
+  out.push_back(rule("chunk", heads.all));
   out.push_back(rule("first_sums", first));
   out.push_back(rule("fetch_sums", waited(columns, met) - first));
   out.push_back(rule("wait_sums", waited(columns, met)));
-  out.push_back(rule("send_sums", heads * columns - kv_heads * whole));
-  out.push_back(rule("wait_rows", heads * std::min(rows, kOutRing)));
+  out.push_back(rule("send_sums", heads.all * columns - heads.of_keys * whole));
+  out.push_back(rule("wait_rows", heads.all * std::min(rows, kOutRing)));
 }
 
 // A list's pages, one after another.

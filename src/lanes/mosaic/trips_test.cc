@@ -191,11 +191,13 @@ TEST(MosaicTrips, OfPagesAreThoseOfTheirList) {
 TEST(MosaicTrips, OfChunksAreThoseOfTheirList) {
   std::vector<int32_t> ids(2048);
   for (int32_t i = 0; i < 2048; ++i) ids[i] = i % 1024 < 1000 ? i / 600 : -1;
-  for (const auto& [heads, kv_heads] :
-       {std::pair(4, 4), std::pair(4, 2), std::pair(5, 1)}) {
+  struct Heads {
+    int64_t heads, kv_heads;
+  };
+  for (const Heads& h : {Heads{4, 4}, Heads{4, 2}, Heads{5, 1}}) {
     const auto by_name = [&](int64_t query_chunk) {
       std::map<std::string, double> out;
-      auto found = trips(ids, true, heads, kv_heads, 0, query_chunk);
+      auto found = trips(ids, true, h.heads, h.kv_heads, 0, query_chunk);
       EXPECT_TRUE(found) << found.error().message;
       for (const auto& rule : *found) out[rule.region] = rule.trips;
       return out;
@@ -217,7 +219,7 @@ TEST(MosaicTrips, OfChunksAreThoseOfTheirList) {
                 chunks["wait_sums"]);
       EXPECT_EQ(chunks["wait_sums"], chunks["send_sums"]);
       EXPECT_EQ(chunks["clear"] + chunks["wait_sums"], chunks["column"]);
-      EXPECT_EQ(chunks["send_sums"] > 0, chunk < 1024 || heads == 5);
+      EXPECT_EQ(chunks["send_sums"] > 0, chunk < 1024 || h.heads == 5);
     }
   }
 }
