@@ -43,12 +43,14 @@ std::string beside(const Spread& s) {
 
 void print_row(const ShardCase& c, const ShardWay& way, const ShardFigures& f) {
   fmt::print(
-      "{:>8} {:>6.0f} {:>3} {:<10} {:<6} {:>5.3f} ({:.3f}) {:>5.3f} ({:.3f}) "
+      "{:>8} {:>6.0f} {:>3} {:<10} {:<6} {:>4.2f} {:>4.2f} "
+      "{:>5.3f} ({:.3f}) {:>5.3f} ({:.3f}) "
       "{:>6.1f} {:>13} {:>15} {:>13} {:>6.2f} {:>6.2f}\n",
       c.tokens, c.mean, c.shards, to_string(way.balance),
-      to_string(way.exchange), f.work.median, f.work.p90, f.tokens.median,
-      f.tokens.p90, 100 * f.least.median, beside(f.needed), beside(f.sent),
-      beside(f.late), f.plan_ms, f.shard_ms);
+      to_string(way.exchange), way.work_max_over_mean, way.tokens_max_over_mean,
+      f.work.median, f.work.p90, f.tokens.median, f.tokens.p90,
+      100 * f.least.median, beside(f.needed), beside(f.sent), beside(f.late),
+      f.plan_ms, f.shard_ms);
 }
 
 bool reached(const ShardCase& c, const ShardFigures& f) {
@@ -63,13 +65,14 @@ Result<int> run(const Options& o) {
     fmt::print(
         "causal & documents, tile 256, 32 heads on 8, {} seeds: median (p90). "
         "Bytes in % of an\nall-gather of K and V; least: what any way as even "
-        "must send; late: of the forward work,\nin %, what waits for tiles of "
-        "others; ms on one core of {}.\n\n"
-        "{:>8} {:>6} {:>3} {:<10} {:<6} {:>13} {:>13} {:>6} {:>13} {:>15} "
+        "must send; aim: work and tokens,\nmax/mean; late: of the forward "
+        "work, in %, what waits for tiles of others; ms on one core of\n{}.\n\n"
+        "{:>8} {:>6} {:>3} {:<10} {:<6} {:<9} {:>13} {:>13} {:>6} {:>13} "
+        "{:>15} "
         "{:>13} {:>6} {:>6}\n",
         *seeds, receipt::cpu_model(), "tokens", "mean", "n", "balance", "how",
-        "work max/mean", "tokens", "least", "needed", "sent", "late", "plan",
-        "shard");
+        "aim", "work max/mean", "tokens", "least", "needed", "sent", "late",
+        "plan", "shard");
   }
   json rows = json::array();
   for (const ShardCase& c : shard_cases()) {
@@ -98,8 +101,9 @@ Result<int> run(const Options& o) {
     }
     if (!o.json) {
       fmt::print(
-          "{:>8} {:>6} {:>3} {:<10} {:<6} {:>13} {:>13} {:>6} {:>13} {:>15}\n",
-          "", "", "", "goal", "", kGoalWork, kGoalTokens, "",
+          "{:>8} {:>6} {:>3} {:<10} {:<6} {:<9} {:>13} {:>13} {:>6} {:>13} "
+          "{:>15}\n",
+          "", "", "", "goal", "", "", kGoalWork, kGoalTokens, "",
           100 * c.goal_needed, 100 * c.goal_sent);
     }
   }

@@ -47,12 +47,14 @@ Result<void> write_compiled(const CompileFlags& o, const CompileTarget& target,
   return write_receipt(*o.receipt, *receipt);
 }
 
-// What no compiler could place is not compiled.
+// What no compiler could place is not compiled. The kernel of sink telemetry
+// has no budget: it takes less than the forward one.
 Result<void> check_kernel_room(const KernelFlags& kernel,
                                const std::string& target) {
+  if (kernel.sink_telemetry) return {};
   auto asked = read_asked_call(kernel, target);
   if (!asked) return asked.error();
-  return check_room(fit_call(std::move(*asked), target));
+  return check_room(asked_fit(std::move(*asked), target));
 }
 
 int print_emitted(const CompileFlags& o, const AskedKernel& kernel) {
@@ -89,6 +91,11 @@ Result<int> run(const CompileFlags& o) {
     if (!made) return made.error();
     kernel = std::move(*made);
   }
+  if (kernel && !o.no_compile) {
+    if (auto e = check_kernel_room(o.kernel, target.target); !e) {
+      return e.error();
+    }
+  }
   auto program =
       kernel ? Result(kernel->kernel.program) : read_program(*o.program);
   if (!program) return program.error();
@@ -96,11 +103,6 @@ Result<int> run(const CompileFlags& o) {
     if (auto e = write_file(*o.emit, *program); !e) return e.error();
   }
   if (o.no_compile) return print_emitted(o, *kernel);
-  if (kernel) {
-    if (auto e = check_kernel_room(o.kernel, target.target); !e) {
-      return e.error();
-    }
-  }
   auto report = compile_program(target, *program);
   if (!report) return report.error();
   nlohmann::json json = compile_json(*report);

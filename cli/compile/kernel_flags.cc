@@ -181,7 +181,7 @@ Result<AskedCall> read_asked_call(const KernelFlags& f,
                    asked->open_tile && !f.tiles_per_pass};
 }
 
-FitCall fit_call(AskedCall asked, const std::string& target) {
+FitCall asked_fit(AskedCall asked, const std::string& target) {
   FitCall out;
   out.request = std::move(asked.request);
   out.present = asked.present;

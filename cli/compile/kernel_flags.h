@@ -46,7 +46,7 @@ Result<AskedCall> read_asked_call(const KernelFlags& flags,
                                   int64_t batch_keys = 0);
 
 // Its memory on a chip.
-FitCall fit_call(AskedCall asked, const std::string& target);
+FitCall asked_fit(AskedCall asked, const std::string& target);
 
 struct AskedKernel {
   Request request;

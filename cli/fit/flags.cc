@@ -55,7 +55,7 @@ Result<FitCall> read_asked(const FitFlags& o, LaneId lane) {
   if (lane == LaneId::mosaic) {
     auto asked = read_asked_call(o.kernel, chip);
     if (!asked) return asked.error();
-    return fit_call(std::move(*asked), chip);
+    return asked_fit(std::move(*asked), chip);
   }
   auto asked = load_asked(o.kernel.run.request);
   if (!asked) return asked.error();

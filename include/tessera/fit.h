@@ -73,6 +73,9 @@ struct FitCall {
   LaneId lane = LaneId::xla;               // or mosaic
   XlaMethod method = XlaMethod::worklist;  // of the xla lane
   MosaicOptions mosaic;  // of that lane; of either its lowering_reason
+  // What a pass of that lane takes is the table's, as far as it fits, by
+  // direction: as a session has it.
+  bool open_passes = false;
   std::string chip = "v6e";
 };
 

@@ -204,8 +204,8 @@ struct ShardReport {
   double early_work = 1;  // of all forward work, what waits for no tile
   Moved forward, backward;
   // Bytes of K and V that a forward pass must send, however rows are spread and
-  // whoever computes them, where work and tokens are as even as was asked. It
-  // is a bound: no way may need so little.
+  // whoever computes them, where work and tokens are as even as was asked, or
+  // as here where that is less. A lower bound: even the best way may need more.
   int64_t least_needed = 0;
   // K/V tiles that shard `to` of a "seq" group needs from `from`, summed over
   // the groups: [from * seq + to].

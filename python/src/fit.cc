@@ -12,7 +12,6 @@
 #include "arrays.h"
 #include "batch.h"
 #include "failure.h"
-#include "lanes/mosaic/settings.h"
 #include "tessera/fit.h"
 #include "unlocked.h"
 
@@ -72,24 +71,26 @@ Told fit(GivenBatch batch, int64_t heads, std::optional<int64_t> kv_heads,
   call.backward = backward;
   call.dlse = dlse;
   const LaneId lane = take(parse_lane(lane_name));
+  ShardOptions shards =
+      take(parse_shard_options({balance, exchange, ceilings, work, uneven}));
   if (!mesh.empty()) {
     if (method != "worklist") {
       refuse("a mesh runs the method 'worklist', found '" + method + "'");
     }
-    return on_a_mesh(
-        of, call, lane, target, mesh,
-        take(parse_shard_options({balance, exchange, ceilings, work, uneven})),
-        lowering_reason);
+    return on_a_mesh(of, call, lane, target, mesh, std::move(shards),
+                     lowering_reason);
   }
-  if (!ceilings.empty() || !work.empty()) {
-    refuse("ceilings and work go with a mesh, found none");
+  if (balance != "rows" || exchange != "rounds" || !ceilings.empty() ||
+      !work.empty() || uneven) {
+    refuse(
+        "balance, exchange, ceilings, work and uneven go with a mesh, found "
+        "none");
   }
   FitCall asked = take(fit_call(of, call, lane, target));
   asked.method = take(parse_xla_method(method));
   if (lane != LaneId::xla && method != "worklist") {
     refuse("method goes with the lane xla, found " + lane_name);
   }
-  asked.mosaic = mosaic::choose_passes(asked.request, call).setting.options;
   asked.mosaic.lowering_reason = lowering_reason;
   return tell(asked);
 }

@@ -328,18 +328,20 @@ std::unique_ptr<PyPrepared> prepare(
 }
 
 // Python's own progress function, called from whichever thread is done with a
-// contract. What it raises ends the work, and so does Ctrl-C.
+// contract. What it raises ends the work, and so does Ctrl-C, which Python
+// tells the main thread alone.
 class WarmProgress {
  public:
   explicit WarmProgress(nb::object call) : call_(std::move(call)) {}
 
   void operator()(int64_t done, int64_t contracts) {
     const nb::gil_scoped_acquire held;
+    if (raised_) return;
     try {
       if (PyErr_CheckSignals() != 0) throw nb::python_error();
       if (!call_.is_none()) call_(done, contracts);
     } catch (...) {
-      if (!raised_) raised_ = std::current_exception();
+      raised_ = std::current_exception();
       stop_.stop();
     }
   }

@@ -334,7 +334,7 @@ void bind_shard(nb::module_& m) {
           "least_needed_bytes",
           [](const PyShards& s) { return s.shards.report.least_needed; },
           "Bytes of K and V that a forward pass must send, however rows are "
-          "spread so evenly: it is a bound, and no way may need so little.")
+          "spread so evenly. A lower bound: even the best way may need more.")
       .def_prop_ro(
           "tokens_max_over_mean",
           [](const PyShards& s) {

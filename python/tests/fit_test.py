@@ -84,6 +84,25 @@ def test_a_budget_is_a_value():
     assert repr(budget).startswith("Budget('v6e', 0.") and "fits)" in repr(budget)
 
 
+def test_what_compiles_has_a_budget():
+    """Whatever vector memory leaves of the table's passes."""
+    tried = 0
+    for target in "v4", "v5e", "tpu7x":
+        for tile in (512, 512), (1024, 1024):
+            batch = ts.plan("causal", q_len=4096, tile=tile)
+            for dtype in "bf16", "f32":
+                call = dict(heads=8, head_dim=64, dtype=dtype, target=target)
+                for backward in False, True:
+                    try:
+                        ts.compile(batch, backward=backward, **call)
+                    except ts.TesseraError:
+                        break  # a call with gradients needs both
+                    assert ts.fit(batch, lane="mosaic", backward=backward,
+                                  **call).fits
+                    tried += 1
+    assert tried > 12
+
+
 @pytest.mark.parametrize("more, rule", [
     (dict(target="v9"), "a chip must be one of v4, v5e, v5p, v6e, tpu7x"),
     (dict(lane="cpu"), "a budget is of lane xla or mosaic, found cpu"),
@@ -92,7 +111,11 @@ def test_a_budget_is_a_value():
     (dict(lane="mosaic", method="dense"), "method goes with the lane xla"),
     (dict(mesh="seq=2", method="dense"), "a mesh runs the method 'worklist'"),
     (dict(mesh="seq=0"), "mesh"),
-    (dict(ceilings="rows=1"), "ceilings and work go with a mesh, found none"),
+    (dict(ceilings="rows=1"), "go with a mesh, found none"),
+    (dict(balance="tasks"), "go with a mesh, found none"),
+    (dict(balance="nonsense"), "found 'nonsense'"),
+    (dict(exchange="zzz"), "found 'zzz'"),
+    (dict(uneven=True), "go with a mesh, found none"),
     (dict(heads=0), "heads"),
     (dict(backward=False, dlse=True), "goes with backward"),
     (dict(lowering_reason="why not"), "found one for 256x256"),

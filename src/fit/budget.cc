@@ -122,6 +122,7 @@ Result<FitCall> fit_call(const Batch& batch, const AttentionCall& call,
   out.present = batch.facts();
   out.call = call;
   out.lane = lane;
+  out.open_passes = lane == LaneId::mosaic;
   out.chip = std::move(chip);
   return out;
 }
@@ -129,13 +130,7 @@ Result<FitCall> fit_call(const Batch& batch, const AttentionCall& call,
 Result<std::string> fit_program(const FitCall& asked, bool backward) {
   if (auto e = fit::check_lane(asked.lane, asked.call); !e) return e.error();
   if (asked.lane == LaneId::mosaic) {
-    AttentionCall call = asked.call;
-    call.backward = backward;
-    call.dlse = backward && asked.call.dlse;
-    call.sink_telemetry = false;
-    auto planned =
-        mosaic::plan_kernel(asked.request, asked.present, call, asked.chip,
-                            fit::options_of(asked, backward));
+    auto planned = fit::planned_kernel(asked, backward);
     if (!planned) return planned.error();
     return mosaic::write_kernel(*planned).program;
   }

@@ -5,6 +5,7 @@
 #include "base/integers.h"
 #include "fit/parts.h"
 #include "lanes/mosaic/kernel.h"
+#include "lanes/mosaic/settings.h"
 
 namespace tessera::fit {
 namespace {
@@ -45,21 +46,32 @@ std::vector<MemoryPart> copies_of(const std::vector<MemoryPart>& arrays,
 
 }  // namespace
 
-MosaicOptions options_of(const FitCall& asked, bool backward) {
-  MosaicOptions out = asked.mosaic;
-  if (!backward) out.query_chunk = 0;
+AttentionCall call_of(const FitCall& asked, bool backward) {
+  AttentionCall out = asked.call;
+  out.backward = backward;
+  out.dlse = backward && asked.call.dlse;
+  out.sink_telemetry = false;
   return out;
+}
+
+Result<mosaic::PlannedKernel> planned_kernel(const FitCall& asked,
+                                             bool backward) {
+  const AttentionCall call = call_of(asked, backward);
+  const std::string target(asked.chip);
+  MosaicOptions options = asked.mosaic;
+  if (!backward) options.query_chunk = 0;
+  if (asked.open_passes) {
+    options = mosaic::fit_passes(asked.request, asked.present, call, target,
+                                 asked.mosaic.lowering_reason)
+                  .setting.options;
+  }
+  return mosaic::plan_kernel(asked.request, asked.present, call, target,
+                             options);
 }
 
 Result<PassMemory> mosaic_pass(const FitCall& asked, const Chip& chip,
                                bool backward) {
-  AttentionCall call = asked.call;
-  call.backward = backward;
-  call.dlse = backward && asked.call.dlse;
-  call.sink_telemetry = false;
-  auto planned =
-      mosaic::plan_kernel(asked.request, asked.present, call,
-                          std::string(chip.name), options_of(asked, backward));
+  auto planned = planned_kernel(asked, backward);
   if (!planned) return planned.error();
   mosaic::CallArrays all = mosaic::arrays_of(*planned);
   const auto inputs = std::ssize(all.inputs);

@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 
+#include "lanes/mosaic/kernel.h"
 #include "lanes/xla/shape.h"
 #include "tessera/fit.h"
 
@@ -21,8 +22,9 @@ bool is_residual(std::string_view name);
 Result<xla::Shape> xla_shape(const FitCall& asked, bool backward);
 Result<PassMemory> xla_pass(const FitCall& asked, const Chip& chip,
                             bool backward);
-// Of the kernel of one direction: chunks of queries are the backward one's.
-MosaicOptions options_of(const FitCall& asked, bool backward);
+// Of one direction: chunks of queries are the backward one's.
+Result<mosaic::PlannedKernel> planned_kernel(const FitCall& asked,
+                                             bool backward);
 Result<PassMemory> mosaic_pass(const FitCall& asked, const Chip& chip,
                                bool backward);
 

@@ -10,8 +10,8 @@
 namespace tessera::run {
 namespace {
 
-// More than most calls take, in a moment: a budget takes a tenth of a
-// millisecond. What it lets pass wrongly, the compiler refuses.
+// More than most calls take, in a moment: a budget takes a fraction of a
+// millisecond, at each batch. What it lets pass wrongly, the compiler refuses.
 double rough_bytes(const Request& r, const AttentionCall& call,
                    XlaMethod method) {
   constexpr double kFloat = 4, kLanes = 128, kArrays = 6, kPadding = 2;
@@ -61,9 +61,6 @@ Result<void> check_device_room(const Batch& batch, const AttentionCall& call,
   auto asked = fit_call(batch, call, lane, std::string(chip->name));
   if (!asked) return asked.error();
   asked->method = options.xla.method;
-  // HBM has the same in it whatever a pass takes: the least, so that vector
-  // memory is not asked here.
-  asked->mosaic.tiles_per_pass = asked->mosaic.fetch_ahead = 1;
   asked->mosaic.lowering_reason = options.xla.lowering_reason;
   return check_room(*asked);
 }

@@ -68,9 +68,9 @@ struct Lists {
 void fill_lists(const Lists& in, const Buffer& rows, const Buffer& columns,
                 int64_t self, Shard& shard);
 
-// All of it but what no way to spread rows avoids, which is there.
-void make_report(const Shards& shards, const ShardOptions& options,
-                 const std::vector<Group>& groups, ShardReport& out);
+ShardReport make_report(const Plan& plan, const Shards& shards,
+                        const ShardOptions& options,
+                        const std::vector<Group>& groups);
 
 std::vector<ArraySpec> specs_of(const Shards& shards,
                                 const ShardOptions& options);

@@ -78,10 +78,6 @@ struct TileBytes {
 TileBytes tile_bytes(const ShardOptions& options, const Tile& tile,
                      int64_t heads, int64_t kv_heads);
 
-// Column units that must travel, whoever has and computes which row, where no
-// shard has more work, nor more rows unless they are tasks.
-int64_t least_columns(const Problem& p, double work_cap, int64_t row_cap);
-
 // Rows [begin, end) between natural cuts.
 struct Piece {
   int64_t begin = 0, end = 0;

@@ -1,7 +1,7 @@
 // shard/report.cc: how even the shards are, and what travels.
 #include <algorithm>
 
-#include "shard/groups.h"
+#include "shard/bound.h"
 
 namespace tessera::shard {
 namespace {
@@ -89,8 +89,10 @@ int64_t room_of(const std::vector<Round>& rounds) {
 
 }  // namespace
 
-void make_report(const Shards& shards, const ShardOptions& options,
-                 const std::vector<Group>& groups, ShardReport& out) {
+ShardReport make_report(const Plan& plan, const Shards& shards,
+                        const ShardOptions& options,
+                        const std::vector<Group>& groups) {
+  ShardReport out;
   out.work_max_over_mean =
       max_over_mean(shards.shards, [](const Shard& s) { return s.work; });
   out.tokens_max_over_mean = max_over_mean(
@@ -111,6 +113,9 @@ void make_report(const Shards& shards, const ShardOptions& options,
     add_pairs(groups[g].q, seq, w.q_backward, backward);
     add_group(forward, out.forward);
     add_group(backward, out.backward);
+    const Demand demand = demand_of(plan, options.work, groups[g]);
+    const Limits limits = limits_of(demand, groups[g], options, seq);
+    out.least_needed += least_columns(demand, limits, seq) * w.kv_forward;
     const int64_t columns =
         groups[g].owners->batch_rows * groups[g].owners->columns;
     out.forward.all_gather += (seq - 1) * columns * w.kv_forward;
@@ -146,6 +151,7 @@ void make_report(const Shards& shards, const ShardOptions& options,
     moved->all_gather *= copies;
   }
   out.least_needed *= copies;
+  return out;
 }
 
 }  // namespace tessera::shard

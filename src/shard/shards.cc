@@ -67,7 +67,7 @@ class Maker {
     if (auto e = find_shapes(); !e) return e.error();
     for (size_t g = 0; g < groups_.size(); ++g) fill_group(g);
     if (auto e = find_steps(); !e) return e.error();
-    make_report(out_, options_, groups_, out_.report);
+    out_.report = make_report(plan_, out_, options_, groups_);
     out_.specs = specs_of(out_, options_);
     if (auto e = check_specs(out_.mesh, out_.specs); !e) return e.error();
     out_.fingerprint = spec_fingerprint(out_.mesh, out_.specs);
@@ -85,10 +85,6 @@ class Maker {
       const Homes homes = rows.size > 0 ? spread(p, options_.balance) : Homes();
       owners_.push_back(make_owners(p, plan_, homes, rows.begin));
       if (rows.size == 0) continue;
-      out_.report.least_needed +=
-          least_columns(p, options_.work_max_over_mean * p.mean_work(),
-                        p.row_cap) *
-          (p.kv_bytes / p.tiles_kv);
       const Owners& o = owners_.back();
       const int64_t own = own_row_capacity(p, o, seq_, options_.balance);
       out_.shapes.own_rows = std::max(out_.shapes.own_rows, own);

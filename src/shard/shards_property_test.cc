@@ -69,6 +69,9 @@ Fault shards_fault(const RandomCase& plan) {
   auto again = make_shards(*batch, c.mesh, c.options);
   if (!shards || !again) return describe(c) + ": " + shards.error().message;
   if (!same(*shards, *again)) return describe(c) + ": other bits again";
+  if (shards->report.least_needed > shards->report.forward.needed) {
+    return describe(c) + ": less is needed than no way avoids";
+  }
   for (Fault fault :
        {shapes_fault(*shards), steps_fault(*batch, *shards),
         pairs_fault(c, *batch, *shards), run_fault(c, *batch, *shards)}) {
