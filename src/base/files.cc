@@ -135,33 +135,51 @@ std::string claimed_name(const std::string& target) {
   return fmt::format("{}/.tessera-{}.tmp", directory_of(target), digest.hex());
 }
 
-// The file of that name, empty, and this run's alone until it is closed.
+// Why a file is not what a run left there; "" where it may be.
+std::string_view fault(const struct stat& file) {
+  if (!S_ISREG(file.st_mode)) return "what is no file";
+  if (file.st_uid != ::geteuid()) return "somebody's";
+  return file.st_nlink > 1 ? "a file of several names" : "";
+}
+
+// A new file of that name, and this run's alone until it is closed.
 Result<int> claim(const std::string& name, const std::string& path) {
-  const auto other = [&](std::string_view found) {
+  const auto other = [&](const std::string& found) {
     return unavailable(kWhere, "output must have one writer, found {} for {}",
                        found, in_quotes(path));
   };
   for (int attempt = 0; attempt < 100; ++attempt) {
-    Descriptor file(::open(name.c_str(),
-                           O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666));
-    if (file.get() < 0) return unwritable(path, errno);
+    Descriptor file(
+        ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    const bool made = file.get() >= 0;
+    if (!made && errno != EEXIST) return unwritable(path, errno);
+    struct stat ours {};
+    struct stat named {};
+    if (!made) {
+      if (::lstat(name.c_str(), &named) != 0) continue;
+      if (const auto why = fault(named); !why.empty()) {
+        return other(fmt::format("{} at {}", why, in_quotes(name)));
+      }
+      // A pipe that takes its place now is not waited for.
+      file.reset(
+          ::open(name.c_str(), O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+      if (file.get() < 0 && errno == ENOENT) continue;
+      if (file.get() < 0) return unwritable(path, errno);
+    }
     if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
       if (errno != EWOULDBLOCK) return unwritable(path, errno);
       return other("another run");
     }
-    struct stat ours {};
-    struct stat named {};
-    if (::fstat(file.get(), &ours) != 0) return unwritable(path, errno);
-    if (!S_ISREG(ours.st_mode) || ours.st_uid != ::geteuid()) {
-      return other("somebody's " + in_quotes(name));
-    }
     // Whoever had it may have put it in its place meanwhile.
+    if (::fstat(file.get(), &ours) != 0) return unwritable(path, errno);
     if (::lstat(name.c_str(), &named) != 0 || ours.st_dev != named.st_dev ||
-        ours.st_ino != named.st_ino || ours.st_nlink != 1) {
+        ours.st_ino != named.st_ino) {
       continue;
     }
-    if (::ftruncate(file.get(), 0) != 0) return unwritable(path, errno);
-    return file.release();
+    if (made) return file.release();
+    if (!fault(ours).empty()) continue;
+    // What a run left has the mode that it asked for: it makes room.
+    if (::unlink(name.c_str()) != 0) return unwritable(path, errno);
   }
   return other("other runs");
 }

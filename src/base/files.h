@@ -38,7 +38,7 @@ Result<void> write_file(const std::string& path, std::string_view bytes);
 
 // As much where something else writes the bytes, into an open file, and takes
 // long: by one run at a time. What one that was killed left beside `path` is
-// written over by the next.
+// gone after the next.
 using WriteFile = std::function<Result<void>(int descriptor)>;
 Result<void> write_file_by(const std::string& path, const WriteFile& write);
 

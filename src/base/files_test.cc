@@ -12,6 +12,7 @@
 #include <optional>
 #include <thread>
 
+#include "base/text.h"
 #include "tests/full_disk.h"
 #include "tests/temp_folder.h"
 
@@ -199,8 +200,8 @@ TEST_F(Files, AWriterThatFailsLeavesTheOldFile) {
   EXPECT_EQ(count(), 1u);
 }
 
-// What is left of a run that was killed serves the next; what another run
-// writes is its own.
+// What is left of a run that was killed makes room for the next; what another
+// run writes is its own.
 TEST_F(Files, ALongWriteHasOneWriter) {
   const std::string p = path(std::string(255, 'n'));
   const auto writes = [](std::string_view bytes) {
@@ -233,13 +234,31 @@ TEST_F(Files, ALongWriteHasOneWriter) {
   ASSERT_TRUE(write_file_by(p, writes("whole")).ok());
   EXPECT_EQ(*read_file(p, 100), "whole");
   EXPECT_EQ(count(), 2u);
-  // A name that leads elsewhere, or is a second one, is nobody's to write over.
+  // It is a new file all the same, of the mode that this run asks for.
+  fs::remove(p);
+  std::ofstream(name) << "left";
+  fs::permissions(name, fs::perms::owner_all);
+  ASSERT_TRUE(write_file_by(p, writes("whole")).ok());
+  const fs::path other = put("beside", "");
+  EXPECT_EQ(fs::status(p).permissions(), fs::status(other).permissions());
+  // What is no run's is nobody's to write over, or to wait for.
   const std::string mine = put("mine", "mine");
+  const auto refuses = [&](const std::string& found) {
+    const auto refused = write_file_by(p, writes("lost"));
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().message,
+              "[file] output must have one writer, found " + found + " at " +
+                  in_quotes(name) + " for " + in_quotes(p));
+    fs::remove(name);
+  };
   fs::create_symlink(mine, name);
-  EXPECT_FALSE(write_file_by(p, writes("lost")).ok());
-  fs::remove(name);
+  refuses("what is no file");
+  ASSERT_EQ(::mkfifo(name.c_str(), 0600), 0);
+  refuses("what is no file");
+  fs::create_directory(name);
+  refuses("what is no file");
   fs::create_hard_link(mine, name);
-  EXPECT_FALSE(write_file_by(p, writes("lost")).ok());
+  refuses("a file of several names");
   EXPECT_EQ(*read_file(mine, 100), "mine");
   EXPECT_EQ(*read_file(p, 100), "whole");
 }
