@@ -206,10 +206,10 @@ struct PackedFolder {
 
 // Writes rows-00000.safetensors and so on into a folder, which is made or is
 // empty. They are there when all of them are. What a run has finished when it
-// is killed, or meets an error of the system, is kept, and the next one goes on
+// is killed, or meets an error but `invalid`, is kept, and the next one goes on
 // from there to the same files, byte for byte: if its inputs (name, size, time
 // of change), its options and this version are the same, else it is refused.
-// Nothing is kept where an input is a pipe, or is refused. One run at a time.
+// Nothing is kept where an input is a pipe, or is invalid. One run at a time.
 Result<PackedFolder> pack_row_folder(const std::vector<std::string>& inputs,
                                      const std::string& path,
                                      const RowFolderOptions& options);

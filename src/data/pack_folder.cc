@@ -30,16 +30,17 @@ Error unwritable(const fs::path& path) {
 // What a run has finished, each file as it is.
 class Journal {
  public:
-  Journal() : file_(-1) {}
-  Result<void> begin(const fs::path& path, const Json& origin,
-                     const std::vector<PackedFile>& files) {
-    path_ = path;
+  Journal(fs::path path, size_t files)
+      : path_(std::move(path)), files_(files), file_(-1) {}
+  // Files that another run can go on after.
+  size_t files() const { return files_; }
+  Result<void> begin(const Json& origin, const std::vector<PackedFile>& files) {
     std::string text = data::journal_line(origin);
     for (const PackedFile& file : files) text += data::journal_line(file);
-    if (auto e = write_file(path.string(), text); !e) return e;
+    if (auto e = write_file(path_.string(), text); !e) return e;
     file_.reset(
-        ::open(path.c_str(), O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC));
-    if (file_.get() < 0) return unwritable(path);
+        ::open(path_.c_str(), O_WRONLY | O_APPEND | O_NOFOLLOW | O_CLOEXEC));
+    if (file_.get() < 0) return unwritable(path_);
     return {};
   }
   Result<void> add(const PackedFile& file) {
@@ -48,11 +49,13 @@ class Journal {
         ::fdatasync(file_.get()) != 0) {
       return unwritable(path_);
     }
+    ++files_;
     return {};
   }
 
  private:
   fs::path path_;
+  size_t files_;
   Descriptor file_;
 };
 
@@ -83,8 +86,7 @@ Result<std::vector<PackedFile>> finished_files(RowFolder& folder,
     const std::string other = data::difference(asked, *journal.origin);
     if (!other.empty() && !journal.files.empty()) return refuse(other);
   }
-  const auto listed = static_cast<int64_t>(journal.files.size());
-  if (auto e = folder.take_back(listed); !e) return e.error();
+  if (auto e = folder.take_back(); !e) return e.error();
   if (restart) return std::vector<PackedFile>();
   // Each was whole when it was listed, and nobody's to change: its size tells
   // one that was lost.
@@ -150,20 +152,16 @@ Result<PackedFolder> pack_on(RowFolder& folder,
                              const std::vector<std::string>& inputs,
                              const RowFolderOptions& options,
                              const data::PackOrigin& origin,
-                             const std::vector<PackedFile>& finished) {
+                             const std::vector<PackedFile>& finished,
+                             Journal& journal) {
   PackedFolder out;
   out.resumed_files = static_cast<int64_t>(finished.size());
   const PackedFile from = finished.empty() ? PackedFile{} : finished.back();
   out.resumed_documents = from.counted.account.documents;
   for (const PackedFile& file : finished) out.resumed_rows += file.rows;
   if (auto e = folder.keep(out.resumed_files); !e) return e.error();
-  Journal journal;
   if (origin.stays) {
-    if (auto e =
-            journal.begin(folder.aside(data::kJournal), origin.of, finished);
-        !e) {
-      return e.error();
-    }
+    if (auto e = journal.begin(origin.of, finished); !e) return e.error();
   }
   if (out.resumed_files > 0 && options.resumes) {
     options.resumes(out.resumed_rows);
@@ -201,11 +199,12 @@ Result<PackedFolder> pack_row_folder(const std::vector<std::string>& inputs,
   if (!folder) return folder.error();
   auto finished = finished_files(**folder, path, origin->of, options.restart);
   if (!finished) return finished.error();
-  auto packed = pack_on(**folder, inputs, options, *origin, *finished);
-  // Where the system failed, as a disk that is full, what is finished stays;
-  // where an input did, it would have to change.
-  if (!packed && (packed.error().kind != ErrorKind::io ||
-                  !fs::exists((*folder)->aside(RowFolder::name_of(0))))) {
+  Journal journal((*folder)->aside(data::kJournal), finished->size());
+  auto packed = pack_on(**folder, inputs, options, *origin, *finished, journal);
+  // What is wrong with an input would have to change first. All else, as a disk
+  // that is full, may pass, and what is finished stays.
+  if (!packed &&
+      (packed.error().kind == ErrorKind::invalid || journal.files() == 0)) {
     (*folder)->clear();
   }
   return packed;

@@ -1,15 +1,14 @@
 // data/pack_folder_test.cc: a folder of rows that runs pack one after another,
 // each going on where the one before it ended.
+#include "tests/pack_folder.h"
+
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 
 #include <filesystem>
 #include <fstream>
-#include <map>
 #include <random>
-#include <thread>
 
 #include "base/descriptor.h"
 #include "base/fail.h"
@@ -25,103 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-using Files = std::map<std::string, std::string>;
-
-class PackFolder : public ::testing::Test {
- protected:
-  void SetUp() override {
-    write("a.jsonl", 70, 1);
-    write("b.jsonl", 50, 2);
-    options_.stream.pack.tokens = 64;
-    options_.stream.pack.window_rows = 5;
-    options_.stream.pack.rows_per_step = 3;
-    options_.stream.pack.tile = {16, 16};
-    options_.stream.max_chunks = 9;
-    options_.rows_per_file = 7;
-  }
-
-  // Documents of 0 to 99 tokens with chunks and edges, some of them long.
-  void write(const std::string& name, int documents, uint64_t seed) {
-    std::mt19937_64 random(seed);
-    std::string text;
-    for (int d = 0; d < documents; ++d) {
-      std::vector<int> ids(random() % 100), starts, ends;
-      for (int& id : ids) id = static_cast<int>(random() % 1000);
-      std::vector<std::string> edges;
-      for (int at = 0; at + 6 <= std::ssize(ids); at += 6) {
-        starts.push_back(at);
-        ends.push_back(at + 6);
-        if (at > 0) edges.push_back(fmt::format("[{}, 0]", at / 6));
-      }
-      text += fmt::format(
-          "{{\"input_ids\": [{}], \"{}\": 1, \"chunk_starts\": [{}], "
-          "\"chunk_ends\": [{}], \"call_edges\": [{}]}}\n",
-          fmt::join(ids, ","), d < 20 ? "early" : "name",
-          fmt::join(starts, ","), fmt::join(ends, ","), fmt::join(edges, ","));
-    }
-    ASSERT_TRUE(write_file(folder_.file(name), text));
-  }
-
-  std::vector<std::string> inputs() const {
-    return {folder_.file("a.jsonl"), folder_.file("b.jsonl")};
-  }
-  std::string out(const std::string& name = "out") const {
-    return folder_.file(name);
-  }
-  Result<PackedFolder> pack(const std::string& name = "out") const {
-    return pack_row_folder(inputs(), out(name), options_);
-  }
-  // A run that ends once it has these files, as if the system failed.
-  Result<PackedFolder> pack_files(int64_t files) const {
-    RowFolderOptions stopped = options_;
-    stopped.each = [left = files](const Rows&) mutable -> Result<void> {
-      if (left-- > 0) return {};
-      return io_error("test", "it must stop, found {}", "a stop");
-    };
-    return pack_row_folder(inputs(), out(), stopped);
-  }
-  std::string aside(const std::string& name) const {
-    return out() + "/" + std::string(kUnfinished) + "/" + name;
-  }
-
-  static Files files_of(const std::string& path) {
-    Files files;
-    for (const auto& entry : fs::directory_iterator(path)) {
-      files[entry.path().filename().string()] =
-          entry.is_directory() ? "" : *read_file(entry.path(), 1 << 28);
-    }
-    return files;
-  }
-  // The whole is as if one run had made it.
-  void expect_same(const PackedFolder& found, const PackedFolder& whole) {
-    EXPECT_EQ(files_of(out()), files_of(out("whole")));
-    EXPECT_EQ(found.files, whole.files);
-    EXPECT_EQ(found.account, whole.account);
-    EXPECT_EQ(found.chunks, whole.chunks);
-    EXPECT_EQ(found.balance.steps, whole.balance.steps);
-    EXPECT_EQ(found.balance.max_over_mean, whole.balance.max_over_mean);
-    EXPECT_EQ(found.balance.worst, whole.balance.worst);
-    EXPECT_EQ(found.balance.length_spread, whole.balance.length_spread);
-    EXPECT_EQ(found.ignored, whole.ignored);
-  }
-  void refuses(const std::string& why) {
-    const Files before = files_of(out());
-    const Files left = files_of(out() + "/.unfinished");
-    const auto packed = pack();
-    ASSERT_FALSE(packed);
-    EXPECT_TRUE(packed.error().message.starts_with(
-        "[data] a folder that a run began must be gone on with by the same "
-        "inputs, options and version, or be restarted, found "))
-        << packed.error().message;
-    EXPECT_NE(packed.error().message.find(why), std::string::npos)
-        << packed.error().message;
-    EXPECT_EQ(files_of(out()), before);
-    EXPECT_EQ(files_of(out() + "/.unfinished"), left);
-  }
-
-  testing::TempFolder folder_;
-  RowFolderOptions options_;
-};
+using testing::PackFolder;
 
 TEST_F(PackFolder, GoesOnToTheSameFiles) {
   int64_t seed = 0;
@@ -272,11 +175,7 @@ TEST_F(PackFolder, GoesOnPuttingFilesInTheirPlace) {
       fs::rename(out() + "/" + RowFolder::name_of(f),
                  aside(RowFolder::name_of(f)));
     }
-    // The journal lacks the last file here: it is written again.
-    if (placed == whole->files) {
-      EXPECT_FALSE(pack()) << "a file that the journal does not know";
-      continue;
-    }
+    // The journal lacks the last file: wherever it is, it is written again.
     options_.stream.pack.seed = 1;
     refuses("seed 1 for 0");
     options_.stream.pack.seed = 0;
@@ -284,6 +183,17 @@ TEST_F(PackFolder, GoesOnPuttingFilesInTheirPlace) {
     ASSERT_TRUE(packed) << packed.error().message;
     expect_same(*packed, *whole);
     EXPECT_EQ(packed->resumed_files, whole->files - 1);
+    // Or all is thrown away, whatever the journal says.
+    for (const auto& text : {journal, std::string("damaged")}) {
+      fs::create_directories(out() + "/.unfinished");
+      ASSERT_TRUE(write_file(aside("journal"), text));
+      options_.restart = true;
+      const auto anew = pack();
+      options_.restart = false;
+      ASSERT_TRUE(anew) << anew.error().message;
+      expect_same(*anew, *whole);
+      EXPECT_EQ(anew->resumed_files, 0);
+    }
   }
   // All that is left to do was to take away what is empty.
   fs::remove_all(out());
@@ -388,29 +298,6 @@ TEST_F(PackFolder, AJournalIsReadAsItWasWritten) {
   ASSERT_EQ(journal.files.size(), 2u);
   EXPECT_EQ(journal.files[0], file);
   EXPECT_EQ(journal.files[1], PackedFile{});
-}
-
-// Of what cannot be read again nothing is kept.
-TEST_F(PackFolder, APipeIsReadOnce) {
-  const std::string pipe = folder_.file("pipe");
-  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-  const std::string text = *read_file(inputs()[0], 1 << 15);  // it has room
-  std::thread writer([&] {
-    const Descriptor end(::open(pipe.c_str(), O_WRONLY));
-    EXPECT_TRUE(write_all(end.get(), text));
-  });
-  RowFolderOptions stopped = options_;
-  stopped.each = [&, left = 2](const Rows&) mutable -> Result<void> {
-    EXPECT_FALSE(fs::exists(aside("journal")));
-    if (left-- > 0) return {};
-    return io_error("test", "it must stop, found {}", "a stop");
-  };
-  EXPECT_FALSE(pack_row_folder({pipe}, out(), stopped));
-  writer.join();
-  EXPECT_TRUE(fs::exists(aside("rows-00001.safetensors")));
-  const auto packed = pack();
-  ASSERT_TRUE(packed) << packed.error().message;
-  EXPECT_EQ(packed->resumed_files, 0);
 }
 
 // What a run that was killed left behind is taken over; while another run

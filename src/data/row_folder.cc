@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <set>
+#include <string_view>
 #include <vector>
 
 #include "base/fail.h"
@@ -53,9 +54,16 @@ Result<int> lock_aside(const fs::path& path, const fs::path& folder) {
   return lock.release();
 }
 
-bool is_rows(const fs::path& path) {
-  const std::string name = path.filename().string();
-  return name.starts_with("rows-") && name.ends_with(".safetensors");
+Result<void> move(const fs::path& from, const fs::path& to) {
+  std::error_code error;
+  // What has come there meanwhile is somebody's.
+  if (fs::exists(fs::symlink_status(to, error))) {
+    error = std::make_error_code(std::errc::file_exists);
+  } else {
+    fs::rename(from, to, error);
+  }
+  if (error) return not_written(error, to);
+  return {};
 }
 
 // What holds when a system fails too.
@@ -65,15 +73,26 @@ void sync_folder(const fs::path& path) {
   if (folder.get() >= 0) (void)::fsync(folder.get());
 }
 
+// Whether a run was killed while it put this file in its place. Where one lies
+// aside as well, this is somebody's.
+bool is_placed(const fs::path& path) {
+  const std::string name = path.filename().string();
+  std::error_code error;
+  return data::RowFolder::is_name(name) &&
+         fs::is_regular_file(fs::symlink_status(path, error)) &&
+         !fs::exists(fs::symlink_status(
+             path.parent_path() / data::kUnfinished / name, error));
+}
+
 // Whether there is nothing but what lies aside, and what `may_be`.
 Result<void> check_entries(const fs::path& path,
                            bool (*may_be)(const fs::path&)) {
-  std::error_code error;
+  std::error_code error, unknown;
   bool clean = true;
   for (fs::directory_iterator at(path, error), end; !error && at != end;
        at.increment(error)) {
     const bool aside = at->path().filename() == data::kUnfinished &&
-                       fs::is_directory(at->symlink_status());
+                       fs::is_directory(at->symlink_status(unknown));
     clean = clean && (aside || may_be(at->path()));
   }
   if (clean && !error) return {};
@@ -97,7 +116,7 @@ Result<void> check_row_folder(const std::string& path) {
   // A run may have been killed while it put its files in their place.
   const fs::path journal = fs::path(path) / data::kUnfinished / data::kJournal;
   const bool begun = fs::is_regular_file(fs::symlink_status(journal, error));
-  return check_entries(path, begun ? is_rows : is_nothing);
+  return check_entries(path, begun ? is_placed : is_nothing);
 }
 
 namespace data {
@@ -124,15 +143,27 @@ std::string RowFolder::name_of(int64_t file) {
   return fmt::format("rows-{:05}.safetensors", file);
 }
 
-Result<void> RowFolder::take_back(int64_t files) {
-  for (int64_t f = 0; f < files; ++f) {
-    const std::string name = name_of(f);
-    std::error_code error;
-    if (!fs::exists(fs::symlink_status(folder_ / name, error))) continue;
-    fs::rename(folder_ / name, aside_ / name, error);
-    if (error) return not_written(error, folder_);
+bool RowFolder::is_name(std::string_view name) {
+  constexpr std::string_view kBegin = "rows-", kEnd = ".safetensors";
+  if (!name.starts_with(kBegin) || !name.ends_with(kEnd)) return false;
+  name.remove_prefix(kBegin.size());
+  name.remove_suffix(kEnd.size());
+  return name.size() >= 5 && (name.size() == 5 || name[0] != '0') &&
+         name.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+Result<void> RowFolder::take_back() {
+  std::vector<fs::path> placed;
+  std::error_code error;
+  for (fs::directory_iterator at(folder_, error), end; !error && at != end;
+       at.increment(error)) {
+    if (is_placed(at->path())) placed.push_back(at->path());
   }
-  return check_entries(folder_, is_nothing);
+  if (error) return not_written(error, folder_);
+  for (const fs::path& path : placed) {
+    if (auto e = move(path, aside_ / path.filename()); !e) return e;
+  }
+  return {};
 }
 
 Result<void> RowFolder::keep(int64_t files) {
@@ -152,11 +183,13 @@ Result<void> RowFolder::keep(int64_t files) {
 }
 
 Result<void> RowFolder::finish(int64_t files) {
-  std::error_code error;
   for (int64_t f = 0; f < files; ++f) {
     const std::string name = name_of(f);
-    fs::rename(aside_ / name, folder_ / name, error);
-    if (error) return not_written(error, folder_);
+    if (auto e = move(aside_ / name, folder_ / name); !e) {
+      // Where this fails too, the next run does it.
+      while (f-- > 0) (void)move(folder_ / name_of(f), aside_ / name_of(f));
+      return e;
+    }
   }
   sync_folder(folder_);
   clear();

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "base/descriptor.h"
 #include "tessera/data.h"
@@ -23,13 +24,14 @@ class RowFolder {
 
   // What lies aside under a name: a file of rows, or another.
   std::filesystem::path aside(const std::string& name) const;
-  static std::string name_of(int64_t file);  // "rows-00000.safetensors"
+  static std::string name_of(int64_t file);    // "rows-00000.safetensors"
+  static bool is_name(std::string_view name);  // of one of these
 
   // Files that a run was putting in their place lie aside again.
-  Result<void> take_back(int64_t files);
+  Result<void> take_back();
   // Of what lies aside only these files of rows stay, and their journal.
   Result<void> keep(int64_t files);
-  // All files of rows to their place.
+  // All files of rows to their place; where one cannot, all stay aside.
   Result<void> finish(int64_t files);
   // Nothing lies aside any more.
   void clear();

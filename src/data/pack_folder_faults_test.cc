@@ -1,0 +1,144 @@
+// data/pack_folder_faults_test.cc: what runs keep, and what they leave alone,
+// where a folder has other files or an error ends them.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "base/descriptor.h"
+#include "base/fail.h"
+#include "base/files.h"
+#include "tests/pack_folder.h"
+
+namespace tessera::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+class PackFolderFaults : public testing::PackFolder {
+ protected:
+  // Somebody's file, or folder where a '/' ends its name.
+  void take(const std::string& name) const {
+    const std::string path = out() + "/" + name.substr(0, name.find('/'));
+    if (name.ends_with("/")) {
+      fs::create_directory(path);
+    } else {
+      std::ofstream(path) << "mine";
+    }
+  }
+  // A run that finds a name taken when it puts its files in their place.
+  Result<PackedFolder> pack_where_taken(const std::vector<std::string>& inputs,
+                                        const std::string& name) const {
+    RowFolderOptions options = options_;
+    options.each = [&](const Rows&) -> Result<void> {
+      take(name);
+      return {};
+    };
+    return pack_row_folder(inputs, out(), options);
+  }
+};
+
+// Other files are nobody's to move or to throw away.
+TEST_F(PackFolderFaults, TakesBackItsOwnFilesAlone) {
+  const auto whole = pack("whole");
+  ASSERT_TRUE(whole) << whole.error().message;
+  for (const char* name :
+       {"rows-00001.safetensors", "rows-00001.safetensors/", "rows-mine",
+        "rows-1.safetensors", "rows-000001.safetensors",
+        "rows-mine5.safetensors", "notes"}) {
+    ASSERT_FALSE(pack_files(3));
+    take(name);
+    const Files before = files_of(out());
+    const Files left = files_of(out() + "/.unfinished");
+    for (const bool restart : {false, true}) {
+      options_.restart = restart;
+      const auto refused = pack();
+      ASSERT_FALSE(refused) << name;
+      EXPECT_TRUE(refused.error().message.starts_with(
+          "[data] a folder of rows must be new or empty, found files in "))
+          << refused.error().message;
+      EXPECT_EQ(files_of(out()), before) << name;
+      EXPECT_EQ(files_of(out() + "/.unfinished"), left) << name;
+    }
+    options_.restart = false;
+    fs::remove_all(out());
+  }
+}
+
+// Whoever takes a name meanwhile keeps it, and the run what it has finished.
+TEST_F(PackFolderFaults, AFileThatCannotBePlacedLosesNothing) {
+  const auto whole = pack("whole");
+  ASSERT_TRUE(whole) << whole.error().message;
+  for (const std::string name :
+       {"rows-00000.safetensors/", "rows-00003.safetensors/",
+        "rows-00003.safetensors"}) {
+    const std::string bare = name.substr(0, name.find('/'));
+    const auto failed = pack_where_taken(inputs(), name);
+    ASSERT_FALSE(failed);
+    EXPECT_EQ(failed.error().kind, ErrorKind::io);
+    EXPECT_NE(failed.error().message.find("found 'File exists' for '" + out() +
+                                          "/" + bare + "'"),
+              std::string::npos)
+        << failed.error().message;
+    EXPECT_EQ(files_of(out()),
+              (Files{{bare, name == bare ? "mine" : ""}, {".unfinished", ""}}));
+    fs::remove(out() + "/" + bare);
+    const auto packed = pack();
+    ASSERT_TRUE(packed) << packed.error().message;
+    EXPECT_EQ(packed->resumed_files, whole->files);
+    expect_same(*packed, *whole);
+    fs::remove_all(out());
+  }
+}
+
+TEST_F(PackFolderFaults, KeepsWhatIsFinishedUnlessAnInputIsWrong) {
+  for (const ErrorKind kind : {ErrorKind::io, ErrorKind::limit,
+                               ErrorKind::unavailable, ErrorKind::stopped}) {
+    ASSERT_FALSE(pack_files(3, kind));
+    const auto packed = pack();
+    ASSERT_TRUE(packed) << packed.error().message;
+    EXPECT_EQ(packed->resumed_files, 3);
+    fs::remove_all(out());
+    // Of no file nothing is kept.
+    ASSERT_FALSE(pack_files(0, kind));
+    EXPECT_TRUE(fs::is_empty(out()));
+  }
+  ASSERT_FALSE(pack_files(3, ErrorKind::invalid));
+  EXPECT_TRUE(fs::is_empty(out()));
+}
+
+// Of what cannot be read again nothing is kept.
+TEST_F(PackFolderFaults, APipeIsReadOnce) {
+  const std::string pipe = folder_.file("pipe");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const std::string text = *read_file(inputs()[0], 1 << 15);  // it has room
+  const auto fed = [&](auto run) {
+    std::thread writer([&] {
+      const Descriptor end(::open(pipe.c_str(), O_WRONLY));
+      EXPECT_TRUE(write_all(end.get(), text));
+    });
+    const bool packed = run();
+    writer.join();
+    return packed;
+  };
+  RowFolderOptions stopped = options_;
+  stopped.each = [&, left = 2](const Rows&) mutable -> Result<void> {
+    EXPECT_FALSE(fs::exists(aside("journal")));
+    if (left-- > 0) return {};
+    return io_error("test", "it must stop, found {}", "a stop");
+  };
+  EXPECT_FALSE(
+      fed([&] { return pack_row_folder({pipe}, out(), stopped).ok(); }));
+  EXPECT_TRUE(fs::is_empty(out()));
+  // Where a file cannot be put in its place, those before it go too.
+  EXPECT_FALSE(fed([&] {
+    return pack_where_taken({pipe}, "rows-00003.safetensors/").ok();
+  }));
+  EXPECT_EQ(files_of(out()), (Files{{"rows-00003.safetensors", ""}}));
+}
+
+}  // namespace
+}  // namespace tessera::data
