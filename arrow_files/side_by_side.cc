@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
-#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -35,9 +34,10 @@ class Joined {
   Joined(int64_t count, const std::function<void()>& work) {
     const NoSignals none;
     try {
+      threads_.reserve(static_cast<size_t>(std::max<int64_t>(0, count)));
       for (int64_t t = 0; t < count; ++t) threads_.emplace_back(work);
-    } catch (const std::system_error&) {
-      // Those that are there do all of it.
+    } catch (const std::exception&) {
+      // No thread or no memory: those that are there do all of it.
     }
   }
   ~Joined() {
@@ -56,13 +56,14 @@ arrow::Status side_by_side(
     int threads, size_t count,
     const std::function<arrow::Status(size_t part)>& work) {
   std::vector<arrow::Status> said(count);
+  std::vector<std::exception_ptr> thrown(count);
   std::atomic<size_t> next{0};
   const auto take_parts = [&] {
     for (size_t part = next++; part < count; part = next++) {
       try {
         said[part] = work(part);
-      } catch (const std::exception& e) {
-        said[part] = arrow::Status::IOError(e.what());
+      } catch (const std::exception&) {
+        thrown[part] = std::current_exception();  // which needs no memory
       }
     }
   };
@@ -71,7 +72,10 @@ arrow::Status side_by_side(
     const Joined others(std::min<int64_t>(threads, most) - 1, take_parts);
     take_parts();
   }
-  for (arrow::Status& status : said) ARROW_RETURN_NOT_OK(status);
+  for (size_t part = 0; part < count; ++part) {
+    if (thrown[part]) std::rethrow_exception(thrown[part]);
+    ARROW_RETURN_NOT_OK(said[part]);
+  }
   return arrow::Status::OK();
 }
 

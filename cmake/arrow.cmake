@@ -64,6 +64,7 @@ endif()
 message(STATUS "Arrow: the component with ${arrow_root}")
 
 file(GLOB arrow_sources CONFIGURE_DEPENDS arrow_files/*.cc)
+list(FILTER arrow_sources EXCLUDE REGEX "_test\\.cc$")
 list(GET arrow_libraries 0 arrow_folder)
 get_filename_component(arrow_folder "${arrow_folder}" DIRECTORY)
 add_library(tessera_arrow MODULE ${arrow_sources})

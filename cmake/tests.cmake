@@ -107,6 +107,14 @@ if(thread_sources)
     $<TARGET_NAME_IF_EXISTS:test_support>)
 endif()
 
+# A program of its own, whose memory can be short; it has what it tests.
+if(TARGET tessera_arrow)
+  tessera_add_tests(arrow_tests
+    arrow_files/side_by_side.cc arrow_files/side_by_side_test.cc)
+  target_include_directories(arrow_tests SYSTEM PRIVATE "${arrow_root}/include")
+  target_link_libraries(arrow_tests PRIVATE ${arrow_libraries})
+endif()
+
 # Code for one ISA must not leak into the rest of the program.
 if(CMAKE_GENERATOR STREQUAL "Ninja" AND NOT TESSERA_SANITIZE)
   add_test(NAME IsaLeaks
