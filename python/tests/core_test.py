@@ -598,6 +598,20 @@ def test_choices_and_tpu_programs():
         ts.compile(for_tpu, heads=8, head_dim=96)
 
 
+def test_a_plan_that_is_not_the_kernels_is_refused():
+    sizes = dict(q_len=4096, tile=(512, 512))
+    for chunk in (None, 1024):
+        kernel = ts.compile(ts.plan(ts.causal, **sizes), heads=8, backward=True,
+                            query_chunk=chunk)
+        for more, words in (
+                (dict(tile=(128, 128)), "tile must be .* 512x512, found 128x128"),
+                (dict(q_len=8192), "q_len must fit .* 4096, found 8192"),
+                (dict(kv_len=8192), "kv_len must fit .* 4096, found 8192"),
+                (dict(batch=2), "batch must fit .* 1, found 2")):
+            with pytest.raises(ts.TesseraError, match=rf"^\[mosaic\] .*{words}"):
+                kernel.arrays(ts.plan(ts.causal, **sizes | more))
+
+
 def test_a_tile_below_the_granule_has_a_reason():
     small, large = (ts.plan(ts.causal, q_len=1024, tile=tile)
                     for tile in ((256, 128), (256, 256)))

@@ -44,22 +44,8 @@ Result<std::array<int32_t, 2>> reachable_bounds(const mask::Bound& bound,
   return std::array{static_cast<int32_t>(low), static_cast<int32_t>(high)};
 }
 
-Result<void> check_room(const Request& request, const mask::Bound& bound,
-                        const Steps& steps, const MosaicKernel& kernel) {
-  struct Size {
-    std::string_view what;
-    int64_t found, room;
-  };
-  for (const Size& s : {Size{"batch", bound.batch, kernel.batch},
-                        Size{"q_len", bound.q_len, kernel.q_len},
-                        Size{"kv_len", bound.kv_len, kernel.kv_len},
-                        Size{"steps", static_cast<int64_t>(steps.steps.size()),
-                             kernel.steps}}) {
-    if (s.found > s.room) {
-      return over_limit("mosaic", "{} must fit the kernel's {}, found {}",
-                        s.what, s.room, s.found);
-    }
-  }
+Result<void> check_mask_and_bytes(const Request& request,
+                                  const MosaicKernel& kernel) {
   if (const std::string mask = mosaic::mask_text(request);
       mask != kernel.mask) {
     return invalid("mosaic", "the mask must be the kernel's {}, found {}",
@@ -74,12 +60,6 @@ Result<void> check_room(const Request& request, const mask::Bound& bound,
                       "found {}",
                       kMaxLayoutBytes, bytes);
   }
-  if (!(bound.tile == kernel.tile)) {
-    return invalid("mosaic",
-                   "a plan's tile must be the kernel's {}x{}, found "
-                   "{}x{}",
-                   kernel.tile.q, kernel.tile.kv, bound.tile.q, bound.tile.kv);
-  }
   return {};
 }
 
@@ -90,15 +70,9 @@ Result<MosaicArrays> make_mosaic_arrays(const Batch& batch,
   auto read = plan::read_batch(batch, "mosaic");
   if (!read) return read.error();
   const mask::Bound& bound = (*read)->sweep.bound;
-  if (bound.heads != kernel.plan_heads) {
-    return invalid("mosaic",
-                   "heads with masks of their own must be the "
-                   "kernel's {}, found {}",
-                   kernel.plan_heads, bound.heads);
-  }
   auto steps = mosaic::kernel_steps(bound, (*read)->plan, kernel);
   if (!steps) return steps.error();
-  if (auto e = check_room((*read)->request, bound, *steps, kernel); !e) {
+  if (auto e = check_mask_and_bytes((*read)->request, kernel); !e) {
     return e.error();
   }
   // Of bitmaps, ids say what vetoes take and no more.

@@ -364,6 +364,36 @@ TEST(MosaicArrays, BoundsBeyondEveryPairAreDrawnIn) {
   EXPECT_TRUE(fits.ok()) << fits.error().message;
 }
 
+// Before its list is cut, which a chunk of the kernel's tiles would not hold.
+TEST(MosaicArrays, APlanOfAnotherTileIsRefusedBeforeItIsCutIntoChunks) {
+  Request request;
+  request.masks = {*parse_mask("causal")};
+  request.q_len = request.kv_len = 4096;
+  request.tile = {512, 512};
+  AttentionCall call;
+  call.shape = {8, 8, 128, 128, {}, 0};
+  call.dtype = Dtype::bf16;
+  call.backward = true;
+  MosaicOptions options = kMosaicBackward;
+  options.query_chunk = 1024;
+  const auto kernel = make_mosaic_kernel(request, {}, call, "v6e", options);
+  ASSERT_TRUE(kernel.ok()) << kernel.error().message;
+  EXPECT_TRUE(make_mosaic_arrays(*BorrowedBatch::make(request, {}), *kernel));
+  for (const auto& [tile, words] : {std::pair(Tile{128, 128}, "128x128"),
+                                    {{256, 512}, "256x512"},
+                                    {{512, 256}, "512x256"},
+                                    {{1024, 1024}, "1024x1024"}}) {
+    request.tile = tile;
+    const auto found =
+        make_mosaic_arrays(*BorrowedBatch::make(request, {}), *kernel);
+    ASSERT_FALSE(found.ok()) << words;
+    EXPECT_EQ(found.error().message,
+              fmt::format("[mosaic] a plan's tile must be the kernel's "
+                          "512x512, found {}",
+                          words));
+  }
+}
+
 TEST(MosaicArrays, ABatchThatDoesNotFitIsRefused) {
   Small steps("causal");
   steps.kernel.steps = 7;

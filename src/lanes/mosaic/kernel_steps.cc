@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <iterator>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "base/fail.h"
@@ -73,6 +74,16 @@ void arrange_list(Steps& steps, size_t list, const std::vector<bool>& vetoed) {
     // An empty row has one step all the same, which must be masked.
     arrange(row, std::max<size_t>(static_cast<size_t>(live), 1), vetoed, tiles);
     begin = at + 1;
+  }
+}
+
+// Those of a whole batch.
+void arrange_lists(const VetoedTiles& vetoed, const Plan& plan, Steps& steps) {
+  for (int64_t b = 0; b < plan.batch; ++b) {
+    for (int64_t h = 0; h < plan.heads; ++h) {
+      arrange_list(steps, static_cast<size_t>(plan.list(b, h)),
+                   vetoed[static_cast<size_t>(b)]);
+    }
   }
 }
 
@@ -223,6 +234,30 @@ void add_chunk_words(const Steps& steps, const MosaicKernel& kernel,
                0);
 }
 
+Result<void> check_fits(std::string_view what, int64_t found, int64_t room) {
+  if (found <= room) return {};
+  return over_limit("mosaic", "{} must fit the kernel's {}, found {}", what,
+                    room, found);
+}
+
+// Before a step is cut or counted: that goes by the kernel's sizes.
+Result<void> check_plan(const Plan& plan, const MosaicKernel& kernel) {
+  if (plan.heads != kernel.plan_heads) {
+    return invalid("mosaic",
+                   "heads with masks of their own must be the kernel's {}, "
+                   "found {}",
+                   kernel.plan_heads, plan.heads);
+  }
+  if (plan.tile != kernel.tile) {
+    return invalid("mosaic",
+                   "a plan's tile must be the kernel's {}x{}, found {}x{}",
+                   kernel.tile.q, kernel.tile.kv, plan.tile.q, plan.tile.kv);
+  }
+  if (auto e = check_fits("batch", plan.batch, kernel.batch); !e) return e;
+  if (auto e = check_fits("q_len", plan.q_len, kernel.q_len); !e) return e;
+  return check_fits("kv_len", plan.kv_len, kernel.kv_len);
+}
+
 }  // namespace
 
 VetoedTiles vetoed_tiles(const mask::Bound& bound) {
@@ -235,24 +270,18 @@ VetoedTiles vetoed_tiles(const mask::Bound& bound) {
 
 Result<Steps> kernel_steps(const mask::Bound& bound, const Plan& plan,
                            const MosaicKernel& kernel) {
+  if (auto e = check_plan(plan, kernel); !e) return e.error();
   auto steps =
       pack_steps(plan, kernel.call.backward, kernel.options.tiles_per_pass);
-  if (steps && kernel.query_chunk > 0) {
-    if (plan.q_len > kernel.q_len) {
-      return over_limit("mosaic", "q_len must fit the kernel's {}, found {}",
-                        kernel.q_len, plan.q_len);
-    }
-    return cut_steps(*steps, kernel.query_chunk / kernel.tile.q,
-                     chunks_of(kernel));
+  if (!steps) return steps;
+  if (kernel.query_chunk > 0) {
+    *steps = cut_steps(*steps, kernel.query_chunk / kernel.tile.q,
+                       chunks_of(kernel));
+  } else if (!kernel.call.backward) {
+    arrange_lists(vetoed_tiles(bound), plan, *steps);
   }
-  if (!steps || kernel.call.backward) return steps;
-  const VetoedTiles vetoed = vetoed_tiles(bound);
-  for (int64_t b = 0; b < plan.batch; ++b) {
-    for (int64_t h = 0; h < plan.heads; ++h) {
-      arrange_list(*steps, static_cast<size_t>(plan.list(b, h)),
-                   vetoed[static_cast<size_t>(b)]);
-    }
-  }
+  const auto found = static_cast<int64_t>(steps->steps.size());
+  if (auto e = check_fits("steps", found, kernel.steps); !e) return e.error();
   return steps;
 }
 

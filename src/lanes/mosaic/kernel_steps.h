@@ -22,6 +22,8 @@ namespace tessera::mosaic {
 // and these last come last. What fills a pass up names the row's first tile: it
 // has such keys only where every tile of the row has.
 // Of a kernel that takes a list in chunks each chunk's follow as a list's do.
+// An error where the plan is not of the kernel's tile and heads, or has more of
+// anything than the kernel has room for; its mask is not looked at.
 Result<Steps> kernel_steps(const mask::Bound& bound, const Plan& plan,
                            const MosaicKernel& kernel);
 

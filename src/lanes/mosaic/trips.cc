@@ -210,10 +210,6 @@ Result<std::vector<schedule::TripRule>> mosaic_trips(
   auto packed = kernel_steps((*read)->sweep.bound, (*read)->plan, kernel);
   if (!packed) return packed.error();
   const std::vector<Step>& steps = packed->steps;
-  if (static_cast<int64_t>(steps.size()) > kernel.steps) {
-    return over_limit("mosaic", "steps must fit the kernel's {}, found {}",
-                      kernel.steps, steps.size());
-  }
   if (kernel.plan_heads != 1) {
     return invalid("mosaic", "trips are of one mask for all heads, found {}",
                    kernel.plan_heads);

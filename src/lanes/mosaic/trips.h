@@ -9,7 +9,8 @@
 
 namespace tessera::mosaic {
 
-// The batch must be planned at the kernel's tile.
+// An error of a batch that is not planned at the kernel's tile, or too large
+// for it.
 Result<std::vector<schedule::TripRule>> mosaic_trips(
     const Batch& batch, const MosaicKernel& kernel);
 

@@ -224,5 +224,47 @@ TEST(MosaicTrips, OfChunksAreThoseOfTheirList) {
   }
 }
 
+// Of a batch that is not the kernel's, as its arrays are.
+TEST(MosaicTrips, ABatchThatDoesNotFitIsRefused) {
+  Request asked = request_of(1);
+  asked.masks = {*parse_mask("causal")};
+  for (const int64_t query_chunk : {0, 512}) {
+    AttentionCall call;
+    call.shape = {4, 2, 128, 128, {}, 0};
+    call.dtype = Dtype::bf16;
+    call.backward = true;
+    MosaicOptions options = kMosaicBackward;
+    options.query_chunk = query_chunk;
+    options.lowering_reason = testing::lowering_reason(asked.tile);
+    const auto kernel = make_mosaic_kernel(asked, {}, call, "v6e", options);
+    ASSERT_TRUE(kernel) << kernel.error().message;
+    const auto why = [&](auto change) {
+      Request request = asked;
+      change(request);
+      const auto batch = BorrowedBatch::make(request, {});
+      if (!batch) return batch.error().message;
+      const auto found = mosaic_trips(*batch, *kernel);
+      const auto arrays = make_mosaic_arrays(*batch, *kernel);
+      if (found || arrays) return std::string();
+      EXPECT_EQ(found.error().message, arrays.error().message);
+      return found.error().message;
+    };
+    EXPECT_EQ(why([](Request& r) {
+                r.tile = {128, 128};
+              }),
+              "[mosaic] a plan's tile must be the kernel's 256x128, found "
+              "128x128");
+    EXPECT_EQ(why([](Request& r) { r.masks.push_back(r.masks.front()); }),
+              "[mosaic] heads with masks of their own must be the kernel's 1, "
+              "found 2");
+    EXPECT_EQ(why([](Request& r) { r.batch = 2; }),
+              "[mosaic] batch must fit the kernel's 1, found 2");
+    EXPECT_EQ(why([](Request& r) { r.q_len = 2048; }),
+              "[mosaic] q_len must fit the kernel's 1024, found 2048");
+    EXPECT_EQ(why([](Request& r) { r.kv_len = 2048; }),
+              "[mosaic] kv_len must fit the kernel's 1024, found 2048");
+  }
+}
+
 }  // namespace
 }  // namespace tessera::mosaic
