@@ -18,6 +18,7 @@
 #include "lanes/cpu/plain_call.h"
 #include "lanes/mosaic/array_check.h"
 #include "lanes/mosaic/kernel.h"
+#include "lanes/mosaic/kernel_checks.h"
 #include "lanes/mosaic/settings.h"
 #include "mask.h"
 #include "mask/canonical.h"
@@ -315,7 +316,8 @@ std::pair<std::pair<int64_t, int64_t>, int64_t> tpu_setting(
 }
 
 // Tiles a pass, how far ahead it fetches and queries a chunk: a kernel of 8
-// heads of this dim in bf16, as far as nobody says.
+// heads of this dim in bf16, as far as nobody says. What no kernel has is an
+// error; whether what was said has room is not looked at.
 std::tuple<int64_t, int64_t, int64_t> tpu_passes(
     const PyBatch& batch, const std::string& target, int64_t head_dim,
     bool backward, std::optional<int64_t> tiles_per_pass,
@@ -331,6 +333,7 @@ std::tuple<int64_t, int64_t, int64_t> tpu_passes(
   if (!backward) query_chunk.reset();
   const MosaicOptions found = options_for(of, tiles_per_pass, fetch_ahead,
                                           query_chunk, lowering_reason);
+  take(mosaic::check_asked(of.call, found, of.request, of.target));
   int64_t chunk = found.query_chunk;
   if (chunk == 0) {
     const auto planned = mosaic::plan_kernel(of.request, of.present.view(),

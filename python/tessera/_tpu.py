@@ -46,8 +46,8 @@ _SMALLEST = tuple(dict(head_dim=64, v_head_dim=64, dtype="bfloat16", scale=None,
                        softcap=0.0, sink_logits=False, dlse=False).items())
 
 
-def arrays_of(batch: _core.Batch, text: str,
-              terms: Terms) -> tuple[Terms, Sequence[Any]]:
+def arrays_of(batch: _core.Batch, text: str, terms: Terms,
+              needs_backward: bool) -> tuple[Terms, Sequence[Any]]:
     """The terms with what was left open, and of each kernel the arrays."""
     terms = terms._replace(sizes=tuple(_core._tpu_sizes(batch).items()))
     kernels = [kernel_of(text, terms, False, _SMALLEST)]
@@ -55,7 +55,8 @@ def arrays_of(batch: _core.Batch, text: str,
         kernels.append(kernel_of(text, terms, True, _SMALLEST))
         terms = terms._replace(query_chunk=kernels[1].query_chunk)
     except _core.TesseraError:  # an error of the gradients, if there are some
-        pass
+        if needs_backward:
+            raise
     terms = terms._replace(names=tuple(kernels[0].array_shapes),
                            backward=len(kernels) > 1)
     made = [kernel.arrays(batch) for kernel in kernels]

@@ -140,8 +140,9 @@ def arrays_for(batch: _core.Batch, *platforms: str, target: str | None = None,
     The others are of TPU kernels, as `tessera.compile` takes them; pairs are of
     the forward kernel and the backward one, and where they are not told those of
     the table for `head_dim`. Arrays are cut for `query_chunk`, where it is not
-    told that of 8 heads of `head_dim` in bf16. `target`, where it is not told, is the TPU that JAX
-    runs on, else v6e.
+    told that of 8 heads of `head_dim` in bf16; told, gradients that no kernel
+    has room for are an error here, else where a program takes them. `target`,
+    where it is not told, is the TPU that JAX runs on, else v6e.
     """
     if not isinstance(batch, _core.Batch):
         raise _core.TesseraError(
@@ -170,7 +171,8 @@ def arrays_for(batch: _core.Batch, *platforms: str, target: str | None = None,
                               query_chunk, lowering_reason)
             for backward in (False, True)))
         terms, more = _tpu.arrays_of(batch, static[0], _tpu.Terms(
-            (), target, tiles, ahead, row_sum, lowering_reason, chunks[1]))
+            (), target, tiles, ahead, row_sum, lowering_reason, chunks[1]),
+            needs_backward=bool(query_chunk))
         arrays = (*arrays, *more)
     return BatchArrays(Static(*static, tuple(names), cpu, terms), arrays)
 

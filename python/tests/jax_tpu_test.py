@@ -424,15 +424,33 @@ def test_what_the_kernels_cannot_is_refused_where_it_is_lowered():
         arrays_for(made, "tpu")
 
 
-def test_gradients_that_cannot_be_made_are_refused_alone():
+def test_gradients_that_do_not_fit_the_chip_are_refused_alone():
     """The forward kernel is there without them."""
-    batch = on_tpu(query_chunk=100)
+    batch = shapes(arrays_for(
+        ts.plan(ts.causal, q_len=LENGTH, tile=(512, 512)), "tpu", target="v4",
+        tiles_per_pass=(1, 8), fetch_ahead=(1, 1)))
     q = array(2)
     assert len(payloads(lowered(attention, q, q, q, batch).as_text())) == 1
-    with pytest.raises(ts.TesseraError, match=r"^\[mosaic\] a chunk of queries "
-                       "must be of whole tiles of 512, found 100"):
+    with pytest.raises(ts.TesseraError,
+                       match=r"^\[mosaic\] the scratch must fit"):
         lowered(jax.grad(lambda q, batch: attention(
             q, q, q, batch).astype(jnp.float32).sum()), q, batch)
+
+
+def test_what_no_kernel_has_is_refused_when_it_is_said():
+    for words, why in (
+            (dict(query_chunk=100), "of whole tiles of 512, found 100"),
+            (dict(query_chunk=-512), "of whole tiles of 512, found -512"),
+            (dict(tiles_per_pass=(1, 9)), "tiles a pass must be .* found 9"),
+            (dict(fetch_ahead=(1, 0)), "to fetch ahead must be .* found 0"),
+            (dict(head_dim=96), "head dim must be .* found 96"),
+            (dict(target="v1"), "target must be .* found 'v1'")):
+        with pytest.raises(ts.TesseraError, match=rf"^\[\w+\] .*{why}"):
+            arrays_for(planned(0), "tpu", **words)
+    long = ts.plan(ts.causal & ts.window(500, 0), q_len=1 << 19,
+                   tile=(512, 512), max_steps=4096)
+    with pytest.raises(ts.TesseraError, match="dQ of a chunk stays there"):
+        arrays_for(long, "tpu", query_chunk=1 << 18)
 
 
 def test_foreign_arrays_of_a_kernel_are_found():
