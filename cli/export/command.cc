@@ -137,8 +137,8 @@ Command export_command() {
           {"--page-steps", &o->page_steps, "N",
            "mosaic: what compile was told"},
           {"--query-chunk", &o->query_chunk, "N",
-           "mosaic: of the backward kernel [none where one head of keys and "
-           "one of queries fit without]"},
+           "mosaic: of the backward kernel, as compile says it [that of a "
+           "kernel of one head]"},
           {"--keys-per-query", &o->keys_per_query, "N",
            "mosaic: what compile was told"},
           {"--lowering-reason", &o->lowering_reason, "TEXT",
