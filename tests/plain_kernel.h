@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "lanes/mosaic/array_check.h"
+#include "lanes/mosaic/kernel_steps.h"
 #include "lanes/xla/writer.h"
 #include "tessera/mosaic.h"
 
@@ -240,12 +242,18 @@ class PlainKernel {
     return w_.both(out, w_.compare(Compare::equal, field(4, 14),
                                    w_.iota(tiles, k_.call.backward ? 2 : 3)));
   }
-  // Whether step s is of list l.
+  // Whether step s is of list l, and of that chunk of it that has query row r.
   Value in_range(const Dims& tiles) {
+    const int64_t chunks = mosaic::chunks_of(k_);
+    const int64_t rows = chunks == 1 ? tiles[2] : k_.query_chunk / k_.tile.q;
     const auto ends = [&](int32_t from) {
       const std::vector<Value> first = {w_.integer(from)};
-      return w_.broadcast(w_.slice(w_.argument("range"), first, {lists()}),
-                          tiles, {0});
+      const Value all =
+          w_.slice(w_.argument("range"), first, {lists() * chunks});
+      const Value of_rows =
+          w_.reshape(w_.broadcast(all, {lists() * chunks, rows}, {0}),
+                     {lists(), chunks * rows});
+      return w_.broadcast(w_.part(of_rows, 1, 0, tiles[2]), tiles, {0, 2});
     };
     const Value number = w_.iota(tiles, 1);
     return w_.both(w_.compare(Compare::greater_or_equal, number, ends(0)),
@@ -529,7 +537,7 @@ inline std::vector<xla::Argument> PlainKernel::arguments(
   const xla::Type lines = {Element::f32, {k.batch, s.heads, 1, k.q_len}};
   std::vector<xla::Argument> out = {
       {"steps", ints({k.steps})},
-      {"range", ints({k.batch * k.plan_heads + 1})},
+      {"range", ints(mosaic::array_shapes(k)[1].shape)},
       {"bounds", ints({k.batch + 2})}};
   if (k.bitmaps > 0) out.push_back({"bits_of", ints({k.steps})});
   if (k.call.sink_logits) {
