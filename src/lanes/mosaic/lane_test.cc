@@ -290,7 +290,7 @@ TEST_F(MosaicLane, HasOtherHeadDimsAndFloat32) {
 
 // Nobody asks for them: here dQ of all queries is too large for a v4.
 TEST_F(MosaicLane, RunsGradientsInChunksOfQueries) {
-  const Chip& chip = *find_chip("v4");
+  const Chip chip = *find_chip("v4");
   AttentionCase c;
   c.plan.masks = {causal() & documents()};
   c.plan.q_len = 8100;
