@@ -129,10 +129,7 @@ PyKernel compile(const PyBatch& batch, int64_t heads,
   of.present = presence_of(batch.batch.facts());
   of.target = target;
   AttentionShape& shape = of.call.shape;
-  shape.heads = heads;
-  shape.kv_heads = kv_heads.value_or(heads);
-  shape.head_dim = head_dim;
-  shape.v_head_dim = v_head_dim.value_or(head_dim);
+  shape = shape_of(heads, kv_heads, head_dim, v_head_dim);
   shape.scale = scale;
   shape.softcap = softcap;
   of.call.dtype = parse_dtype(dtype);
@@ -335,7 +332,8 @@ std::tuple<int64_t, int64_t, int64_t> tpu_passes(
                                           query_chunk, lowering_reason);
   take(mosaic::check_asked(of.call, found, of.request, of.target));
   int64_t chunk = found.query_chunk;
-  if (chunk == 0) {
+  if (chunk == 0 && !mosaic::fits_vector_memory(of.request, of.present.view(),
+                                                of.call, of.target, found)) {
     const auto planned = mosaic::plan_kernel(of.request, of.present.view(),
                                              of.call, of.target, found);
     if (planned) chunk = planned->kernel.query_chunk;
