@@ -49,12 +49,16 @@ Result<void> write_compiled(const CompileFlags& o, const CompileTarget& target,
 
 // What no compiler could place is not compiled. The kernel of sink telemetry
 // has no budget: it takes less than the forward one.
-Result<void> check_kernel_room(const KernelFlags& kernel,
-                               const std::string& target) {
-  if (kernel.sink_telemetry) return {};
-  auto asked = read_asked_call(kernel, target);
+Result<AskedKernel> make_kernel(const CompileFlags& o,
+                                const std::string& target) {
+  auto asked = read_asked_call(o.kernel, target);
   if (!asked) return asked.error();
-  return check_room(asked_fit(std::move(*asked), target));
+  auto kernel = make_asked_kernel(*asked, target);
+  if (!kernel || o.no_compile || o.kernel.sink_telemetry) return kernel;
+  if (auto e = check_room(asked_fit(std::move(*asked), target)); !e) {
+    return e.error();
+  }
+  return kernel;
 }
 
 int print_emitted(const CompileFlags& o, const AskedKernel& kernel) {
@@ -87,14 +91,9 @@ Result<int> run(const CompileFlags& o) {
                              o.plugin.value_or("libtpu")};
   std::optional<AskedKernel> kernel;
   if (asked) {
-    auto made = make_asked_kernel(o.kernel, target.target);
+    auto made = make_kernel(o, target.target);
     if (!made) return made.error();
     kernel = std::move(*made);
-  }
-  if (kernel && !o.no_compile) {
-    if (auto e = check_kernel_room(o.kernel, target.target); !e) {
-      return e.error();
-    }
   }
   auto program =
       kernel ? Result(kernel->kernel.program) : read_program(*o.program);

@@ -192,17 +192,22 @@ FitCall asked_fit(AskedCall asked, const std::string& target) {
   return out;
 }
 
+Result<AskedKernel> make_asked_kernel(AskedCall asked,
+                                      const std::string& target) {
+  auto kernel = make_mosaic_kernel(asked.request, asked.present, asked.call,
+                                   target, asked.options);
+  if (!kernel) return kernel.error();
+  return AskedKernel{std::move(asked.request),   asked.call.shape,
+                     std::move(*kernel),         std::move(asked.tile_by),
+                     std::move(asked.passes_by), asked.open};
+}
+
 Result<AskedKernel> make_asked_kernel(const KernelFlags& f,
                                       const std::string& target,
                                       int64_t batch_keys) {
   auto asked = read_asked_call(f, target, batch_keys);
   if (!asked) return asked.error();
-  auto kernel = make_mosaic_kernel(asked->request, asked->present, asked->call,
-                                   target, asked->options);
-  if (!kernel) return kernel.error();
-  return AskedKernel{std::move(asked->request),   asked->call.shape,
-                     std::move(*kernel),          std::move(asked->tile_by),
-                     std::move(asked->passes_by), asked->open};
+  return make_asked_kernel(std::move(*asked), target);
 }
 
 }  // namespace tessera::cli

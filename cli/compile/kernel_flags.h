@@ -62,6 +62,8 @@ struct AskedKernel {
   std::string chosen_by() const;  // either or both, in words
 };
 // `target` as v6e:1x1.
+Result<AskedKernel> make_asked_kernel(AskedCall asked,
+                                      const std::string& target);
 Result<AskedKernel> make_asked_kernel(const KernelFlags& flags,
                                       const std::string& target,
                                       int64_t batch_keys = 0);

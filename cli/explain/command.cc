@@ -83,8 +83,8 @@ Result<int> run(const Options& o) {
   if (o.memory) {
     auto fitted = fit_request(o.fit);
     if (!fitted) return fitted.error();
-    out.json["memory"] = fit_json(fitted->report);
-    out.text += fit_text(fitted->report);
+    out.json["memory"] = fit_json(*fitted);
+    out.text += fit_text(*fitted);
     code = fit_code(*fitted);
   }
   fmt::print("{}", o.json ? json_line(out.json) + "\n" : out.text);

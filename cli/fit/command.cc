@@ -20,9 +20,9 @@ Result<int> run(const Options& o) {
   auto fitted = fit_request(o.fit);
   if (!fitted) return fitted.error();
   if (o.json) {
-    fmt::print("{}\n", json_line(fit_json(fitted->report)));
+    fmt::print("{}\n", json_line(fit_json(*fitted)));
   } else {
-    fmt::print("{}", fit_text(fitted->report));
+    fmt::print("{}", fit_text(*fitted));
   }
   return fit_code(*fitted);
 }

@@ -89,7 +89,7 @@ Result<pjrt::MemoryStats> compiled(const FitFlags& o, const FitCall& asked,
 
 }  // namespace
 
-Result<Fitted> fit_request(const FitFlags& o) {
+Result<FitReport> fit_request(const FitFlags& o) {
   auto lane = lane_of(o);
   if (!lane) return lane.error();
   if (auto e = check_flags(o, *lane); !e) return e.error();
@@ -108,14 +108,7 @@ Result<Fitted> fit_request(const FitFlags& o) {
     if (!stats) return stats.error();
     (backward ? out.backward : out.forward) = *stats;
   }
-  return Fitted{std::move(*asked), std::move(out)};
-}
-
-int fit_code(const Fitted& fitted) {
-  auto fits = check_fits(fitted.asked, fitted.report.budget);
-  if (fits) return kOk;
-  print_error(fmt::format("tessera: {}\n", fits.error().message));
-  return kFailed;
+  return out;
 }
 
 void add_fit_flags(Command& command, FitFlags& f) {

@@ -20,14 +20,7 @@ struct FitFlags {
 // Those of a request, of a kernel and of a budget.
 void add_fit_flags(Command& command, FitFlags& flags);
 
-// What is asked, and its budget; a budget that is too small is no error yet.
-struct Fitted {
-  FitCall asked;
-  FitReport report;
-};
-Result<Fitted> fit_request(const FitFlags& flags);
-
-// Says on stderr what does not fit; the exit code.
-int fit_code(const Fitted& fitted);
+// A budget that is too small is no error yet.
+Result<FitReport> fit_request(const FitFlags& flags);
 
 }  // namespace tessera::cli

@@ -5,20 +5,15 @@
 
 #include <algorithm>
 
+#include "cli/request/flags.h"
+#include "fit/parts.h"
+#include "picture/labels.h"
+
 namespace tessera::cli {
 namespace {
 
 using nlohmann::json;
-
-// 17,179,869,184: bytes that people compare.
-std::string grouped(int64_t n) {
-  std::string out = fmt::to_string(n);
-  for (size_t at = out.size(); at > 3;) {
-    at -= 3;
-    out.insert(at, 1, ',');
-  }
-  return out;
-}
+using picture::with_commas;
 
 double gib(int64_t bytes) {
   return static_cast<double>(bytes) / static_cast<double>(int64_t{1} << 30);
@@ -39,7 +34,7 @@ std::string parts_text(std::string_view section,
     const char* note = p.residual ? "residual" : p.core ? "or in the core" : "";
     out += fmt::format("  {:<9} {:<24} {:<8} {:>18} {:>14} {}\n",
                        out.empty() ? section : "", p.name, to_string(p.kind),
-                       grouped(p.bytes), grouped(p.padding), note);
+                       with_commas(p.bytes), with_commas(p.padding), note);
   }
   return out;
 }
@@ -54,8 +49,8 @@ std::string pass_text(const PassMemory& pass,
   out += parts_text("scratch", pass.scratch);
   const auto line = [&](std::string_view name, int64_t ours, int64_t theirs) {
     out += fmt::format(
-        "  {:<43} {:>18}{}\n", name, grouped(ours),
-        compiled ? fmt::format(" {:>18} compiled", grouped(theirs)) : "");
+        "  {:<43} {:>18}{}\n", name, with_commas(ours),
+        compiled ? fmt::format(" {:>18} compiled", with_commas(theirs)) : "");
   };
   const pjrt::MemoryStats m = compiled.value_or(pjrt::MemoryStats{});
   line("all arguments", pass.argument_bytes(), m.argument);
@@ -91,17 +86,24 @@ std::string fit_text(const FitReport& r) {
   if (b.backward) out += pass_text(*b.backward, r.backward);
   if (b.backward) {
     out += fmt::format("{:<11} {} bytes from forward to backward\n",
-                       "residuals", grouped(b.residuals()));
+                       "residuals", with_commas(b.residuals()));
   }
   out += fmt::format(
       "{:<11} {} bytes with {} for code: {:.2f}% of the room\n", "needed",
-      grouped(b.needed()), grouped(kProgramRoom),
+      with_commas(b.needed()), with_commas(kProgramRoom),
       100 * static_cast<double>(b.needed()) / static_cast<double>(b.chip.room));
   for (const Remedy& remedy : r.remedies) {
     out += fmt::format("{:<11} {} {} for {}\n", "would fit", remedy.change,
                        remedy.fits, remedy.found);
   }
   return out;
+}
+
+int fit_code(const FitReport& r) {
+  if (r.budget.fits()) return kOk;
+  print_error(fmt::format("tessera: {}\n",
+                          fit::too_large(r.budget, r.remedies).message));
+  return kFailed;
 }
 
 }  // namespace tessera::cli

@@ -22,5 +22,7 @@ struct FitReport {
 
 nlohmann::json fit_json(const FitReport& report);
 std::string fit_text(const FitReport& report);
+// Says on stderr what does not fit; the exit code.
+int fit_code(const FitReport& report);
 
 }  // namespace tessera::cli

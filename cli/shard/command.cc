@@ -94,11 +94,7 @@ Result<int> run(const Options& o) {
     fmt::print("{}", shard_text(out));
   }
   if (!out.program) return kOk;
-  if (auto e = check_fits(asked, out.program->fit.budget); !e) {
-    print_error(fmt::format("tessera: {}\n", e.error().message));
-    return kFailed;
-  }
-  return kOk;
+  return fit_code(out.program->fit);
 }
 
 constexpr const char* kFooter =

@@ -6,10 +6,12 @@
 #include <nanobind/ndarray.h>
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "tessera/attention.h"
 #include "tessera/tensor.h"
 
 namespace tessera::python {
@@ -30,6 +32,19 @@ struct Array {
 // In memory of the CPU, of a dtype that the library knows. NumPy's bfloat16 is
 // read as the uint16 that it is stored as.
 Array read_array(const char* name, nb::handle object, bool writable = false);
+
+// Of a call whose arrays are not there: as many heads and as wide where K/V's
+// and values' own are not said.
+inline AttentionShape shape_of(int64_t heads, std::optional<int64_t> kv_heads,
+                               int64_t head_dim,
+                               std::optional<int64_t> v_head_dim) {
+  AttentionShape out;
+  out.heads = heads;
+  out.kv_heads = kv_heads.value_or(heads);
+  out.head_dim = head_dim;
+  out.v_head_dim = v_head_dim.value_or(head_dim);
+  return out;
+}
 
 // f32, bf16 or f16, or their long names.
 Dtype parse_dtype(const std::string& text);

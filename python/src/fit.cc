@@ -12,6 +12,7 @@
 #include "arrays.h"
 #include "batch.h"
 #include "failure.h"
+#include "fit/parts.h"
 #include "tessera/fit.h"
 #include "unlocked.h"
 
@@ -27,10 +28,11 @@ Told tell(const Asked& asked) {
     const auto budget = make_budget(asked);
     if (!budget) return budget.error();
     std::vector<Remedy> remedies;
-    if (!budget->fits()) remedies = what_fits(asked);
     std::optional<std::string> error;
-    const auto fits = check_fits(asked, *budget);
-    if (!fits) error = fits.error().message;
+    if (!budget->fits()) {
+      remedies = what_fits(asked);
+      error = fit::too_large(*budget, remedies).message;
+    }
     return Told{budget_json(*budget, remedies), std::move(error)};
   });
   return take(std::move(told));
@@ -61,10 +63,7 @@ Told fit(GivenBatch batch, int64_t heads, std::optional<int64_t> kv_heads,
          const std::optional<std::string>& lowering_reason) {
   const Batch& of = batch_of(batch);
   AttentionCall call;
-  call.shape.heads = heads;
-  call.shape.kv_heads = kv_heads.value_or(heads);
-  call.shape.head_dim = head_dim;
-  call.shape.v_head_dim = v_head_dim.value_or(head_dim);
+  call.shape = shape_of(heads, kv_heads, head_dim, v_head_dim);
   call.shape.softcap = softcap;
   call.dtype = parse_dtype(dtype);
   call.sink_logits = sink_logits;

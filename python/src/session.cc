@@ -300,10 +300,7 @@ AttentionCall call_of(int64_t heads, int64_t head_dim,
                       const std::string& dtype, Scale scale, double softcap,
                       bool sink_logits, bool backward, bool sink_telemetry) {
   AttentionCall call;
-  call.shape.heads = heads;
-  call.shape.kv_heads = kv_heads.value_or(heads);
-  call.shape.head_dim = head_dim;
-  call.shape.v_head_dim = v_head_dim.value_or(head_dim);
+  call.shape = shape_of(heads, kv_heads, head_dim, v_head_dim);
   call.shape.scale = scale;
   call.shape.softcap = softcap;
   call.dtype = parse_dtype(dtype);

@@ -47,10 +47,7 @@ PyShards shard(GivenBatch batch, const std::string& mesh,
                bool uneven) {
   ShardOptions options =
       take(parse_shard_options({balance, exchange, ceilings, work, uneven}));
-  options.shape.heads = heads;
-  options.shape.kv_heads = kv_heads.value_or(heads);
-  options.shape.head_dim = head_dim;
-  options.shape.v_head_dim = v_head_dim.value_or(head_dim);
+  options.shape = shape_of(heads, kv_heads, head_dim, v_head_dim);
   options.dtype = parse_dtype(dtype);
   return make(std::move(batch), mesh, std::move(options));
 }

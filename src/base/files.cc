@@ -153,7 +153,6 @@ Result<int> claim(const std::string& name, const std::string& path) {
         ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
     const bool made = file.get() >= 0;
     if (!made && errno != EEXIST) return unwritable(path, errno);
-    struct stat ours {};
     struct stat named {};
     if (!made) {
       if (::lstat(name.c_str(), &named) != 0) continue;
@@ -171,12 +170,10 @@ Result<int> claim(const std::string& name, const std::string& path) {
       return other("another run");
     }
     // Whoever had it may have put it in its place meanwhile.
-    if (::fstat(file.get(), &ours) != 0) return unwritable(path, errno);
-    if (::lstat(name.c_str(), &named) != 0 || ours.st_dev != named.st_dev ||
-        ours.st_ino != named.st_ino) {
-      continue;
-    }
+    if (!is_named(file.get(), name)) continue;
     if (made) return file.release();
+    struct stat ours {};
+    if (::fstat(file.get(), &ours) != 0) return unwritable(path, errno);
     if (!fault(ours).empty()) continue;
     // What a run left has the mode that it asked for: it makes room.
     if (::unlink(name.c_str()) != 0) return unwritable(path, errno);
@@ -306,6 +303,14 @@ Result<void> FileReader::read(int64_t begin, int64_t end, char* to) const {
     to += n;
   }
   return {};
+}
+
+bool is_named(int descriptor, const std::string& path) {
+  struct stat ours {};
+  struct stat named {};
+  return ::fstat(descriptor, &ours) == 0 &&
+         ::lstat(path.c_str(), &named) == 0 && ours.st_dev == named.st_dev &&
+         ours.st_ino == named.st_ino;
 }
 
 Result<void> check_output(const std::string& path) {

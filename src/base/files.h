@@ -42,6 +42,10 @@ Result<void> write_file(const std::string& path, std::string_view bytes);
 using WriteFile = std::function<Result<void>(int descriptor)>;
 Result<void> write_file_by(const std::string& path, const WriteFile& write);
 
+// Whether an open file, or folder, is still what has the name: who locked it
+// may have waited for somebody who took the name away.
+bool is_named(int descriptor, const std::string& path);
+
 // Whether write_file may succeed, for work that is long: it is told before.
 Result<void> check_output(const std::string& path);
 

@@ -3,7 +3,6 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 
 #include <cerrno>
 #include <set>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "base/fail.h"
+#include "base/files.h"
 #include "base/text.h"
 #include "data/row_files.h"
 
@@ -41,11 +41,7 @@ Result<int> lock_aside(const fs::path& path, const fs::path& folder) {
   const bool locked = ::flock(lock.get(), LOCK_EX | LOCK_NB) == 0;
   if (!locked && errno != EWOULDBLOCK) return not_written(folder);
   // Whoever had it may have ended meanwhile, and taken the name away.
-  struct stat ours {};
-  struct stat named {};
-  if (!locked || ::fstat(lock.get(), &ours) != 0 ||
-      ::lstat(path.c_str(), &named) != 0 || ours.st_dev != named.st_dev ||
-      ours.st_ino != named.st_ino) {
+  if (!locked || !is_named(lock.get(), path.string())) {
     return unavailable("data",
                        "a folder of rows must have one writer, found another "
                        "run for {}",

@@ -208,16 +208,9 @@ bool travels(const ShardArray& a) {
   return !a.is_own && !a.part.name.ends_with("sink_logits");
 }
 
-AttentionCall call_of(const MeshFitCall& asked, bool backward) {
-  AttentionCall out = asked.call;
-  out.backward = backward;
-  out.dlse = backward && asked.call.dlse;
-  return out;
-}
-
 Result<mosaic::ShardKernel> kernel_of(const MeshFitCall& asked,
                                       const Shards& shards, bool backward) {
-  const AttentionCall call = call_of(asked, backward);
+  const AttentionCall call = lanes::one_direction(asked.call, backward);
   const Batch& batch = *asked.batch;
   const auto plan = [&](MosaicOptions options) {
     options.lowering_reason = asked.lowering_reason;
@@ -259,8 +252,9 @@ Result<MeshProgram> program_of(const MeshFitCall& asked, const Shards& shards,
     out.counters = kKernelCounters;
     return out;
   }
-  auto shape = xla::shard_shape(*asked.batch, shards, call_of(asked, backward),
-                                backward);
+  auto shape =
+      xla::shard_shape(*asked.batch, shards,
+                       lanes::one_direction(asked.call, backward), backward);
   if (!shape) return shape.error();
   auto lowering = xla::lower_on(shape->local, chip, asked.lowering_reason);
   if (!lowering) return lowering.error();
@@ -322,8 +316,8 @@ Result<std::string> fit_program(const MeshFitCall& asked, bool backward) {
   auto shards = fit::shards_of(asked);
   if (!shards) return shards.error();
   if (asked.lane == LaneId::xla) {
-    return shard_program(*asked.batch, *shards, fit::call_of(asked, backward),
-                         backward);
+    return shard_program(*asked.batch, *shards,
+                         lanes::one_direction(asked.call, backward), backward);
   }
   auto kernel = fit::kernel_of(asked, *shards, backward);
   if (!kernel) return kernel.error();

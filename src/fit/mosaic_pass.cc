@@ -4,6 +4,7 @@
 // way: then copies of them are its scratch.
 #include "base/integers.h"
 #include "fit/parts.h"
+#include "lanes/lane.h"
 #include "lanes/mosaic/kernel.h"
 #include "lanes/mosaic/settings.h"
 
@@ -46,17 +47,9 @@ std::vector<MemoryPart> copies_of(const std::vector<MemoryPart>& arrays,
 
 }  // namespace
 
-AttentionCall call_of(const FitCall& asked, bool backward) {
-  AttentionCall out = asked.call;
-  out.backward = backward;
-  out.dlse = backward && asked.call.dlse;
-  out.sink_telemetry = false;
-  return out;
-}
-
 Result<mosaic::PlannedKernel> planned_kernel(const FitCall& asked,
                                              bool backward) {
-  const AttentionCall call = call_of(asked, backward);
+  const AttentionCall call = lanes::one_direction(asked.call, backward);
   const std::string target(asked.chip);
   MosaicOptions options = asked.mosaic;
   if (!backward) options.query_chunk = 0;

@@ -44,6 +44,13 @@ ShardOptions options_for(ShardOptions options, const AttentionCall& call) {
   return options;
 }
 
+AttentionCall one_direction(AttentionCall call, bool backward) {
+  call.backward = backward;
+  call.dlse &= backward;
+  call.sink_telemetry = false;
+  return call;
+}
+
 Result<WorkFacts> OpenLane::warm(const Request&, const Facts&,
                                  const AttentionCall&) {
   return WorkFacts{};

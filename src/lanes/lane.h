@@ -36,6 +36,10 @@ struct LaneOptions {
 // The options with the sizes and dtype of a call.
 ShardOptions options_for(ShardOptions options, const AttentionCall& call);
 
+// The call of one pass alone: forward nothing goes back, and neither tells of
+// sinks.
+AttentionCall one_direction(AttentionCall call, bool backward);
+
 // How a lane spread a batch over devices.
 struct ShardFacts {
   Mesh mesh;

@@ -30,6 +30,11 @@ struct Group {
   const Owners* owners = nullptr;
   int64_t first_list = 0, lists = 0;  // plan heads
   Pairs kv, q;
+
+  bool has_lists_of(const Group& other) const {
+    return owners == other.owners && first_list == other.first_list &&
+           lists == other.lists;
+  }
 };
 void find_pairs(const Plan& plan, int64_t seq, Group& group);
 

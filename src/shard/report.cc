@@ -100,6 +100,7 @@ ShardReport make_report(const Plan& plan, const Shards& shards,
   out.early_work = early_share(shards.shards);
   const int64_t seq = shards.mesh.size("seq");
   out.kv_tiles.assign(static_cast<size_t>(seq * seq), 0);
+  int64_t least = 0;  // columns, of the group
   for (size_t g = 0; g < groups.size(); ++g) {
     const Shard& first = shards.shards[g * static_cast<size_t>(seq)];
     const Weights w =
@@ -113,9 +114,12 @@ ShardReport make_report(const Plan& plan, const Shards& shards,
     add_pairs(groups[g].q, seq, w.q_backward, backward);
     add_group(forward, out.forward);
     add_group(backward, out.backward);
-    const Demand demand = demand_of(plan, options.work, groups[g]);
-    const Limits limits = limits_of(demand, groups[g], options, seq);
-    out.least_needed += least_columns(demand, limits, seq) * w.kv_forward;
+    if (g == 0 || !groups[g].has_lists_of(groups[g - 1])) {
+      const Demand demand = demand_of(plan, options.work, groups[g]);
+      const Limits limits = limits_of(demand, groups[g], options, seq);
+      least = least_columns(demand, limits, seq);
+    }
+    out.least_needed += least * w.kv_forward;
     const int64_t columns =
         groups[g].owners->batch_rows * groups[g].owners->columns;
     out.forward.all_gather += (seq - 1) * columns * w.kv_forward;

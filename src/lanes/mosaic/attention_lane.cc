@@ -66,15 +66,8 @@ struct Pass {
   std::vector<uint8_t> live;  // of sink telemetry: queries with a legal key
 };
 
-AttentionCall one_direction(AttentionCall call, bool backward) {
-  call.backward = backward;
-  call.dlse &= backward;
-  call.sink_telemetry = false;
-  return call;
-}
-
 AttentionCall telemetry_alone(AttentionCall call) {
-  call = one_direction(call, false);
+  call = lanes::one_direction(call, false);
   call.sink_logits = false;  // they join what the kernel gives
   call.sink_telemetry = true;
   return call;
@@ -82,8 +75,8 @@ AttentionCall telemetry_alone(AttentionCall call) {
 
 // Those whose kernels the call will need, in the order in which they run.
 std::vector<AttentionCall> directions_of(const AttentionCall& call) {
-  std::vector<AttentionCall> out = {one_direction(call, false)};
-  if (call.backward) out.push_back(one_direction(call, true));
+  std::vector<AttentionCall> out = {lanes::one_direction(call, false)};
+  if (call.backward) out.push_back(lanes::one_direction(call, true));
   if (call.sink_telemetry) out.push_back(telemetry_alone(call));
   return out;
 }

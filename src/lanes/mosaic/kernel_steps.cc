@@ -234,7 +234,7 @@ void add_chunk_words(const Steps& steps, const MosaicKernel& kernel,
                0);
 }
 
-Result<void> check_fits(std::string_view what, int64_t found, int64_t room) {
+Result<void> check_size(std::string_view what, int64_t found, int64_t room) {
   if (found <= room) return {};
   return over_limit("mosaic", "{} must fit the kernel's {}, found {}", what,
                     room, found);
@@ -253,9 +253,9 @@ Result<void> check_plan(const Plan& plan, const MosaicKernel& kernel) {
                    "a plan's tile must be the kernel's {}x{}, found {}x{}",
                    kernel.tile.q, kernel.tile.kv, plan.tile.q, plan.tile.kv);
   }
-  if (auto e = check_fits("batch", plan.batch, kernel.batch); !e) return e;
-  if (auto e = check_fits("q_len", plan.q_len, kernel.q_len); !e) return e;
-  return check_fits("kv_len", plan.kv_len, kernel.kv_len);
+  if (auto e = check_size("batch", plan.batch, kernel.batch); !e) return e;
+  if (auto e = check_size("q_len", plan.q_len, kernel.q_len); !e) return e;
+  return check_size("kv_len", plan.kv_len, kernel.kv_len);
 }
 
 }  // namespace
@@ -281,7 +281,7 @@ Result<Steps> kernel_steps(const mask::Bound& bound, const Plan& plan,
     arrange_lists(vetoed_tiles(bound), plan, *steps);
   }
   const auto found = static_cast<int64_t>(steps->steps.size());
-  if (auto e = check_fits("steps", found, kernel.steps); !e) return e.error();
+  if (auto e = check_size("steps", found, kernel.steps); !e) return e.error();
   return steps;
 }
 

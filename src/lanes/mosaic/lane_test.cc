@@ -184,6 +184,16 @@ class MosaicLane : public ::testing::Test {
     EXPECT_EQ(arrays.spilled(), std::nullopt);
     return Passes{*saved, gradients};
   }
+  // Their receipt, whose form holds.
+  static Result<std::string> judged_receipt(Prepared& ready,
+                                            AttentionArrays& arrays) {
+    const auto passes = judge_passes(ready, arrays);
+    if (!passes) return passes.error();
+    auto receipt = ready.receipt(passes->saved, &passes->gradients);
+    if (!receipt) return receipt.error();
+    if (auto form = check_receipt(*receipt); !form) return form.error();
+    return receipt;
+  }
 
   std::string program_;
   std::vector<std::string> copies_;
@@ -321,12 +331,8 @@ TEST_F(MosaicLane, RunsGradientsInChunksOfQueries) {
        {"%result:5 = ", "return %result#0, %result#1, %result#2 : "}) {
     EXPECT_NE(program.find(part), std::string::npos) << part;
   }
-  const auto passes = judge_passes(*ready, arrays);
-  ASSERT_TRUE(passes.ok()) << passes.error().message;
-  const auto receipt = ready->receipt(passes->saved, &passes->gradients);
+  const auto receipt = judged_receipt(*ready, arrays);
   ASSERT_TRUE(receipt.ok()) << receipt.error().message;
-  EXPECT_TRUE(check_receipt(*receipt))
-      << check_receipt(*receipt).error().message;
   EXPECT_EQ(nlohmann::json::parse(*receipt)["kernels"]["backward"],
             keys_["backward"]);
 }
@@ -731,12 +737,8 @@ TEST_F(MosaicLane, RunsOnEveryChipThatIsKnown) {
     EXPECT_EQ(chip_of_device(session->place()->device)->name, chip.name);
     auto ready = session->prepare(*batch, call);
     ASSERT_TRUE(ready.ok()) << ready.error().message;
-    const auto passes = judge_passes(*ready, arrays);
-    ASSERT_TRUE(passes.ok()) << passes.error().message;
-    const auto receipt = ready->receipt(passes->saved, &passes->gradients);
+    const auto receipt = judged_receipt(*ready, arrays);
     ASSERT_TRUE(receipt.ok()) << receipt.error().message;
-    EXPECT_TRUE(check_receipt(*receipt))
-        << check_receipt(*receipt).error().message;
     const auto json = nlohmann::json::parse(*receipt);
     EXPECT_EQ(json["lane"]["executed"], "mosaic");
     EXPECT_EQ(json["device"], std::string(chip.kind) + " 0");
