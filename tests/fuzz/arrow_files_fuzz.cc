@@ -21,6 +21,8 @@ namespace {
 
 // A few bytes may be millions of rows.
 constexpr int64_t kMaxRows = 1 << 12;
+// Columns of a Parquet file are read side by side.
+constexpr int64_t kWorkers = 2;
 
 // A file in memory, which has a path all the same.
 class File {
@@ -53,7 +55,7 @@ struct Read {
 // Documents from `first` on are added, as many as may be.
 Read read_documents(const std::string& path, int64_t first, Documents& to) {
   std::set<std::string> ignored;
-  auto source = data::open_arrow_file(path, first, ignored);
+  auto source = data::open_arrow_file(path, first, kWorkers, ignored);
   if (!source) {
     must_name(path, source.error());
     return {true, false};
