@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "tessera/lowering.h"
+#include "tessera/machine.h"
 #include "tessera/result.h"
 
 namespace tessera::cli {

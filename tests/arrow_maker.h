@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "tessera/arrow.h"
+#include "tessera/documents.h"
 
 namespace tessera::testing {
 

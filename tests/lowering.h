@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "tessera/lowering.h"
+#include "tessera/machine.h"
 
 namespace tessera::testing {
 

@@ -5,7 +5,7 @@
 #include <set>
 
 #include "plan/make_plan.h"
-#include "tessera/contract.h"
+#include "tessera/batch.h"
 #include "tests/random_case.h"
 #include "tests/routed_batch.h"
 

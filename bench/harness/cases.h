@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "tessera/tensor.h"
+#include "tessera/attention.h"
 
 namespace tessera::bench {
 

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tessera/attention.h"
 #include "tessera/result.h"
-#include "tessera/tensor.h"
 
 namespace tessera::bench {
 

@@ -10,7 +10,6 @@
 #include "cli/request/drawn_documents.h"
 #include "cli/request/routed_picks.h"
 #include "tessera/batch.h"
-#include "tessera/contract.h"
 
 namespace tessera::bench {
 

@@ -10,7 +10,7 @@
 #include "bench/recompile/ragged_batches.h"
 #include "cli/command.h"
 #include "plan/make_plan.h"
-#include "tessera/contract.h"
+#include "tessera/batch.h"
 #include "tests/plugins.h"
 #include "tests/program.h"
 

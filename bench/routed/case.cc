@@ -10,7 +10,7 @@
 #include "base/timed.h"
 #include "cli/data/random_inputs.h"
 #include "receipt/machine.h"
-#include "tessera/contract.h"
+#include "tessera/batch.h"
 
 namespace tessera::bench {
 

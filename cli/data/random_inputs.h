@@ -7,7 +7,7 @@
 #include <span>
 
 #include "cli/data/attention_data.h"
-#include "tessera/tensor.h"
+#include "tessera/attention.h"
 
 namespace tessera::cli {
 

@@ -3,7 +3,7 @@
 
 #include "base/fail.h"
 #include "cli/export/kernel_layouts.h"
-#include "tessera/contract.h"
+#include "tessera/batch.h"
 #include "tessera/layouts.h"
 
 namespace tessera::cli {

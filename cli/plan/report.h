@@ -9,7 +9,6 @@
 #include "cli/request/flags.h"
 #include "receipt/receipt.h"
 #include "tessera/batch.h"
-#include "tessera/contract.h"
 
 namespace tessera::cli {
 

@@ -15,7 +15,7 @@
 #include "cli/run/check.h"
 #include "pjrt/plugin.h"
 #include "plan/make_plan.h"
-#include "tessera/contract.h"
+#include "tessera/batch.h"
 #include "tessera/session.h"
 #include "tests/plugins.h"
 #include "tests/program.h"

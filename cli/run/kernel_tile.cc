@@ -2,7 +2,7 @@
 #include "cli/run/kernel_tile.h"
 
 #include "lanes/mosaic/settings.h"
-#include "tessera/chips.h"
+#include "tessera/machine.h"
 #include "tessera/mosaic.h"
 
 namespace tessera::cli {

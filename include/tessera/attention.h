@@ -1,6 +1,7 @@
 // tessera/attention.h: what one attention call computes and which arrays it
-// reads and writes, whatever lane runs it. docs/attention.md has
-// the exact meanings.
+// reads and writes, whatever lane runs it. Views of arrays own nothing; any
+// layout whose last dimension is contiguous will do. docs/attention.md has the
+// exact meanings.
 #pragma once
 
 #include <atomic>
@@ -8,11 +9,59 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string_view>
 
 #include "tessera/result.h"
-#include "tessera/tensor.h"
 
 namespace tessera {
+
+enum class Dtype : uint8_t {
+  i32,
+  i64,
+  f16,
+  bf16,
+  f32,
+  f64,
+  i8,
+  i16,
+  u8,
+  boolean
+};
+
+std::string_view to_string(Dtype dtype);  // "I32", as .safetensors spells it
+int64_t byte_width(Dtype dtype);
+
+// [batch, heads, tokens, dim]; element (b, h, t, d) lies b * batch_stride + h *
+// head_stride + t * token_stride + d elements after `data`.
+template <class Pointer>
+struct BasicTensorView {
+  Pointer data = nullptr;
+  Dtype dtype = Dtype::f32;
+  int64_t batch = 1, heads = 1, tokens = 0, dim = 0;
+  int64_t batch_stride = 0, head_stride = 0, token_stride = 0;
+
+  // Contiguous [batch, heads, tokens, dim].
+  static BasicTensorView bhsd(Pointer data, Dtype dtype, int64_t batch,
+                              int64_t heads, int64_t tokens, int64_t dim) {
+    return {
+        data,         dtype, batch, heads, tokens, dim, heads * tokens * dim,
+        tokens * dim, dim};
+  }
+  // Contiguous [batch, tokens, heads, dim].
+  static BasicTensorView bshd(Pointer data, Dtype dtype, int64_t batch,
+                              int64_t heads, int64_t tokens, int64_t dim) {
+    return {data, dtype,      batch, heads, tokens, dim, tokens * heads * dim,
+            dim,  heads * dim};
+  }
+};
+
+using TensorView = BasicTensorView<const void*>;
+using MutableTensorView = BasicTensorView<void*>;
+
+inline TensorView as_input(const MutableTensorView& t) {
+  return {t.data, t.dtype,        t.batch,       t.heads,       t.tokens,
+          t.dim,  t.batch_stride, t.head_stride, t.token_stride};
+}
 
 struct AttentionShape {
   int64_t heads = 1;     // query heads

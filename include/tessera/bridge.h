@@ -22,10 +22,9 @@
 #include <vector>
 
 #include "tessera/attention.h"
-#include "tessera/contract.h"
+#include "tessera/batch.h"
 #include "tessera/machine.h"
 #include "tessera/result.h"
-#include "tessera/tensor.h"
 
 namespace tessera {
 

@@ -43,7 +43,7 @@ struct LaneFacts {
   std::string_view absent = {};  // why this version has none; else empty
   bool needs_plugin = false;     // a PJRT plugin, of `platform` if that is set
   std::string_view platform = {};
-  bool known_chips = false;  // its TPUs are those of tessera/chips.h
+  bool known_chips = false;  // its TPUs are those of tessera/machine.h
   uint32_t atoms = 0;        // bits by Atom
   bool any_words = false;    // masks with | and !; else atoms joined by &
   uint32_t dtypes = 0;       // bits by Dtype

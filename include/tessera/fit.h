@@ -17,13 +17,12 @@
 #include <vector>
 
 #include "tessera/attention.h"
-#include "tessera/chips.h"
 #include "tessera/dispatch.h"
 #include "tessera/facts.h"
+#include "tessera/machine.h"
 #include "tessera/mosaic.h"
 #include "tessera/result.h"
 #include "tessera/shard.h"
-#include "tessera/tensor.h"
 
 namespace tessera {
 

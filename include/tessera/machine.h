@@ -1,14 +1,17 @@
 // tessera/machine.h: what a machine has that can run attention, as plain data,
-// so that it may describe one that is not here; and what its lanes may be told.
+// so that it may describe one that is not here; what its lanes may be told; and
+// the TPUs that are known here, with what their matrix units pay for a tile.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "tessera/plan.h"
 #include "tessera/result.h"
 
 namespace tessera {
@@ -77,9 +80,8 @@ struct XlaOptions {
   // Compiles of this lane at most; one more is an error. 0: no limit.
   int64_t max_compiles = 0;
   // Why a tile or a logical block smaller than a TPU's matrix unit may be
-  // lowered to it (tessera/lowering.h). A lane that was named alone, and takes
-  // no tiles to a TPU, refuses one; any other without use for it does not look
-  // at it.
+  // lowered to it (Lowering). A lane that was named alone, and takes no tiles
+  // to a TPU, refuses one; any other without use for it does not look at it.
   std::optional<std::string> lowering_reason = {};
 };
 
@@ -91,5 +93,67 @@ struct PluginPlace {
   std::string platform_version;  // the plugin's own words
   std::string device;            // "cpu 0"
 };
+
+// The TPUs that are known here, as their makers publish them and as their
+// compiler sees them.
+
+// A chip is one device or two.
+struct Chip {
+  std::string_view name;  // "v6e"
+  int64_t hbm = 0;        // bytes of a chip, as its maker publishes
+  int64_t devices = 1;    // that a chip is
+  int64_t room = 0;       // bytes of a device for a program's arrays and code
+  // Bytes of a core's own memory, VMEM or on v4 CMEM: what fits there the
+  // compiler may keep out of HBM.
+  int64_t core = 0;
+  int64_t table = 0;        // a result's table of arrays is in multiples of it
+  std::string_view target;  // the smallest that the compiler takes
+  int64_t granule = 0;      // a side of its matrix unit
+  std::string_view kind;    // what plugins call its devices: "TPU v6 lite"
+};
+std::span<const Chip> chips();
+std::string chip_names();                       // "v4, v5e, ..."
+Result<Chip> find_chip(std::string_view name);  // "v6e", or "v6e:2x2"
+// Of a device by its kind, or as receipts name it, "TPU v6 lite 0". Nothing: it
+// is none of them.
+std::optional<Chip> chip_of_device(std::string_view device);
+
+// What a TPU's matrix unit pays for a tile, and why one that is smaller than
+// the unit may be lowered to it (docs/mosaic.md).
+
+// Pairs of a query and a key of so many tiles, and those of the whole granules
+// around each: a product with a side of 128 takes a unit of 256 as one of 256
+// does. It is arithmetic, not a measured time.
+struct PaidWork {
+  int64_t pairs = 0;
+  int64_t paid = 0;
+
+  double factor() const;  // paid over pairs; 1 where there are none
+};
+PaidWork paid_work(const Tile& tile, int64_t granule, int64_t tiles = 1);
+
+// A tile as it was lowered to a chip, for contracts and receipts.
+struct Lowering {
+  std::string chip;     // "v6e"
+  int64_t granule = 0;  // a side of its matrix unit
+  Tile tile;
+  std::optional<std::string> reason;  // of a tile or a block that is smaller
+};
+
+// A side of the tile, or of a logical block, is below the granule.
+bool is_below_granule(const Tile& tile, int64_t granule);
+
+// Printable UTF-8 on one line that says something.
+inline constexpr size_t kMaxLoweringReason = 200;  // bytes
+Result<void> check_lowering_reason(std::string_view where,
+                                   std::string_view reason);
+
+// A tile or a logical block below the chip's granule must have a reason; one
+// for others is refused, so that a reason in a contract or a receipt is always
+// one that was due. A side of 0 of the block is the tile's. `where` begins the
+// error: "mosaic".
+Result<Lowering> lower_tile(std::string_view where, const Tile& tile,
+                            const Tile& logical_block, const Chip& chip,
+                            const std::optional<std::string>& reason);
 
 }  // namespace tessera

@@ -14,10 +14,9 @@
 
 #include "tessera/attention.h"
 #include "tessera/batch.h"
-#include "tessera/contract.h"
 #include "tessera/facts.h"
 #include "tessera/layouts.h"
-#include "tessera/lowering.h"
+#include "tessera/machine.h"
 #include "tessera/plan.h"
 #include "tessera/result.h"
 #include "tessera/shard.h"
@@ -38,7 +37,7 @@ struct MosaicOptions {
   int64_t fetch_ahead = 4;
   RowSum row_sum = RowSum::exact;
   // Why a tile or a logical block smaller than the target's matrix unit may be
-  // lowered (tessera/lowering.h); there must be one, and for others none.
+  // lowered (tessera/machine.h); there must be one, and for others none.
   std::optional<std::string> lowering_reason = {};
   // Steps that scalar memory holds at a time. 0: all of them where they fit,
   // else as many as suit; the others wait in HBM.

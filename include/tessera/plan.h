@@ -38,7 +38,7 @@ struct Request {
   int64_t kv_len = 0;
   Tile tile;
   // 0: the tile itself. Reports use it, and on TPUs one below the granule needs
-  // a reason (tessera/lowering.h).
+  // a reason (tessera/machine.h).
   Tile logical_block{0, 0};
   Ceilings ceilings;
 

@@ -19,11 +19,11 @@
 #include <string_view>
 #include <vector>
 
+#include "tessera/attention.h"
 #include "tessera/facts.h"
 #include "tessera/machine.h"
 #include "tessera/plan.h"
 #include "tessera/result.h"
-#include "tessera/tensor.h"
 
 namespace tessera {
 

@@ -22,7 +22,6 @@
 #include "tessera/layouts.h"
 #include "tessera/plan.h"
 #include "tessera/result.h"
-#include "tessera/tensor.h"
 
 namespace tessera {
 

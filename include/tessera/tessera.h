@@ -1,20 +1,15 @@
 // tessera/tessera.h: everything.
 #pragma once
 
-#include "tessera/arrow.h"
 #include "tessera/attention.h"
 #include "tessera/batch.h"
-#include "tessera/block_mask.h"
 #include "tessera/bridge.h"
-#include "tessera/chips.h"
-#include "tessera/contract.h"
 #include "tessera/data.h"
 #include "tessera/dispatch.h"
 #include "tessera/documents.h"
 #include "tessera/facts.h"
 #include "tessera/fit.h"
 #include "tessera/layouts.h"
-#include "tessera/lowering.h"
 #include "tessera/machine.h"
 #include "tessera/mask.h"
 #include "tessera/mosaic.h"
@@ -24,6 +19,5 @@
 #include "tessera/route.h"
 #include "tessera/session.h"
 #include "tessera/shard.h"
-#include "tessera/tensor.h"
 #include "tessera/train.h"
 #include "tessera/version.h"

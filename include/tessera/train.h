@@ -17,14 +17,13 @@
 #include <utility>
 #include <vector>
 
+#include "tessera/attention.h"
 #include "tessera/data.h"
-#include "tessera/lowering.h"
 #include "tessera/machine.h"
 #include "tessera/plan.h"
 #include "tessera/result.h"
 #include "tessera/route.h"
 #include "tessera/shard.h"
-#include "tessera/tensor.h"
 
 namespace tessera {
 

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "tessera/attention.h"
-#include "tessera/tensor.h"
 
 namespace tessera::python {
 

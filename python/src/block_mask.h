@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <optional>
 
-#include "batch.h"
-#include "tessera/block_mask.h"
+#include "tessera/layouts.h"
+#include "worklist.h"
 
 namespace tessera::python {
 

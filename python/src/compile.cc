@@ -25,7 +25,7 @@
 #include "repr.h"
 #include "route.h"
 #include "states.h"
-#include "tessera/chips.h"
+#include "tessera/machine.h"
 #include "tessera/mosaic.h"
 #include "unlocked.h"
 

@@ -11,7 +11,7 @@
 #include "base/fail.h"
 #include "data/document_fields.h"
 #include "failure.h"
-#include "tessera/arrow.h"
+#include "tessera/documents.h"
 #include "unlocked.h"
 
 namespace tessera::python {

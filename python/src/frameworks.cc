@@ -11,7 +11,7 @@
 #include "failure.h"
 #include "lanes/cpu/ffi_handlers.h"
 #include "lanes/cpu/plain_call.h"
-#include "tessera/contract.h"
+#include "tessera/batch.h"
 
 namespace tessera::python {
 namespace {

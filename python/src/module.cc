@@ -3,6 +3,7 @@
 
 #include "batch.h"
 #include "block_mask.h"
+#include "contract.h"
 #include "data.h"
 #include "failure.h"
 #include "fit.h"
@@ -16,6 +17,7 @@
 #include "tessera/version.h"
 #include "train.h"
 #include "tree.h"
+#include "worklist.h"
 
 // What Python looks for is below: it asks first who imports.
 NB_MODULE(core_of_the_main_interpreter, m) {
@@ -27,6 +29,8 @@ NB_MODULE(core_of_the_main_interpreter, m) {
   m.attr("__version__") = tessera::kVersion;
   bind_failure(m);
   bind_mask(m);
+  bind_worklist(m);
+  bind_contract(m);
   bind_batch(m);
   bind_block_mask(m);
   bind_tree(m);

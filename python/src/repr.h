@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "tessera/tensor.h"
+#include "tessera/attention.h"
 
 namespace tessera::python {
 

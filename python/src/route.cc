@@ -10,6 +10,7 @@
 
 #include "arrays.h"
 #include "batch.h"
+#include "facts.h"
 #include "failure.h"
 #include "interrupts.h"
 #include "mask.h"

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "tessera/tensor.h"
+#include "tessera/attention.h"
 
 namespace tessera {
 

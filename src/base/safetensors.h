@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tessera/attention.h"
 #include "tessera/result.h"
-#include "tessera/tensor.h"
 
 namespace tessera {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "data/arrow_type.h"
-#include "tessera/arrow.h"
+#include "tessera/documents.h"
 
 namespace tessera::data {
 

@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "tessera/arrow.h"
+#include "tessera/documents.h"
 
 extern "C" {
 

@@ -7,7 +7,6 @@
 #include <string>
 #include <string_view>
 
-#include "tessera/arrow.h"
 #include "tessera/documents.h"
 
 namespace tessera::data {

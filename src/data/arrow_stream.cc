@@ -11,7 +11,7 @@
 #include "data/arrow_documents.h"
 #include "data/arrow_type.h"
 #include "data/document_fields.h"
-#include "tessera/arrow.h"
+#include "tessera/documents.h"
 
 namespace tessera {
 namespace {

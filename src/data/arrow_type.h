@@ -6,7 +6,7 @@
 #include <string>
 
 #include "data/document_fields.h"
-#include "tessera/arrow.h"
+#include "tessera/documents.h"
 
 namespace tessera::data {
 

@@ -6,8 +6,8 @@
 #include <memory>
 #include <optional>
 
-#include "tessera/arrow.h"
 #include "tessera/data.h"
+#include "tessera/documents.h"
 
 namespace tessera::data {
 

@@ -11,7 +11,7 @@
 #include "base/fail.h"
 #include "base/no_signals.h"
 #include "plan/batch_state.h"
-#include "tessera/contract.h"
+#include "tessera/batch.h"
 #include "tessera/documents.h"
 
 namespace tessera {

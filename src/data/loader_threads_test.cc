@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "base/fail.h"
-#include "tessera/contract.h"
+#include "tessera/batch.h"
 #include "tessera/documents.h"
 
 namespace tessera::data {

@@ -5,7 +5,7 @@
 #include "base/fail.h"
 #include "fit/parts.h"
 #include "lanes/mosaic/kernel.h"
-#include "tessera/contract.h"
+#include "tessera/batch.h"
 
 namespace tessera {
 namespace {

@@ -1,7 +1,7 @@
 // lanes/bytes.cc
 #include "lanes/bytes.h"
 
-#include "tessera/contract.h"
+#include "tessera/batch.h"
 
 namespace tessera::lanes {
 

@@ -18,7 +18,6 @@
 #include "tessera/batch.h"
 #include "tessera/bridge.h"
 #include "tessera/dispatch.h"
-#include "tessera/lowering.h"
 #include "tessera/machine.h"
 #include "tessera/result.h"
 #include "tessera/shard.h"

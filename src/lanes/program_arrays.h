@@ -13,7 +13,6 @@
 #include "pjrt/place.h"
 #include "tessera/attention.h"
 #include "tessera/result.h"
-#include "tessera/tensor.h"
 
 namespace tessera::lanes {
 

@@ -8,7 +8,6 @@
 #include "lanes/pass_run.h"
 #include "tessera/attention.h"
 #include "tessera/result.h"
-#include "tessera/tensor.h"
 
 namespace tessera::lanes {
 

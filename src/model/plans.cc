@@ -16,7 +16,7 @@
 #include "lanes/xla/planned.h"
 #include "model/routes.h"
 #include "plan/batch_state.h"
-#include "tessera/contract.h"
+#include "tessera/batch.h"
 #include "tessera/mosaic.h"
 
 namespace tessera::model {

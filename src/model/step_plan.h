@@ -7,8 +7,7 @@
 #include <vector>
 
 #include "model/plans.h"
-#include "tessera/chips.h"
-#include "tessera/lowering.h"
+#include "tessera/machine.h"
 #include "tessera/train.h"
 
 namespace tessera::model {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "tessera/attention.h"
 #include "tessera/result.h"
-#include "tessera/tensor.h"
 
 namespace tessera::pjrt {
 

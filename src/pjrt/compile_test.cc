@@ -11,7 +11,7 @@
 
 #include "base/child.h"
 #include "base/files.h"
-#include "tessera/chips.h"
+#include "tessera/machine.h"
 #include "tests/plugins.h"
 
 namespace tessera::pjrt {

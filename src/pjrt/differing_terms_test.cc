@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "tessera/contract.h"
+#include "tessera/batch.h"
 
 namespace tessera::pjrt {
 namespace {

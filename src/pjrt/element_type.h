@@ -6,7 +6,7 @@
 
 #include <optional>
 
-#include "tessera/tensor.h"
+#include "tessera/attention.h"
 
 namespace tessera::pjrt {
 

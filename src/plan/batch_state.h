@@ -9,7 +9,6 @@
 
 #include "mask/sweep.h"
 #include "tessera/batch.h"
-#include "tessera/contract.h"
 
 namespace tessera {
 

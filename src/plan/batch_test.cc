@@ -12,7 +12,6 @@
 
 #include "plan/make_plan.h"
 #include "plan/stoppable.h"
-#include "tessera/contract.h"
 #include "tessera/layouts.h"
 
 namespace tessera::plan {

@@ -1,7 +1,7 @@
 // plan/block_mask.h: whether a block mask's sizes are what its cells hold.
 #pragma once
 
-#include "tessera/block_mask.h"
+#include "tessera/layouts.h"
 
 namespace tessera::plan {
 

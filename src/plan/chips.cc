@@ -1,11 +1,10 @@
 // plan/chips.cc: each TPU's memory and matrix unit.
-#include "tessera/chips.h"
-
 #include <algorithm>
 
 #include "base/fail.h"
 #include "base/text.h"
 #include "plan/generation.h"
+#include "tessera/machine.h"
 
 namespace tessera {
 namespace {

@@ -1,6 +1,4 @@
 // plan/contract.cc: what is static about a plan, and the key that digests it.
-#include "tessera/contract.h"
-
 #include <algorithm>
 #include <bit>
 #include <nlohmann/json.hpp>
@@ -15,6 +13,7 @@
 #include "plan/logical_block.h"
 #include "plan/pick_unions.h"
 #include "route/unions.h"
+#include "tessera/batch.h"
 #include "tessera/layouts.h"
 
 namespace tessera {

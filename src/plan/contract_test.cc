@@ -1,6 +1,4 @@
 // plan/contract_test.cc: what may and what may not change the key.
-#include "tessera/contract.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,6 +7,7 @@
 #include <set>
 
 #include "plan/make_plan.h"
+#include "tessera/batch.h"
 #include "tessera/layouts.h"
 #include "tests/random_tree.h"
 

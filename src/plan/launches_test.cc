@@ -1,8 +1,8 @@
 // plan/launches_test.cc: launches cover every step once and fit.
 #include <gtest/gtest.h>
 
-#include "tessera/chips.h"
 #include "tessera/layouts.h"
+#include "tessera/machine.h"
 #include "tests/random_worklist.h"
 
 namespace tessera::plan {

@@ -1,11 +1,10 @@
 // plan/lowering.cc: whole granules around a tile, and when they ask for a
 // reason.
-#include "tessera/lowering.h"
-
 #include "base/fail.h"
 #include "base/integers.h"
 #include "base/text.h"
 #include "plan/logical_block.h"
+#include "tessera/machine.h"
 
 namespace tessera {
 

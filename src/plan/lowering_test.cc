@@ -1,12 +1,12 @@
 // plan/lowering_test.cc: each generation's granule, what a tile pays of it, and
 // the reasons that are asked for.
-#include "tessera/lowering.h"
-
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <map>
 #include <string>
+
+#include "tessera/machine.h"
 
 namespace tessera {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "base/integers.h"
 #include "plan/logical_block.h"
-#include "tessera/chips.h"
+#include "tessera/machine.h"
 
 namespace tessera::receipt {
 namespace {

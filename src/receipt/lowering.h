@@ -6,7 +6,7 @@
 #include <string>
 
 #include "receipt/receipt.h"
-#include "tessera/lowering.h"
+#include "tessera/machine.h"
 
 namespace tessera::receipt {
 

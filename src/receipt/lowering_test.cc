@@ -8,7 +8,7 @@
 
 #include "receipt/receipt.h"
 #include "receipt/request_fields.h"
-#include "tessera/chips.h"
+#include "tessera/machine.h"
 
 namespace tessera::receipt {
 namespace {

@@ -6,7 +6,7 @@
 #include "plan/batch_state.h"
 #include "plan/key_reads.h"
 #include "plan/pick_unions.h"
-#include "tessera/contract.h"
+#include "tessera/batch.h"
 
 namespace tessera::receipt {
 

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "base/float16.h"
-#include "tessera/tensor.h"
+#include "tessera/attention.h"
 
 namespace tessera::routing {
 

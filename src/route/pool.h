@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "route/rows.h"
-#include "tessera/tensor.h"
+#include "tessera/attention.h"
 
 namespace tessera::routing {
 

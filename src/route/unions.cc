@@ -8,7 +8,7 @@
 #include "base/fail.h"
 #include "base/integers.h"
 #include "route/tasks.h"
-#include "tessera/contract.h"
+#include "tessera/batch.h"
 
 namespace tessera::routing {
 namespace {

@@ -14,9 +14,9 @@
 #include "run/lane_rules.h"
 #include "run/rules.h"
 #include "schedule/chip.h"
-#include "tessera/chips.h"
 #include "tessera/dispatch.h"
 #include "tessera/layouts.h"
+#include "tessera/machine.h"
 
 namespace tessera {
 namespace {

@@ -16,8 +16,8 @@
 #include "base/files.h"
 #include "lanes/mosaic/kernel.h"
 #include "plan/make_plan.h"
-#include "tessera/chips.h"
 #include "tessera/dispatch.h"
+#include "tessera/machine.h"
 #include "tests/random_case.h"
 
 namespace tessera::run {

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <string>
 
-#include "tessera/chips.h"
 #include "tessera/fit.h"
+#include "tessera/machine.h"
 
 namespace tessera::run {
 namespace {

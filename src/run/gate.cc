@@ -16,7 +16,7 @@
 #include "receipt/parts.h"
 #include "run/lane_rules.h"
 #include "run/rules.h"
-#include "tessera/contract.h"
+#include "tessera/batch.h"
 #include "tessera/dispatch.h"
 
 namespace tessera {

@@ -9,8 +9,8 @@
 #include "pjrt/locate.h"
 #include "pjrt/tpu_here.h"
 #include "run/probe.h"
-#include "tessera/chips.h"
 #include "tessera/dispatch.h"
+#include "tessera/machine.h"
 
 namespace tessera {
 namespace {

@@ -10,7 +10,7 @@
 #include "receipt/machine.h"
 #include "receipt/request_fields.h"
 #include "run/session_state.h"
-#include "tessera/contract.h"
+#include "tessera/batch.h"
 #include "tessera/version.h"
 
 namespace tessera::run {

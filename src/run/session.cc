@@ -15,8 +15,7 @@
 #include "run/lane_rules.h"
 #include "run/pick_lane.h"
 #include "run/session_state.h"
-#include "tessera/chips.h"
-#include "tessera/lowering.h"
+#include "tessera/machine.h"
 
 namespace tessera {
 namespace {

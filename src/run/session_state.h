@@ -13,7 +13,7 @@
 
 #include "lanes/lane.h"
 #include "receipt/receipt.h"
-#include "tessera/contract.h"
+#include "tessera/batch.h"
 #include "tessera/session.h"
 
 namespace tessera {

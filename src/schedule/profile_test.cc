@@ -6,7 +6,7 @@
 
 #include "base/files.h"
 #include "schedule/predict.h"
-#include "tessera/chips.h"
+#include "tessera/machine.h"
 #include "tests/schedule_text.h"
 
 namespace tessera::schedule {

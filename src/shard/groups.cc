@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/fail.h"
-#include "tessera/contract.h"
+#include "tessera/batch.h"
 
 namespace tessera::shard {
 

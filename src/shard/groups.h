@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "shard/problem.h"
-#include "tessera/contract.h"
+#include "tessera/batch.h"
 #include "tessera/shard.h"
 
 namespace tessera::shard {

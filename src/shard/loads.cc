@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "tessera/contract.h"
+#include "tessera/batch.h"
 
 namespace tessera::shard {
 namespace {

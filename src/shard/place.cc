@@ -5,7 +5,7 @@
 #include <array>
 #include <limits>
 
-#include "tessera/contract.h"
+#include "tessera/batch.h"
 
 namespace tessera::shard {
 namespace {

@@ -8,7 +8,7 @@
 #include "plan/batch_state.h"
 #include "shard/check.h"
 #include "shard/groups.h"
-#include "tessera/contract.h"
+#include "tessera/batch.h"
 
 namespace tessera {
 namespace shard {

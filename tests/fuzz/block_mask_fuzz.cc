@@ -4,7 +4,7 @@
 // Input: packed or not, lists, rows and columns a byte each, then the cells.
 #include <vector>
 
-#include "tessera/block_mask.h"
+#include "tessera/layouts.h"
 #include "tests/fuzz/must.h"
 
 using namespace tessera;

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <span>
 
+#include "tessera/attention.h"
 #include "tessera/machine.h"
-#include "tessera/tensor.h"
 
 namespace tessera::kernels {
 

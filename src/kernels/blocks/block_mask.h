@@ -2,7 +2,7 @@
 #pragma once
 
 #include "kernels/blocks/blocks.h"
-#include "tessera/block_mask.h"
+#include "tessera/layouts.h"
 
 namespace tessera::kernels {
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "tessera/tensor.h"
+#include "tessera/attention.h"
 
 namespace tessera::kernels {
 namespace {

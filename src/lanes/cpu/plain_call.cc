@@ -12,7 +12,7 @@
 #include "base/integers.h"
 #include "lanes/cpu/work.h"
 #include "mask/canonical.h"
-#include "tessera/contract.h"
+#include "tessera/batch.h"
 
 namespace tessera::cpu {
 namespace {

@@ -29,7 +29,7 @@
 #include "lanes/tensors.h"
 #include "pjrt/compile_cache.h"
 #include "pjrt/place.h"
-#include "tessera/contract.h"
+#include "tessera/batch.h"
 #include "tessera/layouts.h"
 #include "tessera/mosaic.h"
 

@@ -16,7 +16,7 @@
 #include "lanes/mosaic/program.h"
 #include "lanes/mosaic/settings.h"
 #include "plan/make_plan.h"
-#include "tessera/chips.h"
+#include "tessera/machine.h"
 #include "tessera/mosaic.h"
 #include "tests/lowering.h"
 #include "tests/plugins.h"

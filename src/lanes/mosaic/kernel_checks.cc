@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "lanes/mosaic/kernel.h"
 #include "lanes/mosaic/parts.h"
-#include "tessera/chips.h"
+#include "tessera/machine.h"
 
 namespace tessera {
 namespace {

@@ -24,7 +24,7 @@
 #include "lanes/xla/writer.h"
 #include "receipt/read.h"
 #include "run/probe.h"
-#include "tessera/chips.h"
+#include "tessera/machine.h"
 #include "tessera/mosaic.h"
 #include "tessera/receipt.h"
 #include "tessera/session.h"

@@ -12,7 +12,7 @@
 #include "lanes/mosaic/kernel.h"
 #include "lanes/mosaic/rule.h"
 #include "mask/canonical.h"
-#include "tessera/chips.h"
+#include "tessera/machine.h"
 
 namespace tessera {
 namespace {

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "lanes/mosaic/kernel.h"
-#include "tessera/chips.h"
 #include "tessera/fit.h"
+#include "tessera/machine.h"
 #include "tests/random_case.h"
 
 namespace tessera::mosaic {

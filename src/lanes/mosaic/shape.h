@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "base/integers.h"
-#include "tessera/tensor.h"
+#include "tessera/attention.h"
 
 namespace tessera::mosaic {
 

@@ -6,7 +6,7 @@
 #include "base/fail.h"
 #include "base/text.h"
 #include "pjrt/tpu_here.h"
-#include "tessera/chips.h"
+#include "tessera/machine.h"
 
 namespace tessera::mosaic {
 namespace {

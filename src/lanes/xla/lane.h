@@ -20,8 +20,6 @@
 #include "lanes/tensors.h"
 #include "tessera/attention.h"
 #include "tessera/batch.h"
-#include "tessera/contract.h"
-#include "tessera/lowering.h"
 #include "tessera/machine.h"
 #include "tessera/result.h"
 

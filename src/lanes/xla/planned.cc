@@ -8,7 +8,7 @@
 #include "base/fail.h"
 #include "base/integers.h"
 #include "mask/bind.h"
-#include "tessera/chips.h"
+#include "tessera/machine.h"
 
 namespace tessera::xla {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "lanes/xla/shape.h"
 #include "tessera/attention.h"
-#include "tessera/contract.h"
-#include "tessera/lowering.h"
+#include "tessera/batch.h"
+#include "tessera/machine.h"
 
 namespace tessera::xla {
 

@@ -7,8 +7,7 @@
 #include "lanes/xla/shard_program.h"
 #include "tessera/attention.h"
 #include "tessera/batch.h"
-#include "tessera/contract.h"
-#include "tessera/lowering.h"
+#include "tessera/machine.h"
 #include "tessera/shard.h"
 
 namespace tessera::xla {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "lanes/xla/shard_frame.h"
+#include "tessera/attention.h"
 #include "tessera/shard.h"
-#include "tessera/tensor.h"
 
 namespace tessera::xla {
 

@@ -1,0 +1,128 @@
+#include "layouts.h"
+
+#include <nanobind/stl/string.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "arrays.h"
+#include "failure.h"
+#include "tessera/layouts.h"
+#include "unlocked.h"
+
+namespace tessera::python {
+namespace {
+
+// Memory of the last BlockMasks that nobody holds any more. Under the GIL.
+std::vector<std::vector<int32_t>>& spare_lists() {
+  static auto* const lists = new std::vector<std::vector<int32_t>>;
+  return *lists;
+}
+constexpr size_t kMaxSpareLists = 8;
+constexpr size_t kMaxSpareSize = size_t{1} << 22;  // numbers of one
+
+void take_spare(std::vector<int32_t>& into) {
+  if (spare_lists().empty()) return;
+  into = std::move(spare_lists().back());
+  spare_lists().pop_back();
+}
+
+// Writable, for PyTorch takes no other.
+nb::object indices_of(std::vector<int32_t> values, size_t b, size_t h, size_t r,
+                      size_t c) {
+  auto* const kept = new std::vector<int32_t>(std::move(values));
+  nb::capsule owner(kept, [](void* p) noexcept {
+    const std::unique_ptr<std::vector<int32_t>> last(
+        static_cast<std::vector<int32_t>*>(p));
+    if (spare_lists().size() < kMaxSpareLists &&
+        last->capacity() <= kMaxSpareSize) {
+      spare_lists().push_back(std::move(*last));
+    }
+  });
+  return nb::cast(nb::ndarray<nb::numpy, int32_t, nb::ndim<4>>(
+      kept->data(), {b, h, r, c}, owner));
+}
+
+nb::dict flex_of(const PyBatch& self, int64_t heads) {
+  FlexBlockMask before;
+  for (FlexLists* lists :
+       {&before.kv, &before.full_kv, &before.q, &before.full_q}) {
+    take_spare(lists->indices);
+  }
+  FlexBlockMask flex = take(
+      unlocked([&] { return make_flex(self.batch.plan(), heads, &before); }));
+  const auto b = static_cast<size_t>(flex.batch);
+  const auto h = static_cast<size_t>(flex.heads);
+  const auto rows = static_cast<size_t>(flex.rows);
+  const auto columns = static_cast<size_t>(flex.columns);
+  nb::dict out;
+  const auto add = [&](const std::string& name, FlexLists& lists, size_t r,
+                       size_t c) {
+    out[(name + "num_blocks").c_str()] =
+        own_array(std::move(lists.num_blocks), {b, h, r});
+    out[(name + "indices").c_str()] =
+        indices_of(std::move(lists.indices), b, h, r, c);
+  };
+  add("kv_", flex.kv, rows, columns);
+  add("full_kv_", flex.full_kv, rows, columns);
+  add("q_", flex.q, columns, rows);
+  add("full_q_", flex.full_q, columns, rows);
+  return out;
+}
+
+nb::object splash_array(const SplashArray& array) {
+  const char* const type = array.type == SplashType::boolean ? "bool"
+                           : array.type == SplashType::int8  ? "int8"
+                           : array.type == SplashType::int16 ? "int16"
+                                                             : "int32";
+  nb::object bytes = own_array(array.bytes, {array.bytes.size()});
+  nb::list shape;
+  for (const int64_t n : array.shape) shape.append(n);
+  return bytes.attr("view")(type).attr("reshape")(nb::tuple(shape));
+}
+
+nb::dict splash_of(const PyBatch& self, int64_t batch_row, bool dkv,
+                   bool shrink, bool downcast, int64_t heads) {
+  SplashOptions options;
+  options.dkv = dkv;
+  options.shrink = shrink;
+  options.downcast = downcast;
+  options.heads = heads;
+  const SplashMaskInfo info = take(
+      unlocked([&] { return make_splash(self.batch, batch_row, options); }));
+  const auto maybe = [](const std::optional<SplashArray>& a) -> nb::object {
+    return a ? splash_array(*a) : nb::none();
+  };
+  nb::dict out;
+  out["data_next"] = splash_array(info.data_next);
+  out["mask_next"] = maybe(info.mask_next);
+  out["block_mask"] = splash_array(info.block_mask);
+  out["partial_mask_blocks"] = maybe(info.partial_mask_blocks);
+  out["q_sequence"] = maybe(info.q_sequence);
+  return out;
+}
+
+NumpyArray<int32_t> topk_of(const PyBatch& b) {
+  TopkIdxs topk = take(make_topk(b.batch));
+  return own_array(std::move(topk.values),
+                   {topk.shape.begin(), topk.shape.end()});
+}
+
+}  // namespace
+
+void bind_layouts(nb::class_<PyBatch>& batch) {
+  batch
+      .def("flex_lists", &flex_of, nb::arg("heads") = 0,
+           "FlexAttention's BlockMask as arrays.")
+      .def("splash_arrays", &splash_of, nb::arg("batch_row") = 0, nb::kw_only(),
+           nb::arg("dkv") = false, nb::arg("shrink") = true,
+           nb::arg("downcast") = true, nb::arg("heads") = 0,
+           "Splash attention's MaskInfo as arrays.")
+      .def("topk_idxs", &topk_of, "The picks as [queries, groups, k], int32.");
+}
+
+}  // namespace tessera::python

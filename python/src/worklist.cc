@@ -1,0 +1,113 @@
+#include "worklist.h"
+
+#include <nanobind/stl/string.h>
+
+#include <string>
+#include <utility>
+
+#include "arrays.h"
+#include "batch.h"
+#include "block_mask.h"
+#include "states.h"
+
+namespace tessera::python {
+namespace {
+
+nb::dict worklist_values(nb::handle self) {
+  const auto& w = nb::cast<const PyWorklist&>(self);
+  nb::dict out;
+  out["lists"] = w.list->lists;
+  out["rows"] = w.list->rows;
+  out["columns"] = w.list->columns;
+  for (const char* const name : {"row_start", "column", "tile_class"}) {
+    out[name] = self.attr(name);
+  }
+  return out;
+}
+
+nb::dict worklist_state(nb::handle self) {
+  const auto& w = nb::cast<const PyWorklist&>(self);
+  nb::dict out;
+  out["of"] = w.owner;
+  out["transposed"] = w.transposed;
+  return out;
+}
+
+PyWorklist worklist_of_state(const nb::dict& state) {
+  const auto of = read_state<nb::object>(state, "of");
+  const bool transposed = read_state<bool>(state, "transposed");
+  if (nb::isinstance<PyBatch>(of)) return worklist_of(of, transposed);
+  return worklist_of_blocks(of, transposed);
+}
+
+}  // namespace
+
+const Columns& PyWorklist::columns() const {
+  std::optional<Columns>& out = *kept;
+  if (!out) {
+    out.emplace();
+    out->column.reserve(list->entries.size());
+    out->tile_class.reserve(list->entries.size());
+    for (const Entry e : list->entries) {
+      out->column.push_back(static_cast<int32_t>(e.column()));
+      out->tile_class.push_back(static_cast<uint8_t>(e.tile_class()));
+    }
+  }
+  return *out;
+}
+
+PyWorklist worklist_of(nb::object owner, bool transposed) {
+  auto& b = nb::cast<PyBatch&>(owner);
+  const Plan& plan = b.batch.plan();
+  return {std::move(owner), transposed ? &plan.transposed : &plan.forward,
+          transposed ? &b.transposed : &b.forward, transposed};
+}
+
+void bind_worklist(nb::module_& m) {
+  nb::class_<PyWorklist> worklist(
+      m, "Worklist",
+      "The active tiles of every row, ascending by column, as NumPy views: row "
+      "r of list l is [row_start[l * rows + r], row_start[l * rows + r + 1]). "
+      "Classes are 1 partial and 2 full.");
+  worklist
+      .def_prop_ro(
+          "lists", [](const PyWorklist& w) { return w.list->lists; },
+          "Of each batch row one, or one a plan head.")
+      .def_prop_ro(
+          "rows", [](const PyWorklist& w) { return w.list->rows; },
+          "Tile rows of a list.")
+      .def_prop_ro(
+          "columns", [](const PyWorklist& w) { return w.list->columns; },
+          "Tile columns of a list.")
+      .def_prop_ro(
+          "row_start",
+          [](const PyWorklist& w) {
+            return view_of<uint32_t>(w.list->row_start, w.owner);
+          },
+          "Where each row begins in `column`: uint32 [lists * rows + 1].")
+      .def_prop_ro(
+          "column",
+          [](const PyWorklist& w) {
+            return view_of<int32_t>(w.columns().column, w.owner);
+          },
+          "Of each active tile: int32.")
+      .def_prop_ro(
+          "tile_class",
+          [](const PyWorklist& w) {
+            return view_of<uint8_t>(w.columns().tile_class, w.owner);
+          },
+          "Of each active tile: uint8, 1 partial and 2 full.")
+      .def("__len__",
+           [](const PyWorklist& w) { return w.list->entries.size(); })
+      .def("__repr__", [](const PyWorklist& w) {
+        const Worklist& l = *w.list;
+        return "Worklist(lists=" + std::to_string(l.lists) +
+               ", rows=" + std::to_string(l.rows) +
+               ", columns=" + std::to_string(l.columns) +
+               ", tiles=" + std::to_string(l.entries.size()) + ")";
+      });
+  bind_json(worklist, &worklist_values);
+  bind_pickle(worklist, &worklist_state, &worklist_of_state);
+}
+
+}  // namespace tessera::python
