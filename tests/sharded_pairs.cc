@@ -53,7 +53,7 @@ ShardedCase random_sharded(const RandomCase& plan) {
   o.shape.v_head_dim = draw(1, 3);
   o.work.full = draw(1, 2);
   o.work.partial = draw(1, 3);
-  if (draw(0, 3) == 0) o.tokens_max_over_mean = 2;
+  if (draw(0, 3) == 0) o.evenness.tokens = 2;
   o.exchange = static_cast<TileExchange>(draw(0, 1));
   return c;
 }

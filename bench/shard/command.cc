@@ -47,7 +47,7 @@ void print_row(const ShardCase& c, const ShardWay& way, const ShardFigures& f) {
       "{:>5.3f} ({:.3f}) {:>5.3f} ({:.3f}) "
       "{:>6.1f} {:>13} {:>15} {:>13} {:>6.2f} {:>6.2f}\n",
       c.tokens, c.mean, c.shards, to_string(way.balance),
-      to_string(way.exchange), way.work_max_over_mean, way.tokens_max_over_mean,
+      to_string(way.exchange), way.evenness.work, way.evenness.tokens,
       f.work.median, f.work.p90, f.tokens.median, f.tokens.p90,
       100 * f.least.median, beside(f.needed), beside(f.sent), beside(f.late),
       f.plan_ms, f.shard_ms);
@@ -85,8 +85,8 @@ Result<int> run(const Options& o) {
                       {"shards", c.shards},
                       {"balance", to_string(way.balance)},
                       {"exchange", to_string(way.exchange)},
-                      {"work_wanted", way.work_max_over_mean},
-                      {"tokens_wanted", way.tokens_max_over_mean},
+                      {"work_wanted", way.evenness.work},
+                      {"tokens_wanted", way.evenness.tokens},
                       {"work_max_over_mean", spread_json(f->work)},
                       {"tokens_max_over_mean", spread_json(f->tokens)},
                       {"least_beside_all_gather", spread_json(f->least)},

@@ -59,7 +59,7 @@ std::vector<ShardWay> frontier_ways() {
                                        {1.1, 1.1},
                                        {1.2, 1.2},
                                        {1.5, 1.5}}) {
-      out.push_back({Balance::rows, exchange, work, tokens});
+      out.push_back({Balance::rows, exchange, {work, tokens}});
     }
   }
   return out;
@@ -70,8 +70,7 @@ Result<ShardFigures> measure_shards(const ShardCase& c, const ShardWay& way,
   ShardOptions options;
   options.balance = way.balance;
   options.exchange = way.exchange;
-  options.work_max_over_mean = way.work_max_over_mean;
-  options.tokens_max_over_mean = way.tokens_max_over_mean;
+  options.evenness = way.evenness;
   options.shape.heads = 32;
   options.shape.kv_heads = 8;
   options.shape.head_dim = options.shape.v_head_dim = 128;

@@ -31,8 +31,7 @@ std::vector<ShardCase> shard_cases();
 struct ShardWay {
   Balance balance = Balance::rows;
   TileExchange exchange = TileExchange::rounds;
-  // What it aims at; that of ShardOptions.
-  double work_max_over_mean = 1.05, tokens_max_over_mean = 1.02;
+  Evenness evenness = {};
 };
 std::vector<ShardWay> shard_ways();
 // From even to uneven: less has to travel.

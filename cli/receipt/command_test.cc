@@ -535,6 +535,50 @@ TEST_F(ReceiptCommand, VerifiesTheWorkOfAMeshsTiles) {
       << out_ << err_;
 }
 
+// And aiming at the same evenness.
+TEST_F(ReceiptCommand, VerifiesTheEvennessOfAMesh) {
+  const auto plugin = tessera::testing::real_plugin("xla_cpu_pjrt");
+  if (tessera::testing::is_absent(plugin)) {
+    GTEST_SKIP() << plugin.error().message;
+  }
+  ASSERT_EQ(program({"run",
+                     "--mask",
+                     "causal & documents",
+                     "--docs",
+                     "lengths:200,24,16,16",
+                     "--q-len",
+                     "256",
+                     "--tile",
+                     "16",
+                     "--head-dim",
+                     "16",
+                     "--lane",
+                     "xla",
+                     "--cache",
+                     "off",
+                     "--mesh",
+                     "seq=2",
+                     "--evenness",
+                     "work=4,tokens=4",
+                     "--json",
+                     "--receipt",
+                     file("good")}),
+            0)
+      << err_ << out_;
+  const json good = json::parse(out_);
+  EXPECT_EQ(good["shards"]["evenness"], "work=4,tokens=4");
+  EXPECT_EQ(verify("good"), 0) << out_ << err_;
+  forge(good, [&](json& r) { r["shards"].erase("evenness"); });
+  EXPECT_EQ(verify("forged"), 1) << out_ << err_;
+  EXPECT_NE(out_.find("shards.tokens_max_over_mean"), std::string::npos)
+      << out_ << err_;
+  forge(good, [&](json& r) { r["shards"]["evenness"] = "work=0"; });
+  EXPECT_NE(verify("forged"), 0);
+  EXPECT_NE(err_.find("[shard] the evenness of work must be"),
+            std::string::npos)
+      << out_ << err_;
+}
+
 TEST_F(ReceiptCommand, VerifiesAPluginsRun) {
   const auto plugin = tessera::testing::real_plugin("xla_cpu_pjrt");
   if (tessera::testing::is_absent(plugin)) {

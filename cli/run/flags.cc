@@ -51,6 +51,9 @@ void add_mesh_flags(Command& command, RunFlags& f, const char* group) {
            "[the bucket of the batch]"},
           {"--work", &f.work, "TEXT",
            "With --mesh: what a tile counts, by its class [partial=1,full=1]"},
+          {"--evenness", &f.evenness, "TEXT",
+           "With --mesh: the most that a shard may have over the mean; where "
+           "it is more, less may have to travel [work=1.05,tokens=1.02]"},
           {"--uneven", &f.uneven, "",
            "With --mesh: pad what an axis does not divide"},
       });

@@ -17,8 +17,9 @@ struct RunFlags : PluginFlags {
   RouteFlags route;
   std::optional<std::string> heads, kv_heads, head_dim, v_head_dim, dtype,
       layout, scale, softcap, lane, fallback, gate, threads, isa, mesh, balance,
-      exchange, ceilings, work, method, max_compiles, artifact, shapes,
-      sink_telemetry, seed, inputs, outputs, receipt, trace, lowering_reason;
+      exchange, ceilings, work, evenness, method, max_compiles, artifact,
+      shapes, sink_telemetry, seed, inputs, outputs, receipt, trace,
+      lowering_reason;
   bool uneven = false;
   bool sink_logits = false;
   bool backward = false;

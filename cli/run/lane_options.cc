@@ -45,7 +45,8 @@ Result<void> read_xla(const RunFlags& f, XlaOptions& xla) {
 
 Result<void> read_mesh(const RunFlags& f, SessionOptions& o) {
   if (!f.mesh) {
-    if (!f.balance && !f.exchange && !f.ceilings && !f.work && !f.uneven) {
+    if (!f.balance && !f.exchange && !f.ceilings && !f.work && !f.evenness &&
+        !f.uneven) {
       return {};
     }
     return invalid("cli", "{} goes with --mesh, found no --mesh",
@@ -53,6 +54,7 @@ Result<void> read_mesh(const RunFlags& f, SessionOptions& o) {
                    : f.exchange ? "--exchange"
                    : f.ceilings ? "--ceilings"
                    : f.work     ? "--work"
+                   : f.evenness ? "--evenness"
                                 : "--uneven");
   }
   if (!o.lane || !o.fallback.empty()) {
@@ -65,7 +67,8 @@ Result<void> read_mesh(const RunFlags& f, SessionOptions& o) {
   o.mesh = std::move(*mesh);
   auto shards = parse_shard_options(
       {f.balance.value_or("rows"), f.exchange.value_or("rounds"),
-       f.ceilings.value_or(""), f.work.value_or(""), f.uneven});
+       f.ceilings.value_or(""), f.work.value_or(""), f.evenness.value_or(""),
+       f.uneven});
   if (!shards) return shards.error();
   o.shards = std::move(*shards);
   return {};

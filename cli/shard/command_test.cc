@@ -68,6 +68,40 @@ TEST_F(ShardCommand, WeighsTilesByTheirClass) {
             "found '0'\n");
 }
 
+// Where shards may be less even, less travels.
+TEST_F(ShardCommand, AimsAtTheEvennessThatIsAsked) {
+  std::vector<std::string> flags = {"shard",
+                                    "--mask",
+                                    "causal & documents",
+                                    "--docs",
+                                    "lengths:600,200,224",
+                                    "--tile",
+                                    "16",
+                                    "--q-len",
+                                    "1024",
+                                    "--mesh",
+                                    "seq=2",
+                                    "--json"};
+  program(flags);
+  ASSERT_EQ(code_, 0) << err_;
+  const json even = json::parse(out_);
+  EXPECT_EQ(even["evenness"], "work=1.05,tokens=1.02");
+  EXPECT_LE(even["tokens_max_over_mean"], 1.02);
+  EXPECT_GT(even["forward"]["needed_bytes"], 0);
+  flags.insert(flags.end(), {"--evenness", "tokens=1.5,work=2"});
+  program(flags);
+  ASSERT_EQ(code_, 0) << err_;
+  const json loose = json::parse(out_);
+  EXPECT_EQ(loose["evenness"], "work=2,tokens=1.5");
+  EXPECT_LT(loose["forward"]["needed_bytes"], even["forward"]["needed_bytes"]);
+  flags.insert(flags.end(), {"--balance", "contiguous"});
+  program(flags);
+  EXPECT_EQ(code_, 2);
+  EXPECT_EQ(err_,
+            "tessera: [shard] evenness goes with a balance that seeks it, rows "
+            "or tasks, found contiguous\n");
+}
+
 TEST_F(ShardCommand, ReportsARaggedExchange) {
   const std::vector<std::string> flags = {"shard",
                                           "--mask",

@@ -32,6 +32,10 @@ void add_shard_flags(Command& command, ShardFlags& f) {
           {"--work", &f.work, "TEXT",
            "What a tile counts where work is spread, by its class "
            "[partial=1,full=1]"},
+          {"--evenness", &f.evenness, "TEXT",
+           "The most that a shard of rows or tasks may have over the mean: "
+           "where it is more, less may have to travel "
+           "[work=1.05,tokens=1.02]"},
           {"--heads", &f.heads, "N", "Query heads [8]"},
           {"--kv-heads", &f.kv_heads, "N",
            "Key and value heads [a quarter of heads, or heads]"},
@@ -105,7 +109,8 @@ Result<void> check_flags(const ShardFlags& f) {
 Result<ShardOptions> shard_options(const ShardFlags& f) {
   auto options = parse_shard_options(
       {f.balance.value_or("rows"), f.exchange.value_or("rounds"),
-       f.ceilings.value_or(""), f.work.value_or(""), f.uneven});
+       f.ceilings.value_or(""), f.work.value_or(""), f.evenness.value_or(""),
+       f.uneven});
   if (!options) return options.error();
   ShardOptions out = std::move(*options);
   const std::string word = f.dtype.value_or("bf16");

@@ -13,9 +13,9 @@ namespace tessera::cli {
 // As typed.
 struct ShardFlags {
   RequestFlags request;
-  std::optional<std::string> mesh, balance, exchange, ceilings, work, heads,
-      kv_heads, head_dim, v_head_dim, dtype, lane, emit, fit, compile, picture,
-      lowering_reason;
+  std::optional<std::string> mesh, balance, exchange, ceilings, work, evenness,
+      heads, kv_heads, head_dim, v_head_dim, dtype, lane, emit, fit, compile,
+      picture, lowering_reason;
   bool uneven = false;
   bool backward = false;
   bool sink_logits = false;

@@ -129,33 +129,37 @@ json shard_json(const ShardRun& run) {
     const auto at = r.kv_tiles.begin() + from * seq;
     pairs.push_back(std::vector<int64_t>(at, at + seq));
   }
-  json out = {{"mesh", to_string(s.mesh)},
-              {"balance", to_string(run.balance)},
-              {"exchange", to_string(s.exchange)},
-              {"work_max_over_mean", r.work_max_over_mean},
-              {"tokens_max_over_mean", r.tokens_max_over_mean},
-              {"early_work", r.early_work},
-              {"needed_beside_all_gather", beside(r.forward, r.forward.needed)},
-              {"sent_beside_all_gather", beside(r.forward, r.forward.sent)},
-              {"least_beside_all_gather", beside(r.forward, r.least_needed)},
-              {"plan_ns", run.plan_ns},
-              {"forward", moved_json(r.forward)},
-              {"backward", moved_json(r.backward)},
-              {"kv_tiles", std::move(pairs)},
-              {"kv_rounds", rounds_json(s.kv)},
-              {"q_rounds", rounds_json(s.q)},
-              {"shapes",
-               {{"own_rows", s.shapes.own_rows},
-                {"rows", s.shapes.rows},
-                {"own_columns", s.shapes.own_columns},
-                {"columns", s.shapes.columns},
-                {"steps", s.shapes.steps}}},
-              {"ceilings", to_string(ceilings_of(s))},
-              {"work", to_string(run.work)},
-              {"specs", specs_json(s.specs)},
-              {"fingerprint", s.fingerprint},
-              {"contract", s.contract_key},
-              {"shards", std::move(shards)}};
+  const ShardOptions& o = run.options;
+  json out = {
+      {"mesh", to_string(s.mesh)},
+      {"balance", to_string(o.balance)},
+      {"exchange", to_string(s.exchange)},
+      {"work_max_over_mean", r.work_max_over_mean},
+      {"tokens_max_over_mean", r.tokens_max_over_mean},
+      {"early_work", r.early_work},
+      {"needed_beside_all_gather", beside(r.forward, r.forward.needed)},
+      {"sent_beside_all_gather", beside(r.forward, r.forward.sent)},
+      {"least_beside_all_gather", beside(r.forward, r.least_needed)},
+      {"plan_ns", run.plan_ns},
+      {"forward", moved_json(r.forward)},
+      {"backward", moved_json(r.backward)},
+      {"kv_tiles", std::move(pairs)},
+      {"kv_rounds", rounds_json(s.kv)},
+      {"q_rounds", rounds_json(s.q)},
+      {"shapes",
+       {{"own_rows", s.shapes.own_rows},
+        {"rows", s.shapes.rows},
+        {"own_columns", s.shapes.own_columns},
+        {"columns", s.shapes.columns},
+        {"steps", s.shapes.steps}}},
+      {"ceilings", to_string(ceilings_of(s))},
+      {"work", to_string(o.work)},
+      {"evenness",
+       seeks_evenness(o.balance) ? json(to_string(o.evenness)) : json()},
+      {"specs", specs_json(s.specs)},
+      {"fingerprint", s.fingerprint},
+      {"contract", s.contract_key},
+      {"shards", std::move(shards)}};
   if (run.program) out["program"] = program_json(*run.program);
   return out;
 }
@@ -166,11 +170,12 @@ std::string shard_text(const ShardRun& run) {
   std::string out = fmt::format(
       "{:<11} {}: {} shards, {}, {}\n{:<11} max/mean {:.3f}, {:.1f}% needs no "
       "tile of others{}\n{:<11} max/mean {:.3f}\n",
-      "mesh", to_string(s.mesh), s.shards.size(), to_string(run.balance),
+      "mesh", to_string(s.mesh), s.shards.size(),
+      to_string(run.options.balance),
       s.exchange == TileExchange::ragged ? "a ragged exchange" : "rounds",
       "work", r.work_max_over_mean, 100 * r.early_work,
-      run.work == TileWork() ? "" : "; " + to_string(run.work), "tokens",
-      r.tokens_max_over_mean);
+      run.options.work == TileWork() ? "" : "; " + to_string(run.options.work),
+      "tokens", r.tokens_max_over_mean);
   out += moved_text("forward", r.forward);
   out += fmt::format("{:<11} {} ({:.1f}%), however rows are spread so evenly\n",
                      "at least", megabytes(r.least_needed),

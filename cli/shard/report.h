@@ -13,8 +13,7 @@ namespace tessera::cli {
 
 struct ShardRun {
   Shards shards;
-  Balance balance = Balance::rows;
-  TileWork work;
+  ShardOptions options;
   int64_t plan_ns = 0;
   std::optional<ProgramReport> program;
 };

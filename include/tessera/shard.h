@@ -109,6 +109,21 @@ inline constexpr int64_t kMaxTileWork = int64_t{1} << 20;  // so that sums fit
 Result<TileWork> parse_tile_work(std::string_view text);
 std::string to_string(const TileWork& work);
 
+// The most of a shard over the mean, which `rows` and `tasks` aim at. `rows`
+// gives no shard more tokens. Where more is let, less may have to travel.
+struct Evenness {
+  double work = 1.05, tokens = 1.02;
+
+  bool operator==(const Evenness&) const = default;
+};
+inline constexpr double kMaxEvenness = 1000;
+constexpr bool seeks_evenness(Balance b) {
+  return b == Balance::rows || b == Balance::tasks;
+}
+// "work=1.1,tokens=1.02", either may be left out; "" leaves both.
+Result<Evenness> parse_evenness(std::string_view text);
+std::string to_string(const Evenness& evenness);
+
 struct ShardOptions {
   Balance balance = Balance::rows;
   TileExchange exchange = TileExchange::rounds;
@@ -118,15 +133,13 @@ struct ShardOptions {
   // they are an error: arrays split evenly or not at all.
   bool uneven = false;
   TileWork work;
-  // What `rows` and `tasks` aim at; `rows` gives no shard more tokens.
-  double work_max_over_mean = 1.05;
-  double tokens_max_over_mean = 1.02;
+  Evenness evenness;
   ShardCeilings ceilings;
 };
 // From words, as programs and other languages have them.
 struct ShardWords {
   std::string_view balance = "rows", exchange = "rounds";
-  std::string_view ceilings, work;
+  std::string_view ceilings, work, evenness;
   bool uneven = false;
 };
 Result<ShardOptions> parse_shard_options(const ShardWords& words);

@@ -42,11 +42,12 @@ PyShards make(nb::object batch, const std::string& mesh, ShardOptions options) {
 PyShards shard(GivenBatch batch, const std::string& mesh,
                const std::string& balance, const std::string& exchange,
                const std::string& ceilings, const std::string& work,
-               int64_t heads, std::optional<int64_t> kv_heads, int64_t head_dim,
+               const std::string& evenness, int64_t heads,
+               std::optional<int64_t> kv_heads, int64_t head_dim,
                std::optional<int64_t> v_head_dim, const std::string& dtype,
                bool uneven) {
-  ShardOptions options =
-      take(parse_shard_options({balance, exchange, ceilings, work, uneven}));
+  ShardOptions options = take(parse_shard_options(
+      {balance, exchange, ceilings, work, evenness, uneven}));
   options.shape = shape_of(heads, kv_heads, head_dim, v_head_dim);
   options.dtype = parse_dtype(dtype);
   return make(std::move(batch), mesh, std::move(options));
@@ -221,12 +222,17 @@ std::string picture_of(const PyShards& self) {
 }
 
 std::string described(const PyShards& self) {
-  char evenness[64];
-  (void)std::snprintf(evenness, sizeof evenness, "work %.3f, tokens %.3f",
+  char found[64];
+  (void)std::snprintf(found, sizeof found, "work %.3f, tokens %.3f",
                       self.shards.report.work_max_over_mean,
                       self.shards.report.tokens_max_over_mean);
   return "Shards(" + to_string(self.shards.mesh) + ", " +
-         std::string(to_string(self.options.balance)) + ": " + evenness + ")";
+         std::string(to_string(self.options.balance)) + ": " + found + ")";
+}
+
+std::string evenness_of(const PyShards& self) {
+  const ShardOptions& o = self.options;
+  return seeks_evenness(o.balance) ? to_string(o.evenness) : "";
 }
 
 // Batch, mesh and options, which make the same shards again.
@@ -240,6 +246,7 @@ nb::dict state_of(nb::handle self) {
   out["exchange"] = std::string(to_string(o.exchange));
   out["ceilings"] = to_string(o.ceilings);
   out["work"] = to_string(o.work);
+  out["evenness"] = evenness_of(s);
   out["heads"] = o.shape.heads;
   out["kv_heads"] = o.shape.kv_heads;
   out["head_dim"] = o.shape.head_dim;
@@ -257,9 +264,9 @@ PyShards of_state(const nb::dict& state) {
   const auto text = [&](const char* key) {
     return read_state<std::string>(state, key);
   };
-  ShardOptions options = take(
-      parse_shard_options({text("balance"), text("exchange"), text("ceilings"),
-                           text("work"), read_state<bool>(state, "uneven")}));
+  ShardOptions options = take(parse_shard_options(
+      {text("balance"), text("exchange"), text("ceilings"), text("work"),
+       text("evenness"), read_state<bool>(state, "uneven")}));
   options.shape.heads = number("heads");
   options.shape.kv_heads = number("kv_heads");
   options.shape.head_dim = number("head_dim");
@@ -279,10 +286,10 @@ PyShards of_state(const nb::dict& state) {
 nb::dict values_of(nb::handle self) {
   nb::dict out;
   for (const char* const name :
-       {"mesh", "balance", "exchange", "ceilings", "work", "work_max_over_mean",
-        "tokens_max_over_mean", "early_work", "forward", "backward", "steps",
-        "kv_tiles", "query_tiles", "key_tiles", "specs", "contract",
-        "fingerprint"}) {
+       {"mesh", "balance", "exchange", "ceilings", "work", "evenness",
+        "work_max_over_mean", "tokens_max_over_mean", "early_work", "forward",
+        "backward", "steps", "kv_tiles", "query_tiles", "key_tiles", "specs",
+        "contract", "fingerprint"}) {
     out[name] = self.attr(name);
   }
   return out;
@@ -322,6 +329,9 @@ void bind_shard(nb::module_& m) {
       .def_prop_ro(
           "work", [](const PyShards& s) { return to_string(s.options.work); },
           "What a tile of each class counts, as text.")
+      .def_prop_ro("evenness", &evenness_of,
+                   "The most that a shard was to have over the mean, as text; "
+                   "'' of a balance that looks for none.")
       .def("__len__", [](const PyShards& s) { return s.shards.shards.size(); })
       .def_prop_ro(
           "work_max_over_mean",
@@ -432,7 +442,8 @@ void bind_shard(nb::module_& m) {
   bind_pickle(shards, &state_of, &of_state);
   m.def("shard", &shard, nb::arg("batch"), nb::arg("mesh"), nb::kw_only(),
         nb::arg("balance") = "rows", nb::arg("exchange") = "rounds",
-        nb::arg("ceilings") = "", nb::arg("work") = "", nb::arg("heads") = 1,
+        nb::arg("ceilings") = "", nb::arg("work") = "",
+        nb::arg("evenness") = "", nb::arg("heads") = 1,
         nb::arg("kv_heads") = nb::none(), nb::arg("head_dim") = 128,
         nb::arg("v_head_dim") = nb::none(), nb::arg("dtype") = "bf16",
         nb::arg("uneven") = false,
@@ -443,8 +454,10 @@ void bind_shard(nb::module_& m) {
         "`Shards.ceilings` gives it ('rows=16,steps=128,kv=6:12:8'): batches "
         "that fit have one contract, others are an error. `work` is what a "
         "tile counts where work is spread, by its class "
-        "('partial=3,full=2'); else 1 each. ts.Session(\"xla\", mesh=...) runs "
-        "it.");
+        "('partial=3,full=2'); else 1 each. `evenness` is the most that a "
+        "shard of 'rows' or 'tasks' is to have over the mean, of work and of "
+        "tokens ('work=1.05,tokens=1.02'): where it is more, less may have to "
+        "travel. ts.Session(\"xla\", mesh=...) runs it.");
 }
 
 }  // namespace tessera::python

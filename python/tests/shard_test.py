@@ -62,6 +62,34 @@ def test_what_shards_say(balance):
     assert again.fingerprint == shards.fingerprint
 
 
+def test_less_travels_where_shards_may_be_less_even():
+    lengths = [700, 90, 300, 820, 60, 410, 96, 548, 1072]
+    ids = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
+    made = ts.plan("causal & documents", q_len=4096, doc_ids=ids, tile=(16, 16))
+    of = lambda **words: ts.shard(made, "seq=4", **words)
+    even, loose = of(), of(evenness="work=3,tokens=3")
+    assert even.evenness == of(evenness="").evenness == "work=1.05,tokens=1.02"
+    assert loose.evenness == "work=3,tokens=3"
+    assert of(balance="contiguous").evenness == ""
+    assert even.tokens_max_over_mean <= 1.02 < loose.tokens_max_over_mean <= 3
+    assert loose.work_max_over_mean <= 3
+    assert loose.forward["needed_bytes"] < even.forward["needed_bytes"]
+    assert loose.least_needed_bytes <= loose.forward["needed_bytes"]
+    again = pickle.loads(pickle.dumps(loose))
+    assert again.evenness == loose.evenness
+    assert again.forward == loose.forward
+    for rule, call in [
+            ("evenness of work must be 1 to 1000, found '0.9'",
+             lambda: of(evenness="work=0.9")),
+            ("must be of work or tokens", lambda: of(evenness="rows=2")),
+            ("evenness goes with a balance that seeks it, rows or tasks, found "
+             "headtail", lambda: of(balance="headtail", evenness="work=2")),
+            ("evenness goes with a mesh",
+             lambda: ts.Session("xla", evenness="work=2"))]:
+        with pytest.raises(ts.TesseraError, match=rule):
+            call()
+
+
 def test_work_counts_tiles_by_their_class():
     made = ts.plan(ts.causal, q_len=128, tile=(16, 16))
     of = lambda **words: ts.shard(made, "seq=2", balance="contiguous", **words)

@@ -46,6 +46,7 @@ struct ShardFacts {
   TileExchange exchange = TileExchange::rounds;
   ShardCeilings ceilings;
   TileWork work;
+  Evenness evenness;
   bool uneven = false;
   // By direction: how every argument and result of its program lies, digested.
   std::map<std::string, std::string> specs;

@@ -128,6 +128,9 @@ void visit_fields(Is<Receipt::Shards> auto& s, auto&& field) {
         "What a shard could hold at most, where that was told");
   field("work", s.work, {.present = !s.work.empty(), .optional = true},
         "What a tile of each class counted, where not 1");
+  field("evenness", s.evenness,
+        {.present = !s.evenness.empty(), .optional = true},
+        "The most that a shard was to have over the mean, where that was told");
   field("specs", s.specs, {.def = "digest"},
         "For each direction the fingerprint of its program: of the mesh, and "
         "of name, dtype, shape and sharding of every argument and result");

@@ -91,6 +91,7 @@ struct Receipt {
     std::string mesh, balance, exchange;  // "data=2,seq=4", "rows", "ragged"
     std::string ceilings;                 // "steps=128"; "" where none were set
     std::string work;                     // "partial=3,full=2", or ""
+    std::string evenness;                 // "work=1.1,tokens=1.02", or ""
     bool uneven = false;
     std::map<std::string, std::string> specs;  // digests by direction
     std::string contract;                      // a digest

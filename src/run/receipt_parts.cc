@@ -119,6 +119,7 @@ void add_what_ran(const Prepared& prepared, receipt::Receipt& r) {
                 std::string(to_string(s.exchange)),
                 to_string(s.ceilings),
                 s.work == TileWork() ? "" : to_string(s.work),
+                s.evenness == Evenness() ? "" : to_string(s.evenness),
                 s.uneven,
                 s.specs,
                 s.contract,

@@ -58,7 +58,7 @@ Result<SessionOptions> options_to_repeat(
     if (!mesh) return mesh.error();
     const receipt::Receipt::Shards& s = *claimed.shards;
     auto shards = parse_shard_options(
-        {s.balance, s.exchange, s.ceilings, s.work, s.uneven});
+        {s.balance, s.exchange, s.ceilings, s.work, s.evenness, s.uneven});
     if (!shards) return shards.error();
     options.mesh = std::move(*mesh);
     options.shards = std::move(*shards);

@@ -1,6 +1,8 @@
 // shard/balance.cc: the two families that even exact work: rows that lie where
 // that is, and tasks that move there.
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "shard/loads.h"
 #include "shard/place.h"
@@ -8,12 +10,33 @@
 namespace tessera::shard {
 namespace {
 
-// What is compared: first the limits, then what is sent and needed.
-double cost_of(const Loads& loads, int64_t shards) {
-  double over = 0;
-  for (int32_t s = 0; s < shards; ++s) over += loads.over(s);
-  return 100 * over + loads.sent() + 2 * loads.needed();
-}
+// The best of some ways. First no shard may have too many rows; then limits are
+// compared, then what is sent and needed.
+class Best {
+ public:
+  void look_at(const Loads& loads) {
+    const Problem& p = loads.problem();
+    double over = 0;
+    bool crowded = false;
+    for (int32_t s = 0; s < p.shards; ++s) {
+      over += loads.over(s);
+      crowded |= loads.rows(s) > p.row_cap;
+    }
+    const std::pair cost(crowded,
+                         100 * over + loads.sent() + 2 * loads.needed());
+    if (!homes_.empty() && cost >= cost_) return;
+    homes_ = loads.homes();
+    cost_ = cost;
+    over_ = over;
+  }
+  bool is_within() const { return over_ == 0; }
+  Homes homes() { return std::move(homes_); }
+
+ private:
+  Homes homes_;
+  std::pair<bool, double> cost_;
+  double over_ = 0;
+};
 
 // Where a batch is small there is time for several starts and wider looks.
 bool is_small(const Problem& p) {
@@ -58,20 +81,27 @@ Homes even_rows(const Problem& p) {
   if (p.shards == 1 || p.rows() == 0) return contiguous_homes(p);
   const std::vector<Piece> pieces = pieces_of(p);
   const RepairOptions options = repair_options(p);
-  Homes best;
-  double least = 0;
-  for (const PlaceOptions& start : starts_of(p)) {
+  const std::vector<PlaceOptions> starts = starts_of(p);
+  Best best;
+  for (const PlaceOptions& start : starts) {
     Homes homes = place_pieces(p, pieces, start);
     exchange_pieces(p, pieces, homes);
     Loads loads(p, std::move(homes));
     repair(loads, options);
-    const double cost = cost_of(loads, p.shards);
-    if (best.empty() || cost < least) {
-      least = cost;
-      best = loads.homes();
+    best.look_at(loads);
+  }
+  // Steps may have crowded a shard to even work; what others do is even where
+  // there are few rows for many shards.
+  if (!best.is_within()) {
+    for (Homes homes : {place_pieces(p, pieces, starts[0]), headtail_homes(p),
+                        contiguous_homes(p)}) {
+      Loads loads(p, std::move(homes));
+      best.look_at(loads);
+      repair(loads, options);
+      best.look_at(loads);
     }
   }
-  return best;
+  return best.homes();
 }
 
 Homes even_tasks(const Problem& p) {

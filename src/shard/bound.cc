@@ -57,11 +57,11 @@ Limits limits_of(const Demand& d, const Group& group,
     return sum / static_cast<double>(shards);
   };
   Limits out;
-  out.work = std::max(options.work_max_over_mean * mean(all),
+  out.work = std::max(options.evenness.work * mean(all),
                       *std::ranges::max_element(work));
   if (options.balance == Balance::tasks) return out;
   out.rows = std::max(
-      options.tokens_max_over_mean * mean(static_cast<double>(d.work.size())),
+      options.evenness.tokens * mean(static_cast<double>(d.work.size())),
       *std::ranges::max_element(rows));
   return out;
 }

@@ -32,8 +32,6 @@ std::string_view to_string(TileExchange exchange) {
 namespace shard {
 namespace {
 
-constexpr double kMaxRatio = 1000;
-
 Result<void> check_one(std::string_view what, int64_t n, int64_t least,
                        int64_t most) {
   if (n >= least && n <= most) return {};
@@ -42,9 +40,9 @@ Result<void> check_one(std::string_view what, int64_t n, int64_t least,
 }
 
 Result<void> check_ratio(std::string_view what, double x) {
-  if (x >= 1 && x <= kMaxRatio) return {};  // refuses NaN too
+  if (x >= 1 && x <= kMaxEvenness) return {};  // refuses NaN too
   return invalid("shard", "{} must be between 1 and {}, found {}", what,
-                 kMaxRatio, x);
+                 kMaxEvenness, x);
 }
 
 Result<void> check_divides(std::string_view axis, int64_t devices,
@@ -84,13 +82,8 @@ Result<void> check_options(const ShardOptions& o) {
     return invalid("shard", "dtype must be f32, bf16 or f16, found {}",
                    dtype_word(o.dtype));
   }
-  if (auto e = check_ratio("work_max_over_mean", o.work_max_over_mean); !e) {
-    return e;
-  }
-  if (auto e = check_ratio("tokens_max_over_mean", o.tokens_max_over_mean);
-      !e) {
-    return e;
-  }
+  if (auto e = check_ratio("evenness.work", o.evenness.work); !e) return e;
+  if (auto e = check_ratio("evenness.tokens", o.evenness.tokens); !e) return e;
   for (const auto& [what, n] :
        {std::pair{"ceilings.rows", o.ceilings.rows},
         std::pair{"ceilings.steps", o.ceilings.steps}}) {

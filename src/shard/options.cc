@@ -31,6 +31,27 @@ std::string to_string(const TileWork& work) {
   return fmt::format("partial={},full={}", work.partial, work.full);
 }
 
+Result<Evenness> parse_evenness(std::string_view text) {
+  auto words = shard::split_words(text, "the evenness of one thing");
+  if (!words) return words.error();
+  Evenness out;
+  for (const shard::Word& w : *words) {
+    if (w.name != "work" && w.name != "tokens") {
+      return invalid("shard", "evenness must be of work or tokens, found {}",
+                     in_quotes(w.all));
+    }
+    auto ratio = shard::parse_ratio(
+        w.value, fmt::format("the evenness of {}", w.name), 1, kMaxEvenness);
+    if (!ratio) return ratio.error();
+    (w.name == "work" ? out.work : out.tokens) = *ratio;
+  }
+  return out;
+}
+
+std::string to_string(const Evenness& evenness) {
+  return fmt::format("work={},tokens={}", evenness.work, evenness.tokens);
+}
+
 Result<ShardOptions> parse_shard_options(const ShardWords& words) {
   ShardOptions out;
   auto balance = parse_balance(words.balance);
@@ -45,6 +66,15 @@ Result<ShardOptions> parse_shard_options(const ShardWords& words) {
   auto work = parse_tile_work(words.work);
   if (!work) return work.error();
   out.work = *work;
+  auto evenness = parse_evenness(words.evenness);
+  if (!evenness) return evenness.error();
+  out.evenness = *evenness;
+  if (!words.evenness.empty() && !seeks_evenness(out.balance)) {
+    return invalid("shard",
+                   "evenness goes with a balance that seeks it, rows or tasks, "
+                   "found {}",
+                   words.balance);
+  }
   out.uneven = words.uneven;
   return out;
 }

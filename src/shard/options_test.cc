@@ -50,6 +50,50 @@ TEST(TileWork, IsTextAndBack) {
   }
 }
 
+TEST(Evenness, IsTextAndBack) {
+  for (const Evenness e :
+       {Evenness{}, Evenness{1, 1}, Evenness{1.1, kMaxEvenness},
+        Evenness{1.0000000000000002, 3.3333333333333335}}) {
+    const auto again = parse_evenness(to_string(e));
+    ASSERT_TRUE(again) << again.error().message;
+    EXPECT_EQ(*again, e);
+  }
+  EXPECT_EQ(to_string(Evenness()), "work=1.05,tokens=1.02");
+  EXPECT_EQ(*parse_evenness("tokens=2"), (Evenness{1.05, 2}));
+  EXPECT_EQ(*parse_evenness(""), Evenness());
+  for (const auto& [text, found] :
+       {std::pair{"work", "the evenness of work must be 1 to 1000, found ''"},
+        {"work=0.99", "the evenness of work must be 1 to 1000, found '0.99'"},
+        {"tokens=1001",
+         "the evenness of tokens must be 1 to 1000, found '1001'"},
+        {"tokens=nan", "the evenness of tokens must be 1 to 1000, found 'nan'"},
+        {"tokens=inf", "the evenness of tokens must be 1 to 1000, found 'inf'"},
+        {"work=1.1x", "the evenness of work must be 1 to 1000, found '1.1x'"},
+        {"work=1,work=2",
+         "the evenness of one thing must stand once, found two for 'work'"},
+        {"rows=1", "evenness must be of work or tokens, found 'rows=1'"}}) {
+    ShardWords words;
+    words.evenness = text;
+    const auto read = parse_shard_options(words);
+    ASSERT_FALSE(read) << text;
+    EXPECT_EQ(read.error().message, std::string("[shard] ") + found);
+  }
+  for (const Balance balance : {Balance::contiguous, Balance::headtail,
+                                Balance::rows, Balance::tasks}) {
+    ShardWords words;
+    words.balance = to_string(balance);
+    words.evenness = "work=2";
+    const auto read = parse_shard_options(words);
+    EXPECT_EQ(read.ok(), seeks_evenness(balance)) << words.balance;
+    if (!read) {
+      EXPECT_EQ(read.error().message,
+                "[shard] evenness goes with a balance that seeks it, rows or "
+                "tasks, found " +
+                    std::string(words.balance));
+    }
+  }
+}
+
 constexpr int64_t kTokens = 8192;
 constexpr int64_t kTile = 16;
 constexpr int64_t kTiles = kTokens / kTile;
@@ -121,7 +165,7 @@ TEST(TileWork, ShardsAreEvenInWhatTheirTilesCount) {
   const Mesh mesh = *parse_mesh("seq=8");
   ShardOptions options;
   options.shape = {4, 2, 8, 8, {}, 0};
-  const double limit = options.work_max_over_mean;
+  const double limit = options.evenness.work;
   int64_t otherwise = 0;  // where a spread by steps alone is uneven
   for (uint64_t seed = 0; seed < 3; ++seed) {
     OwnedFacts facts;

@@ -3,7 +3,11 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <limits>
+#include <queue>
+#include <utility>
+#include <vector>
 
 #include "tessera/batch.h"
 
@@ -13,6 +17,7 @@ namespace {
 struct Chunk {
   int64_t begin, end;
   int32_t shard;
+  bool homeless = false;  // the ring had no room: the shard is a guess
 
   int64_t rows() const { return end - begin; }
 };
@@ -83,7 +88,7 @@ class Ring {
     if (end > piece.begin) {
       if (chunks_.empty() && first + 1 < n_) return kNever;
       cost = kHomeless;
-      chunks_.push_back({piece.begin, end, lightest()});
+      chunks_.push_back({piece.begin, end, lightest(), true});
     }
     return cost + kTraffic * (traffic() + borders(piece)) +
            kEven * unevenness();
@@ -173,18 +178,47 @@ class Ring {
     return sum;
   }
 
+  void give(int64_t begin, int64_t end, int32_t shard) {
+    const auto s = static_cast<size_t>(shard);
+    work_[s] += p_.work(begin, end);
+    rows_[s] += end - begin;
+    std::fill(homes_.begin() + begin, homes_.begin() + end, shard);
+  }
+
+  // To whom has least, in parts that become smaller as less is left. All shards
+  // together have room for all rows.
+  void deal(const Chunk& c) {
+    using Load = std::pair<double, int32_t>;
+    std::priority_queue<Load, std::vector<Load>, std::greater<>> loads;
+    const auto push = [&](int32_t s) {
+      if (rows_[static_cast<size_t>(s)] >= p_.row_cap) return;
+      loads.emplace(load_of(work_, s, a_work_) + load_of(rows_, s, a_row_), s);
+    };
+    for (int32_t s = 0; s < n_; ++s) push(s);
+    for (int64_t end = c.end; end > c.begin;) {
+      const int32_t s = loads.top().second;
+      loads.pop();
+      const int64_t most =
+          std::min(options_.chunk, p_.row_cap - rows_[static_cast<size_t>(s)]);
+      const int64_t k =
+          std::clamp<int64_t>((end - c.begin) / (2 * n_), 1, most);
+      give(end - k, end, s);
+      end -= k;
+      push(s);
+    }
+  }
+
   void take() {
     for (const Chunk& c : best_) {
-      const auto s = static_cast<size_t>(c.shard);
-      work_[s] += p_.work(c.begin, c.end);
-      rows_[s] += c.rows();
-      std::fill(homes_.begin() + c.begin, homes_.begin() + c.end, c.shard);
+      if (c.homeless) continue;
+      give(c.begin, c.end, c.shard);
       for (const Chunk& to : best_) {
-        if (c.begin >= to.begin || c.shard == to.shard) continue;
+        if (to.homeless || c.begin >= to.begin || c.shard == to.shard) continue;
         int64_t& size = size_[shift_of(c, to)];
         size = std::max(size, c.rows());
       }
     }
+    if (best_.back().homeless) deal(best_.back());
   }
 
   const Problem& p_;

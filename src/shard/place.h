@@ -17,7 +17,8 @@ struct PlaceOptions {
 
 // Documents in falling order of work, each where it costs least: whole if it
 // fits, else cut into chunks for shards that follow each other on the ring, so
-// that all long documents share a few shifts.
+// that all long documents share a few shifts. What finds no place there is
+// dealt to the lightest. No shard gets more rows than it may have.
 Homes place_pieces(const Problem& p, std::vector<Piece> pieces,
                    const PlaceOptions& options);
 

@@ -131,11 +131,10 @@ Problem make_problem(const Request& request, const Plan& plan,
   p.kv_bytes = bytes.kv * p.tiles_kv;
   p.row_bytes = (bytes.q + bytes.out) * p.tiles_q;
   // Below what is asked for, so that rounding does not miss it.
-  p.work_cap = (options.work_max_over_mean - 0.002) * p.mean_work();
-  p.row_cap = std::max(
-      static_cast<int64_t>(
-          std::floor(options.tokens_max_over_mean * p.mean_rows() + 1e-9)),
-      ceil_div(p.rows(), shards));
+  p.work_cap = (options.evenness.work - 0.002) * p.mean_work();
+  p.row_cap = std::max(static_cast<int64_t>(std::floor(
+                           options.evenness.tokens * p.mean_rows() + 1e-9)),
+                       ceil_div(p.rows(), shards));
   return p;
 }
 

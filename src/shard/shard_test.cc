@@ -3,7 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <random>
+#include <string>
+#include <tuple>
+#include <vector>
 
 #include "tests/sharded_run.h"
 
@@ -170,11 +175,10 @@ TEST(Shards, RefusesWhatDoesNotFit) {
             "[shard] head_dim must be between 1 and 65536, found 0");
   EXPECT_EQ(refuse("seq=2", [](ShardOptions& o) { o.work.full = 0; }),
             "[shard] work.full must be between 1 and 1048576, found 0");
-  EXPECT_EQ(
-      refuse("seq=2",
-             [](ShardOptions& o) { o.tokens_max_over_mean = std::nan(""); }),
-      "[shard] tokens_max_over_mean must be between 1 and 1000, found "
-      "nan");
+  EXPECT_EQ(refuse("seq=2",
+                   [](ShardOptions& o) { o.evenness.tokens = std::nan(""); }),
+            "[shard] evenness.tokens must be between 1 and 1000, found "
+            "nan");
   EXPECT_EQ(refuse("seq=2", [](ShardOptions& o) { o.dtype = Dtype::i32; }),
             "[shard] dtype must be f32, bf16 or f16, found i32");
   EXPECT_EQ(refuse("seq=4",
@@ -253,8 +257,10 @@ TEST(Shards, CeilingsAreTextAndBack) {
     auto shards = make_shards(*batch, mesh_of("seq=4"), o);
     ASSERT_TRUE(shards) << shards.error().message;
     const std::string text = to_string(ceilings_of(*shards));
-    auto again =
-        parse_shard_options({to_string(balance), "rounds", text, "", false});
+    ShardWords words;
+    words.balance = to_string(balance);
+    words.ceilings = text;
+    auto again = parse_shard_options(words);
     ASSERT_TRUE(again) << again.error().message;
     EXPECT_EQ(to_string(again->ceilings), text);
     EXPECT_EQ(text.find(",q=") != text.npos, balance == Balance::tasks);
@@ -276,6 +282,21 @@ TEST(Shards, CeilingsAreTextAndBack) {
     EXPECT_NE(make_shards(*light, mesh_of("seq=4"), o)->contract_key,
               shards->contract_key);
   }
+  // Where keys do not lie with the queries of the same number, too.
+  Request apart = request_of("causal", 1024);
+  apart.kv_len = 576;
+  OwnedFacts begins;
+  begins.q_offsets = std::vector<int32_t>{0};
+  auto longer = OwnedBatch::make(apart, begins);
+  ASSERT_TRUE(longer) << longer.error().message;
+  ShardOptions under = options_of(Balance::rows);
+  const auto open = make_shards(*longer, mesh_of("seq=4"), under);
+  ASSERT_TRUE(open) << open.error().message;
+  under.ceilings = ceilings_of(*open);
+  const auto held = make_shards(*longer, mesh_of("seq=4"), under);
+  ASSERT_TRUE(held) << held.error().message;
+  EXPECT_EQ(held->shapes, open->shapes);
+  EXPECT_EQ(held->contract_key, open->contract_key);
   // A batch that sends no q says so: no other one under its ceilings may.
   ShardOptions still = options_of(Balance::tasks);
   auto even = OwnedBatch::make(request_of("window(0, 0)", 1024), {});
@@ -317,6 +338,44 @@ TEST(Shards, ManyHaveOneDocument) {
   }
   EXPECT_EQ(rows, 512);
   EXPECT_EQ(steps, 512 * 513 / 2);
+}
+
+// Also where there are fewer rows than shards, or a few for each.
+TEST(Shards, RowsAreEvenOverManyShards) {
+  for (const auto& [tiles, devices, documents] : {std::tuple{64, 96, 0},
+                                                  {64, 100, 0},
+                                                  {256, 256, 0},
+                                                  {512, 128, 0},
+                                                  {640, 160, 0},
+                                                  {1024, 256, 0},
+                                                  {512, 512, 0},
+                                                  {512, 128, 16},
+                                                  {768, 192, 40},
+                                                  {1000, 192, 3},
+                                                  {37, 5, 2}}) {
+    const int64_t length = int64_t{16} * tiles;
+    OwnedFacts facts;
+    if (documents > 0) facts.doc_ids = drawn_ids(tiles, length);
+    auto batch = OwnedBatch::make(
+        request_of(documents > 0 ? "causal & documents" : "causal", length),
+        facts);
+    ASSERT_TRUE(batch) << batch.error().message;
+    const Mesh mesh = mesh_of("seq=" + std::to_string(devices));
+    const auto rows = make_shards(*batch, mesh, options_of(Balance::rows));
+    ASSERT_TRUE(rows) << rows.error().message;
+    const auto headtail =
+        make_shards(*batch, mesh, options_of(Balance::headtail));
+    ASSERT_TRUE(headtail) << headtail.error().message;
+    const double mean = static_cast<double>(tiles) / devices;
+    const double most = std::max(std::floor(1.02 * mean), std::ceil(mean));
+    for (const Shard& s : rows->shards) {
+      EXPECT_LE(static_cast<double>(s.own_rows), most)
+          << tiles << " over " << devices;
+    }
+    EXPECT_LE(rows->report.work_max_over_mean,
+              std::max(1.05, headtail->report.work_max_over_mean))
+        << tiles << " over " << devices;
+  }
 }
 
 TEST(Shards, EvenWaysReachTheLimitsThatTheyCan) {

@@ -85,6 +85,7 @@ class Maker {
       const Homes homes = rows.size > 0 ? spread(p, options_.balance) : Homes();
       owners_.push_back(make_owners(p, plan_, homes, rows.begin));
       if (rows.size == 0) continue;
+      tied_ = p.tied;
       const Owners& o = owners_.back();
       const int64_t own = own_row_capacity(p, o, seq_, options_.balance);
       out_.shapes.own_rows = std::max(out_.shapes.own_rows, own);
@@ -168,8 +169,10 @@ class Maker {
                           all, most.rows);
       }
       s.own_rows = most.rows;
-      s.own_columns = std::max(s.own_columns,
-                               ceil_div(most.rows * out_.tile.q, out_.tile.kv));
+      if (tied_) {
+        s.own_columns = std::max(
+            s.own_columns, ceil_div(most.rows * out_.tile.q, out_.tile.kv));
+      }
     }
     s.rows = s.own_rows;
     s.columns = s.own_columns;
@@ -234,6 +237,7 @@ class Maker {
   const ShardOptions& options_;
   const int64_t data_, head_, seq_;
   int64_t lists_ = 0;
+  bool tied_ = false;  // columns lie where their rows do
   std::vector<Owners> owners_;
   std::vector<Group> groups_;
   Shards out_;

@@ -27,17 +27,32 @@ Result<std::vector<Word>> split_words(std::string_view text,
   return out;
 }
 
-Result<int64_t> parse_number(std::string_view word, std::string_view what,
-                             int64_t least, int64_t most) {
-  int64_t n = 0;
+namespace {
+
+template <class Number>
+Result<Number> parse(std::string_view word, std::string_view what, Number least,
+                     Number most) {
+  Number n = 0;
   const char* const end = word.data() + word.size();
   const auto [at, error] = std::from_chars(word.data(), end, n);
-  if (word.empty() || error != std::errc{} || at != end || n < least ||
-      n > most) {
+  if (word.empty() || error != std::errc{} || at != end ||
+      !(n >= least && n <= most)) {
     return invalid("shard", "{} must be {} to {}, found {}", what, least, most,
                    in_quotes(word));
   }
   return n;
+}
+
+}  // namespace
+
+Result<int64_t> parse_number(std::string_view word, std::string_view what,
+                             int64_t least, int64_t most) {
+  return parse<int64_t>(word, what, least, most);
+}
+
+Result<double> parse_ratio(std::string_view word, std::string_view what,
+                           double least, double most) {
+  return parse<double>(word, what, least, most);
 }
 
 }  // namespace tessera::shard

@@ -18,5 +18,8 @@ Result<std::vector<Word>> split_words(std::string_view text,
 // A whole number from `least` to `most`, of `what`.
 Result<int64_t> parse_number(std::string_view word, std::string_view what,
                              int64_t least, int64_t most);
+// A decimal number, no NaN.
+Result<double> parse_ratio(std::string_view word, std::string_view what,
+                           double least, double most);
 
 }  // namespace tessera::shard

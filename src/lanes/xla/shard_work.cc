@@ -44,8 +44,9 @@ ShardWork::ShardWork(std::shared_ptr<const OpenMesh> open, Batch batch,
       shards_(std::move(shards)),
       shard_of_(shards_of_devices(shards_.mesh)) {
   const ShardOptions& o = open_->options.shards;
-  facts_.shards = {shards_.mesh,  o.balance, o.exchange, o.ceilings,
-                   o.work,        o.uneven,  {},         shards_.contract_key,
+  facts_.shards = {shards_.mesh,  o.balance, o.exchange,
+                   o.ceilings,    o.work,    o.evenness,
+                   o.uneven,      {},        shards_.contract_key,
                    shards_.report};
 }
 ShardWork::~ShardWork() = default;
