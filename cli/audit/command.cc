@@ -8,6 +8,7 @@
 
 #include "base/files.h"
 #include "cli/audit/report.h"
+#include "cli/json_line.h"
 
 namespace tessera::cli {
 namespace {
@@ -25,7 +26,7 @@ Result<int> run(const Options& o) {
   auto audit = audit_program(*text);
   if (!audit) return audit.error();
   if (o.json) {
-    fmt::print("{}\n", audit_json(*audit).dump());
+    fmt::print("{}\n", json_line(audit_json(*audit)));
   } else {
     fmt::print("{}", audit_text(*audit));
   }

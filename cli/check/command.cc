@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/fail.h"
+#include "cli/json_line.h"
 #include "cli/numbers.h"
 #include "cli/plan/report.h"
 #include "cli/progress.h"
@@ -67,7 +68,7 @@ Result<int> run(const Options& o) {
                           {"transposed_agrees", found.transposed_agrees},
                           {"sampled", *sample > 0}};
     if (found.wrong > 0) out["first_wrong"] = found.first_wrong;
-    fmt::print("{}\n", out.dump());
+    fmt::print("{}\n", json_line(out));
   } else if (found.right()) {
     fmt::print(
         "right: {} tiles agree with brute force over {} pairs, and the "

@@ -10,6 +10,7 @@
 #include "base/files.h"
 #include "base/json_read.h"
 #include "cli/choose/machine_file.h"
+#include "cli/json_line.h"
 #include "cli/run/options.h"
 #include "cli/run/run.h"
 #include "receipt/parts.h"
@@ -123,7 +124,7 @@ Result<int> run(const Options& o) {
   auto choice = choose(features, plan, *machine, options->lanes.gate, forced);
   if (!choice) return choice.error();
   if (o.json) {
-    fmt::print("{}\n", choice_json(*choice, plan, *machine).dump());
+    fmt::print("{}\n", json_line(choice_json(*choice, plan, *machine)));
   } else {
     fmt::print("{}", choice_text(*choice, plan, *machine));
   }

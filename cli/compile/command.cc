@@ -14,7 +14,7 @@
 #include "cli/compile/kernel_report.h"
 #include "cli/compile/receipt.h"
 #include "cli/compile/report.h"
-#include "cli/plan/report.h"
+#include "cli/json_line.h"
 #include "cli/receipt/output.h"
 
 namespace tessera::cli {

@@ -10,6 +10,7 @@
 #include "base/json_read.h"
 #include "base/text.h"
 #include "cli/doctor/health.h"
+#include "cli/json_line.h"
 #include "tessera/version.h"
 
 namespace tessera::cli {
@@ -103,7 +104,7 @@ Command doctor_command() {
   command.work = [json]() -> Result<int> {
     const Health health = examine_health();
     if (*json) {
-      fmt::print("{}\n", health_json(health).dump());
+      fmt::print("{}\n", json_line(health_json(health)));
     } else {
       fmt::print("{}", health_text(health));
     }

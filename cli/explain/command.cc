@@ -9,8 +9,8 @@
 #include "base/fail.h"
 #include "cli/explain/answers.h"
 #include "cli/fit/flags.h"
+#include "cli/json_line.h"
 #include "cli/numbers.h"
-#include "cli/plan/report.h"
 #include "cli/request/flags.h"
 
 namespace tessera::cli {

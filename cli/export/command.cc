@@ -15,8 +15,8 @@
 #include "cli/compile/kernel_flags.h"
 #include "cli/export/kernel_layouts.h"
 #include "cli/export/layouts.h"
+#include "cli/json_line.h"
 #include "cli/lowering.h"
-#include "cli/plan/report.h"
 #include "cli/request/file_checks.h"
 #include "tessera/mosaic.h"
 

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "cli/fit/flags.h"
-#include "cli/plan/report.h"
+#include "cli/json_line.h"
 
 namespace tessera::cli {
 namespace {

@@ -11,6 +11,7 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/text.h"
+#include "cli/json_line.h"
 #include "cli/out_folder.h"
 #include "cli/request/file_checks.h"
 #include "cli/train/report.h"
@@ -42,7 +43,7 @@ Result<void> print(const Options& o, std::string_view checkpoint,
         {"arrays", parameters->size()},
         {"parameters", numbers},
         {"files", written}};
-    fmt::print("{}\n", report.dump());
+    fmt::print("{}\n", json_line(report));
     return {};
   }
   fmt::print("model      {} layers of width {}, {} parameters\n", model->layers,

@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/text.h"
+#include "cli/json_line.h"
 #include "cli/pack/report.h"
 #include "data/row_stats.h"
 #include "picture/rows.h"
@@ -17,15 +18,45 @@
 namespace tessera::cli {
 namespace {
 
-// Before any work, and nothing that is read may be written over.
-Result<void> check_out(const PackFlags& f, const std::string& out) {
+namespace fs = std::filesystem;
+
+// Nothing that is read may be written over.
+Result<void> check_is_no_input(const PackFlags& f, std::string_view flag,
+                               const std::string& path) {
   for (const std::string& input : f.inputs) {
     std::error_code error;
-    if (!std::filesystem::equivalent(input, out, error) || error) continue;
-    return invalid("cli", "--out must be no input, found {}", in_quotes(out));
+    if (!fs::equivalent(input, path, error) || error) continue;
+    return invalid("cli", "{} must be no input, found {}", flag,
+                   in_quotes(path));
   }
+  return {};
+}
+
+// Before any work.
+Result<void> check_stats(const PackFlags& f, const std::string& stats,
+                         bool to_folder) {
+  if (!stats.ends_with(".svg")) {
+    return invalid("cli", "--stats must end in .svg, found {}",
+                   in_quotes(stats));
+  }
+  if (auto e = check_is_no_input(f, "--stats", stats); !e) return e;
+  const auto folder_of = [](const fs::path& path) {
+    std::error_code ignored;
+    return fs::weakly_canonical(path, ignored).parent_path();
+  };
+  // A folder of rows has nothing but rows.
+  if (to_folder && folder_of(stats) == folder_of(fs::path(*f.out) / "rows")) {
+    return invalid("cli", "--stats must lie outside of --out, found {}",
+                   in_quotes(stats));
+  }
+  return check_output(stats);
+}
+
+// Before any work.
+Result<void> check_out(const PackFlags& f, const std::string& out) {
+  if (auto e = check_is_no_input(f, "--out", out); !e) return e;
   if (is_row_file(out)) return check_row_file(out);
-  const std::string ending = std::filesystem::path(out).extension().string();
+  const std::string ending = fs::path(out).extension().string();
   for (const char* other :
        {".safetensors", ".jsonl", ".json", ".npy", ".csv"}) {
     if (ending != other) continue;
@@ -89,10 +120,6 @@ Result<PackReport> pack_stream(const PackFlags& f, RowStream& stream,
 Result<int> run(const PackFlags& f) {
   auto options = stream_options(f);
   if (!options) return options.error();
-  if (f.stats && !f.stats->ends_with(".svg")) {
-    return invalid("cli", "--stats must end in .svg, found {}",
-                   in_quotes(*f.stats));
-  }
   auto threads = threads_of(f);
   if (!threads) return threads.error();
   const bool to_folder = f.out && !is_row_file(*f.out);
@@ -102,6 +129,9 @@ Result<int> run(const PackFlags& f) {
                    "{} for it",
                    f.out ? in_quotes(*f.out) : "none");
   }
+  if (f.stats) {
+    if (auto e = check_stats(f, *f.stats, to_folder); !e) return e.error();
+  }
   auto source = open_documents(f.inputs);
   if (!source) return source.error();
   (*source)->set_workers(*threads);
@@ -109,13 +139,10 @@ Result<int> run(const PackFlags& f) {
   if (!stream) return stream.error();
   auto size = rows_per_file(f, stream->shape());
   if (!size) return size.error();
-  data::RowStats stats;
-  if (f.stats) {  // that it can be written is known before any work
-    if (auto e = draw_stats(f, stats); !e) return e.error();
-  }
   if (f.out) {
     if (auto e = check_out(f, *f.out); !e) return e.error();
   }
+  data::RowStats stats;
   const auto begin = std::chrono::steady_clock::now();
   SeeRows see;
   if (f.stats) {
@@ -136,7 +163,7 @@ Result<int> run(const PackFlags& f) {
     if (auto e = draw_stats(f, stats); !e) return e.error();
   }
   if (f.json) {
-    fmt::print("{}\n", pack_json(*report, *options).dump());
+    fmt::print("{}\n", json_line(pack_json(*report, *options)));
   } else {
     fmt::print("{}", pack_text(*report, *options));
   }

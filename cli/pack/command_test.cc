@@ -94,6 +94,28 @@ TEST_F(PackProgram, DrawsWhatTheRowsAreLike) {
   EXPECT_FALSE(std::filesystem::exists(file("unmade")));
 }
 
+// A run that is refused has drawn nothing.
+TEST_F(PackProgram, APictureIsWrittenOverByRowsAlone) {
+  const std::string own = "{\"input_ids\": [1]}\n";
+  ASSERT_TRUE(write_file(file("own.svg"), own));
+  EXPECT_EQ(err_of({file("own.svg"), "--stats", file("./own.svg")}),
+            "tessera: [cli] --stats must be no input, found '" +
+                file("./own.svg") + "'\n");
+  EXPECT_EQ(*read_file(file("own.svg"), 100), own);
+  std::filesystem::create_directory(file("full"));
+  ASSERT_TRUE(write_file(file("full/notes"), "mine"));
+  err_of({file("a.jsonl"), "-o", file("full"), "--stats", file("own.svg")});
+  EXPECT_EQ(*read_file(file("own.svg"), 100), own);
+  for (const char* out : {"new", "new/", "./new", "empty", "empty/"}) {
+    std::filesystem::create_directory(file("empty"));
+    const std::string in = file(out[0] == 'e' ? "empty/a.svg" : "new/a.svg");
+    EXPECT_EQ(err_of({file("a.jsonl"), "-o", file(out), "--stats", in}),
+              "tessera: [cli] --stats must lie outside of --out, found '" + in +
+                  "'\n");
+    EXPECT_FALSE(std::filesystem::exists(in));
+  }
+}
+
 // Nothing that is read is written over, and no rows lie where a run failed.
 TEST_F(PackProgram, LosesNothing) {
   const std::string own = "{\"input_ids\": [1]}\n";

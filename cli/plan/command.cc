@@ -11,6 +11,7 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/text.h"
+#include "cli/json_line.h"
 #include "cli/plan/report.h"
 #include "cli/plan/timing.h"
 #include "cli/request/file_checks.h"
@@ -54,7 +55,7 @@ Result<int> show(const Options& o, Loaded loaded, int64_t ns) {
     if (!saved) return saved.error();
   }
   if (o.json) {
-    fmt::print("{}\n", report_json(*report, o.lists).dump());
+    fmt::print("{}\n", json_line(report_json(*report, o.lists)));
   } else {
     fmt::print("{}", report_text(*report));
     if (o.out) fmt::print("{:<11} {}\n", "saved", on_a_line(*o.out));

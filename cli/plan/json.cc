@@ -106,8 +106,4 @@ json report_json(const PlanReport& r, bool lists) {
   return out;
 }
 
-std::string json_line(const nlohmann::json& json) {
-  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
-
 }  // namespace tessera::cli

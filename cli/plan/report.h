@@ -38,9 +38,6 @@ Result<PlanReport> make_report(Planned planned, int64_t plan_ns);
 nlohmann::json report_json(const PlanReport& report, bool lists);
 std::string report_text(const PlanReport& report);
 
-// On one line; bytes that are not UTF-8, as in a file's name, are replaced.
-std::string json_line(const nlohmann::json& json);
-
 std::string with_unit(double value);  // 40.1 M
 
 }  // namespace tessera::cli

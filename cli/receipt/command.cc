@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/text.h"
+#include "cli/json_line.h"
 #include "cli/receipt/second_run.h"
 #include "cli/receipt/text.h"
 #include "cli/receipt/verdict.h"
@@ -35,7 +36,7 @@ Result<int> show(const Options& o) {
   auto claim = load(o.files[0]);
   if (!claim) return claim.error();
   if (o.json) {
-    fmt::print("{}\n", Json(receipt::fields_json(*claim)).dump());
+    fmt::print("{}\n", json_line(receipt::fields_json(*claim)));
     return kOk;
   }
   const auto digest = receipt::check_digest(*claim);

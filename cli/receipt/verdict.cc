@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "base/text.h"
+#include "cli/json_line.h"
 #include "receipt/parts.h"
 
 namespace tessera::cli {
@@ -44,14 +45,14 @@ void print_verdict(const run::ReceiptVerdict& verdict, bool as_json) {
                     {"wrong", json_of(verdict.wrong, "claimed", "found")},
                     {"contradictions", verdict.contradictions},
                     {"notes", verdict.notes}};
-  fmt::print("{}\n", out.dump());
+  fmt::print("{}\n", json_line(out));
 }
 
 void print_differences(const std::vector<ReceiptDifference>& all,
                        bool as_json) {
   if (as_json) {
     const Json out = {{"differences", json_of(all, "a", "b")}};
-    fmt::print("{}\n", out.dump());
+    fmt::print("{}\n", json_line(out));
     return;
   }
   for (const ReceiptDifference& d : all) {

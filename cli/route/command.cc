@@ -8,7 +8,7 @@
 
 #include "base/fail.h"
 #include "base/text.h"
-#include "cli/plan/report.h"
+#include "cli/json_line.h"
 #include "cli/request/file_checks.h"
 #include "cli/route/job.h"
 #include "cli/route/report.h"

@@ -11,7 +11,7 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/text.h"
-#include "cli/plan/report.h"
+#include "cli/json_line.h"
 #include "cli/request/flags.h"
 #include "cli/schedule/ask.h"
 #include "cli/schedule/kernels.h"

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/files.h"
+#include "cli/json_line.h"
 #include "cli/plan/timing.h"
 #include "cli/shard/flags.h"
 #include "cli/shard/report.h"
@@ -78,18 +79,14 @@ Result<int> run(const Options& o) {
   if (!shard_ns) return shard_ns.error();
   const MeshFitCall asked = asked_of(f, *planned, *mesh, *options);
   if (auto e = write_files(f, asked, *planned, *shards); !e) return e.error();
-  ShardRun out{std::move(*shards),
-               options->balance,
-               options->work,
-               *plan_ns + *shard_ns,
-               {}};
+  ShardRun out{std::move(*shards), *options, *plan_ns + *shard_ns, {}};
   if (f.fit || f.compile) {
     auto program = report_program(asked, f.compile.has_value());
     if (!program) return program.error();
     out.program = std::move(*program);
   }
   if (o.json) {
-    fmt::print("{}\n", shard_json(out).dump());
+    fmt::print("{}\n", json_line(shard_json(out)));
   } else {
     fmt::print("{}", shard_text(out));
   }
@@ -121,9 +118,10 @@ constexpr const char* kFooter =
     "ids in memory to all shards, the least of several runs), forward and\n"
     "backward.{needed,sent,capacity,busiest,all_gather}_bytes,\n"
     "kv_tiles[from][to], kv_rounds and q_rounds {shift,tiles}, shapes, specs,\n"
-    "ceilings, work (of a tile by its class), fingerprint, contract, and for\n"
-    "each of shards {data, head, seq, rows, columns, steps, steps_transposed,\n"
-    "work, early_work}. With\n"
+    "ceilings, work (of a tile by its class), evenness (null of a balance\n"
+    "that seeks none), fingerprint, contract, and for each of shards {data,\n"
+    "head, seq, rows, columns, steps, steps_transposed, work, early_work}. "
+    "With\n"
     "--fit or --compile program.{pass, target, calibrated, fit (as `tessera "
     "fit`),\n"
     "collectives[].{name, op, bytes, asynchronous, ops_between,\n"

@@ -8,8 +8,8 @@
 
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/json_line.h"
 #include "cli/lowering.h"
-#include "cli/plan/report.h"
 #include "cli/train/receipt.h"
 #include "cli/train/report.h"
 #include "lanes/mosaic/tpu.h"

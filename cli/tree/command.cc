@@ -10,7 +10,7 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "cli/export/layouts.h"
-#include "cli/plan/report.h"
+#include "cli/json_line.h"
 #include "cli/request/file_checks.h"
 #include "cli/request/trees.h"
 

@@ -11,7 +11,7 @@
 #include "base/fail.h"
 #include "base/text.h"
 #include "base/threads.h"
-#include "cli/plan/report.h"
+#include "cli/json_line.h"
 #include "cli/progress.h"
 #include "cli/run/kernel_tile.h"
 #include "cli/run/options.h"
@@ -100,6 +100,8 @@ Result<int> run(const Options& o) {
   }
   auto told = warm_all(*options->session, list, warm);
   if (!told) return told.error();
+  print_warnings(told->warnings);
+  const int code = told->warnings.empty() ? kOk : kFailed;
   const std::string& folder = options->lanes.xla.cache_folder;
   if (o.json) {
     const nlohmann::json json = {{"batches", told->batches},
@@ -108,9 +110,10 @@ Result<int> run(const Options& o) {
                                  {"disk_hits", told->disk_hits},
                                  {"memory_hits", told->memory_hits},
                                  {"ms", told->ms},
-                                 {"cache", folder}};
+                                 {"cache", folder},
+                                 {"warnings", told->warnings}};
     fmt::print("{}\n", json_line(json));
-    return kOk;
+    return code;
   }
   fmt::print(
       "{:<11} {} batches, {} distinct contracts\n"
@@ -118,7 +121,7 @@ Result<int> run(const Options& o) {
       "{:<11} {}\n",
       "planned", told->batches, told->contracts, "compiled", told->compiles,
       told->ms, told->disk_hits, "kept in", on_a_line(folder));
-  return kOk;
+  return code;
 }
 
 constexpr const char* kFooter =
@@ -131,8 +134,12 @@ constexpr const char* kFooter =
     "Give the arrays as the run will: heads, dims, dtype, --backward, --dlse,\n"
     "--sink-telemetry; and --mesh with --balance, --exchange and --work.\n"
     "\n"
-    "JSON fields: batches, contracts, compiles, disk_hits, memory_hits, ms, "
-    "cache.";
+    "Exit code: 1 where the cache had trouble, as a disk that is full: what "
+    "is\n"
+    "warned of may not be kept.\n"
+    "\n"
+    "JSON fields: batches, contracts, compiles, disk_hits, memory_hits, ms,\n"
+    "cache, warnings.";
 
 }  // namespace
 

@@ -59,6 +59,21 @@ TEST_F(Warm, RunsAfterItCompileNothing) {
   }
 }
 
+// Where nothing can be kept, that is said.
+TEST_F(Warm, AFolderThatCannotKeepIsAFailure) {
+  const std::string none = "/proc/self/nowhere";
+  Arguments all = shape();
+  for (std::string& word : all) {
+    if (word == file("cache")) word = none;
+  }
+  all.insert(all.end(), {"--docs", "lognormal:mean=60", "--json"});
+  EXPECT_EQ(program({"warm"}, all), 1) << out_;
+  const json out = json::parse(out_);
+  EXPECT_EQ(out["compiles"], 1);
+  ASSERT_FALSE(out["warnings"].empty());
+  EXPECT_NE(err_.find("warning: "), std::string::npos) << err_;
+}
+
 // Batches that are alike on one device may not be on a mesh: each program that
 // a run on it meets is there.
 TEST_F(Warm, RunsOnAMeshCompileNothing) {

@@ -280,6 +280,9 @@ struct WarmReport {
   int64_t compiles = 0;   // the compiler really ran
   int64_t disk_hits = 0, memory_hits = 0;
   double ms = 0;
+  // Of the cache on disk: programs that could not be kept, entries that were
+  // not what they must be.
+  std::vector<std::string> warnings;
 };
 // Prepares a batch of each contract in the session, which then has its
 // programs, and so has the cache on disk. The first error ends it: a session's

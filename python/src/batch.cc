@@ -20,6 +20,7 @@
 #include "plan/stoppable.h"
 #include "repr.h"
 #include "states.h"
+#include "tessera/mosaic.h"
 #include "unlocked.h"
 
 namespace tessera::python {

@@ -59,7 +59,7 @@ Told fit(GivenBatch batch, int64_t heads, std::optional<int64_t> kv_heads,
          const std::string& method, const std::string& target,
          const std::string& mesh, const std::string& balance,
          const std::string& exchange, const std::string& ceilings,
-         const std::string& work, bool uneven,
+         const std::string& work, const std::string& evenness, bool uneven,
          const std::optional<std::string>& lowering_reason) {
   const Batch& of = batch_of(batch);
   AttentionCall call;
@@ -70,8 +70,8 @@ Told fit(GivenBatch batch, int64_t heads, std::optional<int64_t> kv_heads,
   call.backward = backward;
   call.dlse = dlse;
   const LaneId lane = take(parse_lane(lane_name));
-  ShardOptions shards =
-      take(parse_shard_options({balance, exchange, ceilings, work, uneven}));
+  ShardOptions shards = take(parse_shard_options(
+      {balance, exchange, ceilings, work, evenness, uneven}));
   if (!mesh.empty()) {
     if (method != "worklist") {
       refuse("a mesh runs the method 'worklist', found '" + method + "'");
@@ -80,10 +80,10 @@ Told fit(GivenBatch batch, int64_t heads, std::optional<int64_t> kv_heads,
                      lowering_reason);
   }
   if (balance != "rows" || exchange != "rounds" || !ceilings.empty() ||
-      !work.empty() || uneven) {
+      !work.empty() || !evenness.empty() || uneven) {
     refuse(
-        "balance, exchange, ceilings, work and uneven go with a mesh, found "
-        "none");
+        "balance, exchange, ceilings, work, evenness and uneven go with a "
+        "mesh, found none");
   }
   FitCall asked = take(fit_call(of, call, lane, target));
   asked.method = take(parse_xla_method(method));
@@ -103,7 +103,8 @@ void bind_fit(nb::module_& m) {
         nb::arg("backward"), nb::arg("dlse"), nb::arg("lane"),
         nb::arg("method"), nb::arg("target"), nb::arg("mesh"),
         nb::arg("balance"), nb::arg("exchange"), nb::arg("ceilings"),
-        nb::arg("work"), nb::arg("uneven"), nb::arg("lowering_reason"));
+        nb::arg("work"), nb::arg("evenness"), nb::arg("uneven"),
+        nb::arg("lowering_reason"));
 }
 
 }  // namespace tessera::python

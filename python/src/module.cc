@@ -3,6 +3,7 @@
 
 #include "batch.h"
 #include "block_mask.h"
+#include "choice.h"
 #include "contract.h"
 #include "data.h"
 #include "failure.h"
@@ -35,6 +36,7 @@ NB_MODULE(core_of_the_main_interpreter, m) {
   bind_block_mask(m);
   bind_tree(m);
   bind_sink_telemetry(m);
+  bind_choice(m);
   bind_session(m);
   bind_join_sinks(m);
   bind_route(m);

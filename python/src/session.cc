@@ -1,13 +1,11 @@
 #include "session.h"
 
-#include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include <atomic>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -16,6 +14,7 @@
 #include "arrays.h"
 #include "base/files.h"
 #include "batch.h"
+#include "call_arrays.h"
 #include "failure.h"
 #include "interrupts.h"
 #include "repr.h"
@@ -28,99 +27,6 @@ namespace tessera::python {
 namespace {
 
 using Scale = std::optional<double>;
-
-// The arrays of a forward pass, held as long as views of them are.
-struct ForwardArrays {
-  Array q, k, v;
-  std::optional<Array> sink_logits;
-  nb::object out, lse;  // lse: nothing where it is not wanted
-  Layout layout = Layout::bhsd;
-  ForwardTensors views;
-  AttentionShape shape;
-};
-
-std::vector<int64_t> shape_in(Layout layout, const TensorView& like,
-                              int64_t dim) {
-  return layout == Layout::bhsd
-             ? std::vector{like.batch, like.heads, like.tokens, dim}
-             : std::vector{like.batch, like.tokens, like.heads, dim};
-}
-
-ForwardArrays read_forward(nb::handle q, nb::handle k, nb::handle v,
-                           nb::handle sink_logits, const std::string& layout,
-                           Scale scale, double softcap, nb::handle out,
-                           bool with_lse) {
-  ForwardArrays f;
-  f.layout = parse_layout(layout);
-  f.q = read_array("q", q);
-  f.k = read_array("k", k);
-  f.v = read_array("v", v);
-  f.views.q = input_of(f.q, f.layout);
-  f.views.k = input_of(f.k, f.layout);
-  f.views.v = input_of(f.v, f.layout);
-  if (!sink_logits.is_none()) {
-    f.sink_logits = read_array("sink_logits", sink_logits);
-    f.views.sink_logits = floats_of(*f.sink_logits);
-  }
-  f.shape.heads = f.views.q.heads;
-  f.shape.kv_heads = f.views.k.heads;
-  f.shape.head_dim = f.views.q.dim;
-  f.shape.v_head_dim = f.views.v.dim;
-  f.shape.scale = scale;
-  f.shape.softcap = softcap;
-  const TensorView& like = f.views.q;
-  f.out =
-      out.is_none()
-          ? empty_array(shape_in(f.layout, like, f.shape.v_head_dim), f.q.dtype)
-          : nb::borrow(out);
-  f.views.out = tensor_of(read_array("out", f.out, true), f.layout);
-  if (with_lse) {
-    const std::vector<int64_t> sizes{like.batch, like.heads, like.tokens};
-    f.lse = empty_array(sizes, Dtype::f32);
-    f.views.lse = floats_of(read_array("lse", f.lse, true));
-  }
-  return f;
-}
-
-AttentionCall call_of(const ForwardArrays& f) {
-  AttentionCall call;
-  call.shape = f.shape;
-  call.dtype = f.q.dtype;
-  call.sink_logits = f.sink_logits.has_value();
-  return call;
-}
-
-struct GradientArrays {
-  Array dout;
-  std::optional<Array> dlse;
-  nb::object dq, dk, dv, dsink_logits;
-  Gradients views;
-};
-
-GradientArrays read_gradients(const ForwardArrays& f, nb::handle dout,
-                              nb::handle dlse) {
-  GradientArrays g;
-  g.dout = read_array("dout", dout);
-  g.views.dout = input_of(g.dout, f.layout);
-  if (!dlse.is_none()) {
-    g.dlse = read_array("dlse", dlse);
-    g.views.dlse = floats_of(*g.dlse);
-  }
-  const auto like = [&](const TensorView& t, nb::object& kept) {
-    kept = empty_array(shape_in(f.layout, t, t.dim), t.dtype);
-    return tensor_of(read_array("gradient", kept, true), f.layout);
-  };
-  g.views.dq = like(f.views.q, g.dq);
-  g.views.dk = like(f.views.k, g.dk);
-  g.views.dv = like(f.views.v, g.dv);
-  if (f.sink_logits) {
-    const std::vector<int64_t> sizes{f.shape.heads};
-    g.dsink_logits = empty_array(sizes, Dtype::f32);
-    g.views.dsink_logits =
-        floats_of(read_array("dsink_logits", g.dsink_logits, true));
-  }
-  return g;
-}
 
 struct PySession {
   Session session;
@@ -186,7 +92,8 @@ SessionOptions options_of(
     bool input_digests, const std::string& mesh = "",
     const std::string& balance = "rows", const std::string& exchange = "rounds",
     const std::string& ceilings = "", const std::string& work = "",
-    bool uneven = false, const std::optional<std::string>& artifact = {},
+    const std::string& evenness = "", bool uneven = false,
+    const std::optional<std::string>& artifact = {},
     const std::optional<std::string>& shapes = {},
     const std::optional<std::string>& reason = {}, int64_t max_compiles = 0) {
   SessionOptions o;
@@ -199,11 +106,17 @@ SessionOptions options_of(
   if (mesh.empty() && !work.empty()) {
     refuse("work goes with a mesh, found none");
   }
-  o.shards =
-      take(parse_shard_options({balance, exchange, ceilings, work, uneven}));
+  if (mesh.empty() && !evenness.empty()) {
+    refuse("evenness goes with a mesh, found none");
+  }
+  o.shards = take(parse_shard_options(
+      {balance, exchange, ceilings, work, evenness, uneven}));
   if (lane) o.lane = take(parse_lane(*lane));
   for (const std::string& f : fallback) {
     o.fallback.push_back(take(parse_lane(f)));
+  }
+  if (threads < 0) {
+    refuse("threads must be 0 or more, found " + std::to_string(threads));
   }
   o.cpu.threads = threads;
   if (isa) o.cpu.isa = take(parse_isa(*isa));
@@ -364,6 +277,14 @@ nb::dict warm(const PySession& self, nb::iterable batches, int64_t heads,
       call_of(heads, head_dim, kv_heads, v_head_dim, dtype, scale, softcap,
               sink_logits, backward, sink_telemetry);
   call.dlse = dlse;
+  if (dlse && !backward) refuse("dlse goes with backward, found it alone");
+  if (threads < 0) {
+    refuse("threads must be 0 or more, found " + std::to_string(threads));
+  }
+  if (!progress.is_none() && !PyCallable_Check(progress.ptr())) {
+    refuse("progress must be callable, found " +
+           nb::cast<std::string>(progress.type().attr("__name__")));
+  }
   WarmList list;
   std::vector<nb::object> kept;  // the list borrows what they own
   for (nb::handle given : batches) {
@@ -387,6 +308,7 @@ nb::dict warm(const PySession& self, nb::iterable batches, int64_t heads,
   out["disk_hits"] = report.disk_hits;
   out["memory_hits"] = report.memory_hits;
   out["ms"] = report.ms;
+  out["warnings"] = report.warnings;
   return out;
 }
 
@@ -611,94 +533,11 @@ void bind_prepared(nb::module_& m) {
            "milliseconds.");
 }
 
-nb::dict choice_state(nb::handle self) {
-  nb::dict out;
-  for (const char* const name :
-       {"lane", "reason", "rule", "request_class", "rejected"}) {
-    out[name] = self.attr(name);
-  }
-  return out;
-}
-
-// What it says; nothing runs by it.
-Choice choice_of_state(const nb::dict& state) {
-  Choice c;
-  c.lane = take(parse_lane(read_state<std::string>(state, "lane")));
-  c.reason = read_state<std::string>(state, "reason");
-  if (const auto name = read_state<std::optional<std::string>>(state, "rule")) {
-    for (const DispatchRule& rule : dispatch_rules()) {
-      if (rule.name == *name) c.rule = &rule;
-    }
-    if (c.rule == nullptr) {
-      refuse("a choice's rule must be one of this version, found '" + *name +
-             "'");
-    }
-  }
-  const auto of = read_state<std::string>(state, "request_class");
-  bool known = false;
-  for (const RequestClass one :
-       {RequestClass::sparse_blocks, RequestClass::custom,
-        RequestClass::plain_causal, RequestClass::other}) {
-    if (to_string(one) != of) continue;
-    c.request_class = one;
-    known = true;
-  }
-  if (!known) {
-    refuse("a choice's request_class must be one of this version, found '" +
-           of + "'");
-  }
-  for (const auto& [lane, reason] :
-       read_state<std::map<std::string, std::string>>(state, "rejected")) {
-    c.rejected.push_back({take(parse_lane(lane)), reason});
-  }
-  return c;
-}
-
-void bind_choice(nb::module_& m) {
-  nb::class_<Choice> choice(m, "Choice", "Which lane runs a call, and why.");
-  choice
-      .def_prop_ro(
-          "lane",
-          [](const Choice& c) { return std::string(to_string(c.lane)); },
-          "Its name.")
-      .def_ro("reason", &Choice::reason, "Why that lane.")
-      .def_prop_ro(
-          "rule",
-          [](const Choice& c) -> std::optional<std::string> {
-            if (!c.rule) return {};
-            return std::string(c.rule->name);
-          },
-          "The row of the thresholds that decided; None: no row did.")
-      .def_prop_ro(
-          "request_class",
-          [](const Choice& c) {
-            return std::string(to_string(c.request_class));
-          },
-          "Where the request belongs.")
-      .def_prop_ro(
-          "rejected",
-          [](const Choice& c) {
-            std::map<std::string, std::string> out;
-            for (const Rejected& r : c.rejected) {
-              out[std::string(to_string(r.lane))] = r.reason;
-            }
-            return out;
-          },
-          "Why not, of every other lane.")
-      .def("__repr__", [](const Choice& c) {
-        return one_line(
-            "Choice('" + std::string(to_string(c.lane)) + "': ", c.reason, ")");
-      });
-  bind_json(choice, &choice_state);
-  bind_pickle(choice, &choice_state, &choice_of_state);
-}
-
 }  // namespace
 
 void bind_session(nb::module_& m) {
   bind_saved(m);
   bind_prepared(m);
-  bind_choice(m);
   nb::class_<PySession> session(
       m, "Session",
       "Open lanes with their compiled programs, and the rules that choose one. "
@@ -714,17 +553,18 @@ void bind_session(nb::module_& m) {
              const std::string& cache_folder, bool input_digests,
              const std::string& mesh, const std::string& balance,
              const std::string& exchange, const std::string& ceilings,
-             const std::string& work, bool uneven,
+             const std::string& work, const std::string& evenness, bool uneven,
              const std::optional<std::string>& artifact,
              const std::optional<std::string>& shapes,
              const std::optional<std::string>& lowering_reason,
              int64_t max_compiles) {
-            new (self) PySession{
-                open(options_of(lane, fallback, threads, isa, plugin,
-                                cache_folder, input_digests, mesh, balance,
-                                exchange, ceilings, work, uneven, artifact,
-                                shapes, lowering_reason, max_compiles)),
-                words_of(lane, fallback, threads, mesh)};
+            new (self)
+                PySession{open(options_of(lane, fallback, threads, isa, plugin,
+                                          cache_folder, input_digests, mesh,
+                                          balance, exchange, ceilings, work,
+                                          evenness, uneven, artifact, shapes,
+                                          lowering_reason, max_compiles)),
+                          words_of(lane, fallback, threads, mesh)};
           },
           nb::arg("lane") = nb::none(), nb::kw_only(),
           nb::arg("fallback") = std::vector<std::string>{},
@@ -733,8 +573,8 @@ void bind_session(nb::module_& m) {
           nb::arg("input_digests") = false, nb::arg("mesh") = "",
           nb::arg("balance") = "rows", nb::arg("exchange") = "rounds",
           nb::arg("ceilings") = "", nb::arg("work") = "",
-          nb::arg("uneven") = false, nb::arg("artifact") = nb::none(),
-          nb::arg("shapes") = nb::none(),
+          nb::arg("evenness") = "", nb::arg("uneven") = false,
+          nb::arg("artifact") = nb::none(), nb::arg("shapes") = nb::none(),
           nb::arg("lowering_reason") = nb::none(), nb::arg("max_compiles") = 0,
           "`artifact` and `shapes` are files of what JAX exported, for the "
           "lanes splash and jax_bridge (docs/bridge.md). `mesh`, such as "
@@ -742,10 +582,10 @@ void bind_session(nb::module_& m) {
           "the xla lane's plugin; `exchange`, how tiles travel between them, "
           "is "
           "'rounds' or on TPUs 'ragged', with `ceilings` batches that differ "
-          "share one program, and `work` weighs tiles by class (see ts.shard). "
-          "`lowering_reason`: why "
-          "tiles "
-          "or logical blocks below the granule of a TPU's matrix unit are "
+          "share one program, `work` weighs tiles by class, and "
+          "`evenness` is what shards are to have at most (see ts.shard). "
+          "`lowering_reason`: why tiles or logical blocks below the granule of "
+          "a TPU's matrix unit are "
           "lowered to it. `max_compiles`: one more is an error that says what "
           "varied; 0 is no limit.")
       .def("prepare", &prepare, nb::arg("batch"), nb::kw_only(),
@@ -771,12 +611,13 @@ void bind_session(nb::module_& m) {
                    "dlse: bool = False, sink_telemetry: bool = False, "
                    "threads: int = 0, progress: "
                    "collections.abc.Callable[[int, int], object] | None = None)"
-                   " -> dict[str, float]"),
+                   " -> dict[str, object]"),
            "Compiles what these batches will need, one of each contract, side "
            "by side: afterwards the session, and the folder of its cache, have "
            "every program. `progress` is called with contracts done and all of "
-           "them. Says how many batches and contracts there were, and what was "
-           "compiled.")
+           "them. Says how many batches and contracts there were, what was "
+           "compiled, and in `warnings` what the cache's folder could not "
+           "keep.")
       .def("choose", &choose_in, nb::arg("batch"), nb::kw_only(),
            nb::arg("heads"), nb::arg("head_dim"),
            nb::arg("kv_heads") = nb::none(), nb::arg("v_head_dim") = nb::none(),

@@ -71,21 +71,21 @@ def fit(batch: _core.Batch, *, heads: int, kv_heads: int | None = None,
         backward: bool = False, dlse: bool = False, lane: str = "xla",
         method: str = "worklist", target: str = "v6e", mesh: str = "",
         balance: str = "rows", exchange: str = "rounds", ceilings: str = "",
-        work: str = "", uneven: bool = False,
+        work: str = "", evenness: str = "", uneven: bool = False,
         lowering_reason: str | None = None) -> Budget:
     """What a call on this batch takes of a TPU, by arithmetic: no TPU, no
     compiler.
 
     Of the lane `xla` (with its `method`, 'worklist', 'chunked' or 'dense') or
     `mosaic`. `mesh`, such as 'seq=4', with `balance`, `exchange`, `ceilings`,
-    `work` and `uneven` as `shard` has them: of each device. `target`: v4, v5e,
-    v5p, v6e or tpu7x.
+    `work`, `evenness` and `uneven` as `shard` has them: of each device.
+    `target`: v4, v5e, v5p, v6e or tpu7x.
     """
     told, error = _core._fit(
         batch, heads=heads, kv_heads=kv_heads, head_dim=head_dim,
         v_head_dim=v_head_dim, dtype=dtype, softcap=softcap,
         sink_logits=sink_logits, backward=backward, dlse=dlse, lane=lane,
         method=method, target=target, mesh=mesh, balance=balance,
-        exchange=exchange, ceilings=ceilings, work=work, uneven=uneven,
-        lowering_reason=lowering_reason)
+        exchange=exchange, ceilings=ceilings, work=work, evenness=evenness,
+        uneven=uneven, lowering_reason=lowering_reason)
     return Budget(json.loads(told), error)

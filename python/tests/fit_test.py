@@ -113,10 +113,13 @@ def test_what_compiles_has_a_budget():
     (dict(mesh="seq=0"), "mesh"),
     (dict(ceilings="rows=1"), "go with a mesh, found none"),
     (dict(balance="tasks"), "go with a mesh, found none"),
+    (dict(evenness="work=2"), "go with a mesh, found none"),
     (dict(balance="nonsense"), "found 'nonsense'"),
     (dict(exchange="zzz"), "found 'zzz'"),
     (dict(uneven=True), "go with a mesh, found none"),
     (dict(heads=0), "heads"),
+    (dict(head_dim=65536, mesh="seq=2"), "head dims must be a multiple of 8"),
+    (dict(head_dim=7, mesh="seq=2"), "head dims must be a multiple of 8"),
     (dict(backward=False, dlse=True), "goes with backward"),
     (dict(lowering_reason="why not"), "found one for 256x256"),
 ])
@@ -147,6 +150,7 @@ def test_after_warming_nothing_compiles(tmp_path):
         found = "disk_hits" if of_disk else "compiles"
         assert report[found] == 6 and report["batches"] == 6
         assert report["contracts"] == 3 and report["ms"] > 0
+        assert report["warnings"] == []
         for batch in batches():
             ready = session.prepare(batch, backward=True, **SMALL)
             assert ready.counters()["compiles"] == 0
@@ -167,3 +171,17 @@ def test_what_ends_warming():
     with pytest.raises(KeyError):
         ts.Session("xla").warm(batches(), progress=stop, threads=1, **SMALL)
     assert ts.Session("cpu").warm([], **SMALL)["contracts"] == 0
+    # Before any work.
+    for more, rule in [(dict(progress=5), "progress must be callable, found int"),
+                       (dict(threads=-1), "threads must be 0 or more, found -1"),
+                       (dict(dlse=True), "dlse goes with backward")]:
+        with pytest.raises(ts.TesseraError, match=rule):
+            ts.Session("xla").warm(batches(), **SMALL, **more)
+    with pytest.raises(ts.TesseraError, match="threads must be 0 or more"):
+        ts.Session("cpu", threads=-1)
+
+
+@needs_xla
+def test_what_is_not_kept_is_said():
+    session = ts.Session("xla", cache_folder="/proc/self/nowhere")
+    assert session.warm(batches(), **SMALL)["warnings"]

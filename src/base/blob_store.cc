@@ -19,6 +19,7 @@
 #include "base/descriptor.h"
 #include "base/digest.h"
 #include "base/fail.h"
+#include "base/files.h"
 #include "base/text.h"
 
 namespace tessera {
@@ -35,8 +36,6 @@ constexpr size_t kHeaderBytes = 8 + 2 * sizeof(uint64_t) + kDigestDigits;
 constexpr size_t kMaxKeyBytes = size_t{1} << 20;
 
 constexpr std::string_view kBlobEnd = ".blob";
-constexpr std::string_view kAsideStart = ".tessera-";
-constexpr std::string_view kAsideEnd = ".tmp";
 
 // A writer locks its file and writes without a pause. Where locks do not reach,
 // as between two machines on some network file systems, one that was stopped
@@ -68,10 +67,6 @@ bool is_blob_name(std::string_view name) {
   return name.size() == kDigestDigits + kBlobEnd.size() &&
          name.ends_with(kBlobEnd) &&
          name.find_first_not_of("0123456789abcdef") == kDigestDigits;
-}
-
-bool is_aside_name(std::string_view name) {
-  return name.starts_with(kAsideStart) && name.ends_with(kAsideEnd);
 }
 
 // The folder, if it is there and safe; -1 and, where it is more than missing,
@@ -198,8 +193,8 @@ int open_aside(int folder, std::string& name) {
   for (int attempt = 0; attempt < 100; ++attempt) {
     uint64_t random = 0;
     if (::getrandom(&random, sizeof random, 0) != sizeof random) return -1;
-    name = fmt::format("{}{}-{:016x}{}", kAsideStart, ::getpid(), random,
-                       kAsideEnd);
+    name = fmt::format("{}{}-{:016x}{}", kUnfinishedStart, ::getpid(), random,
+                       kUnfinishedEnd);
     const int fd =
         ::openat(folder, name.c_str(),
                  O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
@@ -353,7 +348,7 @@ void BlobStore::tidy(int folder, Warnings& warnings) const {
   int64_t total = 0;
   while (const dirent* entry = ::readdir(list.get())) {
     const char* name = entry->d_name;
-    const bool aside = is_aside_name(name);
+    const bool aside = is_unfinished_name(name);
     if (!aside && !is_blob_name(name)) continue;
     struct stat status {};
     if (::fstatat(folder, name, &status, AT_SYMLINK_NOFOLLOW) != 0 ||

@@ -68,8 +68,8 @@ Result<void> write_straight(const std::string& path, const WriteFile& write) {
 // be as long as a name can be.
 std::string temporary_name(const std::string& directory) {
   static std::atomic<uint64_t> next{0};
-  return fmt::format("{}/.tessera-{}-{}.tmp", directory, ::getpid(),
-                     next.fetch_add(1));
+  return fmt::format("{}/{}{}-{}{}", directory, kUnfinishedStart, ::getpid(),
+                     next.fetch_add(1), kUnfinishedEnd);
 }
 
 // A new file in the folder of `target`, and its name; -1 with errno.
@@ -132,7 +132,8 @@ std::string claimed_name(const std::string& target) {
   Digest digest;
   const size_t begin = target.rfind('/') + 1;  // 0 where there is none
   digest.add(target.data() + begin, target.size() - begin);
-  return fmt::format("{}/.tessera-{}.tmp", directory_of(target), digest.hex());
+  return fmt::format("{}/{}{}{}", directory_of(target), kUnfinishedStart,
+                     digest.hex(), kUnfinishedEnd);
 }
 
 // Why a file is not what a run left there; "" where it may be.
@@ -303,6 +304,10 @@ Result<void> FileReader::read(int64_t begin, int64_t end, char* to) const {
     to += n;
   }
   return {};
+}
+
+bool is_unfinished_name(std::string_view name) {
+  return name.starts_with(kUnfinishedStart) && name.ends_with(kUnfinishedEnd);
 }
 
 bool is_named(int descriptor, const std::string& path) {

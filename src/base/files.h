@@ -46,6 +46,11 @@ Result<void> write_file_by(const std::string& path, const WriteFile& write);
 // may have waited for somebody who took the name away.
 bool is_named(int descriptor, const std::string& path);
 
+// How what a writer has not finished is called.
+inline constexpr std::string_view kUnfinishedStart = ".tessera-";
+inline constexpr std::string_view kUnfinishedEnd = ".tmp";
+bool is_unfinished_name(std::string_view name);
+
 // Whether write_file may succeed, for work that is long: it is told before.
 Result<void> check_output(const std::string& path);
 

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <limits>
 #include <utility>
 
 #include "base/descriptor.h"
@@ -67,9 +68,10 @@ Result<std::vector<PackedFile>> finished_files(RowFolder& folder,
                                                bool restart) {
   const std::string file = folder.aside(data::kJournal).string();
   std::error_code error;
-  const bool is_begun = fs::exists(fs::symlink_status(file, error));
+  const fs::file_status status = fs::symlink_status(file, error);
+  const bool is_begun = fs::exists(status);
   data::PackJournal journal;
-  if (is_begun) {
+  if (fs::is_regular_file(status)) {  // nothing else is opened
     auto text = read_file(file, kMaxJournalBytes);
     if (!text) return text.error();
     journal = data::read_journal(*text);
@@ -86,7 +88,13 @@ Result<std::vector<PackedFile>> finished_files(RowFolder& folder,
     const std::string other = data::difference(asked, *journal.origin);
     if (!other.empty() && !journal.files.empty()) return refuse(other);
   }
-  if (auto e = folder.take_back(); !e) return e.error();
+  // A system that failed may have lost what the journal had of the last file;
+  // nothing is known of one that is damaged.
+  const int64_t listed = std::ssize(journal.files);
+  const int64_t most = !journal.origin ? std::numeric_limits<int64_t>::max()
+                       : listed > 0    ? listed + 1
+                                       : 0;
+  if (auto e = folder.take_back(most); !e) return e.error();
   if (restart) return std::vector<PackedFile>();
   // Each was whole when it was listed, and nobody's to change: its size tells
   // one that was lost.
@@ -117,7 +125,12 @@ Result<void> show(const RowFolder& folder, int64_t files,
                   const RowFolderOptions& options) {
   for (int64_t f = 0; options.each && f < files; ++f) {
     auto rows = load_rows(folder.aside(RowFolder::name_of(f)).string());
-    if (!rows) return rows.error();
+    if (!rows) {  // no fault of an input: what else is finished stays
+      return io_error("data",
+                      "a finished file must be as it was written, or all be "
+                      "restarted, found {}",
+                      rows.error().message);
+    }
     if (auto e = options.each(*rows); !e) return e;
   }
   return {};
@@ -159,7 +172,6 @@ Result<PackedFolder> pack_on(RowFolder& folder,
   const PackedFile from = finished.empty() ? PackedFile{} : finished.back();
   out.resumed_documents = from.counted.account.documents;
   for (const PackedFile& file : finished) out.resumed_rows += file.rows;
-  if (auto e = folder.keep(out.resumed_files); !e) return e.error();
   if (origin.stays) {
     if (auto e = journal.begin(origin.of, finished); !e) return e.error();
   }
@@ -199,6 +211,7 @@ Result<PackedFolder> pack_row_folder(const std::vector<std::string>& inputs,
   if (!folder) return folder.error();
   auto finished = finished_files(**folder, path, origin->of, options.restart);
   if (!finished) return finished.error();
+  if (auto e = (*folder)->keep(std::ssize(*finished)); !e) return e.error();
   Journal journal((*folder)->aside(data::kJournal), finished->size());
   auto packed = pack_on(**folder, inputs, options, *origin, *finished, journal);
   // What is wrong with an input would have to change first. All else, as a disk

@@ -22,7 +22,7 @@ class PackFolderFaults : public testing::PackFolder {
  protected:
   // Somebody's file, or folder where a '/' ends its name.
   void take(const std::string& name) const {
-    const std::string path = out() + "/" + name.substr(0, name.find('/'));
+    const std::string path = out() + "/" + name;
     if (name.ends_with("/")) {
       fs::create_directory(path);
     } else {
@@ -48,7 +48,8 @@ TEST_F(PackFolderFaults, TakesBackItsOwnFilesAlone) {
   for (const char* name :
        {"rows-00001.safetensors", "rows-00001.safetensors/", "rows-mine",
         "rows-1.safetensors", "rows-000001.safetensors",
-        "rows-mine5.safetensors", "notes"}) {
+        "rows-mine5.safetensors", "rows-00003.safetensors",
+        "rows-99999.safetensors", "notes"}) {
     ASSERT_FALSE(pack_files(3));
     take(name);
     const Files before = files_of(out());
@@ -66,6 +67,94 @@ TEST_F(PackFolderFaults, TakesBackItsOwnFilesAlone) {
     options_.restart = false;
     fs::remove_all(out());
   }
+}
+
+// Nor are those that lie where a run's lie.
+TEST_F(PackFolderFaults, TakesAwayWhatRunsMakeAlone) {
+  const auto whole = pack("whole");
+  ASSERT_TRUE(whole) << whole.error().message;
+  for (const std::string name : {"notes", "notes/", "journal/"}) {
+    for (const bool is_begun : {false, true}) {
+      if (is_begun) {
+        ASSERT_FALSE(pack_files(3));
+        if (name == "journal/") fs::remove(aside("journal"));
+      } else {
+        fs::create_directories(aside(""));
+      }
+      take(".unfinished/" + name);
+      const Files left = files_of(aside(""));
+      options_.restart = true;
+      const auto refused = pack();
+      ASSERT_FALSE(refused) << name;
+      EXPECT_EQ(refused.error().message,
+                "[data] what lies aside in a folder of rows must be a run's, "
+                "found '" +
+                    aside(name.substr(0, name.find('/'))) + "'");
+      EXPECT_EQ(files_of(aside("")), left) << name;
+      options_.restart = false;
+      fs::remove_all(out());
+    }
+  }
+  // What is a run's own, of any kind of file, is in nobody's way.
+  for (const char* const name :
+       {".tessera-12-3.tmp", "rows-00007.safetensors"}) {
+    ASSERT_FALSE(pack_files(3));
+    take(std::string(".unfinished/") + name);
+    const auto packed = pack();
+    ASSERT_TRUE(packed) << packed.error().message;
+    EXPECT_EQ(packed->resumed_files, 3);
+    expect_same(*packed, *whole);
+    fs::remove_all(out());
+  }
+}
+
+// A journal that is no file is not opened: a pipe would wait for a writer.
+TEST_F(PackFolderFaults, AJournalIsAFile) {
+  const auto whole = pack("whole");
+  ASSERT_TRUE(whole) << whole.error().message;
+  for (const bool is_pipe : {true, false}) {
+    ASSERT_FALSE(pack_files(3));
+    const std::string copy = folder_.file("journal");
+    fs::rename(aside("journal"), copy);
+    const std::string bytes = *read_file(copy, 1 << 20);
+    if (is_pipe) {
+      ASSERT_EQ(::mkfifo(aside("journal").c_str(), 0600), 0);
+    } else {
+      fs::create_symlink(copy, aside("journal"));
+    }
+    const auto refused = pack();
+    ASSERT_FALSE(refused);
+    EXPECT_NE(refused.error().message.find("found a damaged journal in"),
+              std::string::npos)
+        << refused.error().message;
+    options_.restart = true;
+    const auto packed = pack();
+    options_.restart = false;
+    ASSERT_TRUE(packed) << packed.error().message;
+    EXPECT_EQ(packed->resumed_files, 0);
+    expect_same(*packed, *whole);
+    EXPECT_EQ(*read_file(copy, 1 << 20), bytes);
+    fs::remove_all(out());
+  }
+}
+
+// Who looks at all rows finds one that is damaged; the others stay.
+TEST_F(PackFolderFaults, ADamagedFileLosesNoOther) {
+  ASSERT_FALSE(pack_files(3));
+  const std::string path = aside("rows-00001.safetensors");
+  std::string bytes = *read_file(path, 1 << 20);
+  bytes[9] = '<';
+  std::ofstream(path, std::ios::binary) << bytes;
+  const Files left = files_of(aside(""));
+  options_.each = [](const Rows&) -> Result<void> { return {}; };
+  const auto refused = pack();
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().kind, ErrorKind::io);
+  EXPECT_TRUE(refused.error().message.starts_with(
+      "[data] a finished file must be as it was written, or all be restarted, "
+      "found "))
+      << refused.error().message;
+  EXPECT_EQ(files_of(aside("")), left);
 }
 
 // Whoever takes a name meanwhile keeps it, and the run what it has finished.

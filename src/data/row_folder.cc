@@ -99,6 +99,12 @@ Result<void> check_entries(const fs::path& path,
 
 bool is_nothing(const fs::path& /*path*/) { return false; }
 
+// Whether a run gives this name to what lies aside.
+bool is_own(const std::string& name) {
+  return name == data::kJournal || data::RowFolder::is_name(name) ||
+         is_unfinished_name(name);
+}
+
 }  // namespace
 
 Result<void> check_row_folder(const std::string& path) {
@@ -148,31 +154,37 @@ bool RowFolder::is_name(std::string_view name) {
          name.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
-Result<void> RowFolder::take_back() {
-  std::vector<fs::path> placed;
-  std::error_code error;
-  for (fs::directory_iterator at(folder_, error), end; !error && at != end;
-       at.increment(error)) {
-    if (is_placed(at->path())) placed.push_back(at->path());
+Result<void> RowFolder::take_back(int64_t most) {
+  int64_t placed = 0;
+  while (placed < most && is_placed(folder_ / name_of(placed))) ++placed;
+  // The last one first, so that the first ones are left wherever this ends.
+  while (placed-- > 0) {
+    const std::string name = name_of(placed);
+    if (auto e = move(folder_ / name, aside_ / name); !e) return e;
   }
-  if (error) return not_written(error, folder_);
-  for (const fs::path& path : placed) {
-    if (auto e = move(path, aside_ / path.filename()); !e) return e;
-  }
-  return {};
+  return check_entries(folder_, is_nothing);
 }
 
 Result<void> RowFolder::keep(int64_t files) {
   std::set<std::string> kept;
   if (files > 0) kept.insert(kJournal);
   for (int64_t f = 0; f < files; ++f) kept.insert(name_of(f));
-  std::error_code error;
-  for (fs::directory_iterator at(aside_, error), end; !error && at != end;) {
-    const fs::path old = at->path();
-    at.increment(error);
-    if (!error && !kept.contains(old.filename().string())) {
-      fs::remove_all(old, error);
+  std::vector<fs::path> old;
+  std::error_code error, unknown;
+  for (fs::directory_iterator at(aside_, error), end; !error && at != end;
+       at.increment(error)) {
+    const std::string name = at->path().filename().string();
+    if (kept.contains(name)) continue;
+    if (fs::is_directory(at->symlink_status(unknown)) || !is_own(name)) {
+      return invalid("data",
+                     "what lies aside in a folder of rows must be a run's, "
+                     "found {}",
+                     in_quotes(at->path().string()));
     }
+    old.push_back(at->path());
+  }
+  for (const fs::path& path : old) {
+    if (!error) fs::remove(path, error);
   }
   if (error) return not_written(error, folder_);
   return {};

@@ -27,9 +27,11 @@ class RowFolder {
   static std::string name_of(int64_t file);    // "rows-00000.safetensors"
   static bool is_name(std::string_view name);  // of one of these
 
-  // Files that a run was putting in their place lie aside again.
-  Result<void> take_back();
-  // Of what lies aside only these files of rows stay, and their journal.
+  // Files that a run was putting in their place, which are the first ones, at
+  // most so many, lie aside again. There must be nothing else in the folder.
+  Result<void> take_back(int64_t most);
+  // Of what lies aside only these files of rows stay, and their journal. What
+  // no run makes is refused, and nothing taken away.
   Result<void> keep(int64_t files);
   // All files of rows to their place; where one cannot, all stay aside.
   Result<void> finish(int64_t files);

@@ -231,6 +231,16 @@ TEST(Budget, BadCallsAreRefused) {
       << error(asked);
   asked = call_of("causal", 4096, 0);
   EXPECT_NE(error(asked).find("heads"), std::string::npos);
+  // Scores are arrays too.
+  for (const XlaMethod method : {XlaMethod::dense, XlaMethod::chunked}) {
+    const bool dense = method == XlaMethod::dense;
+    asked = call_of("causal", dense ? 1 << 20 : 66'000'000, 1 << 16, false);
+    asked.request.tile = {4096, 4096};
+    asked.call.shape.head_dim = asked.call.shape.v_head_dim = 8;
+    asked.method = method;
+    EXPECT_TRUE(error(asked).starts_with("[fit] an array must be at most"))
+        << error(asked);
+  }
 }
 
 }  // namespace

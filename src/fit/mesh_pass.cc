@@ -21,6 +21,7 @@
 #include "lanes/lane.h"
 #include "lanes/mosaic/settings.h"
 #include "lanes/mosaic/shards.h"
+#include "lanes/tensors.h"
 #include "lanes/xla/planned.h"
 #include "lanes/xla/shard_program.h"
 #include "lanes/xla/shard_shape.h"
@@ -259,7 +260,9 @@ Result<MeshProgram> program_of(const MeshFitCall& asked, const Shards& shards,
   auto lowering = xla::lower_on(shape->local, chip, asked.lowering_reason);
   if (!lowering) return lowering.error();
   out.arrays = {xla::shard_arguments(*shape), xla::shard_results(*shape)};
-  out.attends = xla_scratch(shape->local, chip);
+  auto attends = xla_scratch(shape->local, chip);
+  if (!attends) return attends.error();
+  out.attends = std::move(*attends);
   out.counters = out.attends.back().bytes;
   out.attends.pop_back();
   out.frame = std::move(*shape);
@@ -290,6 +293,9 @@ Result<PassMemory> mesh_pass(const MeshFitCall& asked, const Shards& shards,
 
 Result<Shards> shards_of(const MeshFitCall& asked) {
   if (auto e = check_lane(asked.lane, asked.call); !e) return e.error();
+  auto ok = lanes::check_call("fit", lanes::PlanSizes::of(asked.batch->plan()),
+                              asked.call);
+  if (!ok) return ok.error();
   return make_shards(*asked.batch, asked.mesh,
                      lanes::options_for(asked.options, asked.call));
 }

@@ -13,6 +13,12 @@ namespace {
 // bits hold it.
 constexpr double kMaxBytes = static_cast<double>(int64_t{1} << 50);
 
+double plain_bytes(Dtype dtype, std::span<const int64_t> dims) {
+  auto out = static_cast<double>(byte_width(dtype));
+  for (const int64_t d : dims) out *= static_cast<double>(d);
+  return out;
+}
+
 bool is_any(std::string_view name,
             std::initializer_list<std::string_view> names) {
   return std::ranges::find(names, name) != names.end();
@@ -34,18 +40,22 @@ bool is_residual(std::string_view name) {
   return is_any(name, {"q", "k", "v", "sink_logits", "out", "lse"});
 }
 
+Result<void> check_size(std::string_view name, Dtype dtype,
+                        std::span<const int64_t> dims) {
+  const double plain = plain_bytes(dtype, dims);
+  if (plain <= kMaxBytes) return {};
+  return over_limit("fit",
+                    "an array must be at most {:.4g} bytes, found {:.4g} for "
+                    "{}",
+                    kMaxBytes, plain, name);
+}
+
 Result<MemoryPart> part_of(std::string name, MemoryKind kind, Dtype dtype,
                            std::span<const int64_t> dims) {
-  auto plain = static_cast<double>(byte_width(dtype));
-  for (const int64_t d : dims) plain *= static_cast<double>(d);
-  if (plain > kMaxBytes) {
-    return over_limit(
-        "fit", "an array must be at most {:.4g} bytes, found {:.4g} for {}",
-        kMaxBytes, plain, name);
-  }
+  if (auto e = check_size(name, dtype, dims); !e) return e.error();
   MemoryPart out;
   out.bytes = device_bytes(dtype, dims);
-  out.padding = out.bytes - static_cast<int64_t>(plain);
+  out.padding = out.bytes - static_cast<int64_t>(plain_bytes(dtype, dims));
   out.least = out.bytes;
   out.residual = is_residual(name);
   out.kind = kind;

@@ -3,6 +3,8 @@
 
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "lanes/mosaic/kernel.h"
 #include "lanes/xla/shape.h"
@@ -10,6 +12,9 @@
 
 namespace tessera::fit {
 
+// That its bytes, whatever the layout, can be counted.
+Result<void> check_size(std::string_view name, Dtype dtype,
+                        std::span<const int64_t> dims);
 // One array of a program, in the layout that the compiler gives it.
 Result<MemoryPart> part_of(std::string name, MemoryKind kind, Dtype dtype,
                            std::span<const int64_t> dims);
@@ -32,7 +37,8 @@ Result<PassMemory> mosaic_pass(const FitCall& asked, const Chip& chip,
 Result<void> check_lane(LaneId lane, const AttentionCall& call);
 
 // What a program of the shape makes for itself, counters last.
-std::vector<MemoryPart> xla_scratch(const xla::Shape& shape, const Chip& chip);
+Result<std::vector<MemoryPart>> xla_scratch(const xla::Shape& shape,
+                                            const Chip& chip);
 
 // The error of a budget that does not fit, with what would.
 Error too_large(const Budget& budget, const std::vector<Remedy>& remedies);

@@ -158,17 +158,24 @@ Copies copies_of(const Shape& s) {
 // What one tile needs at a time beside the sums: scores, probabilities, rows.
 // In the core's memory as long as there is room, of which half was always
 // enough.
-std::optional<MemoryPart> tile_values(const Shape& s, const Chip& chip) {
+Result<std::optional<MemoryPart>> tile_values(const Shape& s,
+                                              const Chip& chip) {
   constexpr auto kF32 = xla::Element::f32;
   const int64_t kv = s.unit_kv_heads();
   const int64_t group = unit_group(s);
   const Dims q = {kv, group, s.block_q(), s.head_dim};
   const Dims out = {kv, group, s.block_q(), s.v_head_dim};
   const Dims scores = {kv, group, s.block_q(), s.block_kv()};
+  constexpr const char* kName = "a tile's scores and rows";
+  for (const Dims& dims : {q, out, scores}) {
+    if (auto e = check_size(kName, Dtype::f32, dims); !e) return e.error();
+  }
   const int64_t score_bytes = bytes_of(kF32, scores);
   const int64_t row_bytes = bytes_of(kF32, q) + bytes_of(kF32, out);
-  if (4 * score_bytes + row_bytes <= chip.core / 2) return {};
-  MemoryPart part{"a tile's scores and rows", MemoryKind::scratch};
+  if (4 * score_bytes + row_bytes <= chip.core / 2) {
+    return std::optional<MemoryPart>();
+  }
+  MemoryPart part{kName, MemoryKind::scratch};
   part.core = chip.core > 0;
   // Float32 scores were always there once.
   part.least = std::max<int64_t>(0, score_bytes - chip.core);
@@ -178,16 +185,17 @@ std::optional<MemoryPart> tile_values(const Shape& s, const Chip& chip) {
   const Copies most = copies_of(s);
   part.bytes =
       most.half_scores * score_bytes / 2 + legal + most.rows * row_bytes + rows;
-  return part;
+  return std::optional(part);
 }
 
 }  // namespace
 
-std::vector<MemoryPart> xla_scratch(const Shape& s, const Chip& chip) {
+Result<std::vector<MemoryPart>> xla_scratch(const Shape& s, const Chip& chip) {
   std::vector<MemoryPart> out;
   for (const Scratch& sum : sums_of(s)) {
     MemoryPart part{sum.name, MemoryKind::scratch};
     for (const Dims& dims : sum.arrays) {
+      if (auto e = check_size(sum.name, Dtype::f32, dims); !e) return e.error();
       part.bytes += bytes_of(xla::Element::f32, dims);
     }
     part.core =
@@ -195,7 +203,9 @@ std::vector<MemoryPart> xla_scratch(const Shape& s, const Chip& chip) {
     part.least = part.core ? 0 : part.bytes;
     out.push_back(std::move(part));
   }
-  if (auto values = tile_values(s, chip)) out.push_back(std::move(*values));
+  auto values = tile_values(s, chip);
+  if (!values) return values.error();
+  if (*values) out.push_back(std::move(**values));
   out.push_back({"counters", MemoryKind::scratch,
                  s.backward ? kBackwardCounters : kForwardCounters});
   return out;
@@ -221,7 +231,9 @@ Result<PassMemory> xla_pass(const FitCall& asked, const Chip& chip,
     if (!e) return e.error();
   }
   out.outputs.push_back(table_of(chip, out.outputs.size()));
-  out.scratch = xla_scratch(*shape, chip);
+  auto scratch = xla_scratch(*shape, chip);
+  if (!scratch) return scratch.error();
+  out.scratch = std::move(*scratch);
   return out;
 }
 

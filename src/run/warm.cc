@@ -88,6 +88,8 @@ Result<WarmReport> warm_all(const Session& session, const WarmList& list,
     out.compiles += counters.compiles;
     out.disk_hits += counters.disk_hits;
     out.memory_hits += counters.memory_hits;
+    const auto& warnings = ready->state().work->facts().warnings;
+    out.warnings.insert(out.warnings.end(), warnings.begin(), warnings.end());
     if (options.progress) options.progress(++done, out.contracts);
   };
   timed(out.ms, [&] {

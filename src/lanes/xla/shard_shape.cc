@@ -19,7 +19,8 @@ Result<ShardShape> shard_shape(const Batch& batch, const Shards& shards,
                        "found {} plan heads for {}",
                        batch.plan().heads, to_string(shards.mesh));
   }
-  if (auto e = lanes::check_factors("xla", call.shape); !e) return e.error();
+  auto ok = lanes::check_call("xla", lanes::PlanSizes::of(batch.plan()), call);
+  if (!ok) return ok.error();
   auto contract = make_contract(batch);
   if (!contract) return contract.error();
   ShardShape out = {frame_of(shards), {}};
