@@ -6,16 +6,18 @@ leaves them open: src/lanes/mosaic/settings.inc, by predicted cycles on v6e
     bench/mosaic_tiles.py --dumps FOLDER --jobs 2
     bench/mosaic_tiles.py --head-dim 64 --dumps FOLDER --jobs 2
     bench/mosaic_tiles.py --heads 1 --dumps FOLDER --jobs 2
+    bench/mosaic_tiles.py --dtype f32 --dumps FOLDER --jobs 2
 
 Of another head dim it is settings_64.inc, of other candidates. Of one head it is
-settings_alone.inc, forward: for heads of which fewer than four go together.
+settings_alone.inc, forward: for heads of which fewer than four go together. Of
+float32 it is settings_f32.inc.
 `--direction forward` leaves the other rows as they are, and so do `--mask causal`
 and `--tokens 131072`.
 
 Bf16, head dim 128 unless it is said, 8 heads, one batch row, as many queries as keys. Each kernel is
 compiled once a class of mask, and backward for as many heads as go together at a
 length, and then predicted for every batch of that class:
-lengths of 2,048 to 131,072 tokens, backward to 32,768, whose documents are drawn, or whose windows
+lengths of 2,048 to 131,072 tokens, whose documents are drawn, or whose windows
 are set, from 64 tokens to all. A batch belongs to the row of its direction,
 class, length and mean keys a query, in powers of two; there each candidate gets
 the mean of its cycles an active 256 x 256 tile of the exact plan, and the least
@@ -40,8 +42,7 @@ from predicted import Predictor, run
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TABLES = ROOT / "src" / "lanes" / "mosaic"
-# Backward, a head at a time is left of 131,072.
-LENGTHS = {"forward": (2048, 8192, 32768, 131072), "backward": (2048, 8192, 32768)}
+LENGTHS = (2048, 8192, 32768, 131072)
 SEEDS = (1, 2, 3, 4)
 # A kernel's text depends on the mask's bounds alone; so does the class.
 MASKS = {
@@ -63,6 +64,9 @@ PASSES = {256: ((256, 1), (256, 2)), 512: ((512, 1),)}
 # The same of other head dims, whose queries and keys fill memory otherwise.
 PASSES_OF_DIMS = {256: ((256, 1), (256, 2)), 512: ((512, 1), (512, 2), (1024, 2)),
                   1024: ((1024, 1),)}
+# Of float32, whose heads go through a pass alone: what led for one document and for
+# short ones.
+PASSES_F32 = {256: ((256, 1), (256, 2)), 512: ((512, 1),), 1024: ((1024, 1),)}
 
 
 DIRECTIONS = ("forward", "backward")
@@ -109,24 +113,28 @@ def works(mask, tokens):
     return out
 
 
-def table_of(head_dim, heads=8):
+def table_of(head_dim, heads=8, dtype="bf16"):
+    if dtype == "f32":
+        return TABLES / "settings_f32.inc"
     if heads < 4:
         return TABLES / "settings_alone.inc"
     name = "settings.inc" if head_dim == 128 else f"settings_{head_dim}.inc"
     return TABLES / name
 
 
-def settings(head_dim, heads):
+def settings(head_dim, heads, dtype):
     passes = PASSES_ALONE if heads < 4 else PASSES
     if heads >= 4 and head_dim != 128:
         passes = PASSES_OF_DIMS
+    if dtype == "f32":
+        passes = PASSES_F32
     return [Setting(q, kv, tiles) for q in passes for kv, tiles in passes[q]]
 
 
 class Measure:
     def __init__(self, flags):
         self.tessera = flags.tessera
-        self.head_dim, self.heads = flags.head_dim, flags.heads
+        self.head_dim, self.heads, self.dtype = flags.head_dim, flags.heads, flags.dtype
         self.predictor = Predictor(flags.tessera, flags.dumps)
         self.kernels = {}
 
@@ -140,6 +148,7 @@ class Measure:
     def ask(self, direction, work, s):
         out = ["--mask", work.mask, "--q-len", work.tokens, "--docs", work.docs]
         out += ["--heads", self.heads, "--head-dim", self.head_dim]
+        out += ["--dtype", self.dtype]
         out += ["--tile", f"{s.block_q}x{s.block_kv}"]
         out += ["--tiles-per-pass", s.tiles]
         return out + ["--backward"] * (direction == "backward")
@@ -168,6 +177,10 @@ class Measure:
             name += f"_{kernel['heads_per_pass']}together"
         if kernel["page"]:
             name += "_pages"
+        if kernel["query_chunk"]:
+            name += "_chunks"
+        if self.dtype != "bf16":
+            name += f"_{self.dtype}"
         name = name if self.head_dim == 128 else f"{name}_{self.head_dim}"
         return name if self.heads == 8 else f"{name}_{self.heads}heads"
 
@@ -183,7 +196,7 @@ class Measure:
                 work = work._replace(tokens=32768, docs="lengths:32768")
             return name, work
 
-        longest = dict(map(named, LENGTHS[direction]))
+        longest = dict(map(named, LENGTHS))
         for name in {named(tokens)[0] for tokens in lengths} - {None}:
             self.predictor.schedule(name, self.ask(direction, longest[name], s))
 
@@ -255,7 +268,7 @@ def read_table(path):
 
 
 def best_of(measure, row, group, pool):
-    tried = settings(measure.head_dim, measure.heads)
+    tried = settings(measure.head_dim, measure.heads, measure.dtype)
     cycles = pool.map(lambda s: measure.mean(row, group, s), tried)
     fits = sorted((c, s) for c, s in zip(cycles, tried) if c is not None)
     if not fits:
@@ -274,22 +287,24 @@ def make(flags):
     ]
     if flags.head_dim != 128:
         out[0] = out[0].replace("kernels:", f"kernels of head dim {flags.head_dim}:")
+    if flags.dtype != "bf16":
+        out[0] = out[0].replace("kernels:", f"kernels of {flags.dtype}:")
     if flags.heads < 4:
         out[0] = "// Of heads that go alone: {direction, class, tokens, keys, tile, tiles a"
     every = (len(flags.direction) == 2 and len(flags.mask) == len(MASKS) and
              not flags.tokens)
     kept = {} if every else read_table(flags.table)
     with concurrent.futures.ThreadPoolExecutor(flags.jobs) as pool:
-        lengths = {d: [n for n in LENGTHS[d] if not flags.tokens or n in flags.tokens]
-                   for d in flags.direction}
-        kernels = [(d, m, s, lengths[d]) for m in flags.mask for d in flags.direction
-                   for s in settings(flags.head_dim, flags.heads)]
+        lengths = [n for n in LENGTHS if not flags.tokens or n in flags.tokens]
+        kernels = [(d, m, s, lengths) for m in flags.mask for d in flags.direction
+                   for s in settings(flags.head_dim, flags.heads, flags.dtype)]
         for _ in pool.map(lambda k: measure.compile(*k), kernels):
             pass
         for direction in DIRECTIONS:
             for mask in MASKS:
-                for tokens in LENGTHS[direction]:
-                    if mask not in flags.mask or tokens not in lengths.get(direction, ()):
+                for tokens in LENGTHS:
+                    if (direction not in flags.direction or mask not in flags.mask or
+                            tokens not in lengths):
                         out += [line(row, best) for row, best in kept.items()
                                 if row[:3] == (direction, mask, tokens)]
                         continue
@@ -334,13 +349,14 @@ def parse_flags():
         help="leave libtpu's dumps there, and read those that are there")
     add("--head-dim", type=int, default=128, metavar="N", help="[128]")
     add("--heads", type=int, default=8, metavar="N", help="[8]")
+    add("--dtype", choices=("bf16", "f32"), default="bf16", help="[bf16]")
     add("--direction", nargs="+", choices=DIRECTIONS, help="[both; of one head forward]")
     add("--mask", nargs="+", choices=MASKS, default=[*MASKS], help="[all]")
     add("--tokens", type=int, nargs="+", metavar="N", help="[all lengths]")
     add("--table", type=pathlib.Path, metavar="FILE", help="[that of the head dim]")
     add("--check", metavar="ROW", help="DIRECTION,CLASS,TOKENS,KEYS")
     flags = parser.parse_args()
-    flags.table = flags.table or table_of(flags.head_dim, flags.heads)
+    flags.table = flags.table or table_of(flags.head_dim, flags.heads, flags.dtype)
     flags.direction = flags.direction or DIRECTIONS[: 1 if flags.heads < 4 else 2]
     return flags
 

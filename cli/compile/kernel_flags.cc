@@ -65,7 +65,7 @@ void add_kernel_flags(Command& command, KernelFlags& f) {
                  "others wait in HBM [all, where they fit]"},
                 {"--query-chunk", &f.query_chunk, "N",
                  "Backward: queries whose dQ vector memory holds at a time, "
-                 "whole tiles [all, where they fit; else as many as do]"},
+                 "whole tiles; or all [what lets most heads go together]"},
                 {"--row-sum", &f.row_sum, "SUM",
                  "Of a query's probabilities: exact, or rounded as its product "
                  "takes them [exact]"},

@@ -137,8 +137,8 @@ Command export_command() {
           {"--page-steps", &o->page_steps, "N",
            "mosaic: what compile was told"},
           {"--query-chunk", &o->query_chunk, "N",
-           "mosaic: of the backward kernel, as compile says it [that of a "
-           "kernel of one head]"},
+           "mosaic: of the backward kernel, as compile says it [that of 8 "
+           "heads a list]"},
           {"--keys-per-query", &o->keys_per_query, "N",
            "mosaic: what compile was told"},
           {"--lowering-reason", &o->lowering_reason, "TEXT",

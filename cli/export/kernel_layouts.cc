@@ -80,7 +80,7 @@ Result<AttentionCall> mosaic_call(const ExportFlags& flags) {
   return out;
 }
 
-// The arrays of the TPU kernel, and nothing of its heads: any will do.
+// The arrays of the TPU kernel.
 Result<void> add_mosaic(const Batch& batch, const ExportFlags& flags,
                         NamedArrays& out) {
   MosaicOptions options = flags.backward ? kMosaicBackward : MosaicOptions{};
@@ -103,7 +103,9 @@ Result<void> add_mosaic(const Batch& batch, const ExportFlags& flags,
   }
   auto call = mosaic_call(flags);
   if (!call) return call.error();
-  call->shape.heads = call->shape.kv_heads = batch.plan().heads;
+  // How many heads go together says the chunk of queries, and no more.
+  const int64_t of_list = flags.backward ? 8 : 1;
+  call->shape.heads = call->shape.kv_heads = of_list * batch.plan().heads;
   auto kernel =
       make_mosaic_kernel(batch.request(), batch.facts(), *call, "v6e", options);
   if (!kernel) return kernel.error();

@@ -43,8 +43,9 @@ struct MosaicOptions {
   // else as many as suit; the others wait in HBM.
   int64_t page_steps = 0;
   // Backward: queries of a head whose dQ vector memory holds at a time, whole
-  // tiles; the list comes in chunks of so many. 0: all where that fits, else as
-  // many as do.
+  // tiles; the list comes in chunks of so many, or whole where that is no fewer
+  // than all. 0: whole, where that fits and leaves as many heads together as
+  // chunks do; else as many queries as fit.
   int64_t query_chunk = 0;
 };
 inline constexpr int64_t kMosaicMaxPageSteps = 65'536;

@@ -331,12 +331,10 @@ std::tuple<int64_t, int64_t, int64_t> tpu_passes(
   const MosaicOptions found = options_for(of, tiles_per_pass, fetch_ahead,
                                           query_chunk, lowering_reason);
   take(mosaic::check_asked(of.call, found, of.request, of.target));
-  int64_t chunk = found.query_chunk;
-  if (chunk == 0 && !mosaic::fits_vector_memory(of.request, of.present.view(),
-                                                of.call, of.target, found)) {
-    const auto planned = mosaic::plan_kernel(of.request, of.present.view(),
-                                             of.call, of.target, found);
-    if (planned) chunk = planned->kernel.query_chunk;
+  int64_t chunk = 0;
+  if (backward) {
+    chunk = mosaic::query_chunk_of(of.request, of.present.view(), of.call,
+                                   of.target, found);
   }
   return {found.tiles_per_pass, found.fetch_ahead, chunk};
 }
@@ -573,7 +571,8 @@ void bind_compile(nb::module_& m) {
       "`lowering_reason`: why a tile or a logical block below the granule of "
       "the target's matrix unit is lowered; such a one must have it, others "
       "must not. `query_chunk`: queries whose dQ the backward kernel holds at "
-      "a time, whole tiles; all where they fit, unless it is said.");
+      "a time, whole tiles, or all; what lets most heads go together, unless "
+      "it is said.");
 }
 
 }  // namespace tessera::python

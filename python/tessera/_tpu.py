@@ -23,10 +23,15 @@ class Terms(NamedTuple):
     fetch_ahead: tuple[int, int]
     row_sum: str
     lowering_reason: str | None
-    query_chunk: int  # of the backward kernel; 0: it has none
+    query_chunk: int  # of the backward kernel; 0: all queries
     # Of the arrays of a kernel, in their order; of both kernels, or one alone.
     names: tuple[str, ...] = ()
     backward: bool = True
+
+
+def _whole(terms: Terms) -> int:
+    """A chunk that no queries fill, of whole tiles: the kernel holds all of them."""
+    return dict(terms.sizes)["tile"][0] << 32
 
 
 @functools.lru_cache(128)
@@ -36,7 +41,7 @@ def kernel_of(text: str, terms: Terms, backward: bool,
         target=terms.target, tiles_per_pass=terms.tiles_per_pass[backward],
         fetch_ahead=terms.fetch_ahead[backward],
         row_sum="exact" if backward else terms.row_sum,  # of the forward one
-        query_chunk=terms.query_chunk if backward else 0,
+        query_chunk=(terms.query_chunk or _whole(terms)) if backward else 0,
         lowering_reason=terms.lowering_reason, backward=backward) | dict(call))
 
 
@@ -111,6 +116,21 @@ def _check(call: Any, q: Any, k: Any, v: Any, sinks: Sequence[Any]) -> None:
                     f"{x.dtype} {list(x.shape)}")
 
 
+def _kernel(call: Any, words: tuple[tuple[str, Any], ...]) -> _core.TpuKernel:
+    """For lists that are cut as the arrays' are."""
+    try:
+        return kernel_of(call.text, call.tpu, call.backward, words)
+    except _core.TesseraError:
+        if not call.backward or call.tpu.query_chunk:
+            raise
+        most = kernel_of(call.text, call.tpu, True,
+                         (*words, ("query_chunk", 0))).query_chunk
+        if most == 0:
+            raise
+    _refuse("arrays_for must be told a query_chunk of at most "
+            f"{most} for this call's backward", "none")
+
+
 def _arrays(call: Any, kernel: _core.TpuKernel,
             args: Sequence[Any]) -> dict[str, Any]:
     made = dict(zip(call.tpu.names, args[len(args) - len(call.tpu.names):]))
@@ -128,16 +148,12 @@ def attend(call: Any, *args: Any) -> Sequence[Any]:
     q, k, v = map(turn, args[:3])
     sinks = args[3:3 + call.sinks]
     _check(call, q, k, v, sinks)
-    kernel = kernel_of(call.text, call.tpu, call.backward, (
+    kernel = _kernel(call, (
         ("heads", q.shape[1]), ("kv_heads", k.shape[1]),
         ("head_dim", q.shape[3]), ("v_head_dim", v.shape[3]),
         ("dtype", str(q.dtype)), ("scale", call.scale),
         ("softcap", call.softcap), ("sink_logits", call.sinks),
         ("dlse", call.backward and call.lse)))
-    if call.backward and kernel.query_chunk != call.tpu.query_chunk:
-        _refuse("arrays_for must be told a query_chunk of at most "
-                f"{kernel.query_chunk} for this call's backward",
-                call.tpu.query_chunk or "none")
     arrays = _arrays(call, kernel, args)
 
     def whole(x: Any, n: int) -> Any:

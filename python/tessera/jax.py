@@ -139,8 +139,8 @@ def arrays_for(batch: _core.Batch, *platforms: str, target: str | None = None,
 
     The others are of TPU kernels, as `tessera.compile` takes them; pairs are of
     the forward kernel and the backward one, and where they are not told those of
-    the table for `head_dim`. Arrays are cut for `query_chunk`, where it is not
-    told that of 8 heads of `head_dim` in bf16; told, gradients that no kernel
+    the table for `head_dim`. Lists are cut for `query_chunk`, where it is not
+    told that of 8 heads of `head_dim` in bf16, and whole for all queries; told, gradients that no kernel
     has room for are an error here, else where a program takes them. `target`,
     where it is not told, is the TPU that JAX runs on, else v6e.
     """

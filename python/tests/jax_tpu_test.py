@@ -174,15 +174,28 @@ def test_gradients_in_chunks_of_queries():
     assert step(long, 8) == body(back)
     assert step(long, 1) == body(ts.compile(
         long, heads=8, kv_heads=1, backward=True, query_chunk=back.query_chunk))
-    # 8 heads of their own need none there, those that share keys do.
-    assert ts.compile(short, heads=8, backward=True).query_chunk == 0
+    # More heads go together in chunks there, unless all queries are asked for.
+    chunk = ts.compile(short, heads=8, backward=True).query_chunk
+    assert 0 < chunk < short.q_len
+    whole = dict(heads=8, backward=True, query_chunk=1 << 16)
+    assert ts.compile(short, **whole).query_chunk == 0
+    assert step(short, 8, query_chunk=1 << 16) == body(ts.compile(short, **whole))
+    assert step(short, 1) == body(ts.compile(
+        short, heads=8, kv_heads=1, backward=True, query_chunk=chunk))
     shared = ts.compile(short, heads=8, kv_heads=1, backward=True)
     with pytest.raises(ts.TesseraError, match="told a query_chunk of at most "
                        f"{shared.query_chunk} .* found none"):
-        step(short, 1)
+        step(short, 1, query_chunk=1 << 16)
     assert step(short, 1, query_chunk=shared.query_chunk) == body(shared)
-    with pytest.raises(ts.TesseraError, match="of a chunk stays there"):
+    with pytest.raises(ts.TesseraError, match="of a head stays there"):
         step(long, 1, query_chunk=1 << 18)
+    # Where arrays are whole a call is, though its heads would have chunks.
+    even = ts.plan(ts.causal & ts.window(500, 0), q_len=1 << 15,
+                   tile=(512, 512), max_steps=2000)
+    assert ts.compile(even, heads=8, backward=True).query_chunk == 0
+    assert ts.compile(even, heads=8, kv_heads=1, backward=True).query_chunk > 0
+    assert step(even, 1) == body(ts.compile(
+        even, heads=8, kv_heads=1, backward=True, query_chunk=1 << 15))
 
 
 def test_both_layouts_are_one_kernel():

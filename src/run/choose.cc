@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "base/text.h"
 #include "lanes/mosaic/kernel.h"
+#include "lanes/mosaic/vector_memory.h"
 #include "lanes/splash/fits.h"
 #include "lanes/tensors.h"
 #include "mask/canonical.h"

@@ -15,6 +15,7 @@
 
 #include "base/files.h"
 #include "lanes/mosaic/kernel.h"
+#include "lanes/mosaic/vector_memory.h"
 #include "plan/make_plan.h"
 #include "tessera/dispatch.h"
 #include "tessera/machine.h"

@@ -30,7 +30,8 @@ def chunked(kind, rows=None):
 
         def emit(self):
             text, room = super().emit()
-            assert room["query_chunk"] == min(self.chunk, room["q_len"])
+            whole = self.chunk >= room["q_len"]
+            assert room["query_chunk"] == (0 if whole else self.chunk)
             return text, room
 
     return Chunked
@@ -59,7 +60,7 @@ class Chunks(CaseTest):
 
     def test_heads(self):
         """Together, and in turns whose sums wait; groups of one list and of several,
-        and chunks that are one."""
+        and all queries, which are no chunk."""
         for seed, (heads, kv_heads, rows, due) in enumerate((
             (8, 1, 1, 4), (8, 2, 2, 4), (6, 6, 1, 3), (12, 2, 1, 3), (5, 1, 1, 1),
             (5, 1, 4, 1), (3, 3, 4, 3),
@@ -80,6 +81,21 @@ class Chunks(CaseTest):
                 rng, MASKS, heads=heads, kv_heads=kv_heads, q_len=290,
                 kv_len=420, tile=(128, 128), tiles=2, ahead=2,
             ))
+
+    def test_shipped_settings(self):
+        """What long rows of 8 heads of their own get, in two chunks and a part."""
+        for tile, tiles in (((512, 512), 1), ((256, 256), 2)):
+            with self.subTest(tile=tile):
+                tokens = 4 * tile[0] + 100
+                rng = np.random.default_rng(tokens)
+                case = chunked(BackwardCase, 2)(
+                    rng, "causal & documents", heads=8, kv_heads=8, q_len=tokens,
+                    kv_len=tokens, tile=tile, tiles=tiles, ahead=1,
+                    ids=random_ids(rng, 1, tokens), dims=(128, 128))
+                room = case.emit()[1]
+                self.assertEqual((room["heads_per_pass"], room["query_chunk"]),
+                                 (4, 2 * tile[0]))
+                self.check(case)
 
     def test_chunks_without_a_tile(self):
         """Padding first, in the middle and last, and a chunk beyond the batch."""

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "lanes/mosaic/program.h"
+#include "lanes/mosaic/vector_memory.h"
 
 namespace tessera::mosaic {
 

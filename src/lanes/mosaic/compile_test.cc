@@ -15,6 +15,7 @@
 #include "lanes/mosaic/parts.h"
 #include "lanes/mosaic/program.h"
 #include "lanes/mosaic/settings.h"
+#include "lanes/mosaic/vector_memory.h"
 #include "plan/make_plan.h"
 #include "tessera/machine.h"
 #include "tessera/mosaic.h"
@@ -486,8 +487,8 @@ TEST_F(MosaicCompile, VectorMemoryIsAsTheVendorSays) {
   }
 }
 
-// Rows of tiles whose dQ does not fit come in chunks that fill the planner's
-// budget: alone, in turns, with steps in pages.
+// Rows of tiles whose dQ does not fit, or of fewer heads together, come in
+// chunks that fill the planner's budget: alone, in turns, with steps in pages.
 TEST_F(MosaicCompile, RowsBeyondVectorMemoryComeInChunks) {
   struct Row {
     std::string_view target;
@@ -497,6 +498,10 @@ TEST_F(MosaicCompile, RowsBeyondVectorMemoryComeInChunks) {
   };
   constexpr Row rows[] = {
       {"v6e:1x1", "causal & documents", 1 << 19, 8, 8, 128, 128},
+      {"v6e:1x1", "causal & documents", 1 << 16, 8, 8, 128, 128},
+      {"v6e:1x1", "causal & documents", 98304, 8, 8, 128, 128},
+      {"v6e:1x1", "causal & documents", 1 << 17, 8, 8, 128, 128},
+      {"v5p:2x2x1", "causal & documents", 1 << 16, 8, 8, 128, 128},
       {"v6e:1x1", "causal | prefix", 1 << 18, 6, 1, 64, 64},
       {"v6e:1x1", "causal & documents", 1 << 17, 8, 1, 256, 192, Dtype::f32},
       {"v4:2x2x1", "causal & window(999, 0)", 1 << 16, 8, 2, 128, 128}};

@@ -13,6 +13,7 @@
 #include "lanes/mosaic/program.h"
 #include "lanes/mosaic/rule.h"
 #include "lanes/mosaic/telemetry.h"
+#include "lanes/mosaic/vector_memory.h"
 #include "mask/bind.h"
 
 namespace tessera {
@@ -25,8 +26,6 @@ using mosaic::Rule;
 constexpr int64_t kForwardVersion = 3;
 constexpr int64_t kBackwardVersion = 2;
 constexpr int64_t kTelemetryVersion = 1;
-// Of a pass: pairs of a query and a key, of all its heads.
-constexpr int64_t kMaxPassPairs = int64_t{1} << 21;
 constexpr int64_t kMaxBitmapBytes = int64_t{1} << 29;
 
 int64_t version_of(const AttentionCall& call) {
@@ -102,76 +101,6 @@ int64_t bitmaps_of(const KernelShape& s) {
   return std::min(mosaic::kFirstBitmap + s.steps, kMaxBitmapBytes / bytes);
 }
 
-std::vector<mosaic::Argument> arguments_of(const KernelShape& s,
-                                           bool backward) {
-  if (s.telemetry) return mosaic::telemetry_arguments(s);
-  return backward ? mosaic::backward_arguments(s)
-                  : mosaic::forward_arguments(s);
-}
-
-// The most heads that a pass may have, memory aside: as many as leave its arms
-// no longer than those of large tiles.
-int64_t most_heads_of(const KernelShape& s, bool backward) {
-  static_assert(mosaic::kMaxBackwardHeadsPerPass <= mosaic::kSublanes);
-  // Products of full precision fill the matrix unit alone, and compile long.
-  if (s.dtype == Dtype::f32) return 1;
-  const int64_t pairs = s.block_q * s.block_kv * s.tiles_per_pass;
-  return std::min(
-      backward ? mosaic::kMaxBackwardHeadsPerPass : mosaic::kMaxHeadsPerPass,
-      kMaxPassPairs / pairs);
-}
-
-int64_t heads_together_of(const KernelShape& s, int64_t most) {
-  return mosaic::heads_together(s.heads_of_list(), s.heads / s.kv_heads, most);
-}
-
-bool fits(const KernelShape& s, bool backward) {
-  return mosaic::vector_bytes(arguments_of(s, backward)) <=
-         mosaic::vector_room(s.core_bytes, backward);
-}
-
-// What heads together may take of it. Of chunks, whose size is open, four
-// fifths: the compiler's own share grows with the tile.
-int64_t room_together(const KernelShape& s, bool backward) {
-  const int64_t room = mosaic::vector_room(s.core_bytes, backward);
-  return s.in_chunks() ? room / 5 * 4 : room;
-}
-
-// As many as vector memory holds, too.
-int64_t heads_per_pass_of(KernelShape s, bool backward) {
-  for (int64_t most = most_heads_of(s, backward); most > 1;
-       most = s.heads_per_pass - 1) {
-    s.heads_per_pass = heads_together_of(s, most);
-    if (mosaic::vector_bytes(arguments_of(s, backward)) <=
-        room_together(s, backward)) {
-      return s.heads_per_pass;
-    }
-  }
-  return 1;
-}
-
-// Enough for a chunk: what comes and goes with it is small beside its tiles.
-constexpr int64_t kChunkQueries = 16'384;
-
-// As many rows a chunk as there is room for, of as many heads as leave enough
-// of them; one where there is none.
-void take_chunks(KernelShape& s) {
-  const auto bytes = [&](int64_t rows) {
-    s.chunk_rows = rows;
-    return mosaic::vector_bytes(arguments_of(s, true));
-  };
-  s.chunk_rows = 1;
-  const int64_t room = room_together(s, true);
-  for (int64_t most = std::max<int64_t>(1, most_heads_of(s, true)); most > 0;
-       most = s.heads_per_pass - 1) {
-    s.heads_per_pass = heads_together_of(s, most);
-    const int64_t one = bytes(1);
-    const int64_t more = std::max<int64_t>(0, room - one) / (bytes(2) - one);
-    s.chunk_rows = std::min(1 + more, s.rows());
-    if (s.chunk_rows * s.block_q >= std::min(kChunkQueries, s.q_len)) return;
-  }
-}
-
 // All but lengths, steps and how a mask says what is legal.
 Result<KernelShape> shape_of_call(const Tile& tile, int64_t plan_heads,
                                   const AttentionCall& call,
@@ -204,7 +133,7 @@ Result<KernelShape> shape_of_call(const Tile& tile, int64_t plan_heads,
   return s;
 }
 
-// `in_chunks`: where nothing else fits.
+// `in_chunks`: where nothing else fits, or where more heads go together so.
 Result<KernelShape> shape_of(const Request& request, const Facts& present,
                              const AttentionCall& call,
                              const MosaicOptions& options, const Target& memory,
@@ -221,14 +150,13 @@ Result<KernelShape> shape_of(const Request& request, const Facts& present,
   s.has_low = rule && rule->low && !s.telemetry;
   s.has_high = rule && rule->high && !s.telemetry;
   if (auto e = mosaic::check_rows(s); !e) return e.error();
-  s.chunk_rows = std::min(s.chunk_rows, s.rows());
+  const bool whole = options.query_chunk >= s.q_len;
+  if (whole) s.chunk_rows = 0;
   const int64_t ceiling = request.ceilings.max_steps;
   s.steps = steps_of(s, call.backward, ceiling);
   if (!rule || s.telemetry) s.bitmaps = bitmaps_of(s);
-  s.heads_per_pass = heads_per_pass_of(s, call.backward);
-  if (!in_chunks || s.in_chunks() || fits(s, call.backward)) return found;
-  take_chunks(s);
-  s.steps = steps_of(s, call.backward, ceiling);
+  mosaic::take_heads(s, call.backward, in_chunks && !whole);
+  if (s.in_chunks()) s.steps = steps_of(s, call.backward, ceiling);
   return found;
 }
 
@@ -256,7 +184,7 @@ Result<KernelShape> shape_of_shard(const Batch& batch, const Shards& shards,
   if (auto e = mosaic::check_rows(s); !e) return e.error();
   s.steps = steps_of(s, call.backward, shard_ceiling(s, shards, call));
   s.bitmaps = bitmaps_of(s);
-  s.heads_per_pass = heads_per_pass_of(s, call.backward);
+  mosaic::take_heads(s, call.backward, false);
   return found;
 }
 
@@ -266,49 +194,6 @@ int outputs_of(const KernelShape& s, bool backward) {
 }
 
 }  // namespace
-
-int64_t mosaic::heads_together(int64_t heads, int64_t group, int64_t most) {
-  for (int64_t n = std::min(heads, most); n > 1; --n) {
-    if (heads % n == 0 && (group % n == 0 || n % group == 0)) return n;
-  }
-  return 1;
-}
-
-int64_t mosaic::vector_room(int64_t core_bytes, bool backward) {
-  const VectorRooms rooms = vector_rooms(core_bytes);
-  return backward ? rooms.backward : rooms.forward;
-}
-
-int64_t mosaic::least_vector_bytes(const RequestFeatures& f) {
-  const bool backward = f.call.backward;
-  KernelShape s;
-  s.heads = f.shape.heads;
-  s.kv_heads = f.shape.kv_heads;
-  s.head_dim = f.shape.head_dim;
-  s.v_head_dim = f.shape.v_head_dim;
-  s.dtype = f.call.dtype;
-  s.q_len = round_up(bucket(f.q_len), f.tile.q);
-  s.kv_len = round_up(bucket(f.kv_len), f.tile.kv);
-  s.block_q = f.tile.q;
-  s.block_kv = f.tile.kv;
-  s.tiles_per_pass = s.fetch_ahead = 1;
-  s.plan_heads = f.plan_heads;
-  int64_t least = INT64_MAX;
-  // Backward a whole group of heads a pass keeps no sums of all keys.
-  for (int64_t most = std::max<int64_t>(1, most_heads_of(s, backward));
-       most > 0; most = s.heads_per_pass - 1) {
-    s.heads_per_pass = heads_together_of(s, most);
-    // Masks by ids and by bitmaps keep other things, and chunks of queries.
-    for (const int64_t bitmaps : {0, 1}) {
-      s.bitmaps = bitmaps;
-      for (s.chunk_rows = 0; s.chunk_rows <= (backward ? 1 : 0);
-           ++s.chunk_rows) {
-        least = std::min(least, vector_bytes(arguments_of(s, backward)));
-      }
-    }
-  }
-  return least;
-}
 
 std::string mosaic::direction_of(const AttentionCall& call) {
   return call.sink_telemetry ? "sinks" : call.backward ? "backward" : "forward";
@@ -358,7 +243,7 @@ Result<mosaic::PlannedKernel> kernel_of_shape(const KernelShape& shape,
                                               const MosaicOptions& options) {
   if (auto e = mosaic::check_sizes(shape, asked.memory); !e) return e.error();
   const std::vector<mosaic::Argument> arguments =
-      arguments_of(shape, call.backward);
+      mosaic::arguments_of(shape, call.backward);
   mosaic::PlannedKernel out;
   out.shape = shape;
   MosaicKernel& k = out.kernel;
@@ -418,7 +303,17 @@ bool mosaic::fits_vector_memory(const Request& request, const Facts& present,
   if (!asked) return true;
   auto shape = shape_of(request, present, call, options, asked->memory,
                         in_chunks && call.backward);
-  return !shape || fits(*shape, call.backward);
+  return !shape || mosaic::fits(*shape, call.backward);
+}
+
+int64_t mosaic::query_chunk_of(const Request& request, const Facts& present,
+                               const AttentionCall& call,
+                               const std::string& target,
+                               const MosaicOptions& options) {
+  auto asked = check_asked(call, options, request, target);
+  if (!asked) return 0;
+  auto shape = shape_of(request, present, call, options, asked->memory, true);
+  return shape ? shape->chunk_rows * shape->block_q : 0;
 }
 
 Result<mosaic::PlannedKernel> mosaic::plan_shard_kernel(
@@ -468,7 +363,7 @@ std::string mosaic::text_of(const PlannedKernel& planned) {
 
 mosaic::CallArrays mosaic::arrays_of(const PlannedKernel& planned) {
   const bool backward = planned.kernel.call.backward;
-  return call_arrays(arguments_of(planned.shape, backward),
+  return call_arrays(mosaic::arguments_of(planned.shape, backward),
                      outputs_of(planned.shape, backward));
 }
 
@@ -476,9 +371,10 @@ mosaic::KernelText mosaic::write_kernel(const PlannedKernel& planned) {
   const bool backward = planned.kernel.call.backward;
   KernelText out;
   out.text = text_of(planned);
-  out.program = program(name_of(planned), arguments_of(planned.shape, backward),
-                        outputs_of(planned.shape, backward), out.text,
-                        vector_rooms(planned.shape.core_bytes).program);
+  out.program =
+      program(name_of(planned), mosaic::arguments_of(planned.shape, backward),
+              outputs_of(planned.shape, backward), out.text,
+              vector_rooms(planned.shape.core_bytes).program);
   return out;
 }
 

@@ -13,28 +13,6 @@
 
 namespace tessera::mosaic {
 
-// What a kernel's scratch may take of a core's vector memory, and what its
-// program asks for: the compiler's own share is left. The backward kernel's was
-// compiled up to its edge.
-struct VectorRooms {
-  int64_t forward = 0, backward = 0, program = 0;
-};
-constexpr VectorRooms vector_rooms(int64_t core_bytes) {
-  return {core_bytes / 8 * 3, core_bytes / 8 * 5, core_bytes / 4 * 3};
-}
-
-// What a kernel takes of it at least, by the sizes of a request alone: with the
-// smallest passes and the shortest way ahead.
-int64_t least_vector_bytes(const RequestFeatures& features);
-int64_t vector_room(int64_t core_bytes, bool backward);
-
-// The kernels take several heads at once: the most of them, up to
-// `most`, that make up whole passes of all and share keys, `group` heads each,
-// so that those of a pass are all of some keys' or some of one's.
-inline constexpr int64_t kMaxHeadsPerPass = 8;
-inline constexpr int64_t kMaxBackwardHeadsPerPass = 4;
-int64_t heads_together(int64_t heads, int64_t group, int64_t most);
-
 struct PlannedKernel {
   MosaicKernel kernel;  // without `text` and `program`
   KernelShape shape;
@@ -52,6 +30,11 @@ Result<PlannedKernel> plan_kernel(const Request& request, const Facts& present,
 bool fits_vector_memory(const Request& request, const Facts& present,
                         const AttentionCall& call, const std::string& target,
                         const MosaicOptions& options, bool in_chunks = false);
+// The chunk of queries of the backward kernel that plan_kernel makes; 0: it
+// has none.
+int64_t query_chunk_of(const Request& request, const Facts& present,
+                       const AttentionCall& call, const std::string& target,
+                       const MosaicOptions& options);
 
 // The kernel of each device of a mesh, over its tiles in local numbers; its
 // contract is left open. `in_parts`: it is

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "lanes/mosaic/kernel.h"
 #include "lanes/mosaic/parts.h"
+#include "lanes/mosaic/vector_memory.h"
 #include "tessera/machine.h"
 
 namespace tessera {

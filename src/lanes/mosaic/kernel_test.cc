@@ -13,6 +13,7 @@
 #include "lanes/mosaic/forward.h"
 #include "lanes/mosaic/parts.h"
 #include "lanes/mosaic/program.h"
+#include "lanes/mosaic/vector_memory.h"
 #include "tessera/mosaic.h"
 #include "tests/lowering.h"
 
@@ -259,7 +260,9 @@ TEST(MosaicKernel, VectorMemoryIsABudgetOfTheBackwardKernel) {
   Request r = request_of("causal", 1 << 16);
   r.tile = kMosaicBackwardTile;
   r.ceilings.max_steps = 9000;
-  auto kernel = make_backward(r);
+  MosaicOptions whole = kMosaicBackward;
+  whole.query_chunk = 1 << 16;
+  auto kernel = make_backward(r, shape_of(), whole);
   ASSERT_TRUE(kernel.ok()) << kernel.error().message;
   EXPECT_EQ(kernel->heads_per_pass, 2);
   EXPECT_EQ(kernel->vector_bytes, 78651392);
@@ -311,6 +314,55 @@ TEST(MosaicKernel, WhatDoesNotFitComesInChunksOfQueries) {
   }
 }
 
+// So are they where chunks let more heads go together than all queries do.
+TEST(MosaicKernel, ChunksLetMoreHeadsGoTogether) {
+  struct Row {
+    const char* target;
+    int64_t tokens, heads, kv_heads, dim, together, chunk;
+  };
+  for (const Row& row : {
+           Row{"v6e", 1 << 15, 8, 8, 128, 4, 0},
+           {"v6e", 49152, 8, 8, 128, 4, 23040},
+           {"v6e", 1 << 16, 8, 8, 128, 4, 23040},
+           {"v6e", 98304, 8, 8, 128, 4, 23040},
+           {"v6e", 1 << 17, 8, 8, 128, 4, 22528},
+           {"v5e", 1 << 16, 8, 8, 128, 4, 23040},
+           {"v6e", 49152, 8, 2, 128, 4, 26624},  // else heads take turns
+           {"v6e", 1 << 15, 8, 1, 128, 4, 26624},
+           {"v6e", 1 << 15, 8, 8, 256, 2, 0},
+           {"v5p", 1 << 15, 8, 8, 128, 2, 22016},
+           {"v6e", 1 << 16, 2, 2, 128, 2, 0},
+           {"v6e", 1 << 17, 2, 2, 128, 2, 52224},
+           {"v6e", 1 << 17, 1, 1, 128, 1, 0},
+       }) {
+    SCOPED_TRACE(fmt::format("{} {} {} of {}x{}", row.target, row.tokens,
+                             row.heads, row.kv_heads, row.dim));
+    Request r = request_of("causal", row.tokens);
+    r.tile = kMosaicBackwardTile;
+    r.ceilings.max_steps = 9000;
+    AttentionCall call;
+    call.dtype = Dtype::bf16;
+    call.backward = true;
+    call.shape = {row.heads, row.kv_heads, row.dim, row.dim, {}, 0};
+    const auto kernel = plan_kernel(r, {}, call, row.target, kMosaicBackward);
+    ASSERT_TRUE(kernel.ok()) << kernel.error().message;
+    EXPECT_EQ(kernel->kernel.heads_per_pass, row.together);
+    EXPECT_EQ(kernel->kernel.query_chunk, row.chunk);
+    EXPECT_EQ(query_chunk_of(r, {}, call, row.target, kMosaicBackward),
+              row.chunk);
+    // No shorter row has fewer heads together whole.
+    MosaicOptions whole = kMosaicBackward;
+    whole.query_chunk = row.tokens;
+    const auto all = plan_kernel(r, {}, call, row.target, whole);
+    if (all && row.chunk > 0) {
+      EXPECT_LT(all->kernel.heads_per_pass, row.together);
+    } else if (row.chunk == 0) {
+      ASSERT_TRUE(all.ok()) << all.error().message;
+      EXPECT_EQ(all->kernel.contract.key, kernel->kernel.contract.key);
+    }
+  }
+}
+
 TEST(MosaicKernel, AChunkOfQueriesMayBeSaid) {
   Request r = request_of("causal");
   r.tile = kMosaicBackwardTile;
@@ -322,8 +374,13 @@ TEST(MosaicKernel, AChunkOfQueriesMayBeSaid) {
   // Of each of 4 chunks 8 columns of 2 rows.
   EXPECT_EQ(kernel->steps, 4 * 8 * 2);
   EXPECT_EQ(kernel->scalar_words, 64 + (5 + 4 * kChunkWords) + 3);
-  options.query_chunk = 1 << 20;
-  EXPECT_EQ(make_backward(r, shape_of(), options)->query_chunk, 4096);
+  // Of all queries it is none.
+  for (const int64_t all : {4096, 1 << 20}) {
+    options.query_chunk = all;
+    const auto whole = make_backward(r, shape_of(), options);
+    EXPECT_EQ(whole->program, make_backward(r)->program);
+    EXPECT_EQ(whole->contract.key, make_backward(r)->contract.key);
+  }
   options.query_chunk = 1000;
   EXPECT_EQ(error_of(make_backward(r, shape_of(), options)),
             "[mosaic] a chunk of queries must be of whole tiles of 512, found "
@@ -334,7 +391,11 @@ TEST(MosaicKernel, AChunkOfQueriesMayBeSaid) {
             "forward");
   r.q_len = r.kv_len = 1 << 18;
   options.query_chunk = 1 << 18;
-  const std::string error = error_of(make_backward(r, shape_of(), options));
+  std::string error = error_of(make_backward(r, shape_of(), options));
+  EXPECT_NE(error.find("(dQ of a head stays there:"), std::string::npos)
+      << error;
+  options.query_chunk = (1 << 18) - 512;
+  error = error_of(make_backward(r, shape_of(), options));
   EXPECT_TRUE(error.ends_with("(dQ of a chunk stays there: a smaller one)"))
       << error;
 }

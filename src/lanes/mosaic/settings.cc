@@ -11,6 +11,7 @@
 
 #include "lanes/mosaic/kernel.h"
 #include "lanes/mosaic/rule.h"
+#include "lanes/mosaic/vector_memory.h"
 #include "mask/canonical.h"
 #include "tessera/machine.h"
 
@@ -36,6 +37,9 @@ constexpr SettingRow kRows64[] = {
 };
 constexpr SettingRow kRows256[] = {
 #include "lanes/mosaic/settings_256.inc"
+};
+constexpr SettingRow kRowsF32[] = {
+#include "lanes/mosaic/settings_f32.inc"
 };
 
 std::optional<MaskClass> class_of(const Rule& rule) {
@@ -80,11 +84,12 @@ int64_t table_dim(const AttentionShape& s) {
   return found == std::end(mosaic::kTableDims) ? 0 : *found;
 }
 
-// Heads that go a few at a time forward have a table of their own.
+// Heads that go a few at a time forward have a table of their own; those of
+// float32 never go together.
 bool goes_alone(const AttentionCall& call) {
   const AttentionShape& s = call.shape;
   constexpr int64_t kFew = 4;
-  return !call.backward && s.kv_heads > 0 &&
+  return !call.backward && call.dtype == Dtype::bf16 && s.kv_heads > 0 &&
          mosaic::heads_together(s.heads, s.heads / s.kv_heads,
                                 mosaic::kMaxHeadsPerPass) < kFew;
 }
@@ -92,17 +97,14 @@ bool goes_alone(const AttentionCall& call) {
 std::span<const SettingRow> table_for(const AttentionCall& call) {
   const int64_t dim = table_dim(call.shape);
   if (dim > 0 && goes_alone(call)) return kRowsAlone;
-  return mosaic::setting_rows(dim);
+  return mosaic::setting_rows(dim, call.dtype);
 }
 
 RowsOfCall rows_for(const Request& request, const AttentionCall& call,
                     int64_t keys) {
   if (request.q_len < 1 || request.kv_len < 1) return {};
   const int64_t tokens = bucket(request.kv_len);
-  if (request.masks.size() != 1 || bucket(request.q_len) != tokens ||
-      call.dtype != Dtype::bf16) {
-    return {};
-  }
+  if (request.masks.size() != 1 || bucket(request.q_len) != tokens) return {};
   const auto table = table_for(call);
   const auto rule = mosaic::rule_of(request.masks.front());
   if (!rule) return {};
@@ -166,6 +168,10 @@ std::string chosen_by(const MosaicSetting& setting, const AttentionCall& call) {
     return fmt::format("the table of heads alone, for {} keys a query",
                        setting.keys);
   }
+  if (call.dtype == Dtype::f32) {
+    return fmt::format("the table of float32, for {} keys a query",
+                       setting.keys);
+  }
   const AttentionShape& s = call.shape;
   const int64_t dim = table_dim(s);
   if (s.head_dim == dim && s.v_head_dim == dim) {
@@ -177,7 +183,11 @@ std::string chosen_by(const MosaicSetting& setting, const AttentionCall& call) {
 
 }  // namespace
 
-std::span<const SettingRow> mosaic::setting_rows(int64_t head_dim) {
+std::span<const SettingRow> mosaic::setting_rows(int64_t head_dim,
+                                                 Dtype dtype) {
+  if (head_dim == 0) return {};
+  if (dtype == Dtype::f32) return kRowsF32;
+  if (dtype != Dtype::bf16) return {};
   if (head_dim == 64) return kRows64;
   if (head_dim == 128) return kRows;
   return head_dim == 256 ? std::span<const SettingRow>(kRows256)

@@ -32,8 +32,10 @@ struct SettingRow {
   int64_t tiles_per_pass = 0;
 };
 
-// Of kernels whose head dims are both this one: 64, 128, 256.
-std::span<const SettingRow> setting_rows(int64_t head_dim);
+// Of kernels of bf16 whose head dims are both this one: 64, 128, 256; float32
+// has one table, of 128, for all.
+std::span<const SettingRow> setting_rows(int64_t head_dim,
+                                         Dtype dtype = Dtype::bf16);
 inline constexpr int64_t kTableDims[] = {64, 128, 256};
 
 // What a kernel takes where not all of it was said, and who chose that.

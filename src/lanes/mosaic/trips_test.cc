@@ -203,7 +203,7 @@ TEST(MosaicTrips, OfChunksAreThoseOfTheirList) {
       return out;
     };
     auto list = by_name(0);
-    for (const int64_t chunk : {256, 512, 768, 1024}) {
+    for (const int64_t chunk : {256, 512, 768}) {
       auto chunks = by_name(chunk);
       for (const char* same : {"batch_row", "prepare", "finish_row", "clear",
                                "finish_column", "full", "grid"}) {
@@ -219,7 +219,7 @@ TEST(MosaicTrips, OfChunksAreThoseOfTheirList) {
                 chunks["wait_sums"]);
       EXPECT_EQ(chunks["wait_sums"], chunks["send_sums"]);
       EXPECT_EQ(chunks["clear"] + chunks["wait_sums"], chunks["column"]);
-      EXPECT_EQ(chunks["send_sums"] > 0, chunk < 1024 || h.heads == 5);
+      EXPECT_GT(chunks["send_sums"], 0);
     }
   }
 }
