@@ -98,7 +98,7 @@ TEST_P(MosaicTable, HasNoGaps) {
         EXPECT_EQ(of.back(), mask == MaskClass::open ? tokens : tokens / 2);
         EXPECT_LE(of.front(), 128);
       }
-      EXPECT_GE(before, 32768);
+      EXPECT_EQ(before, 131072);
     }
   }
 }
