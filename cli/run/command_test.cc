@@ -505,7 +505,7 @@ TEST_F(Run, FlagsGoWithTheirLane) {
         {"--plugin", "x.so", kPlugins},
         {"--device", "0", kPlugins},
         {"--method", "dense", "xla"},
-        {"--mesh", "seq=2", "xla"},
+        {"--mesh", "seq=2", "xla or mosaic"},
         {"--cache", "off", kPlugins},
         {"--artifact", "x", "jax_bridge or splash"},
         {"--max-compiles", "3", "xla or mosaic"},
@@ -532,10 +532,8 @@ TEST_F(Run, XlaFlagsAreChecked) {
           << refused(flag, value);
     }
   }
-  EXPECT_EQ(message({"--mesh", "seq=2"}),
-            "[cli] --mesh goes with --lane xla, found --lane auto");
   EXPECT_EQ(message({"--lane", "xla", "--fallback", "cpu", "--mesh", "seq=2"}),
-            "[cli] --mesh goes with --lane xla alone, found --fallback");
+            "[run] a mesh must run on lane xla or mosaic, found cpu");
   EXPECT_EQ(refused("--balance", "rows"),
             "[cli] --balance goes with --mesh, found no --mesh");
   EXPECT_EQ(refused("--exchange", "ragged"),

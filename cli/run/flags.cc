@@ -39,7 +39,8 @@ void add_mesh_flags(Command& command, RunFlags& f, const char* group) {
       command, group,
       {
           {"--mesh", &f.mesh, "AXES",
-           "Of --lane xla: spread over as many devices, from --device on; "
+           "Of lanes xla and mosaic: spread over as many devices, from "
+           "--device on; "
            "data=2,seq=4 and the like (`tessera shard`)"},
           {"--balance", &f.balance, "NAME",
            "With --mesh: contiguous, headtail, rows or tasks [rows]"},

@@ -32,7 +32,7 @@ constexpr LaneFlag kLaneFlags[] = {
     {&RunFlags::plugin, "--plugin", kPlugin, kPluginWords},
     {&RunFlags::device, "--device", kPlugin, kPluginWords},
     {&RunFlags::method, "--method", kXla, "xla"},
-    {&RunFlags::mesh, "--mesh", kXla, "xla"},
+    {&RunFlags::mesh, "--mesh", kCompiled, "xla or mosaic"},
     {&RunFlags::cache, "--cache", kPlugin, kPluginWords},
     {&RunFlags::max_compiles, "--max-compiles", kCompiled, "xla or mosaic"},
     {&RunFlags::lowering_reason, "--lowering-reason", kCompiled,

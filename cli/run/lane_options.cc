@@ -57,11 +57,6 @@ Result<void> read_mesh(const RunFlags& f, SessionOptions& o) {
                    : f.evenness ? "--evenness"
                                 : "--uneven");
   }
-  if (!o.lane || !o.fallback.empty()) {
-    return invalid("cli", "--mesh goes with --lane xla{}, found {}",
-                   o.lane ? " alone" : "",
-                   o.lane ? "--fallback" : "--lane auto");
-  }
   auto mesh = parse_mesh(*f.mesh);
   if (!mesh) return mesh.error();
   o.mesh = std::move(*mesh);

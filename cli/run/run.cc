@@ -102,6 +102,7 @@ CallFeatures call_features(const RunOptions& o) {
   out.backward = o.data.backward;
   tell_artifact(o.lanes.artifact, out);
   out.sink_telemetry = o.data.first_keys != 0;
+  out.devices = o.lanes.mesh.devices();
   out.sink_logits = o.sink_logits || (o.inputs && o.inputs->has("sink_logits"));
   return out;
 }

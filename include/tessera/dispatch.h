@@ -53,6 +53,7 @@ struct LaneFacts {
   bool backward = false, softcap = false, sink_logits = false;
   bool masks_by_head = false;  // more than one plan head
   bool sink_telemetry = false;
+  bool meshes = false;     // it spreads a call over several devices
   int64_t most_pairs = 0;  // scores of all heads; 0: any
   bool automatic = true;   // chosen without being asked for
   // It computes what the request means; a lane of artifacts computes what its
@@ -77,6 +78,7 @@ struct CallFeatures {
   bool sink_telemetry = false;   // it will be asked for
   // What Splash's kernel was exported for, where the caller has it.
   std::optional<BridgeSplash> splash = {};
+  int64_t devices = 1;  // of a mesh that it is spread over
 };
 // What an artifact is, to the choice.
 void tell_artifact(const std::optional<BridgeArtifact>& artifact,

@@ -39,8 +39,8 @@ struct SessionOptions {
   XlaOptions xla;
   std::optional<BridgeArtifact> artifact;  // of jax_bridge or splash
   // Spreads every call over devices of the plugin, from xla.device on
-  // (docs/shard.md); the lane must be xla. Of `shards` shape and dtype are the
-  // call's. No axes: one device.
+  // (docs/shard.md); lanes xla and mosaic do that. Of `shards` shape and dtype
+  // are the call's. No axes: one device.
   Mesh mesh;
   ShardOptions shards;
   GateTable gate;

@@ -135,8 +135,8 @@ def test_refusals():
              lambda: ts.shard(made, "seq=2", exchange="ring")),
             ("divide", lambda: ts.shard(made, "head=3", **SIZES)),
             ("dtype must be", lambda: ts.shard(made, "seq=2", dtype="int8")),
-            ("xla lane alone", lambda: ts.Session("cpu", mesh="seq=2")),
-            ("xla lane alone", lambda: ts.Session(mesh="seq=2")),
+            ("lane xla or mosaic, found cpu",
+             lambda: ts.Session("cpu", mesh="seq=2")),
             ("name=size", lambda: ts.Session("xla", mesh="2")),
             ("max_compiles must be 0", lambda: ts.Session("xla", max_compiles=-1)),
             ("of rows, steps, kv or q, found 'x=1'",
@@ -150,19 +150,23 @@ def test_refusals():
 
 @pytest.mark.skipif(not importlib.util.find_spec("xla_plugins"),
                     reason="xla-cpu-pjrt is not installed")
-def test_a_ragged_exchange_is_refused_on_a_cpu():
+def test_what_is_of_tpus_is_refused_on_a_cpu():
     with pytest.raises(ts.TesseraError, match="ragged exchange must be on a T"):
         # Of as many devices as below: a process opens its most first.
         ts.Session("xla", mesh="head=2,seq=3", exchange="ragged")
+    with pytest.raises(ts.TesseraError, match="a TPU must be there"):
+        ts.Session("mosaic", mesh="head=2,seq=3")
 
 
 @pytest.mark.skipif(not importlib.util.find_spec("xla_plugins"),
                     reason="xla-cpu-pjrt is not installed")
-@pytest.mark.parametrize("balance", ["rows", "tasks"])
-def test_a_session_over_a_mesh(balance):
+@pytest.mark.parametrize("lane, balance", [("xla", "rows"), ("xla", "tasks"),
+                                           (None, "rows")])
+def test_a_session_over_a_mesh(lane, balance):
     made, legal, q, k, v, dout = packed(seed=1)
-    session = ts.Session("xla", mesh="head=2,seq=3", balance=balance)
+    session = ts.Session(lane, mesh="head=2,seq=3", balance=balance)
     ready = session.prepare(made, backward=True, **SIZES)
+    assert ready.lane == "xla"
     saved = ready.forward(q, k, v)
     got = [saved.out, saved.lse, *ready.backward(saved, dout)[:3]]
     judge.check_all(got, judge.attention(q, k, v, legal, dout=dout))

@@ -19,7 +19,6 @@
 #include "base/integers.h"
 #include "fit/parts.h"
 #include "lanes/lane.h"
-#include "lanes/mosaic/settings.h"
 #include "lanes/mosaic/shards.h"
 #include "lanes/tensors.h"
 #include "lanes/xla/planned.h"
@@ -213,20 +212,11 @@ Result<mosaic::ShardKernel> kernel_of(const MeshFitCall& asked,
                                       const Shards& shards, bool backward) {
   const AttentionCall call = lanes::one_direction(asked.call, backward);
   const Batch& batch = *asked.batch;
-  const auto plan = [&](MosaicOptions options) {
-    options.lowering_reason = asked.lowering_reason;
-    return mosaic::plan_shards(batch, shards, call, asked.chip, options);
-  };
-  mosaic::ChosenSetting chosen =
-      mosaic::choose_passes(batch.request(), call, keys_per_query(batch));
-  auto planned = plan(chosen.setting.options);
-  if (planned) return planned;
-  chosen = mosaic::fit_setting(std::move(chosen), {}, asked.chip,
-                               [&](const Tile&, const MosaicOptions& options) {
-                                 planned = plan(options);
-                                 return planned.ok();
-                               });
-  return planned ? std::move(planned) : plan(chosen.setting.options);
+  auto fitted =
+      mosaic::fit_shards(batch, shards, call, asked.chip, asked.lowering_reason,
+                         keys_per_query(batch));
+  if (!fitted) return fitted.error();
+  return std::move(fitted->kernel);
 }
 
 // What a row that several calls have leaves from one to the next, in float32.

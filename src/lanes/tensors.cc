@@ -442,4 +442,25 @@ BackwardTensors backward_tensors(const ForwardTensors& f, const Gradients& g) {
   return out;
 }
 
+PassArrays arrays_of(const AttentionCall& call) {
+  return {call.dtype, call.sink_logits, call.dlse};
+}
+
+Result<void> check_pass(std::string_view where, const PassArrays& due,
+                        const PassArrays& found) {
+  if (found.dtype == due.dtype && found.sink_logits == due.sink_logits &&
+      found.dlse == due.dlse) {
+    return {};
+  }
+  const auto words = [](const PassArrays& a) {
+    return fmt::format("{}{}{}", to_string(a.dtype),
+                       a.sink_logits ? ", sink logits" : "",
+                       a.dlse ? ", dlse" : "");
+  };
+  return invalid(where,
+                 "arrays must be those of the call that was prepared, found {} "
+                 "for {}",
+                 words(found), words(due));
+}
+
 }  // namespace tessera::lanes

@@ -73,4 +73,13 @@ Result<void> check_backward(std::string_view where, const PlanSizes& plan,
                             const AttentionShape& shape,
                             const BackwardTensors& tensors);
 
+// Beside the shape: what a program was compiled for, or what a call brings.
+struct PassArrays {
+  Dtype dtype = Dtype::f32;
+  bool sink_logits = false, dlse = false;
+};
+PassArrays arrays_of(const AttentionCall& call);
+Result<void> check_pass(std::string_view where, const PassArrays& due,
+                        const PassArrays& found);
+
 }  // namespace tessera::lanes

@@ -630,9 +630,10 @@ TEST(ReceiptReader, FindsContradictionsOfShards) {
         << told(pointer, value);
   };
   // The example is of the cpu lane.
-  EXPECT_NE(told("/mesh", "seq=2")
-                .find("shards must be there for the xla lane alone"),
-            std::string::npos);
+  EXPECT_NE(
+      told("/mesh", "seq=2")
+          .find("shards must be there for the lanes xla and mosaic alone"),
+      std::string::npos);
   breaks("/backward", nullptr,
          "shards.backward must be there where gradients were computed");
   breaks("/forward/busiest", 6,

@@ -27,6 +27,8 @@ using run::first_device;
 using run::is_device;
 using Why = std::optional<std::string>;
 
+bool on_mesh(const RequestFeatures& f) { return f.call.devices > 1; }
+
 bool unknown_generation(const LaneFacts& lane, const MachinePlugin& p) {
   return lane.known_chips && !p.generation.empty() &&
          !find_target(p.generation);
@@ -35,13 +37,18 @@ bool unknown_generation(const LaneFacts& lane, const MachinePlugin& p) {
 // The plugin that would run or compile for the lane: a device that is no CPU
 // first.
 const MachinePlugin* plugin_for(const LaneFacts& lane, const Machine& m,
-                                bool compile_only) {
+                                const CallFeatures& call) {
   const auto fits = [&](const MachinePlugin& p) {
     if (!lane.platform.empty() && p.platform != lane.platform) return false;
-    if (!compile_only && unknown_generation(lane, p)) return false;
-    return p.devices > 0 || (compile_only && !lane.platform.empty());
+    if (!call.compile_only && unknown_generation(lane, p)) return false;
+    // A CPU has as many as it is asked for.
+    if (is_device(p) && p.devices < call.devices) return false;
+    return p.devices > 0 || (call.compile_only && !lane.platform.empty());
   };
+  // A mesh for devices that are too few does not go to a CPU.
+  const bool only_device = call.devices > 1 && !m.only_cpu();
   for (const bool device : {true, false}) {
+    if (only_device && !device) break;
     for (const MachinePlugin& p : m.plugins) {
       if (fits(p) && is_device(p) == device) return &p;
     }
@@ -49,7 +56,7 @@ const MachinePlugin* plugin_for(const LaneFacts& lane, const Machine& m,
   return nullptr;
 }
 
-Why no_plugin(const LaneFacts& lane, const Machine& m) {
+Why no_plugin(const LaneFacts& lane, const Machine& m, int64_t devices) {
   if (!m.loads_plugins) {
     return "this build loads no plugins: pjrt_c_api.h was not there (make tpu "
            "brings it)";
@@ -60,6 +67,14 @@ Why no_plugin(const LaneFacts& lane, const Machine& m) {
                                                          : "a CUDA plugin";
   if (!m.asked_plugins) return fmt::format("{} was not looked for", what);
   auto there = std::ranges::find_if(m.plugins, [&](const MachinePlugin& p) {
+    return is_device(p) && p.devices < devices &&
+           (lane.platform.empty() || p.platform == lane.platform);
+  });
+  if (there != m.plugins.end()) {
+    return fmt::format("{} has {} device{}, and the mesh {}", there->name,
+                       there->devices, there->devices == 1 ? "" : "s", devices);
+  }
+  there = std::ranges::find_if(m.plugins, [&](const MachinePlugin& p) {
     return p.platform == lane.platform && p.devices > 0;
   });
   if (there != m.plugins.end()) {
@@ -179,7 +194,8 @@ int64_t vector_bytes_of(std::string_view generation) {
 // with a backward pass has a kernel for each direction.
 Why memory_wrong(const LaneFacts& lane, const RequestFeatures& f,
                  std::string_view generation) {
-  if (lane.lane != LaneId::mosaic) return {};
+  // What a device of a mesh takes, its shards decide.
+  if (lane.lane != LaneId::mosaic || on_mesh(f)) return {};
   for (const int64_t tokens : {f.q_len, f.kv_len}) {
     if (tokens < 1 || tokens > kMaxTokens) return {};
   }
@@ -211,6 +227,9 @@ Why call_wrong(const LaneFacts& lane, const RequestFeatures& f) {
   }
   if (c.sink_telemetry && !lane.sink_telemetry) {
     return std::string("it has no sink telemetry");
+  }
+  if (on_mesh(f) && !lane.meshes) {
+    return fmt::format("it runs on one device, not on a mesh of {}", c.devices);
   }
   if (f.plan_heads > 1 && !lane.masks_by_head) {
     return std::string("it has one mask for all heads");
@@ -310,6 +329,20 @@ Candidate by_row(const GateRow& row, const RequestFeatures& f) {
   return out;
 }
 
+// The rows are of one device, and each of a mesh runs what they chose; of
+// xla's programs that of the worklist.
+void tell_mesh(const RequestFeatures& f, Choice& out) {
+  if (!on_mesh(f)) return;
+  if (out.lane == LaneId::xla && out.method != XlaMethod::worklist) {
+    out.method = XlaMethod::worklist;
+    out.reason += "; on a mesh xla has its worklist alone";
+  }
+  if (out.gate || out.rule) {
+    out.reason += fmt::format(
+        "; the row is of one device, applied to a mesh of {}", f.call.devices);
+  }
+}
+
 std::string behind(const LaneFacts& lane, const Choice& choice) {
   if (!lane.automatic) {
     return lane.same_meaning ? "it runs only where it is asked for by name"
@@ -369,7 +402,7 @@ std::optional<std::string> why_not(LaneId id, const RequestFeatures& f,
                                    const Machine& m) {
   const LaneFacts& lane = facts_of(id);
   const MachinePlugin* const plugin =
-      lane.needs_plugin ? plugin_for(lane, m, f.call.compile_only) : nullptr;
+      lane.needs_plugin ? plugin_for(lane, m, f.call) : nullptr;
   // What it compiles ahead may be for another chip than the one that is here.
   const std::string_view generation =
       plugin && !f.call.compile_only ? plugin->generation : std::string_view();
@@ -377,7 +410,7 @@ std::optional<std::string> why_not(LaneId id, const RequestFeatures& f,
   if (id == LaneId::cpu && m.isas.empty()) {
     return std::string("the machine has no ISA that its kernels know");
   }
-  if (lane.needs_plugin && !plugin) return no_plugin(lane, m);
+  if (lane.needs_plugin && !plugin) return no_plugin(lane, m, f.call.devices);
   return {};
 }
 
@@ -415,7 +448,7 @@ Result<Choice> choose(const RequestFeatures& f, const PlanFacts& plan,
     Choice out = run::by_name(*forced, f, m);
     const LaneFacts& lane = facts_of(*forced);
     if (lane.needs_plugin) {
-      out.plugin = plugin_for(lane, m, f.call.compile_only)->name;
+      out.plugin = plugin_for(lane, m, f.call)->name;
     }
     return out;
   }
@@ -467,9 +500,10 @@ Result<Choice> choose(const RequestFeatures& f, const PlanFacts& plan,
   out.method = chosen->method;
   out.reason = chosen->reason;
   out.rule = chosen->rule;
+  tell_mesh(f, out);
   const LaneFacts& lane = facts_of(out.lane);
   if (lane.needs_plugin) {
-    out.plugin = plugin_for(lane, m, f.call.compile_only)->name;
+    out.plugin = plugin_for(lane, m, f.call)->name;
   }
   for (const LaneFacts& other : lane_registry()) {
     if (other.lane == out.lane) continue;

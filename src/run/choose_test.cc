@@ -1333,5 +1333,69 @@ TEST(Lanes, HaveNamesAndFamilies) {
   EXPECT_EQ(lane_family(LaneId::cuda, "cuda"), "cuda");
 }
 
+// A mesh goes by the rows of one device, among the lanes that run one.
+TEST(Choose, AMeshGoesByTheSameRules) {
+  const std::vector<Isa> isas = {Isa::portable, Isa::avx2};
+  const auto machine = [&](std::vector<MachinePlugin> plugins) {
+    return Machine{"A CPU", 8, isas, true, true, std::move(plugins)};
+  };
+  const MachinePlugin cpu = {"xla_cpu_pjrt", "cpu", 1};
+  const auto tpus = [](int64_t n) {
+    return MachinePlugin{"libtpu", "tpu", n, "v6e"};
+  };
+  const AttentionShape shape = {8, 8, 128, 128, {}, 0};
+  CallFeatures call;
+  call.dtype = Dtype::bf16;
+  call.devices = 4;
+  const RequestFeatures packed = features("causal & documents", shape, call);
+  const std::string applied =
+      "; the row is of one device, applied to a mesh of 4";
+
+  auto choice = choose(packed, {100, 30}, machine({cpu, tpus(4)}));
+  ASSERT_TRUE(choice) << choice.error().message;
+  EXPECT_EQ(choice->lane, LaneId::mosaic);
+  EXPECT_EQ(choice->plugin, "libtpu");
+  ASSERT_TRUE(choice->rule);
+  EXPECT_EQ(choice->rule->name, "tpu kernels");
+  EXPECT_TRUE(choice->reason.ends_with(applied)) << choice->reason;
+  EXPECT_EQ(find(*choice, LaneId::cpu)->reason,
+            "it runs on one device, not on a mesh of 4");
+
+  // What the kernel has not goes to xla, whose program is the worklist's.
+  call.dtype = Dtype::f16;
+  choice = choose(features("causal & documents", shape, call), {100, 95},
+                  machine({tpus(4)}));
+  ASSERT_TRUE(choice) << choice.error().message;
+  EXPECT_EQ(choice->lane, LaneId::xla);
+  EXPECT_EQ(choice->method, XlaMethod::worklist);
+  EXPECT_TRUE(choice->reason.ends_with(
+      "; on a mesh xla has its worklist alone" + applied))
+      << choice->reason;
+  call.dtype = Dtype::bf16;
+  choice =
+      choose(features("causal", shape, call), {100, 55}, machine({tpus(4)}));
+  ASSERT_TRUE(choice) << choice.error().message;
+  EXPECT_EQ(choice->lane, LaneId::xla);
+  EXPECT_EQ(choice->rule->name, "plain causal");
+
+  // Too few of them: no CPU steps in.
+  choice = choose(packed, {100, 30}, machine({cpu, tpus(2)}));
+  ASSERT_FALSE(choice);
+  EXPECT_NE(choice.error().message.find(
+                "mosaic: libtpu has 2 devices, and the mesh 4"),
+            std::string::npos)
+      << choice.error().message;
+  EXPECT_NE(choice.error().message.find("xla: libtpu has 2 devices, and the "
+                                        "mesh 4"),
+            std::string::npos)
+      << choice.error().message;
+  // A CPU's plugin is asked for as many as the mesh has.
+  choice = choose(packed, {100, 30}, machine({cpu}));
+  ASSERT_TRUE(choice) << choice.error().message;
+  EXPECT_EQ(choice->lane, LaneId::xla);
+  EXPECT_EQ(choice->plugin, "xla_cpu_pjrt");
+  EXPECT_EQ(choice->method, XlaMethod::worklist);
+}
+
 }  // namespace
 }  // namespace tessera::run

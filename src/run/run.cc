@@ -25,6 +25,7 @@ RequestFeatures features_of(const RunCall& call, const SessionOptions& o) {
   features.backward = asked.backward;
   tell_artifact(o.artifact, features);
   features.sink_telemetry = asked.sink_telemetry;
+  features.devices = o.mesh.devices();
   return tessera::features_of(call.batch.request(), call.batch.facts(),
                               call.shape, features);
 }
@@ -76,7 +77,7 @@ Result<std::vector<std::string>> verify_run(const std::string& text,
         if (!receipt) return receipt.error();
         return run::SecondRun{
             std::move(*receipt),
-            run::SecondRun::Asked{features_of(call, options),
+            run::SecondRun::Asked{features_of(call, *with),
                                   plan_facts(call.batch.plan())}};
       });
   if (!verdict) return verdict.error();

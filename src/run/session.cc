@@ -31,6 +31,7 @@ RequestFeatures features_of_call(const Request& request, const Facts& present,
   features.backward = call.backward;
   tell_artifact(options.artifact, features);
   features.sink_telemetry = call.sink_telemetry;
+  features.devices = options.mesh.devices();
   return features_of(request, present, call.shape, features);
 }
 
@@ -84,6 +85,18 @@ Result<std::shared_ptr<lanes::OpenLane>> open_named(Session::State& s) {
                        to_string(*s.options.lane));
   }
   return open_lane(s, *lane, lane_options(s.options, {}));
+}
+
+Result<void> check_mesh_lanes(const SessionOptions& options) {
+  if (options.mesh.axes.empty()) return {};
+  std::vector<LaneId> named = options.fallback;
+  if (options.lane) named.push_back(*options.lane);
+  for (const LaneId lane : named) {
+    if (facts_of(lane).meshes) continue;
+    return invalid("run", "a mesh must run on lane xla or mosaic, found {}",
+                   to_string(lane));
+  }
+  return {};
 }
 
 // Nobody else could have a use for it.
@@ -237,12 +250,7 @@ Session::~Session() = default;
 Result<Session> run::open_session(SessionOptions options,
                                   std::span<const lanes::Lane> lanes) {
   if (auto e = run::check_fallback(options.fallback); !e) return e.error();
-  if (!options.mesh.axes.empty() &&
-      (options.lane != LaneId::xla || !options.fallback.empty())) {
-    return invalid("run", "a mesh must run on the xla lane alone, found {}{}",
-                   options.lane ? to_string(*options.lane) : "no lane named",
-                   options.fallback.empty() ? "" : " and a fallback");
-  }
+  if (auto e = check_mesh_lanes(options); !e) return e.error();
   if (const auto& reason = options.xla.lowering_reason) {
     if (auto e = check_lowering_reason("run", *reason); !e) return e.error();
   }

@@ -2,12 +2,16 @@
 // a TPU kernel in it, which no CPU can compile, is replaced by the one in the
 // file that TESSERA_TEST_TPU_PROGRAM names, of the same inputs and outputs;
 // that of the gradients ends in ".backward", that of sink telemetry in
-// ".sinks".
+// ".sinks". It counts what it is asked for, and a test may see what each device
+// of the latest run read.
 #include <atomic>
 #include <fstream>
 #include <iterator>
+#include <map>
+#include <mutex>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tests/plugins/wrapped.h"
 
@@ -19,6 +23,13 @@ const PJRT_Api& real() {
 }
 
 std::atomic<int> replaced{0};
+std::atomic<int> integers{0};
+
+// What buffers were made of, and the inputs of the latest run by device.
+std::mutex mutex;
+bool records = false;
+std::map<const PJRT_Buffer*, std::string> made_of;
+std::vector<std::vector<std::string>> latest;
 
 PJRT_Error* platform(PJRT_Client_PlatformName_Args* args) {
   args->platform_name = "tpu";
@@ -55,9 +66,65 @@ PJRT_Error* compile(PJRT_Client_Compile_Args* args) {
   return error;
 }
 
+size_t bytes_of(const PJRT_Client_BufferFromHostBuffer_Args& args) {
+  const bool narrow = args.type == PJRT_Buffer_Type_BF16;
+  size_t out = narrow ? 2 : 4;
+  for (size_t i = 0; i < args.num_dims; ++i) {
+    out *= static_cast<size_t>(args.dims[i]);
+  }
+  return out;
+}
+
+PJRT_Error* to_device(PJRT_Client_BufferFromHostBuffer_Args* args) {
+  if (args->type == PJRT_Buffer_Type_S32) ++integers;
+  PJRT_Error* error = real().PJRT_Client_BufferFromHostBuffer(args);
+  const std::lock_guard lock(mutex);
+  if (error || !records) return error;
+  made_of[args->buffer] = {static_cast<const char*>(args->data),
+                           bytes_of(*args)};
+  return nullptr;
+}
+
+PJRT_Error* free_buffer(PJRT_Buffer_Destroy_Args* args) {
+  {
+    const std::lock_guard lock(mutex);
+    made_of.erase(args->buffer);
+  }
+  return real().PJRT_Buffer_Destroy(args);
+}
+
+PJRT_Error* execute(PJRT_LoadedExecutable_Execute_Args* args) {
+  {
+    const std::lock_guard lock(mutex);
+    latest.clear();
+    for (size_t d = 0; records && d < args->num_devices; ++d) {
+      auto& of_device = latest.emplace_back();
+      for (size_t i = 0; i < args->num_args; ++i) {
+        of_device.push_back(made_of[args->argument_lists[d][i]]);
+      }
+    }
+  }
+  return real().PJRT_LoadedExecutable_Execute(args);
+}
+
 }  // namespace
 
 extern "C" int replaced_programs() { return replaced; }
+extern "C" int integers_put() { return integers; }
+extern "C" void record_inputs(int wanted) {
+  const std::lock_guard lock(mutex);
+  records = wanted != 0;
+  made_of.clear();
+  latest.clear();
+}
+// Null where there is none.
+extern "C" const std::string* latest_input(int device, int number) {
+  const std::lock_guard lock(mutex);
+  const auto d = static_cast<size_t>(device);
+  const auto i = static_cast<size_t>(number);
+  if (d >= latest.size() || i >= latest[d].size()) return nullptr;
+  return &latest[d][i];
+}
 
 extern "C" const PJRT_Api* GetPjrtApi() {
   static const PJRT_Api api = [] {
@@ -65,6 +132,9 @@ extern "C" const PJRT_Api* GetPjrtApi() {
     a.PJRT_Client_PlatformName = platform;
     a.PJRT_DeviceDescription_Kind = kind;
     a.PJRT_Client_Compile = compile;
+    a.PJRT_Client_BufferFromHostBuffer = to_device;
+    a.PJRT_Buffer_Destroy = free_buffer;
+    a.PJRT_LoadedExecutable_Execute = execute;
     return a;
   }();
   return &api;

@@ -23,6 +23,7 @@
 #include "lanes/mosaic/kernel_steps.h"
 #include "lanes/mosaic/rule.h"
 #include "lanes/mosaic/settings.h"
+#include "lanes/mosaic/shard_lane.h"
 #include "lanes/mosaic/telemetry_rows.h"
 #include "lanes/mosaic/tpu.h"
 #include "lanes/program_arrays.h"
@@ -93,8 +94,8 @@ Result<mosaic::PlannedKernel> plan_kernel(const Open& lane,
   const MosaicOptions& options = chosen.setting.options;
   // That of sink telemetry has its own in its contract alone.
   if (!call.sink_telemetry) {
-    facts.settings[direction_of(call)] = fmt::format(
-        "{} tiles a pass: {}", options.tiles_per_pass, chosen.chosen_by);
+    facts.settings[direction_of(call)] =
+        mosaic::setting_words(options, chosen.chosen_by);
   }
   auto planned =
       mosaic::plan_kernel(request, present, call, lane.target, options);
@@ -150,7 +151,7 @@ Result<std::unique_ptr<Pass>> make_pass(Open& lane, const Request& request,
   if (!planned) return planned.error();
   auto arrays = make_mosaic_arrays(batch, planned->kernel);
   if (!arrays) return arrays.error();
-  const int64_t steps = steps_in(planned->kernel, *arrays);
+  const int64_t steps = steps_in(planned->kernel, arrays->range);
   std::vector<uint8_t> live;
   if (call.sink_telemetry) {
     const Plan& plan = batch.plan();
@@ -207,7 +208,8 @@ class Work : public lanes::LaneWork {
     if (auto e = lanes::check_forward("mosaic", sizes, call_.shape, t); !e) {
       return e.error();
     }
-    if (auto e = check_arrays(t.q.dtype, t.sink_logits.has_value()); !e) {
+    if (auto e = check_arrays(t.q.dtype, t.sink_logits.has_value(), call_.dlse);
+        !e) {
       return e.error();
     }
     const Sizes n = sizes_of(*forward_);
@@ -239,14 +241,10 @@ class Work : public lanes::LaneWork {
     if (auto e = lanes::check_backward("mosaic", sizes, call_.shape, t); !e) {
       return e.error();
     }
-    if (auto e = check_arrays(t.q.dtype, t.sink_logits.has_value()); !e) {
+    if (auto e =
+            check_arrays(t.q.dtype, t.sink_logits.has_value(), !t.dlse.empty());
+        !e) {
       return e.error();
-    }
-    if (t.dlse.empty() == call_.dlse) {
-      return invalid("mosaic",
-                     "dlse must be there where the call that was prepared "
-                     "said so, found {}",
-                     t.dlse.empty() ? "none" : "one");
     }
     const Sizes n = sizes_of(*backward_);
     // A query that is not there sees no key.
@@ -292,7 +290,8 @@ class Work : public lanes::LaneWork {
                      "the call must have said sink_telemetry, found one that "
                      "did not");
     }
-    if (auto e = check_arrays(t.q.dtype, t.sink_logits.has_value()); !e) {
+    if (auto e = check_arrays(t.q.dtype, t.sink_logits.has_value(), call_.dlse);
+        !e) {
       return e.error();
     }
     auto first = send_first(first_keys);
@@ -397,14 +396,9 @@ class Work : public lanes::LaneWork {
     return out;
   }
 
-  Result<void> check_arrays(Dtype dtype, bool sink_logits) const {
-    if (dtype == call_.dtype && sink_logits == call_.sink_logits) return {};
-    const auto words = [](bool has) { return has ? ", sink logits" : ""; };
-    return invalid("mosaic",
-                   "arrays must be those of the call that was prepared, found "
-                   "{}{} for {}{}",
-                   to_string(dtype), words(sink_logits), to_string(call_.dtype),
-                   words(call_.sink_logits));
+  Result<void> check_arrays(Dtype dtype, bool sink_logits, bool dlse) const {
+    return lanes::check_pass("mosaic", lanes::arrays_of(call_),
+                             {dtype, sink_logits, dlse});
   }
 
   Result<lanes::PassRun> run(const Pass& pass,
@@ -468,6 +462,7 @@ class AttentionLane : public lanes::OpenLane {
 
 Result<std::unique_ptr<lanes::OpenLane>> open_mosaic_lane(
     const lanes::LaneOptions& options) {
+  if (options.mesh.devices() > 1) return open_mosaic_shard_lane(options);
   auto tpu = open_tpu(options.xla);
   if (!tpu) return tpu.error();
   return std::unique_ptr<lanes::OpenLane>(std::make_unique<AttentionLane>(

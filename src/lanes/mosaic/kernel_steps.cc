@@ -379,13 +379,13 @@ Result<void> place_steps(const Steps& steps, const MosaicKernel& kernel,
   return {};
 }
 
-int64_t steps_in(const MosaicKernel& kernel, const MosaicArrays& arrays) {
+int64_t steps_in(const MosaicKernel& kernel, std::span<const int32_t> range) {
   if (kernel.page == 0) {
-    return arrays.range[static_cast<size_t>(step_lists(kernel))];
+    return range[static_cast<size_t>(step_lists(kernel))];
   }
   const auto pages = static_cast<size_t>(kernel.steps / kernel.page);
   int64_t out = 0;
-  for (const int32_t n : std::span(arrays.range).first(pages)) out += n;
+  for (const int32_t n : range.first(pages)) out += n;
   return out;
 }
 

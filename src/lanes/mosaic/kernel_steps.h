@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "base/integers.h"
@@ -64,8 +65,8 @@ Result<std::vector<StepRange>> page_ranges(const Steps& steps,
 // the kernel reads them. Batch rows that are not there have no steps.
 Result<void> place_steps(const Steps& steps, const MosaicKernel& kernel,
                          MosaicArrays& out);
-// How many there are in a batch's arrays.
-int64_t steps_in(const MosaicKernel& kernel, const MosaicArrays& arrays);
+// How many there are, by that range.
+int64_t steps_in(const MosaicKernel& kernel, std::span<const int32_t> range);
 
 // Of each batch row its tiles of keys: whether a veto takes one of these, or
 // the last key lies before their end.

@@ -284,6 +284,11 @@ mosaic::ChosenSetting mosaic::fit_passes(
   return fit_setting(std::move(chosen), {}, request, present, call, target);
 }
 
+std::string mosaic::setting_words(const MosaicOptions& options,
+                                  std::string_view chosen_by) {
+  return fmt::format("{} tiles a pass: {}", options.tiles_per_pass, chosen_by);
+}
+
 int64_t keys_per_query(const Batch& batch) {
   const Plan& plan = batch.plan();
   double pairs = 0;

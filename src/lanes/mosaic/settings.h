@@ -76,4 +76,8 @@ ChosenSetting fit_passes(const Request& request, const Facts& present,
                          const AttentionCall& call, const std::string& target,
                          const std::optional<std::string>& lowering_reason);
 
+// As a receipt has it.
+std::string setting_words(const MosaicOptions& options,
+                          std::string_view chosen_by);
+
 }  // namespace tessera::mosaic

@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "base/fail.h"
+#include "lanes/mosaic/kernel_steps.h"
+#include "lanes/mosaic/settings.h"
 #include "lanes/xla/planned.h"
 
 namespace tessera {
@@ -231,6 +233,42 @@ Result<ShardKernel> plan_shards(const Batch& batch, const Shards& shards,
   const std::string sharding = spec_fingerprint(
       shards.mesh, xla::frame_specs(out.frame, arrays_of(out)));
   out.planned.kernel.contract = contract_of(out.planned, target, sharding);
+  return out;
+}
+
+Result<FittedShards> fit_shards(
+    const Batch& batch, const Shards& shards, const AttentionCall& call,
+    const std::string& target,
+    const std::optional<std::string>& lowering_reason, int64_t keys_per_query) {
+  const auto plan = [&](MosaicOptions options) {
+    options.lowering_reason = lowering_reason;
+    return plan_shards(batch, shards, call, target, options);
+  };
+  ChosenSetting chosen = choose_passes(batch.request(), call, keys_per_query);
+  auto planned = plan(chosen.setting.options);
+  if (!planned) {
+    chosen = fit_setting(std::move(chosen), {}, target,
+                         [&](const Tile&, const MosaicOptions& options) {
+                           planned = plan(options);
+                           return planned.ok();
+                         });
+    if (!planned) return plan(chosen.setting.options).error();
+  }
+  return FittedShards{std::move(*planned), std::move(chosen.chosen_by)};
+}
+
+int64_t shard_steps_in(const ShardKernel& kernel,
+                       std::span<const MosaicArray> arrays) {
+  int64_t out = 0;
+  for (const ShardCall& c : kernel.calls) {
+    const MosaicArray& whole = *std::ranges::find(
+        arrays, own_name(c.turn, "range"), &MosaicArray::name);
+    const std::span<const int32_t> values = whole.values;
+    const auto of_device = static_cast<size_t>(whole.shape.back());
+    for (size_t at = 0; at < values.size(); at += of_device) {
+      out += steps_in(kernel.planned.kernel, values.subspan(at, of_device));
+    }
+  }
   return out;
 }
 

@@ -10,12 +10,16 @@
 // between them in float32. Where nothing travels there is one call.
 #pragma once
 
+#include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "lanes/mosaic/call.h"
 #include "lanes/xla/shard_frame.h"
+#include "tessera/mosaic.h"
 #include "tessera/shard.h"
 
 namespace tessera::mosaic {
@@ -42,6 +46,22 @@ Result<ShardKernel> plan_shards(const Batch& batch, const Shards& shards,
                                 const AttentionCall& call,
                                 const std::string& target,
                                 const MosaicOptions& options);
+
+// With the settings that suit the batch's tile, as far as they fit. Without
+// keys a query they are those of the contract, whatever the batch.
+struct FittedShards {
+  ShardKernel kernel;
+  std::string chosen_by;
+};
+Result<FittedShards> fit_shards(
+    const Batch& batch, const Shards& shards, const AttentionCall& call,
+    const std::string& target,
+    const std::optional<std::string>& lowering_reason,
+    int64_t keys_per_query = 0);
+
+// Steps of all devices in all calls, by the arrays of make_mosaic_shard_arrays.
+int64_t shard_steps_in(const ShardKernel& kernel,
+                       std::span<const MosaicArray> arrays);
 
 xla::ShardArrays arrays_of(const ShardKernel& kernel);
 std::string program_of(const ShardKernel& kernel,

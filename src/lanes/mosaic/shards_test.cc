@@ -27,7 +27,7 @@
 #include "tests/attention_case.h"
 #include "tests/lowering.h"
 #include "tests/plain_exchange.h"
-#include "tests/plain_kernel.h"
+#include "tests/plain_shards.h"
 #include "tests/plugins.h"
 #include "tests/tpu_meshes.h"
 
@@ -101,57 +101,6 @@ Result<Shards> shards_of(const ShardCase& s, const Batch& batch) {
   return make_shards(batch, *parse_mesh(s.mesh), options);
 }
 
-// What a plain kernel computes of the arrays that are bound to its names.
-xla::Writer::Values plain_results(xla::Writer& w, const PlannedKernel& kernel,
-                                  const CallArrays& arrays,
-                                  const xla::Writer::Values& inputs) {
-  testing::PlainKernel plain(w, kernel.kernel, false, kernel.shape.wide_sums);
-  if (!kernel.shape.in_parts) return plain.results();
-  const auto before_of = [&](const char* result) -> std::optional<xla::Value> {
-    const std::string name = before(result);
-    const auto at = std::ranges::find(arrays.inputs, name, &Argument::name);
-    if (at == arrays.inputs.end()) return {};
-    return inputs[static_cast<size_t>(at - arrays.inputs.begin())];
-  };
-  if (!kernel.kernel.call.backward) {
-    return plain.forward_parts(
-        {before_of("out"), before_of("lse"), before_of("so_far")});
-  }
-  const testing::PlainKernel::Parts made =
-      plain.parts({before_of("dq"), before_of("dk"), before_of("dv"),
-                   before_of("dq_so_far")});
-  xla::Writer::Values out = {made.dq, made.dk, made.dv};
-  if (kernel.kernel.call.sink_logits) out.push_back(made.dsink_logits);
-  out.push_back(made.dq_so_far);
-  return out;
-}
-
-// In place of a kernel's call: what it computes of its arrays. The program's
-// own arrays have their names again behind it.
-xla::Writer::Values plain_call(xla::Writer& w, const PlannedKernel& kernel,
-                               std::string_view,
-                               const xla::Writer::Values& inputs) {
-  const CallArrays arrays = arrays_of(kernel);
-  EXPECT_EQ(inputs.size(), arrays.inputs.size());
-  std::map<std::string, xla::Value> around;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const std::string& name = arrays.inputs[i].name;
-    EXPECT_EQ(inputs[i].type, type_of(arrays.inputs[i]));
-    if (w.has_argument(name)) around.emplace(name, w.argument(name));
-    w.bind(name, inputs[i]);
-  }
-  if (kernel.shape.own_keys > 0) {
-    for (const std::string name : {"k", "v"}) {
-      const xla::Value own = w.argument(name);
-      const xla::Value came = w.argument("came_" + name);
-      w.bind(name, w.join(std::array{own, came}, 2));
-    }
-  }
-  xla::Writer::Values made = plain_results(w, kernel, arrays, inputs);
-  for (const auto& [name, value] : around) w.bind(name, value);
-  return made;
-}
-
 // The real program says how every array lies, and sends what the report says.
 void check_audit(const ShardKernel& kernel, const Shards& shards,
                  const ShardCase& s) {
@@ -201,7 +150,7 @@ class MosaicShards : public ::testing::Test {
       std::span<const float> sinks) {
     auto loaded = pjrt::compile(
         *places_->client, places_->devices,
-        testing::with_plain_exchanges(program_of(kernel, plain_call)));
+        testing::with_plain_exchanges(program_of(kernel, testing::plain_call)));
     if (!loaded) return loaded.error();
     auto integers =
         make_mosaic_shard_arrays(batch, shards, kernel.planned.kernel);

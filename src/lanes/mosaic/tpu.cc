@@ -13,6 +13,8 @@ namespace {
 
 constexpr std::string_view kPlugin = "libtpu";
 
+}  // namespace
+
 Result<std::string> target_of(const pjrt::Place& on) {
   if (on.client->platform() != "tpu") {
     return unavailable("mosaic",
@@ -27,15 +29,13 @@ Result<std::string> target_of(const pjrt::Place& on) {
 }
 
 // The default is for the compiler of a CPU, which has none of this.
-std::string plugin_of(const XlaOptions& options) {
+std::string tpu_plugin(const XlaOptions& options) {
   return options.plugin == XlaOptions().plugin ? std::string(kPlugin)
                                                : options.plugin;
 }
 
-}  // namespace
-
 Result<void> check_tpu_here(const XlaOptions& options) {
-  if (plugin_of(options) != kPlugin || pjrt::is_tpu_here()) return {};
+  if (tpu_plugin(options) != kPlugin || pjrt::is_tpu_here()) return {};
   return unavailable("mosaic",
                      "a TPU must be there to run its kernel, found none (to "
                      "compile ahead needs none)");
@@ -44,7 +44,7 @@ Result<void> check_tpu_here(const XlaOptions& options) {
 Result<Tpu> open_tpu(const XlaOptions& options,
                      const pjrt::ClientOptions& client) {
   if (auto e = check_tpu_here(options); !e) return e.error();
-  auto place = pjrt::open_place(plugin_of(options), options.device, client);
+  auto place = pjrt::open_place(tpu_plugin(options), options.device, client);
   if (!place) return place.error();
   auto target = target_of(*place);
   if (!target) return target.error();

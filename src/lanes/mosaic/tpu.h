@@ -15,7 +15,10 @@ struct Tpu {
 
 // An error where the device files say that there is none. No plugin is loaded.
 Result<void> check_tpu_here(const XlaOptions& options);
-// The plugin by default is libtpu.
+// The one that the options name; by default libtpu.
+std::string tpu_plugin(const XlaOptions& options);
+// An error where it is no TPU, or none that is known.
+Result<std::string> target_of(const pjrt::Place& on);
 Result<Tpu> open_tpu(const XlaOptions& options,
                      const pjrt::ClientOptions& client = {});
 

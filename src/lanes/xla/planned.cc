@@ -172,19 +172,4 @@ Result<Planned> plan_sinks(const Request& request, const Facts& present,
   return plan_shape(std::move(shape), std::move(contract), call, made_for);
 }
 
-Result<void> check_pass(const Shape& s, Dtype dtype, bool sink_logits,
-                        bool dlse) {
-  if (element_of(dtype) != s.element || sink_logits != s.sink_logits ||
-      dlse != s.dlse) {
-    return invalid("xla",
-                   "arrays must be those of the call that was prepared, found "
-                   "{}{}{} for {}{}{}",
-                   to_string(dtype), sink_logits ? ", sink logits" : "",
-                   dlse ? ", dlse" : "", to_string(dtype_of(s.element)),
-                   s.sink_logits ? ", sink logits" : "",
-                   s.dlse ? ", dlse" : "");
-  }
-  return {};
-}
-
 }  // namespace tessera::xla

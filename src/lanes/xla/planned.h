@@ -53,8 +53,4 @@ Result<Planned> plan_sinks(const Request& request, const Facts& present,
                            PlanContract contract, const AttentionCall& call,
                            XlaMethod method, const MadeFor& made_for);
 
-// A call's arrays must be those that its program was compiled for.
-Result<void> check_pass(const Shape& s, Dtype dtype, bool sink_logits,
-                        bool dlse);
-
 }  // namespace tessera::xla

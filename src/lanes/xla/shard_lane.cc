@@ -1,64 +1,81 @@
-// lanes/xla/shard_lane.cc: devices are opened once, a batch is spread once.
+// lanes/xla/shard_lane.cc: the compiler's own program on each device.
 #include "lanes/xla/shard_lane.h"
 
 #include <utility>
 
 #include "base/fail.h"
-#include "base/trace.h"
-#include "lanes/tensors.h"
-#include "lanes/xla/client_options.h"
-#include "lanes/xla/shard_work.h"
-#include "shard/check.h"
+#include "lanes/xla/mesh_lane.h"
+#include "lanes/xla/planned.h"
+#include "lanes/xla/shard_arrays.h"
+#include "lanes/xla/shard_shape.h"
 
 namespace tessera::xla {
 namespace {
 
-class ShardLane : public lanes::OpenLane {
- public:
-  explicit ShardLane(std::shared_ptr<const OpenMesh> open)
-      : open_(std::move(open)) {}
+MadeFor made_for(const OpenMesh& open) {
+  const std::string& kind = open.devices.front().kind;
+  return {fmt::format("{}:{}", open.client->platform(), kind), kind,
+          open.options.xla.lowering_reason};
+}
 
-  Result<std::unique_ptr<lanes::LaneWork>> prepare(
-      const Batch& batch, const AttentionCall& call,
-      std::unique_ptr<lanes::LaneWork>) override {
-    const TraceSpan span("xla", "prepare");
-    const lanes::PlanSizes sizes = lanes::PlanSizes::of(batch.plan());
-    if (auto e = lanes::check_call("xla", sizes, call); !e) return e.error();
-    auto shards = make_shards(batch, open_->options.mesh,
-                              lanes::options_for(open_->options.shards, call));
-    if (!shards) return shards.error();
-    auto out = std::make_unique<ShardWork>(open_, batch, call.shape,
-                                           std::move(*shards));
-    if (auto e = out->send_integers(call); !e) return e.error();
-    for (const bool backward : {false, true}) {
-      if (backward && !call.backward) continue;
-      if (auto e = out->add_pass(call, backward); !e) {
-        return e.error();
-      }
-    }
-    return std::unique_ptr<lanes::LaneWork>(std::move(out));
+// Both directions read the same.
+Result<std::shared_ptr<const SentIntegers>> send_integers(
+    ShardWork& work, const AttentionCall& call) {
+  const Shards& shards = work.shards();
+  auto shape = shard_shape(work.batch(), shards, call, false);
+  if (!shape) return shape.error();
+  auto made = make_shard_integers(*shape, work.batch(), shards);
+  if (!made) return made.error();
+  const auto integers =
+      std::make_shared<const std::vector<Integers>>(std::move(*made));
+  return work.send(
+      shard_arguments(*shape),
+      [&](size_t shard, const std::string& name) {
+        return (*integers)[shard].at(name).data();
+      },
+      integers);
+}
+
+// Scores of all devices and heads.
+int64_t pairs_of(const Shards& shards) {
+  int64_t out = 0;
+  for (const Shard& shard : shards.shards) {
+    out += shard.steps * (shard.heads / std::max<int64_t>(1, shard.lists)) *
+           shards.tile.q * shards.tile.kv;
   }
+  return out;
+}
 
-  // A batch decides what each device owns, which no request tells.
-  Result<lanes::WorkFacts> warm(const Request&, const Facts&,
-                                const AttentionCall&) override {
-    return unavailable(
-        "xla",
-        "a mesh must be warmed by batches (warm_all), found a request for {}",
-        to_string(open_->options.mesh));
+Result<void> add_pass(ShardWork& work, const AttentionCall& call, bool backward,
+                      std::shared_ptr<const SentIntegers> integers) {
+  const Shards& shards = work.shards();
+  auto shape = shard_shape(work.batch(), shards, call, backward);
+  if (!shape) return shape.error();
+  const MadeFor target = made_for(work.open());
+  auto lowering = lower_on(shape->local, target);
+  if (!lowering) return lowering.error();
+  const KernelContract contract =
+      shard_contract(*shape, shards, call, target.target, *lowering);
+  ShardPass pass = {lanes::one_direction(call, backward),
+                    *shape,
+                    {shard_arguments(*shape), shard_results(*shape)}};
+  pass.integers = std::move(integers);
+  pass.pairs_run = pairs_of(shards);
+  pass.heads_of_tile = shape->local.unit_heads();
+  pass.lowering = std::move(*lowering);
+  pass.text = [s = std::move(*shape)] { return shard_program_text(s); };
+  return work.add(std::move(pass), contract);
+}
+
+Result<void> add_passes(ShardWork& work, const AttentionCall& call) {
+  auto integers = send_integers(work, call);
+  if (!integers) return integers.error();
+  for (const bool backward : {false, true}) {
+    if (backward && !call.backward) continue;
+    if (auto e = add_pass(work, call, backward, *integers); !e) return e;
   }
-
-  double bytes(const Request& request,
-               const AttentionCall& call) const override {
-    // Every array is staged for its devices.
-    return lanes::lane_bytes(LaneId::xla, request, call, true);
-  }
-
-  const PluginPlace* place() const override { return &open_->place; }
-
- private:
-  std::shared_ptr<const OpenMesh> open_;
-};
+  return {};
+}
 
 }  // namespace
 
@@ -69,20 +86,15 @@ Result<std::unique_ptr<lanes::OpenLane>> open_shard_lane(
     return invalid("xla", "a mesh must run the method worklist, found {}",
                    to_string(o.method));
   }
-  if (auto e = shard::check_mesh(options.mesh); !e) return e.error();
-  auto client_options = read_client_options(o.client_options);
-  if (!client_options) return client_options.error();
-  auto on = pjrt::open_devices(o.plugin, o.device, options.mesh.devices(),
-                               *client_options);
-  if (!on) return on.error();
-  if (options.shards.exchange == TileExchange::ragged &&
-      on->client->platform() != "tpu") {
+  auto open = open_mesh(options, o.plugin);
+  if (!open) return open.error();
+  const std::string& platform = (*open)->client->platform();
+  if (options.shards.exchange == TileExchange::ragged && platform != "tpu") {
     return unavailable("xla",
                        "a ragged exchange must be on a TPU, found platform {}",
-                       on->client->platform());
+                       platform);
   }
-  return std::unique_ptr<lanes::OpenLane>(std::make_unique<ShardLane>(
-      std::make_shared<const OpenMesh>(options, *on->client, on->devices)));
+  return mesh_lane({LaneId::xla, "xla"}, std::move(*open), add_passes);
 }
 
 }  // namespace tessera::xla

@@ -231,20 +231,17 @@ TEST_P(XlaShards, RefusesWhatCannotRun) {
             "[xla] a ragged exchange must be on a TPU, found platform cpu");
 }
 
-// Only the xla lane spreads a call.
+// Only the lanes xla and mosaic spread a call.
 TEST(SessionMesh, AnotherLaneIsRefused) {
   SessionOptions options;
   options.mesh.axes = {{"seq", 2}};
-  EXPECT_EQ(Session::open(options).error().message,
-            "[run] a mesh must run on the xla lane alone, found no lane named");
   options.lane = LaneId::cpu;
   EXPECT_EQ(Session::open(options).error().message,
-            "[run] a mesh must run on the xla lane alone, found cpu");
+            "[run] a mesh must run on lane xla or mosaic, found cpu");
   options.lane = LaneId::xla;
-  options.fallback = {LaneId::cpu};
+  options.fallback = {LaneId::mosaic, LaneId::cpu};
   EXPECT_EQ(Session::open(options).error().message,
-            "[run] a mesh must run on the xla lane alone, found xla and a "
-            "fallback");
+            "[run] a mesh must run on lane xla or mosaic, found cpu");
 }
 
 }  // namespace

@@ -1,11 +1,10 @@
 // lanes/xla/shard_passes.cc: a layer's arrays to the devices, a run, and back;
 // or the run alone, where they stay there.
-#include <limits>
+#include <algorithm>
 #include <utility>
 
 #include "base/trace.h"
 #include "lanes/tensors.h"
-#include "lanes/xla/planned.h"
 #include "lanes/xla/shard_work.h"
 
 namespace tessera::xla {
@@ -21,10 +20,12 @@ CallArray result(const MutableTensorView& view, bool by_rows) {
 }
 
 // A device's part of an array of queries, or of keys.
-Type part_type(const ShardShape& s, const TensorView& t, bool queries) {
-  const Exchange& e = queries ? s.rows : s.columns;
-  const int64_t heads = queries ? s.local.heads : s.local.kv_heads;
-  return {s.local.element, {1, heads, e.own * e.tokens, t.dim}};
+Type part_type(const ShardPass& pass, const TensorView& t, bool queries) {
+  Type out = std::ranges::find(pass.arrays.arguments, queries ? "q" : "k",
+                               [](const ShardArray& a) { return a.part.name; })
+                 ->part.type;
+  out.dims[3] = t.dim;
+  return out;
 }
 
 const DeviceParts* there(const lanes::Resident* array) {
@@ -45,24 +46,23 @@ CallArray ShardWork::to_rows(std::span<float> rows) const {
   return out;
 }
 
-void ShardWork::add_rows(std::span<const float> lse,
+void ShardWork::add_rows(const ShardPass& pass, std::span<const float> lse,
                          std::span<const float> dlse, Arrays& arrays) const {
   CallArray rows = input(numbers(lse), true);
-  // A query that is not there has no probability for any score.
-  rows.beyond = std::numeric_limits<float>::infinity();
+  rows.beyond = pass.lse_of_none;
   arrays.from["lse"] = rows;
   if (!dlse.empty()) arrays.from["dlse"] = input(numbers(dlse), true);
 }
 
 Result<PassRun> ShardWork::forward(const ForwardTensors& t,
                                    const StopFlag* stop) {
-  const TraceSpan span("xla", "forward");
-  auto e = lanes::check_forward("xla", lanes::PlanSizes::of(batch_.plan()),
+  const TraceSpan span(name_.text, "forward");
+  auto e = lanes::check_forward(name_.text, lanes::PlanSizes::of(batch_.plan()),
                                 call_shape_, t);
   if (!e) return e.error();
-  const Pass& pass = *passes_[0];
-  if (auto fits = check_pass(pass.shape.local, t.q.dtype,
-                             t.sink_logits.has_value(), pass.shape.local.dlse);
+  const ShardPass& pass = *passes_[0];
+  if (auto fits = lanes::check_pass(name_.text, lanes::arrays_of(pass.call),
+                                    {t.q.dtype, t.sink_logits.has_value()});
       !fits) {
     return fits.error();
   }
@@ -78,7 +78,7 @@ Result<PassRun> ShardWork::forward(const ForwardTensors& t,
 
 Result<PassRun> ShardWork::forward(lanes::ResidentForward& t,
                                    const StopFlag* stop) {
-  const TraceSpan span("xla", "forward");
+  const TraceSpan span(name_.text, "forward");
   auto made = std::make_shared<DeviceParts>();
   Arrays arrays;
   arrays.there = {{"q", there(t.q)}, {"k", there(t.k)}, {"v", there(t.v)}};
@@ -93,16 +93,16 @@ Result<PassRun> ShardWork::forward(lanes::ResidentForward& t,
 Result<PassRun> ShardWork::backward(const ForwardTensors& forward,
                                     const Gradients& gradients,
                                     const StopFlag* stop) {
-  const TraceSpan span("xla", "backward");
+  const TraceSpan span(name_.text, "backward");
   const lanes::BackwardTensors t = lanes::backward_tensors(forward, gradients);
-  auto e = lanes::check_backward("xla", lanes::PlanSizes::of(batch_.plan()),
-                                 call_shape_, t);
+  auto e = lanes::check_backward(
+      name_.text, lanes::PlanSizes::of(batch_.plan()), call_shape_, t);
   if (!e) return e.error();
   auto pass = pass_of(true);
   if (!pass) return pass.error();
-  const Shape& l = (*pass)->shape.local;
-  if (auto fits =
-          check_pass(l, t.q.dtype, t.sink_logits.has_value(), !t.dlse.empty());
+  if (auto fits = lanes::check_pass(
+          name_.text, lanes::arrays_of((*pass)->call),
+          {t.q.dtype, t.sink_logits.has_value(), !t.dlse.empty()});
       !fits) {
     return fits.error();
   }
@@ -112,7 +112,7 @@ Result<PassRun> ShardWork::backward(const ForwardTensors& forward,
                  {"v", input(t.v, false)},
                  {"out", input(t.out, true)},
                  {"dout", input(t.dout, true)}};
-  add_rows(t.lse, t.dlse, arrays);
+  add_rows(**pass, t.lse, t.dlse, arrays);
   arrays.to = {{"dq", result(t.dq, true)},
                {"dk", result(t.dk, false)},
                {"dv", result(t.dv, false)}};
@@ -123,7 +123,7 @@ Result<PassRun> ShardWork::backward(const ForwardTensors& forward,
 
 Result<PassRun> ShardWork::backward(lanes::ResidentBackward& t,
                                     const StopFlag* stop) {
-  const TraceSpan span("xla", "backward");
+  const TraceSpan span(name_.text, "backward");
   auto pass = pass_of(true);
   if (!pass) return pass.error();
   auto dq = std::make_shared<DeviceParts>();
@@ -135,7 +135,7 @@ Result<PassRun> ShardWork::backward(lanes::ResidentBackward& t,
                   {"v", there(t.v)},
                   {"out", there(t.out)},
                   {"dout", there(t.dout)}};
-  add_rows(t.lse, t.dlse, arrays);
+  add_rows(**pass, t.lse, t.dlse, arrays);
   arrays.stay = {{"dq", dq.get()}, {"dk", dk.get()}, {"dv", dv.get()}};
   arrays.sinks = t.sink_logits;
   arrays.dsinks = t.dsink_logits;
@@ -148,12 +148,12 @@ Result<PassRun> ShardWork::backward(lanes::ResidentBackward& t,
 }
 
 Result<lanes::ResidentPtr> ShardWork::put(const TensorView& t, bool queries) {
-  const ShardShape& shape = passes_[0]->shape;
-  const Type type = part_type(shape, t, queries);
+  const ShardPass& pass = *passes_[0];
+  const Type type = part_type(pass, t, queries);
   auto out = std::make_shared<DeviceParts>();
   for (size_t d = 0; d < open_->devices.size(); ++d) {
-    const Part part =
-        stage(shape, shards_.shards[shard_of_[d]], type, input(t, queries));
+    const Part part = stage(pass.frame, shards_.shards[shard_of_[d]], type,
+                            input(t, queries));
     auto buffer =
         pjrt::to_device(*open_->client, open_->devices[d], array_type(type),
                         part.data(), pjrt::DataStays::during_call);
@@ -177,7 +177,7 @@ Result<void> ShardWork::fetch(const lanes::Resident& array, bool queries,
     if (!e) return e;
   }
   for (size_t s = 0; s < here.size(); ++s) {
-    unstage(passes_[0]->shape, shards_.shards[s], here[s], result(to, queries));
+    unstage(passes_[0]->frame, shards_.shards[s], here[s], result(to, queries));
   }
   return {};
 }

@@ -9,8 +9,6 @@
 #include "base/trace.h"
 #include "lanes/program_arrays.h"
 #include "lanes/stop.h"
-#include "lanes/xla/planned.h"
-#include "lanes/xla/shard_shape.h"
 
 namespace tessera::xla {
 namespace {
@@ -36,9 +34,10 @@ std::vector<size_t> shards_of_devices(const Mesh& mesh) {
 
 }  // namespace
 
-ShardWork::ShardWork(std::shared_ptr<const OpenMesh> open, Batch batch,
-                     AttentionShape shape, Shards shards)
-    : open_(std::move(open)),
+ShardWork::ShardWork(LaneName name, std::shared_ptr<const OpenMesh> open,
+                     Batch batch, AttentionShape shape, Shards shards)
+    : name_(name),
+      open_(std::move(open)),
       batch_(std::move(batch)),
       call_shape_(shape),
       shards_(std::move(shards)),
@@ -51,71 +50,61 @@ ShardWork::ShardWork(std::shared_ptr<const OpenMesh> open, Batch batch,
 }
 ShardWork::~ShardWork() = default;
 
-Result<const ShardWork::Pass*> ShardWork::pass_of(bool backward) const {
+Result<const ShardPass*> ShardWork::pass_of(bool backward) const {
   const auto& pass = passes_[backward ? 1 : 0];
-  if (pass) return pass.get();
-  return invalid("xla", "the call must have said backward, found forward");
+  if (pass) return &*pass;
+  return invalid(name_.text, "the call must have said backward, found forward");
 }
 
 Result<std::string> ShardWork::program_text(bool backward) const {
   auto pass = pass_of(backward);
   if (!pass) return pass.error();
-  return shard_program_text((*pass)->shape);
+  return (*pass)->text();
 }
 
-Result<void> ShardWork::send_integers(const AttentionCall& call) {
-  auto shape = shard_shape(batch_, shards_, call, false);
-  if (!shape) return shape.error();
-  auto integers = make_shard_integers(*shape, batch_, shards_);
-  if (!integers) return integers.error();
-  integers_ = std::move(*integers);
-  return timed(facts_.transfer_ms, [&]() -> Result<void> {
+Result<std::shared_ptr<const SentIntegers>> ShardWork::send(
+    const std::vector<ShardArray>& arguments, const IntegersOf& integers_of,
+    std::shared_ptr<const void> host) {
+  auto out = std::make_shared<SentIntegers>();
+  out->host = std::move(host);
+  auto ok = timed(facts_.transfer_ms, [&]() -> Result<void> {
     for (size_t d = 0; d < open_->devices.size(); ++d) {
-      auto& of_device = sent_.emplace_back();
-      for (const ShardArray& a : shard_arguments(*shape)) {
+      auto& of_device = out->of_device.emplace_back();
+      for (const ShardArray& a : arguments) {
         if (!a.is_own) continue;
-        auto buffer = pjrt::to_device(
-            *open_->client, open_->devices[d], array_type(a.part.type),
-            integers_[shard_of_[d]].at(a.part.name).data());
+        auto buffer = pjrt::to_device(*open_->client, open_->devices[d],
+                                      array_type(a.part.type),
+                                      integers_of(shard_of_[d], a.part.name));
         if (!buffer) return buffer.error();
         of_device.emplace(a.part.name, std::move(*buffer));
       }
     }
     return {};
   });
+  if (!ok) return ok.error();
+  return std::shared_ptr<const SentIntegers>(std::move(out));
 }
 
-Result<void> ShardWork::add_pass(const AttentionCall& call, bool backward) {
-  auto pass = std::make_unique<Pass>();
-  auto shape = shard_shape(batch_, shards_, call, backward);
-  if (!shape) return shape.error();
-  pass->shape = std::move(*shape);
-  const std::string direction = backward ? "backward" : "forward";
-  const std::string& kind = open_->devices.front().kind;
-  const MadeFor made_for = {
-      fmt::format("{}:{}", open_->client->platform(), kind), kind,
-      open_->options.xla.lowering_reason};
-  auto lowering = lower_on(pass->shape.local, made_for);
-  if (!lowering) return lowering.error();
-  facts_.lowering = std::move(*lowering);
-  const KernelContract contract = shard_contract(
-      pass->shape, shards_, call, made_for.target, facts_.lowering);
+Result<void> ShardWork::add(ShardPass pass, const KernelContract& contract) {
   auto cached = timed(facts_.compile_ms, [&] {
-    return open_->cache.get(*open_->client, open_->devices,
-                            {contract.key, contract.text},
-                            [&]() -> Result<std::string> {
-                              return shard_program_text(pass->shape);
-                            });
+    return open_->cache.get(
+        *open_->client, open_->devices, {contract.key, contract.text},
+        [&]() -> Result<std::string> { return pass.text(); });
   });
   if (!cached) return cached.error();
-  pass->program = std::move(cached->program);
+  pass.program = std::move(cached->program);
+  const bool backward = pass.call.backward;
+  const std::string direction = backward ? "backward" : "forward";
   facts_.compiles += cached->found == pjrt::Found::compiled;
   facts_.memory_hits += cached->found == pjrt::Found::memory;
   facts_.disk_hits += cached->found == pjrt::Found::disk;
   facts_.kernels[direction] = contract.key;
-  facts_.shards->specs[direction] = shard_fingerprint(pass->shape);
+  facts_.shards->specs[direction] =
+      spec_fingerprint(shards_.mesh, frame_specs(pass.frame, pass.arrays));
   facts_.warnings.insert(facts_.warnings.end(), cached->warnings.begin(),
                          cached->warnings.end());
+  facts_.lowering = pass.lowering;
+  if (!pass.setting.empty()) facts_.settings[direction] = pass.setting;
   passes_[backward ? 1 : 0] = std::move(pass);
   return {};
 }
@@ -129,13 +118,13 @@ Part ShardWork::stage_sinks(size_t shard, int64_t heads,
   return out;
 }
 
-Result<ShardWork::Buffers> ShardWork::execute(const Pass& pass,
+Result<ShardWork::Buffers> ShardWork::execute(const ShardPass& pass,
                                               const Arrays& arrays,
                                               PassRun& out) const {
   const size_t n = open_->devices.size();
   std::vector<Part> parts;
   std::vector<pjrt::Buffer> sent;
-  const std::vector<ShardArray> arguments = shard_arguments(pass.shape);
+  const std::vector<ShardArray>& arguments = pass.arrays.arguments;
   parts.reserve(n * arguments.size());
   sent.reserve(n * arguments.size());
   std::vector<pjrt::Inputs> inputs(n);
@@ -144,7 +133,7 @@ Result<ShardWork::Buffers> ShardWork::execute(const Pass& pass,
       for (const ShardArray& a : arguments) {
         const std::string& name = a.part.name;
         if (a.is_own) {
-          inputs[d].push_back(&sent_[d].at(name));
+          inputs[d].push_back(&pass.integers->of_device[d].at(name));
           continue;
         }
         if (const auto at = arrays.there.find(name); at != arrays.there.end()) {
@@ -155,7 +144,7 @@ Result<ShardWork::Buffers> ShardWork::execute(const Pass& pass,
         parts.push_back(
             name == "sink_logits"
                 ? stage_sinks(shard, a.part.type.dims[0], *arrays.sinks)
-                : stage(pass.shape, shards_.shards[shard], a.part.type,
+                : stage(pass.frame, shards_.shards[shard], a.part.type,
                         arrays.from.at(name)));
         auto buffer =
             pjrt::to_device(*open_->client, open_->devices[d],
@@ -196,51 +185,56 @@ Result<std::vector<std::vector<Part>>> ShardWork::read(
   return here;
 }
 
-Result<PassRun> ShardWork::run(const Pass& pass, const Arrays& arrays,
-                               const StopFlag* stop) const {
-  const std::vector<ShardArray> results = shard_results(pass.shape);
-  std::vector<pjrt::ArrayType> types;
-  types.reserve(results.size());
-  for (const ShardArray& r : results) types.push_back(array_type(r.part.type));
-  if (auto e = lanes::check_outputs("xla", *pass.program, types); !e) {
-    return e.error();
-  }
-  if (auto e = lanes::check_stop(stop, "xla", "before it ran"); !e) {
-    return e.error();
-  }
-  PassRun out;
-  auto buffers = execute(pass, arrays, out);
-  if (!buffers) return buffers.error();
-  if (auto e = lanes::check_stop(stop, "xla", "after it ran"); !e) {
-    return e.error();
-  }
-  auto here =
-      timed(out.transfer_ms, [&] { return read(*buffers, results, arrays); });
-  if (!here) return here.error();
+// What the host asked for, and what it adds up over devices.
+void ShardWork::write(const ShardPass& pass, const Arrays& arrays,
+                      const std::vector<std::vector<Part>>& parts,
+                      PassRun& out) const {
   std::fill(arrays.dsinks.begin(), arrays.dsinks.end(), 0.0F);
-  const Shape& l = pass.shape.local;
-  for (size_t s = 0; s < here->size(); ++s) {
+  for (size_t s = 0; s < parts.size(); ++s) {
     const Shard& shard = shards_.shards[s];
-    for (size_t i = 0; i < results.size(); ++i) {
-      const std::string& name = results[i].part.name;
-      const Part& from = (*here)[s][i];
+    for (size_t i = 0; i < parts[s].size(); ++i) {
+      const std::string& name = pass.arrays.results[i].part.name;
+      const Part& from = parts[s][i];
       if (name == "tiles") {
         int32_t tiles = 0;
         std::memcpy(&tiles, from.data(), sizeof tiles);
-        out.tiles_run += tiles * std::min(l.unit_heads(), shard.heads);
+        out.tiles_run += tiles * std::min(pass.heads_of_tile, shard.heads);
       } else if (name == "dsink_logits") {
         const auto* const more = reinterpret_cast<const float*>(from.data());
         for (int64_t h = 0; h < shard.heads; ++h) {
           arrays.dsinks[static_cast<size_t>(shard.first_head + h)] += more[h];
         }
       } else if (const auto at = arrays.to.find(name); at != arrays.to.end()) {
-        unstage(pass.shape, shard, from, at->second);
+        unstage(pass.frame, shard, from, at->second);
       }
     }
-    out.pairs_run += shard.steps *
-                     (shard.heads / std::max<int64_t>(1, shard.lists)) *
-                     shards_.tile.q * shards_.tile.kv;
   }
+}
+
+Result<PassRun> ShardWork::run(const ShardPass& pass, const Arrays& arrays,
+                               const StopFlag* stop) const {
+  const std::vector<ShardArray>& results = pass.arrays.results;
+  std::vector<pjrt::ArrayType> types;
+  types.reserve(results.size());
+  for (const ShardArray& r : results) types.push_back(array_type(r.part.type));
+  if (auto e = lanes::check_outputs(name_.text, *pass.program, types); !e) {
+    return e.error();
+  }
+  if (auto e = lanes::check_stop(stop, name_.text, "before it ran"); !e) {
+    return e.error();
+  }
+  PassRun out;
+  auto buffers = execute(pass, arrays, out);
+  if (!buffers) return buffers.error();
+  if (auto e = lanes::check_stop(stop, name_.text, "after it ran"); !e) {
+    return e.error();
+  }
+  auto here =
+      timed(out.transfer_ms, [&] { return read(*buffers, results, arrays); });
+  if (!here) return here.error();
+  out.tiles_run = pass.tiles_run;
+  out.pairs_run = pass.pairs_run;
+  write(pass, arrays, *here, out);
   for (size_t i = 0; i < results.size(); ++i) {
     const auto at = arrays.stay.find(results[i].part.name);
     if (at == arrays.stay.end()) continue;

@@ -1,6 +1,10 @@
-// lanes/xla/shard_work.h: one batch on the devices of a mesh.
+// lanes/xla/shard_work.h: one batch on the devices of a mesh, whatever attends
+// on each of them.
 #pragma once
 
+#include <cstdint>
+#include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <optional>
@@ -11,43 +15,61 @@
 
 #include "lanes/lane.h"
 #include "lanes/xla/device_parts.h"
-#include "lanes/xla/shard_arrays.h"
-#include "lanes/xla/shard_program.h"
+#include "lanes/xla/open_mesh.h"
+#include "lanes/xla/shard_frame.h"
 #include "lanes/xla/stage.h"
-#include "pjrt/compile_cache.h"
-#include "pjrt/place.h"
 
 namespace tessera::xla {
 
-// What a session opened.
-struct OpenMesh {
-  lanes::LaneOptions options;
-  const pjrt::Client* client;
-  pjrt::Devices devices;  // in the mesh's order
-  PluginPlace place;
-  mutable pjrt::CompileCache cache;
+struct LaneName {
+  LaneId lane;
+  const char* text;
+};
 
-  OpenMesh(const lanes::LaneOptions& o, const pjrt::Client& c, pjrt::Devices d)
-      : options(o),
-        client(&c),
-        devices(std::move(d)),
-        place(pjrt::describe({client, &devices.front()})),
-        cache({.folder = o.xla.cache_folder,
-               .max_bytes = o.xla.max_cache_bytes,
-               .max_compiles = o.xla.max_compiles}) {}
+// A batch's integers with the devices.
+struct SentIntegers {
+  std::shared_ptr<const void> host;  // which the buffers may read in place
+  std::vector<std::map<std::string, pjrt::Buffer>> of_device;
+};
+
+// One direction of a batch.
+struct ShardPass {
+  AttentionCall call;  // of this direction
+  ShardFrame frame;
+  ShardArrays arrays;
+  std::function<std::string()> text = {};  // of its program
+  std::shared_ptr<const SentIntegers> integers = {};
+  int64_t pairs_run = 0;  // scores computed, of all devices and heads
+  // Active tiles of all heads; of a program that counts them by itself
+  // ("tiles") 0, and the heads of each that it counts.
+  int64_t tiles_run = 0, heads_of_tile = 1;
+  // Of a query that is not there: it has no probability for any score.
+  float lse_of_none = std::numeric_limits<float>::infinity();
+  // For receipts.
+  std::optional<Lowering> lowering = {};
+  std::string setting = {};  // and who chose it; "": it has none
+  std::shared_ptr<const pjrt::Loaded> program = {};  // once it is added
 };
 
 class ShardWork : public lanes::LaneWork, public lanes::ResidentWork {
  public:
-  ShardWork(std::shared_ptr<const OpenMesh> open, Batch batch,
+  ShardWork(LaneName name, std::shared_ptr<const OpenMesh> open, Batch batch,
             AttentionShape shape, Shards shards);
   ~ShardWork() override;
 
-  // What each device must know of the batch, which both directions read: once,
-  // and first.
-  Result<void> send_integers(const AttentionCall& call);
+  const OpenMesh& open() const { return *open_; }
+  const Batch& batch() const { return batch_; }
+  const Shards& shards() const { return shards_; }
+
+  // What each device must know of the batch: those of `arguments` that are its
+  // own, which `host` keeps.
+  using IntegersOf =
+      std::function<const int32_t*(size_t shard, const std::string& name)>;
+  Result<std::shared_ptr<const SentIntegers>> send(
+      const std::vector<ShardArray>& arguments, const IntegersOf& integers_of,
+      std::shared_ptr<const void> host);
   // Compiles a direction.
-  Result<void> add_pass(const AttentionCall& call, bool backward);
+  Result<void> add(ShardPass pass, const KernelContract& contract);
 
   const lanes::WorkFacts& facts() const override { return facts_; }
   Result<lanes::PassRun> forward(const ForwardTensors& tensors,
@@ -67,11 +89,6 @@ class ShardWork : public lanes::LaneWork, public lanes::ResidentWork {
                                   const StopFlag* stop) override;
 
  private:
-  // One direction of a batch.
-  struct Pass {
-    ShardShape shape;
-    std::shared_ptr<const pjrt::Loaded> program;
-  };
   // What a pass reads and writes, by the names of its program: on the host, or
   // with the devices. A result that nobody wants is in neither.
   struct Arrays {
@@ -83,33 +100,35 @@ class ShardWork : public lanes::LaneWork, public lanes::ResidentWork {
     std::span<float> dsinks = {};
   };
 
-  Result<const Pass*> pass_of(bool backward) const;
+  Result<const ShardPass*> pass_of(bool backward) const;
   // [batch, heads, queries].
   TensorView numbers(std::span<const float> rows) const;
   CallArray to_rows(std::span<float> rows) const;
-  void add_rows(std::span<const float> lse, std::span<const float> dlse,
-                Arrays& arrays) const;
+  void add_rows(const ShardPass& pass, std::span<const float> lse,
+                std::span<const float> dlse, Arrays& arrays) const;
   Part stage_sinks(size_t shard, int64_t heads,
                    std::span<const float> sinks) const;
-  Result<lanes::PassRun> run(const Pass& pass, const Arrays& arrays,
+  Result<lanes::PassRun> run(const ShardPass& pass, const Arrays& arrays,
                              const StopFlag* stop) const;
   using Buffers = std::vector<std::vector<pjrt::Buffer>>;  // of each device
-  Result<Buffers> execute(const Pass& pass, const Arrays& arrays,
+  Result<Buffers> execute(const ShardPass& pass, const Arrays& arrays,
                           lanes::PassRun& out) const;
   // All results that go to the host, before any of them is written: of each
   // shard, empty where a result stays.
   Result<std::vector<std::vector<Part>>> read(
       const Buffers& buffers, const std::vector<ShardArray>& results,
       const Arrays& arrays) const;
+  void write(const ShardPass& pass, const Arrays& arrays,
+             const std::vector<std::vector<Part>>& parts,
+             lanes::PassRun& out) const;
 
+  LaneName name_;
   std::shared_ptr<const OpenMesh> open_;
   Batch batch_;
   AttentionShape call_shape_;
   Shards shards_;
-  std::vector<size_t> shard_of_;    // by device
-  std::vector<Integers> integers_;  // of each shard; sent ones read them
-  std::vector<std::map<std::string, pjrt::Buffer>> sent_;  // of each device
-  std::unique_ptr<Pass> passes_[2];                        // forward, backward
+  std::vector<size_t> shard_of_;        // by device
+  std::optional<ShardPass> passes_[2];  // forward, backward
   lanes::WorkFacts facts_;
 };
 

@@ -41,6 +41,13 @@ void add_rows(Inputs& inputs, const Shape& s, const Plan& plan,
   if (s.dlse) inputs.add("dlse", lanes::Staged(dlse.data(), have, rows(s), 0));
 }
 
+// A call's arrays must be those that its program was compiled for.
+Result<void> check_pass(const Shape& s, Dtype dtype, bool sink_logits,
+                        bool dlse) {
+  return lanes::check_pass("xla", {dtype_of(s.element), s.sink_logits, s.dlse},
+                           {dtype, sink_logits, dlse});
+}
+
 }  // namespace
 
 Result<std::string> text_of(const Shape& shape) {

@@ -1,0 +1,71 @@
+// tests/plain_shards.cc: the plain kernel, call by call.
+#include "tests/plain_shards.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "tests/plain_kernel.h"
+
+namespace tessera::testing {
+namespace {
+
+// What a plain kernel computes of the arrays that are bound to its names.
+xla::Writer::Values plain_results(xla::Writer& w,
+                                  const mosaic::PlannedKernel& kernel,
+                                  const mosaic::CallArrays& arrays,
+                                  const xla::Writer::Values& inputs) {
+  PlainKernel plain(w, kernel.kernel, false, kernel.shape.wide_sums);
+  if (!kernel.shape.in_parts) return plain.results();
+  const auto before_of = [&](const char* result) -> std::optional<xla::Value> {
+    const std::string name = mosaic::before(result);
+    const auto at =
+        std::ranges::find(arrays.inputs, name, &mosaic::Argument::name);
+    if (at == arrays.inputs.end()) return {};
+    return inputs[static_cast<size_t>(at - arrays.inputs.begin())];
+  };
+  if (!kernel.kernel.call.backward) {
+    return plain.forward_parts(
+        {before_of("out"), before_of("lse"), before_of("so_far")});
+  }
+  const PlainKernel::Parts made =
+      plain.parts({before_of("dq"), before_of("dk"), before_of("dv"),
+                   before_of("dq_so_far")});
+  xla::Writer::Values out = {made.dq, made.dk, made.dv};
+  if (kernel.kernel.call.sink_logits) out.push_back(made.dsink_logits);
+  out.push_back(made.dq_so_far);
+  return out;
+}
+
+}  // namespace
+
+xla::Writer::Values plain_call(xla::Writer& w,
+                               const mosaic::PlannedKernel& kernel,
+                               std::string_view,
+                               const xla::Writer::Values& inputs) {
+  const mosaic::CallArrays arrays = arrays_of(kernel);
+  EXPECT_EQ(inputs.size(), arrays.inputs.size());
+  std::map<std::string, xla::Value> around;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const std::string& name = arrays.inputs[i].name;
+    EXPECT_EQ(inputs[i].type, mosaic::type_of(arrays.inputs[i]));
+    if (w.has_argument(name)) around.emplace(name, w.argument(name));
+    w.bind(name, inputs[i]);
+  }
+  if (kernel.shape.own_keys > 0) {
+    for (const std::string name : {"k", "v"}) {
+      const xla::Value own = w.argument(name);
+      const xla::Value came = w.argument("came_" + name);
+      w.bind(name, w.join(std::array{own, came}, 2));
+    }
+  }
+  xla::Writer::Values made = plain_results(w, kernel, arrays, inputs);
+  for (const auto& [name, value] : around) w.bind(name, value);
+  return made;
+}
+
+}  // namespace tessera::testing

@@ -1,0 +1,18 @@
+// tests/plain_shards.h: what the TPU kernel computes in a program of shards, as
+// plain StableHLO.
+#pragma once
+
+#include <string_view>
+
+#include "lanes/mosaic/shards.h"
+
+namespace tessera::testing {
+
+// In place of a kernel's call: what it computes of its arrays. The program's
+// own arrays have their names again behind it.
+xla::Writer::Values plain_call(xla::Writer& w,
+                               const mosaic::PlannedKernel& kernel,
+                               std::string_view label,
+                               const xla::Writer::Values& inputs);
+
+}  // namespace tessera::testing
