@@ -14,6 +14,7 @@
 #include "model/mesh.h"
 #include "model/plans.h"
 #include "model/program.h"
+#include "model/spread.h"
 #include "pjrt/place.h"
 #include "tests/lowering.h"
 #include "tests/plain_kernel.h"
@@ -131,6 +132,10 @@ class ModelCase : public ::testing::Test {
     ASSERT_TRUE(found) << found.error().message;
     s_.spec = *found;
     const auto tokens = static_cast<int64_t>(rows.input_ids.size()) / batch;
+    if (shards_ && mesh.size(kSeqAxis) > 1) {
+      set_spread(rows, batch, tokens, tile, portion);
+      return;
+    }
     s_.batch = batch / portion.row_parts;
     s_.tokens = tokens / portion.token_parts;
     s_.products = s_.wide = Element::f64;
@@ -171,6 +176,52 @@ class ModelCase : public ::testing::Test {
     integers_["loss_mask"] = part(rows.loss_mask);
     integers_["positions"] = part(rows.positions);
     integers_["dep_levels"] = part(rows.dep_levels);
+  }
+
+  // Of one device, its tokens where the balance puts them.
+  void set_spread(const Row& rows, int64_t batch, int64_t tokens, Tile tile,
+                  const Portion& portion) {
+    const Ints32 counts(static_cast<size_t>(batch),
+                        static_cast<int32_t>(tokens));
+    Facts facts;
+    facts.doc_ids = rows.doc_ids;
+    facts.valid_token_counts = counts;
+    auto requests = layer_requests(s_.model, batch, tokens, tokens, tile);
+    ASSERT_TRUE(requests) << requests.error().message;
+    auto spread = make_spread(s_.mesh, *shards_,
+                              attention_call(s_.model, Dtype::f32), *requests);
+    ASSERT_TRUE(spread) << spread.error().message;
+    auto places = spread_places(*spread, *requests);
+    ASSERT_TRUE(places) << places.error().message;
+    s_.places = std::move(*places);
+    s_.batch = 1;
+    s_.tokens = spread->shards.ceilings.front().rows * tile.q;
+    s_.products = s_.wide = Element::f64;
+    std::vector<OwnedBatch> batches;
+    for (const Request& r : *requests) {
+      auto made = OwnedBatch::copy(r, facts);
+      ASSERT_TRUE(made) << made.error().message;
+      batches.push_back(std::move(*made));
+    }
+    std::vector<const Batch*> all;
+    for (const OwnedBatch& b : batches) all.push_back(&b);
+    auto shards = spread_rows(*spread, all);
+    ASSERT_TRUE(shards) << shards.error().message;
+    integers_.clear();
+    for (size_t i = 0; i < batches.size(); ++i) {
+      s_.places[i].shape.element = attention_;
+      auto integers = spread_integers(s_.places[i], batches[i], (*shards)[i]);
+      ASSERT_TRUE(integers) << integers.error().message;
+      integers_.merge((*integers)[shard_of(portion)]);
+    }
+    const auto order = token_order(batches[0], (*shards)[0], true);
+    for (const auto& [name, column] : {std::pair("input_ids", &rows.input_ids),
+                                       {"target_ids", &rows.target_ids},
+                                       {"loss_mask", &rows.loss_mask},
+                                       {"positions", &rows.positions},
+                                       {"dep_levels", &rows.dep_levels}}) {
+      integers_[name] = taken(*column, tokens_of(order, portion));
+    }
   }
 
   std::vector<Numbers> draw_parameters(std::mt19937& random) {
@@ -286,6 +337,8 @@ class ModelCase : public ::testing::Test {
   // Of attention's arrays, where the spec has a choice; the CPU kernels take no
   // float64.
   Element attention_ = Element::f64;
+  // Where tokens lie over devices as a balance says.
+  std::optional<TrainShards> shards_;
   StepShape s_;
   std::map<std::string, Ints32> integers_;
 };

@@ -20,6 +20,12 @@ void add_training(const receipt::Receipt& r, Lines& line) {
                    named(t.precision, "products")));
   line("model", t.model);
   if (!t.mesh.empty()) line("mesh", t.mesh);
+  if (t.exchange) {
+    line("exchange",
+         fmt::format("{}, balance {}, {} bytes sent, {} by gathering",
+                     t.exchange->kind, t.exchange->balance, t.exchange->sent,
+                     t.exchange->all_gather));
+  }
   line("rows", fmt::format("'{}', {} of {} tokens a step", r.inputs.file,
                            t.rows, t.tokens));
   line("start", t.start.empty() ? fmt::format("seed {}", r.inputs.seed)

@@ -53,6 +53,7 @@ constexpr const char* kFooter =
     "  tessera train --data rows --steps 400 \\\n"
     "      --resume model.safetensors --checkpoint model.safetensors\n"
     "  tessera train --data rows --rows 4 --mesh data=2,head=2,seq=2\n"
+    "  tessera train --data rows --mesh seq=4 --balance rows\n"
     "  tessera train --data rows --model model.json --spec tpu --dtype bf16 "
     "\\\n"
     "      --compile-only --target v6e:1x1 --save-program step.mlir\n"

@@ -258,6 +258,42 @@ TEST_F(TrainCommand, LearnsOnAMesh) {
   EXPECT_TRUE(one["mesh"].is_null() && one["specs"].is_null());
 }
 
+// Tokens where work is even; the run's own ceilings, which its receipt has.
+TEST_F(TrainCommand, ExchangesTilesOfARow) {
+  if (!has_plugin()) GTEST_SKIP() << "no xla_cpu_pjrt";
+  const json all = trained({"--steps", "2", "--mesh", "seq=2"});
+  EXPECT_EQ(all["exchange"]["kind"], "gather");
+  EXPECT_EQ(all["exchange"]["balance"], "contiguous");
+  EXPECT_EQ(all["exchange"]["sent"], all["exchange"]["all_gather"]);
+  train({"--steps", "2", "--mesh", "seq=2", "--balance", "tasks", "--work",
+         "partial=2", "--receipt", path("some")});
+  ASSERT_EQ(code_, kOk) << err_;
+  EXPECT_NE(
+      out_.find("exchange   rounds, balance tasks, work partial=2,full=1, "
+                "ceilings 'rows="),
+      std::string::npos)
+      << out_;
+  EXPECT_NE(out_.find("where gathering sends"), std::string::npos) << out_;
+  const json some = json::parse(*read_file(path("some"), 1 << 20));
+  EXPECT_EQ(some["exchange"]["kind"], "rounds");
+  EXPECT_EQ(some["compiles"], 1);
+  EXPECT_EQ(some["tiles_run"], some["tiles_planned"]);
+  EXPECT_LE(some["exchange"]["tiles_max_over_mean"],
+            all["exchange"]["tiles_max_over_mean"]);
+  EXPECT_NEAR(some["losses"][1].get<double>(), all["losses"][1].get<double>(),
+              256 * 6e-8 * all["losses"][1].get<double>());
+  EXPECT_EQ(program({"receipt", "verify", path("some")}), kOk) << out_ << err_;
+
+  refuses({"--exchange", "rounds"}, "goes with an axis seq");
+  refuses({"--mesh", "seq=2", "--exchange", "gather", "--balance", "rows"},
+          "a balance goes with the exchange rounds or ragged, found gather");
+  refuses({"--mesh", "seq=2", "--balance", "fair"},
+          "balance must be contiguous, headtail, rows or tasks, found 'fair'");
+  refuses({"--mesh", "seq=2", "--spec", "cpu", "--exchange", "rounds"},
+          "an exchange of rounds is of the spec xla, found cpu");
+  refuses({"--mesh", "seq=2", "--ceilings", "kv=0"}, "may send 0 tiles, found");
+}
+
 TEST_F(TrainCommand, RefusesBadInput) {
   refuses({"--steps", "0"}, "--steps");
   refuses({"--max-compiles", "-1"}, "--max-compiles");

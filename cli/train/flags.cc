@@ -24,6 +24,26 @@ void add_train_flags(Command& command, TrainFlags& f) {
            "and the vocabulary where it divides) and the tokens of each row "
            "are "
            "divided among [one]"},
+          {"--exchange", &f.exchange, "NAME",
+           "Of tokens divided along seq: gather (each device gets all keys and "
+           "values), rounds (tiles that its queries need, in static sizes), "
+           "ragged (as many as must, on TPUs) [gather; rounds beside the next "
+           "four]"},
+          {"--balance", &f.balance, "NAME",
+           "Of rounds and ragged: contiguous, headtail, rows (tokens lie where "
+           "work is even), tasks (tokens stay, attention moves) [rows]"},
+          {"--ceilings", &f.ceilings, "TEXT",
+           "What a device may hold, as log and receipt have it "
+           "(rows=16,steps=128,kv=6:12:8; ';' between those of several masks), "
+           "so that other rows have the same program; more is an error, and "
+           "what is left open has room for all [what the steps of this run "
+           "take]"},
+          {"--work", &f.work, "TEXT",
+           "What a tile counts where work is spread, by its class "
+           "[partial=1,full=1]"},
+          {"--evenness", &f.evenness, "TEXT",
+           "The most that a device of rows or tasks may have over the mean "
+           "[work=1.05,tokens=1.02]"},
           {"--rate", &f.rate, "X", "The highest learning rate [3e-4]"},
           {"--warmup", &f.warmup, "N",
            "Steps up to it; it falls as a cosine to a tenth then [a "

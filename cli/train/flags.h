@@ -11,6 +11,7 @@ namespace tessera::cli {
 struct TrainFlags : PluginFlags {
   std::string data;
   std::optional<std::string> model, spec, steps, rows, mesh, seed, dtype, tile;
+  std::optional<std::string> exchange, balance, ceilings, work, evenness;
   std::optional<std::string> rate, warmup, max_norm, weight_decay;
   std::optional<std::string> checkpoint, every, resume, program, picture,
       receipt;

@@ -37,6 +37,10 @@ class TrainKilled : public testing::Program,
         << R"({"vocab": 61, "width": 64, "head_dim": 16, "mlp_width": 96})";
   }
 
+  static bool divides_tokens() {
+    return std::string_view(GetParam()).starts_with("seq");
+  }
+
   // Every step leaves a checkpoint of 2 MB.
   Arguments asked(const std::string& checkpoint) {
     Arguments out = {"train",
@@ -59,6 +63,7 @@ class TrainKilled : public testing::Program,
     if (*GetParam()) {
       out.insert(out.end(), {"--rows", "2", "--mesh", GetParam()});
     }
+    if (divides_tokens()) out.insert(out.end(), {"--exchange", "rounds"});
     return out;
   }
 };
@@ -98,9 +103,13 @@ TEST_P(TrainKilled, LosesNothing) {
   EXPECT_EQ(*read_file(part, 1 << 26), *read_file(whole, 1 << 26));
 }
 
-INSTANTIATE_TEST_SUITE_P(Meshes, TrainKilled, ::testing::Values("", "data=2"),
+INSTANTIATE_TEST_SUITE_P(Meshes, TrainKilled,
+                         ::testing::Values("", "data=2", "seq=2"),
                          [](const auto& of) {
-                           return *of.param ? "on_two" : "on_one";
+                           const std::string_view mesh = of.param;
+                           return mesh.empty()              ? "on_one"
+                                  : mesh.starts_with("seq") ? "on_two_of_a_row"
+                                                            : "on_two";
                          });
 
 }  // namespace

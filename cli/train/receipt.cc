@@ -20,6 +20,23 @@ std::string digest_of(const std::string& bytes) {
   return digest.hex();
 }
 
+namespace {
+
+receipt::Receipt::Training::Exchange exchange_of(const TrainOptions& o) {
+  receipt::Receipt::Training::Exchange out;
+  out.kind = o.shards ? to_string(o.shards->exchange) : "gather";
+  out.balance = to_string(o.shards ? o.shards->balance : Balance::contiguous);
+  if (!o.shards) return out;
+  out.ceilings = to_string(o.shards->ceilings);
+  if (o.shards->work != TileWork{}) out.work = to_string(o.shards->work);
+  if (o.shards->evenness != Evenness{}) {
+    out.evenness = to_string(o.shards->evenness);
+  }
+  return out;
+}
+
+}  // namespace
+
 Result<receipt::Receipt> training_receipt(const TrainSettings& s,
                                           const TrainFlags& f) {
   const TrainOptions& o = s.options;
@@ -45,6 +62,7 @@ Result<receipt::Receipt> training_receipt(const TrainSettings& s,
                       w.bytes.outputs, w.bytes.kept});
   }
   if (!o.mesh.axes.empty()) t.mesh = to_string(o.mesh);
+  if (o.mesh.size("seq") > 1) t.exchange = exchange_of(o);
   for (const auto& [what, dtype] : precision_plan(o.precision)) {
     t.precision[what] = to_string(dtype);
   }
@@ -94,6 +112,15 @@ TrainFlags flags_of_training(const receipt::Receipt& r) {
   f.steps = fmt::to_string(t.steps);
   f.rows = fmt::to_string(t.rows);
   if (!t.mesh.empty()) f.mesh = t.mesh;
+  if (t.exchange) {
+    f.exchange = t.exchange->kind;
+    if (t.exchange->kind != "gather") {
+      f.balance = t.exchange->balance;
+      f.ceilings = t.exchange->ceilings;
+      f.work = t.exchange->work;
+      f.evenness = t.exchange->evenness;
+    }
+  }
   f.seed = fmt::to_string(r.inputs.seed);
   const auto products = t.precision.find("products");
   const bool rounded =

@@ -72,10 +72,16 @@ std::string model_text(const TrainSettings& s, const receipt::Receipt& r) {
                                      s.options.model.heads / mesh.size("head"),
                                      s.options.model.heads)
                        : "";
-  return out +
-         fmt::format("mesh       {}: {} rows of {} tokens{} on each device\n",
+  out += fmt::format("mesh       {}: {} rows of {} tokens{} on each device\n",
                      to_string(mesh), s.options.rows / mesh.size("data"),
                      s.options.tokens / mesh.size("seq"), heads);
+  if (!r.training.exchange) return out;
+  const receipt::Receipt::Training::Exchange& e = *r.training.exchange;
+  out += fmt::format("exchange   {}, balance {}", e.kind, e.balance);
+  if (!e.work.empty()) out += fmt::format(", work {}", e.work);
+  if (!e.evenness.empty()) out += fmt::format(", evenness {}", e.evenness);
+  if (!e.ceilings.empty()) out += fmt::format(", ceilings '{}'", e.ceilings);
+  return out + "\n";
 }
 
 std::string head_text(const TrainSettings& s, const receipt::Receipt& r,
@@ -98,10 +104,20 @@ std::string step_text(const TrainSettings& s, const StepReport& step,
 }
 
 std::string end_text(const receipt::Receipt& r) {
-  return fmt::format(
+  std::string out = fmt::format(
       "trained    {} tokens in {:.1f} s; {} score tiles run, {} planned\n",
       r.training.counted, r.training.seconds, r.training.tiles_run,
       r.training.tiles_planned);
+  if (!r.training.exchange) return out;
+  const receipt::Receipt::Training::Exchange& e = *r.training.exchange;
+  return out +
+         fmt::format(
+             "exchange   {}B sent by attention along seq, where gathering "
+             "sends {}B; the busiest device has {:.2f} of the mean of "
+             "tiles\n",
+             with_unit(static_cast<double>(e.sent)),
+             with_unit(static_cast<double>(e.all_gather)),
+             e.tiles_max_over_mean);
 }
 
 }  // namespace tessera::cli

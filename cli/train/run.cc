@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <numeric>
 #include <utility>
 
 #include "base/digest.h"
@@ -36,6 +37,38 @@ void add_step(const StepReport& told, double seconds, receipt::Receipt& r) {
   r.training.counted += told.tokens;
   r.training.tiles_run += told.tiles_run;
   r.training.tiles_planned += told.tiles_planned;
+  if (!r.training.exchange) return;
+  receipt::Receipt::Training::Exchange& e = *r.training.exchange;
+  e.sent += told.sent;
+  e.all_gather += told.all_gather;
+  const auto steps = static_cast<double>(r.training.losses.size());
+  e.tiles_max_over_mean +=
+      (told.tiles_max_over_mean - e.tiles_max_over_mean) / steps;
+}
+
+// Which rows a step takes depends on its number alone.
+Result<Rows> rows_of_step(const TrainSettings& s, data::RowFiles& data,
+                          int64_t step) {
+  const int64_t count = s.options.rows;
+  return data.take((step - 1) % data.rows() * count, count);
+}
+
+// Those of all steps from the first on, so that a run which goes on from
+// another has its program.
+Result<void> find_ceilings(TrainSettings& s, data::RowFiles& data) {
+  if (!s.options.shards || !s.options.shards->ceilings.empty()) return {};
+  const int64_t again =
+      data.rows() / std::gcd(data.rows(), s.options.rows);  // the same rows
+  std::vector<ShardCeilings> all;
+  for (int64_t step = 1; step <= std::min(s.steps, again); ++step) {
+    auto rows = rows_of_step(s, data, step);
+    if (!rows) return rows.error();
+    auto some = Trainer::ceilings(s.options, *rows);
+    if (!some) return some.error();
+    all = Trainer::joined(all, *some);
+  }
+  s.options.shards->ceilings = std::move(all);
+  return {};
 }
 
 // The state behind the last step, whose digest the receipt has.
@@ -57,9 +90,7 @@ Result<void> train(Trainer& trainer, const TrainSettings& s,
   const int64_t shown = std::max<int64_t>(1, (s.steps - first + 1) / 40);
   for (int64_t step = first; step <= s.steps; ++step) {
     const auto start = Clock::now();
-    // Which rows a step takes depends on its number alone.
-    const int64_t count = s.options.rows;
-    auto rows = data.take((step - 1) % data.rows() * count, count);
+    auto rows = rows_of_step(s, data, step);
     if (!rows) return rows.error();
     auto told = trainer.step(*rows, s.rates(step));
     if (!told) return told.error();
@@ -116,6 +147,7 @@ Result<ReadRows> read_rows(TrainSettings& s, const TrainFlags& f) {
       digest.add(column.data(), column.size() * sizeof(int32_t));
     }
   }
+  if (auto e = find_ceilings(s, *files); !e) return e.error();
   return ReadRows{std::move(*files), digest.hex()};
 }
 

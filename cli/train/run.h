@@ -8,7 +8,8 @@
 namespace tessera::cli {
 
 // Opens the rows and reads all of them, so that no run ends at a row of its
-// last step; their digest. The settings then have their tokens.
+// last step; their digest. The settings then have their tokens, and ceilings of
+// shards where none were given.
 struct ReadRows {
   data::RowFiles files;
   std::string digest;

@@ -14,6 +14,7 @@
 #include "cli/request/make_request.h"
 #include "model/layer.h"
 #include "model/mesh.h"
+#include "model/spread.h"
 #include "model/step_plan.h"
 
 namespace tessera::cli {
@@ -64,6 +65,12 @@ Result<void> read_options(const TrainFlags& f,
     out.mesh = std::move(*mesh);
   }
   if (auto e = model::check_mesh(out); !e) return e.error();
+  auto shards = parse_train_shards(
+      {f.balance.value_or(""), f.exchange.value_or(""), f.ceilings.value_or(""),
+       f.work.value_or(""), f.evenness.value_or(""), false});
+  if (!shards) return shards.error();
+  out.shards = std::move(*shards);
+  if (auto e = model::check_spread(out); !e) return e.error();
   if (f.seed) {
     auto seed = parse_seed(*f.seed);
     if (!seed) return seed.error();

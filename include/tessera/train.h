@@ -195,6 +195,25 @@ inline XlaOptions without_plugin() {
   return out;
 }
 
+// How devices that share rows, along "seq", get each other's keys and values
+// where they do not gather all of them: a device has the tokens that the
+// balance gives it, and the tiles that its queries need travel
+// (tessera/shard.h).
+struct TrainShards {
+  Balance balance = Balance::rows;
+  TileExchange exchange = TileExchange::rounds;
+  TileWork work;
+  Evenness evenness;
+  // Of each mask of the model, as its windows begin, or one of all masks. What
+  // is left open has room for every batch: no step is refused, and rounds send
+  // what gathering would. Trainer::ceilings finds closer ones.
+  std::vector<ShardCeilings> ceilings;
+};
+// None of the exchange "gather". Ceilings of several masks stand with ';'
+// between them.
+Result<std::optional<TrainShards>> parse_train_shards(const ShardWords& words);
+std::string to_string(const std::vector<ShardCeilings>& of_masks);
+
 struct TrainOptions {
   ModelConfig model;
   LayerSpec spec;
@@ -207,6 +226,9 @@ struct TrainOptions {
   // vocabulary are, with their parameters and moments; others are whole on each
   // device. No axis: one device.
   Mesh mesh;
+  // None: along "seq" parts of a row lie side by side, and each device gathers
+  // all keys and values.
+  std::optional<TrainShards> shards;
   Tile tile = {};
   bool recompute = false;  // blocks keep their input alone
   uint64_t seed = 0;       // of the parameters before the first step
@@ -231,6 +253,11 @@ struct StepReport {
   // picks: what the program counted, and what the plans have, which know no
   // picks. The program of a dense spec counts none.
   int64_t tiles_run = 0, tiles_planned = 0;
+  // Of all layers, each with its busiest device: planned tiles beside the mean.
+  double tiles_max_over_mean = 1;
+  // Bytes that attention sent along "seq", there and back, and what gathering
+  // all keys and values would send.
+  int64_t sent = 0, all_gather = 0;
   double plan_ms = 0, transfer_ms = 0, run_ms = 0;
 };
 
@@ -270,6 +297,14 @@ class Trainer {
   // gives the first of them.
   static Result<void> check(const TrainOptions& options, const Rows& rows,
                             int64_t first = 0);
+  // What these rows take where options say how shards exchange, in buckets,
+  // whatever their ceilings: of each mask. Those of two batches are joined by
+  // the larger of each number.
+  static Result<std::vector<ShardCeilings>> ceilings(
+      const TrainOptions& options, const Rows& rows);
+  static std::vector<ShardCeilings> joined(const std::vector<ShardCeilings>& a,
+                                           const std::vector<ShardCeilings>& b);
+
   // Of the same model. Without moments it is the start of a new run.
   Result<void> restore(std::string_view checkpoint);
 

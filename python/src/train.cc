@@ -24,6 +24,7 @@ namespace {
 // Its sizes are those of the options that it was opened with.
 struct PyTrainer {
   Trainer trainer;
+  TrainOptions options;
   RowShape shape;
   int64_t rows = 0;
   std::string words;  // what it shows of its options
@@ -41,7 +42,10 @@ void init(PyTrainer* self, const nb::object& model, int64_t rows,
           std::optional<std::pair<int64_t, int64_t>> tile, bool recompute,
           uint64_t seed, double weight_decay,
           const std::optional<std::string>& plugin, int64_t device,
-          const std::string& mesh, const std::string& cache_folder,
+          const std::string& mesh, const std::string& exchange,
+          const std::string& balance, const std::string& ceilings,
+          const std::string& work, const std::string& evenness,
+          const std::string& cache_folder,
           const std::optional<std::string>& lowering_reason,
           int64_t max_compiles) {
   TrainOptions o;
@@ -52,6 +56,8 @@ void init(PyTrainer* self, const nb::object& model, int64_t rows,
   o.rows = rows;
   o.tokens = tokens;
   if (!mesh.empty()) o.mesh = take(parse_mesh(mesh));
+  o.shards = take(
+      parse_train_shards({balance, exchange, ceilings, work, evenness, false}));
   o.tile = model::default_tile(o.spec);
   if (tile) o.tile = {tile->first, tile->second};
   o.recompute = recompute;
@@ -66,7 +72,7 @@ void init(PyTrainer* self, const nb::object& model, int64_t rows,
                             ", tokens=" + std::to_string(tokens) +
                             (mesh.empty() ? "" : ", mesh='" + mesh + "'");
   new (self)
-      PyTrainer{take(std::move(opened)), RowShape::of(tokens), rows, words};
+      PyTrainer{take(std::move(opened)), o, RowShape::of(tokens), rows, words};
 }
 
 // Columns by name; those that are absent are filled as a file's are.
@@ -118,10 +124,18 @@ nb::dict step(PyTrainer& self, const nb::dict& rows, double learning_rate,
   out["tokens"] = r.tokens;
   out["tiles_run"] = r.tiles_run;
   out["tiles_planned"] = r.tiles_planned;
+  out["tiles_max_over_mean"] = r.tiles_max_over_mean;
+  out["sent"] = r.sent;
+  out["all_gather"] = r.all_gather;
   out["plan_ms"] = r.plan_ms;
   out["transfer_ms"] = r.transfer_ms;
   out["run_ms"] = r.run_ms;
   return out;
+}
+
+std::string ceilings(const PyTrainer& self, const nb::dict& rows) {
+  const Rows batch = rows_of(self, rows);
+  return to_string(take(Trainer::ceilings(self.options, batch)));
 }
 
 nb::object logits(PyTrainer& self, const nb::dict& rows) {
@@ -213,7 +227,12 @@ constexpr const char* kAbout =
     "norm and tiles. `checkpoint()` is a .safetensors file as bytes; "
     "`restore()` goes on from one, bit for bit. `mesh`, "
     "\"data=2,head=2,seq=2\", divides rows of a step, heads with the MLP's "
-    "width (and the vocabulary where it divides), and tokens among devices.";
+    "width (and the vocabulary where it divides), and tokens among devices. "
+    "Where tokens are divided `exchange` is \"gather\", \"rounds\" or "
+    "\"ragged\", with `balance`, `ceilings`, `work` and `evenness` as `tessera "
+    "train` has "
+    "them; left open, ceilings have room for every batch, and rounds then "
+    "send what gathering would. `ceilings(rows)` says what a batch takes.";
 
 }  // namespace
 
@@ -227,7 +246,9 @@ void bind_train(nb::module_& m) {
            nb::arg("recompute") = false, nb::arg("seed") = 0,
            nb::arg("weight_decay") = 0.1, nb::arg("plugin") = nb::none(),
            nb::arg("device") = 0, nb::arg("mesh") = "",
-           nb::arg("cache_folder") = "",
+           nb::arg("exchange") = "", nb::arg("balance") = "",
+           nb::arg("ceilings") = "", nb::arg("work") = "",
+           nb::arg("evenness") = "", nb::arg("cache_folder") = "",
            nb::arg("lowering_reason") = nb::none(), nb::arg("max_compiles") = 0)
       .def("step", &step, nb::arg("rows"), nb::arg("learning_rate"),
            nb::arg("max_norm") = 1.0,
@@ -235,6 +256,10 @@ void bind_train(nb::module_& m) {
                    "float, max_norm: float = 1.0) -> dict[str, int | float]"),
            "One step of training on a batch of rows: its loss, the norm of its "
            "gradients, tokens, tiles and milliseconds.")
+      .def("ceilings", &ceilings, nb::arg("rows"),
+           nb::sig("def ceilings(self, rows: dict[str, object]) -> str"),
+           "What a batch takes of an exchange in rounds, as `ceilings` of "
+           "another trainer takes it.")
       .def("logits", &logits, nb::arg("rows"),
            nb::sig("def logits(self, rows: dict[str, object]) -> "
                    "numpy.ndarray"),

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 
@@ -124,6 +125,27 @@ def test_divides_rows_and_heads_among_devices():
         trainer(mesh="data=3")
     with pytest.raises(ts.TesseraError, match="one of data, head, seq, copy"):
         trainer(mesh="foo=2")
+
+
+@has_plugin
+def test_exchanges_tiles_of_a_divided_row():
+    one = trainer()
+    roomy = trainer(mesh="seq=2", exchange="rounds")  # for every batch
+    some = list(batches())[:3]
+    assert re.fullmatch(r"rows=\d+,steps=\d+,kv=\d+", roomy.ceilings(some[0]))
+    close = trainer(mesh="seq=2", balance="headtail", ceilings="kv=4")
+    for batch in some:
+        a = one.step(batch, 1e-2)
+        for b in (roomy.step(batch, 1e-2), close.step(batch, 1e-2)):
+            # Means of some 100 losses of float32, each of a few sums.
+            assert abs(a["loss"] - b["loss"]) < 256 * 6e-8 * a["loss"]
+            assert b["tiles_run"] == a["tiles_run"]
+            assert b["all_gather"] > 0 and b["tiles_max_over_mean"] >= 1
+    assert close.counters()["compiles"] == roomy.counters()["compiles"] == 1
+    with pytest.raises(ts.TesseraError, match="must be gather, rounds or ragged"):
+        trainer(mesh="seq=2", exchange="ring")
+    with pytest.raises(ts.TesseraError, match="an exchange of rounds or ragged"):
+        one.ceilings(some[0])
 
 
 @has_calling_plugin

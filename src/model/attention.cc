@@ -7,9 +7,7 @@
 #include "model/padding.h"
 
 namespace tessera::model {
-namespace {
 
-// What a program of this shape takes of the plan and the facts.
 std::vector<xla::Argument> integers_of(const xla::Shape& shape) {
   std::vector<xla::Argument> out = xla::arguments_of(shape);
   std::erase_if(out, [](const xla::Argument& a) {
@@ -17,6 +15,8 @@ std::vector<xla::Argument> integers_of(const xla::Shape& shape) {
   });
   return out;
 }
+
+namespace {
 
 // What a call of the CPU takes of arguments. Before it a router reads the
 // integers of the shape, of which those of one name are the same.
@@ -116,8 +116,9 @@ class Attention final : public Layer {
 
 std::vector<xla::Argument> integers_of(const AttentionPlace& place) {
   if (place.kernels) return kernel_integers(place);
-  std::vector<xla::Argument> out =
-      place.cpu ? given_integers(place) : integers_of(place.shape);
+  std::vector<xla::Argument> out = place.frame ? exchanged_integers(place)
+                                   : place.cpu ? given_integers(place)
+                                               : integers_of(place.shape);
   for (xla::Argument& a : out) a.name = place.prefix + a.name;
   return out;
 }

@@ -12,6 +12,7 @@
 #include "lanes/mosaic/call.h"
 #include "lanes/mosaic/kernel.h"
 #include "lanes/xla/shape.h"
+#include "lanes/xla/shard_frame.h"
 #include "lanes/xla/writer.h"
 #include "tessera/train.h"
 
@@ -102,8 +103,13 @@ struct AttentionPlace {
   LayerRoute route;  // the plan has what its picks are taken from
   // Devices that share rows, each with a part of the queries; none: no others.
   Writer::Groups sharers;
+  // Of tokens that lie over devices as a balance says: how tiles of them
+  // travel. The shape is then of what a device has and what comes.
+  std::optional<xla::ShardFrame> frame = {};
 };
 std::vector<xla::Argument> integers_of(const AttentionPlace& place);
+// What a program of this shape takes of the plan and the facts.
+std::vector<xla::Argument> integers_of(const xla::Shape& shape);
 // Of its kernels, each direction under a prefix of its own.
 std::vector<xla::Argument> kernel_integers(const AttentionPlace& place);
 std::string kernel_prefix(const AttentionPlace& place, bool backward);
@@ -145,6 +151,10 @@ LayerPtr make_cpu_attention(const AttentionPlace& place);
 LayerPtr make_routed_cpu_attention(const AttentionPlace& place);
 // Of one whose keys and values are those of all devices that share a row.
 LayerPtr make_shared_attention(const AttentionPlace& place, LayerPtr own);
+// Of one to which tiles travel that its queries need.
+LayerPtr make_exchanged_attention(const AttentionPlace& place);
+// Integers of the exchange and of the shape, as a device has them.
+std::vector<xla::Argument> exchanged_integers(const AttentionPlace& place);
 // Of fc1's output [n, ..] the MLP's hidden values [n, mlp_width].
 Passed activate(const Site& at, const ModelConfig& model, const Value& x);
 Value activate_backward(const Site& at, const ModelConfig& model,

@@ -188,6 +188,56 @@ TEST_P(MeshModel, SumsAreThoseOfOneDevice) {
   }
 }
 
+// Tokens where each balance puts them, tiles of two sizes, more row tiles than
+// devices share evenly; two masks, whose tokens lie alike.
+TEST_P(MeshModel, TokensLieAsABalanceSays) {
+  std::mt19937 random(10);
+  const Row rows = joined_rows({draw_row(random, kVocab, 80, {17, 33, 5}),
+                                draw_row(random, kVocab, 80, {80}),
+                                draw_row(random, kVocab, 80, {}),
+                                draw_row(random, kVocab, 80, {1, 60, 19})});
+  ModelConfig m = small_model();
+  m.windows = {0, 7};
+  m.columns = {{"dep_levels", 5}};
+  struct Case {
+    const char* mesh;
+    Balance balance;
+    Tile tile = {16, 16};
+    bool recompute = false;
+  };
+  size_t number = 0;
+  std::vector<Numbers> at;
+  Found one;
+  for (const Case& c : {Case{"seq=4", Balance::rows},
+                        {"seq=4", Balance::tasks},
+                        {"data=2,seq=2", Balance::headtail, {8, 16}},
+                        {"seq=2,head=2", Balance::rows, {16, 16}, true},
+                        {"head=2,data=2,seq=2", Balance::tasks, {16, 8}},
+                        {"seq=3", Balance::contiguous, {16, 8}, true}}) {
+    if (!testing::takes_case(number++, 6)) continue;
+    SCOPED_TRACE(std::string(c.mesh) + ", " +
+                 std::string(to_string(c.balance)));
+    const Mesh mesh = *parse_mesh(c.mesh);
+    shards_.reset();
+    ASSERT_NO_FATAL_FAILURE(set(m, "xla", rows, 4, c.tile));
+    if (at.empty()) at = draw_parameters(random);
+    one = on_one(at);
+    shards_ = TrainShards{
+        .balance = c.balance, .exchange = {}, .work = {}, .ceilings = {}};
+    recompute_ = in_loop_ = c.recompute;
+    const std::vector<Found> all = on_mesh(m, "xla", rows, 4, mesh, at, c.tile);
+    ASSERT_EQ(all.size(), static_cast<size_t>(mesh.devices()));
+    int64_t tiles = 0;
+    for (size_t d = 0; d < all.size(); ++d) {
+      expect_same(one.numbers, all[d].numbers);
+      EXPECT_EQ(all[d].numbers, all[0].numbers);  // to the bit
+      const auto device = static_cast<int64_t>(d);
+      if (first_of_heads(mesh, device) == device) tiles += all[d].tiles;
+    }
+    EXPECT_EQ(tiles, one.tiles);  // no tile is cut, and none is computed twice
+  }
+}
+
 // Of other forms, recomputed: what stands behind a sum, and what between parts.
 TEST_P(MeshModel, HeadsAreDividedInEveryForm) {
   std::mt19937 random(8);

@@ -56,6 +56,15 @@ Result<std::vector<Request>> layer_requests(const ModelConfig& m, int64_t batch,
   return out;
 }
 
+AttentionCall attention_call(const ModelConfig& m, Dtype products) {
+  AttentionCall out;
+  out.shape = {m.heads, m.kv_heads, m.head_dim, m.head_dim, {}, m.softcap};
+  if (m.score_scale > 0) out.shape.scale = m.score_scale;
+  out.dtype = products;
+  out.backward = true;
+  return out;
+}
+
 namespace {
 
 // Of an attention's arrays.
@@ -186,11 +195,7 @@ Result<std::vector<AttentionPlace>> attention_places(
     const std::vector<Request>& requests, const Facts& present,
     const std::string& target,
     const std::optional<std::string>& lowering_reason) {
-  AttentionCall call;
-  call.shape = {m.heads, m.kv_heads, m.head_dim, m.head_dim, {}, m.softcap};
-  if (m.score_scale > 0) call.shape.scale = m.score_scale;
-  call.dtype = products;
-  call.backward = true;
+  const AttentionCall call = attention_call(m, products);
   std::vector<AttentionPlace> out;
   for (const Request& request : requests) {
     const LayerRoute route =

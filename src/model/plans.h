@@ -20,6 +20,9 @@ Result<std::vector<Request>> layer_requests(const ModelConfig& model,
                                             int64_t batch, int64_t queries,
                                             int64_t tokens, const Tile& tile);
 
+// The attention of each layer, forward and backward.
+AttentionCall attention_call(const ModelConfig& model, Dtype products);
+
 // What kernels are made for where nobody says.
 inline constexpr const char* kKernelTarget = "v6e:1x1";
 

@@ -131,6 +131,9 @@ LayerPtr make_slot(const LayerSpec& spec, Slot slot, const Needs& needs) {
       return make_shared_linear(needs.partners, std::move(own));
     }
     case Slot::attention:
+      if (needs.attention.frame) {
+        return make_exchanged_attention(needs.attention);
+      }
       return needs.attention.sharers.empty()
                  ? own_attention(spec, needs)
                  : make_shared_attention(needs.attention,

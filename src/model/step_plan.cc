@@ -9,6 +9,54 @@
 #include "model/mesh.h"
 
 namespace tessera::model {
+namespace {
+
+// Each device has a part of the rows, in the order of their tokens.
+Result<void> plan_parts(const TrainOptions& o, const std::string& target,
+                        PlannedStep& out) {
+  const int64_t batch = o.rows / o.mesh.size(kDataAxis);
+  const int64_t tokens = o.tokens / o.mesh.size(kSeqAxis);
+  auto requests = layer_requests(o.model, batch, tokens, o.tokens, o.tile);
+  if (!requests) return requests.error();
+  out.requests = std::move(*requests);
+  // Which facts rows have is read, not what they hold.
+  const std::vector<int32_t> ids(static_cast<size_t>(batch * o.tokens));
+  const std::vector<int32_t> counts(static_cast<size_t>(batch));
+  Facts all;
+  all.doc_ids = ids;
+  all.valid_token_counts = counts;
+  QueryFacts kept;
+  const Facts present = facts_of(all, {0, 1, 0, o.mesh.size(kSeqAxis)}, kept);
+  auto places =
+      attention_places(own_model(o.model, o.mesh), o.spec, o.precision.products,
+                       out.requests, present, target, o.xla.lowering_reason);
+  if (!places) return places.error();
+  out.shape.batch = batch;
+  out.shape.tokens = tokens;
+  out.shape.places = std::move(*places);
+  share_rows(out.shape);
+  return {};
+}
+
+// Each device has some tokens of all its rows, which stand behind each other.
+Result<void> plan_spread(const TrainOptions& o, PlannedStep& out) {
+  auto requests = layer_requests(o.model, o.rows, o.tokens, o.tokens, o.tile);
+  if (!requests) return requests.error();
+  out.requests = std::move(*requests);
+  auto spread =
+      make_spread(o.mesh, *o.shards,
+                  attention_call(o.model, o.precision.products), out.requests);
+  if (!spread) return spread.error();
+  auto places = spread_places(*spread, out.requests);
+  if (!places) return places.error();
+  out.spread = std::move(*spread);
+  out.shape.batch = 1;
+  out.shape.tokens = out.spread->shards.ceilings.front().rows * o.tile.q;
+  out.shape.places = std::move(*places);
+  return {};
+}
+
+}  // namespace
 
 Result<PlannedStep> plan_step(const TrainOptions& o,
                               const std::string& target) {
@@ -35,38 +83,19 @@ Result<PlannedStep> plan_step(const TrainOptions& o,
                    a.beta1, a.beta2, a.eps, a.weight_decay);
   }
   if (auto e = check_mesh(o); !e) return e.error();
+  if (auto e = check_spread(o); !e) return e.error();
   PlannedStep out;
-  // Of a device.
-  const int64_t batch = o.rows / o.mesh.size(kDataAxis);
-  const int64_t tokens = o.tokens / o.mesh.size(kSeqAxis);
-  auto requests = layer_requests(o.model, batch, tokens, o.tokens, o.tile);
-  if (!requests) return requests.error();
-  out.requests = std::move(*requests);
-  // Which facts rows have is read, not what they hold.
-  const std::vector<int32_t> ids(static_cast<size_t>(batch * o.tokens));
-  const std::vector<int32_t> counts(static_cast<size_t>(batch));
-  Facts all;
-  all.doc_ids = ids;
-  all.valid_token_counts = counts;
-  QueryFacts kept;
-  const Facts present = facts_of(all, {0, 1, 0, o.mesh.size(kSeqAxis)}, kept);
-  auto places =
-      attention_places(own_model(o.model, o.mesh), o.spec, o.precision.products,
-                       out.requests, present, target, o.xla.lowering_reason);
-  if (!places) return places.error();
   StepShape& s = out.shape;
   s.model = o.model;
   s.spec = o.spec;
-  s.batch = batch;
   s.mesh = o.mesh;
-  s.tokens = tokens;
   s.products =
       o.precision.products == Dtype::bf16 ? Element::bf16 : Element::f32;
   s.recompute = o.recompute;
   s.drops_barriers = !has_kernels(o.spec) && o.xla.plugin != kTpuPlugin;
   s.optimizer = a;
-  s.places = std::move(*places);
-  share_rows(s);
+  auto ok = o.shards ? plan_spread(o, out) : plan_parts(o, target, out);
+  if (!ok) return ok.error();
   return out;
 }
 

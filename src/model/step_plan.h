@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "model/plans.h"
+#include "model/spread.h"
 #include "tessera/machine.h"
 #include "tessera/train.h"
 
@@ -18,7 +19,9 @@ inline constexpr const char* kTpuPlugin = "libtpu";
 // A program, and what it takes to feed it.
 struct PlannedStep {
   StepShape shape;
-  std::vector<Request> requests;  // one a place, of a device's rows
+  // One a place: of a device's rows, or of all where these are spread.
+  std::vector<Request> requests;
+  std::optional<Spread> spread = {};
 };
 
 // `target` is what TPU kernels are made for.

@@ -14,7 +14,6 @@
 #include "lanes/xla/client_options.h"
 #include "model/mesh.h"
 #include "model/program.h"
-#include "model/routes.h"
 #include "model/start.h"
 #include "model/trainer_state.h"
 
@@ -89,6 +88,12 @@ Result<Trainer> Trainer::open(const TrainOptions& options) {
   if (!client_options) return client_options.error();
   auto on = open_devices(options, *client_options);
   if (!on) return on.error();
+  if (options.shards && options.shards->exchange == TileExchange::ragged &&
+      on->client->platform() != "tpu") {
+    return unavailable("train",
+                       "a ragged exchange must be on a TPU, found platform {}",
+                       on->client->platform());
+  }
   auto lowering =
       model::lower_step(options, chip_of_device(on->devices.front().kind));
   if (!lowering) return lowering.error();
@@ -175,17 +180,7 @@ Result<StepReport> Trainer::step(const Rows& rows, const StepRates& rates) {
   for (const int32_t counts : rows.column(RowColumn::loss_mask)) {
     out.tokens += counts;
   }
-  for (int64_t layer = 0; layer < s.options.model.layers; ++layer) {
-    for (const std::vector<BorrowedBatch>& of_device : s.batches) {
-      if (of_device.empty()) continue;  // those of others
-      const auto at = static_cast<size_t>(layer) % of_device.size();
-      const model::AttentionPlace& place = s.planned.shape.places[at];
-      out.tiles_planned +=
-          model::picking_heads(place.route, place.shape.heads,
-                               place.shape.kv_heads) *
-          static_cast<int64_t>(of_device[at].plan().forward.entries.size());
-    }
-  }
+  s.tell(out);
   return out;
 }
 
@@ -230,12 +225,17 @@ Result<std::vector<float>> Trainer::logits(const Rows& rows) {
   for (size_t d = 0; d < s.devices(); ++d) {
     const model::Portion p = s.portion(d);
     if (p.head_part > 0) continue;  // as the first has them
-    std::vector<float> part(out.size() /
-                            static_cast<size_t>(p.row_parts * p.token_parts));
+    const model::StepShape& own = s.planned.shape;
+    std::vector<float> part(static_cast<size_t>(own.batch * own.tokens) *
+                            static_cast<size_t>(shape[2]));
     auto ok = pjrt::to_host((*results)[d].front(), part.data(),
                             static_cast<int64_t>(part.size() * sizeof(float)));
     if (!ok) return ok.error();
-    model::put_part(part, s.options.rows, p, out);
+    if (s.planned.spread) {
+      model::put_back(part, model::tokens_of(s.order, p), out);
+    } else {
+      model::put_part(part, s.options.rows, p, out);
+    }
   }
   return out;
 }
@@ -272,6 +272,30 @@ Result<void> Trainer::check(const TrainOptions& options,
 Result<void> Trainer::check(const TrainOptions& options, const Rows& rows,
                             int64_t first) {
   return check_rows_of(options, columns_of(options.model), rows, first);
+}
+
+Result<std::vector<ShardCeilings>> Trainer::ceilings(
+    const TrainOptions& options, const Rows& rows) {
+  TrainOptions open = options;
+  if (open.shards) open.shards->ceilings.clear();
+  auto planned = model::plan_step(open);
+  if (!planned) return planned.error();
+  if (!planned->spread) {
+    return invalid("train",
+                   "ceilings are of an exchange of rounds or ragged, found "
+                   "gather");
+  }
+  if (auto e = check(options, rows); !e) return e.error();
+  std::vector<BorrowedBatch> batches;
+  std::vector<const Batch*> all;
+  batches.reserve(planned->requests.size());
+  for (const Request& request : planned->requests) {
+    auto made = BorrowedBatch::make(request, rows.facts());
+    if (!made) return made.error();
+    batches.push_back(std::move(*made));
+    all.push_back(&batches.back());
+  }
+  return model::spread_ceilings(*planned->spread, all);
 }
 
 Result<void> Trainer::restore(std::string_view checkpoint) {

@@ -13,6 +13,7 @@
 #include "model/optimizer.h"
 #include "model/plans.h"
 #include "model/program.h"
+#include "model/routes.h"
 
 namespace tessera {
 
@@ -95,6 +96,37 @@ Result<model::TrainState> Trainer::State::fetch() const {
   return out;
 }
 
+Result<void> Trainer::State::plan_device(size_t d, const Facts& facts) {
+  for (size_t i = 0; i < planned.requests.size(); ++i) {
+    if (i < batches[d].size()) {
+      if (auto e = batches[d][i].remake(facts); !e) return e;
+      continue;
+    }
+    auto made = BorrowedBatch::make(planned.requests[i], facts);
+    if (!made) return made.error();
+    batches[d].push_back(std::move(*made));
+  }
+  return {};
+}
+
+Result<void> Trainer::State::spread() {
+  const std::vector<BorrowedBatch>& all = batches.front();
+  std::vector<const Batch*> of_masks;
+  for (const BorrowedBatch& b : all) of_masks.push_back(&b);
+  auto made = model::spread_rows(*planned.spread, of_masks);
+  if (!made) return made.error();
+  shards = std::move(*made);
+  handed.clear();
+  for (size_t i = 0; i < all.size(); ++i) {
+    auto integers =
+        model::spread_integers(planned.shape.places[i], all[i], shards[i]);
+    if (!integers) return integers.error();
+    handed.push_back(std::move(*integers));
+  }
+  order = token_order(all.front(), shards.front(), true);
+  return {};
+}
+
 Result<void> Trainer::State::plan(const Rows& rows) {
   const TraceSpan span("train", "plan");
   const Facts all = rows.facts();
@@ -102,18 +134,48 @@ Result<void> Trainer::State::plan(const Rows& rows) {
   queries.resize(devices());
   for (size_t d = 0; d < devices(); ++d) {
     if (planner(d) != d) continue;
-    const Facts facts = model::facts_of(all, portion(d), queries[d]);
-    for (size_t i = 0; i < planned.requests.size(); ++i) {
-      if (i < batches[d].size()) {
-        if (auto e = batches[d][i].remake(facts); !e) return e;
-        continue;
-      }
-      auto made = BorrowedBatch::make(planned.requests[i], facts);
-      if (!made) return made.error();
-      batches[d].push_back(std::move(*made));
-    }
+    const Facts facts =
+        planned.spread ? all : model::facts_of(all, portion(d), queries[d]);
+    if (auto e = plan_device(d, facts); !e) return e;
   }
-  return {};
+  return planned.spread ? spread() : Result<void>();
+}
+
+// Of one head, or of each that picks. Devices that differ in heads alone have
+// the same tiles.
+void Trainer::State::tell(StepReport& out) const {
+  int64_t most = 0;  // of each layer's busiest device
+  double mean = 0;
+  const auto add = [&](const std::vector<int64_t>& tiles, int64_t heads) {
+    int64_t all = 0;
+    for (const int64_t n : tiles) all += n;
+    out.tiles_planned += heads * all;
+    most += *std::ranges::max_element(tiles);
+    mean += static_cast<double>(all) / static_cast<double>(tiles.size());
+  };
+  const size_t masks = planned.requests.size();
+  for (int64_t layer = 0; layer < options.model.layers; ++layer) {
+    const auto at = static_cast<size_t>(layer) % masks;
+    const model::AttentionPlace& its = planned.shape.places[at];
+    const int64_t heads =
+        model::picking_heads(its.route, its.shape.heads, its.shape.kv_heads);
+    std::vector<int64_t> tiles;
+    for (size_t d = 0; d < devices(); ++d) {
+      const auto device = static_cast<int64_t>(d);
+      if (model::first_of_heads(options.mesh, device) != device) continue;
+      tiles.push_back(static_cast<int64_t>(
+          planned.spread ? shards[at]
+                               .shards[model::shard_of(portion(d))]
+                               .forward.entries.size()
+                         : batches[d][at].plan().forward.entries.size()));
+    }
+    add(tiles, heads);
+    const model::Sent sent =
+        model::sent_by_layer(options, planned.spread ? &shards[at] : nullptr);
+    out.sent += sent.bytes;
+    out.all_gather += sent.all_gather;
+  }
+  if (mean > 0) out.tiles_max_over_mean = static_cast<double>(most) / mean;
 }
 
 Result<pjrt::Buffer> Trainer::State::send_rates(size_t device,
@@ -131,24 +193,43 @@ Result<pjrt::Buffer> Trainer::State::send_rates(size_t device,
   return send(device, {Dtype::f32, {model::kRates}}, scalars.data());
 }
 
-Result<std::vector<pjrt::Buffer>> Trainer::State::send_batch(
-    size_t device, const Rows& rows) const {
-  const TraceSpan span("train", "send");
-  std::map<std::string, std::vector<int32_t>> integers;
+std::vector<int32_t> Trainer::State::part_of(size_t device, RowColumn column,
+                                             const Rows& rows) const {
+  const model::Portion own = portion(device);
+  if (!planned.spread) {
+    return model::part_of(rows.column(column), rows.rows, own);
+  }
+  return model::taken(rows.column(column), model::tokens_of(order, own));
+}
+
+Result<model::Integers> Trainer::State::plan_integers(size_t device) const {
+  model::Integers out;
   for (size_t i = 0; i < planned.requests.size(); ++i) {
+    if (planned.spread) {
+      model::Integers own = handed[i][model::shard_of(portion(device))];
+      out.merge(own);
+      continue;
+    }
     auto of_plan = model::plan_integers(planned.shape.places[i],
                                         batches[planner(device)][i]);
     if (!of_plan) return of_plan.error();
-    integers.merge(*of_plan);
+    out.merge(*of_plan);
   }
+  return out;
+}
+
+Result<std::vector<pjrt::Buffer>> Trainer::State::send_batch(
+    size_t device, const Rows& rows) const {
+  const TraceSpan span("train", "send");
+  auto integers = plan_integers(device);
+  if (!integers) return integers.error();
   std::vector<pjrt::Buffer> out;
   for (const xla::Argument& arg : model::batch_arguments(planned.shape)) {
     const auto column =
         std::ranges::find(columns, arg.name, &model::TakenColumn::name);
     const std::vector<int32_t> numbers =
-        column != columns.end() ? model::part_of(rows.column(column->column),
-                                                 rows.rows, portion(device))
-                                : std::move(integers.at(arg.name));
+        column != columns.end() ? part_of(device, column->column, rows)
+                                : std::move(integers->at(arg.name));
     auto buffer = send(device, {Dtype::i32, arg.type.dims}, numbers.data());
     if (!buffer) return buffer.error();
     out.push_back(std::move(*buffer));

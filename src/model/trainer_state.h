@@ -44,6 +44,11 @@ struct Trainer::State {
   // Of each device one a request; none of one that shares another's.
   std::vector<std::vector<BorrowedBatch>> batches;
   std::vector<model::QueryFacts> queries;  // that batches of devices read
+  // Where rows are spread batches are of the first device alone, for all; of
+  // each, who has what, and what each shard is handed.
+  std::vector<Shards> shards;
+  std::vector<std::vector<model::Integers>> handed;
+  std::vector<int64_t> order;  // token_order()
   int64_t step = 0;
 
   size_t devices() const { return on.devices.size(); }
@@ -52,6 +57,7 @@ struct Trainer::State {
   }
   // Who plans for the device: the first of those that have its rows.
   size_t planner(size_t device) const {
+    if (planned.spread) return 0;
     return static_cast<size_t>(
         model::first_of_heads(options.mesh, static_cast<int64_t>(device)));
   }
@@ -67,7 +73,14 @@ struct Trainer::State {
   Result<model::TrainState> fetch() const;
   Result<std::vector<float>> fetch_values(size_t kind, size_t parameter) const;
   Result<void> plan(const Rows& rows);
+  Result<void> plan_device(size_t device, const Facts& facts);
+  Result<void> spread();
+  // What plans tell of a step before it runs.
+  void tell(StepReport& out) const;
   Result<pjrt::Buffer> send_rates(size_t device, const StepRates& rates) const;
+  std::vector<int32_t> part_of(size_t device, RowColumn column,
+                               const Rows& rows) const;
+  Result<model::Integers> plan_integers(size_t device) const;
   // The device's own rows.
   Result<std::vector<pjrt::Buffer>> send_batch(size_t device,
                                                const Rows& rows) const;

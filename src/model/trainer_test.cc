@@ -70,6 +70,8 @@ class Train : public ::testing::TestWithParam<const char*> {
 };
 // On several devices.
 class TrainMesh : public Train {};
+// Of the spec whose tokens may lie as a balance says.
+class TrainSpread : public Train {};
 class TrainClustered : public Train {};
 
 TEST_P(Train, LearnsWithOneCompile) {
@@ -172,6 +174,146 @@ TEST_P(TrainMesh, DevicesAgreeWithOne) {
     }
     EXPECT_EQ(many->counters().compiles, 1);
   }
+}
+
+// Tokens where a balance puts them: the same losses under one program, whatever
+// each batch is; what is sent is what the program holds.
+TEST_P(TrainSpread, ExchangesTilesAsABalanceSays) {
+  options_.rows = 4;
+  auto one = Trainer::open(options_);
+  ASSERT_TRUE(one) << one.error().message;
+  std::vector<StepReport> want;
+  const auto some = [](int64_t step) { return learnable(4, 96, 32, step); };
+  std::vector<ShardCeilings> most;
+  options_.mesh = *parse_mesh("seq=2");
+  options_.shards = TrainShards();
+  for (int64_t i = 1; i <= 3; ++i) {
+    auto told = one->step(some(i), {.learning_rate = 1e-3});
+    ASSERT_TRUE(told) << told.error().message;
+    want.push_back(*told);
+    auto takes = Trainer::ceilings(options_, some(i));
+    ASSERT_TRUE(takes) << takes.error().message;
+    most = Trainer::joined(most, *takes);
+  }
+  ASSERT_EQ(most.size(), 2U);  // of both masks
+  size_t number = 0;
+  for (const bool close : {true, false}) {
+    if (!testing::takes_case(number++, 2)) continue;
+    options_.shards->ceilings.clear();
+    if (close) options_.shards->ceilings = most;
+    auto many = Trainer::open(options_);
+    ASSERT_TRUE(many) << many.error().message;
+    const auto audit = *audit_program(*Trainer::program_text(options_));
+    int64_t travels = 0;
+    for (const AuditCollective& c : audit.collectives) {
+      if (c.op == "collective_permute") travels += *c.sent_bytes;
+    }
+    for (int64_t i = 1; i <= 3; ++i) {
+      const StepReport& a = want[static_cast<size_t>(i - 1)];
+      auto b = many->step(some(i), {.learning_rate = 1e-3});
+      ASSERT_TRUE(b) << b.error().message;
+      // Means of some 360 losses of float32, each of a few sums.
+      EXPECT_NEAR(a.loss, b->loss, 256 * 6e-8 * a.loss);
+      EXPECT_NEAR(a.gradient_norm, b->gradient_norm,
+                  256 * 6e-8 * a.gradient_norm);
+      EXPECT_EQ(b->tiles_run, b->tiles_planned);
+      EXPECT_EQ(b->tiles_run, a.tiles_run);  // no tile is cut
+      EXPECT_EQ(b->sent, travels);
+      EXPECT_GE(b->tiles_max_over_mean, 1);
+      EXPECT_LT(b->tiles_max_over_mean, 1.5);
+      EXPECT_TRUE(close ? b->sent < b->all_gather : b->sent >= b->all_gather);
+    }
+    EXPECT_EQ(many->counters().compiles, 1);
+  }
+  // A batch that takes more than was said.
+  for (ShardCeilings& c : most) c.kv_rounds = {0};
+  options_.shards->ceilings = most;
+  auto tight = Trainer::open(options_);
+  ASSERT_TRUE(tight) << tight.error().message;
+  auto refused = tight->step(some(1), {.learning_rate = 1e-3});
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("--ceilings"), std::string::npos)
+      << refused.error().message;
+}
+
+TEST_P(TrainSpread, TokensThatABalancePutsGoOnBitForBit) {
+  options_.mesh = *parse_mesh("seq=2,head=2");
+  options_.shards = TrainShards();
+  options_.shards->balance = Balance::tasks;
+  auto whole = Trainer::open(options_);
+  ASSERT_TRUE(whole) << whole.error().message;
+  std::string middle;
+  for (int64_t i = 1; i <= 4; ++i) {
+    ASSERT_TRUE(whole->step(rows(i), {.learning_rate = 1e-2}));
+    if (i == 2) middle = *whole->checkpoint();
+  }
+  auto resumed = Trainer::open(options_);
+  ASSERT_TRUE(resumed);
+  ASSERT_TRUE(resumed->restore(middle));
+  for (int64_t i = 3; i <= 4; ++i) {
+    ASSERT_TRUE(resumed->step(rows(i), {.learning_rate = 1e-2}));
+  }
+  EXPECT_EQ(*resumed->checkpoint(), *whole->checkpoint());
+}
+
+TEST_P(TrainSpread, RefusesAnExchangeThatItCannotTake) {
+  const auto refused = [&](const TrainOptions& o) {
+    auto text = Trainer::program_text(o);
+    return text ? std::string() : text.error().message;
+  };
+  options_.shards = TrainShards();
+  EXPECT_EQ(refused(options_),
+            "[train] an exchange of rounds goes with an axis seq of two "
+            "devices or more, found ''");
+  options_.mesh = *parse_mesh("seq=2");
+  EXPECT_EQ(refused(options_), "");
+  TrainOptions other = options_;
+  other.spec = *find_layer_spec("reference");
+  EXPECT_EQ(refused(other),
+            "[train] an exchange of rounds is of the spec xla, found reference "
+            "(gather is of every spec)");
+  other = options_;
+  other.model.routes = {{2, 32}};
+  EXPECT_EQ(refused(other),
+            "[train] a clustered layer pools keys in their order, so that it "
+            "takes the exchange gather, found rounds");
+  other = options_;
+  other.shards->ceilings.resize(3);
+  EXPECT_EQ(refused(other),
+            "[train] ceilings must be of one mask or of each of 2, found 3");
+  other.shards->ceilings = {*parse_shard_ceilings("rows=3"),
+                            *parse_shard_ceilings("rows=4")};
+  EXPECT_EQ(refused(other),
+            "[train] ceilings of all masks must have the same rows, found 4 "
+            "for 3");
+  other.shards->ceilings = {*parse_shard_ceilings("rows=3")};
+  other.tile = {32, 64};
+  EXPECT_EQ(refused(other),
+            "[train] the ceiling of rows must be whole tiles of keys too, "
+            "found 3 rows of 32 for 64");
+  other = options_;
+  other.shards->exchange = TileExchange::ragged;
+  auto opened = Trainer::open(other);
+  ASSERT_FALSE(opened);
+  EXPECT_EQ(opened.error().message,
+            "[train] a ragged exchange must be on a TPU, found platform cpu");
+  const auto words = [](const ShardWords& w) {
+    auto read = parse_train_shards(w);
+    return read ? std::string() : read.error().message;
+  };
+  EXPECT_EQ(words({"", "ring", "", "", "", false}),
+            "[train] exchange must be gather, rounds or ragged, found 'ring'");
+  EXPECT_EQ(words({"rows", "gather", "", "", "", false}),
+            "[train] a balance goes with the exchange rounds or ragged, found "
+            "gather");
+  EXPECT_EQ(words({"", "", "rows=1;size=2", "", "", false}),
+            "[shard] a ceiling must be of rows, steps, kv or q, found "
+            "'size=2'");
+  const auto read =
+      *parse_train_shards({"headtail", "", "rows=1;kv=2:3", "", "", false});
+  ASSERT_TRUE(read);
+  EXPECT_EQ(to_string(read->ceilings), "rows=1;kv=2:3");
+  EXPECT_FALSE(*parse_train_shards({"", "", "", "", "", false}));
 }
 
 // On the same mesh; on another one near.
@@ -280,6 +422,12 @@ TEST_P(Train, LogitsAreThoseOfTheLoss) {
 }
 TEST_P(TrainMesh, LogitsOfDevicesAreThoseOfTheLoss) {
   options_.mesh.axes = {{"data", 2}, {"head", 2}, {"seq", 3}};
+  check_logits();
+}
+TEST_P(TrainSpread, LogitsComeBackInTheOrderOfTokens) {
+  options_.mesh.axes = {{"data", 2}, {"seq", 2}};
+  options_.shards = TrainShards();
+  options_.shards->balance = Balance::headtail;
   check_logits();
 }
 
@@ -434,6 +582,8 @@ TEST_P(TrainClustered, LearnsWithOneCompile) {
 INSTANTIATE_TEST_SUITE_P(Specs, Train, ::testing::Values("xla", "cpu"),
                          [](const auto& of) { return std::string(of.param); });
 INSTANTIATE_TEST_SUITE_P(Specs, TrainMesh, ::testing::Values("xla", "cpu"),
+                         [](const auto& of) { return std::string(of.param); });
+INSTANTIATE_TEST_SUITE_P(Specs, TrainSpread, ::testing::Values("xla"),
                          [](const auto& of) { return std::string(of.param); });
 INSTANTIATE_TEST_SUITE_P(Specs, MeshBeyondCores,
                          ::testing::Values("xla", "cpu"),

@@ -93,6 +93,11 @@ void check_training(const Receipt& r, Rules& must) {
        "losses must be of every step from first_step to steps");
   must(t.mesh.empty() == t.specs.empty(),
        "specs must be there for a mesh, and nowhere else");
+  must(!t.exchange || !t.mesh.empty(),
+       "exchange must be there for a mesh alone");
+  must(!t.exchange || t.exchange->kind != "gather" ||
+           t.exchange->sent == t.exchange->all_gather,
+       "exchange.sent must be exchange.all_gather where all is gathered");
   std::set<std::string> files, due = {"rows"};
   if (!t.start.empty()) due.insert("start");
   for (const auto& [name, digest] : r.inputs.digests) files.insert(name);

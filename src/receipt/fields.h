@@ -68,6 +68,7 @@ inline constexpr Texts kIsas = {"portable", "avx2", "avx512", "avx512bf16",
 inline constexpr Texts kMethods = {"worklist", "chunked", "dense"};
 inline constexpr Texts kBalances = {"contiguous", "headtail", "rows", "tasks"};
 inline constexpr Texts kExchanges = {"rounds", "ragged"};
+inline constexpr Texts kTrainExchanges = {"gather", "rounds", "ragged"};
 inline constexpr Texts kSettings = {"tile", "forward", "backward"};
 inline constexpr Texts kDirections = {"forward", "forward+backward"};
 inline constexpr Texts kGradients = {"stop_gradient", "differentiable"};
@@ -329,6 +330,31 @@ void visit_fields(Is<Receipt::Training::Work> auto& w, auto&& field) {
   field("bytes.kept", w.kept, {}, "");
 }
 
+void visit_fields(Is<Receipt::Training::Exchange> auto& e, auto&& field) {
+  using namespace allowed;
+  field("kind", e.kind, {.one_of = kTrainExchanges},
+        "gather: each device had all keys and values of its rows; else tiles "
+        "travelled as `shards.exchange` has it");
+  field("balance", e.balance, {.one_of = kBalances},
+        "Where tokens lay, or whose attention was done elsewhere");
+  field("ceilings", e.ceilings,
+        {.present = !e.ceilings.empty(), .optional = true},
+        "What a shard could hold at most, of each mask");
+  field("work", e.work, {.present = !e.work.empty(), .optional = true},
+        "What a tile of each class counted, where not 1");
+  field(
+      "evenness", e.evenness,
+      {.present = !e.evenness.empty(), .optional = true},
+      "The most that a device was to have over the mean, where that was told");
+  field("sent", e.sent, {},
+        "Bytes that attention of all steps sent along seq, there and back, and "
+        "what gathering would send");
+  field("all_gather", e.all_gather, {}, "");
+  field("tiles_max_over_mean", e.tiles_max_over_mean, {.def = "number0"},
+        "Of all layers, each with its busiest device: planned tiles beside the "
+        "mean; the mean of all steps");
+}
+
 // Beside the other fields of a receipt.
 void visit_training(Is<Receipt::Training> auto& t, auto&& field) {
   using namespace allowed;
@@ -344,6 +370,9 @@ void visit_training(Is<Receipt::Training> auto& t, auto&& field) {
         "The axes of the mesh, or null on one device");
   field("specs", t.specs, {.def = "digest", .or_null = true},
         "The fingerprint of how the program's arrays lie on the mesh, or null");
+  field("exchange", t.exchange, {},
+        "How attention met keys of other devices, where the mesh divides the "
+        "tokens of rows; else null");
   field("precision", t.precision, {.one_of = kPrecise},
         "What is computed in which type");
   field("program", t.program, {.def = "digest"}, "The digest of its StableHLO");

@@ -93,6 +93,8 @@ Receipt training() {
   t.work = {{"norm", 0, 1, 2, 3, 4}, {"attention", {}, 5, 0, 6, 7}};
   t.mesh = "data=2";
   t.specs = t.program = kDigits;
+  t.exchange = Receipt::Training::Exchange{
+      "rounds", "tasks", "steps=9;steps=8", "full=2", "work=2", 50, 60, 1.5};
   t.precision = {{"products", "BF16"}, {"softmax", "F32"}};
   t.rows = 2;
   t.tokens = 128;
@@ -300,7 +302,8 @@ TEST(ReceiptReader, RefusesEveryFieldThatIsNotAsItMustBe) {
       if (free_keys.contains(parent) || parent == "/request" ||
           parent == "/check" || path == "/sink_telemetry" ||
           path == "/shards/ceilings" || path == "/shards/work" ||
-          path == "/shards/evenness") {
+          path == "/shards/evenness" || path == "/exchange/ceilings" ||
+          path == "/exchange/work" || path == "/exchange/evenness") {
         continue;  // may be absent
       }
       other = good;
@@ -675,6 +678,9 @@ TEST(ReceiptReader, FindsContradictionsOfTrainingRuns) {
             "losses must be of every step from first_step to steps");
   EXPECT_EQ(found("/specs", nullptr),
             "specs must be there for a mesh, and nowhere else");
+  EXPECT_EQ(found("/exchange", nullptr), "");
+  EXPECT_EQ(found("/exchange/kind", "gather"),
+            "exchange.sent must be exchange.all_gather where all is gathered");
   EXPECT_EQ(found("/inputs/digests", {{"rows", kDigits}}),
             "inputs.digests must be of rows, and of start if any");
   EXPECT_EQ(found("/start", nullptr),

@@ -171,6 +171,14 @@ struct Receipt {
     int64_t parameters = 0;
     std::vector<Work> work;
     std::string mesh, specs;  // "" on one device
+    // Where the mesh divides the tokens of rows.
+    struct Exchange {
+      std::string kind, balance;             // "rounds", "rows"
+      std::string ceilings, work, evenness;  // as flags have them, or ""
+      int64_t sent = 0, all_gather = 0;
+      double tiles_max_over_mean = 1;
+    };
+    std::optional<Exchange> exchange;
     std::map<std::string, std::string> precision;
     std::string program;  // its key
     int64_t rows = 0;     // of each step

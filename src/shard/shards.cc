@@ -8,6 +8,7 @@
 #include "plan/batch_state.h"
 #include "shard/check.h"
 #include "shard/groups.h"
+#include "shard/homes.h"
 #include "tessera/batch.h"
 
 namespace tessera {
@@ -23,7 +24,8 @@ Span part_of(int64_t total, int64_t n, int64_t i) {
   return {begin, total * (i + 1) / n - begin};
 }
 
-Homes spread(const Problem& p, Balance balance) {
+Homes homes_of(const Problem& p, Balance balance) {
+  if (p.batch_rows == 0) return {};
   switch (balance) {
     case Balance::contiguous:
       return contiguous_homes(p);
@@ -49,10 +51,12 @@ int64_t own_row_capacity(const Problem& p, const Owners& o, int64_t seq,
 
 class Maker {
  public:
-  Maker(const Batch& batch, const Mesh& mesh, const ShardOptions& options)
+  Maker(const Batch& batch, const Mesh& mesh, const ShardOptions& options,
+        const RowHomes* homes)
       : plan_(batch.plan()),
         request_(batch.request()),
         options_(options),
+        homes_(homes),
         data_(mesh.size("data")),
         head_(mesh.size("head")),
         seq_(mesh.size("seq")) {
@@ -82,7 +86,8 @@ class Maker {
       const Span rows = part_of(plan_.batch, data_, d);
       const Problem p =
           make_problem(request_, plan_, options_, seq_, rows.begin, rows.size);
-      const Homes homes = rows.size > 0 ? spread(p, options_.balance) : Homes();
+      const Homes homes = homes_ ? (*homes_)[static_cast<size_t>(d)]
+                                 : homes_of(p, options_.balance);
       owners_.push_back(make_owners(p, plan_, homes, rows.begin));
       if (rows.size == 0) continue;
       tied_ = p.tied;
@@ -235,6 +240,7 @@ class Maker {
   const Plan& plan_;
   const Request& request_;
   const ShardOptions& options_;
+  const RowHomes* homes_;  // null: where the balance puts rows
   const int64_t data_, head_, seq_;
   int64_t lists_ = 0;
   bool tied_ = false;  // columns lie where their rows do
@@ -244,19 +250,49 @@ class Maker {
 };
 
 }  // namespace
+
+RowHomes find_homes(const Batch& batch, const Mesh& mesh,
+                    const ShardOptions& options) {
+  const Plan& plan = batch.plan();
+  const int64_t data = mesh.size("data");
+  RowHomes out;
+  for (int64_t d = 0; d < data; ++d) {
+    const Span rows = part_of(plan.batch, data, d);
+    const Problem p = make_problem(batch.request(), plan, options,
+                                   mesh.size("seq"), rows.begin, rows.size);
+    out.push_back(homes_of(p, options.balance));
+  }
+  return out;
+}
+
+namespace {
+
+Result<Shards> make(const Batch& batch, const Mesh& mesh,
+                    const ShardOptions& options, const RowHomes* homes) {
+  const TraceSpan span("shard", "make_shards");
+  auto read = plan::read_batch(batch, "shard");
+  if (!read) return read.error();
+  if (auto e = check_mesh(mesh); !e) return e.error();
+  if (auto e = check_options(options); !e) return e.error();
+  if (auto e = check_fit(batch, mesh, options); !e) return e.error();
+  auto contract = plan::contract_of(**read);
+  if (!contract) return contract.error();
+  return Maker(batch, mesh, options, homes).make(*contract);
+}
+
+}  // namespace
+
+Result<Shards> make_shards_at(const Batch& batch, const Mesh& mesh,
+                              const ShardOptions& options,
+                              const RowHomes& homes) {
+  return make(batch, mesh, options, &homes);
+}
+
 }  // namespace shard
 
 Result<Shards> make_shards(const Batch& batch, const Mesh& mesh,
                            const ShardOptions& options) {
-  const TraceSpan span("shard", "make_shards");
-  auto read = plan::read_batch(batch, "shard");
-  if (!read) return read.error();
-  if (auto e = shard::check_mesh(mesh); !e) return e.error();
-  if (auto e = shard::check_options(options); !e) return e.error();
-  if (auto e = shard::check_fit(batch, mesh, options); !e) return e.error();
-  auto contract = plan::contract_of(**read);
-  if (!contract) return contract.error();
-  return shard::Maker(batch, mesh, options).make(*contract);
+  return shard::make(batch, mesh, options, nullptr);
 }
 
 }  // namespace tessera

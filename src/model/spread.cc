@@ -1,0 +1,301 @@
+// model/spread.cc: ceilings first, then batch after batch within them.
+#include "model/spread.h"
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "base/fail.h"
+#include "base/integers.h"
+#include "lanes/xla/shard_arrays.h"
+#include "lanes/xla/shard_shape.h"
+#include "model/routes.h"
+#include "shard/homes.h"
+
+namespace tessera::model {
+namespace {
+
+ShardOptions options_of(const Spread& s, const ShardCeilings& ceilings) {
+  ShardOptions out;
+  out.balance = s.shards.balance;
+  out.exchange = s.shards.exchange;
+  out.work = s.shards.work;
+  out.evenness = s.shards.evenness;
+  out.shape = s.call.shape;
+  out.dtype = s.call.dtype;
+  out.ceilings = ceilings;
+  return out;
+}
+
+// Rows without a token, which fit any ceiling.
+struct NoTokens {
+  std::vector<int32_t> ids, counts;
+
+  explicit NoTokens(const Request& r)
+      : ids(static_cast<size_t>(r.batch * r.kv_len), -1),
+        counts(static_cast<size_t>(r.batch), 0) {}
+  Facts facts() const {
+    Facts out;
+    out.doc_ids = ids;
+    out.valid_token_counts = counts;
+    return out;
+  }
+};
+
+// A shard has as many tokens of queries as of keys.
+int64_t whole_rows(const Tile& tile, int64_t rows) {
+  return round_up(rows * tile.q, std::lcm(tile.q, tile.kv)) / tile.q;
+}
+
+// What is left open gets room for every batch.
+Result<ShardCeilings> closed(const Spread& s, const Request& request,
+                             ShardCeilings out) {
+  const Tile& tile = request.tile;
+  if (out.rows != whole_rows(tile, out.rows)) {
+    return invalid("train",
+                   "the ceiling of rows must be whole tiles of keys too, found "
+                   "{} rows of {} for {}",
+                   out.rows, tile.q, tile.kv);
+  }
+  if (out.rows == 0) {
+    const NoTokens none(request);
+    auto batch = BorrowedBatch::make(request, none.facts());
+    if (!batch) return batch.error();
+    auto shards = make_shards(*batch, s.mesh, options_of(s, {}));
+    if (!shards) return shards.error();
+    out.rows = whole_rows(tile, shards->shapes.own_rows);
+  }
+  const int64_t columns = out.rows * tile.q / tile.kv;
+  const auto shifts = static_cast<size_t>(s.mesh.size(kSeqAxis) - 1);
+  if (out.kv_rounds.empty()) out.kv_rounds.assign(shifts, columns);
+  const bool tasks = s.shards.balance == Balance::tasks;
+  if (tasks && out.q_rounds.empty()) out.q_rounds.assign(shifts, out.rows);
+  if (out.steps == 0) {
+    const auto sum = [](const std::vector<int64_t>& all, int64_t own) {
+      return std::accumulate(all.begin(), all.end(), own);
+    };
+    // Each row with all columns, and columns without a row.
+    out.steps =
+        sum(out.q_rounds, out.rows) * ceil_div(request.kv_len, tile.kv) +
+        sum(out.kv_rounds, columns);
+  }
+  return out;
+}
+
+// A batch that does not fit is told what to change.
+Error named(Error e) {
+  if (e.kind == ErrorKind::limit) {
+    e.message += "; a step's ceilings are what --ceilings says, or ceilings";
+  }
+  return e;
+}
+
+}  // namespace
+
+Result<void> check_spread(const TrainOptions& o) {
+  if (!o.shards) return {};
+  const std::string_view exchange = to_string(o.shards->exchange);
+  if (o.spec.of(Slot::attention) != "worklist") {
+    return invalid("train",
+                   "an exchange of {} is of the spec xla, found {} (gather is "
+                   "of every spec)",
+                   exchange, o.spec.name);
+  }
+  if (o.mesh.size(kSeqAxis) == 1) {
+    return invalid("train",
+                   "an exchange of {} goes with an axis {} of two devices or "
+                   "more, found '{}'",
+                   exchange, kSeqAxis, to_string(o.mesh));
+  }
+  for (const LayerRoute& route : o.model.routes) {
+    if (route.top == 0) continue;
+    return invalid("train",
+                   "a clustered layer pools keys in their order, so that it "
+                   "takes the exchange gather, found {}",
+                   exchange);
+  }
+  return {};
+}
+
+Result<Spread> make_spread(const Mesh& mesh, const TrainShards& shards,
+                           const AttentionCall& call,
+                           const std::vector<Request>& requests) {
+  Spread out = {mesh, shards, call};
+  const size_t given = shards.ceilings.size();
+  if (given > 1 && given != requests.size()) {
+    return invalid("train",
+                   "ceilings must be of one mask or of each of {}, found {}",
+                   requests.size(), given);
+  }
+  out.shards.ceilings.clear();
+  for (size_t i = 0; i < requests.size(); ++i) {
+    ShardCeilings some;
+    if (given > 0) some = shards.ceilings[given > 1 ? i : 0];
+    auto whole = closed(out, requests[i], std::move(some));
+    if (!whole) return whole.error();
+    if (i > 0 && whole->rows != out.shards.ceilings[0].rows) {
+      return invalid("train",
+                     "ceilings of all masks must have the same rows, found {} "
+                     "for {}",
+                     whole->rows, out.shards.ceilings[0].rows);
+    }
+    out.shards.ceilings.push_back(std::move(*whole));
+  }
+  return out;
+}
+
+Result<std::vector<AttentionPlace>> spread_places(
+    const Spread& spread, const std::vector<Request>& requests) {
+  std::vector<AttentionPlace> out;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const NoTokens none(requests[i]);
+    auto batch = BorrowedBatch::make(requests[i], none.facts());
+    if (!batch) return batch.error();
+    auto shards = make_shards(*batch, spread.mesh,
+                              options_of(spread, spread.shards.ceilings[i]));
+    if (!shards) return named(shards.error());
+    auto shape = xla::shard_shape(*batch, *shards, spread.call, false);
+    if (!shape) return shape.error();
+    AttentionPlace place;
+    place.prefix = fmt::format("plan{}.", i);
+    place.shape = std::move(shape->local);
+    place.frame = std::move(static_cast<xla::ShardFrame&>(*shape));
+    out.push_back(std::move(place));
+  }
+  return out;
+}
+
+namespace {
+
+// Of several masks rows lie where the work of all is even.
+Result<std::vector<Shards>> spread_within(
+    const Spread& s, const std::vector<const Batch*>& batches,
+    const std::vector<ShardCeilings>& ceilings) {
+  shard::RowHomes homes;
+  const bool joint = batches.size() > 1 && s.shards.balance == Balance::rows;
+  if (joint) {
+    Request all = batches.front()->request();
+    all.masks.clear();
+    for (const Batch* b : batches) {
+      all.masks.push_back(b->request().masks.front());
+    }
+    auto batch = BorrowedBatch::make(std::move(all), batches.front()->facts());
+    if (!batch) return batch.error();
+    homes = shard::find_homes(*batch, s.mesh, options_of(s, ceilings.front()));
+  }
+  std::vector<Shards> out;
+  for (size_t i = 0; i < batches.size(); ++i) {
+    const ShardOptions options = options_of(s, ceilings[i]);
+    auto made = joint
+                    ? shard::make_shards_at(*batches[i], s.mesh, options, homes)
+                    : make_shards(*batches[i], s.mesh, options);
+    if (!made) return named(made.error());
+    out.push_back(std::move(*made));
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<std::vector<Shards>> spread_rows(
+    const Spread& spread, const std::vector<const Batch*>& batches) {
+  return spread_within(spread, batches, spread.shards.ceilings);
+}
+
+Result<std::vector<ShardCeilings>> spread_ceilings(
+    const Spread& spread, const std::vector<const Batch*>& batches) {
+  auto shards = spread_within(spread, batches,
+                              std::vector<ShardCeilings>(batches.size()));
+  if (!shards) return shards.error();
+  std::vector<ShardCeilings> out;
+  for (size_t i = 0; i < shards->size(); ++i) {
+    ShardCeilings each = ceilings_of((*shards)[i]);
+    each.rows = std::max(whole_rows((*shards)[i].tile, each.rows),
+                         spread.shards.ceilings[i].rows);
+    out.push_back(std::move(each));
+  }
+  return out;
+}
+
+size_t shard_of(const Portion& p) {
+  return static_cast<size_t>(
+      (p.row_part * p.head_parts + p.head_part) * p.token_parts + p.token_part);
+}
+
+Result<std::vector<Integers>> spread_integers(const AttentionPlace& place,
+                                              const Batch& batch,
+                                              const Shards& shards) {
+  auto made =
+      xla::make_shard_integers({*place.frame, place.shape}, batch, shards);
+  if (!made) return made.error();
+  std::vector<Integers> out;
+  for (xla::Integers& of_shard : *made) {
+    Integers& named = out.emplace_back();
+    for (auto& [name, values] : of_shard) {
+      named.emplace(place.prefix + name, std::move(values));
+    }
+  }
+  return out;
+}
+
+std::span<const int64_t> tokens_of(std::span<const int64_t> all,
+                                   const Portion& p) {
+  const auto parts = static_cast<size_t>(p.row_parts * p.token_parts);
+  const size_t each = all.size() / parts;
+  const auto at =
+      static_cast<size_t>(p.row_part * p.token_parts + p.token_part);
+  return all.subspan(at * each, each);
+}
+
+std::vector<int32_t> taken(const std::vector<int32_t>& all,
+                           std::span<const int64_t> tokens) {
+  std::vector<int32_t> out;
+  out.reserve(tokens.size());
+  for (const int64_t t : tokens) {
+    out.push_back(t < 0 ? 0 : all[static_cast<size_t>(t)]);
+  }
+  return out;
+}
+
+void put_back(const std::vector<float>& part, std::span<const int64_t> tokens,
+              std::vector<float>& all) {
+  const size_t each = part.size() / tokens.size();
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] < 0) continue;
+    std::copy_n(part.begin() + static_cast<std::ptrdiff_t>(i * each), each,
+                all.begin() + tokens[i] * static_cast<int64_t>(each));
+  }
+}
+
+Sent sent_by_layer(const TrainOptions& o, const Shards* shards) {
+  const int64_t seq = o.mesh.size(kSeqAxis);
+  // What travels there in the type of products, again where blocks keep their
+  // input alone; gradients of keys and values go home in float32.
+  const int64_t width = byte_width(o.precision.products);
+  const int64_t there = o.recompute ? 2 : 1;
+  const int64_t key = 2 * o.model.kv_heads * o.model.head_dim *
+                      (there * width + byte_width(Dtype::f32));
+  Sent out;
+  out.all_gather = (seq - 1) * o.rows * o.tokens * key;
+  out.bytes = out.all_gather;
+  if (!shards) return out;
+  const auto tiles = [&](const Traffic& traffic) {
+    int64_t all = 0;
+    for (const auto& of_shard : traffic.send) {
+      for (size_t r = 0; r < of_shard.size(); ++r) {
+        all += shards->exchange == TileExchange::ragged
+                   ? static_cast<int64_t>(of_shard[r].size())
+                   : traffic.rounds[r].capacity;
+      }
+    }
+    // A shard has a part of the heads.
+    return all / o.mesh.size(kHeadAxis);
+  };
+  // q there, out and dq back, dout there.
+  const int64_t query = o.model.heads * o.model.head_dim * width * (there + 3);
+  out.bytes = tiles(shards->kv) * shards->tile.kv * key +
+              tiles(shards->q) * shards->tile.q * query;
+  return out;
+}
+
+}  // namespace tessera::model

@@ -1,0 +1,25 @@
+// shard/homes.h: where rows lie, apart from who needs what: several masks of
+// the same rows are spread alike.
+#pragma once
+
+#include <vector>
+
+#include "shard/problem.h"
+#include "tessera/batch.h"
+
+namespace tessera::shard {
+
+// Of each index of "data", the shard of each unit of its rows.
+using RowHomes = std::vector<Homes>;
+
+// As make_shards() places them; mesh and options are checked. A batch of
+// several masks counts the work of all.
+RowHomes find_homes(const Batch& batch, const Mesh& mesh,
+                    const ShardOptions& options);
+
+// make_shards() with rows at these homes, those of a batch of the same sizes.
+Result<Shards> make_shards_at(const Batch& batch, const Mesh& mesh,
+                              const ShardOptions& options,
+                              const RowHomes& homes);
+
+}  // namespace tessera::shard
