@@ -97,6 +97,18 @@ TEST_F(Fit, ASmallTileOfAnyLaneHasAReason) {
   }
 }
 
+TEST_F(Fit, AChunkOfQueriesIsOfTheBackwardPass) {
+  const Arguments flags = {"--mask", "causal", "--q-len",       "4096",
+                           "--lane", "mosaic", "--query-chunk", "1024"};
+  EXPECT_EQ(fit(flags), 2);
+  EXPECT_EQ(err_,
+            "tessera: [cli] --query-chunk goes with --backward, found it "
+            "alone\n");
+  Arguments with = flags;
+  with.push_back("--backward");
+  EXPECT_EQ(fit(with), 0) << err_;
+}
+
 TEST_F(Fit, TheCompilersNumbersStandBesideOurs) {
   const auto plugin = tessera::testing::real_plugin("libtpu");
   if (tessera::testing::is_absent(plugin)) {

@@ -41,6 +41,9 @@ Result<void> check_flags(const FitFlags& o, LaneId lane) {
                    "--page-steps, --query-chunk and --row-sum go with --lane "
                    "mosaic, found one with xla");
   }
+  if (k.query_chunk && !k.run.backward) {
+    return invalid("cli", "--query-chunk goes with --backward, found it alone");
+  }
   if (auto e = check_reason_flag(k.run.lowering_reason); !e) return e;
   if (o.plugin && !o.compile) {
     return invalid("cli", "--plugin goes with --compile, found it alone");

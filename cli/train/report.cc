@@ -72,9 +72,17 @@ std::string model_text(const TrainSettings& s, const receipt::Receipt& r) {
                                      s.options.model.heads / mesh.size("head"),
                                      s.options.model.heads)
                        : "";
-  out += fmt::format("mesh       {}: {} rows of {} tokens{} on each device\n",
-                     to_string(mesh), s.options.rows / mesh.size("data"),
-                     s.options.tokens / mesh.size("seq"), heads);
+  const int64_t rows = s.options.rows / mesh.size("data");
+  out += s.options.shards
+             ? fmt::format(
+                   "mesh       {}: a part of the tokens of {} rows{} on "
+                   "each device\n",
+                   to_string(mesh), rows, heads)
+             : fmt::format(
+                   "mesh       {}: {} rows of {} tokens{} on each "
+                   "device\n",
+                   to_string(mesh), rows, s.options.tokens / mesh.size("seq"),
+                   heads);
   if (!r.training.exchange) return out;
   const receipt::Receipt::Training::Exchange& e = *r.training.exchange;
   out += fmt::format("exchange   {}, balance {}", e.kind, e.balance);

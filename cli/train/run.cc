@@ -59,15 +59,14 @@ Result<void> find_ceilings(TrainSettings& s, data::RowFiles& data) {
   if (!s.options.shards || !s.options.shards->ceilings.empty()) return {};
   const int64_t again =
       data.rows() / std::gcd(data.rows(), s.options.rows);  // the same rows
-  std::vector<ShardCeilings> all;
-  for (int64_t step = 1; step <= std::min(s.steps, again); ++step) {
-    auto rows = rows_of_step(s, data, step);
-    if (!rows) return rows.error();
-    auto some = Trainer::ceilings(s.options, *rows);
-    if (!some) return some.error();
-    all = Trainer::joined(all, *some);
-  }
-  s.options.shards->ceilings = std::move(all);
+  const int64_t last = std::min(s.steps, again);
+  auto all = Trainer::ceilings(
+      s.options, [&, step = int64_t{0}]() mutable -> Result<Rows> {
+        if (step == last) return Rows();
+        return rows_of_step(s, data, ++step);
+      });
+  if (!all) return all.error();
+  s.options.shards->ceilings = std::move(*all);
   return {};
 }
 

@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -206,7 +207,8 @@ struct TrainShards {
   Evenness evenness;
   // Of each mask of the model, as its windows begin, or one of all masks. What
   // is left open has room for every batch: no step is refused, and rounds send
-  // what gathering would. Trainer::ceilings finds closer ones.
+  // what gathering would, of tasks q and out besides. Trainer::ceilings finds
+  // closer ones.
   std::vector<ShardCeilings> ceilings;
 };
 // None of the exchange "gather". Ceilings of several masks stand with ';'
@@ -297,13 +299,13 @@ class Trainer {
   // gives the first of them.
   static Result<void> check(const TrainOptions& options, const Rows& rows,
                             int64_t first = 0);
-  // What these rows take where options say how shards exchange, in buckets,
-  // whatever their ceilings: of each mask. Those of two batches are joined by
-  // the larger of each number.
+  // What any of these batches takes where options say how shards exchange, in
+  // buckets, whatever their ceilings: of each mask. `next` gives one after the
+  // other, and no row behind the last.
+  static Result<std::vector<ShardCeilings>> ceilings(
+      const TrainOptions& options, const std::function<Result<Rows>()>& next);
   static Result<std::vector<ShardCeilings>> ceilings(
       const TrainOptions& options, const Rows& rows);
-  static std::vector<ShardCeilings> joined(const std::vector<ShardCeilings>& a,
-                                           const std::vector<ShardCeilings>& b);
 
   // Of the same model. Without moments it is the start of a new run.
   Result<void> restore(std::string_view checkpoint);

@@ -101,6 +101,9 @@ MosaicOptions options_for(const Made& of, std::optional<int64_t> tiles_per_pass,
   if (tiles_per_pass) options.tiles_per_pass = *tiles_per_pass;
   if (fetch_ahead) options.fetch_ahead = *fetch_ahead;
   options.lowering_reason = lowering_reason;
+  if (query_chunk == 0) {  // to the library that is: open
+    refuse("query_chunk must be a number of queries, found 0");
+  }
   options.query_chunk = query_chunk.value_or(0);
   return mosaic::fit_setting(chosen,
                              {.passes = !tiles_per_pass, .ahead = !fetch_ahead},

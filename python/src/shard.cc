@@ -457,7 +457,7 @@ void bind_shard(nb::module_& m) {
         "('partial=3,full=2'); else 1 each. `evenness` is the most that a "
         "shard of 'rows' or 'tasks' is to have over the mean, of work and of "
         "tokens ('work=1.05,tokens=1.02'): where it is more, less may have to "
-        "travel. ts.Session(\"xla\", mesh=...) runs it.");
+        "travel. A session with a mesh runs it.");
 }
 
 }  // namespace tessera::python

@@ -135,7 +135,8 @@ nb::dict step(PyTrainer& self, const nb::dict& rows, double learning_rate,
 
 std::string ceilings(const PyTrainer& self, const nb::dict& rows) {
   const Rows batch = rows_of(self, rows);
-  return to_string(take(Trainer::ceilings(self.options, batch)));
+  return to_string(
+      take(unlocked([&] { return Trainer::ceilings(self.options, batch); })));
 }
 
 nb::object logits(PyTrainer& self, const nb::dict& rows) {
@@ -232,7 +233,8 @@ constexpr const char* kAbout =
     "\"ragged\", with `balance`, `ceilings`, `work` and `evenness` as `tessera "
     "train` has "
     "them; left open, ceilings have room for every batch, and rounds then "
-    "send what gathering would. `ceilings(rows)` says what a batch takes.";
+    "send what gathering would, of tasks q and out besides. `ceilings(rows)` "
+    "says what a batch takes.";
 
 }  // namespace
 

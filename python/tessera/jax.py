@@ -140,15 +140,16 @@ def arrays_for(batch: _core.Batch, *platforms: str, target: str | None = None,
     The others are of TPU kernels, as `tessera.compile` takes them; pairs are of
     the forward kernel and the backward one, and where they are not told those of
     the table for `head_dim`. Lists are cut for `query_chunk`, where it is not
-    told that of 8 heads of `head_dim` in bf16, and whole for all queries; told, gradients that no kernel
-    has room for are an error here, else where a program takes them. `target`,
-    where it is not told, is the TPU that JAX runs on, else v6e.
+    told that of 8 heads of `head_dim` in bf16, and whole for all queries; told,
+    gradients that no kernel has room for are an error here, else where a program
+    takes them. `target`, where it is not told, is the TPU that JAX runs on, else
+    v6e.
     """
     if not isinstance(batch, _core.Batch):
         raise _core.TesseraError(
             "[jax] batch must be a tessera.Batch, found "
             + type(batch).__name__)
-    if not platforms or set(platforms) - {"cpu", "tpu"}:
+    if not platforms or any(p not in ("cpu", "tpu") for p in platforms):
         raise _core.TesseraError(
             "[jax] platforms must be 'cpu', 'tpu' or both, found "
             + (", ".join(map(repr, platforms)) or "none"))
@@ -160,10 +161,16 @@ def arrays_for(batch: _core.Batch, *platforms: str, target: str | None = None,
                 f"[jax] {name} must be a pair, of the forward kernel and the "
                 f"backward one, found {pair!r}")
     cpu = "cpu" in platforms
+    if "tpu" not in platforms and (
+            target or tiles_per_pass or fetch_ahead or lowering_reason
+            or query_chunk is not None or row_sum != "exact"):
+        raise _core.TesseraError(
+            "[jax] what kernels of a TPU take goes with the platform 'tpu', "
+            "found 'cpu' alone")
     *static, names, arrays = _core._parts(batch, arrays=cpu)
     terms = None
     if "tpu" in platforms:
-        target = target or _target()
+        target = _target() if target is None else target
         tiles, ahead, chunks = zip(*(
             _core._tpu_passes(batch, target, head_dim, backward,
                               tiles_per_pass and tiles_per_pass[backward],
@@ -172,7 +179,7 @@ def arrays_for(batch: _core.Batch, *platforms: str, target: str | None = None,
             for backward in (False, True)))
         terms, more = _tpu.arrays_of(batch, static[0], _tpu.Terms(
             (), target, tiles, ahead, row_sum, lowering_reason, chunks[1]),
-            needs_backward=bool(query_chunk))
+            needs_backward=query_chunk is not None)
         arrays = (*arrays, *more)
     return BatchArrays(Static(*static, tuple(names), cpu, terms), arrays)
 

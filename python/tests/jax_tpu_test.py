@@ -146,6 +146,10 @@ def test_what_a_kernel_is_made_with_can_be_said():
     for words in (dict(tiles_per_pass=2), dict(fetch_ahead=(1, 2, 3))):
         with pytest.raises(ts.TesseraError, match="must be a pair, of the for"):
             arrays_for(planned(0), "tpu", **words)
+    for words in (dict(query_chunk=512), dict(tiles_per_pass=(9, 9)),
+                  dict(target="v6e:1x1"), dict(row_sum="rounded")):
+        with pytest.raises(ts.TesseraError, match="goes with the platform 'tpu'"):
+            arrays_for(planned(0), "cpu", **words)
     small = ts.plan(ts.causal, q_len=LENGTH, tile=(128, 128))
     with pytest.raises(ts.TesseraError, match="reason"):
         arrays_for(small, "tpu")
@@ -453,6 +457,7 @@ def test_gradients_that_do_not_fit_the_chip_are_refused_alone():
 def test_what_no_kernel_has_is_refused_when_it_is_said():
     for words, why in (
             (dict(query_chunk=100), "of whole tiles of 512, found 100"),
+            (dict(query_chunk=0), "query_chunk must be a number of queries, found 0"),
             (dict(query_chunk=-512), "of whole tiles of 512, found -512"),
             (dict(tiles_per_pass=(1, 9)), "tiles a pass must be .* found 9"),
             (dict(fetch_ahead=(1, 0)), "to fetch ahead must be .* found 0"),

@@ -212,9 +212,8 @@ Result<mosaic::ShardKernel> kernel_of(const MeshFitCall& asked,
                                       const Shards& shards, bool backward) {
   const AttentionCall call = lanes::one_direction(asked.call, backward);
   const Batch& batch = *asked.batch;
-  auto fitted =
-      mosaic::fit_shards(batch, shards, call, asked.chip, asked.lowering_reason,
-                         keys_per_query(batch));
+  auto fitted = mosaic::fit_shards(batch, shards, call, asked.chip,
+                                   asked.lowering_reason);
   if (!fitted) return fitted.error();
   return std::move(fitted->kernel);
 }

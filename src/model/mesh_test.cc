@@ -222,8 +222,8 @@ TEST_P(MeshModel, TokensLieAsABalanceSays) {
     ASSERT_NO_FATAL_FAILURE(set(m, "xla", rows, 4, c.tile));
     if (at.empty()) at = draw_parameters(random);
     one = on_one(at);
-    shards_ = TrainShards{
-        .balance = c.balance, .exchange = {}, .work = {}, .ceilings = {}};
+    shards_.emplace();
+    shards_->balance = c.balance;
     recompute_ = in_loop_ = c.recompute;
     const std::vector<Found> all = on_mesh(m, "xla", rows, 4, mesh, at, c.tile);
     ASSERT_EQ(all.size(), static_cast<size_t>(mesh.devices()));

@@ -51,6 +51,13 @@ int64_t whole_rows(const Tile& tile, int64_t rows) {
 Result<ShardCeilings> closed(const Spread& s, const Request& request,
                              ShardCeilings out) {
   const Tile& tile = request.tile;
+  const NoTokens none(request);
+  auto batch = BorrowedBatch::make(request, none.facts());  // checks the tile
+  if (!batch) return batch.error();
+  if (out.rows < 0 || out.rows > kMaxTiles) {
+    return invalid("train", "the ceiling of rows must be 0 to {}, found {}",
+                   kMaxTiles, out.rows);
+  }
   if (out.rows != whole_rows(tile, out.rows)) {
     return invalid("train",
                    "the ceiling of rows must be whole tiles of keys too, found "
@@ -58,9 +65,6 @@ Result<ShardCeilings> closed(const Spread& s, const Request& request,
                    out.rows, tile.q, tile.kv);
   }
   if (out.rows == 0) {
-    const NoTokens none(request);
-    auto batch = BorrowedBatch::make(request, none.facts());
-    if (!batch) return batch.error();
     auto shards = make_shards(*batch, s.mesh, options_of(s, {}));
     if (!shards) return shards.error();
     out.rows = whole_rows(tile, shards->shapes.own_rows);
@@ -83,9 +87,9 @@ Result<ShardCeilings> closed(const Spread& s, const Request& request,
 }
 
 // A batch that does not fit is told what to change.
-Error named(Error e) {
-  if (e.kind == ErrorKind::limit) {
-    e.message += "; a step's ceilings are what --ceilings says, or ceilings";
+Error named(Error e, const ShardCeilings& ceilings) {
+  if (e.kind == ErrorKind::limit && ceilings.rows > 0) {
+    e.message += " (other ceilings: --ceilings, in Python ceilings=)";
   }
   return e;
 }
@@ -153,7 +157,9 @@ Result<std::vector<AttentionPlace>> spread_places(
     if (!batch) return batch.error();
     auto shards = make_shards(*batch, spread.mesh,
                               options_of(spread, spread.shards.ceilings[i]));
-    if (!shards) return named(shards.error());
+    if (!shards) {
+      return named(shards.error(), spread.shards.ceilings[i]);
+    }
     auto shape = xla::shard_shape(*batch, *shards, spread.call, false);
     if (!shape) return shape.error();
     AttentionPlace place;
@@ -189,7 +195,7 @@ Result<std::vector<Shards>> spread_within(
     auto made = joint
                     ? shard::make_shards_at(*batches[i], s.mesh, options, homes)
                     : make_shards(*batches[i], s.mesh, options);
-    if (!made) return named(made.error());
+    if (!made) return named(made.error(), ceilings[i]);
     out.push_back(std::move(*made));
   }
   return out;
@@ -291,8 +297,9 @@ Sent sent_by_layer(const TrainOptions& o, const Shards* shards) {
     // A shard has a part of the heads.
     return all / o.mesh.size(kHeadAxis);
   };
-  // q there, out and dq back, dout there.
-  const int64_t query = o.model.heads * o.model.head_dim * width * (there + 3);
+  // q there and out back, as often as the forward pass; dout there, dq back.
+  const int64_t query =
+      o.model.heads * o.model.head_dim * width * (2 * there + 2);
   out.bytes = tiles(shards->kv) * shards->tile.kv * key +
               tiles(shards->q) * shards->tile.q * query;
   return out;

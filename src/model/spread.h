@@ -39,6 +39,10 @@ Result<std::vector<Shards>> spread_rows(
 Result<std::vector<ShardCeilings>> spread_ceilings(
     const Spread& spread, const std::vector<const Batch*>& batches);
 
+// The larger of each number.
+std::vector<ShardCeilings> joined(const std::vector<ShardCeilings>& a,
+                                  const std::vector<ShardCeilings>& b);
+
 // Which of a spread's shards a device has.
 size_t shard_of(const Portion& portion);
 // Of each shard, by the program's names.

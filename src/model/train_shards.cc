@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "base/text.h"
+#include "model/spread.h"
 #include "tessera/train.h"
 
 namespace tessera {
@@ -26,6 +27,11 @@ Result<std::vector<ShardCeilings>> parse_ceilings(std::string_view text) {
   return out;
 }
 
+}  // namespace
+
+namespace model {
+namespace {
+
 std::vector<int64_t> larger(std::vector<int64_t> a,
                             const std::vector<int64_t>& b) {
   a.resize(std::max(a.size(), b.size()), 0);
@@ -34,6 +40,22 @@ std::vector<int64_t> larger(std::vector<int64_t> a,
 }
 
 }  // namespace
+
+std::vector<ShardCeilings> joined(const std::vector<ShardCeilings>& a,
+                                  const std::vector<ShardCeilings>& b) {
+  std::vector<ShardCeilings> out = a;
+  if (out.size() < b.size()) out.resize(b.size());
+  for (size_t i = 0; i < b.size(); ++i) {
+    ShardCeilings& to = out[i];
+    to.rows = std::max(to.rows, b[i].rows);
+    to.steps = std::max(to.steps, b[i].steps);
+    to.kv_rounds = larger(to.kv_rounds, b[i].kv_rounds);
+    to.q_rounds = larger(to.q_rounds, b[i].q_rounds);
+  }
+  return out;
+}
+
+}  // namespace model
 
 Result<std::optional<TrainShards>> parse_train_shards(const ShardWords& words) {
   const bool more = !words.balance.empty() || !words.ceilings.empty() ||
@@ -69,20 +91,6 @@ std::string to_string(const std::vector<ShardCeilings>& of_masks) {
   std::string out;
   for (const ShardCeilings& each : of_masks) {
     out += (out.empty() ? "" : ";") + to_string(each);
-  }
-  return out;
-}
-
-std::vector<ShardCeilings> Trainer::joined(
-    const std::vector<ShardCeilings>& a, const std::vector<ShardCeilings>& b) {
-  std::vector<ShardCeilings> out = a;
-  if (out.size() < b.size()) out.resize(b.size());
-  for (size_t i = 0; i < b.size(); ++i) {
-    ShardCeilings& to = out[i];
-    to.rows = std::max(to.rows, b[i].rows);
-    to.steps = std::max(to.steps, b[i].steps);
-    to.kv_rounds = larger(to.kv_rounds, b[i].kv_rounds);
-    to.q_rounds = larger(to.q_rounds, b[i].q_rounds);
   }
   return out;
 }

@@ -275,7 +275,7 @@ Result<void> Trainer::check(const TrainOptions& options, const Rows& rows,
 }
 
 Result<std::vector<ShardCeilings>> Trainer::ceilings(
-    const TrainOptions& options, const Rows& rows) {
+    const TrainOptions& options, const std::function<Result<Rows>()>& next) {
   TrainOptions open = options;
   if (open.shards) open.shards->ceilings.clear();
   auto planned = model::plan_step(open);
@@ -285,17 +285,32 @@ Result<std::vector<ShardCeilings>> Trainer::ceilings(
                    "ceilings are of an exchange of rounds or ragged, found "
                    "gather");
   }
-  if (auto e = check(options, rows); !e) return e.error();
-  std::vector<BorrowedBatch> batches;
-  std::vector<const Batch*> all;
-  batches.reserve(planned->requests.size());
-  for (const Request& request : planned->requests) {
-    auto made = BorrowedBatch::make(request, rows.facts());
-    if (!made) return made.error();
-    batches.push_back(std::move(*made));
-    all.push_back(&batches.back());
+  std::vector<ShardCeilings> out;
+  while (true) {
+    auto rows = next();
+    if (!rows) return rows.error();
+    if (rows->rows == 0) return out;
+    if (auto e = check(options, *rows); !e) return e.error();
+    std::vector<BorrowedBatch> batches;
+    std::vector<const Batch*> all;
+    batches.reserve(planned->requests.size());
+    for (const Request& request : planned->requests) {
+      auto made = BorrowedBatch::make(request, rows->facts());
+      if (!made) return made.error();
+      batches.push_back(std::move(*made));
+      all.push_back(&batches.back());
+    }
+    auto each = model::spread_ceilings(*planned->spread, all);
+    if (!each) return each.error();
+    out = model::joined(out, *each);
   }
-  return model::spread_ceilings(*planned->spread, all);
+}
+
+Result<std::vector<ShardCeilings>> Trainer::ceilings(
+    const TrainOptions& options, const Rows& rows) {
+  return ceilings(options, [&, given = false]() mutable -> Result<Rows> {
+    return std::exchange(given, true) ? Rows() : rows;
+  });
 }
 
 Result<void> Trainer::restore(std::string_view checkpoint) {

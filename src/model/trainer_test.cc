@@ -184,23 +184,24 @@ TEST_P(TrainSpread, ExchangesTilesAsABalanceSays) {
   ASSERT_TRUE(one) << one.error().message;
   std::vector<StepReport> want;
   const auto some = [](int64_t step) { return learnable(4, 96, 32, step); };
-  std::vector<ShardCeilings> most;
   options_.mesh = *parse_mesh("seq=2");
   options_.shards = TrainShards();
   for (int64_t i = 1; i <= 3; ++i) {
     auto told = one->step(some(i), {.learning_rate = 1e-3});
     ASSERT_TRUE(told) << told.error().message;
     want.push_back(*told);
-    auto takes = Trainer::ceilings(options_, some(i));
-    ASSERT_TRUE(takes) << takes.error().message;
-    most = Trainer::joined(most, *takes);
   }
-  ASSERT_EQ(most.size(), 2U);  // of both masks
+  const auto most = Trainer::ceilings(
+      options_, [&, i = int64_t{0}]() mutable -> Result<Rows> {
+        return i == 3 ? Rows() : some(++i);
+      });
+  ASSERT_TRUE(most) << most.error().message;
+  ASSERT_EQ(most->size(), 2U);  // of both masks
   size_t number = 0;
   for (const bool close : {true, false}) {
     if (!testing::takes_case(number++, 2)) continue;
     options_.shards->ceilings.clear();
-    if (close) options_.shards->ceilings = most;
+    if (close) options_.shards->ceilings = *most;
     auto many = Trainer::open(options_);
     ASSERT_TRUE(many) << many.error().message;
     const auto audit = *audit_program(*Trainer::program_text(options_));
@@ -226,8 +227,8 @@ TEST_P(TrainSpread, ExchangesTilesAsABalanceSays) {
     EXPECT_EQ(many->counters().compiles, 1);
   }
   // A batch that takes more than was said.
-  for (ShardCeilings& c : most) c.kv_rounds = {0};
-  options_.shards->ceilings = most;
+  options_.shards->ceilings = *most;
+  for (ShardCeilings& c : options_.shards->ceilings) c.kv_rounds = {0};
   auto tight = Trainer::open(options_);
   ASSERT_TRUE(tight) << tight.error().message;
   auto refused = tight->step(some(1), {.learning_rate = 1e-3});

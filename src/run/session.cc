@@ -89,6 +89,12 @@ Result<std::shared_ptr<lanes::OpenLane>> open_named(Session::State& s) {
 
 Result<void> check_mesh_lanes(const SessionOptions& options) {
   if (options.mesh.axes.empty()) return {};
+  if (!options.lane && options.mesh.devices() == 1) {
+    return invalid("run",
+                   "a mesh of one device must have a lane by name, xla or "
+                   "mosaic, found none for {}",
+                   to_string(options.mesh));
+  }
   std::vector<LaneId> named = options.fallback;
   if (options.lane) named.push_back(*options.lane);
   for (const LaneId lane : named) {

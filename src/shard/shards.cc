@@ -91,6 +91,7 @@ class Maker {
       owners_.push_back(make_owners(p, plan_, homes, rows.begin));
       if (rows.size == 0) continue;
       tied_ = p.tied;
+      tiles_q_ = p.tiles_q;
       const Owners& o = owners_.back();
       const int64_t own = own_row_capacity(p, o, seq_, options_.balance);
       out_.shapes.own_rows = std::max(out_.shapes.own_rows, own);
@@ -166,7 +167,8 @@ class Maker {
                           most.rows, s.own_rows);
       }
       // Other lengths of a contract have fewer than twice the tiles.
-      const int64_t all = 2 * ceil_div(plan_.batch, data_) * plan_.forward.rows;
+      const int64_t all = 2 * ceil_div(plan_.batch, data_) *
+                          round_up(plan_.forward.rows, tiles_q_);
       if (most.rows > all) {
         return over_limit("shard",
                           "the ceiling of rows must be at most {}, twice all "
@@ -243,7 +245,8 @@ class Maker {
   const RowHomes* homes_;  // null: where the balance puts rows
   const int64_t data_, head_, seq_;
   int64_t lists_ = 0;
-  bool tied_ = false;  // columns lie where their rows do
+  bool tied_ = false;    // columns lie where their rows do
+  int64_t tiles_q_ = 1;  // that lie together
   std::vector<Owners> owners_;
   std::vector<Group> groups_;
   Shards out_;

@@ -239,12 +239,12 @@ Result<ShardKernel> plan_shards(const Batch& batch, const Shards& shards,
 Result<FittedShards> fit_shards(
     const Batch& batch, const Shards& shards, const AttentionCall& call,
     const std::string& target,
-    const std::optional<std::string>& lowering_reason, int64_t keys_per_query) {
+    const std::optional<std::string>& lowering_reason) {
   const auto plan = [&](MosaicOptions options) {
     options.lowering_reason = lowering_reason;
     return plan_shards(batch, shards, call, target, options);
   };
-  ChosenSetting chosen = choose_passes(batch.request(), call, keys_per_query);
+  ChosenSetting chosen = choose_passes(batch.request(), call);
   auto planned = plan(chosen.setting.options);
   if (!planned) {
     chosen = fit_setting(std::move(chosen), {}, target,

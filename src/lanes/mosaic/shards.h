@@ -47,8 +47,8 @@ Result<ShardKernel> plan_shards(const Batch& batch, const Shards& shards,
                                 const std::string& target,
                                 const MosaicOptions& options);
 
-// With the settings that suit the batch's tile, as far as they fit. Without
-// keys a query they are those of the contract, whatever the batch.
+// With the settings that suit the tile, as far as they fit: those of the
+// contract, whatever the batch.
 struct FittedShards {
   ShardKernel kernel;
   std::string chosen_by;
@@ -56,8 +56,7 @@ struct FittedShards {
 Result<FittedShards> fit_shards(
     const Batch& batch, const Shards& shards, const AttentionCall& call,
     const std::string& target,
-    const std::optional<std::string>& lowering_reason,
-    int64_t keys_per_query = 0);
+    const std::optional<std::string>& lowering_reason);
 
 // Steps of all devices in all calls, by the arrays of make_mosaic_shard_arrays.
 int64_t shard_steps_in(const ShardKernel& kernel,
