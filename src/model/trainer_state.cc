@@ -112,6 +112,7 @@ Result<void> Trainer::State::plan_device(size_t d, const Facts& facts) {
 Result<void> Trainer::State::spread() {
   const std::vector<BorrowedBatch>& all = batches.front();
   std::vector<const Batch*> of_masks;
+  of_masks.reserve(all.size());
   for (const BorrowedBatch& b : all) of_masks.push_back(&b);
   auto made = model::spread_rows(*planned.spread, of_masks);
   if (!made) return made.error();

@@ -93,7 +93,9 @@ Homes even_rows(const Problem& p) {
   // Steps may have crowded a shard to even work; what others do is even where
   // there are few rows for many shards.
   if (!best.is_within()) {
-    for (Homes homes : {place_pieces(p, pieces, starts[0]), headtail_homes(p),
+    PlaceOptions dealt = starts[0];
+    dealt.deals = true;
+    for (Homes homes : {place_pieces(p, pieces, dealt), headtail_homes(p),
                         contiguous_homes(p)}) {
       Loads loads(p, std::move(homes));
       best.look_at(loads);

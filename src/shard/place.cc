@@ -208,17 +208,20 @@ class Ring {
     }
   }
 
+  bool is_dealt(const Chunk& c) const { return options_.deals && c.homeless; }
+
   void take() {
     for (const Chunk& c : best_) {
-      if (c.homeless) continue;
+      if (is_dealt(c)) continue;
       give(c.begin, c.end, c.shard);
       for (const Chunk& to : best_) {
-        if (to.homeless || c.begin >= to.begin || c.shard == to.shard) continue;
+        if (is_dealt(to) || c.begin >= to.begin || c.shard == to.shard)
+          continue;
         int64_t& size = size_[shift_of(c, to)];
         size = std::max(size, c.rows());
       }
     }
-    if (best_.back().homeless) deal(best_.back());
+    if (is_dealt(best_.back())) deal(best_.back());
   }
 
   const Problem& p_;

@@ -13,6 +13,10 @@ struct PlaceOptions {
   // Rows of a document that one shard takes at most, unless it takes it whole.
   int64_t chunk = 1;
   double fill = 0.8;  // of the mean work, before later pieces fill up
+  // What finds no place on the ring is dealt to the lightest, so that no shard
+  // gets more rows than it may have. Else it stays together, which may be put
+  // right later, and then needs less.
+  bool deals = false;
 };
 
 // Documents in falling order of work, each where it costs least: whole if it

@@ -121,7 +121,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   text.append(reinterpret_cast<const char*>(data) + 2, size - 2);
 
   static const MemoryFile file;
-  const std::string path = file.write(text);
+  const std::string& path = file.write(text);
   const auto open = [&](const StreamPosition& from) {
     auto stream = RowStream::open(std::move(*open_json_lines({path}, limits)),
                                   options, from);

@@ -31,6 +31,8 @@
 #include "tests/plugins.h"
 #include "tests/resident_run.h"
 
+struct PJRT_Api;
+
 namespace tessera::mosaic {
 namespace {
 
@@ -101,7 +103,7 @@ class MosaicMesh : public ::testing::Test {
     setenv("TESSERA_TEST_WRAPPED_PLUGIN", inner.c_str(), 1);
     void* library = dlopen(outer.c_str(), RTLD_NOW | RTLD_LOCAL);
     ASSERT_NE(library, nullptr) << dlerror();
-    using Get = const void* (*)();
+    using Get = const PJRT_Api* (*)();
     ASSERT_NE(reinterpret_cast<Get>(dlsym(library, "GetPjrtApi"))(), nullptr);
   }
 
