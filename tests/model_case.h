@@ -197,15 +197,10 @@ class ModelCase : public ::testing::Test {
     s_.batch = 1;
     s_.tokens = spread->shards.ceilings.front().rows * tile.q;
     s_.products = s_.wide = Element::f64;
-    std::vector<OwnedBatch> batches;
-    for (const Request& r : *requests) {
-      auto made = OwnedBatch::copy(r, facts);
-      ASSERT_TRUE(made) << made.error().message;
-      batches.push_back(std::move(*made));
-    }
-    std::vector<const Batch*> all;
-    for (const OwnedBatch& b : batches) all.push_back(&b);
-    auto shards = spread_rows(*spread, all);
+    std::vector<BorrowedBatch> batches;
+    const auto ok = remake_batches(*requests, facts, batches);
+    ASSERT_TRUE(ok) << ok.error().message;
+    auto shards = spread_rows(*spread, batches);
     ASSERT_TRUE(shards) << shards.error().message;
     integers_.clear();
     for (size_t i = 0; i < batches.size(); ++i) {

@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "cli/json_line.h"
 #include "cli/pack/report.h"
+#include "cli/request/file_checks.h"
 #include "data/row_stats.h"
 #include "picture/rows.h"
 
@@ -20,18 +21,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Nothing that is read may be written over.
-Result<void> check_is_no_input(const PackFlags& f, std::string_view flag,
-                               const std::string& path) {
-  for (const std::string& input : f.inputs) {
-    std::error_code error;
-    if (!fs::equivalent(input, path, error) || error) continue;
-    return invalid("cli", "{} must be no input, found {}", flag,
-                   in_quotes(path));
-  }
-  return {};
-}
-
 // Before any work.
 Result<void> check_stats(const PackFlags& f, const std::string& stats,
                          bool to_folder) {
@@ -39,7 +28,6 @@ Result<void> check_stats(const PackFlags& f, const std::string& stats,
     return invalid("cli", "--stats must end in .svg, found {}",
                    in_quotes(stats));
   }
-  if (auto e = check_is_no_input(f, "--stats", stats); !e) return e;
   const auto folder_of = [](const fs::path& path) {
     std::error_code ignored;
     return fs::weakly_canonical(path, ignored).parent_path();
@@ -49,12 +37,16 @@ Result<void> check_stats(const PackFlags& f, const std::string& stats,
     return invalid("cli", "--stats must lie outside of --out, found {}",
                    in_quotes(stats));
   }
-  return check_output(stats);
+  return check_files(f.inputs, {stats});
 }
 
-// Before any work.
+// Before any work, and nothing that is read may be written over.
 Result<void> check_out(const PackFlags& f, const std::string& out) {
-  if (auto e = check_is_no_input(f, "--out", out); !e) return e;
+  for (const std::string& input : f.inputs) {
+    std::error_code error;
+    if (!fs::equivalent(input, out, error) || error) continue;
+    return invalid("cli", "--out must be no input, found {}", in_quotes(out));
+  }
   if (is_row_file(out)) return check_row_file(out);
   const std::string ending = fs::path(out).extension().string();
   for (const char* other :

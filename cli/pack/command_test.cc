@@ -99,8 +99,8 @@ TEST_F(PackProgram, APictureIsWrittenOverByRowsAlone) {
   const std::string own = "{\"input_ids\": [1]}\n";
   ASSERT_TRUE(write_file(file("own.svg"), own));
   EXPECT_EQ(err_of({file("own.svg"), "--stats", file("./own.svg")}),
-            "tessera: [cli] --stats must be no input, found '" +
-                file("./own.svg") + "'\n");
+            "tessera: [cli] each file must have a name of its own, found '" +
+                file("./own.svg") + "' for '" + file("own.svg") + "'\n");
   EXPECT_EQ(*read_file(file("own.svg"), 100), own);
   std::filesystem::create_directory(file("full"));
   ASSERT_TRUE(write_file(file("full/notes"), "mine"));

@@ -8,19 +8,18 @@
 #include "cli/request/flags.h"
 #include "cli/route/flags.h"
 #include "cli/run/plugin_flags.h"
+#include "cli/spread_flags.h"
 
 namespace tessera::cli {
 
 // As typed.
-struct RunFlags : PluginFlags {
+struct RunFlags : PluginFlags, SpreadFlags {
   RequestFlags request;
   RouteFlags route;
   std::optional<std::string> heads, kv_heads, head_dim, v_head_dim, dtype,
-      layout, scale, softcap, lane, fallback, gate, threads, isa, mesh, balance,
-      exchange, ceilings, work, evenness, method, max_compiles, artifact,
-      shapes, sink_telemetry, seed, inputs, outputs, receipt, trace,
-      lowering_reason;
-  bool uneven = false;
+      layout, scale, softcap, lane, fallback, gate, threads, isa, mesh, method,
+      max_compiles, artifact, shapes, sink_telemetry, seed, inputs, outputs,
+      receipt, trace, lowering_reason;
   bool sink_logits = false;
   bool backward = false;
   bool check = false;

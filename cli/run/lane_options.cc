@@ -45,25 +45,13 @@ Result<void> read_xla(const RunFlags& f, XlaOptions& xla) {
 
 Result<void> read_mesh(const RunFlags& f, SessionOptions& o) {
   if (!f.mesh) {
-    if (!f.balance && !f.exchange && !f.ceilings && !f.work && !f.evenness &&
-        !f.uneven) {
-      return {};
-    }
-    return invalid("cli", "{} goes with --mesh, found no --mesh",
-                   f.balance    ? "--balance"
-                   : f.exchange ? "--exchange"
-                   : f.ceilings ? "--ceilings"
-                   : f.work     ? "--work"
-                   : f.evenness ? "--evenness"
-                                : "--uneven");
+    if (f.given().empty()) return {};
+    return invalid("cli", "{} goes with --mesh, found no --mesh", f.given());
   }
   auto mesh = parse_mesh(*f.mesh);
   if (!mesh) return mesh.error();
   o.mesh = std::move(*mesh);
-  auto shards = parse_shard_options(
-      {f.balance.value_or("rows"), f.exchange.value_or("rounds"),
-       f.ceilings.value_or(""), f.work.value_or(""), f.evenness.value_or(""),
-       f.uneven});
+  auto shards = parse_shard_options(f.words());
   if (!shards) return shards.error();
   o.shards = std::move(*shards);
   return {};

@@ -107,10 +107,7 @@ Result<void> check_flags(const ShardFlags& f) {
 }
 
 Result<ShardOptions> shard_options(const ShardFlags& f) {
-  auto options = parse_shard_options(
-      {f.balance.value_or("rows"), f.exchange.value_or("rounds"),
-       f.ceilings.value_or(""), f.work.value_or(""), f.evenness.value_or(""),
-       f.uneven});
+  auto options = parse_shard_options(f.words());
   if (!options) return options.error();
   ShardOptions out = std::move(*options);
   const std::string word = f.dtype.value_or("bf16");

@@ -6,17 +6,16 @@
 
 #include "cli/command.h"
 #include "cli/request/flags.h"
+#include "cli/spread_flags.h"
 #include "tessera/shard.h"
 
 namespace tessera::cli {
 
 // As typed.
-struct ShardFlags {
+struct ShardFlags : SpreadFlags {
   RequestFlags request;
-  std::optional<std::string> mesh, balance, exchange, ceilings, work, evenness,
-      heads, kv_heads, head_dim, v_head_dim, dtype, lane, emit, fit, compile,
-      picture, lowering_reason;
-  bool uneven = false;
+  std::optional<std::string> mesh, heads, kv_heads, head_dim, v_head_dim, dtype,
+      lane, emit, fit, compile, picture, lowering_reason;
   bool backward = false;
   bool sink_logits = false;
   bool dlse = false;

@@ -5,13 +5,13 @@
 #include <string>
 
 #include "cli/run/plugin_flags.h"
+#include "cli/spread_flags.h"
 
 namespace tessera::cli {
 
-struct TrainFlags : PluginFlags {
+struct TrainFlags : PluginFlags, SpreadFlags {
   std::string data;
   std::optional<std::string> model, spec, steps, rows, mesh, seed, dtype, tile;
-  std::optional<std::string> exchange, balance, ceilings, work, evenness;
   std::optional<std::string> rate, warmup, max_norm, weight_decay;
   std::optional<std::string> checkpoint, every, resume, program, picture,
       receipt;

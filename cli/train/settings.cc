@@ -65,9 +65,9 @@ Result<void> read_options(const TrainFlags& f,
     out.mesh = std::move(*mesh);
   }
   if (auto e = model::check_mesh(out); !e) return e.error();
-  auto shards = parse_train_shards(
-      {f.balance.value_or(""), f.exchange.value_or(""), f.ceilings.value_or(""),
-       f.work.value_or(""), f.evenness.value_or(""), false});
+  ShardWords open;
+  open.balance = open.exchange = "";
+  auto shards = parse_train_shards(f.words(open));
   if (!shards) return shards.error();
   out.shards = std::move(*shards);
   if (auto e = model::check_spread(out); !e) return e.error();

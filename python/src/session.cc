@@ -100,14 +100,12 @@ SessionOptions options_of(
   o.xla.max_compiles = checked_compiles(max_compiles);
   o.artifact = read_artifact(artifact, shapes);
   if (!mesh.empty()) o.mesh = take(parse_mesh(mesh));
-  if (mesh.empty() && !ceilings.empty()) {
-    refuse("ceilings go with a mesh, found none");
-  }
-  if (mesh.empty() && !work.empty()) {
-    refuse("work goes with a mesh, found none");
-  }
-  if (mesh.empty() && !evenness.empty()) {
-    refuse("evenness goes with a mesh, found none");
+  for (const auto& [goes, word] :
+       {std::pair{"ceilings go", &ceilings}, std::pair{"work goes", &work},
+        std::pair{"evenness goes", &evenness}}) {
+    if (mesh.empty() && !word->empty()) {
+      refuse(std::string(goes) + " with a mesh, found none");
+    }
   }
   o.shards = take(parse_shard_options(
       {balance, exchange, ceilings, work, evenness, uneven}));

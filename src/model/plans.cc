@@ -56,6 +56,21 @@ Result<std::vector<Request>> layer_requests(const ModelConfig& m, int64_t batch,
   return out;
 }
 
+Result<void> remake_batches(const std::vector<Request>& requests,
+                            const Facts& facts,
+                            std::vector<BorrowedBatch>& batches) {
+  for (size_t i = 0; i < requests.size(); ++i) {
+    if (i < batches.size()) {
+      if (auto e = batches[i].remake(facts); !e) return e;
+      continue;
+    }
+    auto made = BorrowedBatch::make(requests[i], facts);
+    if (!made) return made.error();
+    batches.push_back(std::move(*made));
+  }
+  return {};
+}
+
 AttentionCall attention_call(const ModelConfig& m, Dtype products) {
   AttentionCall out;
   out.shape = {m.heads, m.kv_heads, m.head_dim, m.head_dim, {}, m.softcap};
@@ -172,9 +187,9 @@ Result<AttentionPlace> plan_place(const LayerSpec& spec, const Request& request,
   return out;
 }
 
-Result<std::map<std::string, std::vector<int32_t>>> kernel_arrays(
-    const AttentionPlace& place, const Batch& batch) {
-  std::map<std::string, std::vector<int32_t>> out;
+Result<Integers> kernel_arrays(const AttentionPlace& place,
+                               const Batch& batch) {
+  Integers out;
   for (const bool backward : {false, true}) {
     const mosaic::PlannedKernel& kernel =
         backward ? place.kernels->backward : place.kernels->forward;
@@ -212,10 +227,10 @@ Result<std::vector<AttentionPlace>> attention_places(
   return out;
 }
 
-Result<std::map<std::string, std::vector<int32_t>>> plan_integers(
-    const AttentionPlace& place, const Batch& batch) {
+Result<Integers> plan_integers(const AttentionPlace& place,
+                               const Batch& batch) {
   if (place.kernels) return kernel_arrays(place, batch);
-  std::map<std::string, std::vector<int32_t>> out;
+  Integers out;
   if (place.cpu) {
     auto arrays = cpu::plain_arrays(batch, place.cpu->steps);
     if (!arrays) return arrays.error();

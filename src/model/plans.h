@@ -34,8 +34,13 @@ Result<std::vector<AttentionPlace>> attention_places(
     const std::string& target = kKernelTarget,
     const std::optional<std::string>& lowering_reason = {});
 
+// Batches of these requests and facts, in the memory of those before.
+Result<void> remake_batches(const std::vector<Request>& requests,
+                            const Facts& facts,
+                            std::vector<BorrowedBatch>& batches);
+
 // What a batch of the request puts there, by the program's names.
-Result<std::map<std::string, std::vector<int32_t>>> plan_integers(
-    const AttentionPlace& place, const Batch& batch);
+using Integers = std::map<std::string, std::vector<int32_t>>;
+Result<Integers> plan_integers(const AttentionPlace& place, const Batch& batch);
 
 }  // namespace tessera::model

@@ -175,17 +175,17 @@ namespace {
 
 // Of several masks rows lie where the work of all is even.
 Result<std::vector<Shards>> spread_within(
-    const Spread& s, const std::vector<const Batch*>& batches,
+    const Spread& s, const std::vector<BorrowedBatch>& batches,
     const std::vector<ShardCeilings>& ceilings) {
   shard::RowHomes homes;
   const bool joint = batches.size() > 1 && s.shards.balance == Balance::rows;
   if (joint) {
-    Request all = batches.front()->request();
+    Request all = batches.front().request();
     all.masks.clear();
-    for (const Batch* b : batches) {
-      all.masks.push_back(b->request().masks.front());
+    for (const Batch& b : batches) {
+      all.masks.push_back(b.request().masks.front());
     }
-    auto batch = BorrowedBatch::make(std::move(all), batches.front()->facts());
+    auto batch = BorrowedBatch::make(std::move(all), batches.front().facts());
     if (!batch) return batch.error();
     homes = shard::find_homes(*batch, s.mesh, options_of(s, ceilings.front()));
   }
@@ -193,8 +193,8 @@ Result<std::vector<Shards>> spread_within(
   for (size_t i = 0; i < batches.size(); ++i) {
     const ShardOptions options = options_of(s, ceilings[i]);
     auto made = joint
-                    ? shard::make_shards_at(*batches[i], s.mesh, options, homes)
-                    : make_shards(*batches[i], s.mesh, options);
+                    ? shard::make_shards_at(batches[i], s.mesh, options, homes)
+                    : make_shards(batches[i], s.mesh, options);
     if (!made) return named(made.error(), ceilings[i]);
     out.push_back(std::move(*made));
   }
@@ -204,12 +204,12 @@ Result<std::vector<Shards>> spread_within(
 }  // namespace
 
 Result<std::vector<Shards>> spread_rows(
-    const Spread& spread, const std::vector<const Batch*>& batches) {
+    const Spread& spread, const std::vector<BorrowedBatch>& batches) {
   return spread_within(spread, batches, spread.shards.ceilings);
 }
 
 Result<std::vector<ShardCeilings>> spread_ceilings(
-    const Spread& spread, const std::vector<const Batch*>& batches) {
+    const Spread& spread, const std::vector<BorrowedBatch>& batches) {
   auto shards = spread_within(spread, batches,
                               std::vector<ShardCeilings>(batches.size()));
   if (!shards) return shards.error();

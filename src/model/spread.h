@@ -2,13 +2,12 @@
 // has which, and what each device is handed of a batch.
 #pragma once
 
-#include <map>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "model/layer.h"
 #include "model/mesh.h"
+#include "model/plans.h"
 #include "tessera/batch.h"
 #include "tessera/shard.h"
 #include "tessera/train.h"
@@ -34,10 +33,10 @@ Result<std::vector<AttentionPlace>> spread_places(
 // Of batches of these requests and the same rows: where tokens lie is the same
 // for all masks. More than a ceiling is an error.
 Result<std::vector<Shards>> spread_rows(
-    const Spread& spread, const std::vector<const Batch*>& batches);
+    const Spread& spread, const std::vector<BorrowedBatch>& batches);
 // What they take, whatever the ceilings.
 Result<std::vector<ShardCeilings>> spread_ceilings(
-    const Spread& spread, const std::vector<const Batch*>& batches);
+    const Spread& spread, const std::vector<BorrowedBatch>& batches);
 
 // The larger of each number.
 std::vector<ShardCeilings> joined(const std::vector<ShardCeilings>& a,
@@ -45,8 +44,7 @@ std::vector<ShardCeilings> joined(const std::vector<ShardCeilings>& a,
 
 // Which of a spread's shards a device has.
 size_t shard_of(const Portion& portion);
-// Of each shard, by the program's names.
-using Integers = std::map<std::string, std::vector<int32_t>>;
+// Of each shard.
 Result<std::vector<Integers>> spread_integers(const AttentionPlace& place,
                                               const Batch& batch,
                                               const Shards& shards);

@@ -286,21 +286,15 @@ Result<std::vector<ShardCeilings>> Trainer::ceilings(
                    "gather");
   }
   std::vector<ShardCeilings> out;
+  std::vector<BorrowedBatch> batches;
   while (true) {
     auto rows = next();
     if (!rows) return rows.error();
     if (rows->rows == 0) return out;
     if (auto e = check(options, *rows); !e) return e.error();
-    std::vector<BorrowedBatch> batches;
-    std::vector<const Batch*> all;
-    batches.reserve(planned->requests.size());
-    for (const Request& request : planned->requests) {
-      auto made = BorrowedBatch::make(request, rows->facts());
-      if (!made) return made.error();
-      batches.push_back(std::move(*made));
-      all.push_back(&batches.back());
-    }
-    auto each = model::spread_ceilings(*planned->spread, all);
+    auto ok = model::remake_batches(planned->requests, rows->facts(), batches);
+    if (!ok) return ok.error();
+    auto each = model::spread_ceilings(*planned->spread, batches);
     if (!each) return each.error();
     out = model::joined(out, *each);
   }

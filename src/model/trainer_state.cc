@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <map>
 #include <utility>
 
 #include "base/fail.h"
@@ -96,33 +95,17 @@ Result<model::TrainState> Trainer::State::fetch() const {
   return out;
 }
 
-Result<void> Trainer::State::plan_device(size_t d, const Facts& facts) {
-  for (size_t i = 0; i < planned.requests.size(); ++i) {
-    if (i < batches[d].size()) {
-      if (auto e = batches[d][i].remake(facts); !e) return e;
-      continue;
-    }
-    auto made = BorrowedBatch::make(planned.requests[i], facts);
-    if (!made) return made.error();
-    batches[d].push_back(std::move(*made));
-  }
-  return {};
-}
-
 Result<void> Trainer::State::spread() {
   const std::vector<BorrowedBatch>& all = batches.front();
-  std::vector<const Batch*> of_masks;
-  of_masks.reserve(all.size());
-  for (const BorrowedBatch& b : all) of_masks.push_back(&b);
-  auto made = model::spread_rows(*planned.spread, of_masks);
+  auto made = model::spread_rows(*planned.spread, all);
   if (!made) return made.error();
   shards = std::move(*made);
-  handed.clear();
+  handed.assign(shards.front().shards.size(), {});
   for (size_t i = 0; i < all.size(); ++i) {
     auto integers =
         model::spread_integers(planned.shape.places[i], all[i], shards[i]);
     if (!integers) return integers.error();
-    handed.push_back(std::move(*integers));
+    for (size_t s = 0; s < handed.size(); ++s) handed[s].merge((*integers)[s]);
   }
   order = token_order(all.front(), shards.front(), true);
   return {};
@@ -137,7 +120,8 @@ Result<void> Trainer::State::plan(const Rows& rows) {
     if (planner(d) != d) continue;
     const Facts facts =
         planned.spread ? all : model::facts_of(all, portion(d), queries[d]);
-    if (auto e = plan_device(d, facts); !e) return e;
+    auto ok = model::remake_batches(planned.requests, facts, batches[d]);
+    if (!ok) return ok;
   }
   return planned.spread ? spread() : Result<void>();
 }
@@ -206,11 +190,6 @@ std::vector<int32_t> Trainer::State::part_of(size_t device, RowColumn column,
 Result<model::Integers> Trainer::State::plan_integers(size_t device) const {
   model::Integers out;
   for (size_t i = 0; i < planned.requests.size(); ++i) {
-    if (planned.spread) {
-      model::Integers own = handed[i][model::shard_of(portion(device))];
-      out.merge(own);
-      continue;
-    }
     auto of_plan = model::plan_integers(planned.shape.places[i],
                                         batches[planner(device)][i]);
     if (!of_plan) return of_plan.error();
@@ -222,15 +201,19 @@ Result<model::Integers> Trainer::State::plan_integers(size_t device) const {
 Result<std::vector<pjrt::Buffer>> Trainer::State::send_batch(
     size_t device, const Rows& rows) const {
   const TraceSpan span("train", "send");
-  auto integers = plan_integers(device);
-  if (!integers) return integers.error();
+  Result<model::Integers> own{model::Integers{}};
+  if (!planned.spread) own = plan_integers(device);
+  if (!own) return own.error();
+  const model::Integers& integers =
+      planned.spread ? handed[model::shard_of(portion(device))] : *own;
   std::vector<pjrt::Buffer> out;
   for (const xla::Argument& arg : model::batch_arguments(planned.shape)) {
     const auto column =
         std::ranges::find(columns, arg.name, &model::TakenColumn::name);
-    const std::vector<int32_t> numbers =
-        column != columns.end() ? part_of(device, column->column, rows)
-                                : std::move(integers->at(arg.name));
+    const bool is_plans = column == columns.end();
+    std::vector<int32_t> part;
+    if (!is_plans) part = part_of(device, column->column, rows);
+    const auto& numbers = is_plans ? integers.at(arg.name) : part;
     auto buffer = send(device, {Dtype::i32, arg.type.dims}, numbers.data());
     if (!buffer) return buffer.error();
     out.push_back(std::move(*buffer));

@@ -45,9 +45,9 @@ struct Trainer::State {
   std::vector<std::vector<BorrowedBatch>> batches;
   std::vector<model::QueryFacts> queries;  // that batches of devices read
   // Where rows are spread batches are of the first device alone, for all; of
-  // each, who has what, and what each shard is handed.
+  // each, who has what; and of all what each shard is handed.
   std::vector<Shards> shards;
-  std::vector<std::vector<model::Integers>> handed;
+  std::vector<model::Integers> handed;
   std::vector<int64_t> order;  // token_order()
   int64_t step = 0;
 
@@ -73,7 +73,6 @@ struct Trainer::State {
   Result<model::TrainState> fetch() const;
   Result<std::vector<float>> fetch_values(size_t kind, size_t parameter) const;
   Result<void> plan(const Rows& rows);
-  Result<void> plan_device(size_t device, const Facts& facts);
   Result<void> spread();
   // What plans tell of a step before it runs.
   void tell(StepReport& out) const;

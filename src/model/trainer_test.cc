@@ -135,6 +135,16 @@ TEST_P(Train, SpecsAgree) {
   }
 }
 
+// A step on a mesh, as one device made it.
+void expect_alike(const StepReport& on_mesh, const StepReport& one) {
+  // Means of some 360 losses of float32, each of a few sums.
+  EXPECT_NEAR(one.loss, on_mesh.loss, 256 * 6e-8 * one.loss);
+  // Each parameter counts once, wherever its parts lie.
+  EXPECT_NEAR(one.gradient_norm, on_mesh.gradient_norm,
+              256 * 6e-8 * one.gradient_norm);
+  EXPECT_EQ(on_mesh.tiles_run, on_mesh.tiles_planned);
+}
+
 // Parts of the same rows on several devices, under one program.
 TEST_P(TrainMesh, DevicesAgreeWithOne) {
   options_.rows = 4;
@@ -160,12 +170,7 @@ TEST_P(TrainMesh, DevicesAgreeWithOne) {
       const StepReport& a = want[static_cast<size_t>(i - 1)];
       auto b = many->step(some(i), {.learning_rate = 1e-3});
       ASSERT_TRUE(b) << b.error().message;
-      // Means of some 360 losses of float32, each of a few sums.
-      EXPECT_NEAR(a.loss, b->loss, 256 * 6e-8 * a.loss);
-      // Each parameter counts once, wherever its parts lie.
-      EXPECT_NEAR(a.gradient_norm, b->gradient_norm,
-                  256 * 6e-8 * a.gradient_norm);
-      EXPECT_EQ(b->tiles_run, b->tiles_planned);
+      expect_alike(*b, a);
       // Halves of a row are no whole tiles: more of them are cut.
       const bool halves = options_.mesh.has("seq");
       EXPECT_TRUE(halves ? b->tiles_run > a.tiles_run
@@ -213,11 +218,7 @@ TEST_P(TrainSpread, ExchangesTilesAsABalanceSays) {
       const StepReport& a = want[static_cast<size_t>(i - 1)];
       auto b = many->step(some(i), {.learning_rate = 1e-3});
       ASSERT_TRUE(b) << b.error().message;
-      // Means of some 360 losses of float32, each of a few sums.
-      EXPECT_NEAR(a.loss, b->loss, 256 * 6e-8 * a.loss);
-      EXPECT_NEAR(a.gradient_norm, b->gradient_norm,
-                  256 * 6e-8 * a.gradient_norm);
-      EXPECT_EQ(b->tiles_run, b->tiles_planned);
+      expect_alike(*b, a);
       EXPECT_EQ(b->tiles_run, a.tiles_run);  // no tile is cut
       EXPECT_EQ(b->sent, travels);
       EXPECT_GE(b->tiles_max_over_mean, 1);

@@ -6,12 +6,12 @@
 
 #include "base/dtype_word.h"
 #include "base/fail.h"
-#include "base/text.h"
 #include "lanes/mosaic/kernel.h"
 #include "lanes/mosaic/vector_memory.h"
 #include "lanes/splash/fits.h"
 #include "lanes/tensors.h"
 #include "mask/canonical.h"
+#include "run/lane_plugin.h"
 #include "run/lane_rules.h"
 #include "run/rules.h"
 #include "schedule/chip.h"
@@ -28,67 +28,6 @@ using run::is_device;
 using Why = std::optional<std::string>;
 
 bool on_mesh(const RequestFeatures& f) { return f.call.devices > 1; }
-
-bool unknown_generation(const LaneFacts& lane, const MachinePlugin& p) {
-  return lane.known_chips && !p.generation.empty() &&
-         !find_target(p.generation);
-}
-
-// The plugin that would run or compile for the lane: a device that is no CPU
-// first.
-const MachinePlugin* plugin_for(const LaneFacts& lane, const Machine& m,
-                                const CallFeatures& call) {
-  const auto fits = [&](const MachinePlugin& p) {
-    if (!lane.platform.empty() && p.platform != lane.platform) return false;
-    if (!call.compile_only && unknown_generation(lane, p)) return false;
-    // A CPU has as many as it is asked for.
-    if (is_device(p) && p.devices < call.devices) return false;
-    return p.devices > 0 || (call.compile_only && !lane.platform.empty());
-  };
-  // A mesh for devices that are too few does not go to a CPU.
-  const bool only_device = call.devices > 1 && !m.only_cpu();
-  for (const bool device : {true, false}) {
-    if (only_device && !device) break;
-    for (const MachinePlugin& p : m.plugins) {
-      if (fits(p) && is_device(p) == device) return &p;
-    }
-  }
-  return nullptr;
-}
-
-Why no_plugin(const LaneFacts& lane, const Machine& m, int64_t devices) {
-  if (!m.loads_plugins) {
-    return "this build loads no plugins: pjrt_c_api.h was not there (make tpu "
-           "brings it)";
-  }
-  const std::string_view what = lane.platform.empty()
-                                    ? "a PJRT plugin with a device"
-                                : lane.platform == "tpu" ? "libtpu"
-                                                         : "a CUDA plugin";
-  if (!m.asked_plugins) return fmt::format("{} was not looked for", what);
-  auto there = std::ranges::find_if(m.plugins, [&](const MachinePlugin& p) {
-    return is_device(p) && p.devices < devices &&
-           (lane.platform.empty() || p.platform == lane.platform);
-  });
-  if (there != m.plugins.end()) {
-    return fmt::format("{} has {} device{}, and the mesh {}", there->name,
-                       there->devices, there->devices == 1 ? "" : "s", devices);
-  }
-  there = std::ranges::find_if(m.plugins, [&](const MachinePlugin& p) {
-    return p.platform == lane.platform && p.devices > 0;
-  });
-  if (there != m.plugins.end()) {
-    return fmt::format("its kernels are of {}, and {} has a {}", chip_names(),
-                       there->name, in_quotes(there->generation, 40));
-  }
-  there = std::ranges::find(m.plugins, lane.platform, &MachinePlugin::platform);
-  if (there != m.plugins.end()) {
-    return fmt::format("{} has no device here: it compiles and does not run",
-                       there->name);
-  }
-  return fmt::format("it needs {}, which was not found{}", what,
-                     lane.platform == "cuda" ? "" : " (make tpu brings one)");
-}
 
 Why words_missing(const LaneFacts& lane, const RequestFeatures& f) {
   const uint32_t missing = f.atoms & ~lane.atoms;
@@ -402,7 +341,7 @@ std::optional<std::string> why_not(LaneId id, const RequestFeatures& f,
                                    const Machine& m) {
   const LaneFacts& lane = facts_of(id);
   const MachinePlugin* const plugin =
-      lane.needs_plugin ? plugin_for(lane, m, f.call) : nullptr;
+      lane.needs_plugin ? run::plugin_for(lane, m, f.call) : nullptr;
   // What it compiles ahead may be for another chip than the one that is here.
   const std::string_view generation =
       plugin && !f.call.compile_only ? plugin->generation : std::string_view();
@@ -410,7 +349,9 @@ std::optional<std::string> why_not(LaneId id, const RequestFeatures& f,
   if (id == LaneId::cpu && m.isas.empty()) {
     return std::string("the machine has no ISA that its kernels know");
   }
-  if (lane.needs_plugin && !plugin) return no_plugin(lane, m, f.call.devices);
+  if (lane.needs_plugin && !plugin) {
+    return run::no_plugin(lane, m, f.call.devices);
+  }
   return {};
 }
 
@@ -448,7 +389,7 @@ Result<Choice> choose(const RequestFeatures& f, const PlanFacts& plan,
     Choice out = run::by_name(*forced, f, m);
     const LaneFacts& lane = facts_of(*forced);
     if (lane.needs_plugin) {
-      out.plugin = plugin_for(lane, m, f.call)->name;
+      out.plugin = run::plugin_for(lane, m, f.call)->name;
     }
     return out;
   }
@@ -503,7 +444,7 @@ Result<Choice> choose(const RequestFeatures& f, const PlanFacts& plan,
   tell_mesh(f, out);
   const LaneFacts& lane = facts_of(out.lane);
   if (lane.needs_plugin) {
-    out.plugin = plugin_for(lane, m, f.call)->name;
+    out.plugin = run::plugin_for(lane, m, f.call)->name;
   }
   for (const LaneFacts& other : lane_registry()) {
     if (other.lane == out.lane) continue;

@@ -29,6 +29,7 @@
 #include "tessera/receipt.h"
 #include "tessera/session.h"
 #include "tests/attention_case.h"
+#include "tests/judged_passes.h"
 #include "tests/plain_kernel.h"
 #include "tests/plugins.h"
 #include "tests/spans.h"
@@ -164,37 +165,6 @@ class MosaicLane : public ::testing::Test {
     }
   }
 
-  // Both passes of a call, each held to fp64.
-  struct Passes {
-    Saved saved;
-    Gradients gradients;
-  };
-  static Result<Passes> judge_passes(Prepared& ready, AttentionArrays& arrays) {
-    const testing::Wanted want = testing::wanted(arrays, true);
-    arrays.clear_outputs();
-    auto saved = ready.forward(arrays.forward(true));
-    if (!saved) return saved.error();
-    EXPECT_EQ(testing::forward_fault(want, arrays.forward(true)), std::nullopt);
-    const lanes::BackwardTensors t = arrays.backward();
-    const Gradients gradients = {t.dout, t.dlse, t.dq,
-                                 t.dk,   t.dv,   t.dsink_logits};
-    const auto done = ready.backward(*saved, gradients);
-    if (!done) return done.error();
-    EXPECT_EQ(testing::backward_fault(arrays.c, want, t), std::nullopt);
-    EXPECT_EQ(arrays.spilled(), std::nullopt);
-    return Passes{*saved, gradients};
-  }
-  // Their receipt, whose form holds.
-  static Result<std::string> judged_receipt(Prepared& ready,
-                                            AttentionArrays& arrays) {
-    const auto passes = judge_passes(ready, arrays);
-    if (!passes) return passes.error();
-    auto receipt = ready.receipt(passes->saved, &passes->gradients);
-    if (!receipt) return receipt.error();
-    if (auto form = check_receipt(*receipt); !form) return form.error();
-    return receipt;
-  }
-
   std::string program_;
   std::vector<std::string> copies_;
   std::map<std::string, std::string> keys_;  // of kernels, by direction
@@ -276,7 +246,7 @@ TEST_F(MosaicLane, LayersRunTheirProgramsAndNothingElse) {
                                                 {"mosaic forward", 32},
                                                 {"mosaic backward", 32},
                                                 {"pjrt execute", 64}}));
-  EXPECT_TRUE(judge_passes(*ready, arrays).ok());
+  EXPECT_TRUE(testing::judge_passes(*ready, arrays).ok());
 }
 
 TEST_F(MosaicLane, HasOtherHeadDimsAndFloat32) {
@@ -293,7 +263,7 @@ TEST_F(MosaicLane, HasOtherHeadDimsAndFloat32) {
     write_plain(*batch, call);
     auto ready = session->prepare(*batch, call);
     ASSERT_TRUE(ready.ok()) << ready.error().message;
-    const auto passes = judge_passes(*ready, arrays);
+    const auto passes = testing::judge_passes(*ready, arrays);
     ASSERT_TRUE(passes.ok()) << passes.error().message;
   }
 }
@@ -331,7 +301,7 @@ TEST_F(MosaicLane, RunsGradientsInChunksOfQueries) {
        {"%result:5 = ", "return %result#0, %result#1, %result#2 : "}) {
     EXPECT_NE(program.find(part), std::string::npos) << part;
   }
-  const auto receipt = judged_receipt(*ready, arrays);
+  const auto receipt = testing::judged_receipt(*ready, arrays);
   ASSERT_TRUE(receipt.ok()) << receipt.error().message;
   EXPECT_EQ(nlohmann::json::parse(*receipt)["kernels"]["backward"],
             keys_["backward"]);
@@ -352,7 +322,7 @@ TEST_F(MosaicLane, TakesSinkLogits) {
     ASSERT_TRUE(session.ok()) << session.error().message;
     auto ready = session->prepare(*batch, call);
     ASSERT_TRUE(ready.ok()) << ready.error().message;
-    const auto passes = judge_passes(*ready, arrays);
+    const auto passes = testing::judge_passes(*ready, arrays);
     ASSERT_TRUE(passes.ok()) << passes.error().message;
     const auto receipt = ready->receipt(passes->saved, &passes->gradients);
     ASSERT_TRUE(receipt.ok()) << receipt.error().message;
@@ -428,7 +398,7 @@ TEST_F(MosaicLane, SendsBitmaps) {
   ASSERT_TRUE(ready.ok()) << ready.error().message;
   EXPECT_NE(ready->program_text()->find("%bits_of: tensor<"),
             std::string::npos);
-  const auto passes = judge_passes(*ready, arrays);
+  const auto passes = testing::judge_passes(*ready, arrays);
   ASSERT_TRUE(passes.ok()) << passes.error().message;
 }
 
@@ -737,7 +707,7 @@ TEST_F(MosaicLane, RunsOnEveryChipThatIsKnown) {
     EXPECT_EQ(chip_of_device(session->place()->device)->name, chip.name);
     auto ready = session->prepare(*batch, call);
     ASSERT_TRUE(ready.ok()) << ready.error().message;
-    const auto receipt = judged_receipt(*ready, arrays);
+    const auto receipt = testing::judged_receipt(*ready, arrays);
     ASSERT_TRUE(receipt.ok()) << receipt.error().message;
     const auto json = nlohmann::json::parse(*receipt);
     EXPECT_EQ(json["lane"]["executed"], "mosaic");

@@ -25,6 +25,7 @@
 #include "tessera/receipt.h"
 #include "tessera/session.h"
 #include "tests/attention_case.h"
+#include "tests/judged_passes.h"
 #include "tests/lowering.h"
 #include "tests/plain_exchange.h"
 #include "tests/plain_shards.h"
@@ -163,21 +164,8 @@ class MosaicMesh : public ::testing::Test {
   // Both passes, each held to fp64; then the same bits of arrays that stay. The
   // receipt.
   static Result<std::string> judge(Prepared& ready, AttentionArrays& arrays) {
-    const testing::Wanted want = testing::wanted(arrays, true);
-    arrays.clear_outputs();
-    auto saved = ready.forward(arrays.forward(true));
-    if (!saved) return saved.error();
-    EXPECT_EQ(testing::forward_fault(want, arrays.forward(true)), std::nullopt);
-    const lanes::BackwardTensors t = arrays.backward();
-    const Gradients gradients = {t.dout, t.dlse, t.dq,
-                                 t.dk,   t.dv,   t.dsink_logits};
-    const auto done = ready.backward(*saved, gradients);
-    if (!done) return done.error();
-    EXPECT_EQ(testing::backward_fault(arrays.c, want, t), std::nullopt);
-    EXPECT_EQ(arrays.spilled(), std::nullopt);
-    auto receipt = ready.receipt(*saved, &gradients);
+    auto receipt = testing::judged_receipt(ready, arrays);
     if (!receipt) return receipt;
-    if (auto form = check_receipt(*receipt); !form) return form.error();
     EXPECT_EQ(
         testing::resident_fault(*ready.state().work, ready.batch(), arrays),
         std::nullopt);

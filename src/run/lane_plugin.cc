@@ -1,0 +1,78 @@
+// run/lane_plugin.cc
+#include "run/lane_plugin.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "base/text.h"
+#include "run/rules.h"
+#include "tessera/layouts.h"
+
+namespace tessera::run {
+namespace {
+
+bool unknown_generation(const LaneFacts& lane, const MachinePlugin& p) {
+  return lane.known_chips && !p.generation.empty() &&
+         !find_target(p.generation);
+}
+
+}  // namespace
+
+const MachinePlugin* plugin_for(const LaneFacts& lane, const Machine& m,
+                                const CallFeatures& call) {
+  const auto fits = [&](const MachinePlugin& p) {
+    if (!lane.platform.empty() && p.platform != lane.platform) return false;
+    if (!call.compile_only && unknown_generation(lane, p)) return false;
+    // A CPU has as many as it is asked for.
+    if (is_device(p) && p.devices < call.devices) return false;
+    return p.devices > 0 || (call.compile_only && !lane.platform.empty());
+  };
+  // A mesh for devices that are too few does not go to a CPU.
+  const bool only_device = call.devices > 1 && !m.only_cpu();
+  for (const bool device : {true, false}) {
+    if (only_device && !device) break;
+    for (const MachinePlugin& p : m.plugins) {
+      if (fits(p) && is_device(p) == device) return &p;
+    }
+  }
+  return nullptr;
+}
+
+std::string no_plugin(const LaneFacts& lane, const Machine& m,
+                      int64_t devices) {
+  if (!m.loads_plugins) {
+    return "this build loads no plugins: pjrt_c_api.h was not there (make tpu "
+           "brings it)";
+  }
+  const std::string_view what = lane.platform.empty()
+                                    ? "a PJRT plugin with a device"
+                                : lane.platform == "tpu" ? "libtpu"
+                                                         : "a CUDA plugin";
+  if (!m.asked_plugins) return fmt::format("{} was not looked for", what);
+  auto there = std::ranges::find_if(m.plugins, [&](const MachinePlugin& p) {
+    return is_device(p) && p.devices < devices &&
+           (lane.platform.empty() || p.platform == lane.platform);
+  });
+  if (there != m.plugins.end()) {
+    return fmt::format("{} has {} device{}, and the mesh {}", there->name,
+                       there->devices, there->devices == 1 ? "" : "s", devices);
+  }
+  there = std::ranges::find_if(m.plugins, [&](const MachinePlugin& p) {
+    return p.platform == lane.platform && p.devices > 0;
+  });
+  if (there != m.plugins.end()) {
+    return fmt::format("its kernels are of {}, and {} has a {}", chip_names(),
+                       there->name, in_quotes(there->generation, 40));
+  }
+  there = std::ranges::find(m.plugins, lane.platform, &MachinePlugin::platform);
+  if (there != m.plugins.end()) {
+    return fmt::format("{} has no device here: it compiles and does not run",
+                       there->name);
+  }
+  return fmt::format("it needs {}, which was not found{}", what,
+                     lane.platform == "cuda" ? "" : " (make tpu brings one)");
+}
+
+}  // namespace tessera::run

@@ -1,0 +1,19 @@
+// run/lane_plugin.h: which of a machine's plugins a lane takes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "tessera/dispatch.h"
+#include "tessera/machine.h"
+
+namespace tessera::run {
+
+// The plugin that would run or compile for the lane: a device that is no CPU
+// first. Null: there is none, and why.
+const MachinePlugin* plugin_for(const LaneFacts& lane, const Machine& machine,
+                                const CallFeatures& call);
+std::string no_plugin(const LaneFacts& lane, const Machine& machine,
+                      int64_t devices);
+
+}  // namespace tessera::run

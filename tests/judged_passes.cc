@@ -1,0 +1,36 @@
+// tests/judged_passes.cc
+#include "tests/judged_passes.h"
+
+#include <gtest/gtest.h>
+
+#include "lanes/tensors.h"
+#include "tessera/receipt.h"
+
+namespace tessera::testing {
+
+Result<JudgedPasses> judge_passes(Prepared& ready, AttentionArrays& arrays) {
+  const Wanted want = wanted(arrays, true);
+  arrays.clear_outputs();
+  auto saved = ready.forward(arrays.forward(true));
+  if (!saved) return saved.error();
+  EXPECT_EQ(forward_fault(want, arrays.forward(true)), std::nullopt);
+  const lanes::BackwardTensors t = arrays.backward();
+  const Gradients gradients = {t.dout, t.dlse, t.dq,
+                               t.dk,   t.dv,   t.dsink_logits};
+  const auto done = ready.backward(*saved, gradients);
+  if (!done) return done.error();
+  EXPECT_EQ(backward_fault(arrays.c, want, t), std::nullopt);
+  EXPECT_EQ(arrays.spilled(), std::nullopt);
+  return JudgedPasses{*saved, gradients};
+}
+
+Result<std::string> judged_receipt(Prepared& ready, AttentionArrays& arrays) {
+  const auto passes = judge_passes(ready, arrays);
+  if (!passes) return passes.error();
+  auto receipt = ready.receipt(passes->saved, &passes->gradients);
+  if (!receipt) return receipt.error();
+  if (auto form = check_receipt(*receipt); !form) return form.error();
+  return receipt;
+}
+
+}  // namespace tessera::testing
