@@ -570,7 +570,7 @@ TEST_F(ReceiptCommand, VerifiesTheEvennessOfAMesh) {
   EXPECT_EQ(verify("good"), 0) << out_ << err_;
   forge(good, [&](json& r) { r["shards"].erase("evenness"); });
   EXPECT_EQ(verify("forged"), 1) << out_ << err_;
-  EXPECT_NE(out_.find("shards.tokens_max_over_mean"), std::string::npos)
+  EXPECT_NE(out_.find("shards.work_max_over_mean"), std::string::npos)
       << out_ << err_;
   forge(good, [&](json& r) { r["shards"]["evenness"] = "work=0"; });
   EXPECT_NE(verify("forged"), 0);
