@@ -428,14 +428,15 @@ def test_ctrl_c_ends_the_wait_for_a_slow_source():
             "    time.sleep(3)\n"
             "    yield [1]\n"
             "l = tessera.data.Loader(slow(), tokens=8, rows=1)\n"
-            "threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
             "begin = time.monotonic()\n"
             "try:\n"
+            "    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
             "    next(l)\n"
             "except KeyboardInterrupt:\n"
             "    print(time.monotonic() - begin, next(l)['filled'])\n")
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
                          timeout=60)
+    assert ran.returncode == 0, ran.stderr
     waited, filled = ran.stdout.split()
     assert float(waited) < 2.5 and filled == "1"
 

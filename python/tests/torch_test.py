@@ -354,6 +354,8 @@ def test_interrupt_ends_a_long_call():
 import torch, tessera as ts, tessera.torch
 x = torch.zeros(1, 1, 1 << 19, 64)
 made = ts.plan(ts.full, q_len=1 << 19)
+# PyTorch imports for a second at its first call: Ctrl-C is to meet ours.
+tessera.torch.attention(*[x[:, :, :64]] * 3, ts.plan(ts.full, q_len=64))
 """
     call = "functools.partial(tessera.torch.attention, x, x, x)"
     # Whole it would take minutes, longer than is waited for.
