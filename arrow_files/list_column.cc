@@ -219,6 +219,16 @@ class Lists : public ListColumn {
   int64_t expected_ = 0;   // numbers of the rows that are asked for
 };
 
+// Arrow's reader takes a page without values for the column's end.
+std::shared_ptr<parquet::ColumnReader> open_column(
+    parquet::RowGroupReader& group, int column) {
+  auto pages = group.GetColumnPageReader(column);
+  pages->set_data_page_filter(
+      [](const parquet::DataPageStats& page) { return page.num_values == 0; });
+  return parquet::ColumnReader::Make(group.metadata()->schema()->Column(column),
+                                     std::move(pages), pool());
+}
+
 }  // namespace
 
 bool is_list_column(const parquet::arrow::SchemaField& field,
@@ -251,7 +261,7 @@ std::unique_ptr<ListColumn> open_list_column(
   const double spare = 9.0 / 8;
   const auto expected = static_cast<int64_t>(std::clamp(
       all / of * static_cast<double>(rows) * spare, 0.0, kMaxExpected));
-  auto reader = group.Column(column);
+  auto reader = open_column(group, column);
   if (field.children[0].field->type()->id() == arrow::Type::INT32) {
     return std::make_unique<Lists<parquet::Int32Type>>(std::move(reader), field,
                                                        expected);

@@ -13,7 +13,8 @@ namespace tessera::cli {
 
 inline constexpr const char* kLoweringReasonHelp =
     "Why a tile or a logical block below the granule of a TPU's matrix unit is "
-    "lowered to it: kept in contract and receipt [such a one is refused]";
+    "lowered to it: kept in contract and receipt [without a reason it is "
+    "refused]";
 
 // As typed, before any work.
 Result<void> check_reason_flag(const std::optional<std::string>& reason);

@@ -18,6 +18,9 @@ Result<double> parse_positive(std::string_view text, std::string_view what);
 // Of --max-compiles.
 inline constexpr int64_t kMaxCompiles = int64_t{1} << 31;
 
+// Of a checkpoint that a command reads.
+inline constexpr int64_t kMaxCheckpointBytes = int64_t{1} << 40;
+
 // Of --seed and of --device, a number among a plugin's devices.
 inline constexpr int64_t kMaxDevices = int64_t{1} << 20;
 Result<uint64_t> parse_seed(std::string_view text);

@@ -22,6 +22,10 @@
 
 namespace tessera::model {
 
+// Of a loss or a norm, which two programs sum in float32 in their own orders:
+// so many roundings, 2^-24 each.
+inline constexpr double kLossError = 256 * 0x1p-24;
+
 using Numbers = std::vector<double>;
 using Ints32 = std::vector<int32_t>;
 

@@ -105,8 +105,8 @@ class PackFolder : public ::testing::Test {
     const auto packed = pack();
     ASSERT_FALSE(packed);
     EXPECT_TRUE(packed.error().message.starts_with(
-        "[data] a folder that a run began must be gone on with by the same "
-        "inputs, options and version, or be restarted, found "))
+        "[data] a folder that a run began must be resumed with the same "
+        "inputs, options and version, or restarted, found "))
         << packed.error().message;
     EXPECT_NE(packed.error().message.find(why), std::string::npos)
         << packed.error().message;

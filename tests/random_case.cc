@@ -357,57 +357,39 @@ Expr random_expr(Random& random, int depth, int64_t pick_block) {
   return join(kind < 7 ? Atom::op_and : Atom::op_or, std::move(children));
 }
 
-RandomCase random_case(uint64_t seed) {
-  Random random(seed * 0x9E3779B97F4A7C15u + 1);
-  RandomCase c;
-  c.seed = seed;
-  c.batch = uniform(random, 1, 3);
-  c.kv_len = length(random);
-  const int64_t lengths = uniform(random, 0, 9);
-  c.q_len = lengths < 4   ? c.kv_len
-            : lengths < 5 ? 1
-            : lengths < 7 ? uniform(random, 1, c.kv_len)
-                          : length(random);
-  c.tile.q = tile_side(random);
-  c.tile.kv = chance(random, 40) ? c.tile.q : tile_side(random);
+namespace {
 
-  int64_t pick_block = 0;
-  if (chance(random, 25)) {
-    static constexpr int64_t sizes[] = {1, 2, 7, 8, 9, 16, 64, 1000};
-    pick_block = one_of(random, sizes);
+Expr random_mask(Random& random, int64_t pick_block) {
+  Expr mask;
+  if (chance(random, 40)) {
+    mask = realistic(random, pick_block);
+  } else if (chance(random, 6)) {
+    mask = wide(random, pick_block);
+  } else {
+    // More terms than this may exceed what one mask is allowed to hold.
+    do {
+      const int depth = static_cast<int>(uniform(random, 0, 4));
+      mask = random_expr(random, depth, pick_block);
+    } while (terms(mask) > 30);
   }
-  const int64_t groups = chance(random, 70) ? 1 : uniform(random, 2, 4);
-  for (int64_t g = 0; g < groups; ++g) {
-    Expr mask;
-    if (chance(random, 40)) {
-      mask = realistic(random, pick_block);
-    } else if (chance(random, 6)) {
-      mask = wide(random, pick_block);
+  // A name that folds away must still veto and still choose the sink.
+  if (chance(random, 12)) {
+    Expr name = node(chance(random, 50) ? Atom::documents : Atom::segments);
+    if (chance(random, 50)) {
+      mask = join(Atom::op_and,
+                  {std::move(mask),
+                   join(Atom::op_or, {node(Atom::full), std::move(name)})});
     } else {
-      // More terms than this may exceed what one mask is allowed to hold.
-      do {
-        const int depth = static_cast<int>(uniform(random, 0, 4));
-        mask = random_expr(random, depth, pick_block);
-      } while (terms(mask) > 30);
+      Expr nothing = join(Atom::op_not, {node(Atom::full)});
+      mask = join(Atom::op_or,
+                  {std::move(mask),
+                   join(Atom::op_and, {std::move(nothing), std::move(name)})});
     }
-    // A name that folds away must still veto and still choose the sink.
-    if (chance(random, 12)) {
-      Expr name = node(chance(random, 50) ? Atom::documents : Atom::segments);
-      if (chance(random, 50)) {
-        mask = join(Atom::op_and,
-                    {std::move(mask),
-                     join(Atom::op_or, {node(Atom::full), std::move(name)})});
-      } else {
-        Expr nothing = join(Atom::op_not, {node(Atom::full)});
-        mask =
-            join(Atom::op_or,
-                 {std::move(mask),
-                  join(Atom::op_and, {std::move(nothing), std::move(name)})});
-      }
-    }
-    c.masks.push_back(std::move(mask));
   }
+  return mask;
+}
 
+void draw_counts(Random& random, RandomCase& c) {
   const size_t rows = static_cast<size_t>(c.batch);
   if (chance(random, 45)) {
     c.valid_tokens.emplace();
@@ -425,7 +407,10 @@ RandomCase random_case(uint64_t seed) {
       c.valid_slots->push_back(static_cast<int32_t>(some_count(random, most)));
     }
   }
+}
 
+void draw_ids(Random& random, RandomCase& c) {
+  const size_t rows = static_cast<size_t>(c.batch);
   const bool ids = any_mask(c, names_ids);
   if (ids || chance(random, 10)) {
     c.doc_ids.emplace();
@@ -441,7 +426,10 @@ RandomCase random_case(uint64_t seed) {
       }
     }
   }
+}
 
+void draw_offsets(Random& random, RandomCase& c) {
+  const size_t rows = static_cast<size_t>(c.batch);
   if (chance(random, 45)) {
     c.q_offsets.emplace();
     for (size_t b = 0; b < rows; ++b) {
@@ -473,7 +461,11 @@ RandomCase random_case(uint64_t seed) {
       }
     }
   }
+}
 
+// Prefixes, trees and ids of same(a) and same(b), where a mask names them.
+void draw_key_facts(Random& random, RandomCase& c) {
+  const size_t rows = static_cast<size_t>(c.batch);
   if (any_mask(c, names_prefix) || chance(random, 5)) {
     c.prefix.emplace();
     for (size_t b = 0; b < rows; ++b) {
@@ -500,30 +492,63 @@ RandomCase random_case(uint64_t seed) {
       }
     }
   }
+}
 
-  if (any_mask(c, names_picks)) {
-    // As many as the groups, a multiple or a divisor of them.
-    c.pick_heads = groups;
-    if (chance(random, 40)) c.pick_heads = groups * uniform(random, 1, 3);
-    if (chance(random, 40)) c.pick_heads = 1;
-    if (groups == 4 && chance(random, 50)) c.pick_heads = 2;
-    const int64_t n = block_of_picks(c);
-    const int64_t most = (c.kv_len + n - 1) / n;
-    c.pick_k = uniform(random, 1, std::min<int64_t>(6, most + 1));
-    c.picks.emplace();
-    for (int64_t q = 0; q < c.batch * c.pick_heads * c.q_len; ++q) {
-      std::vector<int32_t> slots;
-      for (int64_t s = 0; s < c.pick_k; ++s) {
-        int32_t pick = static_cast<int32_t>(uniform(random, 0, most - 1));
-        if (chance(random, 25)) {
-          pick = -1;
-        }
-        if (!slots.empty() && chance(random, 10)) pick = slots.front();
-        slots.push_back(pick);
+void draw_picks(Random& random, int64_t groups, RandomCase& c) {
+  // As many as the groups, a multiple or a divisor of them.
+  c.pick_heads = groups;
+  if (chance(random, 40)) c.pick_heads = groups * uniform(random, 1, 3);
+  if (chance(random, 40)) c.pick_heads = 1;
+  if (groups == 4 && chance(random, 50)) c.pick_heads = 2;
+  const int64_t n = block_of_picks(c);
+  const int64_t most = (c.kv_len + n - 1) / n;
+  c.pick_k = uniform(random, 1, std::min<int64_t>(6, most + 1));
+  c.picks.emplace();
+  for (int64_t q = 0; q < c.batch * c.pick_heads * c.q_len; ++q) {
+    std::vector<int32_t> slots;
+    for (int64_t s = 0; s < c.pick_k; ++s) {
+      int32_t pick = static_cast<int32_t>(uniform(random, 0, most - 1));
+      if (chance(random, 25)) {
+        pick = -1;
       }
-      c.picks->insert(c.picks->end(), slots.begin(), slots.end());
+      if (!slots.empty() && chance(random, 10)) pick = slots.front();
+      slots.push_back(pick);
     }
+    c.picks->insert(c.picks->end(), slots.begin(), slots.end());
   }
+}
+
+}  // namespace
+
+RandomCase random_case(uint64_t seed) {
+  Random random(seed * 0x9E3779B97F4A7C15u + 1);
+  RandomCase c;
+  c.seed = seed;
+  c.batch = uniform(random, 1, 3);
+  c.kv_len = length(random);
+  const int64_t lengths = uniform(random, 0, 9);
+  c.q_len = lengths < 4   ? c.kv_len
+            : lengths < 5 ? 1
+            : lengths < 7 ? uniform(random, 1, c.kv_len)
+                          : length(random);
+  c.tile.q = tile_side(random);
+  c.tile.kv = chance(random, 40) ? c.tile.q : tile_side(random);
+
+  int64_t pick_block = 0;
+  if (chance(random, 25)) {
+    static constexpr int64_t sizes[] = {1, 2, 7, 8, 9, 16, 64, 1000};
+    pick_block = one_of(random, sizes);
+  }
+  const int64_t groups = chance(random, 70) ? 1 : uniform(random, 2, 4);
+  for (int64_t g = 0; g < groups; ++g) {
+    c.masks.push_back(random_mask(random, pick_block));
+  }
+
+  draw_counts(random, c);
+  draw_ids(random, c);
+  draw_offsets(random, c);
+  draw_key_facts(random, c);
+  if (any_mask(c, names_picks)) draw_picks(random, groups, c);
   return c;
 }
 

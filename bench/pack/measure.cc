@@ -37,7 +37,8 @@ Result<void> pack_windows(std::span<const int32_t> lengths,
 std::vector<PackRow> pack_table() {
   return {{PackStrategy::in_order, 0},   {PackStrategy::first_fit, 0},
           {PackStrategy::best_fit, 0},   {PackStrategy::by_cost, 0},
-          {PackStrategy::by_cost, 0.01}, {PackStrategy::by_cost, 0.1}};
+          {PackStrategy::by_cost, 0.01}, {PackStrategy::by_cost, 0.1},
+          {PackStrategy::by_cost, 0.3},  {PackStrategy::by_cost, 1}};
 }
 
 std::vector<int32_t> drawn_lengths(int64_t n, double mean, uint64_t seed) {

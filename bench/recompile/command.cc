@@ -103,7 +103,9 @@ Command recompile_command() {
            "Keep what is compiled there; a second run compiles nothing "
            "[nowhere]"},
           {"--max-compiles", &o->max_compiles, "N",
-           "One more is an error that says what varied; 0 is no limit [0]"},
+           "Programs to compile at most, else an error that says what varied; "
+           "0 "
+           "is no limit [0]"},
           {"--cold", &o->cold, "",
            "No warm-up: a batch compiles what it needs first"},
           {"--peers", &o->peers, "FOLDER",

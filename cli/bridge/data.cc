@@ -148,9 +148,7 @@ std::map<std::string, std::string> digests_of(
     const std::vector<AlignedBytes>& bytes) {
   std::map<std::string, std::string> out;
   for (size_t i = 0; i < arrays.size(); ++i) {
-    Digest digest;
-    digest.add(bytes[i].view().data(), bytes[i].view().size());
-    out[arrays[i].name] = digest.hex();
+    out[arrays[i].name] = digest_of(bytes[i].view());
   }
   return out;
 }

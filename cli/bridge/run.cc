@@ -5,8 +5,8 @@
 #include "base/text.h"
 #include "cli/numbers.h"
 #include "cli/progress.h"
+#include "cli/run/check.h"
 #include "lanes/jax_bridge/attention.h"
-#include "lanes/reference/judge.h"
 #include "run/receipt_parts.h"
 #include "tessera/plan.h"
 #include "tessera/version.h"
@@ -14,7 +14,6 @@
 namespace tessera::cli {
 namespace {
 
-constexpr int64_t kSampledRows = 64;
 // Programs of JAX, whichever device runs them.
 constexpr const char* kFamily = "tpu/jax";
 constexpr const char* kWider =
@@ -61,19 +60,13 @@ Result<Asked> read_all(const BridgeFlags& f) {
 Result<receipt::Receipt::Check> judge(const bridge::DeclaredAttention& call,
                                       uint64_t seed) {
   Progress progress("checking");
-  reference::JudgeOptions options;
-  options.seed = seed;
+  // XLA's processors flush, whoever wrote the program.
+  auto options = judge_options(call.request, call.shape, seed, true);
   options.progress = progress.callback();
-  // XLA's processors do, whoever wrote the program.
-  options.flushes = true;
-  const bool full = reference::can_judge_all(call.request, call.shape);
-  if (!full) options.query_rows = kSampledRows;
   auto verdict = reference::judge_forward(call.request, call.facts, call.shape,
                                           call.tensors, options);
   if (!verdict) return verdict.error();
-  return receipt::Receipt::Check{full ? "full" : "sampled", verdict->rows,
-                                 verdict->max_error,        verdict->max_ratio,
-                                 verdict->passed(),         verdict->worst};
+  return check_of(*verdict, options);
 }
 
 std::vector<receipt::Receipt::Array> arrays_of(

@@ -196,7 +196,7 @@ TEST_F(Dispatch, ALaneThatDoesNotStartGivesWayOnlyWhereThatIsAllowed) {
       {"--lane", "xla", "--plugin", "/nowhere/none.so", "--fallback", "cpu"});
   EXPECT_EQ(code_, 2);
   EXPECT_TRUE(none["error"]["message"].get<std::string>().starts_with(
-      "[dispatch] one of the lanes must start, found: xla did not start: "))
+      "[dispatch] a lane must start, found that none did: xla did not start: "))
       << none;
 }
 

@@ -21,8 +21,8 @@ Result<void> check_together(const CompileFlags& o, bool asked) {
     others.run.request.target.reset();
     if (!(others == KernelFlags{})) {
       return invalid("cli",
-                     "a program takes no flags of a request or a kernel, "
-                     "found one beside it");
+                     "a program must come without flags of a request or a "
+                     "kernel, found one");
     }
   }
   if (o.emit && !asked) {

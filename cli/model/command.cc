@@ -12,6 +12,7 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "cli/json_line.h"
+#include "cli/numbers.h"
 #include "cli/out_folder.h"
 #include "cli/request/file_checks.h"
 #include "cli/train/report.h"
@@ -20,8 +21,6 @@
 
 namespace tessera::cli {
 namespace {
-
-constexpr int64_t kMaxCheckpointBytes = int64_t{1} << 40;
 
 struct Options {
   std::string verb, from, out;

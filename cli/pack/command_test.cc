@@ -171,6 +171,7 @@ TEST_F(PackProgram, EveryChunkIsAccountedFor) {
     EXPECT_EQ(j["chunks"]["out"], out) << rule;
     EXPECT_EQ(j["chunks"]["dropped"], dropped) << rule;
     EXPECT_EQ(j["chunks"]["no_room"], 0);
+    EXPECT_EQ(j["chunks"]["room"], "drop");
     const json& e = j["edges"];
     EXPECT_EQ(e["in"], 3);
     EXPECT_EQ(e["no_room"], 0);

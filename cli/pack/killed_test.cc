@@ -1,5 +1,5 @@
 // cli/pack/killed_test.cc: `tessera pack`, killed again and again at random
-// moments, and gone on with.
+// moments, and resumed.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 

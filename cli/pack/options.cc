@@ -48,11 +48,13 @@ Result<PackOptions> pack_options(const PackFlags& f) {
   auto rule = parse_long_documents(f.long_documents);
   if (!rule) return rule.error();
   o.long_documents = *rule;
-  for (const auto& [text, what, into] :
-       {std::tuple{&f.tokens, "--tokens", &o.tokens},
-        std::tuple{&f.window_rows, "--window-rows", &o.window_rows},
-        std::tuple{&f.rows_per_step, "--rows-per-step", &o.rows_per_step}}) {
-    auto n = parse_int(*text, what, 1, kMaxNumber);
+  for (const auto& [text, what, most, into] :
+       {std::tuple{&f.tokens, "--tokens", kMaxRowTokens, &o.tokens},
+        std::tuple{&f.window_rows, "--window-rows", kMaxWindowRows,
+                   &o.window_rows},
+        std::tuple{&f.rows_per_step, "--rows-per-step", kMaxRowsPerStep,
+                   &o.rows_per_step}}) {
+    auto n = parse_int(*text, what, 1, most);
     if (!n) return n.error();
     *into = *n;
   }
@@ -112,8 +114,8 @@ void add_pack_flags(Command& command, PackFlags& f) {
        {"--threads", &f.threads, "N",
         "That read columns of Parquet: rows are the same for any [every core]"},
        {"--restart", &f.restart, "",
-        "Of a folder: begin anew where a run that was killed left some rows; "
-        "else it is gone on with"},
+        "Of a folder: begin anew, where a killed run left rows that would be "
+        "resumed"},
        {"--json", &f.json, "", "One JSON object on stdout"}});
 }
 

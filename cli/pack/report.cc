@@ -40,6 +40,7 @@ nlohmann::json pack_json(const PackReport& r, const StreamOptions& o) {
            {{"in", r.chunks.chunks_in},
             {"out", r.chunks.chunks_out},
             {"cut", r.chunks.chunks_cut},
+            {"room", to_string(o.chunk_room)},
             {"no_room", r.chunks.chunks_over},
             {"dropped", r.chunks.chunks_dropped()}}},
           {"edges",

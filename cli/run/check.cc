@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "cli/progress.h"
-#include "lanes/reference/judge.h"
 
 namespace tessera::cli {
 namespace {
@@ -14,19 +13,35 @@ constexpr int64_t kKeyRows = 16;  // each walks all queries
 
 }  // namespace
 
+reference::JudgeOptions judge_options(const Request& request,
+                                      const AttentionShape& shape,
+                                      uint64_t seed, bool flushes) {
+  reference::JudgeOptions options;
+  options.seed = seed;
+  options.flushes = flushes;
+  if (!reference::can_judge_all(request, shape)) {
+    options.query_rows = kQueryRows;
+    options.key_rows = kKeyRows;
+  }
+  return options;
+}
+
+receipt::Receipt::Check check_of(const reference::Verdict& verdict,
+                                 const reference::JudgeOptions& options) {
+  return {options.query_rows == 0 ? "full" : "sampled",
+          verdict.rows,
+          verdict.max_error,
+          verdict.max_ratio,
+          verdict.passed(),
+          verdict.worst};
+}
+
 Result<receipt::Receipt::Check> check_run(const Batch& batch,
                                           AttentionData& data, uint64_t seed,
                                           bool flushes) {
   Progress progress("checking");
-  reference::JudgeOptions options;
-  options.seed = seed;
-  options.flushes = flushes;
+  auto options = judge_options(batch.request(), data.shape, seed, flushes);
   options.progress = progress.callback();
-  const bool full = reference::can_judge_all(batch.request(), data.shape);
-  if (!full) {
-    options.query_rows = kQueryRows;
-    options.key_rows = kKeyRows;
-  }
   auto all =
       reference::judge_forward(batch.request(), batch.facts(), data.shape,
                                data.forward_tensors(), options);
@@ -43,12 +58,7 @@ Result<receipt::Receipt::Check> check_run(const Batch& batch,
       all->worst = more->worst;
     }
   }
-  return receipt::Receipt::Check{full ? "full" : "sampled",
-                                 all->rows,
-                                 all->max_error,
-                                 all->max_ratio,
-                                 all->passed(),
-                                 all->worst};
+  return check_of(*all, options);
 }
 
 }  // namespace tessera::cli

@@ -2,12 +2,20 @@
 #pragma once
 
 #include "cli/data/attention_data.h"
+#include "lanes/reference/judge.h"
 #include "receipt/receipt.h"
 #include "tessera/batch.h"
 
 namespace tessera::cli {
 
-// Everything where it is small, else rows drawn by `seed`. Shows its progress.
+// Judges everything where it is small, else rows drawn by `seed`.
+reference::JudgeOptions judge_options(const Request& request,
+                                      const AttentionShape& shape,
+                                      uint64_t seed, bool flushes);
+receipt::Receipt::Check check_of(const reference::Verdict& verdict,
+                                 const reference::JudgeOptions& options);
+
+// Shows its progress.
 Result<receipt::Receipt::Check> check_run(const Batch& batch,
                                           AttentionData& data, uint64_t seed,
                                           bool flushes = false);

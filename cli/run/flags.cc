@@ -76,8 +76,8 @@ void add_run_flags(Command& command, RunFlags& f) {
           {"--lane", &f.lane, "NAME",
            "cpu, reference (dense, fp64), xla (the compiler of a PJRT plugin), "
            "mosaic (our TPU kernel), jax_bridge (what JAX exported), splash "
-           "(JAX's kernel under our plan), which then runs or fails; or auto, "
-           "which `tessera choose` explains [auto]"},
+           "(JAX's kernel under our plan): that lane or an error; or auto, as "
+           "`tessera choose` explains [auto]"},
           {"--fallback", &f.fallback, "NAME[,NAME...]",
            "Lanes that may step in, in this order, where the lane does not "
            "start [none: that is an error]"},

@@ -13,6 +13,7 @@
 #include "lanes/cpu/ffi_handlers.h"
 #include "receipt/read.h"
 #include "tests/full_disk.h"
+#include "tests/model_case.h"
 #include "tests/plugins.h"
 #include "tests/program.h"
 
@@ -281,7 +282,7 @@ TEST_F(TrainCommand, ExchangesTilesOfARow) {
   EXPECT_LE(some["exchange"]["tiles_max_over_mean"],
             all["exchange"]["tiles_max_over_mean"]);
   EXPECT_NEAR(some["losses"][1].get<double>(), all["losses"][1].get<double>(),
-              256 * 6e-8 * all["losses"][1].get<double>());
+              model::kLossError * all["losses"][1].get<double>());
   EXPECT_EQ(program({"receipt", "verify", path("some")}), kOk) << out_ << err_;
 
   refuses({"--exchange", "rounds"}, "goes with an axis seq");

@@ -56,9 +56,10 @@ void add_train_flags(Command& command, TrainFlags& f) {
           {"--lowering-reason", &f.lowering_reason, "TEXT",
            kLoweringReasonHelp},
           {"--max-compiles", &f.max_compiles, "N",
-           "One more is an error; 0 is no limit [0]"},
+           "Programs to compile at most, else an error; 0 is no limit [0]"},
           {"--recompute", &f.recompute, "",
-           "Blocks keep their input alone, and compute the rest again"},
+           "Keep only the input of each block, and compute the rest again "
+           "backward"},
           {"--seed", &f.seed, "N", "Of the first parameters [0]"},
           {"--checkpoint", &f.checkpoint, "FILE",
            "Where to keep the state: .safetensors"},

@@ -14,12 +14,6 @@
 
 namespace tessera::cli {
 
-std::string digest_of(const std::string& bytes) {
-  Digest digest;
-  digest.add(bytes.data(), bytes.size());
-  return digest.hex();
-}
-
 namespace {
 
 receipt::Receipt::Training::Exchange exchange_of(const TrainOptions& o) {

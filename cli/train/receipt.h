@@ -9,8 +9,6 @@
 
 namespace tessera::cli {
 
-std::string digest_of(const std::string& bytes);
-
 // Of what was asked, before anything ran.
 Result<receipt::Receipt> training_receipt(const TrainSettings& settings,
                                           const TrainFlags& flags);

@@ -194,8 +194,8 @@ Result<receipt::Receipt> train_again(const receipt::Receipt& claimed,
     const std::string found = digest_of(*settings->resumed);
     if (was == claimed.inputs.digests.end() || was->second != found) {
       return unavailable("receipt",
-                         "the checkpoint that a run went on from must be as it "
-                         "was then, found digest {} for {}",
+                         "the checkpoint that a run resumed must be unchanged, "
+                         "found digest {} for {}",
                          found, in_quotes(claimed.training.start));
     }
   }

@@ -22,7 +22,6 @@ namespace {
 
 constexpr int64_t kMaxSteps = int64_t{1} << 40;
 constexpr int64_t kMaxModelBytes = int64_t{1} << 20;
-constexpr int64_t kMaxCheckpointBytes = int64_t{1} << 40;
 constexpr double kLastShare = 0.1;
 
 Result<int64_t> count(const std::optional<std::string>& text, const char* flag,

@@ -63,6 +63,8 @@ std::span<const RowColumnSpec> row_columns();
 const RowColumnSpec& spec_of(RowColumn column);
 
 inline constexpr int64_t kMaxRowTokens = int64_t{1} << 24;
+inline constexpr int64_t kMaxWindowRows = int64_t{1} << 24;
+inline constexpr int64_t kMaxRowsPerStep = int64_t{1} << 16;
 inline constexpr int64_t kMaxRowChunks = int64_t{1} << 24;
 inline constexpr int64_t kMaxRowNumbers = int64_t{1} << 30;  // of all rows
 

@@ -47,15 +47,15 @@ struct LaneFacts {
   uint32_t atoms = 0;        // bits by Atom
   bool any_words = false;    // masks with | and !; else atoms joined by &
   uint32_t dtypes = 0;       // bits by Dtype
-  int64_t dim_step = 8, most_dim = 256;    // head dims: multiples, up to
-  int64_t tile_step = 0, most_tile = 0;    // sides of tiles; 0: any
-  double least_scale = 0, most_scale = 0;  // and of a softcap; 0 and 0: any
+  int64_t dim_step = 8, max_dim = 256;  // head dims: multiples, up to
+  int64_t tile_step = 0, max_tile = 0;  // sides of tiles; 0: any
+  double min_scale = 0, max_scale = 0;  // and of a softcap; 0 and 0: any
   bool backward = false, softcap = false, sink_logits = false;
   bool masks_by_head = false;  // more than one plan head
   bool sink_telemetry = false;
-  bool meshes = false;     // it spreads a call over several devices
-  int64_t most_pairs = 0;  // scores of all heads; 0: any
-  bool automatic = true;   // chosen without being asked for
+  bool meshes = false;    // it spreads a call over several devices
+  int64_t max_pairs = 0;  // scores of all heads; 0: any
+  bool automatic = true;  // chosen without being asked for
   // It computes what the request means; a lane of artifacts computes what its
   // artifact holds, so nothing falls back to it.
   bool same_meaning = true;

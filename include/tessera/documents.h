@@ -14,6 +14,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tessera/batch.h"
@@ -163,6 +164,7 @@ struct ChunkAccount {
 
 // What becomes of more chunks or edges than a row has room for.
 enum class ChunkRoom : uint8_t { drop, refuse };
+std::string_view to_string(ChunkRoom room);
 
 struct StreamOptions {
   PackOptions pack;

@@ -123,14 +123,14 @@ Result<MosaicKernel> make_mosaic_kernel(const Request& request,
 struct MosaicArrays {
   std::vector<int32_t> steps;  // [steps]; 0 beyond the batch's own
   // [batch * plan_heads + 1]; with pages what each holds, then how many rows
-  // (backward columns) each list has. In chunks each is a list here, and behind
-  // are the columns of each: the first and the end, and of them those that no
-  // chunk before has, from where on, and none after, up to where.
+  // (backward columns) each list has. In chunks each chunk is a list, and four
+  // columns of each follow: its first, its end, the first that no chunk before
+  // has, and the end of those that no chunk after has.
   std::vector<int32_t> range;
   std::vector<int32_t> bounds;  // [2 + batch]: of key - position, then offsets
-  // [batch, q_len]; -2: sees nothing; -3: nor is it there
+  // [batch, q_len]; -2: sees nothing; -3: is not there
   std::vector<int32_t> q_ids;
-  std::vector<int32_t> kv_ids;  // [batch, kv_len]; -1: seen by nothing
+  std::vector<int32_t> kv_ids;  // [batch, kv_len]; -1: nothing sees it
   // Where the kernel has bitmaps: the number of each step's, and all of them.
   // Bit j of word [r, q] is key j rows + r of the tile, rows = tile.kv / 32, or
   // tile.kv / 16 where 256 does not divide that side.

@@ -139,12 +139,12 @@ class Prepared {
 
   Result<Saved> forward(const ForwardTensors& tensors,
                         const StopFlag* stop = nullptr);
-  // The call that was prepared must have said `backward`.
+  // The call that was prepared must have `backward` set.
   Result<void> backward(const Saved& saved, const Gradients& gradients,
                         const StopFlag* stop = nullptr);
   // Of a forward pass, computed again from its q, k and sink logits; `forward`
   // itself does and writes the same whether or not this is asked. The call that
-  // was prepared must have said `sink_telemetry`.
+  // was prepared must have `sink_telemetry` set.
   Result<SinkTelemetry> sink_telemetry(const Saved& saved, int64_t first_keys,
                                        const StopFlag* stop = nullptr);
   // Passes over arrays that stay with the lane. put() copies; an `out` may be

@@ -244,13 +244,7 @@ void bind_files(nb::class_<PyBatch>& batch) {
           "Reads a plan file; its lists are checked against its facts.");
 }
 
-}  // namespace
-
-void bind_batch(nb::module_& m) {
-  nb::class_<PyBatch> batch(
-      m, "Batch", nb::dynamic_attr(), nb::is_weak_referenceable(),
-      "One batch: a request, its facts and the exact worklists that they plan "
-      "to. It never changes. `plan` makes it.");
+void bind_request(nb::class_<PyBatch>& batch) {
   batch
       .def_prop_ro(
           "masks",
@@ -284,7 +278,11 @@ void bind_batch(nb::module_& m) {
             const Tile t = b.batch.plan().tile;
             return Pair{t.q, t.kv};
           },
-          "Queries and keys of a tile.")
+          "Queries and keys of a tile.");
+}
+
+void bind_lists(nb::class_<PyBatch>& batch) {
+  batch
       .def_prop_ro(
           "forward", [](nb::object self) { return worklist_of(self, false); },
           "The lists by query tile.")
@@ -318,8 +316,42 @@ void bind_batch(nb::module_& m) {
            "Request, contract, digest and counts as plain values.")
       .def(
           "json", [](nb::handle self) { return json_of(summary_of(self)); },
-          "`summary` as JSON.")
-      .def("html", &html_of, "The page that `tessera show` makes.")
+          "`summary` as JSON.");
+}
+
+void bind_plan(nb::module_& m) {
+  m.def("plan", &plan, nb::arg("mask"), nb::kw_only(), nb::arg("q_len"),
+        nb::arg("kv_len") = nb::none(), nb::arg("batch") = 1,
+        nb::arg("tile") = Pair{256, 256}, nb::arg("doc_ids") = nb::none(),
+        nb::arg("q_doc_ids") = nb::none(), nb::arg("cu_seqlens") = nb::none(),
+        nb::arg("position_ids") = nb::none(),
+        nb::arg("valid_token_counts") = nb::none(),
+        nb::arg("prefix") = nb::none(), nb::arg("q_offset") = nb::none(),
+        nb::arg("picks") = nb::none(), nb::arg("tree_enter") = nb::none(),
+        nb::arg("tree_leave") = nb::none(), nb::arg("max_steps") = 0,
+        nb::arg("max_width") = 0, nb::arg("max_union") = 0,
+        nb::arg("topk_idxs") = nb::none(), nb::arg("block_mask") = nb::none(),
+        nb::arg("same") = nb::none(),
+        "Plans one batch: a mask, its lengths and what changes each batch.\n\n"
+        "Facts are int32 arrays (NumPy, DLPack) or lists; they are kept, so a "
+        "batch never goes stale. `kv_len` is `q_len` where it is not given. "
+        "`max_*` fix the contract for a whole run: a batch above one is an "
+        "error. `topk_idxs` are picks as [queries, groups, k], `block_mask` as "
+        "[batch, heads, rows, columns] of bool: which blocks of n queries and "
+        "n keys, for a mask that names `blocks(n)`. `same` has the ids of "
+        "`same(a)`, `same(b)`, ...: {'a': ids, 'b': ids}.");
+}
+
+}  // namespace
+
+void bind_batch(nb::module_& m) {
+  nb::class_<PyBatch> batch(
+      m, "Batch", nb::dynamic_attr(), nb::is_weak_referenceable(),
+      "One batch: a request, its facts and the exact worklists that they plan "
+      "to. It never changes. `plan` makes it.");
+  bind_request(batch);
+  bind_lists(batch);
+  batch.def("html", &html_of, "The page that `tessera show` makes.")
       .def("_repr_html_",
            [](nb::handle self) {
              nb::object escape = nb::module_::import_("html").attr("escape");
@@ -350,26 +382,7 @@ void bind_batch(nb::module_& m) {
         watching = of.is_none() ? nullptr : of.release().ptr();
       },
       nb::arg("of").none());
-  m.def("plan", &plan, nb::arg("mask"), nb::kw_only(), nb::arg("q_len"),
-        nb::arg("kv_len") = nb::none(), nb::arg("batch") = 1,
-        nb::arg("tile") = Pair{256, 256}, nb::arg("doc_ids") = nb::none(),
-        nb::arg("q_doc_ids") = nb::none(), nb::arg("cu_seqlens") = nb::none(),
-        nb::arg("position_ids") = nb::none(),
-        nb::arg("valid_token_counts") = nb::none(),
-        nb::arg("prefix") = nb::none(), nb::arg("q_offset") = nb::none(),
-        nb::arg("picks") = nb::none(), nb::arg("tree_enter") = nb::none(),
-        nb::arg("tree_leave") = nb::none(), nb::arg("max_steps") = 0,
-        nb::arg("max_width") = 0, nb::arg("max_union") = 0,
-        nb::arg("topk_idxs") = nb::none(), nb::arg("block_mask") = nb::none(),
-        nb::arg("same") = nb::none(),
-        "Plans one batch: a mask, its lengths and what changes each batch.\n\n"
-        "Facts are int32 arrays (NumPy, DLPack) or lists; they are kept, so a "
-        "batch never goes stale. `kv_len` is `q_len` where it is not given. "
-        "`max_*` fix the contract for a whole run: a batch above one is an "
-        "error. `topk_idxs` are picks as [queries, groups, k], `block_mask` as "
-        "[batch, heads, rows, columns] of bool: which blocks of n queries and "
-        "n keys, for a mask that names `blocks(n)`. `same` has the ids of "
-        "`same(a)`, `same(b)`, ...: {'a': ids, 'b': ids}.");
+  bind_plan(m);
 }
 
 }  // namespace tessera::python

@@ -37,9 +37,7 @@ PlanContract contract_of_state(const nb::dict& state) {
   c.window_bounds = read_state<std::vector<int64_t>>(state, "window_bounds");
   c.unused_facts = read_state<std::vector<std::string>>(state, "unused_facts");
   c.folded = read_state<std::vector<std::string>>(state, "folded");
-  Digest digest;
-  digest.add(c.text.data(), c.text.size());
-  if (digest.hex() != c.key) {
+  if (digest_of(c.text) != c.key) {
     refuse("a contract's key must be that of its text, found " + c.key +
            " for " + digest.hex());
   }

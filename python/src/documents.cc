@@ -235,8 +235,8 @@ class PyDocuments : public DocumentSource {
       if (!item) return item.error();
       if (!item->is_valid()) {
         return invalid("data",
-                       "a position must be of the documents that it was taken "
-                       "of, found {} for {} of them",
+                       "a position must come from the same documents, found {} "
+                       "for {} of them",
                        position.offset, at_);
       }
       ++at_;

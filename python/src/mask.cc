@@ -40,6 +40,49 @@ std::vector<Mask> read_masks(nb::handle object) {
   return out;
 }
 
+namespace {
+
+void bind_atoms(nb::module_& m) {
+  m.attr("full") = PyMask{full()};
+  m.attr("causal") = PyMask{causal()};
+  m.attr("prefix") = PyMask{prefix()};
+  m.attr("documents") = PyMask{documents()};
+  m.attr("segments") = PyMask{segments()};
+  m.attr("tree") = PyMask{tree()};
+  m.def(
+      "same",
+      [](const std::string& name) {
+        if (name.size() != 1) {
+          refuse("same takes a letter from a to h, found '" + name + "'");
+        }
+        return PyMask{take(make_mask(same(name[0]))).expr};
+      },
+      nb::arg("name"),
+      "Keys of the query's own group; `plan(same={name: ids})` has the ids, "
+      "name a letter a to h. Negative ids are of no group.");
+  m.def(
+      "window",
+      [](int64_t left, int64_t right) { return PyMask{window(left, right)}; },
+      nb::arg("left"), nb::arg("right"),
+      "Keys at most `left` before the query and `right` after it; -1: any.");
+  m.def(
+      "chunk", [](int64_t n) { return PyMask{chunk(n)}; }, nb::arg("n"),
+      "Keys of the query's own chunk of n.");
+  m.def(
+      "sink", [](int64_t n) { return PyMask{sink(n)}; }, nb::arg("n"),
+      "The first n keys; of the query's document where documents are named.");
+  m.def(
+      "blocks", [](int64_t n) { return PyMask{blocks(n)}; }, nb::arg("n"),
+      "Blocks of n keys that each query picks; the picks are facts.");
+  m.def(
+      "routed",
+      [](int64_t top, int64_t block) { return PyMask{routed(top, block)}; },
+      nb::arg("top"), nb::arg("block"),
+      "Blocks that the router picks for each query.");
+}
+
+}  // namespace
+
 void bind_mask(nb::module_& m) {
   nb::class_<PyMask>(
       m, "Mask",
@@ -85,42 +128,7 @@ void bind_mask(nb::module_& m) {
       .def_prop_ro(
           "canonical", [](const PyMask& e) { return to_string(e.mask()); },
           "Its text in canonical form.");
-  m.attr("full") = PyMask{full()};
-  m.attr("causal") = PyMask{causal()};
-  m.attr("prefix") = PyMask{prefix()};
-  m.attr("documents") = PyMask{documents()};
-  m.attr("segments") = PyMask{segments()};
-  m.attr("tree") = PyMask{tree()};
-  m.def(
-      "same",
-      [](const std::string& name) {
-        if (name.size() != 1) {
-          refuse("same takes a letter from a to h, found '" + name + "'");
-        }
-        return PyMask{take(make_mask(same(name[0]))).expr};
-      },
-      nb::arg("name"),
-      "Keys of the query's own group; `plan(same={name: ids})` has the ids, "
-      "name a letter a to h. Negative ids are of no group.");
-  m.def(
-      "window",
-      [](int64_t left, int64_t right) { return PyMask{window(left, right)}; },
-      nb::arg("left"), nb::arg("right"),
-      "Keys at most `left` before the query and `right` after it; -1: any.");
-  m.def(
-      "chunk", [](int64_t n) { return PyMask{chunk(n)}; }, nb::arg("n"),
-      "Keys of the query's own chunk of n.");
-  m.def(
-      "sink", [](int64_t n) { return PyMask{sink(n)}; }, nb::arg("n"),
-      "The first n keys; of the query's document where documents are named.");
-  m.def(
-      "blocks", [](int64_t n) { return PyMask{blocks(n)}; }, nb::arg("n"),
-      "Blocks of n keys that each query picks; the picks are facts.");
-  m.def(
-      "routed",
-      [](int64_t top, int64_t block) { return PyMask{routed(top, block)}; },
-      nb::arg("top"), nb::arg("block"),
-      "Blocks that the router picks for each query.");
+  bind_atoms(m);
 }
 
 }  // namespace tessera::python

@@ -531,16 +531,7 @@ void bind_prepared(nb::module_& m) {
            "milliseconds.");
 }
 
-}  // namespace
-
-void bind_session(nb::module_& m) {
-  bind_saved(m);
-  bind_prepared(m);
-  nb::class_<PySession> session(
-      m, "Session",
-      "Open lanes with their compiled programs, and the rules that choose one. "
-      "Threads may share it.");
-  refuse_pickle(session, "open one where it is used");
+void bind_open(nb::class_<PySession>& session) {
   session.def("__repr__", [](const PySession& s) { return s.words; })
       .def(
           "__init__",
@@ -578,15 +569,18 @@ void bind_session(nb::module_& m) {
           "lanes splash and jax_bridge (docs/bridge.md). `mesh`, such as "
           "'data=2,seq=4', spreads every call over devices of "
           "the plugin, on lane xla or mosaic; `exchange`, how tiles travel "
-          "between them, "
-          "is "
-          "'rounds' or on TPUs 'ragged', with `ceilings` batches that differ "
+          "between them, is 'rounds' or on TPUs 'ragged', with `ceilings` "
+          "batches that differ "
           "share one program, `work` weighs tiles by class, and "
           "`evenness` is what shards are to have at most (see ts.shard). "
           "`lowering_reason`: why tiles or logical blocks below the granule of "
-          "a TPU's matrix unit are "
-          "lowered to it. `max_compiles`: one more is an error that says what "
-          "varied; 0 is no limit.")
+          "a TPU's matrix unit are lowered to it. `max_compiles`: programs to "
+          "compile at most, else "
+          "an error that says what varied; 0 is no limit.");
+}
+
+void bind_calls(nb::class_<PySession>& session) {
+  session
       .def("prepare", &prepare, nb::arg("batch"), nb::kw_only(),
            nb::arg("heads"), nb::arg("head_dim"),
            nb::arg("kv_heads") = nb::none(), nb::arg("v_head_dim") = nb::none(),
@@ -624,6 +618,9 @@ void bind_session(nb::module_& m) {
            nb::arg("softcap") = 0.0, nb::arg("sink_logits") = false,
            nb::arg("backward") = false, nb::arg("sink_telemetry") = false,
            "The choice of a lane alone; nothing is opened.");
+}
+
+void bind_functions(nb::module_& m) {
   m.def("choose", &choose, nb::arg("batch"), nb::kw_only(), nb::arg("heads"),
         nb::arg("head_dim"), nb::arg("kv_heads") = nb::none(),
         nb::arg("v_head_dim") = nb::none(), nb::arg("dtype") = "f32",
@@ -653,6 +650,21 @@ void bind_session(nb::module_& m) {
         nb::arg("sink_telemetry") = nb::none(),
         "Runs the call of a receipt again: the fields that differ, none where "
         "the receipt is true.");
+}
+
+}  // namespace
+
+void bind_session(nb::module_& m) {
+  bind_saved(m);
+  bind_prepared(m);
+  nb::class_<PySession> session(
+      m, "Session",
+      "Open lanes with their compiled programs, and the rules that choose one. "
+      "Threads may share it.");
+  refuse_pickle(session, "open one where it is used");
+  bind_open(session);
+  bind_calls(session);
+  bind_functions(m);
 }
 
 }  // namespace tessera::python

@@ -295,12 +295,9 @@ nb::dict values_of(nb::handle self) {
   return out;
 }
 
-}  // namespace
+using ShardsClass = nb::class_<PyShards>;
 
-void bind_shard(nb::module_& m) {
-  nb::class_<PyShards> shards(
-      m, "Shards",
-      "A batch spread over a mesh: who computes what, how even, what travels.");
+void bind_options(ShardsClass& shards) {
   shards
       .def_prop_ro(
           "batch",
@@ -332,7 +329,11 @@ void bind_shard(nb::module_& m) {
       .def_prop_ro("evenness", &evenness_of,
                    "The most that a shard was to have over the mean, as text; "
                    "'' of a balance that looks for none.")
-      .def("__len__", [](const PyShards& s) { return s.shards.shards.size(); })
+      .def("__len__", [](const PyShards& s) { return s.shards.shards.size(); });
+}
+
+void bind_report(ShardsClass& shards) {
+  shards
       .def_prop_ro(
           "work_max_over_mean",
           [](const PyShards& s) { return s.shards.report.work_max_over_mean; },
@@ -383,7 +384,11 @@ void bind_shard(nb::module_& m) {
           "that it holds: a data loader puts these tokens there.")
       .def_prop_ro(
           "key_tiles", [](const PyShards& s) { return held(s, false); },
-          "The same of keys and values.")
+          "The same of keys and values.");
+}
+
+void bind_layout(ShardsClass& shards) {
+  shards
       .def_prop_ro(
           "specs", [](const PyShards& s) { return specs_of(s.shards.specs); },
           "How every array of a call lies on the mesh.")
@@ -399,7 +404,11 @@ void bind_shard(nb::module_& m) {
           "The key of what their program depends on; no batch is in it.")
       .def_prop_ro(
           "fingerprint", [](const PyShards& s) { return s.shards.fingerprint; },
-          "Of mesh and specs: 32 hex digits.")
+          "Of mesh and specs: 32 hex digits.");
+}
+
+void bind_programs(ShardsClass& shards) {
+  shards
       .def("program_text", &program, nb::arg("backward") = false, nb::kw_only(),
            nb::arg("scale") = nb::none(), nb::arg("softcap") = 0.0,
            nb::arg("sink_logits") = false, nb::arg("dlse") = false,
@@ -435,9 +444,20 @@ void bind_shard(nb::module_& m) {
           "kernel's contract.")
       .def("integers", &integers,
            "The integer arrays that it takes, whole, by name: lists, ids and "
-           "what travels. They alone are of the batch.")
-      .def("_repr_svg_", &picture_of)
-      .def("__repr__", &described);
+           "what travels. They alone are of the batch.");
+}
+
+}  // namespace
+
+void bind_shard(nb::module_& m) {
+  ShardsClass shards(
+      m, "Shards",
+      "A batch spread over a mesh: who computes what, how even, what travels.");
+  bind_options(shards);
+  bind_report(shards);
+  bind_layout(shards);
+  bind_programs(shards);
+  shards.def("_repr_svg_", &picture_of).def("__repr__", &described);
   bind_json(shards, &values_of);
   bind_pickle(shards, &state_of, &of_state);
   m.def("shard", &shard, nb::arg("batch"), nb::arg("mesh"), nb::kw_only(),

@@ -1,6 +1,7 @@
 """Parquet and Arrow IPC files: the rows of JSON lines, whatever the encoding;
 what is broken is refused by its place."""
 
+import itertools
 import json
 import os
 import random
@@ -152,6 +153,19 @@ def test_lists_are_read_whatever_may_be_null(item, null, tmp_path):
         with pytest.raises(ts.TesseraError,
                            match="element 1 of ast_depth of row 6000 of .*null"):
             list(loader(path))
+
+
+@pytest.mark.parametrize("item", [pa.int32(), pa.int64()])
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_pages_without_values_are_passed_over(item, version, tmp_path):
+    """PyArrow writes such pages between others where pages are small."""
+    docs = [{"input_ids": list(range(n))} for n in (3, 2, 0, 0, 5, 1)]
+    path = tmp_path / "a.parquet"
+    schema = pa.schema([("input_ids", pa.list_(item))])
+    for page, batch in itertools.product((1, 8, 64, 1024), (1, 2, 16)):
+        pq.write_table(pa.Table.from_pylist(docs, schema), path, data_page_size=page,
+                       write_batch_size=batch, data_page_version=version)
+        same(loader(path), list(loader(json_file(docs, tmp_path / "a.jsonl"))))
 
 
 def test_resumed_anywhere_in_files_of_many_kinds(tmp_path):

@@ -48,7 +48,7 @@ struct CloseFolder {
   void operator()(DIR* folder) const { ::closedir(folder); }
 };
 
-std::string digest_of(std::string_view key, std::string_view blob) {
+std::string entry_digest(std::string_view key, std::string_view blob) {
   Digest digest;
   digest.add(static_cast<int64_t>(key.size()));
   digest.add(static_cast<int64_t>(blob.size()));
@@ -58,9 +58,7 @@ std::string digest_of(std::string_view key, std::string_view blob) {
 }
 
 std::string name_of(std::string_view key) {
-  Digest digest;
-  digest.add(key.data(), key.size());
-  return digest.hex() + std::string(kBlobEnd);
+  return digest_of(key) + std::string(kBlobEnd);
 }
 
 bool is_blob_name(std::string_view name) {
@@ -184,7 +182,7 @@ Fault read_blob(int fd, std::string_view key, int64_t max_bytes,
   }
   errno = 0;
   if (!read_all(fd, blob.data(), blob.size())) return cut_short();
-  if (digest_of(key, blob) != digest) return {"damaged bytes"};
+  if (entry_digest(key, blob) != digest) return {"damaged bytes"};
   return {};
 }
 
@@ -310,7 +308,7 @@ bool BlobStore::put(std::string_view key, std::string_view bytes,
   std::string head(kMagic);
   append(head, static_cast<uint64_t>(key.size()));
   append(head, static_cast<uint64_t>(bytes.size()));
-  head += digest_of(key, bytes);
+  head += entry_digest(key, bytes);
   head += key;
   // Not synced: after a power cut the digest tells what was lost. But closed,
   // so that a file system that is shared has all of it before the name.

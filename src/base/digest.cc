@@ -31,4 +31,10 @@ std::string Digest::hex() const {
   return fmt::format("{:016x}{:016x}", h.high64, h.low64);
 }
 
+std::string digest_of(std::string_view bytes) {
+  Digest digest;
+  digest.add(bytes.data(), bytes.size());
+  return digest.hex();
+}
+
 }  // namespace tessera

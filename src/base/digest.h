@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace tessera {
 
@@ -21,5 +22,7 @@ class Digest {
  private:
   void* state_;
 };
+
+std::string digest_of(std::string_view bytes);  // Digest::hex() of them
 
 }  // namespace tessera

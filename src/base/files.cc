@@ -129,11 +129,10 @@ Result<Destination> find_destination(const std::string& path) {
 
 // One name for all runs that write `target`; it is no longer than others.
 std::string claimed_name(const std::string& target) {
-  Digest digest;
   const size_t begin = target.rfind('/') + 1;  // 0 where there is none
-  digest.add(target.data() + begin, target.size() - begin);
   return fmt::format("{}/{}{}{}", directory_of(target), kUnfinishedStart,
-                     digest.hex(), kUnfinishedEnd);
+                     digest_of(std::string_view(target).substr(begin)),
+                     kUnfinishedEnd);
 }
 
 // Why a file is not what a run left there; "" where it may be.

@@ -48,7 +48,12 @@ class Builder : public nlohmann::json_sax<Json> {
   bool parse_error(size_t position, const std::string&,
                    const nlohmann::detail::exception&) override {
     // `position` counts the bytes read, the offending one included.
-    const size_t at = std::min(position == 0 ? 0 : position - 1, text_.size());
+    error = not_json(position == 0 ? 0 : position - 1);
+    return false;
+  }
+
+  Error not_json(size_t position) const {
+    const size_t at = std::min(position, text_.size());
     const std::string_view before = text_.substr(0, at);
     const size_t line =
         1 + static_cast<size_t>(std::count(before.begin(), before.end(), '\n'));
@@ -60,10 +65,9 @@ class Builder : public nlohmann::json_sax<Json> {
             ? "the end of the text"
             : in_quotes(text_.substr(
                   at, std::max<size_t>(1, utf8_length(text_.substr(at)))));
-    error = invalid(where_,
-                    "text must be valid JSON, found {} for line {}, column {}",
-                    found, line, column);
-    return false;
+    return invalid(where_,
+                   "text must be valid JSON, found {} for line {}, column {}",
+                   found, line, column);
   }
 
  private:
@@ -109,6 +113,10 @@ Result<Json> parse_json(std::string_view text, std::string_view where) {
   Builder builder(text, where);
   if (!Json::sax_parse(text.begin(), text.end(), &builder)) {
     return builder.error;
+  }
+  // The library takes a zero byte for the end; in a string it refuses one.
+  if (const size_t zero = text.find('\0'); zero != std::string_view::npos) {
+    return builder.not_json(zero);
   }
   return std::move(builder.root);
 }

@@ -37,6 +37,20 @@ TEST(JsonRead, Refuses) {
             "[j] a key must appear once, found it twice for 'c'");
 }
 
+TEST(JsonRead, AZeroByteIsNoEnd) {
+  using std::string_view_literals::operator""sv;
+  for (const auto& [text, column] : {std::pair("{\"a\": 1}\0{\"b\": 2} x"sv, 9),
+                                     {"[1]\0"sv, 4},
+                                     {"1 \0"sv, 3},
+                                     {"[1, \0 2]"sv, 5},
+                                     {"\0"sv, 1},
+                                     {"\"a\0\""sv, 3}}) {
+    EXPECT_EQ(message(text),
+              "[j] text must be valid JSON, found '\\x00' for line 1, column " +
+                  std::to_string(column));
+  }
+}
+
 TEST(JsonRead, DepthHasALimit) {
   const auto nested = [](size_t n) {
     return std::string(n, '[') + std::string(n, ']');

@@ -194,8 +194,8 @@ class ArrowDocuments : public DocumentSource {
       if (!more) return more.error();
       if (!*more) {
         return invalid("data",
-                       "a position must be of the documents that it was taken "
-                       "of, found {} for the {} of {}",
+                       "a position must come from the same documents, found {} "
+                       "for the {} of {}",
                        position.offset, documents_, name_);
       }
       const int64_t n =

@@ -81,8 +81,7 @@ void to_tokens(std::span<const int32_t> spans, int32_t& start, int32_t& end) {
   end = low;
 }
 
-Result<void> characters_to_tokens(ChunkColumns& c, int64_t tokens,
-                                  std::string_view place) {
+Result<void> characters_to_tokens(ChunkColumns& c, std::string_view place) {
   if (!c.token_spans) {
     return invalid(
         "data",
@@ -90,7 +89,6 @@ Result<void> characters_to_tokens(ChunkColumns& c, int64_t tokens,
         "each token in token_spans, found none for {}",
         place);
   }
-  if (auto e = check_spans(*c.token_spans, tokens, place); !e) return e;
   for (size_t i = 0; i < c.starts.size(); ++i) {
     const int32_t start = c.starts[i], end = c.ends[i];
     if (end > start) to_tokens(*c.token_spans, c.starts[i], c.ends[i]);
@@ -109,8 +107,11 @@ Result<void> characters_to_tokens(ChunkColumns& c, int64_t tokens,
 Result<void> add_chunks(ChunkColumns chunks, int64_t tokens,
                         std::string_view place, Documents& into) {
   if (auto e = check_lengths(chunks, place); !e) return e;
+  if (chunks.token_spans) {
+    if (auto e = check_spans(*chunks.token_spans, tokens, place); !e) return e;
+  }
   if (chunks.unit == "character") {
-    if (auto e = characters_to_tokens(chunks, tokens, place); !e) return e;
+    if (auto e = characters_to_tokens(chunks, place); !e) return e;
   } else if (chunks.unit != "token") {
     return invalid("data",
                    "chunk_unit must be token or character, found {} for "

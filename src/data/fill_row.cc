@@ -300,3 +300,7 @@ Result<void> RowFiller::fill(std::span<const DocumentPart> parts, Rows& rows,
 }
 
 }  // namespace tessera::data
+
+std::string_view tessera::to_string(ChunkRoom room) {
+  return room == ChunkRoom::drop ? "drop" : "refuse";
+}

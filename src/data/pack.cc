@@ -21,8 +21,6 @@ constexpr std::string_view kStrategies[] = {"inorder", "firstfit", "bestfit",
                                             "cost"};
 constexpr std::string_view kLongRules[] = {"split", "keep_head", "keep_tail",
                                            "drop"};
-constexpr int64_t kMaxWindowRows = int64_t{1} << 24;
-constexpr int64_t kMaxRowsPerStep = int64_t{1} << 16;
 
 template <class Enum>
 Result<Enum> parse_word(std::span<const std::string_view> words,

@@ -78,8 +78,8 @@ Result<std::vector<PackedFile>> finished_files(RowFolder& folder,
   }
   const auto refuse = [&](std::string_view found) {
     return invalid("data",
-                   "a folder that a run began must be gone on with by the "
-                   "same inputs, options and version, or be restarted, found "
+                   "a folder that a run began must be resumed with the same "
+                   "inputs, options and version, or restarted, found "
                    "{} in {}",
                    found, in_quotes(path));
   };
@@ -126,10 +126,10 @@ Result<void> show(const RowFolder& folder, int64_t files,
   for (int64_t f = 0; options.each && f < files; ++f) {
     auto rows = load_rows(folder.aside(RowFolder::name_of(f)).string());
     if (!rows) {  // no fault of an input: what else is finished stays
-      return io_error("data",
-                      "a finished file must be as it was written, or all be "
-                      "restarted, found {}",
-                      rows.error().message);
+      return io_error(
+          "data",
+          "a finished file must be unchanged (or start all again), found {}",
+          rows.error().message);
     }
     if (auto e = options.each(*rows); !e) return e;
   }

@@ -87,8 +87,8 @@ TEST_F(PackFolderFaults, TakesAwayWhatRunsMakeAlone) {
       const auto refused = pack();
       ASSERT_FALSE(refused) << name;
       EXPECT_EQ(refused.error().message,
-                "[data] what lies aside in a folder of rows must be a run's, "
-                "found '" +
+                "[data] the unfinished part of a folder of rows must hold a "
+                "run's own files alone, found '" +
                     aside(name.substr(0, name.find('/'))) + "'");
       EXPECT_EQ(files_of(aside("")), left) << name;
       options_.restart = false;
@@ -151,8 +151,7 @@ TEST_F(PackFolderFaults, ADamagedFileLosesNoOther) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().kind, ErrorKind::io);
   EXPECT_TRUE(refused.error().message.starts_with(
-      "[data] a finished file must be as it was written, or all be restarted, "
-      "found "))
+      "[data] a finished file must be unchanged (or start all again), found "))
       << refused.error().message;
   EXPECT_EQ(files_of(aside("")), left);
 }

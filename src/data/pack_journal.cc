@@ -21,12 +21,6 @@ constexpr size_t kDigestDigits = 32;
 // overflow.
 constexpr int64_t kMaxCount = int64_t{1} << 53;
 
-std::string digest_of(std::string_view text) {
-  Digest digest;
-  digest.add(text.data(), text.size());
-  return digest.hex();
-}
-
 std::string line_of(const Json& value) {
   const std::string text =
       value.dump(-1, ' ', false, Json::error_handler_t::replace);

@@ -177,8 +177,8 @@ Result<void> RowFolder::keep(int64_t files) {
     if (kept.contains(name)) continue;
     if (fs::is_directory(at->symlink_status(unknown)) || !is_own(name)) {
       return invalid("data",
-                     "what lies aside in a folder of rows must be a run's, "
-                     "found {}",
+                     "the unfinished part of a folder of rows must hold a "
+                     "run's own files alone, found {}",
                      in_quotes(at->path().string()));
     }
     old.push_back(at->path());

@@ -200,8 +200,8 @@ Result<RowStream> RowStream::open(std::unique_ptr<DocumentSource> source,
   if (auto e = s.load_window(); !e) return e.error();
   if (from.rows < 0 || from.rows > s.packing.rows()) {
     return invalid("data",
-                   "a position must be of the documents that it was taken of, "
-                   "found row {} for a window of {}",
+                   "a position must come from the same documents, found row {} "
+                   "for a window of {}",
                    from.rows, s.packing.rows());
   }
   s.at.rows = from.rows;

@@ -793,6 +793,8 @@ TEST(RowStreamErrors, BadLinesAreNamed) {
        "\"token_spans\": [[3, 2]]}",
        "a token's span must end at or after its begin, found 3 to 2 for "
        "element 0 of token_spans of line 2"},
+      {"{\"input_ids\": [1, 2], \"token_spans\": [[0, 1]]}",
+       "token_spans must be as long as the tokens, 2, found 1 for line 2"},
       {"{\"input_ids\": [1], \"ast_depth\": null, \"loss_mask\": [true]}", ""},
       {"{\"input_ids\": [1], \"ast_depth\": [true]}", "found true for it"},
       {"{\"input_ids\": [1], \"input_ids\": [1]}",
@@ -806,6 +808,11 @@ TEST(RowStreamErrors, BadLinesAreNamed) {
   EXPECT_EQ(said("{\"input_ids\": [" + std::string(300, ' ') + "]}"),
             "[data] a line must be at most 200 bytes, found more for line 2 of "
             "'a.jsonl'");
+  // What is behind a zero byte is not lost in silence.
+  EXPECT_EQ(
+      said(std::string("{\"input_ids\": [1]}") + '\0' + "{\"input_ids\": [2]}"),
+      "[data] text must be valid JSON, found '\\x00' for line 1, column 19 "
+      "of line 2 of 'a.jsonl'");
   EXPECT_EQ(said(""), "");
   EXPECT_FALSE(open_json_lines({}));
   auto missing = open_json_lines({"/nonexistent/a.jsonl"});

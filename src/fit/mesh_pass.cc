@@ -92,7 +92,7 @@ class Moments {
     if (program_.in_turns && xla::is_of_keys(a.part.name)) {
       for (const MemoryPart& part :
            {array(a, dtype, " of own tiles", e.own),
-            array(a, dtype, " of tiles that came", e.room())}) {
+            array(a, dtype, " of tiles that came", e.max_received())}) {
         add(everywhere(), part);
       }
       add_rounds(home_, a, dtype, "rounds home of ");
@@ -139,7 +139,8 @@ class Moments {
     const Dtype dtype = xla::dtype_of(a.part.type.element);
     const MemoryPart own = array(a, dtype, " of own tiles", e.own);
     if (is_relaid(a, own)) add(everywhere(), own);
-    const MemoryPart came = array(a, dtype, " of tiles that came", e.room());
+    const MemoryPart came =
+        array(a, dtype, " of tiles that came", e.max_received());
     add(std::array{&exchange_, &attend_}, came);
     add_rounds(exchange_, a, dtype, "rounds of ");
   }
@@ -176,7 +177,7 @@ class Moments {
           2 * scratch_bytes(dtype, a.part.type.dims, tiles * e.tokens);
     };
     if (e.ragged()) {
-      add(e.room());
+      add(e.max_received());
     } else {
       for (const Round& r : e.rounds) add(r.capacity);
     }

@@ -33,9 +33,8 @@ Result<std::string> LaneWork::program_text(bool) const {
 
 Result<SinkRows> LaneWork::sink_rows(const ForwardTensors&, int64_t,
                                      const StopFlag*) {
-  return unavailable("run",
-                     "a lane must have sink telemetry to tell of it, found one "
-                     "that has none");
+  return unavailable(
+      "run", "a lane must support sink telemetry, found one that does not");
 }
 
 ShardOptions options_for(ShardOptions options, const AttentionCall& call) {

@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "base/text.h"
+#include "lanes/mosaic/shape.h"
 #include "lanes/reference/reference.h"
 #include "lanes/tensors.h"
 #include "tessera/dispatch.h"
@@ -38,7 +39,7 @@ constexpr LaneFacts kRegistry[] = {
      .any_words = true,
      .dtypes = kFloats,
      .dim_step = lanes::kDimStep,
-     .most_dim = lanes::kMaxDim,
+     .max_dim = lanes::kMaxDim,
      .backward = true,
      .softcap = true,
      .sink_logits = true,
@@ -51,7 +52,7 @@ constexpr LaneFacts kRegistry[] = {
      .any_words = true,
      .dtypes = kFloats,
      .dim_step = lanes::kDimStep,
-     .most_dim = lanes::kMaxDim,
+     .max_dim = lanes::kMaxDim,
      .backward = true,
      .softcap = true,
      .sink_logits = true,
@@ -66,12 +67,12 @@ constexpr LaneFacts kRegistry[] = {
      .atoms = kEveryAtom,
      .any_words = true,
      .dtypes = bits({Dtype::bf16, Dtype::f32}),
-     .dim_step = 64,
-     .most_dim = 256,
-     .tile_step = 128,
-     .most_tile = 1024,
-     .least_scale = 1e-30,
-     .most_scale = 1e6,
+     .dim_step = mosaic::kDimStep,
+     .max_dim = mosaic::kMaxDim,
+     .tile_step = mosaic::kLanes,
+     .max_tile = mosaic::kMaxTileSide,
+     .min_scale = mosaic::kMinScale,
+     .max_scale = mosaic::kMaxScale,
      .backward = true,
      .softcap = true,
      .sink_logits = true,
@@ -86,7 +87,7 @@ constexpr LaneFacts kRegistry[] = {
      .any_words = true,
      .dtypes = kFloats,
      .dim_step = 1,
-     .most_dim = int64_t{1} << 16,
+     .max_dim = kMaxHeadDim,
      .softcap = true,
      .sink_logits = true,
      .automatic = false,
@@ -98,7 +99,7 @@ constexpr LaneFacts kRegistry[] = {
      .any_words = true,
      .dtypes = kFloats,
      .dim_step = 1,
-     .most_dim = int64_t{1} << 16,
+     .max_dim = kMaxHeadDim,
      .softcap = true,
      .masks_by_head = true,
      .automatic = false,
@@ -114,13 +115,13 @@ constexpr LaneFacts kRegistry[] = {
      .any_words = true,
      .dtypes = kFloats,
      .dim_step = 1,
-     .most_dim = int64_t{1} << 16,
+     .max_dim = kMaxHeadDim,
      .backward = true,
      .softcap = true,
      .sink_logits = true,
      .masks_by_head = true,
      .sink_telemetry = true,
-     .most_pairs = reference::kMaxReferencePairs,
+     .max_pairs = reference::kMaxReferencePairs,
      .automatic = false},
 };
 

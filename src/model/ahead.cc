@@ -5,6 +5,7 @@
 #include <charconv>
 #include <utility>
 
+#include "base/digest.h"
 #include "base/fail.h"
 #include "base/text.h"
 #include "base/timed.h"
@@ -205,7 +206,7 @@ Result<AheadReport> compile_ahead(const TrainOptions& options,
   if (!made) return made.error();
   out.target = target;
   out.platform_version = std::move(made->platform_version);
-  out.program = program_key(*text);
+  out.program = digest_of(*text);
   out.specs = std::move(*specs);
   out.lowering = std::move(*lowering);
   out.memory = made->memory;

@@ -72,7 +72,7 @@ class ExchangedAttention final : public Layer {
   // Own tiles, then what the rounds bring.
   static Values with_those_that_come(Writer& w, const xla::Exchange& e,
                                      const Values& own) {
-    if (e.room() == 0) return own;
+    if (e.max_received() == 0) return own;
     Values out = own;
     for (const xla::Coming& coming : xla::send_tiles(w, e, own)) {
       const Values came = xla::receive_tiles(w, e, coming);

@@ -350,7 +350,7 @@ TEST(KernelStep, TrainsAsTheReferenceDoes) {
     auto b = reference->step(rows, {.learning_rate = 1e-3});
     ASSERT_TRUE(a) << a.error().message;
     ASSERT_TRUE(b) << b.error().message;
-    EXPECT_NEAR(a->loss, b->loss, 256 * 6e-8 * b->loss);
+    EXPECT_NEAR(a->loss, b->loss, model::kLossError * b->loss);
     EXPECT_EQ(a->tiles_run, 0);
     EXPECT_GT(a->tiles_planned, 0);
   }

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <utility>
 
-#include "base/digest.h"
 #include "base/fail.h"
 #include "model/mesh.h"
 
@@ -113,12 +112,6 @@ Result<std::optional<Lowering>> lower_step(const TrainOptions& o,
       lower_tile("train", o.tile, {0, 0}, *chip, o.xla.lowering_reason);
   if (!lowering) return lowering.error();
   return std::optional(std::move(*lowering));
-}
-
-std::string program_key(const std::string& text) {
-  Digest digest;
-  digest.add(text.data(), text.size());
-  return digest.hex();
 }
 
 }  // namespace tessera::model

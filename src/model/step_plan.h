@@ -33,6 +33,4 @@ Result<PlannedStep> plan_step(const TrainOptions& options,
 Result<std::optional<Lowering>> lower_step(const TrainOptions& options,
                                            const std::optional<Chip>& chip);
 
-std::string program_key(const std::string& text);
-
 }  // namespace tessera::model

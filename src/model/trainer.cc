@@ -4,6 +4,7 @@
 #include <iterator>
 #include <utility>
 
+#include "base/digest.h"
 #include "base/fail.h"
 #include "base/shape.h"
 #include "base/timed.h"
@@ -16,7 +17,6 @@
 #include "model/program.h"
 #include "model/start.h"
 #include "model/trainer_state.h"
-
 namespace tessera {
 namespace {
 
@@ -104,7 +104,7 @@ Result<Trainer> Trainer::open(const TrainOptions& options) {
   state->place = pjrt::describe({on->client, &on->devices.front()});
   auto text = model::step_program(state->planned.shape);
   if (!text) return text.error();
-  state->key = model::program_key(*text);
+  state->key = digest_of(*text);
   auto specs = model::program_specs(state->planned.shape, *text);
   if (!specs) return specs.error();
   state->specs = std::move(*specs);

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <utility>
 
+#include "base/digest.h"
 #include "base/fail.h"
 #include "base/timed.h"
 #include "base/trace.h"
@@ -18,7 +19,7 @@ namespace tessera {
 
 Result<Trainer::State::Program> Trainer::State::compile(std::string text,
                                                         size_t results) {
-  const std::string of = model::program_key(text);
+  const std::string of = digest_of(text);
   double ms = 0;
   auto found = timed(ms, [&] {
     return programs.get(*on.client, on.devices,

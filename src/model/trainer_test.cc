@@ -9,6 +9,7 @@
 #include "lanes/cpu/ffi_handlers.h"
 #include "model/layer.h"
 #include "tessera/train.h"
+#include "tests/model_case.h"
 #include "tests/plugins.h"
 #include "tests/random_case.h"
 
@@ -131,17 +132,17 @@ TEST_P(Train, SpecsAgree) {
     ASSERT_TRUE(a && b);
     EXPECT_EQ(b->tiles_run, 0);
     // Means of some 180 losses of float32, each of a few sums.
-    EXPECT_NEAR(a->loss, b->loss, 256 * 6e-8 * a->loss);
+    EXPECT_NEAR(a->loss, b->loss, model::kLossError * a->loss);
   }
 }
 
 // A step on a mesh, as one device made it.
 void expect_alike(const StepReport& on_mesh, const StepReport& one) {
   // Means of some 360 losses of float32, each of a few sums.
-  EXPECT_NEAR(one.loss, on_mesh.loss, 256 * 6e-8 * one.loss);
+  EXPECT_NEAR(one.loss, on_mesh.loss, model::kLossError * one.loss);
   // Each parameter counts once, wherever its parts lie.
   EXPECT_NEAR(one.gradient_norm, on_mesh.gradient_norm,
-              256 * 6e-8 * one.gradient_norm);
+              model::kLossError * one.gradient_norm);
   EXPECT_EQ(on_mesh.tiles_run, on_mesh.tiles_planned);
 }
 
@@ -349,7 +350,7 @@ TEST_P(TrainMesh, GoesOnBitForBitOnItsMesh) {
   }
   EXPECT_EQ(*resumed->checkpoint(), *whole->checkpoint());
   // Means of some 360 losses of float32, each of a few sums.
-  EXPECT_NEAR(near, last, 256 * 6e-8 * last);
+  EXPECT_NEAR(near, last, model::kLossError * last);
 }
 
 // From a mesh to another one, and to none: each goes on where the last stopped.
@@ -375,7 +376,7 @@ TEST_P(TrainMesh, ACheckpointOfOneMeshGoesOnOnAnother) {
       auto got = next->step(some(step), {.learning_rate = 1e-2});
       ASSERT_TRUE(want && got);
       // Means of some 360 losses of float32, each of a few sums.
-      EXPECT_NEAR(got->loss, want->loss, 256 * 6e-8 * want->loss);
+      EXPECT_NEAR(got->loss, want->loss, model::kLossError * want->loss);
     }
     state = *next->checkpoint();
   }
@@ -410,9 +411,9 @@ TEST_P(TrainMesh, RecomputesOnAMesh) {
     auto got = again->step(some(i), {.learning_rate = 1e-2});
     ASSERT_TRUE(want && got);
     // Means of some 360 losses of float32, each of a few sums.
-    EXPECT_NEAR(got->loss, want->loss, 256 * 6e-8 * want->loss);
+    EXPECT_NEAR(got->loss, want->loss, model::kLossError * want->loss);
     EXPECT_NEAR(got->gradient_norm, want->gradient_norm,
-                256 * 6e-8 * want->gradient_norm);
+                model::kLossError * want->gradient_norm);
   }
 }
 
@@ -483,7 +484,7 @@ void Train::check_logits() {
     auto told = trainer->step(some, {.learning_rate = 1e-2});
     ASSERT_TRUE(told) << told.error().message;
     // Means of some 180 losses of float32, each of a few sums.
-    EXPECT_NEAR(told->loss, loss, 256 * 6e-8 * loss);
+    EXPECT_NEAR(told->loss, loss, model::kLossError * loss);
   }
   EXPECT_EQ(trainer->counters().compiles, 2);
   EXPECT_EQ(trainer->logits(learnable(1, 96, 32, 1)).error().message,

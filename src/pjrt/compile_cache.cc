@@ -48,11 +48,9 @@ struct Entry {
 // another entry.
 std::string entry_key(const ProgramKey& key, std::string_view program,
                       std::string_view identity) {
-  Digest digest;
-  digest.add(program.data(), program.size());
   return fmt::format("tessera program {}\ncontract {}\nstablehlo {} {}\n{}",
                      kEntryVersion, in_quotes(key.contract, SIZE_MAX),
-                     digest.hex(), program.size(), identity);
+                     digest_of(program), program.size(), identity);
 }
 
 // From the text that differs in the fewest fields; of equal ones the latest.

@@ -109,12 +109,6 @@ struct Sizes {
 Result<PlanContract> contract_of(const Request& request, const Facts& facts,
                                  const Sizes& sizes);
 
-std::string key_of(const std::string& text) {
-  Digest digest;
-  digest.add(text.data(), text.size());
-  return digest.hex();
-}
-
 PickTerms terms_of(const Request& request, const Picks& picks) {
   return {picks.meaning,
           picks.query_tile > 0 ? picks.query_tile : request.tile.q, 0};
@@ -198,7 +192,7 @@ Result<PlanContract> make_ceiling_contract(const Request& request,
   constexpr double kMaxSteps = kMaxCeiling;
   if (most.max_steps == 0 && worst > kMaxSteps) {
     return over_limit("contract",
-                      "the worst case of the lengths must be at most {:.0f} "
+                      "steps of the worst case must be at most {:.0f} "
                       "steps, found {:.3g} (set max_steps, or use a larger "
                       "tile)",
                       kMaxSteps, worst);
@@ -240,7 +234,7 @@ KernelContract make_kernel_contract(const PlanContract& plan,
   }
   KernelContract c;
   c.text = text.dump();
-  c.key = key_of(c.text);
+  c.key = digest_of(c.text);
   return c;
 }
 
@@ -319,7 +313,7 @@ Result<PlanContract> contract_of(const Request& request, const Facts& facts,
   }
 
   c.text = text.dump();
-  c.key = key_of(c.text);
+  c.key = digest_of(c.text);
   return c;
 }
 

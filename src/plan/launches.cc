@@ -40,7 +40,7 @@ Result<Target> find_target(std::string_view name) {
     names += (names.empty() ? "" : ", ") + std::string(k.name);
   }
   return invalid("target",
-                 "target must be one whose memory was measured ({}), "
+                 "target must be one of those whose memory is known ({}), "
                  "found {}",
                  names, in_quotes(name, 40));
 }

@@ -44,11 +44,10 @@ TEST(Target, OnlyMeasuredOnesAreKnown) {
   for (const char* name : {"v3", "v5", "", "V6E", "v6e "}) {
     auto t = find_target(name);
     ASSERT_FALSE(t.ok());
-    EXPECT_EQ(
-        t.error().message,
-        std::string("[target] target must be one whose memory was measured "
-                    "(v4, v5e, v5p, v6e, tpu7x), found '") +
-            name + "'");
+    EXPECT_EQ(t.error().message,
+              std::string("[target] target must be one of those whose memory "
+                          "is known (v4, v5e, v5p, v6e, tpu7x), found '") +
+                  name + "'");
   }
 }
 

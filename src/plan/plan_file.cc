@@ -70,7 +70,7 @@ constexpr std::string_view kSectionOrder[] = {"doc_ids",
                                               "same_g",
                                               "same_h"};
 
-std::string digest_of(std::string_view bytes) {
+std::string digest_bytes(std::string_view bytes) {
   XXH128_canonical_t canonical;
   XXH128_canonicalFromHash(&canonical,
                            XXH3_128bits(bytes.data(), bytes.size()));
@@ -423,7 +423,7 @@ Result<std::pair<std::string_view, std::string_view>> open_envelope(
   }
   const std::string_view body = bytes.substr(0, bytes.size() - kDigestBytes);
   const std::string_view stated = bytes.substr(body.size());
-  if (const std::string digest = digest_of(body); digest != stated) {
+  if (const std::string digest = digest_bytes(body); digest != stated) {
     return invalid(kWhere,
                    "the bytes must match their checksum, found {} for {}",
                    hex(digest), hex(stated));
@@ -459,7 +459,7 @@ Result<std::string> close_envelope(const plan::PlanHeader& header,
   out += *text;
   out.append(header_size - text->size(), ' ');
   out += sections;
-  out += digest_of(out);
+  out += digest_bytes(out);
   return out;
 }
 

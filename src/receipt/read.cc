@@ -236,10 +236,7 @@ void add_leaves(const Json& value, const std::string& name,
 std::string receipt_digest(const Json& receipt) {
   Json others = receipt;
   others.erase(kDigest);
-  const std::string text = others.dump();  // keys in order, no spaces
-  Digest digest;
-  digest.add(text.data(), text.size());
-  return digest.hex();
+  return digest_of(others.dump());  // keys in order, no spaces
 }
 
 Result<ReceiptClaim> parse_receipt(std::string_view text) {

@@ -49,12 +49,12 @@ Why words_missing(const LaneFacts& lane, const RequestFeatures& f) {
 Why sizes_wrong(const LaneFacts& lane, const RequestFeatures& f) {
   for (const auto& [what, dim] : {std::pair("head dim", f.shape.head_dim),
                                   {"value head dim", f.shape.v_head_dim}}) {
-    if (dim >= 1 && dim % lane.dim_step == 0 && dim <= lane.most_dim) continue;
-    if (lane.dim_step == lane.most_dim) {
-      return fmt::format("its {} is {}, not {}", what, lane.most_dim, dim);
+    if (dim >= 1 && dim % lane.dim_step == 0 && dim <= lane.max_dim) continue;
+    if (lane.dim_step == lane.max_dim) {
+      return fmt::format("its {} is {}, not {}", what, lane.max_dim, dim);
     }
     return fmt::format("its {} is a multiple of {} up to {}, not {}", what,
-                       lane.dim_step, lane.most_dim, dim);
+                       lane.dim_step, lane.max_dim, dim);
   }
   if (f.shape.kv_heads < 1 || f.shape.heads < 1 ||
       f.shape.heads % f.shape.kv_heads != 0 ||
@@ -66,22 +66,22 @@ Why sizes_wrong(const LaneFacts& lane, const RequestFeatures& f) {
   }
   if (lane.tile_step > 0) {
     for (const int64_t side : {f.tile.q, f.tile.kv}) {
-      if (side > 0 && side % lane.tile_step == 0 && side <= lane.most_tile) {
+      if (side > 0 && side % lane.tile_step == 0 && side <= lane.max_tile) {
         continue;
       }
       return fmt::format(
           "its tiles have sides of multiples of {} up to {}, "
           "not {}x{}",
-          lane.tile_step, lane.most_tile, f.tile.q, f.tile.kv);
+          lane.tile_step, lane.max_tile, f.tile.q, f.tile.kv);
     }
   }
-  if (lane.most_pairs > 0) {
+  if (lane.max_pairs > 0) {
     const double pairs =
         static_cast<double>(f.batch) * static_cast<double>(f.shape.heads) *
         static_cast<double>(f.q_len) * static_cast<double>(f.kv_len);
-    if (pairs > static_cast<double>(lane.most_pairs)) {
+    if (pairs > static_cast<double>(lane.max_pairs)) {
       return fmt::format("it takes at most {} pairs, not {:.4g}",
-                         lane.most_pairs, pairs);
+                         lane.max_pairs, pairs);
     }
   }
   return {};
@@ -93,15 +93,15 @@ Why numbers_wrong(const LaneFacts& lane, const RequestFeatures& f) {
   if (!std::isfinite(scale) || !std::isfinite(s.softcap) || s.softcap < 0) {
     return std::string("scale and softcap must be finite");
   }
-  if (lane.most_scale > 0 &&
-      !(scale >= lane.least_scale && scale <= lane.most_scale)) {
-    return fmt::format("its scale is from {} to {}, not {}", lane.least_scale,
-                       lane.most_scale, scale);
+  if (lane.max_scale > 0 &&
+      !(scale >= lane.min_scale && scale <= lane.max_scale)) {
+    return fmt::format("its scale is from {} to {}, not {}", lane.min_scale,
+                       lane.max_scale, scale);
   }
-  if (lane.most_scale > 0 && s.softcap != 0 &&
-      !(s.softcap >= lane.least_scale && s.softcap <= lane.most_scale)) {
+  if (lane.max_scale > 0 && s.softcap != 0 &&
+      !(s.softcap >= lane.min_scale && s.softcap <= lane.max_scale)) {
     return fmt::format("its softcap is 0 or from {} to {}, not {}",
-                       lane.least_scale, lane.most_scale, s.softcap);
+                       lane.min_scale, lane.max_scale, s.softcap);
   }
   if (lane.lane == LaneId::reference || lane.lane == LaneId::jax_bridge) {
     return {};

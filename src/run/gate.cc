@@ -190,6 +190,30 @@ Result<void> check_row(const GateRow& row) {
   return {};
 }
 
+void read_numbers(const Json& j, Reader& r, GateRow& row) {
+  const auto size = [&](const char* name, int64_t most) {
+    return r.take(read_int(j[name], kWhere, name, 1, most));
+  };
+  row.q_len = size("q_len", kMaxTokens);
+  row.kv_len = size("kv_len", kMaxTokens);
+  row.shape.heads = size("heads", kMaxHeads);
+  row.shape.kv_heads = size("kv_heads", kMaxHeads);
+  row.shape.head_dim = size("head_dim", kMaxHeadDim);
+  row.shape.v_head_dim = size("v_head_dim", kMaxHeadDim);
+  row.shape.softcap = r.take(read_number(j["softcap"], "softcap", 0, 1e30));
+  row.density = r.take(read_number(j["density"], "density", 0, 1));
+  const auto or_null = [&](const char* name, double least, double most) {
+    return r.take(read_or_null(j[name], name, least, most));
+  };
+  row.kernel_ms = or_null("kernel_ms", kMinMs, kMaxMs);
+  row.plain_ms = or_null("plain_ms", kMinMs, kMaxMs);
+  row.kernel_cycles = or_null("kernel_cycles", kMinCycles, kMaxCycles);
+  row.plain_cycles = or_null("plain_cycles", kMinCycles, kMaxCycles);
+  row.error_bar = or_null("error_bar", 1, kMaxFactor);
+  row.factor = or_null("factor", 1 / kMaxFactor, kMaxFactor);
+  row.error = or_null("error", 0, kMaxGateError);
+}
+
 Result<GateRow> parse_row(const Json& j) {
   auto fields = check_fields(
       j, kWhere, "a row",
@@ -230,27 +254,7 @@ Result<GateRow> parse_row(const Json& j) {
   }
   row.backward = direction != "forward";
   row.dtype = r.take(read_dtype(j["dtype"]));
-  const auto size = [&](const char* name, int64_t most) {
-    return r.take(read_int(j[name], kWhere, name, 1, most));
-  };
-  row.q_len = size("q_len", kMaxTokens);
-  row.kv_len = size("kv_len", kMaxTokens);
-  row.shape.heads = size("heads", kMaxHeads);
-  row.shape.kv_heads = size("kv_heads", kMaxHeads);
-  row.shape.head_dim = size("head_dim", kMaxHeadDim);
-  row.shape.v_head_dim = size("v_head_dim", kMaxHeadDim);
-  row.shape.softcap = r.take(read_number(j["softcap"], "softcap", 0, 1e30));
-  row.density = r.take(read_number(j["density"], "density", 0, 1));
-  const auto or_null = [&](const char* name, double least, double most) {
-    return r.take(read_or_null(j[name], name, least, most));
-  };
-  row.kernel_ms = or_null("kernel_ms", kMinMs, kMaxMs);
-  row.plain_ms = or_null("plain_ms", kMinMs, kMaxMs);
-  row.kernel_cycles = or_null("kernel_cycles", kMinCycles, kMaxCycles);
-  row.plain_cycles = or_null("plain_cycles", kMinCycles, kMaxCycles);
-  row.error_bar = or_null("error_bar", 1, kMaxFactor);
-  row.factor = or_null("factor", 1 / kMaxFactor, kMaxFactor);
-  row.error = or_null("error", 0, kMaxGateError);
+  read_numbers(j, r, row);
   row.judgement = r.take(read_word(
       j["judgement"], "judgement",
       {GateJudgement::passed, GateJudgement::wrong, GateJudgement::unjudged}));

@@ -48,8 +48,8 @@ std::map<std::string, std::string> digests_of(const ForwardTensors& f,
 Result<void> check_sinks(const Prepared::State& p, const SinkTelemetry* sinks) {
   if ((sinks != nullptr) != p.call.sink_telemetry) {
     return invalid("receipt",
-                   "sink telemetry must be there for a call that says it and "
-                   "only there, found {}",
+                   "sink telemetry must be given for a call with "
+                   "sink_telemetry, and for no other, found {}",
                    sinks ? "some" : "none");
   }
   if (!sinks) return {};
@@ -78,9 +78,9 @@ Result<void> check(const Prepared::State& p, const Saved& saved,
                    "a batch must be prepared, found one that failed");
   }
   if (saved.of != p.id) {
-    return invalid("receipt",
-                   "a receipt tells of this batch's own passes, found "
-                   "another's arrays");
+    return invalid(
+        "receipt",
+        "a receipt must be of this batch's own passes, found another's arrays");
   }
   if ((gradients != nullptr) != p.call.backward) {
     return invalid("receipt",

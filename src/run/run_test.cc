@@ -653,6 +653,7 @@ TEST_P(RunBridge, LayersBindOnce) {
   std::map<std::string, int> spans = testing::spans_of(trace);
   EXPECT_EQ(spans["plan make_plan"], 1);
   EXPECT_EQ(spans["plan bind"], 1);
+  EXPECT_EQ(spans["plan contract"], 1);
   EXPECT_EQ(spans["bridge bind"], 1);
   EXPECT_EQ(spans["bridge prepare"], 1);
   EXPECT_EQ(spans["pjrt compile"], 1);

@@ -11,7 +11,7 @@
 #include "base/trace.h"
 #include "plan/batch_state.h"
 #include "run/check_arrays.h"
-#include "run/device_room.h"
+#include "run/device_memory.h"
 #include "run/lane_rules.h"
 #include "run/pick_lane.h"
 #include "run/session_state.h"
@@ -146,8 +146,8 @@ Result<void> start(Prepared::State& p, LaneId id,
                       "{:.3g} bytes for them",
                       bytes);
   }
-  if (auto e = run::check_device_room(p.batch, p.call, id, p.options,
-                                      (*open)->place());
+  if (auto e = run::check_device_memory(p.batch, p.call, id, p.options,
+                                        (*open)->place());
       !e) {
     return e.error();
   }
@@ -178,7 +178,7 @@ Result<void> start_next(Prepared::State& p,
     p.failed.push_back({p.candidates[p.at], started.error().message});
   }
   const Error none = unavailable(
-      "dispatch", "one of the lanes must start, found: {}", *p.fallback());
+      "dispatch", "a lane must start, found that none did: {}", *p.fallback());
   p.work.reset();
   p.failed.clear();
   p.at = 0;
@@ -195,8 +195,7 @@ Result<void> run::check_prepared(const Prepared::State& p) {
 Result<void> run::check_says_backward(const Prepared::State& p) {
   if (p.call.backward) return {};
   return invalid("run",
-                 "a call must say backward when it is prepared, found one "
-                 "that is forward alone");
+                 "a call must be prepared with backward, found forward alone");
 }
 
 void run::count_forward(Prepared::State& p, const lanes::PassRun& ran) {

@@ -329,8 +329,7 @@ TEST_P(SessionLane, ArraysThatStayMustBeThisBatchsAndFit) {
   auto saved = ready->forward(DeviceForward{*there_q, *there_k, *there_v, {}});
   ASSERT_TRUE(saved.ok()) << saved.error().message;
   EXPECT_EQ(message(ready->backward(*saved, saved->out)),
-            "[run] a call must say backward when it is prepared, found one "
-            "that is forward alone");
+            "[run] a call must be prepared with backward, found forward alone");
   EXPECT_EQ(message(ready->fetch({}, layer.output(layer.out))),
             "[run] an array must be with the lane for this batch, found none "
             "for q");
@@ -738,15 +737,14 @@ TEST(Session, OnlyWhatThisBatchSavedGoesBackward) {
   EXPECT_EQ(message(ready->backward(Saved{layer.forward()}, gradients)),
             another);
   EXPECT_EQ(message(forward_alone->backward(*saved, gradients)),
-            "[run] a call must say backward when it is prepared, found one "
-            "that is forward alone");
+            "[run] a call must be prepared with backward, found forward alone");
   EXPECT_TRUE(std::isnan(layer.dq[0]));  // none of them wrote
   EXPECT_EQ(message(ready->backward(*saved, gradients)), "");
   // The same facts make another batch all the same.
   ASSERT_EQ(message(ready->next(packed(20))), "");
   EXPECT_EQ(message(ready->backward(*saved, gradients)), another);
   EXPECT_EQ(message(ready->receipt(*saved, &gradients)),
-            "[receipt] a receipt tells of this batch's own passes, found "
+            "[receipt] a receipt must be of this batch's own passes, found "
             "another's arrays");
 }
 
@@ -768,7 +766,7 @@ TEST(Session, AReceiptTellsOfPassesThatRan) {
   EXPECT_EQ(message(ready->receipt(*saved)), wrong + "none");
   EXPECT_EQ(message(ready->receipt(*saved, &gradients)), none);
   EXPECT_EQ(message(forward_alone->receipt(*saved)),
-            "[receipt] a receipt tells of this batch's own passes, found "
+            "[receipt] a receipt must be of this batch's own passes, found "
             "another's arrays");
   ASSERT_EQ(message(ready->backward(*saved, gradients)), "");
   const auto receipt = ready->receipt(*saved, &gradients);
@@ -1267,7 +1265,7 @@ TEST_F(Fallback, EveryLaneMayFail) {
     ASSERT_FALSE(r.ok());
     EXPECT_EQ(
         r.error().message,
-        "[dispatch] one of the lanes must start, found: xla did not start: "
+        "[dispatch] a lane must start, found that none did: xla did not start: "
         "[test] it must start, found xla; cpu did not start: [test] it "
         "must start, found cpu");
     EXPECT_EQ(r.error().kind, ErrorKind::unavailable);

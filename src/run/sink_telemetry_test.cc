@@ -266,11 +266,11 @@ TEST(SinkTelemetry, IsRefusedByName) {
   }
   const auto told = ready->sink_telemetry(*own, 3);
   EXPECT_EQ(message(ready->receipt(*own)),
-            "[receipt] sink telemetry must be there for a call that says it "
-            "and only there, found none");
+            "[receipt] sink telemetry must be given for a call with "
+            "sink_telemetry, and for no other, found none");
   EXPECT_EQ(message(plain->receipt(*saved, nullptr, &*told)),
-            "[receipt] sink telemetry must be there for a call that says it "
-            "and only there, found some");
+            "[receipt] sink telemetry must be given for a call with "
+            "sink_telemetry, and for no other, found some");
   EXPECT_EQ(message(ready->receipt(*own, nullptr, &*told)), "");
   SinkTelemetry other = *told;
   other.mass.pop_back();

@@ -55,35 +55,75 @@ bool has_label(std::string_view kernel, std::string_view label) {
          (kernel.front() == '.' && all_digits(kernel.substr(1)));
 }
 
-Result<Dump> read_dump(const std::string& folder,
-                       const std::vector<std::string>& labels) {
-  namespace fs = std::filesystem;
-  struct Files {
-    std::string bundles, slots, packed;
-  };
+namespace {
+
+struct Files {
+  std::string bundles, slots, packed;
+};
+struct Folder {
   std::map<std::pair<std::string, std::string>, Files> kernels;
   std::vector<std::string> programs;
+};
+
+Result<Folder> files_of(const std::string& folder) {
+  namespace fs = std::filesystem;
+  Folder out;
   std::error_code error;
   fs::directory_iterator entry(folder, error);
   for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
     if (!entry->is_regular_file(error)) continue;
     const std::string file = entry->path().filename().string();
     if (auto key = kernel_of(file, kBundleEnding)) {
-      kernels[*key].bundles = entry->path().string();
+      out.kernels[*key].bundles = entry->path().string();
     } else if (auto other = kernel_of(file, kSlotEnding)) {
-      kernels[*other].slots = entry->path().string();
+      out.kernels[*other].slots = entry->path().string();
     } else if (auto third = kernel_of(file, kPackedEnding)) {
-      kernels[*third].packed = entry->path().string();
+      out.kernels[*third].packed = entry->path().string();
     } else if (file.ends_with(kProgramEnding)) {
-      programs.push_back(entry->path().string());
+      out.programs.push_back(entry->path().string());
     }
   }
   if (error) {
     return io_error("schedule", "{} must be a folder to read, found: {}",
                     in_quotes(folder), error.message());
   }
+  return out;
+}
+
+// The error, and which file it is of.
+Error of_file(const Error& e, const std::string& file) {
+  return {e.kind, fmt::format("{} of {}", e.message, in_quotes(file))};
+}
+
+Result<KernelText> read_kernel(const std::string& name, const Files& files) {
+  if (files.bundles.empty() || files.slots.empty() || files.packed.empty()) {
+    return invalid("schedule",
+                   "a kernel's dump must be three files (*{}, *{}, *{}), "
+                   "found fewer for {}",
+                   kBundleEnding, kSlotEnding, kPackedEnding, in_quotes(name));
+  }
+  auto bundles = read_file(files.bundles, kMaxDumpBytes);
+  if (!bundles) return bundles.error();
+  auto slots = read_file(files.slots, kMaxDumpBytes);
+  if (!slots) return slots.error();
+  auto kernel = parse_kernel(name, *bundles, *slots);
+  if (!kernel) return of_file(kernel.error(), files.bundles);
+  auto packed = read_file(files.packed, kMaxDumpBytes);
+  if (!packed) return packed.error();
+  if (auto e = add_stalls(*packed, *kernel); !e) {
+    return of_file(e.error(), files.packed);
+  }
+  return kernel;
+}
+
+}  // namespace
+
+Result<Dump> read_dump(const std::string& folder,
+                       const std::vector<std::string>& labels) {
+  auto files = files_of(folder);
+  if (!files) return files.error();
   Dump out;
-  for (const auto& [key, files] : kernels) {
+  for (const auto& [key, of_kernel] : files->kernels) {
     const std::string& name = key.second;
     if (!labels.empty() &&
         std::ranges::none_of(labels, [&](const std::string& label) {
@@ -91,29 +131,8 @@ Result<Dump> read_dump(const std::string& folder,
         })) {
       continue;
     }
-    if (files.bundles.empty() || files.slots.empty() || files.packed.empty()) {
-      return invalid("schedule",
-                     "a kernel's dump must be three files (*{}, *{}, *{}), "
-                     "found fewer for {}",
-                     kBundleEnding, kSlotEnding, kPackedEnding,
-                     in_quotes(key.second));
-    }
-    auto bundles = read_file(files.bundles, kMaxDumpBytes);
-    if (!bundles) return bundles.error();
-    auto slots = read_file(files.slots, kMaxDumpBytes);
-    if (!slots) return slots.error();
-    auto kernel = parse_kernel(key.second, *bundles, *slots);
-    if (!kernel) {
-      return Error{kernel.error().kind,
-                   fmt::format("{} of {}", kernel.error().message,
-                               in_quotes(files.bundles))};
-    }
-    auto packed = read_file(files.packed, kMaxDumpBytes);
-    if (!packed) return packed.error();
-    if (auto e = add_stalls(*packed, *kernel); !e) {
-      return Error{e.error().kind, fmt::format("{} of {}", e.error().message,
-                                               in_quotes(files.packed))};
-    }
+    auto kernel = read_kernel(name, of_kernel);
+    if (!kernel) return kernel.error();
     out.kernels.push_back(std::move(*kernel));
   }
   if (out.kernels.empty()) {
@@ -122,15 +141,12 @@ Result<Dump> read_dump(const std::string& folder,
                    "--xla_jf_dump_llo_text=true), found none in {}",
                    kBundleEnding, in_quotes(folder));
   }
-  if (programs.size() == 1) {
-    auto hlo = read_file(programs[0], kMaxDumpBytes);
+  if (files->programs.size() == 1) {
+    const std::string& program = files->programs[0];
+    auto hlo = read_file(program, kMaxDumpBytes);
     if (!hlo) return hlo.error();
     auto calls = parse_calls(*hlo);
-    if (!calls) {
-      return Error{calls.error().kind,
-                   fmt::format("{} of {}", calls.error().message,
-                               in_quotes(programs[0]))};
-    }
+    if (!calls) return of_file(calls.error(), program);
     out.calls = std::move(*calls);
     out.bodies = parse_bodies(*hlo);
   }

@@ -3,7 +3,7 @@
 
 #include "base/fail.h"
 #include "base/text.h"
-#include "shard/words.h"
+#include "shard/named_values.h"
 #include "tessera/plan.h"
 #include "tessera/shard.h"
 
@@ -41,7 +41,7 @@ std::vector<int64_t> capacities(const Traffic& traffic, int64_t seq) {
 }  // namespace
 
 Result<ShardCeilings> parse_shard_ceilings(std::string_view text) {
-  auto words = shard::split_words(text, "a ceiling");
+  auto words = shard::split_named_values(text, "a ceiling");
   if (!words) return words.error();
   ShardCeilings out;
   for (const auto& [all, name, value] : *words) {

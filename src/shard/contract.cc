@@ -85,9 +85,7 @@ void set_contract(const PlanContract& plan, Shards& shards) {
     text["exchange"] = to_string(shards.exchange);
   }
   shards.contract_text = text.dump();
-  Digest digest;
-  digest.add(shards.contract_text.data(), shards.contract_text.size());
-  shards.contract_key = digest.hex();
+  shards.contract_key = digest_of(shards.contract_text);
 }
 
 }  // namespace tessera::shard

@@ -5,16 +5,16 @@
 
 #include "base/fail.h"
 #include "base/text.h"
-#include "shard/words.h"
+#include "shard/named_values.h"
 #include "tessera/shard.h"
 
 namespace tessera {
 
 Result<TileWork> parse_tile_work(std::string_view text) {
-  auto words = shard::split_words(text, "the work of a class");
+  auto words = shard::split_named_values(text, "the work of a class");
   if (!words) return words.error();
   TileWork out;
-  for (const shard::Word& w : *words) {
+  for (const shard::NamedValue& w : *words) {
     if (w.name != "partial" && w.name != "full") {
       return invalid("shard", "work must be of partial or full, found {}",
                      in_quotes(w.all));
@@ -32,10 +32,10 @@ std::string to_string(const TileWork& work) {
 }
 
 Result<Evenness> parse_evenness(std::string_view text) {
-  auto words = shard::split_words(text, "the evenness of one thing");
+  auto words = shard::split_named_values(text, "the evenness of one thing");
   if (!words) return words.error();
   Evenness out;
-  for (const shard::Word& w : *words) {
+  for (const shard::NamedValue& w : *words) {
     if (w.name != "work" && w.name != "tokens") {
       return invalid("shard", "evenness must be of work or tokens, found {}",
                      in_quotes(w.all));

@@ -26,7 +26,9 @@ TEST(PeakLoops, EveryFmaIsDone) {
                                                 : 16);
     for (const int64_t rounds : {0, 1, 7, 1000}) {
       const double want = static_cast<double>(rounds) * chains * lanes * 1e-30;
-      EXPECT_NEAR(loop.run(rounds), want, want * 1e-4)
+      // A rounding of float32 each, and some of the sum of all chains.
+      const double roundings = static_cast<double>(rounds) + 64;
+      EXPECT_NEAR(loop.run(rounds), want, want * roundings * 0x1p-24)
           << to_string(isa) << " " << rounds;
     }
   }

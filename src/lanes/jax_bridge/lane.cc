@@ -27,12 +27,6 @@ constexpr std::string_view kMagic = "ML\xefR";  // of MLIR's bytecode
 // Of what is kept under an artifact's key.
 constexpr int64_t kKeyVersion = 1;
 
-std::string digest_of(std::string_view bytes) {
-  Digest digest;
-  digest.add(bytes.data(), bytes.size());
-  return digest.hex();
-}
-
 Result<void> check_artifact(std::string_view artifact, const BridgeSpec& spec) {
   const auto bytes = static_cast<int64_t>(artifact.size());
   if (bytes != spec.artifact_bytes) {

@@ -256,6 +256,31 @@ Result<void> read_platforms(const Json& platforms, BridgeSpec& out) {
   return {};
 }
 
+// What the program computes, and what that operation says of it.
+Result<void> read_operation(const Json& json, BridgeSpec& out) {
+  for (const char* what : {"attention", "splash"}) {
+    const bool declared = json.contains(what);
+    if (declared == (out.operation == what)) continue;
+    return invalid(kWhere,
+                   "{} must be declared where the operation is '{}' and "
+                   "nowhere else, found {} for {}",
+                   what, what, declared ? "it" : "nothing",
+                   in_quotes(out.operation));
+  }
+  if (out.operation == "attention") {
+    auto attention = read_attention(json.at("attention"));
+    if (!attention) return attention.error();
+    out.attention = std::move(*attention);
+    if (auto ok = bridge::check_attention(out); !ok) return ok.error();
+  }
+  if (out.operation == "splash") {
+    auto splash = bridge::read_splash(json.at("splash"), out);
+    if (!splash) return splash.error();
+    out.splash = *splash;
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<BridgeSpec> parse_bridge_spec(std::string_view text) {
@@ -319,26 +344,7 @@ Result<BridgeSpec> parse_bridge_spec(std::string_view text) {
   if (auto ok = read_kept(json->at("kept_inputs"), out); !ok) {
     return ok.error();
   }
-  for (const char* what : {"attention", "splash"}) {
-    const bool declared = json->contains(what);
-    if (declared == (out.operation == what)) continue;
-    return invalid(kWhere,
-                   "{} must be declared where the operation is '{}' and "
-                   "nowhere else, found {} for {}",
-                   what, what, declared ? "it" : "nothing",
-                   in_quotes(out.operation));
-  }
-  if (out.operation == "attention") {
-    auto attention = read_attention(json->at("attention"));
-    if (!attention) return attention.error();
-    out.attention = std::move(*attention);
-    if (auto ok = bridge::check_attention(out); !ok) return ok.error();
-  }
-  if (out.operation == "splash") {
-    auto splash = bridge::read_splash(json->at("splash"), out);
-    if (!splash) return splash.error();
-    out.splash = *splash;
-  }
+  if (auto ok = read_operation(*json, out); !ok) return ok.error();
   return out;
 }
 

@@ -232,8 +232,9 @@ class Work : public lanes::LaneWork {
                                   const StopFlag* stop) override {
     const TraceSpan span("mosaic", "backward");
     if (!backward_) {
-      return invalid("mosaic",
-                     "the call must have said backward, found forward");
+      return invalid(
+          "mosaic",
+          "a call must be prepared with backward, found forward alone");
     }
     const lanes::BackwardTensors t =
         lanes::backward_tensors(tensors, gradients);
@@ -286,9 +287,9 @@ class Work : public lanes::LaneWork {
       return e.error();
     }
     if (!sinks_) {
-      return invalid("mosaic",
-                     "the call must have said sink_telemetry, found one that "
-                     "did not");
+      return invalid(
+          "mosaic",
+          "a call must be prepared with sink_telemetry, found one without");
     }
     if (auto e = check_arrays(t.q.dtype, t.sink_logits.has_value(), call_.dlse);
         !e) {
@@ -326,8 +327,9 @@ class Work : public lanes::LaneWork {
   Result<std::string> program_text(bool backward) const override {
     const Pass* const pass = (backward ? backward_ : forward_).get();
     if (!pass) {
-      return invalid("mosaic",
-                     "the call must have said backward, found forward");
+      return invalid(
+          "mosaic",
+          "a call must be prepared with backward, found forward alone");
     }
     return mosaic::write_kernel(pass->planned).program;
   }

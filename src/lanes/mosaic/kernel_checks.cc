@@ -20,12 +20,10 @@ using mosaic::kDimStep;
 using mosaic::KernelShape;
 using mosaic::kLanes;
 using mosaic::kMaxDim;
+using mosaic::kMaxScale;
+using mosaic::kMaxTileSide;
+using mosaic::kMinScale;
 
-constexpr int64_t kMaxTileSide = 1024;
-// Of the scale and of a softcap: beyond these float32 would silently make
-// infinity or 0 of the scores, or of the scale over the softcap.
-constexpr double kMinScale = 1e-30;
-constexpr double kMaxScale = 1e6;
 // Of the largest array: beyond any device, and safe to multiply.
 constexpr int64_t kMaxArrayBytes = int64_t{1} << 40;
 
@@ -94,10 +92,11 @@ Result<void> check_attention(const AttentionCall& call) {
                    "with forward");
   }
   if (call.sink_telemetry && (call.backward || call.sink_logits)) {
-    return invalid("mosaic",
-                   "the kernel of sink telemetry is forward and without sink "
-                   "logits, which join what it gives, found {}",
-                   call.backward ? "backward" : "sink logits");
+    return invalid(
+        "mosaic",
+        "sink telemetry must be of a forward call without sink logits, "
+        "found {}",
+        call.backward ? "backward" : "sink logits");
   }
   if (s.softcap != 0 && !(s.softcap >= kMinScale && s.softcap <= kMaxScale)) {
     return invalid("mosaic", "softcap must be 0 or from {} to {}, found {}",

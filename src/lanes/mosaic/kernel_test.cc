@@ -625,8 +625,8 @@ TEST(MosaicKernel, SinkTelemetryTakesNoValuesAndBitmapsAlone) {
     EXPECT_EQ(made->program.find(absent), std::string::npos) << absent;
   }
   const std::string rule =
-      "[mosaic] the kernel of sink telemetry is forward and without sink "
-      "logits, which join what it gives, found ";
+      "[mosaic] sink telemetry must be of a forward call without sink logits, "
+      "found ";
   AttentionCall both = call;
   both.sink_logits = true;
   EXPECT_EQ(error_of(make_mosaic_kernel(r, present, both, "v6e")),
@@ -706,9 +706,10 @@ TEST(MosaicKernel, RefusesWhatItCannotDo) {
             "[mosaic] tiles a pass must be from 1 to 8, found 9");
   EXPECT_EQ(error_of(make(r, shape_of(), Dtype::bf16, "v6e", {2, 15})),
             "[mosaic] passes to fetch ahead must be from 1 to 14, found 15");
-  EXPECT_EQ(error_of(make(r, shape_of(), Dtype::bf16, "v3:1x1")),
-            "[target] target must be one whose memory was measured (v4, v5e, "
-            "v5p, v6e, tpu7x), found 'v3'");
+  EXPECT_EQ(
+      error_of(make(r, shape_of(), Dtype::bf16, "v3:1x1")),
+      "[target] target must be one of those whose memory is known (v4, v5e, "
+      "v5p, v6e, tpu7x), found 'v3'");
   for (const char* target : {"v6e:garbage", "v6e:", "v6e:\xff", "V6e"}) {
     EXPECT_TRUE(error_of(make(r, shape_of(), Dtype::bf16, target))
                     .starts_with("[mosaic] a target must read as v6e:1x1"))
@@ -733,7 +734,7 @@ TEST(MosaicKernel, RefusesWhatItCannotDo) {
   absurd.tile = {8, 8};
   absurd.batch = 1 << 20;
   EXPECT_EQ(error_of(make(absurd)),
-            "[contract] the worst case of the lengths must be at most "
+            "[contract] steps of the worst case must be at most "
             "1099511627776 steps, found 1.89e+22 (set max_steps, or use a "
             "larger tile)");
   Request none = r;

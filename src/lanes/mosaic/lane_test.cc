@@ -29,6 +29,7 @@
 #include "tessera/receipt.h"
 #include "tessera/session.h"
 #include "tests/attention_case.h"
+#include "tests/heap.h"
 #include "tests/judged_passes.h"
 #include "tests/plain_kernel.h"
 #include "tests/plugins.h"
@@ -228,14 +229,21 @@ TEST_F(MosaicLane, LayersRunTheirProgramsAndNothingElse) {
   auto ready = session->prepare(*batch, call);
   ASSERT_TRUE(ready.ok()) << ready.error().message;
   const auto prepared = testing::spans_of(trace);
-  for (int i = 0; i < 32; ++i) {
-    const auto saved = ready->forward(arrays.forward(true));
-    ASSERT_TRUE(saved.ok()) << saved.error().message;
-    const lanes::BackwardTensors t = arrays.backward();
-    const auto ran =
-        ready->backward(*saved, {t.dout, {}, t.dq, t.dk, t.dv, {}});
-    ASSERT_TRUE(ran.ok()) << ran.error().message;
+  for (const char* once : {"plan make_plan", "plan bind", "plan contract"}) {
+    EXPECT_EQ(prepared.at(once), 1) << once;
   }
+  EXPECT_EQ(prepared.at("pjrt compile"), 2);  // one a direction
+  const auto run_layers = [&](int layers) {
+    for (int i = 0; i < layers; ++i) {
+      const auto saved = ready->forward(arrays.forward(true));
+      ASSERT_TRUE(saved.ok()) << saved.error().message;
+      const lanes::BackwardTensors t = arrays.backward();
+      const auto ran =
+          ready->backward(*saved, {t.dout, {}, t.dq, t.dk, t.dv, {}});
+      ASSERT_TRUE(ran.ok()) << ran.error().message;
+    }
+  };
+  run_layers(32);
   std::map<std::string, int> layers = testing::spans_of(trace);
   for (const auto& [name, count] : prepared) layers[name] -= count;
   std::erase_if(layers, [](const auto& span) {
@@ -246,6 +254,34 @@ TEST_F(MosaicLane, LayersRunTheirProgramsAndNothingElse) {
                                                 {"mosaic forward", 32},
                                                 {"mosaic backward", 32},
                                                 {"pjrt execute", 64}}));
+  // Not even the smallest array of each layer stays.
+  EXPECT_LT(testing::least_left_by([&] { run_layers(16); }),
+            static_cast<int64_t>(16 * arrays.forward(true).lse.size_bytes()));
+  EXPECT_TRUE(testing::judge_passes(*ready, arrays).ok());
+}
+
+TEST_F(MosaicLane, AStopFlagThatIsSetStopsAndThenItRuns) {
+  const auto session = Session::open(options());
+  ASSERT_TRUE(session.ok()) << session.error().message;
+  AttentionArrays arrays(packed_case(testing::Layout::bhsd, 1));
+  const auto batch = OwnedBatch::copy(arrays.request, arrays.facts);
+  ASSERT_TRUE(batch.ok()) << batch.error().message;
+  const AttentionCall call = {arrays.c.shape, Dtype::bf16, false, true};
+  write_plain(*batch, call);
+  auto ready = session->prepare(*batch, call);
+  ASSERT_TRUE(ready.ok()) << ready.error().message;
+  StopFlag stop;
+  stop.stop();
+  const auto none = ready->forward(arrays.forward(true), &stop);
+  ASSERT_FALSE(none.ok());
+  EXPECT_EQ(none.error().kind, ErrorKind::stopped);
+  const auto saved = ready->forward(arrays.forward(true));
+  ASSERT_TRUE(saved.ok()) << saved.error().message;
+  const lanes::BackwardTensors t = arrays.backward();
+  const auto neither =
+      ready->backward(*saved, {t.dout, {}, t.dq, t.dk, t.dv, {}}, &stop);
+  ASSERT_FALSE(neither.ok());
+  EXPECT_EQ(neither.error().kind, ErrorKind::stopped);
   EXPECT_TRUE(testing::judge_passes(*ready, arrays).ok());
 }
 

@@ -91,6 +91,12 @@ inline constexpr int64_t kSublanes = 8;
 // Head dims are multiples, up to.
 inline constexpr int64_t kDimStep = 64;
 inline constexpr int64_t kMaxDim = 256;
+// A tile's sides are multiples of kLanes, up to.
+inline constexpr int64_t kMaxTileSide = 1024;
+// Of the scale and of a softcap: beyond these float32 would silently make
+// infinity or 0 of the scores, or of the scale over the softcap.
+inline constexpr double kMinScale = 1e-30;
+inline constexpr double kMaxScale = 1e6;
 // Tiles of queries that the backward kernel fetches ahead at a head's start:
 // about as many bytes for several heads as for one.
 inline int64_t rows_ahead(int64_t heads_per_pass) {

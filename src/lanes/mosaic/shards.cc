@@ -47,7 +47,7 @@ ShardCall call_of(Turn turn, Turn first, PlannedKernel kernel,
                   const xla::Exchange& keys) {
   KernelShape& s = kernel.shape;
   const int64_t own = keys.own * keys.tokens;
-  const int64_t came = keys.room() * keys.tokens;
+  const int64_t came = keys.max_received() * keys.tokens;
   if (turn == Turn::early || turn == Turn::last) {
     s.kv_len = own;
   } else if (turn == Turn::late && kernel.kernel.call.backward) {
@@ -148,7 +148,7 @@ class CallWriter {
     if (!xla::comes(shard_.frame, name)) return own;
     const xla::Exchange& e = shard_.frame.rows;
     xla::Dims dims = own.dims();
-    dims[2] = e.room() * e.tokens;
+    dims[2] = e.max_received() * e.tokens;
     const xla::Value none = w_.real(0, dims, own.type.element);
     return w_.join(std::array{own, none}, 2);
   }
@@ -193,8 +193,8 @@ class CallWriter {
 }  // namespace
 
 std::vector<Turn> turns_of(const xla::ShardFrame& frame, bool backward) {
-  const bool queries = frame.rows.room() > 0;
-  const bool keys = frame.columns.room() > 0;
+  const bool queries = frame.rows.max_received() > 0;
+  const bool keys = frame.columns.max_received() > 0;
   if (!backward && (queries || keys)) return {Turn::early, Turn::late};
   if (!keys) return {Turn::only};
   if (queries) return {Turn::late, Turn::last};

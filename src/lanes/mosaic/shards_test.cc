@@ -425,9 +425,10 @@ TEST(MosaicShardProgram, RefusesInOneLine) {
   };
   EXPECT_EQ(why("v6e:2x2"), "");
   EXPECT_EQ(why("v5p:2x2x1"), "");
-  EXPECT_EQ(why("v3:2x2"),
-            "[target] target must be one whose memory was measured (v4, v5e, "
-            "v5p, v6e, tpu7x), found 'v3'");
+  EXPECT_EQ(
+      why("v3:2x2"),
+      "[target] target must be one of those whose memory is known (v4, v5e, "
+      "v5p, v6e, tpu7x), found 'v3'");
   call.dtype = Dtype::f16;
   EXPECT_EQ(why("v6e").substr(0, 40),
             "[mosaic] the type must be bf16 or f32, f");

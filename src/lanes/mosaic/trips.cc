@@ -211,7 +211,8 @@ Result<std::vector<schedule::TripRule>> mosaic_trips(
   if (!packed) return packed.error();
   const std::vector<Step>& steps = packed->steps;
   if (kernel.plan_heads != 1) {
-    return invalid("mosaic", "trips are of one mask for all heads, found {}",
+    return invalid("mosaic",
+                   "trip counts need one mask for all heads, found {}",
                    kernel.plan_heads);
   }
   std::vector<schedule::TripRule> out;

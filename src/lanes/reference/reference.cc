@@ -48,6 +48,7 @@
 
 #include "base/fail.h"
 #include "base/trace.h"
+#include "lanes/reference/softcap.h"
 #include "lanes/stop.h"
 #include "tessera/plan.h"
 
@@ -218,16 +219,6 @@ double dot(const double* a, const double* b, int64_t n) {
 
 void add_scaled(double factor, const double* x, int64_t n, double* sum) {
   for (int64_t i = 0; i < n; ++i) sum[i] += factor * x[i];
-}
-
-double capped(double score, double softcap) {
-  return softcap == 0 ? score : softcap * std::tanh(score / softcap);
-}
-
-double cap_slope(double score, double softcap) {
-  if (softcap == 0) return 1;
-  const double sech = 1 / std::cosh(score / softcap);
-  return sech * sech;
 }
 
 // The softmax of one place, an entry for each of its legal keys.

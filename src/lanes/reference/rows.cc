@@ -10,6 +10,7 @@
 
 #include "base/fail.h"
 #include "base/tensor_rows.h"
+#include "lanes/reference/softcap.h"
 
 namespace tessera::reference {
 namespace {
@@ -43,16 +44,6 @@ Dot dot(const double* a, const double* b, int64_t n) {
     d.size += sizes[lane];
   }
   return d;
-}
-
-double capped(double score, double softcap) {
-  return softcap == 0 ? score : softcap * std::tanh(score / softcap);
-}
-
-double cap_slope(double score, double softcap) {
-  if (softcap == 0) return 1;
-  const double sech = 1 / std::cosh(score / softcap);
-  return sech * sech;
 }
 
 // What a score's error comes from. An infinite score has none: its probability

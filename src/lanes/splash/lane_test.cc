@@ -13,6 +13,7 @@
 #include "tessera/session.h"
 #include "tests/attention_case.h"
 #include "tests/cpu_plugin.h"
+#include "tests/heap.h"
 #include "tests/layers.h"
 #include "tests/spans.h"
 
@@ -164,6 +165,30 @@ TEST_P(SplashLane, LayersPlanBindAndCompileOnce) {
   EXPECT_EQ(spans["pjrt compile"], 1);
   EXPECT_EQ(spans["splash forward"], 32);
   EXPECT_EQ(spans["bridge run"], 32 * kBatch);
+}
+
+TEST_P(SplashLane, LayersLeaveNothingBehindAndStop) {
+  const auto session = Session::open(options_for(GetParam(), "splash"));
+  ASSERT_TRUE(session.ok()) << session.error().message;
+  const AttentionCase c = one_mask("causal & documents", 130);
+  AttentionArrays arrays(c);
+  const auto batch = OwnedBatch::copy(arrays.request, arrays.facts);
+  ASSERT_TRUE(batch.ok()) << batch.error().message;
+  auto ready = session->prepare(*batch, call_of(c));
+  ASSERT_TRUE(ready.ok()) << ready.error().message;
+  const ForwardTensors forward = arrays.forward(true);
+  const auto run = [&](int layers) {
+    EXPECT_TRUE(testing::forward_layers(*ready, forward, layers).ok());
+  };
+  run(64);  // by then the plugin has most of what it keeps
+  // Not even the smallest array of each layer stays.
+  EXPECT_LT(testing::least_left_by([&] { run(32); }),
+            static_cast<int64_t>(32 * forward.lse.size_bytes()));
+  StopFlag stop;
+  stop.stop();
+  const auto none = ready->forward(forward, &stop);
+  ASSERT_FALSE(none.ok());
+  EXPECT_EQ(none.error().kind, ErrorKind::stopped);
 }
 
 TEST_P(SplashLane, WarmCompilesWhatEveryBatchNeeds) {

@@ -77,8 +77,8 @@ struct Leg {
 
 std::vector<Leg> legs_of(const Exchange& e) {
   if (e.ragged()) {
-    if (e.room() == 0) return {};
-    return {{0, e.room(), 0}};
+    if (e.max_received() == 0) return {};
+    return {{0, e.max_received(), 0}};
   }
   std::vector<Leg> out;
   int64_t first = 0;
@@ -223,7 +223,7 @@ Value leaving_tiles(Writer& w, const Exchange& e, const Leg& leg,
 
 }  // namespace
 
-int64_t Exchange::room() const {
+int64_t Exchange::max_received() const {
   int64_t out = 0;
   for (const Round& r : rounds) out += r.capacity;
   return out;

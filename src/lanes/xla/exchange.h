@@ -25,8 +25,8 @@ struct Exchange {
   Writer::Groups groups;           // of a ragged exchange, else none
 
   bool ragged() const { return !groups.empty(); }
-  int64_t room() const;  // for tiles of all rounds
-  int64_t tiles() const { return own + room(); }
+  int64_t max_received() const;  // tiles, of all rounds
+  int64_t tiles() const { return own + max_received(); }
 };
 // Of query tiles, or of key tiles.
 Exchange exchange_of(const Shards& shards, bool queries);

@@ -74,7 +74,7 @@ void bring_home(Writer& w, const ShardFrame& frame,
 // The tiles of a shard, round after round.
 std::vector<int32_t> sends_of(const Exchange& e, const Traffic& traffic,
                               size_t shard) {
-  std::vector<int32_t> out(static_cast<size_t>(e.room()),
+  std::vector<int32_t> out(static_cast<size_t>(e.max_received()),
                            static_cast<int32_t>(e.own));
   auto at = out.begin();
   for (size_t r = 0; r < e.rounds.size(); ++r) {
@@ -147,8 +147,9 @@ ShardArray of_heads(const ShardFrame& frame, std::string name, int64_t heads,
 std::vector<ShardArray> exchange_arrays(const ShardFrame& frame) {
   std::vector<ShardArray> out;
   for (const Exchange* e : {&frame.rows, &frame.columns}) {
-    if (e->room() == 0) continue;
-    out.push_back(own_integers(frame, std::string(e->sends), {e->room()}));
+    if (e->max_received() == 0) continue;
+    out.push_back(
+        own_integers(frame, std::string(e->sends), {e->max_received()}));
     if (!e->ragged()) continue;
     const int64_t seq = frame.mesh.size("seq");
     out.push_back(own_integers(frame, std::string(e->slices), {2, 2, seq}));
@@ -161,7 +162,7 @@ std::map<std::string_view, std::vector<int32_t>> exchange_integers(
   std::map<std::string_view, std::vector<int32_t>> out;
   for (const Exchange* e : {&frame.rows, &frame.columns}) {
     const Traffic& traffic = e == &frame.rows ? shards.q : shards.kv;
-    if (e->room() == 0) continue;
+    if (e->max_received() == 0) continue;
     out[e->sends] = sends_of(*e, traffic, shard);
     if (e->ragged()) {
       out[e->slices] = slices_of(*e, traffic, shard, shards.shards[shard].seq);
@@ -194,7 +195,7 @@ Values await_tiles(Writer& w, const std::vector<Awaited>& awaited,
 }
 
 bool comes(const ShardFrame& frame, std::string_view array) {
-  return exchange_of(frame, array).room() > 0;
+  return exchange_of(frame, array).max_received() > 0;
 }
 
 Value came_tiles(Writer& w, std::string_view array) {
@@ -227,7 +228,7 @@ std::string frame_program(std::string_view name, const ShardFrame& frame,
   }
   std::vector<Awaited> awaited;
   for (const Exchange* e : {&frame.rows, &frame.columns}) {
-    if (e->room() == 0) continue;
+    if (e->max_received() == 0) continue;
     Awaited some = {e, {}, {}};
     Values own;
     for (const char* array : kTravellers) {

@@ -43,7 +43,7 @@ Fault tiles_fault(const Shards& shards, const Exchange& e,
   const int64_t seq = shards.mesh.size("seq");
   for (size_t to = 0; to < told.size(); ++to) {
     const Shard& receiver = shards.shards[to];
-    std::vector<TileAt> came(at(e.room()));
+    std::vector<TileAt> came(at(e.max_received()));
     const size_t first = to - at(receiver.seq);
     for (int64_t s = 0; s < seq; ++s) {
       const Told& sender = told[first + at(s)];
@@ -54,7 +54,8 @@ Fault tiles_fault(const Shards& shards, const Exchange& e,
           (n > 0 && told[to].begin(1, s) != begin)) {
         return "what goes back is not what came";
       }
-      if (begin < 0 || n < 0 || begin + n > e.room()) return "no room for it";
+      if (begin < 0 || n < 0 || begin + n > e.max_received())
+        return "no room for it";
       for (int64_t i = begin; i < begin + n; ++i) {
         if (came[at(i)].tile >= 0) return "two tiles come to one place";
         const int64_t number = sender.sends[at(i)];
@@ -63,7 +64,7 @@ Fault tiles_fault(const Shards& shards, const Exchange& e,
         if (came[at(i)].tile < 0) return "no tile is sent";
       }
     }
-    for (int64_t i = 0; i < e.room(); ++i) {
+    for (int64_t i = 0; i < e.max_received(); ++i) {
       if (came[at(i)] != (receiver.*tiles)[at(e.own + i)]) {
         return "another tile came";
       }
@@ -122,7 +123,7 @@ Fault exchange_fault(const testing::RandomCase& plan) {
     if (auto fault = groups_fault(c.mesh, e->groups)) {
       return describe(c) + ": groups: " + *fault;
     }
-    if (e->room() == 0) continue;
+    if (e->max_received() == 0) continue;
     if (auto fault = tiles_fault(*shards, *e, *told, tiles)) {
       return describe(c) + ": " + *fault;
     }

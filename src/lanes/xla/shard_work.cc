@@ -53,7 +53,8 @@ ShardWork::~ShardWork() = default;
 Result<const ShardPass*> ShardWork::pass_of(bool backward) const {
   const auto& pass = passes_[backward ? 1 : 0];
   if (pass) return &*pass;
-  return invalid(name_.text, "the call must have said backward, found forward");
+  return invalid(name_.text,
+                 "a call must be prepared with backward, found forward alone");
 }
 
 Result<std::string> ShardWork::program_text(bool backward) const {

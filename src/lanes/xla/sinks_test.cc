@@ -216,9 +216,9 @@ TEST_P(XlaSinks, OtherProgramsKnowNothingOfIt) {
   const auto with = lane.prepare(*batch, on);
   ASSERT_TRUE(without.ok() && with.ok());
   EXPECT_EQ(without->prepared_sinks(), nullptr);
-  EXPECT_EQ(without->sink_rows(arrays.forward(true), 3).error().message,
-            "[xla] the call must have said sink_telemetry, found one that did "
-            "not");
+  EXPECT_EQ(
+      without->sink_rows(arrays.forward(true), 3).error().message,
+      "[xla] a call must be prepared with sink_telemetry, found one without");
   ASSERT_NE(with->prepared_sinks(), nullptr);
   EXPECT_EQ(with->prepared_sinks()->compiles, 1);
   std::set<std::string> keys = {with->prepared_sinks()->contract.key};

@@ -58,7 +58,8 @@ Result<std::string> text_of(const Shape& shape) {
 Result<const Pass*> XlaWork::State::pass(bool is_backward) const {
   const auto& found = is_backward ? backward : forward;
   if (found) return found.get();
-  return invalid("xla", "the call must have said backward, found forward");
+  return invalid("xla",
+                 "a call must be prepared with backward, found forward alone");
 }
 
 Result<XlaRun> XlaWork::State::run(const Pass& pass, const Inputs& inputs,
@@ -144,9 +145,9 @@ Result<lanes::SinkRows> XlaWork::sink_rows(const ForwardTensors& t,
   auto e = lanes::check_forward("xla", state_->sizes(), state_->shape, t);
   if (!e) return e.error();
   if (!state_->sinks) {
-    return invalid("xla",
-                   "the call must have said sink_telemetry, found one that "
-                   "did not");
+    return invalid(
+        "xla",
+        "a call must be prepared with sink_telemetry, found one without");
   }
   const Pass& pass = *state_->sinks;
   const Shape& s = pass.shape;

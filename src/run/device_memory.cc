@@ -1,5 +1,5 @@
-// run/device_room.cc
-#include "run/device_room.h"
+// run/device_memory.cc
+#include "run/device_memory.h"
 
 #include <algorithm>
 #include <string>
@@ -46,9 +46,9 @@ Result<void> check_mesh(const Batch& batch, const AttentionCall& call,
 
 }  // namespace
 
-Result<void> check_device_room(const Batch& batch, const AttentionCall& call,
-                               LaneId lane, const lanes::LaneOptions& options,
-                               const PluginPlace* place) {
+Result<void> check_device_memory(const Batch& batch, const AttentionCall& call,
+                                 LaneId lane, const lanes::LaneOptions& options,
+                                 const PluginPlace* place) {
   if (!place || (lane != LaneId::xla && lane != LaneId::mosaic)) return {};
   const auto chip = chip_of_device(place->device);
   if (!chip || rough_bytes(batch.request(), call, options.xla.method) <

@@ -1,4 +1,4 @@
-// shard/words.h: text such as "rows=16,kv=6:12:8", in words.
+// shard/named_values.h: text such as "rows=16,kv=6:12:8", apart.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,12 @@
 
 namespace tessera::shard {
 
-struct Word {
+struct NamedValue {
   std::string_view all, name, value;  // without '=' the value is ""
 };
 // None of "". A name that stands twice is an error; `what` is what each tells.
-Result<std::vector<Word>> split_words(std::string_view text,
-                                      std::string_view what);
+Result<std::vector<NamedValue>> split_named_values(std::string_view text,
+                                                   std::string_view what);
 // A whole number from `least` to `most`, of `what`.
 Result<int64_t> parse_number(std::string_view word, std::string_view what,
                              int64_t least, int64_t most);

@@ -1,5 +1,5 @@
-// shard/words.cc: names and values, and numbers.
-#include "shard/words.h"
+// shard/named_values.cc: names and values, and numbers.
+#include "shard/named_values.h"
 
 #include <algorithm>
 #include <charconv>
@@ -9,16 +9,16 @@
 
 namespace tessera::shard {
 
-Result<std::vector<Word>> split_words(std::string_view text,
-                                      std::string_view what) {
-  std::vector<Word> out;
+Result<std::vector<NamedValue>> split_named_values(std::string_view text,
+                                                   std::string_view what) {
+  std::vector<NamedValue> out;
   for (size_t at = 0; !text.empty() && at <= text.size();) {
     const size_t end = std::min(text.find(',', at), text.size());
     const std::string_view all = text.substr(at, end - at);
     at = end + 1;
     const size_t equals = std::min(all.find('='), all.size());
     const std::string_view name = all.substr(0, equals);
-    if (std::ranges::find(out, name, &Word::name) != out.end()) {
+    if (std::ranges::find(out, name, &NamedValue::name) != out.end()) {
       return invalid("shard", "{} must stand once, found two for {}", what,
                      in_quotes(name));
     }

@@ -1,0 +1,158 @@
+// cli/pack/run.cc: what may be written is checked before any work.
+#include "cli/pack/run.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+
+#include "base/fail.h"
+#include "base/files.h"
+#include "base/text.h"
+#include "cli/request/file_checks.h"
+#include "data/row_stats.h"
+#include "picture/rows.h"
+
+namespace tessera::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Before any work.
+Result<void> check_stats(const PackFlags& f, const std::string& stats,
+                         bool to_folder) {
+  if (!stats.ends_with(".svg")) {
+    return invalid("cli", "--stats must end in .svg, found {}",
+                   in_quotes(stats));
+  }
+  const auto folder_of = [](const fs::path& path) {
+    std::error_code ignored;
+    return fs::weakly_canonical(path, ignored).parent_path();
+  };
+  // A folder of rows has nothing but rows.
+  if (to_folder && folder_of(stats) == folder_of(fs::path(*f.out) / "rows")) {
+    return invalid("cli", "--stats must lie outside of --out, found {}",
+                   in_quotes(stats));
+  }
+  return check_files(f.inputs, {stats});
+}
+
+// Before any work, and nothing that is read may be written over.
+Result<void> check_out(const PackFlags& f, const std::string& out) {
+  for (const std::string& input : f.inputs) {
+    std::error_code error;
+    if (!fs::equivalent(input, out, error) || error) continue;
+    return invalid("cli", "--out must be no input, found {}", in_quotes(out));
+  }
+  if (is_row_file(out)) return check_row_file(out);
+  const std::string ending = fs::path(out).extension().string();
+  for (const char* other :
+       {".safetensors", ".jsonl", ".json", ".npy", ".csv"}) {
+    if (ending != other) continue;
+    return invalid("cli",
+                   "--out must be a folder, or a file of Parquet or Arrow IPC, "
+                   "found {}",
+                   in_quotes(out));
+  }
+  return check_row_folder(out);
+}
+
+Result<void> draw_stats(const PackFlags& f, const data::RowStats& stats) {
+  const std::string title = fmt::format(
+      "{}, strategy {}", f.mask.value_or("causal & documents"), f.strategy);
+  return write_file(*f.stats, picture::draw_rows(stats, title));
+}
+
+using SeeRows = std::function<Result<void>(const Rows&)>;
+
+// Into files of a folder, which a run that was killed may have begun.
+Result<PackReport> pack_to_folder(const PackFlags& f,
+                                  RowFolderOptions options) {
+  options.restart = f.restart;
+  options.resumes = [](int64_t rows) {
+    fmt::print(stderr, "tessera: going on after {} rows of a run that ended\n",
+               rows);
+  };
+  auto packed = pack_row_folder(f.inputs, *f.out, options);
+  if (!packed) return packed.error();
+  PackReport report{packed->account, packed->chunks, packed->balance,
+                    std::move(packed->ignored), packed->files};
+  report.resumed_files = packed->resumed_files;
+  report.resumed_rows = packed->resumed_rows;
+  report.resumed_documents = packed->resumed_documents;
+  return report;
+}
+
+// Into one file, or nowhere.
+Result<PackReport> pack_stream(const PackFlags& f, RowStream& stream,
+                               int64_t size, const SeeRows& see) {
+  const auto next = [&](Rows spare) -> Result<Rows> {
+    auto rows = stream.next(size, std::move(spare));
+    if (!rows || !see) return rows;
+    if (auto e = see(*rows); !e) return e.error();
+    return rows;
+  };
+  if (f.out) {
+    const auto fresh = [&] { return next({}); };
+    if (auto e = save_row_file(*f.out, fresh); !e) return e.error();
+  }
+  Result<Rows> rows{Rows{}};
+  while (!f.out) {
+    rows = next(std::move(*rows));
+    if (!rows) return rows.error();
+    if (rows->rows == 0) break;
+  }
+  return PackReport{stream.account(), stream.chunks(), stream.balance(),
+                    stream.source().ignored(), f.out ? 1 : 0};
+}
+
+}  // namespace
+
+Result<PackReport> run_pack(const PackFlags& f, const StreamOptions& options) {
+  auto threads = threads_of(f);
+  if (!threads) return threads.error();
+  const bool to_folder = f.out && !is_row_file(*f.out);
+  if (f.restart && !to_folder) {
+    return invalid("cli",
+                   "--restart must come with a folder as --out, found "
+                   "{} for it",
+                   f.out ? in_quotes(*f.out) : "none");
+  }
+  if (f.stats) {
+    if (auto e = check_stats(f, *f.stats, to_folder); !e) return e.error();
+  }
+  auto source = open_documents(f.inputs);
+  if (!source) return source.error();
+  (*source)->set_workers(*threads);
+  auto stream = RowStream::open(std::move(*source), options);
+  if (!stream) return stream.error();
+  auto size = rows_per_file(f, stream->shape());
+  if (!size) return size.error();
+  if (f.out) {
+    if (auto e = check_out(f, *f.out); !e) return e.error();
+  }
+  data::RowStats stats;
+  const auto begin = std::chrono::steady_clock::now();
+  SeeRows see;
+  if (f.stats) {
+    see = [&](const Rows& rows) {
+      return data::add_row_stats(rows, options.pack, stats);
+    };
+  }
+  auto report = to_folder ? pack_to_folder(f, {.stream = options,
+                                               .rows_per_file = *size,
+                                               .workers = *threads,
+                                               .each = see})
+                          : pack_stream(f, *stream, *size, see);
+  if (!report) return report.error();
+  const std::chrono::duration<double> took =
+      std::chrono::steady_clock::now() - begin;
+  report->seconds = took.count();
+  if (f.stats) {
+    if (auto e = draw_stats(f, stats); !e) return e.error();
+  }
+  return report;
+}
+
+}  // namespace tessera::cli
