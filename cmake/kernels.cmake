@@ -6,7 +6,8 @@ set(isa_avx512 ${isa_avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl)
 set(isa_avx512bf16 ${isa_avx512} -mavx512bf16)
 set(isa_amx ${isa_avx512bf16} -mamx-tile -mamx-bf16)
 # No ISA of its own: asked for where a kernel is chosen.
-set(isa_avx512vbmi2 ${isa_avx512} -mavx512vbmi2)
+set(isa_avx512vbmi2 ${isa_avx512} -mavx512vbmi2 -mavx512vbmi -mgfni
+    -mavx512vpopcntdq)
 
 string(TOLOWER "${CMAKE_SYSTEM_PROCESSOR}" processor)
 foreach(isa avx2 avx512 avx512bf16 amx avx512vbmi2)

@@ -1,5 +1,5 @@
 // bench/kernels/blocks.cc: `tessera-bench blocks`: a block mask to both
-// worklists, from bytes and from bits, beside reading the bytes.
+// worklists, from bytes and from bits, beside reading the bytes and PyTorch.
 #include <fmt/format.h>
 
 #include <cstring>
@@ -14,6 +14,7 @@
 #include "bench/commands.h"
 #include "bench/harness/flags.h"
 #include "bench/harness/times.h"
+#include "bench/kernels/blocks_peer.h"
 #include "bench/kernels/measure.h"
 #include "cli/machine.h"
 #include "cli/numbers.h"
@@ -29,7 +30,7 @@ using nlohmann::json;
 constexpr double kGoalBytesUs = 400, kGoalBitsUs = 200;  // of the default
 
 struct Options {
-  std::optional<std::string> heads, blocks, active, seconds, out;
+  std::optional<std::string> heads, blocks, active, seconds, peers, out;
   bool json = false;
 };
 
@@ -80,8 +81,7 @@ struct Times {
 };
 
 Result<Times> measure(const kernels::BlockVariant& v, const Drawn& d,
-                      double seconds) {
-  BlockLists lists;
+                      double seconds, BlockLists& lists) {
   const auto time_of = [&](const BlockMask& mask) -> Result<double> {
     auto made = kernels::make_block_lists(mask, kMaxTiles, v, lists);
     if (!made) return made.error();
@@ -123,52 +123,72 @@ Result<Sizes> sizes_of(const Options& o) {
   return Sizes{*heads, *blocks, *active, *seconds};
 }
 
-Result<int> run(const Options& o) {
-  auto sizes = sizes_of(o);
-  if (!sizes) return sizes.error();
-  const Drawn drawn = draw(sizes->heads, sizes->blocks, sizes->active);
-  const cli::OtherCores others;
+struct Ran {
+  double read_us = 0;
+  Times best;  // the last variant's
   json rows = json::array();
+  std::optional<BlocksPeer> peer;
+};
+
+void print_head(const Sizes& s, double read_us) {
+  fmt::print(
+      "{} heads of {} x {} blocks, {} of them active, one thread of "
+      "{}; us:\n{:<12} {:>10} {:>10}\n{:<12} {:>10.1f}\n",
+      s.heads, s.blocks, s.blocks, s.active, receipt::cpu_model(), "", "bytes",
+      "bits", "reading", read_us);
+}
+
+Result<Ran> measure_all(const Options& o, const Sizes& sizes) {
+  const Drawn drawn = draw(sizes.heads, sizes.blocks, sizes.active);
+  Ran out;
   const void* found = nullptr;  // no byte is 2: all are read
-  const double read_us = best_us(
+  out.read_us = best_us(
       [&] { found = std::memchr(drawn.bytes.data(), 2, drawn.bytes.size()); },
-      sizes->seconds);
+      sizes.seconds);
   if (found != nullptr)
     return invalid("bench", "a byte must be 0 or 1, found 2");
-  if (!o.json) {
-    fmt::print(
-        "{} heads of {} x {} blocks, {} of them active, one thread of "
-        "{}; us:\n{:<12} {:>10} {:>10}\n{:<12} {:>10.1f}\n",
-        sizes->heads, sizes->blocks, sizes->blocks, sizes->active,
-        receipt::cpu_model(), "", "bytes", "bits", "reading", read_us);
-  }
-  Times best;
+  if (!o.json) print_head(sizes, out.read_us);
+  BlockLists lists;
   for (const kernels::BlockVariant& v : kernels::block_variants()) {
     if (!kernels::runs_here(v)) continue;
-    auto times = measure(v, drawn, sizes->seconds);
+    auto times = measure(v, drawn, sizes.seconds, lists);
     if (!times) return times.error();
-    best = *times;
-    rows.push_back({{"variant", v.name},
-                    {"bytes_us", times->bytes_us},
-                    {"bits_us", times->bits_us}});
+    out.best = *times;
+    out.rows.push_back({{"variant", v.name},
+                        {"bytes_us", times->bytes_us},
+                        {"bits_us", times->bits_us}});
     if (!o.json) {
       fmt::print("{:<12} {:>10.1f} {:>10.1f}\n", v.name, times->bytes_us,
                  times->bits_us);
     }
   }
+  if (!o.peers) return out;
+  out.peer = run_blocks_peer(*o.peers, drawn.by_bytes(), lists, sizes.seconds);
+  if (o.json) return out;
+  if (out.peer->why.empty()) {
+    fmt::print("{:<12} {:>10.1f}\n", "PyTorch", out.peer->us);
+  } else {
+    fmt::print("{:<12} {:>10}  {}\n", "PyTorch", "-", out.peer->why);
+  }
+  return out;
+}
+
+Result<int> run(const Options& o) {
+  auto sizes = sizes_of(o);
+  if (!sizes) return sizes.error();
+  const cli::OtherCores others;
+  auto ran = measure_all(o, *sizes);
+  if (!ran) return ran.error();
   const double busy = others.so_far();
-  json out = {{"bench", "blocks"},
-              {"version", kVersion},
-              {"cpu", receipt::cpu_model()},
-              {"heads", sizes->heads},
-              {"blocks", sizes->blocks},
-              {"active", sizes->active},
-              {"busy_cores", busy},
-              {"read_us", read_us},
-              {"variants", rows}};
+  json out = {{"bench", "blocks"},           {"version", kVersion},
+              {"cpu", receipt::cpu_model()}, {"heads", sizes->heads},
+              {"blocks", sizes->blocks},     {"active", sizes->active},
+              {"busy_cores", busy},          {"read_us", ran->read_us},
+              {"variants", ran->rows}};
+  if (ran->peer) out["peer"] = to_json(*ran->peer);
   const bool has_goals = !o.heads && !o.blocks && !o.active;
   const bool reached =
-      best.bytes_us <= kGoalBytesUs && best.bits_us <= kGoalBitsUs;
+      ran->best.bytes_us <= kGoalBytesUs && ran->best.bits_us <= kGoalBitsUs;
   if (has_goals) out["goals_reached"] = reached;
   if (auto e = write_result(o.out, out); !e) return e.error();
   if (o.json) {
@@ -196,12 +216,18 @@ cli::Command blocks_command() {
                 {"--blocks", &o->blocks, "N", "Rows and columns of each [512]"},
                 {"--active", &o->active, "X", "The chance of a block [0.15]"},
                 {"--seconds", &o->seconds, "S", "A variant and door [0.5]"},
+                {"--peers", &o->peers, "FOLDER",
+                 "PyTorch's planner on the same mask: the script of this "
+                 "folder (bench/peers) in the interpreter that "
+                 "TESSERA_TORCH_PYTHON names"},
                 {"--json", &o->json, "", "One JSON object on stdout"},
                 {"-o,--out", &o->out, "FILE", "Write the JSON here too"}});
   command.footer =
       "A row a variant of src/kernels/blocks, the best of many runs into "
       "memory\n"
-      "that is reused; `reading` looks at every byte once.";
+      "that is reused; `reading` looks at every byte once. PyTorch's lists "
+      "are\n"
+      "held to ours, all of them.";
   command.work = [o] { return run(*o); };
   return command;
 }

@@ -1,12 +1,19 @@
 // bench/kernels/blocks_test.cc: `tessera-bench blocks`: a row for each variant
-// of this machine; that its lists are right is judged by the command.
+// of this machine; that its lists are right is judged by the command. And what
+// it makes of its peer.
 #include "kernels/blocks/blocks.h"
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+#include <vector>
 
+#include "bench/kernels/blocks_peer.h"
 #include "tests/program.h"
+#include "tests/variable.h"
 
 namespace tessera::bench {
 namespace {
@@ -36,6 +43,55 @@ TEST_F(BlocksBench, HasARowForEachVariant) {
   EXPECT_FALSE(result.contains("goals_reached"));  // of the default sizes
   EXPECT_EQ(bench({"blocks", "--blocks", "0"}), cli::kRefused);
   EXPECT_EQ(bench({"blocks", "--active", "-1"}), cli::kRefused);
+}
+
+TEST_F(BlocksBench, WithoutAnInterpreterThePeerIsNotMeasured) {
+  const tessera::testing::Variable none("TESSERA_TORCH_PYTHON", nullptr);
+  ASSERT_EQ(bench({"blocks", "--heads", "1", "--blocks", "9", "--seconds",
+                   "0.001", "--peers", "bench/peers", "--json"}),
+            cli::kOk)
+      << err_;
+  const json peer = json::parse(out_)["peer"];
+  EXPECT_EQ(peer["why"], "TESSERA_TORCH_PYTHON is not set");
+  EXPECT_EQ(peer["us"], 0);
+}
+
+TEST(BlocksPeer, ItsLineIsRead) {
+  const BlocksPeer right = parse_blocks_line(
+      "a warning\n{\"call\": \"plan\", \"us\": 7.5, \"runs\": 3, \"versions\": "
+      "{\"torch\": \"2\"}}\n");
+  EXPECT_EQ(right.why, "");
+  EXPECT_EQ(right.call, "plan");
+  EXPECT_EQ(right.us, 7.5);
+  EXPECT_EQ(right.runs, 3);
+  EXPECT_EQ(right.versions["torch"], "2");
+  EXPECT_EQ(parse_blocks_line("no line").why, "it said nothing");
+  EXPECT_EQ(parse_blocks_line("{\"us\": \"7\"}").why, "its line has no time");
+  EXPECT_EQ(parse_blocks_line("{\"us\": 7, \"why\": \"others\"}").why,
+            "others");
+}
+
+// Where there is a PyTorch: its lists are ours, and others are noticed.
+TEST(BlocksPeer, ItsListsAreHeldToOurs) {
+  if (std::getenv("TESSERA_TORCH_PYTHON") == nullptr) {
+    GTEST_SKIP() << "TESSERA_TORCH_PYTHON is not set";
+  }
+  std::mt19937 random(3);
+  std::vector<uint8_t> cells(3 * 70 * 40);
+  for (uint8_t& cell : cells) cell = random() % 4 == 0 ? 1 : 0;
+  const BlockMask mask = {cells, 3, 70, 40};
+  BlockLists lists;
+  ASSERT_TRUE(worklists_of_blocks(mask, lists).ok());
+  const BlocksPeer same = run_blocks_peer("bench/peers", mask, lists, 0.001);
+  EXPECT_EQ(same.why, "");
+  EXPECT_GT(same.us, 0);
+  for (Worklist* list : {&lists.forward, &lists.transposed}) {
+    const Entry was = list->entries[50];
+    list->entries[50] = Entry::of(was.column() ^ 1, TileClass::full);
+    EXPECT_EQ(run_blocks_peer("bench/peers", mask, lists, 0.001).why,
+              "its lists are others");
+    list->entries[50] = was;
+  }
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "base/fail.h"
@@ -42,7 +43,29 @@ Json rule_json(const DispatchRule& r, const Machine& m) {
           {"source", source_words(r, m)}};
 }
 
-Json choice_json(const Choice& c, const PlanFacts& plan, const Machine& m) {
+// What `tessera run` would refuse the request for where no reason is given: a
+// tile or a logical block below the granule of a TPU that is known.
+std::optional<std::string> reason_needed(const Choice& c, const Request& r,
+                                         const Machine& m) {
+  const bool takes_tiles =
+      c.lane == LaneId::mosaic ||
+      (c.lane == LaneId::xla && c.method != XlaMethod::dense);
+  const auto on = std::ranges::find(m.plugins, c.plugin, &MachinePlugin::name);
+  if (!takes_tiles || on == m.plugins.end() || on->generation.empty()) {
+    return {};
+  }
+  const auto chip = find_chip(on->generation);
+  if (!chip) return {};
+  Tile tile = r.tile;
+  if (c.lane == LaneId::xla && c.method == XlaMethod::chunked) tile.q = r.q_len;
+  auto lowered =
+      lower_tile(to_string(c.lane), tile, r.logical_block, *chip, {});
+  if (lowered) return {};
+  return lowered.error().message;
+}
+
+Json choice_json(const Choice& c, const PlanFacts& plan, const Machine& m,
+                 const std::optional<std::string>& needs) {
   Json rejected = Json::object();
   for (const Rejected& r : c.rejected) {
     rejected[std::string(to_string(r.lane))] = r.reason;
@@ -57,6 +80,7 @@ Json choice_json(const Choice& c, const PlanFacts& plan, const Machine& m) {
       {"rejected", rejected},
       {"gate", c.gate ? Json(receipt::fields_json(*c.gate)) : Json(nullptr)},
       {"rule", c.rule ? rule_json(*c.rule, m) : Json(nullptr)},
+      {"needs", needs ? Json(*needs) : Json(nullptr)},
       {"density", plan.density()},
       {"machine", m.key()}};
 }
@@ -71,7 +95,8 @@ std::string gate_words(const GateRow& r) {
 }
 
 std::string choice_text(const Choice& c, const PlanFacts& plan,
-                        const Machine& m) {
+                        const Machine& m,
+                        const std::optional<std::string>& needs) {
   std::string out;
   const auto line = [&](std::string_view mark, std::string_view name,
                         std::string_view text) {
@@ -87,6 +112,7 @@ std::string choice_text(const Choice& c, const PlanFacts& plan,
                    c.lane == LaneId::xla
                        ? fmt::format(" [{}]", to_string(c.method))
                        : ""));
+  if (needs) line("", "needs", *needs);
   if (c.gate) line("", "gate", gate_words(*c.gate));
   if (c.rule)
     line("", "rule",
@@ -123,10 +149,11 @@ Result<int> run(const Options& o) {
   const PlanFacts plan = plan_facts(planned->batch.plan());
   auto choice = choose(features, plan, *machine, options->lanes.gate, forced);
   if (!choice) return choice.error();
+  const auto needs = reason_needed(*choice, planned->batch.request(), *machine);
   if (o.json) {
-    fmt::print("{}\n", json_line(choice_json(*choice, plan, *machine)));
+    fmt::print("{}\n", json_line(choice_json(*choice, plan, *machine, needs)));
   } else {
-    fmt::print("{}", choice_text(*choice, plan, *machine));
+    fmt::print("{}", choice_text(*choice, plan, *machine, needs));
   }
   return kOk;
 }

@@ -2,6 +2,7 @@
 // of `tessera run` and random requests end to end.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <random>
 
@@ -115,6 +116,43 @@ TEST_F(Dispatch, ChooseTellsAboutMachinesThatAreNotHere) {
     EXPECT_EQ(code_, 2) << broken;
     EXPECT_TRUE(e["error"]["message"].get<std::string>().starts_with("["));
   }
+}
+
+// The two that go on to a lane which refuses them without a reason, and those
+// that do not.
+TEST_F(Dispatch, ChooseTellsWhatNeedsALoweringReason) {
+  const auto needs = [&](const std::string& generation, const Arguments& more) {
+    EXPECT_TRUE(
+        write_file(file("tpu"), R"({"cpu": "A", "threads": 1, "isas": [],
+        "plugins": [{"name": "libtpu", "platform": "tpu", "devices": 4)" +
+                                    generation + "}]}")
+            .ok());
+    Arguments a = {"choose", "--dtype", "bf16", "--machine", file("tpu")};
+    if (std::ranges::count(more, "--q-len") == 0) {
+      a.insert(a.end(), {"--q-len", "4096"});
+    }
+    a.insert(a.end(), more.begin(), more.end());
+    const json c = run(a);
+    EXPECT_EQ(code_, 0) << err_;
+    return c["needs"].is_null() ? "" : c["needs"].get<std::string>();
+  };
+  const std::string v6e = R"(, "generation": "v6e")";
+  const Arguments causal = {"--mask", "causal", "--tile", "64"};
+  EXPECT_EQ(needs(v6e, causal),
+            "[xla] a tile below the granule of v6e, 256x256, must come with a "
+            "reason (--lowering-reason TEXT), found none for 64x64, which pays "
+            "16 times its work");
+  EXPECT_TRUE(needs(v6e, {"--mask", "window(9, 0)", "--tile", "128x256"})
+                  .starts_with("[mosaic] a tile below the granule of v6e"));
+  EXPECT_EQ(needs(v6e, {"--mask", "causal"}), "");
+  EXPECT_EQ(needs("", causal), "");  // which TPU is not known
+  EXPECT_EQ(needs(R"(, "generation": "v5e")",
+                  {"--mask", "window(9, 0)", "--tile", "128"}),
+            "");
+  // All queries for a tile's; and no tiles at all.
+  EXPECT_EQ(needs(v6e, {"--mask", "full | causal", "--tile", "64x256"}), "");
+  EXPECT_EQ(needs(v6e, {"--mask", "causal", "--tile", "64", "--q-len", "512"}),
+            "");
 }
 
 TEST_F(Dispatch, DoctorSaysWhatIsHereAndWhatIsMissing) {

@@ -72,7 +72,7 @@ Result<receipt::Receipt> compile_receipt(const KernelFlags& flags,
   const RequestFeatures features =
       features_of(asked.request, {}, asked.shape, call);
   auto choice = choose(features, {}, by.machine);
-  if (!choice) choice = run::by_name(LaneId::mosaic, features, by.machine);
+  if (!choice) choice = run::by_name(LaneId::mosaic, features, {}, by.machine);
   r.lane.chosen = to_string(choice->lane);
   r.lane.family = lane_family(choice->lane, by.plugin.platform);
   r.choice = run::receipt_choice(*choice);

@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "cli/numbers.h"
 #include "cli/request/documents.h"
+#include "mask/bind.h"
 #include "tessera/documents.h"
 
 namespace tessera::cli {
@@ -112,7 +113,20 @@ Result<Numbers> read_sequences(const std::string& path, int64_t batch) {
   return out;
 }
 
-// What stands behind n tokens is padding, which counts cut off.
+Result<void> cut_off(const Request& r, int64_t n, OwnedFacts& facts) {
+  auto& counts = facts.valid_token_counts;
+  if (!counts) {
+    counts.emplace(static_cast<size_t>(r.batch), static_cast<int32_t>(n));
+  }
+  const int32_t most = *std::max_element(counts->begin(), counts->end());
+  if (most <= n) return {};
+  return invalid("tree",
+                 "--valid must be at most the {} tokens of the tree, found {}",
+                 n, most);
+}
+
+// What stands behind n tokens is padding, which counts cut off: of a tree that
+// no mask names, it changes none.
 Result<void> pad(const Request& r, Numbers& numbers, OwnedFacts& facts) {
   const int64_t n = static_cast<int64_t>(numbers.enter.size()) / r.batch;
   if (n > r.kv_len) {
@@ -120,16 +134,8 @@ Result<void> pad(const Request& r, Numbers& numbers, OwnedFacts& facts) {
                    r.kv_len, n);
   }
   if (n < r.kv_len) {
-    auto& counts = facts.valid_token_counts;
-    if (!counts) {
-      counts.emplace(static_cast<size_t>(r.batch), static_cast<int32_t>(n));
-    }
-    const int32_t most = *std::max_element(counts->begin(), counts->end());
-    if (most > n) {
-      return invalid("tree",
-                     "--valid must be at most the {} tokens of the tree, found "
-                     "{}",
-                     n, most);
+    if (mask::names_of(r).tree) {
+      if (auto e = cut_off(r, n, facts); !e) return e;
     }
     Numbers all;
     for (int64_t b = 0; b < r.batch; ++b) {

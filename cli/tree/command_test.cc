@@ -6,6 +6,7 @@
 #include "base/files.h"
 #include "base/safetensors.h"
 #include "cli/request/trees.h"
+#include "tessera/batch.h"
 #include "tests/program.h"
 #include "tests/random_tree.h"
 
@@ -41,6 +42,29 @@ TEST_F(TreeProgram, CountsWhatItSaves) {
                                      {"longest", 4}}));
   program({"tree", file("prompts.jsonl")});
   EXPECT_NE(out_.find("5 saved (45.5%)"), std::string::npos) << out_;
+}
+
+// The file has 6 tokens: they are the row's only where a mask names `tree`.
+TEST_F(TreeProgram, ATreeThatNoMaskNamesCutsNothing) {
+  const auto valid = [&](const char* mask,
+                         const std::vector<std::string>& more = {}) {
+    std::vector<std::string> a = {"plan",    "--mask",    mask,
+                                  "--q-len", "16",        "--tile",
+                                  "8",       "--tree",    file("prompts.jsonl"),
+                                  "-o",      file("plan")};
+    a.insert(a.end(), more.begin(), more.end());
+    program(a);
+    EXPECT_EQ(code_, 0) << err_;
+    const auto saved = load_plan(file("plan"));
+    EXPECT_TRUE(saved) << saved.error().message;
+    return saved->facts().valid_token_counts
+               ? (*saved->facts().valid_token_counts)[0]
+               : -1;
+  };
+  EXPECT_EQ(valid("causal & tree"), 6);
+  EXPECT_EQ(valid("causal"), -1);
+  EXPECT_NE(err_.find("found tree_enter unused"), std::string::npos) << err_;
+  EXPECT_EQ(valid("causal", {"--valid", "9"}), 9);
 }
 
 TEST_F(TreeProgram, WritesWhatAPlanReads) {

@@ -79,6 +79,9 @@ struct CallFeatures {
   // What Splash's kernel was exported for, where the caller has it.
   std::optional<BridgeSplash> splash = {};
   int64_t devices = 1;  // of a mesh that it is spread over
+  // That the artifact, of either kind, was exported for: "tpu". It runs on no
+  // other.
+  std::vector<std::string> artifact_platforms = {};
 };
 // What an artifact is, to the choice.
 void tell_artifact(const std::optional<BridgeArtifact>& artifact,
@@ -86,7 +89,7 @@ void tell_artifact(const std::optional<BridgeArtifact>& artifact,
 
 // The first that holds decides where a request belongs.
 enum class RequestClass : uint8_t {
-  sparse_blocks,  // documents, segments, blocks, routed
+  sparse_blocks,  // documents, segments, blocks, routed, tree, same
   custom,         // a window or a softcap
   plain_causal,   // `causal` alone
   other,
@@ -110,6 +113,7 @@ RequestFeatures features_of(const Request& request, const Facts& present,
 
 struct PlanFacts {
   int64_t tiles = 0, active = 0;
+  int64_t widest_row = 0;  // active tiles of its longest row; 0: not told
   double density() const {
     return tiles > 0 ? static_cast<double>(active) / static_cast<double>(tiles)
                      : 0;
@@ -229,8 +233,10 @@ Result<Choice> choose(const RequestFeatures& features, const PlanFacts& plan,
                       const Machine& machine, const GateTable& gate = {},
                       std::optional<LaneId> forced = {});
 
-// Why the lane cannot run such a request; nothing where it can.
+// Why the lane cannot run such a request; nothing where it can. What it asks of
+// the plan is held against the one that is given.
 std::optional<std::string> why_not(LaneId lane, const RequestFeatures& features,
-                                   const Machine& machine);
+                                   const Machine& machine,
+                                   const PlanFacts& plan = {});
 
 }  // namespace tessera

@@ -8,8 +8,10 @@
 //   - attend: the arrays, what is made for all tiles, and the lane's scratch;
 //   - home: what was made, own tiles of each result, and the rounds' buffers.
 // The compiler lays one over the other, so scratch is that of the moment which
-// takes most. Buffers may lie in the core's memory; of lane xla the arrays too,
-// where our kernel reads and writes HBM.
+// takes most. What comes where other arrays went leaves holes between those
+// that stay: of lane xla a share of it is counted, the most that was seen.
+// Buffers may lie in the core's memory; of lane xla the arrays too, where our
+// kernel reads and writes HBM.
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -38,6 +40,11 @@ constexpr int64_t kCounter = int64_t{16} << 10;
 constexpr int64_t kKernelCounters = 32 * kCounter;
 constexpr int64_t kRoundCounters = 4 * kCounter;
 constexpr int64_t kRaggedCounters = 10 * kCounter;
+
+// Of what comes to attend, where queries travel; of what comes home by a ragged
+// exchange, which is counted as it is. A permutation's buffers are counted as
+// if all were there at once, which is more than its holes.
+constexpr double kAttendHoles = 0.65, kHomeHoles = 0.25;
 
 struct MeshProgram {
   xla::ShardFrame frame;
@@ -104,9 +111,11 @@ class Moments {
     if (program_.in_turns) exchange_.push_back(all);
     attend_.push_back(all);
     home_.push_back(all);
+    came_to_attend_ += all.bytes;
     if (e.tiles() == e.own) return;
     MemoryPart own = array(a, dtype, " at home", e.own);
     own.core = own.bytes <= chip_.core;
+    if (e.ragged()) came_home_ += own.bytes;
     home_.push_back(std::move(own));
     add_rounds(home_, a, dtype, "rounds home of ");
   }
@@ -118,6 +127,11 @@ class Moments {
   std::vector<MemoryPart> take() {
     attend_.insert(attend_.end(), program_.attends.begin(),
                    program_.attends.end());
+    const Exchange& rows = program_.frame.rows;
+    if (rows.tiles() > rows.own) {
+      add_holes(attend_, kAttendHoles, came_to_attend_);
+    }
+    add_holes(home_, kHomeHoles, came_home_);
     std::vector<MemoryPart> out = std::move(attend_);
     for (std::vector<MemoryPart>* other : {&exchange_, &home_}) {
       if (sum(*other) > sum(out)) out = std::move(*other);
@@ -159,6 +173,14 @@ class Moments {
     return out;
   }
 
+  void add_holes(Parts& to, double share, int64_t came) const {
+    if (program_.kernel || came == 0) return;
+    MemoryPart part{"holes", MemoryKind::scratch};
+    part.bytes = static_cast<int64_t>(share * static_cast<double>(came));
+    part.core = part.bytes <= chip_.core;
+    to.push_back(std::move(part));
+  }
+
   // Whether a kernel takes it in another layout than the program has it.
   bool is_relaid(const ShardArray& a, const MemoryPart& all) const {
     const xla::Type& type = a.part.type;
@@ -189,6 +211,7 @@ class Moments {
   const MeshProgram& program_;
   const Chip& chip_;
   std::vector<MemoryPart> exchange_, attend_, home_;
+  int64_t came_to_attend_ = 0, came_home_ = 0;
   int64_t counters_ = program_.counters;
 };
 

@@ -282,6 +282,14 @@ void tell_mesh(const RequestFeatures& f, Choice& out) {
   }
 }
 
+// An artifact that was exported for another platform than the machine's device
+// runs by name, where that platform is.
+bool is_elsewhere(LaneId lane, const RequestFeatures& f, const Machine& m) {
+  const MachinePlugin* device = first_device(m);
+  return device &&
+         !run::is_exported_for(facts_of(lane), f.call, device->platform);
+}
+
 std::string behind(const LaneFacts& lane, const Choice& choice) {
   if (!lane.automatic) {
     return lane.same_meaning ? "it runs only where it is asked for by name"
@@ -338,7 +346,7 @@ std::optional<std::string> run::cannot(const LaneFacts& lane,
 }
 
 std::optional<std::string> why_not(LaneId id, const RequestFeatures& f,
-                                   const Machine& m) {
+                                   const Machine& m, const PlanFacts& plan) {
   const LaneFacts& lane = facts_of(id);
   const MachinePlugin* const plugin =
       lane.needs_plugin ? run::plugin_for(lane, m, f.call) : nullptr;
@@ -350,12 +358,14 @@ std::optional<std::string> why_not(LaneId id, const RequestFeatures& f,
     return std::string("the machine has no ISA that its kernels know");
   }
   if (lane.needs_plugin && !plugin) {
-    return run::no_plugin(lane, m, f.call.devices);
+    return run::no_plugin(lane, m, f.call);
   }
+  if (id == LaneId::splash) return splash::misfit(*f.call.splash, plan);
   return {};
 }
 
-Choice run::by_name(LaneId lane, const RequestFeatures& f, const Machine& m) {
+Choice run::by_name(LaneId lane, const RequestFeatures& f,
+                    const PlanFacts& plan, const Machine& m) {
   Choice out;
   out.lane = lane;
   out.request_class = f.request_class;
@@ -364,14 +374,15 @@ Choice run::by_name(LaneId lane, const RequestFeatures& f, const Machine& m) {
     if (other.lane == lane) continue;
     out.rejected.push_back(
         {other.lane,
-         why_not(other.lane, f, m)
+         why_not(other.lane, f, m, plan)
              .value_or(fmt::format("{} was asked for", to_string(lane)))});
   }
   return out;
 }
 
-Choice run::no_lane(const RequestFeatures& f, const Machine& m) {
-  Choice out = run::by_name(LaneId::cpu, f, m);
+Choice run::no_lane(const RequestFeatures& f, const PlanFacts& plan,
+                    const Machine& m) {
+  Choice out = run::by_name(LaneId::cpu, f, plan, m);
   out.reason = "no lane of the rules can run it";
   return out;
 }
@@ -380,13 +391,13 @@ Result<Choice> choose(const RequestFeatures& f, const PlanFacts& plan,
                       const Machine& m, const GateTable& gate,
                       std::optional<LaneId> forced) {
   if (forced) {
-    if (auto why = why_not(*forced, f, m)) {
+    if (auto why = why_not(*forced, f, m, plan)) {
       return unavailable("dispatch",
                          "the lane that was asked for must be able to run "
                          "this, found {}: {}",
                          to_string(*forced), *why);
     }
-    Choice out = run::by_name(*forced, f, m);
+    Choice out = run::by_name(*forced, f, plan, m);
     const LaneFacts& lane = facts_of(*forced);
     if (lane.needs_plugin) {
       out.plugin = run::plugin_for(lane, m, f.call)->name;
@@ -409,7 +420,7 @@ Result<Choice> choose(const RequestFeatures& f, const PlanFacts& plan,
   // What is only denied runs where nothing else can.
   for (const bool all : {false, true}) {
     for (const Candidate& c : candidates) {
-      if (why_not(c.lane, f, m)) continue;
+      if (is_elsewhere(c.lane, f, m) || why_not(c.lane, f, m, plan)) continue;
       const GateRow* row = barred(gate, c.lane, f, m);
       if (!row && !all && is_predicted(c)) row = denied(gate, c.lane, f, m);
       if (row) {
@@ -425,7 +436,7 @@ Result<Choice> choose(const RequestFeatures& f, const PlanFacts& plan,
   if (!chosen) {
     std::string found;
     for (const LaneFacts& lane : lane_registry()) {
-      auto why = why_not(lane.lane, f, m);
+      auto why = why_not(lane.lane, f, m, plan);
       const GateRow* row = barred(gate, lane.lane, f, m);
       if (!why && row) why = barred_words(*row);
       found += fmt::format("{}{}: {}", found.empty() ? "" : "; ",
@@ -448,7 +459,7 @@ Result<Choice> choose(const RequestFeatures& f, const PlanFacts& plan,
   }
   for (const LaneFacts& other : lane_registry()) {
     if (other.lane == out.lane) continue;
-    auto why = why_not(other.lane, f, m);
+    auto why = why_not(other.lane, f, m, plan);
     const GateRow* row = barred(gate, other.lane, f, m);
     if (!row && bar && bar->lane == other.lane) row = bar;
     if (!why && row) why = barred_words(*row);

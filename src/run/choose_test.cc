@@ -488,6 +488,7 @@ TEST(Choose, ABridgeNeedsItsArtifact) {
   EXPECT_NE(c.error().message.find("jax_bridge: it needs an artifact"),
             std::string::npos);
   call.bridge_artifact = true;
+  call.artifact_platforms = {"cuda", "tpu"};
   c = choose(features("causal", odd, call), {1, 1}, tpu);
   ASSERT_TRUE(c.ok()) << c.error().message;
   EXPECT_EQ(c->lane, LaneId::jax_bridge);
@@ -499,9 +500,11 @@ TEST(Choose, ABridgeNeedsItsArtifact) {
   EXPECT_EQ(c->lane, LaneId::xla);
 }
 
-// What `features` asks for, at these lengths.
-BridgeSplash splash_for(const RequestFeatures& f) {
-  BridgeSplash out;
+// What `features` asks for, at these lengths, for any platform.
+const std::vector<std::string> kEverywhere = {"cpu", "tpu", "cuda", "metal"};
+void give_splash(RequestFeatures& f) {
+  BridgeSplash& out = f.call.splash.emplace();
+  f.call.artifact_platforms = kEverywhere;
   out.dtype = f.call.dtype;
   out.shape = f.shape;
   out.q_len = f.q_len;
@@ -509,7 +512,6 @@ BridgeSplash splash_for(const RequestFeatures& f) {
   out.block_q = f.tile.q;
   out.block_kv = f.tile.kv;
   out.width = out.blocks = 64;
-  return out;
 }
 
 // No artifact, JAX's attention, Splash's kernel, and one of other sizes: on
@@ -522,12 +524,12 @@ TEST(Choose, EveryArtifact) {
         for (const int artifact : {0, 1, 2, 3}) {
           const AttentionShape shape = {8,   8,  128,
                                         128, {}, (bits & 1) != 0 ? 30.0 : 0.0};
-          const CallFeatures call = {Dtype::bf16, (bits & 2) != 0,
-                                     (bits & 4) != 0, (bits & 8) != 0,
-                                     artifact == 1};
+          CallFeatures call = {Dtype::bf16, (bits & 2) != 0, (bits & 4) != 0,
+                               (bits & 8) != 0, artifact == 1};
+          call.artifact_platforms = kEverywhere;
           const int64_t tokens = artifact % 2 == 0 ? 4096 : 512;
           RequestFeatures f = features(mask.text, shape, call, tokens);
-          if (artifact >= 2) f.call.splash = splash_for(f);
+          if (artifact >= 2) give_splash(f);
           if (artifact == 3) f.call.splash->block_kv *= 2;
           Due due = due_of(mask, shape, call, on, tokens, 0.5);
           const bool device = std::string(on.device) != "cpu";
@@ -571,7 +573,7 @@ TEST(Choose, ASplashKernelIsForItsSizes) {
   const auto told = [&](const std::function<void(BridgeSplash&)>& change,
                         const char* mask = "causal") {
     RequestFeatures f = features(mask, shape, {Dtype::bf16});
-    f.call.splash = splash_for(f);
+    give_splash(f);
     change(*f.call.splash);
     const auto c = choose(f, {64, 36}, tpu);
     EXPECT_TRUE(c.ok()) << c.error().message;
@@ -581,7 +583,7 @@ TEST(Choose, ASplashKernelIsForItsSizes) {
   const auto same = [](BridgeSplash&) {};
   EXPECT_EQ(told(same), "splash");
   RequestFeatures given = features("causal", shape, {Dtype::bf16});
-  given.call.splash = splash_for(given);
+  give_splash(given);
   EXPECT_EQ(
       choose(given, {64, 36}, tpu, {}, LaneId::jax_bridge).error().message,
       "[dispatch] the lane that was asked for must be able to run this, "
@@ -840,7 +842,7 @@ TEST(Gate, ARowMayChooseSplash) {
   wins.kernel = "splash/forward";
   wins.lane = LaneId::splash;
   EXPECT_EQ(choose(f, plan, tpu, {{wins}})->lane, LaneId::mosaic);
-  f.call.splash = splash_for(f);
+  give_splash(f);
   EXPECT_EQ(choose(f, plan, tpu)->lane, LaneId::mosaic);
   const auto chosen = choose(f, plan, tpu, {{wins}});
   ASSERT_TRUE(chosen.ok()) << chosen.error().message;

@@ -55,6 +55,7 @@ void tell_artifact(const std::optional<BridgeArtifact>& artifact,
   if (!artifact) return;
   call.splash = artifact->spec.splash;
   call.bridge_artifact = !call.splash;
+  call.artifact_platforms = artifact->spec.platforms;
 }
 
 RequestFeatures features_of(const Request& request, const Facts& present,
@@ -81,7 +82,12 @@ RequestFeatures features_of(const Request& request, const Facts& present,
 
 PlanFacts plan_facts(const Plan& plan) {
   const Worklist& w = plan.forward;
-  return {w.lists * w.rows * w.columns, static_cast<int64_t>(w.entries.size())};
+  uint32_t widest = 0;
+  for (size_t i = 1; i < w.row_start.size(); ++i) {
+    widest = std::max(widest, w.row_start[i] - w.row_start[i - 1]);
+  }
+  return {w.lists * w.rows * w.columns, static_cast<int64_t>(w.entries.size()),
+          widest};
 }
 
 int density_class(double density) {

@@ -1,10 +1,9 @@
 // run/lane_plugin.cc
 #include "run/lane_plugin.h"
 
-#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <string_view>
 
 #include "base/text.h"
 #include "run/rules.h"
@@ -20,10 +19,18 @@ bool unknown_generation(const LaneFacts& lane, const MachinePlugin& p) {
 
 }  // namespace
 
+bool is_exported_for(const LaneFacts& lane, const CallFeatures& call,
+                     std::string_view platform) {
+  return lane.same_meaning ||
+         std::ranges::find(call.artifact_platforms, platform) !=
+             call.artifact_platforms.end();
+}
+
 const MachinePlugin* plugin_for(const LaneFacts& lane, const Machine& m,
                                 const CallFeatures& call) {
   const auto fits = [&](const MachinePlugin& p) {
     if (!lane.platform.empty() && p.platform != lane.platform) return false;
+    if (!is_exported_for(lane, call, p.platform)) return false;
     if (!call.compile_only && unknown_generation(lane, p)) return false;
     // A CPU has as many as it is asked for.
     if (is_device(p) && p.devices < call.devices) return false;
@@ -41,7 +48,7 @@ const MachinePlugin* plugin_for(const LaneFacts& lane, const Machine& m,
 }
 
 std::string no_plugin(const LaneFacts& lane, const Machine& m,
-                      int64_t devices) {
+                      const CallFeatures& call) {
   if (!m.loads_plugins) {
     return "this build loads no plugins: pjrt_c_api.h was not there (make tpu "
            "brings it)";
@@ -52,12 +59,24 @@ std::string no_plugin(const LaneFacts& lane, const Machine& m,
                                                          : "a CUDA plugin";
   if (!m.asked_plugins) return fmt::format("{} was not looked for", what);
   auto there = std::ranges::find_if(m.plugins, [&](const MachinePlugin& p) {
-    return is_device(p) && p.devices < devices &&
+    return p.devices > 0 && (m.only_cpu() || is_device(p)) &&
+           !is_exported_for(lane, call, p.platform);
+  });
+  if (there != m.plugins.end()) {
+    const auto& of = call.artifact_platforms;
+    return fmt::format(
+        "its artifact is for {}, not {}",
+        of.empty() ? "no platform" : fmt::format("{}", fmt::join(of, ", ")),
+        there->platform);
+  }
+  there = std::ranges::find_if(m.plugins, [&](const MachinePlugin& p) {
+    return is_device(p) && p.devices < call.devices &&
            (lane.platform.empty() || p.platform == lane.platform);
   });
   if (there != m.plugins.end()) {
     return fmt::format("{} has {} device{}, and the mesh {}", there->name,
-                       there->devices, there->devices == 1 ? "" : "s", devices);
+                       there->devices, there->devices == 1 ? "" : "s",
+                       call.devices);
   }
   there = std::ranges::find_if(m.plugins, [&](const MachinePlugin& p) {
     return p.platform == lane.platform && p.devices > 0;

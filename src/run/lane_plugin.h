@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "tessera/dispatch.h"
 #include "tessera/machine.h"
@@ -14,6 +15,10 @@ namespace tessera::run {
 const MachinePlugin* plugin_for(const LaneFacts& lane, const Machine& machine,
                                 const CallFeatures& call);
 std::string no_plugin(const LaneFacts& lane, const Machine& machine,
-                      int64_t devices);
+                      const CallFeatures& call);
+
+// Of a lane that runs an artifact: whether that was exported for the platform.
+bool is_exported_for(const LaneFacts& lane, const CallFeatures& call,
+                     std::string_view platform);
 
 }  // namespace tessera::run

@@ -17,11 +17,12 @@ std::optional<std::string> cannot(const LaneFacts& lane,
 
 // The choice of a caller who named the lane, whether or not it can run here.
 Choice by_name(LaneId lane, const RequestFeatures& features,
-               const Machine& machine);
+               const PlanFacts& plan, const Machine& machine);
 
 // The choice where the rules know no lane and others may step in: the cpu lane,
 // whose failure tells why they do.
-Choice no_lane(const RequestFeatures& features, const Machine& machine);
+Choice no_lane(const RequestFeatures& features, const PlanFacts& plan,
+               const Machine& machine);
 
 // The rows of a gate's table, each by itself: a receipt has one of many, so its
 // verdict cannot be made again.

@@ -288,9 +288,12 @@ TEST(SinkTelemetry, IsRefusedByName) {
   ASSERT_FALSE(stopped.ok());
   EXPECT_EQ(stopped.error().kind, ErrorKind::stopped);
 
-  const RequestFeatures features = features_of(
-      batch.request(), batch.facts(), asked().shape,
-      {.dtype = Dtype::bf16, .bridge_artifact = true, .sink_telemetry = true});
+  const RequestFeatures features =
+      features_of(batch.request(), batch.facts(), asked().shape,
+                  {.dtype = Dtype::bf16,
+                   .bridge_artifact = true,
+                   .sink_telemetry = true,
+                   .artifact_platforms = {"tpu"}});
   Machine machine;
   machine.isas = machine_isas();
   machine.plugins = {{"libtpu", "tpu", 1}, {"cpu", "cpu", 1}};

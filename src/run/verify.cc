@@ -29,7 +29,7 @@ Result<Choice> choice_due(const receipt::Receipt& claimed,
   if (claimed.lane.requested != "auto") {
     auto lane = parse_lane(claimed.lane.requested);
     if (!lane) return lane.error();
-    return by_name(*lane, asked.features, machine);
+    return by_name(*lane, asked.features, asked.plan, machine);
   }
   GateTable gate;
   if (claimed.choice.gate) gate.rows.push_back(*claimed.choice.gate);
@@ -37,7 +37,7 @@ Result<Choice> choice_due(const receipt::Receipt& claimed,
   auto checked = parse_gate_rows(gate_json(gate));
   if (!checked) return checked.error();
   auto choice = choose(asked.features, asked.plan, machine, *checked);
-  return choice ? choice : no_lane(asked.features, machine);
+  return choice ? choice : no_lane(asked.features, asked.plan, machine);
 }
 
 // What the first machine is called cannot be looked at from another one, but

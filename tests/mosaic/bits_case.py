@@ -26,6 +26,12 @@ def names(e):
     return {e[0]}
 
 
+def same_letters(e):
+    if e[0] in "!&|":
+        return set().union(*map(same_letters, e[1:]))
+    return {e[1]} if e[0] == "same" else set()
+
+
 def random_expr(rng, atoms, depth):
     if depth == 0 or rng.random() < 0.3:
         return atoms[rng.integers(len(atoms))]
@@ -70,6 +76,8 @@ class Bits:
         most = np.full(batch, n) if case.valid is None else case.valid
         case.prefix = rng.integers(0, most + 1) if "prefix" in named else None
         case.tree = random_tree(rng, batch, n) if "tree" in named else None
+        letters = {x for e in exprs for x in same_letters(e)}
+        case.same = {x: random_ids(rng, batch, n) for x in sorted(letters)}
         if named & {"documents", "segments"} and case.ids is None:
             case.ids = random_ids(rng, batch, n)
         if "blocks" not in named:
@@ -82,6 +90,10 @@ class Bits:
         out = super().facts(folder)
         if self.prefix is not None:
             out += ["--prefix", ",".join(map(str, self.prefix))]
+        for name, ids in self.same.items():
+            path = os.path.join(folder, f"same_{name}.npy")
+            np.save(path, ids.astype(np.int32))
+            out += ["--same", f"{name}={path}"]
         for name in ("picks", "tree"):
             found = getattr(self, name)
             if found is None:
@@ -175,6 +187,9 @@ class Bits:
             if name == "tree":
                 enter, leave = (x[b] for x in self.tree)
                 return (enter <= enter[own]) & (enter[own] < leave)
+            if name == "same":
+                of = self.same[rest[0]][b]
+                return (of[own] == of) & (of >= 0)
             if name == "full":
                 return every
             raise AssertionError(name)
@@ -189,9 +204,21 @@ class Bits:
 
 ATOMS = (
     ("causal",), ("causal",), ("window", 70, 10), ("window", -1, 20), ("chunk", 96),
-    ("prefix",), ("documents",), ("segments",), ("sink", 5), ("tree",), ("blocks", 48),
-    ("full",),
+    ("prefix",), ("documents",), ("segments",), ("sink", 5), ("tree",), ("blocks",),
+    ("full",), ("same", "a"), ("same", "b"),
 )
+# Those of index-sparse attention, and one that divides no tile.
+GRANULARITIES = (1, 4, 48, 64, 128)
+
+
+def random_picks(rng, batch, heads, q_len, kv_len, granularity):
+    """Of each query some blocks, ascending, with gaps: about 150 keys of small ones."""
+    blocks = -(-kv_len // granularity)
+    most = min(blocks, max(3, 150 // granularity))
+    picks = rng.integers(0, blocks, (batch, heads, q_len, most))
+    picks = np.sort(picks, axis=3)
+    picks[..., 1:][picks[..., 1:] == picks[..., :-1]] = -1
+    return picks
 
 
 def random_bits_case(rng, kind, **settings):
@@ -199,12 +226,11 @@ def random_bits_case(rng, kind, **settings):
     kv_len = int(rng.integers(1, 560))
     q_len = kv_len if rng.random() < 0.6 else int(rng.integers(1, kv_len + 1))
     lists = int(rng.choice([1, 1, 1, 2, 4]))
+    granularity = int(rng.choice(GRANULARITIES))
     atoms = [ATOMS[i] for i in rng.choice(len(ATOMS), 3, replace=False)]
+    atoms = [("blocks", granularity) if a[0] == "blocks" else a for a in atoms]
     exprs = [random_expr(rng, atoms, 2) for _ in range(lists)]
-    blocks = -(-kv_len // 48)
-    picks = rng.integers(0, blocks, (batch, 1, q_len, min(3, blocks)))
-    picks = np.sort(picks, axis=3)
-    picks[..., 1:][picks[..., 1:] == picks[..., :-1]] = -1
+    picks = random_picks(rng, batch, 1, q_len, kv_len, granularity)
     return kind.draw_case(
         rng, exprs, batch=batch, picks=picks, heads=heads,
         kv_heads=int(rng.choice([1, 2, 4])), q_len=q_len, kv_len=kv_len,

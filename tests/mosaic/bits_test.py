@@ -7,7 +7,7 @@ import numpy as np
 
 import mutate
 from backward_test import BackwardCase
-from bits_case import Bits, random_bits_case
+from bits_case import GRANULARITIES, Bits, random_bits_case, random_picks
 from checks import CaseTest, mutants_of_each
 from forward_test import ForwardCase
 from share_of_cases import some
@@ -29,6 +29,37 @@ class BitsTest(CaseTest):
                     rng = np.random.default_rng(seed)
                     self.check(random_bits_case(rng, kind))
 
+    def test_picks_of_every_granularity(self):
+        """Of all heads, of each head of keys and of each query head."""
+        for kind in (ForwardBits, BackwardBits):
+            for granularity in some(GRANULARITIES):
+                for pick_heads in (1, 2, 4):
+                    with self.subTest(kind=kind, n=granularity, heads=pick_heads):
+                        rng = np.random.default_rng(granularity)
+                        picks = random_picks(rng, 1, pick_heads, 200, 300, granularity)
+                        mask = ("&", ("causal",), ("blocks", granularity))
+                        # A mask for each pick head: the text knows no facts.
+                        case = kind.draw_case(
+                            rng, [mask] * pick_heads, picks=picks,
+                            heads=4, kv_heads=2, q_len=200, kv_len=300,
+                        )
+                        self.check(case)
+
+    def test_ids_of_names(self):
+        """One overlay, two, and one in packed documents."""
+        a, b = ("same", "a"), ("same", "b")
+        for kind in (ForwardBits, BackwardBits):
+            for number, mask in some(list(enumerate((
+                a, ("|", ("causal",), a), ("|", ("causal",), a, b),
+                ("&", ("|", ("causal",), b), ("documents",)), ("&", ("!", a), b),
+            )))):
+                with self.subTest(kind=kind, mask=mask):
+                    rng = np.random.default_rng(number)
+                    valid = rng.integers(200, 400, 2) if number % 2 else None
+                    self.check(kind.draw_case(
+                        rng, [mask], batch=2, q_len=300, kv_len=390, valid=valid,
+                        heads=4, kv_heads=2,
+                    ))
 
     def test_backward_heads_that_go_together(self):
         """Of one list, in turns and not; of two lists, each with passes of its own."""

@@ -55,6 +55,9 @@ struct Avx2Blocks {
     return word;
   }
   static void turn(uint64_t* words) { turn_square(words); }
+  static int64_t count(const uint8_t* bits, int64_t bytes) {
+    return count_blocks(bits, bytes);
+  }
 };
 
 }  // namespace

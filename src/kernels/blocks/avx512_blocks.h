@@ -85,6 +85,9 @@ struct Avx512Blocks {
     return _mm512_test_epi8_mask(v, v);
   }
   static void turn(uint64_t* words) { turn_in_registers(words); }
+  static int64_t count(const uint8_t* bits, int64_t bytes) {
+    return count_blocks(bits, bytes);
+  }
 };
 
 }  // namespace

@@ -35,7 +35,10 @@ int64_t block_scratch(int64_t rows) { return ceil_div(rows, 64) * 64; }
 bool runs_here(const BlockVariant& variant) {
   if (std::ranges::count(machine_isas(), variant.isa) == 0) return false;
 #if defined(__x86_64__)
-  return !variant.vbmi2 || __builtin_cpu_supports("avx512vbmi2");
+  return !variant.vbmi2 || (__builtin_cpu_supports("avx512vbmi2") &&
+                            __builtin_cpu_supports("avx512vbmi") &&
+                            __builtin_cpu_supports("gfni") &&
+                            __builtin_cpu_supports("avx512vpopcntdq"));
 #else
   return true;
 #endif

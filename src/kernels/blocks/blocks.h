@@ -33,7 +33,9 @@ int64_t block_scratch(int64_t rows);
 struct BlockVariant {
   const char* name = "";
   Isa isa = Isa::portable;
-  bool vbmi2 = false;  // and AVX-512 VBMI2, which not every machine has
+  // And AVX-512 VBMI2, with VBMI, GFNI and VPOPCNTDQ, which not every machine
+  // has.
+  bool vbmi2 = false;
   // Rows of bytes as rows of bits, ceil(columns / 64) words each.
   void (*pack)(const uint8_t* cells, int64_t rows, int64_t columns,
                uint64_t* words) = nullptr;

@@ -149,7 +149,7 @@ inline void turn_square(uint64_t* words) {
     pack_blocks<Vectors>(cells, rows, columns, words);                         \
   }                                                                            \
   int64_t count_blocks_##name(const uint8_t* bits, int64_t n) {                \
-    return count_blocks(bits, n);                                              \
+    return Vectors::count(bits, n);                                            \
   }                                                                            \
   void make_block_lists_##name(const BlockTask& task) {                        \
     make_block_lists<Vectors>(task);                                           \

@@ -21,6 +21,9 @@ struct PortableBlocks {
     return word;
   }
   static void turn(uint64_t* words) { turn_square(words); }
+  static int64_t count(const uint8_t* bits, int64_t bytes) {
+    return count_blocks(bits, bytes);
+  }
 };
 
 }  // namespace

@@ -115,6 +115,7 @@ void MosaicCompile::check(const Class& c) {
   Facts present;
   present.doc_ids = present.prefix_lengths = Ints{};
   present.tree_enter = present.tree_leave = Ints{};
+  present.same_ids[0] = present.same_ids[1] = Ints{};
   Request request = request_of(c.mask, c.tokens, c.tile);
   if (request.masks.front().names.picks) {  // those of each head of keys
     present.picks = Picks{};
@@ -199,6 +200,14 @@ TEST_F(MosaicCompile, EveryClassOfKernel) {
            Class{"documents | sink(4)", 4096, kMosaicTile, {4, 4}, 4, 4},
            Class{"causal & blocks(64)", 1000, {128, 384}, {2, 3}, 6, 2},
            Class{"tree & !window(9, 0)", 2048, {256, 128}, {1, 1}, 2, 2},
+           Class{"causal | same(a) | same(b)", 2048, {256, 256}, {2, 2}, 4, 2},
+           Class{"(causal | same(a)) & documents",
+                 1000,
+                 {256, 128},
+                 {1, 2},
+                 4,
+                 2,
+                 true},
            Class{"chunk(100) | prefix",
                  4096,
                  kMosaicBackwardTile,

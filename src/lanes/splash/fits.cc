@@ -46,4 +46,11 @@ std::optional<std::string> misfit(const BridgeSplash& kernel,
   return {};
 }
 
+std::optional<std::string> misfit(const BridgeSplash& kernel,
+                                  const PlanFacts& plan) {
+  if (plan.widest_row <= kernel.width) return {};
+  return fmt::format("its artifact has {} tiles a row, not {}", kernel.width,
+                     plan.widest_row);
+}
+
 }  // namespace tessera::splash

@@ -8,9 +8,12 @@
 
 namespace tessera::splash {
 
-// Why it was not; nothing where it was. Of a batch's own arrays nothing is
-// known here: prepare() holds them against the kernel's ceilings.
+// Why it was not; nothing where it was.
 std::optional<std::string> misfit(const BridgeSplash& kernel,
                                   const RequestFeatures& features);
+// Why the plan is beyond its ceilings. Distinct partial tiles are not known of
+// a plan: prepare() holds those against `blocks`.
+std::optional<std::string> misfit(const BridgeSplash& kernel,
+                                  const PlanFacts& plan);
 
 }  // namespace tessera::splash

@@ -2,6 +2,7 @@
 // MaskInfo on real plugins: within the bounds of fp64, one compile an artifact.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -33,6 +34,32 @@ BridgeArtifact artifact_of(const std::string& name) {
           *parse_bridge_spec(*read_file(path + ".json", 1 << 20))};
 }
 
+// Ids of two names: a of runs of `length` tokens, every other of no group; b of
+// every fifth token, which reaches over all keys.
+void add_groups(int32_t length, testing::RandomCase& c) {
+  c.same_a.emplace();
+  c.same_b.emplace();
+  for (int32_t i = 0; i < kBatch * kKeys; ++i) {
+    const int32_t run = i / length;
+    c.same_a->push_back(run % 2 == 0 ? run : -1);
+    c.same_b->push_back(i % kKeys < 128 && i % 5 == 0 ? i % 3 : -1);
+  }
+}
+
+// A trunk of `length` tokens that all see, and twigs of as many, each seen by
+// itself alone.
+void add_tree(int32_t length, testing::RandomCase& c) {
+  c.tree_enter.emplace();
+  c.tree_leave.emplace();
+  const auto keys = static_cast<int32_t>(kKeys);
+  for (int32_t i = 0; i < kBatch * keys; ++i) {
+    const int32_t at = i % keys;
+    c.tree_enter->push_back(at);
+    c.tree_leave->push_back(
+        at < length ? keys : std::min(keys, (at / length + 1) * length));
+  }
+}
+
 // Of the artifact that has one mask; its documents are `length` tokens long and
 // begin later in the second batch row.
 AttentionCase one_mask(const char* mask, int32_t length) {
@@ -58,6 +85,8 @@ AttentionCase one_mask(const char* mask, int32_t length) {
     }
   }
   if (text.find("prefix") != std::string::npos) c.plan.prefix = {{40, 70}};
+  if (text.find("same(") != std::string::npos) add_groups(length, c.plan);
+  if (text.find("tree") != std::string::npos) add_tree(length, c.plan);
   return c;
 }
 
@@ -122,6 +151,10 @@ TEST_P(SplashLane, OneProgramServesEveryMaskOfItsSizes) {
         {"causal & (window(70, 0) | sink(4))", 2},
         {"causal", 1},
         {"causal | prefix", 4},
+        {"causal & chunk(128) | same(a)", 40},
+        {"window(20, 0) & same(a) | same(b)", 60},
+        {"tree", 100},
+        {"tree & !window(3, 0)", 64},
         {"!full", 5}}) {
     AttentionCase c = one_mask(mask, length);
     c.layout = static_cast<Layout>(runs % 4);

@@ -1,0 +1,179 @@
+// run/choose_artifact_test.cc: an artifact of JAX's is chosen where it was
+// exported for the device and has room for the plan.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/files.h"
+#include "plan/make_plan.h"
+#include "run/rules.h"
+#include "tessera/dispatch.h"
+
+namespace tessera::run {
+namespace {
+
+// Plain causal, with an artifact that is for it: of one lane or the other.
+RequestFeatures causal_of(LaneId lane) {
+  Request request;
+  request.masks = {*parse_mask("causal")};
+  request.q_len = request.kv_len = 4096;
+  CallFeatures call;
+  call.artifact_platforms = {"tpu"};
+  call.bridge_artifact = lane == LaneId::jax_bridge;
+  RequestFeatures f = features_of(request, {}, {8, 8, 128, 128, {}, 0}, call);
+  if (lane == LaneId::splash) {
+    f.call.splash = {f.call.dtype, f.shape, f.q_len, f.kv_len, f.tile.q,
+                     f.tile.kv,    1,       64,      64};
+  }
+  return f;
+}
+
+GateRow winning_row(LaneId lane, const RequestFeatures& f, const Machine& m) {
+  GateRow row;
+  row.kernel = std::string(to_string(lane)) + "/forward";
+  row.lane = lane;
+  row.machine = m.key();
+  row.request_class = f.request_class;
+  row.dtype = f.call.dtype;
+  row.q_len = f.q_len;
+  row.kv_len = f.kv_len;
+  row.shape = f.shape;
+  row.density = 36.0 / 64;
+  row.kernel_ms = 1;
+  row.plain_ms = 2;
+  row.factor = 2;
+  row.judgement = GateJudgement::passed;
+  row.error = 0.5;
+  row.verdict = GateVerdict::promote;
+  return row;
+}
+
+std::string reason_of(const Choice& choice, LaneId lane) {
+  const auto at = std::ranges::find(choice.rejected, lane, &Rejected::lane);
+  return at == choice.rejected.end() ? "chosen" : at->reason;
+}
+
+// By rule and by name.
+TEST(ArtifactChoice, GoesByTheLongestRowOfTiles) {
+  const Machine tpu{"A CPU", 8,    {Isa::portable},
+                    true,    true, {{"libtpu", "tpu", 4}}};
+  const RequestFeatures f = causal_of(LaneId::splash);
+  for (const int64_t widest : {0, 64, 65}) {
+    const PlanFacts plan = {4160, 2100, widest};
+    const auto c = choose(f, plan, tpu);
+    ASSERT_TRUE(c.ok()) << c.error().message;
+    const auto forced = choose(f, plan, tpu, {}, LaneId::splash);
+    EXPECT_EQ(forced.ok(), widest <= 64);
+    EXPECT_EQ(c->lane, widest <= 64 ? LaneId::splash : LaneId::xla);
+    if (widest <= 64) continue;
+    const std::string why = "its artifact has 64 tiles a row, not 65";
+    EXPECT_EQ(reason_of(*c, LaneId::splash), why);
+    EXPECT_TRUE(forced.error().message.ends_with("splash: " + why));
+  }
+}
+
+// An artifact runs on the platforms that it was exported for and on no other:
+// chosen where the machine's device is one, by name where any plugin is.
+TEST(ArtifactChoice, GoesByItsPlatforms) {
+  const std::vector<Isa> isas = {Isa::portable};
+  const MachinePlugin cpu = {"xla_cpu_pjrt", "cpu", 4};
+  const MachinePlugin tpu = {"libtpu", "tpu", 4};
+  const MachinePlugin gpu = {"/opt/cuda.so", "cuda", 1};
+  const MachinePlugin compiler = {"libtpu", "tpu", 0};
+  struct Row {
+    std::vector<MachinePlugin> plugins;
+    std::vector<std::string> platforms;
+    bool chosen;
+    const char* plugin;  // by name; else why not
+    const char* why;
+  };
+  const Row rows[] = {
+      {{tpu}, {"cpu"}, false, nullptr, "its artifact is for cpu, not tpu"},
+      {{gpu}, {"cpu"}, false, nullptr, "its artifact is for cpu, not cuda"},
+      {{gpu},
+       {"tpu", "cpu"},
+       false,
+       nullptr,
+       "its artifact is for tpu, cpu, not cuda"},
+      {{cpu}, {"tpu"}, false, nullptr, "its artifact is for tpu, not cpu"},
+      {{cpu, gpu},
+       {"tpu"},
+       false,
+       nullptr,
+       "its artifact is for tpu, not cuda"},
+      {{tpu}, {}, false, nullptr, "its artifact is for no platform, not tpu"},
+      {{compiler},
+       {"tpu"},
+       false,
+       nullptr,
+       "it needs a PJRT plugin with a device, which was not found (make tpu "
+       "brings one)"},
+      {{tpu}, {"tpu"}, true, "libtpu", nullptr},
+      {{cpu, tpu}, {"cpu", "tpu"}, true, "libtpu", nullptr},
+      {{gpu}, {"cuda"}, true, "/opt/cuda.so", nullptr},
+      {{cpu, tpu}, {"cpu"}, false, "xla_cpu_pjrt", nullptr},
+      {{cpu}, {"cpu"}, false, "xla_cpu_pjrt", nullptr},
+  };
+  for (const LaneId lane : {LaneId::splash, LaneId::jax_bridge}) {
+    for (const Row& row : rows) {
+      const Machine m = {"A CPU", 8, isas, true, true, row.plugins};
+      RequestFeatures f = causal_of(lane);
+      f.call.artifact_platforms = row.platforms;
+      const auto c = choose(f, {64, 36}, m);
+      ASSERT_TRUE(c.ok()) << c.error().message;
+      EXPECT_EQ(c->lane == lane, row.chosen);
+      const auto named = choose(f, {64, 36}, m, {}, lane);
+      ASSERT_EQ(named.ok(), row.plugin != nullptr);
+      if (named) {
+        EXPECT_EQ(named->plugin, row.plugin);
+      } else {
+        EXPECT_EQ(reason_of(*c, lane), row.why);
+      }
+      if (m.only_cpu()) continue;
+      // No row of a gate brings it to another platform either.
+      const GateRow wins = winning_row(lane, f, m);
+      EXPECT_EQ(choose(f, {64, 36}, m, {{wins}})->lane == lane, row.chosen);
+    }
+  }
+}
+
+// What Splash's kernel of the tests was exported with decides for it: for the
+// CPU, and two tiles a row, of which causal needs three.
+TEST(ArtifactChoice, TheGoldenSplash) {
+  const std::string path = "tests/golden/bridge/splash";
+  std::optional<BridgeArtifact> artifact{
+      std::in_place, "",
+      *parse_bridge_spec(*read_file(path + ".json", 1 << 20))};
+  CallFeatures call;
+  tell_artifact(artifact, call);
+  Request request;
+  request.q_len = 256;
+  request.kv_len = 384;
+  request.tile = {64, 128};
+  const auto told = [&](const char* mask, const std::string& platform) {
+    request.masks = {*parse_mask(mask)};
+    const auto plan = plan::make_plan(request, {});
+    EXPECT_TRUE(plan.ok());
+    const Machine m = {"A CPU", 8,    {Isa::portable},
+                       true,    true, {{"some", platform, 4}}};
+    const auto f = features_of(request, {}, {4, 2, 16, 16, {}, 0}, call);
+    const auto c = choose(f, plan_facts(*plan), m);
+    EXPECT_TRUE(c.ok()) << c.error().message;
+    EXPECT_EQ(c->lane, platform == "cpu" ? LaneId::cpu : LaneId::xla);
+    if (platform != "cpu") {
+      EXPECT_EQ(c->method, stable_method(f));
+    }
+    return reason_of(*c, LaneId::splash);
+  };
+  EXPECT_EQ(told("causal", "cpu"), "its artifact has 2 tiles a row, not 3");
+  EXPECT_EQ(told("causal & chunk(64)", "cpu"),
+            "an artifact runs where it is asked for by name");
+  EXPECT_EQ(told("causal", "tpu"), "its artifact is for cpu, not tpu");
+  EXPECT_EQ(told("causal", "cuda"), "its artifact is for cpu, not cuda");
+}
+
+}  // namespace
+}  // namespace tessera::run
