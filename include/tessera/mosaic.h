@@ -100,6 +100,10 @@ struct MosaicKernel {
   // Room for bitmaps of tiles, which say which pairs are legal where document
   // ids and bounds do not; 0: those do.
   int64_t bitmaps = 0;
+  // Of tensors whose dim is no multiple of 128 the custom call has the tokens
+  // last, [batch, heads, dim, tokens], as the compiler lays them out anyway;
+  // the program around it has the dim last.
+  bool tokens_last = false;
 
   int64_t vector_bytes = 0;  // scratch in vector memory
   int64_t scalar_words = 0;  // scalar arrays

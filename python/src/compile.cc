@@ -504,6 +504,11 @@ void bind_compile(nb::module_& m) {
   kernel.def_prop_ro("kept_shapes", &kept_shapes,
                      "Of float32 arrays that the custom call gives behind the "
                      "gradients, of use to the kernel alone.");
+  kernel.def_prop_ro(
+      "tokens_last", [](const PyKernel& of) { return of.kernel.tokens_last; },
+      "Whether the custom call has some tensors as [batch, heads, dim, "
+      "tokens]: those whose dim is no multiple of 128. The program around it "
+      "has the dim last.");
   kernel.def_prop_ro("array_shapes", &array_shapes,
                      "Of what the program reads of a batch, all int32.");
   kernel

@@ -95,8 +95,14 @@ _CALLS = {backward: _named_call(name) for backward, name in (
 
 def _launch(kernel: _core.TpuKernel, results: Sequence[Any],
             args: Sequence[Any]) -> Sequence[Any]:
-    return _CALLS[kernel.backward].bind(*args, kernel=kernel,
-                                        results=tuple(results))
+    # Tokens, the end of a line, are a multiple of 128.
+    is_turned = lambda x: kernel.tokens_last and x.ndim == 4 and x.shape[3] % 128
+    turned = lambda x: jnp.swapaxes(x, 2, 3) if is_turned(x) else x
+    made = _CALLS[kernel.backward].bind(
+        *map(turned, args), kernel=kernel,
+        results=tuple(jax.eval_shape(turned, x) for x in results))
+    return [jnp.swapaxes(x, 2, 3) if is_turned(of) else x
+            for x, of in zip(made, results)]
 
 
 def _check(call: Any, q: Any, k: Any, v: Any, sinks: Sequence[Any]) -> None:

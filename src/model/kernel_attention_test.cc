@@ -216,7 +216,10 @@ TEST(KernelStep, CompilesForATpu) {
   m.windows = {70};
   m.softcap = 50;
   const Row row = draw_row(random, 23, 256, {100, 156});
-  for (const Dtype products : {Dtype::bf16, Dtype::f32}) {
+  for (const auto& [products, dim] :
+       {std::pair(Dtype::bf16, 128), std::pair(Dtype::f32, 128),
+        std::pair(Dtype::bf16, 64)}) {
+    m.head_dim = dim;
     const Step step = kernel_step(m, row, 1, products);
     auto made = pjrt::compile(*topology, *step_program(step.shape));
     ASSERT_TRUE(made) << made.error().message;

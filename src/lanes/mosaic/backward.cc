@@ -236,30 +236,26 @@ std::vector<Argument> backward_arguments(const KernelShape& s) {
   const int64_t sums = s.in_chunks() ? ring * kv_heads
                        : takes_turns ? s.columns()
                                      : kv_heads;
-  auto of_queries = [&](int64_t dim) -> std::vector<int64_t> {
-    return {s.batch, s.heads, s.q_len, dim};
+  auto of_queries = [&](const char* name, int64_t dim) {
+    return of_tokens(s, name, own, s.heads, s.q_len, dim);
   };
-  auto of_keys = [&](int64_t dim) -> std::vector<int64_t> {
-    return {s.batch, s.kv_heads, s.kv_len, dim};
+  auto of_keys = [&](const char* name, Element element, int64_t dim) {
+    return of_tokens(s, name, element, s.kv_heads, s.kv_len, dim);
   };
   const std::vector<int64_t> of_rows = {s.batch, s.heads, 1, s.q_len};
   std::vector<Argument> out = scalar_arguments(s);
   auto add = [&](std::vector<Argument> more) {
     out.insert(out.end(), more.begin(), more.end());
   };
-  add({in_hbm("q", own, of_queries(s.head_dim)),
-       in_hbm("k", own, of_keys(s.head_dim)),
-       in_hbm("v", own, of_keys(s.v_head_dim)),
-       in_hbm("out", own, of_queries(s.v_head_dim)),
-       in_hbm("dout", own, of_queries(s.v_head_dim)),
-       in_hbm("lse", kF32, of_rows)});
+  add({of_queries("q", s.head_dim), of_keys("k", own, s.head_dim),
+       of_keys("v", own, s.v_head_dim), of_queries("out", s.v_head_dim),
+       of_queries("dout", s.v_head_dim), in_hbm("lse", kF32, of_rows)});
   if (s.has_dlse) add({in_hbm("dlse", kF32, of_rows)});
   add(id_arguments(s));
   add(bit_arguments(s));
-  std::vector<Argument> results = {
-      in_hbm("dq", own, of_queries(s.head_dim)),
-      in_hbm("dk", of_sums, of_keys(s.head_dim)),
-      in_hbm("dv", of_sums, of_keys(s.v_head_dim))};
+  std::vector<Argument> results = {of_queries("dq", s.head_dim),
+                                   of_keys("dk", of_sums, s.head_dim),
+                                   of_keys("dv", of_sums, s.v_head_dim)};
   if (s.has_sinks) {
     results.push_back(in_hbm("dsink_logits", kF32, {s.heads, 1, kLanes}));
   }
@@ -288,25 +284,34 @@ std::vector<Argument> backward_arguments(const KernelShape& s) {
        // Of a tile of keys, or of all where heads share them; in chunks of
        // those on their way.
        in_vmem("dk_sums", kF32, {sums, s.head_dim, s.block_kv}),
-       in_vmem("dv_sums", kF32, {sums, s.v_head_dim, s.block_kv}),
-       in_vmem("keys", own, {kv_heads * s.head_dim, s.block_kv})});  // K'
+       in_vmem("dv_sums", kF32, {sums, s.v_head_dim, s.block_kv})});
+  if (!s.tokens_last(s.head_dim)) {
+    add({in_vmem("keys", own, {kv_heads * s.head_dim, s.block_kv})});  // K'
+  }
   if (s.bitmaps == 0) {
     add({in_vmem("ids_of_keys", Element::i32, {s.block_kv, kLanes})});
   }
   // What comes and goes.
-  add({in_vmem("k_ring", own, {ring * kv_heads, s.block_kv, s.head_dim}),
-       in_vmem("v_ring", own, {ring * kv_heads, s.block_kv, s.v_head_dim}),
-       in_vmem("q_ring", own, {kPassRing * heads, queries, s.head_dim}),
-       in_vmem("dout_ring", own, {kPassRing * heads, queries, s.v_head_dim}),
-       in_vmem("out_ring", own, {row_ring * heads, s.block_q, s.v_head_dim}),
-       in_vmem("row_dout_ring", own,
-               {row_ring * heads, s.block_q, s.v_head_dim}),
+  auto ring_of = [&](const char* name, int64_t n, int64_t tokens, int64_t dim) {
+    return in_vmem(name, own, tiles_of(s, n, tokens, dim));
+  };
+  const int64_t row_slots = row_ring * heads;
+  add({ring_of("k_ring", ring * kv_heads, s.block_kv, s.head_dim),
+       ring_of("v_ring", ring * kv_heads, s.block_kv, s.v_head_dim),
+       ring_of("q_ring", kPassRing * heads, queries, s.head_dim),
+       ring_of("dout_ring", kPassRing * heads, queries, s.v_head_dim),
+       ring_of("out_ring", row_slots, s.block_q, s.v_head_dim),
+       ring_of("row_dout_ring", row_slots, s.block_q, s.v_head_dim),
        in_vmem("lse_ring", kF32, {row_ring * heads, 1, s.block_q})});
   if (s.has_dlse)
     add({in_vmem("dlse_ring", kF32, {row_ring * heads, 1, s.block_q})});
-  add({in_vmem("dk_tile", of_sums, {kv_heads * s.block_kv, s.head_dim}),
-       in_vmem("dv_tile", of_sums, {kv_heads * s.block_kv, s.v_head_dim}),
-       in_vmem("dq_ring", own, {kOutRing * heads, s.block_q, s.head_dim})});
+  auto tile_of_keys = [&](const char* name, int64_t dim) {
+    const std::vector<int64_t> tile = s.tile_of(s.block_kv, dim);
+    return in_vmem(name, of_sums, {kv_heads * tile[0], tile[1]});
+  };
+  add({tile_of_keys("dk_tile", s.head_dim),
+       tile_of_keys("dv_tile", s.v_head_dim),
+       ring_of("dq_ring", kOutRing * heads, s.block_q, s.head_dim)});
   add(id_scratch(s));
   add({semaphores("pass_copies", {kPassRing}),
        semaphores("row_copies", {row_ring}), semaphores("kv_copies", {ring}),

@@ -3,6 +3,7 @@
 #include <array>
 #include <bit>
 #include <map>
+#include <utility>
 
 #include "lanes/mosaic/backward_parts.h"
 
@@ -34,26 +35,26 @@ void Backward::fetch_column(const char* region, const char* sums_region,
   const Value slot = column_slot(column);
   const Value done = semaphore("kv_copies", slot);
   const Value kv = kv_head(head);
-  const std::array<Value, 4> at = {batch_row_, kv, times(column, s_.block_kv),
-                                   w_.constant(0)};
-  for (const auto& [array, ring] :
-       {std::pair{"k", "k_ring"}, std::pair{"v", "v_ring"}}) {
-    const int64_t dim = w_.argument(ring).type.shape[2];
-    const Value tile = heads_of(array, at, kv_heads_, s_.block_kv, dim);
-    w_.start_copy(tile, heads_in(ring, slot, kv_heads_), done);
+  const Value key = times(column, s_.block_kv);
+  for (const OfKeys& of : of_keys()) {
+    const Value tile =
+        tokens_of(of.array, kv, kv_heads_, key, s_.block_kv, of.dim);
+    w_.start_copy(tile, heads_in(of.ring, slot, kv_heads_), done);
   }
   if (s_.in_chunks()) fetch_sums(sums_region, head, column);
 }
 
-// The ids of a tile's keys, one a sublane and the same in all lanes.
-Value Backward::key_ids(const Value& column, int64_t lanes) {
+// The ids of a tile's keys for each number of a vector, as a tile has them.
+Value Backward::key_ids(const Value& column, int64_t dim) {
+  const bool last = s_.tokens_last(dim);
   std::vector<Value> parts;
   const Value line = times(column, s_.block_kv / kLanes);
   for (int64_t i = 0; i < s_.block_kv / kLanes; ++i) {
     const Value ids = ids_at("key_ids", w_.add(line, number(i)));
-    parts.push_back(upright(ids, lanes));
+    parts.push_back(last ? ids : upright(ids, dim));
   }
-  return w_.join(parts, 0);
+  if (!last) return w_.join(parts, 0);
+  return whole(w_.join(parts, 1), s_.tile_of(s_.block_kv, dim));
 }
 
 // A tile of keys: K, K' and V without what vetoes took, its ids, sums at 0.
@@ -71,13 +72,13 @@ void Backward::begin_column(const Value& head, const Value& column) {
   std::map<int64_t, Value> kept = {{kLanes, seen(ids)}};
   for (int64_t h = 0; h < kv_heads_; ++h) {
     const Value own = of_head(slot, kv_heads_, h);
-    for (const char* ring : {"k_ring", "v_ring"}) {
-      const int64_t dim = w_.argument(ring).type.shape[2];
+    for (const auto& [array, ring, dim] : of_keys()) {
       if (!kept.contains(dim)) kept.emplace(dim, seen(key_ids(column, dim)));
       const Value found = load_slot(ring, own);
       const Value clean = w_.select(kept.at(dim), found, w_.zeros(found.type));
       store_slot(clean, ring, own);
-      if (ring[0] == 'k') store_of(w_.transpose(clean), "keys", kv_heads_, h);
+      if (array[0] == 'v' || s_.tokens_last(dim)) continue;
+      store_of(w_.transpose(clean), "keys", kv_heads_, h);
     }
   }
 
@@ -114,28 +115,30 @@ void Backward::finish_column(const Value& head, const Value& column,
   const Value key = times(column, s_.block_kv);
   struct Gradient {
     const char *sums, *tile, *array;
+    int64_t dim;
     double scale;
   };
   for (int64_t h = 0; h < kv_heads_; ++h) {
     const Value sums_at = sum_slot(column, h);
-    const std::array<Value, 4> to = {batch_row_, with_head(first_kv, h), key,
-                                     w_.constant(0)};
-    for (const Gradient& g : {Gradient{"dk_sums", "dk_tile", "dk", s_.scale},
-                              Gradient{"dv_sums", "dv_tile", "dv", 1}}) {
+    const Value kv = with_head(first_kv, h);
+    for (const Gradient& g :
+         {Gradient{"dk_sums", "dk_tile", "dk", s_.head_dim, s_.scale},
+          Gradient{"dv_sums", "dv_tile", "dv", s_.v_head_dim, 1}}) {
       Value sums = load_slot(g.sums, sums_at);
       if (g.scale != 1) {
         const Value scale = w_.real(static_cast<float>(g.scale));
         sums = w_.mul(sums, w_.splat(scale, sums.type.shape));
       }
-      const Value upright_sums = w_.transpose(sums);
-      store_of(s_.wide_sums ? upright_sums : narrow(upright_sums), g.tile,
-               kv_heads_, h);
-      const Value& all = w_.argument(g.tile);
-      const int64_t dim = all.type.shape[1];
-      const std::array<Value, 2> at = {number(h * s_.block_kv), w_.constant(0)};
-      const Value from = w_.slice(all, at, {s_.block_kv, dim}, 0);
+      const bool last = s_.tokens_last(g.dim);
+      if (!last) sums = w_.transpose(sums);
+      store_of(s_.wide_sums ? sums : narrow(sums), g.tile, kv_heads_, h);
+      const std::vector<int64_t> tile = s_.tile_of(s_.block_kv, g.dim);
+      const std::array<Value, 2> at = {number(h * tile[0]), w_.constant(0)};
+      const Value from = w_.slice(w_.argument(g.tile), at, tile, 0);
+      std::array<Value, 4> to = {batch_row_, kv, key, w_.constant(0)};
+      if (last) std::swap(to[2], to[3]);
       const Value place =
-          w_.slice(w_.argument(g.array), to, {1, 1, s_.block_kv, dim}, 2);
+          w_.slice(w_.argument(g.array), to, {1, 1, tile[0], tile[1]}, 2);
       w_.start_copy(from, place, done);
     }
   }

@@ -2,6 +2,7 @@
 // says what it is, and has the walk; its parts have a file each.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cstdint>
 #include <functional>
@@ -53,11 +54,6 @@ class Backward : Parts {
   }
   Value with_head(const Value& n, int64_t h) {
     return h == 0 ? n : w_.add(n, number(h));
-  }
-  // All heads' tiles of an array.
-  Value heads_of(const char* array, std::span<const Value> at, int64_t heads,
-                 int64_t rows, int64_t columns) {
-    return w_.slice(w_.argument(array), at, {1, heads, rows, columns}, 1);
   }
   // What one of a pass's heads has of an array with as many rows for each.
   Value load_of(const char* name, int64_t heads, int64_t h);
@@ -147,9 +143,16 @@ class Backward : Parts {
                 int64_t h);
   void finish_sink(const Value& head, int64_t h);
   Value place_of_sink(const Value& head);
+  struct OfKeys {
+    const char *array, *ring;
+    int64_t dim;
+  };
+  std::array<OfKeys, 2> of_keys() const {
+    return {{{"k", "k_ring", s_.head_dim}, {"v", "v_ring", s_.v_head_dim}}};
+  }
   void fetch_column(const char* region, const char* sums_region,
                     const Value& head, const Value& column);
-  Value key_ids(const Value& column, int64_t lanes);
+  Value key_ids(const Value& column, int64_t dim);
   void begin_column(const Value& head, const Value& column);
   void clear_keys(const Value& column);
   void body(const Value& pass, const Value& at, const Value& column,
@@ -163,6 +166,8 @@ class Backward : Parts {
   struct HeadTiles {
     std::vector<Value> queries, douts, ps, dss;
   };
+  // A head's K' of a tile of keys.
+  Value upright_keys(const Value& column, int64_t h);
   // As a product with keys takes them, contracting `dim`; and upright.
   struct Queries {
     Value operand;
@@ -170,8 +175,8 @@ class Backward : Parts {
     Value upright;
   };
   Value legal_tile(const Value& column, const PassTile& tile, int64_t t);
-  Queries queries_of(const char* ring, const Value& pass, int64_t h, int64_t t,
-                     bool masked, const PassTile& tile);
+  Queries queries_of(const char* ring, int64_t dim, const Value& pass,
+                     int64_t h, int64_t t, bool masked, const PassTile& tile);
   HeadTiles gradients(const Value& pass, const Value& column,
                       const std::optional<Value>& bits_slot, bool masked,
                       int64_t h, std::vector<PassTile>& tiles);

@@ -1,6 +1,7 @@
 // lanes/mosaic/backward_pass.cc: a pass of the backward kernel, some tiles of
 // queries against a tile of keys.
 #include <array>
+#include <utility>
 
 #include "lanes/mosaic/backward_parts.h"
 
@@ -21,18 +22,18 @@ void Backward::fetch_pass(const char* region, const char* bits_region,
   const Value slot = in_slots(pass, kPassRing);
   const Value done = semaphore("pass_copies", slot);
   const Value first = times(slot, heads_);
+  const int64_t side = s_.block_q;
+  struct OfQueries {
+    const char *array, *ring;
+    int64_t dim;
+  };
   for (int64_t t = 0; t < s_.tiles_per_pass; ++t) {
-    const Value query = times(column_of(word(at, t)), s_.block_q);
-    const std::array<Value, 4> from = {batch_row_, head, query, w_.constant(0)};
-    const std::array<Value, 3> to = {first, number(t * s_.block_q),
-                                     w_.constant(0)};
-    for (const auto& [array, ring] :
-         {std::pair{"q", "q_ring"}, std::pair{"dout", "dout_ring"}}) {
-      const Value& all = w_.argument(ring);
-      const int64_t dim = all.type.shape[2];
-      const Value tile =
-          w_.slice(w_.argument(array), from, {1, heads_, s_.block_q, dim}, 1);
-      const Value place = w_.slice(all, to, {heads_, s_.block_q, dim}, 0);
+    const Value query = times(column_of(word(at, t)), side);
+    for (const auto& [array, ring, dim] :
+         {OfQueries{"q", "q_ring", s_.head_dim},
+          OfQueries{"dout", "dout_ring", s_.v_head_dim}}) {
+      const Value tile = tokens_of(array, head, heads_, query, side, dim);
+      const Value place = tokens_in(ring, first, heads_, t * side, side, dim);
       w_.start_copy(tile, place, done);
     }
   }
@@ -50,18 +51,19 @@ void Backward::wait_pass(const Value& pass) {
 }
 
 // What a pass's head has of a ring of queries, one of its tiles, upright.
-Backward::Queries Backward::queries_of(const char* ring, const Value& pass,
-                                       int64_t h, int64_t t, bool masked,
-                                       const PassTile& tile) {
+Backward::Queries Backward::queries_of(const char* ring, int64_t dim,
+                                       const Value& pass, int64_t h, int64_t t,
+                                       bool masked, const PassTile& tile) {
   const Value slot = of_head(in_slots(pass, kPassRing), heads_, h);
-  const Value& all = w_.argument(ring);
-  const int64_t dim = all.type.shape[2];
-  const std::array<Value, 3> at = {w_.to_index(slot), w_.index(t * s_.block_q),
-                                   w_.index(0)};
-  const Value flat =
-      w_.reshape(w_.load(all, at, {1, s_.block_q, dim}), {s_.block_q, dim});
-  const Value turned = w_.transpose(flat);
-  if (!masked) return {flat, 1, turned};
+  const bool last = s_.tokens_last(dim);
+  std::array<Value, 3> at = {w_.to_index(slot), w_.index(t * s_.block_q),
+                             w_.index(0)};
+  if (last) std::swap(at[1], at[2]);
+  const Value there =
+      w_.load(w_.argument(ring), at, tiles_of(s_, 1, s_.block_q, dim));
+  const Value flat = w_.reshape(there, s_.tile_of(s_.block_q, dim));
+  const Value turned = last ? flat : w_.transpose(flat);
+  if (!masked) return {flat, last ? 0 : 1, turned};
   const Value kept = seen(whole(*tile.ids, turned.type.shape));
   const Value clean = w_.select(kept, turned, w_.zeros(turned.type));
   return {clean, 0, clean};
@@ -113,16 +115,20 @@ Backward::HeadTiles Backward::gradients(const Value& pass, const Value& column,
   const Value slot = of_head(column_slot(column), kv_heads_, kv_of(h));
   const Value k = load_slot("k_ring", slot);
   const Value v = load_slot("v_ring", slot);
+  const int32_t k_dim = s_.tokens_last(s_.head_dim) ? 0 : 1;
+  const int32_t v_dim = s_.tokens_last(s_.v_head_dim) ? 0 : 1;
   HeadTiles out;
   for (int64_t t = 0; t < s_.tiles_per_pass; ++t) {
     PassTile& own = tiles[static_cast<size_t>(t)];
-    const Queries q = queries_of("q_ring", pass, h, t, masked, own);
-    const Queries g = queries_of("dout_ring", pass, h, t, masked, own);
+    const Queries q =
+        queries_of("q_ring", s_.head_dim, pass, h, t, masked, own);
+    const Queries g =
+        queries_of("dout_ring", s_.v_head_dim, pass, h, t, masked, own);
     out.queries.push_back(q.upright);
     out.douts.push_back(g.upright);
     const Value most = line_of("lses", own.place, h);
     const Value delta = line_of("deltas", own.place, h);
-    const Value unmasked = scores_of(w_.matmul(k, 1, q.operand, q.dim));
+    const Value unmasked = scores_of(w_.matmul(k, k_dim, q.operand, q.dim));
     Value scores = unmasked;
     if (masked) {
       if (!own.legal) {
@@ -136,12 +142,17 @@ Backward::HeadTiles Backward::gradients(const Value& pass, const Value& column,
     const Value power = w_.sub(scaled, whole(most, tile));
     const Value p = w_.exp2(power);
     out.ps.push_back(narrow(p));
-    const Value dp = w_.matmul(v, 1, g.operand, g.dim);
+    const Value dp = w_.matmul(v, v_dim, g.operand, g.dim);
     Value ds = w_.mul(p, w_.sub(dp, whole(delta, tile)));
     if (s_.softcap != 0) ds = w_.mul(ds, slope(unmasked));
     out.dss.push_back(narrow(ds));
   }
   return out;
+}
+
+Value Backward::upright_keys(const Value& column, int64_t h) {
+  if (!s_.tokens_last(s_.head_dim)) return load_of("keys", kv_heads_, kv_of(h));
+  return load_slot("k_ring", of_head(column_slot(column), kv_heads_, kv_of(h)));
 }
 
 // Their part of the three sums.
@@ -160,7 +171,7 @@ void Backward::add_products(const Value& column, int64_t h,
   const Value all_queries = w_.join(own.queries, 1);
   const Value all_dss = w_.join(own.dss, 1);
   add_to("dk_sums", sums_at, w_.matmul(all_queries, 1, all_dss, 1));
-  const Value keys = load_of("keys", kv_heads_, kv_of(h));
+  const Value keys = upright_keys(column, h);
   for (size_t t = 0; t < own.dss.size(); ++t) {
     const Value r = of_head(tiles[t].place, heads_, h);
     add_to("dq_sums", r, w_.matmul(keys, 1, own.dss[t], 0));

@@ -64,11 +64,11 @@ void Backward::fetch_row(const char* region, const Value& head,
   const Value zero = w_.constant(0);
   for (const auto& [array, ring] : row_arrays()) {
     const Value& from = w_.argument(array);
-    const bool line = from.type.shape[2] == 1;
-    const std::array<Value, 4> at = {batch_row_, head, line ? zero : query,
-                                     line ? query : zero};
+    const bool last = from.type.shape[2] == 1 || s_.tokens_last(s_.v_head_dim);
+    const std::array<Value, 4> at = {batch_row_, head, last ? zero : query,
+                                     last ? query : zero};
     const std::vector<int64_t>& tile = w_.argument(ring).type.shape;
-    const Value part = heads_of(array, at, heads_, tile[1], tile[2]);
+    const Value part = w_.slice(from, at, {1, heads_, tile[1], tile[2]}, 1);
     w_.start_copy(part, heads_in(ring, slot, heads_), done);
   }
   if (!row.goes_on) return;
@@ -118,8 +118,12 @@ void Backward::prepare_head(const Value& first_head, const Value& turn,
   const Value head = with_head(first_head, h);
   const std::vector<int64_t> line = {1, s_.block_q};
   const Value slot = of_head(in_slots(turn, row_ring_size(s_)), heads_, h);
-  const Value out = w_.transpose(load_slot("out_ring", slot));
-  const Value dout = w_.transpose(load_slot("row_dout_ring", slot));
+  auto turned = [&](const char* ring) {
+    const Value found = load_slot(ring, slot);
+    return s_.tokens_last(s_.v_head_dim) ? found : w_.transpose(found);
+  };
+  const Value out = turned("out_ring");
+  const Value dout = turned("row_dout_ring");
   const Value wide_out = wide(out);
   const Value wide_dout = wide(dout);
   const Value products = w_.mul(wide_out, wide_dout);
@@ -236,13 +240,14 @@ void Backward::finish_row(const Value& head, const Row& row,
   for (int64_t h = 0; h < heads_; ++h) {
     Value sums = load_slot("dq_sums", of_head(row.place, heads_, h));
     sums = w_.mul(sums, w_.splat(scale, sums.type.shape));
-    const Value upright_sums = narrow(w_.transpose(sums));
-    store_slot(upright_sums, "dq_ring", of_head(slot, heads_, h));
+    if (!s_.tokens_last(s_.head_dim)) sums = w_.transpose(sums);
+    const Value own = narrow(sums);
+    store_slot(own, "dq_ring", of_head(slot, heads_, h));
   }
-  const std::array<Value, 4> to = {
-      batch_row_, head, times(row.number, s_.block_q), w_.constant(0)};
+  const Value query = times(row.number, s_.block_q);
   const Value from = heads_in("dq_ring", slot, heads_);
-  const Value place = heads_of("dq", to, heads_, s_.block_q, s_.head_dim);
+  const Value place =
+      tokens_of("dq", head, heads_, query, s_.block_q, s_.head_dim);
   w_.start_copy(from, place, semaphore("dq_copies", slot));
 }
 

@@ -22,13 +22,22 @@ xla::Type type_of(const Argument& array) {
 xla::Writer::Values call_kernel(xla::Writer& w, const PlannedKernel& kernel,
                                 std::string_view label,
                                 const xla::Writer::Values& inputs) {
-  const CallArrays arrays = arrays_of(kernel);
+  const CallArrays arrays = operands_of(kernel);
+  auto turned = [&](xla::Writer::Values values,
+                    const std::vector<Argument>& of) {
+    for (size_t i = 0; i < of.size(); ++i) {
+      if (of[i].tokens_last) values[i] = w.transpose(values[i], {0, 1, 3, 2});
+    }
+    return values;
+  };
   std::vector<xla::Type> results;
   for (const Argument& a : arrays.results) results.push_back(type_of(a));
-  return w.call(kCallTarget, label, inputs,
-                call_attributes(name_of(kernel), arrays, text_of(kernel),
-                                vector_rooms(kernel.shape.core_bytes).program),
-                results);
+  const auto made =
+      w.call(kCallTarget, label, turned(inputs, arrays.inputs),
+             call_attributes(name_of(kernel), arrays, text_of(kernel),
+                             vector_rooms(kernel.shape.core_bytes).program),
+             results);
+  return turned(made, arrays.results);
 }
 
 }  // namespace tessera::mosaic

@@ -11,7 +11,7 @@ namespace tessera::mosaic {
 
 xla::Type type_of(const Argument& array);
 
-// The op that a kernel is in a program, of the arrays that it takes. The
+// The op that a kernel is in a program, of the arrays of arrays_of. The
 // compiler's dumps have it under the label.
 xla::Writer::Values call_kernel(xla::Writer& w, const PlannedKernel& kernel,
                                 std::string_view label,

@@ -51,6 +51,7 @@
 
 #include <array>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "lanes/mosaic/pass_loop.h"
@@ -131,7 +132,11 @@ Value Forward::has_vetoed(const Place& p) {
 // What no query may see must not reach the sums as 0 * NaN either.
 void Forward::clean(const Value& pass, const Place& p) {
   w_.if_then(has_vetoed(p), [&] {
-    const Value kept = seen(key_column(p, s_.v_head_dim));
+    const std::vector<int64_t> tile = s_.tile_of(keys_, s_.v_head_dim);
+    const Value ids = s_.tokens_last(s_.v_head_dim)
+                          ? whole(key_line(p), tile)
+                          : key_column(p, s_.v_head_dim);
+    const Value kept = seen(ids);
     for (int64_t h = 0; h < kv_heads_; ++h) {
       const Value slot = slot_of(pass, kv_heads_, h);
       const Value v = load_slot("v_ring", slot);
@@ -177,11 +182,14 @@ void Forward::absorb(const Value& pass, const Place& p, int64_t h) {
 
   const int64_t kv_head = h * kv_heads_ / heads_;
   Value v = load_slot("v_ring", slot_of(pass, kv_heads_, kv_head));
+  const int32_t of_keys = s_.tokens_last(s_.v_head_dim) ? 1 : 0;
   if (s_.rounded_sum) {
-    const Value one = w_.to_bf16(w_.splat(w_.real(1), {keys_, kOnes}));
-    v = w_.join(std::array{v, one}, 1);
+    std::vector<int64_t> ones = {keys_, kOnes};
+    if (of_keys == 1) std::swap(ones[0], ones[1]);
+    const Value one = w_.to_bf16(w_.splat(w_.real(1), ones));
+    v = w_.join(std::array{v, one}, 1 - of_keys);
   }
-  const Value product = w_.matmul(v, 0, narrow(p_tile), 0);
+  const Value product = w_.matmul(v, of_keys, narrow(p_tile), 0);
   const Value sums = load_of("sums", h, sum_rows(s_));
   const Value kept = w_.mul(sums, whole(w_.first_row(shrink), sums.type.shape));
   store_of(w_.add(kept, product), "sums", h);
@@ -365,25 +373,21 @@ void Forward::finish(const char* region, const Place& p,
 // The row's output and log-sum-exp, once the tile that went out before is away.
 void Forward::send_row(const Place& p) {
   const Value& out_tile = w_.argument("out_tile");
+  const int64_t dim = s_.v_head_dim;
   for (int64_t h = 0; h < heads_; ++h) {
     const RowEnd end = row_end(p, h);
-    const Value sums = load_of("sums", h, s_.v_head_dim);
-    const Value out = w_.mul(sums, whole(end.factor, sums.type.shape));
+    const Value sums = load_of("sums", h, dim);
+    Value out = narrow(w_.mul(sums, whole(end.factor, sums.type.shape)));
+    if (!s_.tokens_last(dim)) out = w_.transpose(out);
     const std::array<Value, 3> at = {w_.index(h), w_.index(0), w_.index(0)};
-    w_.store(
-        w_.reshape(w_.transpose(narrow(out)), {1, s_.block_q, s_.v_head_dim}),
-        out_tile, at);
+    w_.store(w_.reshape(out, tiles_of(s_, 1, s_.block_q, dim)), out_tile, at);
     store_line(end.lse, "lse_tile", h);
   }
   const Value query = times(row_of(word(p.at)), s_.block_q);
   const Value& done = w_.argument("out_copies");
-  const Value zero = w_.constant(0);
   const Value head = head_at(p);
-  const std::array<Value, 4> out_at = {batch_row_, head, query, zero};
   w_.start_copy(out_tile,
-                w_.slice(w_.argument("out"), out_at,
-                         {1, heads_, s_.block_q, s_.v_head_dim}, 1),
-                done);
+                tokens_of("out", head, heads_, query, s_.block_q, dim), done);
   send_lines("lse_tile", "lse", head, query);
   clear_sums();
 }
@@ -402,18 +406,18 @@ std::vector<Argument> forward_arguments(const KernelShape& s) {
     out.insert(out.end(), more.begin(), more.end());
   };
   const int64_t own_keys = s.own_keys > 0 ? s.own_keys : s.kv_len;
-  add({in_hbm("q", own, {s.batch, s.heads, s.q_len, s.head_dim}),
-       in_hbm("k", own, {s.batch, s.kv_heads, own_keys, s.head_dim}),
-       in_hbm("v", own, {s.batch, s.kv_heads, own_keys, s.v_head_dim})});
+  add({of_tokens(s, "q", own, s.heads, s.q_len, s.head_dim),
+       of_tokens(s, "k", own, s.kv_heads, own_keys, s.head_dim),
+       of_tokens(s, "v", own, s.kv_heads, own_keys, s.v_head_dim)});
   if (s.own_keys > 0) {
     const int64_t more = s.kv_len - s.own_keys;
-    add({in_hbm("came_k", own, {s.batch, s.kv_heads, more, s.head_dim}),
-         in_hbm("came_v", own, {s.batch, s.kv_heads, more, s.v_head_dim})});
+    add({of_tokens(s, "came_k", own, s.kv_heads, more, s.head_dim),
+         of_tokens(s, "came_v", own, s.kv_heads, more, s.v_head_dim)});
   }
   add(id_arguments(s));
   add(bit_arguments(s));
   std::vector<Argument> results = {
-      in_hbm("out", own, {s.batch, s.heads, s.q_len, s.v_head_dim}),
+      of_tokens(s, "out", own, s.heads, s.q_len, s.v_head_dim),
       in_hbm("lse", kF32, {s.batch, s.heads, 1, s.q_len})};
   const int64_t state = state_rows(s);
   if (s.in_parts) {
@@ -425,9 +429,12 @@ std::vector<Argument> forward_arguments(const KernelShape& s) {
   }
   add(results);
   // Scratch.
-  add({in_vmem("q_ring", own, {ring * heads, s.block_q, s.head_dim}),
-       in_vmem("k_ring", own, {ring * kv_heads, keys, s.head_dim}),
-       in_vmem("v_ring", own, {ring * kv_heads, keys, s.v_head_dim})});
+  auto ring_of = [&](const char* name, int64_t n, int64_t tokens, int64_t dim) {
+    return in_vmem(name, own, tiles_of(s, n, tokens, dim));
+  };
+  add({ring_of("q_ring", ring * heads, s.block_q, s.head_dim),
+       ring_of("k_ring", ring * kv_heads, keys, s.head_dim),
+       ring_of("v_ring", ring * kv_heads, keys, s.v_head_dim)});
   add(id_scratch(s));
   const int64_t lines = heads * kSublanes;
   add({in_vmem("scores", kF32, {heads * keys, s.block_q}),
@@ -435,7 +442,7 @@ std::vector<Argument> forward_arguments(const KernelShape& s) {
        in_vmem("most", kF32, {lines, s.block_q}),  // m
        in_vmem("sum", kF32, {lines, s.block_q}),   // l, in eight parts
        in_vmem("sums", kF32, {heads * sum_rows(s), s.block_q}),  // O'
-       in_vmem("out_tile", own, {heads, s.block_q, s.v_head_dim}),
+       ring_of("out_tile", heads, s.block_q, s.v_head_dim),
        in_vmem("lse_tile", kF32, {heads, 1, s.block_q}),
        semaphores("q_copies", {ring}), semaphores("kv_copies", {ring}),
        semaphores("id_copies", {}), semaphores("out_copies", {})});

@@ -142,6 +142,7 @@ Result<KernelShape> shape_of(const Request& request, const Facts& present,
                              call, options, memory);
   if (!found) return found;
   KernelShape& s = *found;
+  s.turns_tokens = true;
   s.batch = bucket(request.batch);
   s.q_len = round_up(bucket(request.q_len), request.tile.q);
   s.kv_len = round_up(bucket(request.kv_len), request.tile.kv);
@@ -227,6 +228,7 @@ KernelContract mosaic::contract_of(const PlannedKernel& planned,
     choice.parameters["query_chunk"] = kernel.query_chunk;
   }
   if (kernel.call.sink_logits) choice.parameters["sink_logits"] = true;
+  if (kernel.tokens_last) choice.parameters["tokens_last"] = true;
   if (planned.shape.wide_sums) choice.parameters["wide_sums"] = true;
   if (planned.shape.in_parts) choice.parameters["in_parts"] = true;
   choice.lowering_reason = kernel.lowering.reason;
@@ -269,6 +271,8 @@ Result<mosaic::PlannedKernel> kernel_of_shape(const KernelShape& shape,
   k.plan_heads = shape.plan_heads;
   k.bitmaps = shape.bitmaps;
   k.heads_per_pass = shape.heads_per_pass;
+  k.tokens_last =
+      shape.tokens_last(shape.head_dim) || shape.tokens_last(shape.v_head_dim);
   return out;
 }
 
@@ -361,10 +365,17 @@ std::string mosaic::text_of(const PlannedKernel& planned) {
                                       : forward_kernel(planned.shape);
 }
 
-mosaic::CallArrays mosaic::arrays_of(const PlannedKernel& planned) {
+mosaic::CallArrays mosaic::operands_of(const PlannedKernel& planned) {
   const bool backward = planned.kernel.call.backward;
   return call_arrays(mosaic::arguments_of(planned.shape, backward),
                      outputs_of(planned.shape, backward));
+}
+
+mosaic::CallArrays mosaic::arrays_of(const PlannedKernel& planned) {
+  CallArrays out = operands_of(planned);
+  for (Argument& a : out.inputs) a = with_dim_last(std::move(a));
+  for (Argument& a : out.results) a = with_dim_last(std::move(a));
+  return out;
 }
 
 mosaic::KernelText mosaic::write_kernel(const PlannedKernel& planned) {

@@ -51,8 +51,10 @@ KernelContract contract_of(const PlannedKernel& planned,
 
 std::string_view name_of(const PlannedKernel& planned);  // "tessera_forward"
 std::string text_of(const PlannedKernel& planned);
-// What a program around it hands to it and has from it.
+// What a program around it hands to it and has from it, of tensors the dim
+// last; and that as its call takes and gives it, of some the tokens last.
 CallArrays arrays_of(const PlannedKernel& planned);
+CallArrays operands_of(const PlannedKernel& planned);
 
 struct KernelText {
   std::string text, program;

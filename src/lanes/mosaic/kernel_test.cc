@@ -477,6 +477,43 @@ TEST(MosaicKernel, EveryPairOfDimsIsAnother) {
   }
 }
 
+// Of a dim that leaves lanes empty the call has the tokens last, and the
+// program turns them; a kernel of other dims says nothing of it.
+TEST(MosaicKernel, TensorsThatDoNotFillLanesHaveTheTokensLast) {
+  const Request r = request_of("causal & documents");
+  const auto has = [](const std::string& text, std::string_view word) {
+    return text.find(word) != std::string::npos;
+  };
+  for (const bool backward : {false, true}) {
+    for (const auto& [dim, v_dim] : {std::pair(64, 64), std::pair(192, 128),
+                                     std::pair(128, 64), std::pair(128, 256)}) {
+      AttentionShape shape = shape_of();
+      shape.head_dim = dim;
+      shape.v_head_dim = v_dim;
+      auto kernel = backward ? make_backward(r, shape) : make(r, shape);
+      ASSERT_TRUE(kernel.ok()) << kernel.error().message;
+      const bool turned = dim % 128 != 0 || v_dim % 128 != 0;
+      EXPECT_EQ(kernel->tokens_last, turned);
+      EXPECT_EQ(has(kernel->contract.text, "tokens_last"), turned);
+      EXPECT_EQ(has(kernel->program, "stablehlo.transpose"), turned);
+      const std::string program =
+          kernel->program.substr(0, kernel->program.find("\n//"));
+      const size_t call = program.find("stablehlo.custom_call");
+      const std::string main = program.substr(0, program.find("stablehlo."));
+      for (const int64_t d : {dim, v_dim}) {
+        const auto rows = fmt::format("x{}x{}xbf16", kernel->kv_len, d);
+        const auto columns = fmt::format("x{}x{}xbf16", d, kernel->kv_len);
+        const bool tokens_last = d % 128 != 0;
+        EXPECT_TRUE(has(main, rows));
+        EXPECT_FALSE(has(main, columns));
+        EXPECT_TRUE(has(program.substr(call), tokens_last ? columns : rows));
+        EXPECT_EQ(has(kernel->text, columns), tokens_last);
+        EXPECT_EQ(has(kernel->text, rows), !tokens_last);
+      }
+    }
+  }
+}
+
 // A line of 64 takes the 128 lanes that a line has; across them it does not.
 TEST(MosaicKernel, VectorBytesAreOfWholeLanes) {
   mosaic::KernelShape s;
@@ -495,6 +532,13 @@ TEST(MosaicKernel, VectorBytesAreOfWholeLanes) {
   // dQ' of a head, dK' and dV' of a tile, K'.
   EXPECT_EQ(bytes(128, true) - bytes(64, true),
             64 * (4096 * 4 + 512 * (4 + 4 + 2)));
+  // With the tokens last nothing is wasted, and Q, K, V and O are halves too:
+  // eight tiles in flight, of four tiles of keys.
+  s.turns_tokens = true;
+  EXPECT_EQ(bytes(128, false) - bytes(64, false),
+            64 * 512 * (4 + 2 * (8 * (1 + 4 + 4) + 1)));
+  EXPECT_EQ(bytes(256, false) - bytes(192, false),
+            bytes(192, false) - bytes(128, false));
 }
 
 // Tensors of twice the bytes, products in full precision, and nothing of bf16.

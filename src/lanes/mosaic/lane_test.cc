@@ -317,7 +317,7 @@ TEST_F(MosaicLane, RunsGradientsInChunksOfQueries) {
   c.plan.q_doc_ids.emplace();
   for (int32_t i = 0; i < 300; ++i) c.plan.doc_ids->push_back(i / 110);
   for (int32_t i = 0; i < 8100; ++i) c.plan.q_doc_ids->push_back(i / 2800);
-  c.shape = {2, 1, 256, 64, {}, 0};
+  c.shape = {2, 1, 256, 128, {}, 0};
   c.dtype = Dtype::bf16;
   AttentionArrays arrays(c);
   const auto batch = BorrowedBatch::make(arrays.request, arrays.facts);

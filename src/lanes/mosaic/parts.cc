@@ -33,6 +33,22 @@ Argument in_hbm(std::string name, Element e, std::vector<int64_t> shape) {
 Argument in_vmem(std::string name, Element e, std::vector<int64_t> shape) {
   return {std::move(name), memref(Space::vmem, e, std::move(shape))};
 }
+
+std::vector<int64_t> tiles_of(const KernelShape& s, int64_t n, int64_t tokens,
+                              int64_t dim) {
+  const std::vector<int64_t> tile = s.tile_of(tokens, dim);
+  return {n, tile[0], tile[1]};
+}
+
+Argument of_tokens(const KernelShape& s, std::string name, Element e,
+                   int64_t heads, int64_t tokens, int64_t dim) {
+  std::vector<int64_t> shape = tiles_of(s, heads, tokens, dim);
+  shape.insert(shape.begin(), s.batch);
+  Argument out = in_hbm(std::move(name), e, std::move(shape));
+  out.tokens_last = s.tokens_last(dim);
+  return out;
+}
+
 Argument in_smem(std::string name, int64_t words, Element e) {
   return {std::move(name), memref(Space::smem, e, {words})};
 }
@@ -189,6 +205,21 @@ void Parts::store_slot(const Value& value, const char* name,
   const std::array<Value, 3> at = {w_.to_index(slot), w_.index(0), w_.index(0)};
   w_.store(w_.reshape(value, {1, ring.type.shape[1], ring.type.shape[2]}), ring,
            at);
+}
+
+Value Parts::tokens_of(const char* array, const Value& head, int64_t heads,
+                       const Value& token, int64_t tokens, int64_t dim) {
+  std::array<Value, 4> at = {batch_row_, head, token, w_.constant(0)};
+  if (s_.tokens_last(dim)) std::swap(at[2], at[3]);
+  const std::vector<int64_t> tile = s_.tile_of(tokens, dim);
+  return w_.slice(w_.argument(array), at, {1, heads, tile[0], tile[1]}, 1);
+}
+
+Value Parts::tokens_in(const char* ring, const Value& slot, int64_t slots,
+                       int64_t token, int64_t tokens, int64_t dim) {
+  std::array<Value, 3> at = {slot, number(token), w_.constant(0)};
+  if (s_.tokens_last(dim)) std::swap(at[1], at[2]);
+  return w_.slice(w_.argument(ring), at, tiles_of(s_, slots, tokens, dim), 0);
 }
 
 Value Parts::scores_of(const Value& products) {

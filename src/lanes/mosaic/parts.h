@@ -26,6 +26,11 @@ inline Element element_of(const KernelShape& s) {
 // Arguments, by where they lie.
 Argument in_hbm(std::string name, Element e, std::vector<int64_t> shape);
 Argument in_vmem(std::string name, Element e, std::vector<int64_t> shape);
+// Of every head a vector for each token; and the shape of n tiles of those.
+Argument of_tokens(const KernelShape& s, std::string name, Element e,
+                   int64_t heads, int64_t tokens, int64_t dim);
+std::vector<int64_t> tiles_of(const KernelShape& s, int64_t n, int64_t tokens,
+                              int64_t dim);
 Argument in_smem(std::string name, int64_t words, Element e = Element::i32);
 Argument semaphores(std::string name, std::vector<int64_t> shape);
 // A scalar array: its words, and how many of them scalar memory has at a time.
@@ -120,6 +125,13 @@ class Parts {
     const Value first = times(slot, heads);
     return h == 0 ? first : w_.add(first, number(h));
   }
+
+  // Of an array of tokens heads' tiles that begin at one; and where one lies in
+  // some slots of a ring.
+  Value tokens_of(const char* array, const Value& head, int64_t heads,
+                  const Value& token, int64_t tokens, int64_t dim);
+  Value tokens_in(const char* ring, const Value& slot, int64_t slots,
+                  int64_t token, int64_t tokens, int64_t dim);
 
   Value whole(const Value& a, std::vector<int64_t> shape) {
     return w_.broadcast(a, std::move(shape));

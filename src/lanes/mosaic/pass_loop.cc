@@ -82,15 +82,12 @@ Value PassLoop::head_at(const Place& p, int64_t h) {
 }
 
 void PassLoop::fetch_keys(const Keys& keys, const Value& key, bool came) {
-  const std::array<Value, 4> from = {batch_row_, keys.kv_head, key,
-                                     w_.constant(0)};
-  const std::array<Value, 3> to = {keys.slot, number(keys.tile * s_.block_kv),
-                                   w_.constant(0)};
+  const int64_t first = keys.tile * s_.block_kv;
   for (const OfKeys& a : of_keys_) {
-    const Value tile = w_.slice(w_.argument(came ? a.came : a.array), from,
-                                {1, kv_heads_, s_.block_kv, a.dim}, 1);
+    const Value tile = tokens_of(came ? a.came : a.array, keys.kv_head,
+                                 kv_heads_, key, s_.block_kv, a.dim);
     const Value place =
-        w_.slice(w_.argument(a.ring), to, {kv_heads_, s_.block_kv, a.dim}, 0);
+        tokens_in(a.ring, keys.slot, kv_heads_, first, s_.block_kv, a.dim);
     w_.start_copy(tile, place, keys.done);
   }
 }
@@ -127,10 +124,9 @@ void PassLoop::fetch(const char* region, const char* bits_region,
   const Value head_word = word(p.at);
   w_.if_then(is_true(is_first(head_word)), [&] {
     const Value row_slot = slot_of(rows);
-    const std::array<Value, 4> from = {
-        batch_row_, head, times(row_of(head_word), s_.block_q), w_.constant(0)};
-    const Value tile = w_.slice(w_.argument("q"), from,
-                                {1, heads_, s_.block_q, s_.head_dim}, 1);
+    const Value query = times(row_of(head_word), s_.block_q);
+    const Value tile =
+        tokens_of("q", head, heads_, query, s_.block_q, s_.head_dim);
     const Value there = semaphore("q_copies", row_slot);
     w_.start_copy(tile, heads_in("q_ring", row_slot, heads_), there);
   });
@@ -152,10 +148,11 @@ void PassLoop::wait_row(const Value& first, const Value& rows) {
   });
 }
 
-// The ids of the pass's keys, one a sublane and the same in all lanes; -1 in
-// every key of a step that fills the pass up, because it names a column again.
-// (The only step of an empty row names one in which nothing is legal.)
-Value PassLoop::key_column(const Place& p, int64_t lanes) {
+// The ids of the pass's keys, joined from parts of 128; -1 in every key of a
+// step that fills the pass up, because it names a column again. (The only step
+// of an empty row names one in which nothing is legal.)
+Value PassLoop::key_ids(const Place& p, int32_t dim,
+                        const std::function<Value(const Value&)>& part) {
   std::vector<Value> parts;
   for (int64_t t = 0; t < s_.tiles_per_pass; ++t) {
     const Value tile = word(p.at, t);
@@ -166,17 +163,28 @@ Value PassLoop::key_column(const Place& p, int64_t lanes) {
         const Value live = is_live(tile);
         ids = w_.select(live, ids, w_.splat(w_.constant(-1), {1, kLanes}));
       }
-      parts.push_back(upright(ids, lanes));
+      parts.push_back(part(ids));
     }
   }
-  return w_.join(parts, 0);
+  return w_.join(parts, dim);
+}
+
+// One a sublane and the same in all lanes.
+Value PassLoop::key_column(const Place& p, int64_t lanes) {
+  return key_ids(p, 0, [&](const Value& ids) { return upright(ids, lanes); });
+}
+
+// One a lane.
+Value PassLoop::key_line(const Place& p) {
+  return key_ids(p, 1, [](const Value& ids) { return ids; });
 }
 
 Value PassLoop::scores_at(const Value& pass, const Value& rows, int64_t h) {
   const int64_t kv_head = h * kv_heads_ / heads_;
   const Value k = load_slot("k_ring", slot_of(pass, kv_heads_, kv_head));
   const Value q = load_slot("q_ring", slot_of(rows, heads_, h));
-  return scores_of(w_.matmul(k, 1, q, 1));
+  const int32_t dim = s_.tokens_last(s_.head_dim) ? 0 : 1;
+  return scores_of(w_.matmul(k, dim, q, dim));
 }
 
 // Of all heads of the pass.

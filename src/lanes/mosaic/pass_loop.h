@@ -82,6 +82,7 @@ class PassLoop : protected Parts {
   // The number of the pass's head `h` among all.
   Value head_at(const Place& p, int64_t h = 0);
   Value key_column(const Place& p, int64_t lanes);
+  Value key_line(const Place& p);
   Value most_before(const Value& first, int64_t h);
   Value sum_before(const Value& first, const char* name, int64_t h);
   Value parts_of(const Value& tile);
@@ -104,6 +105,8 @@ class PassLoop : protected Parts {
   void fetch_keys(const Keys& keys, const Value& key, bool came);
   void fetch(const char* region, const char* bits_region, const Place& p,
              const Value& pass, const Value& rows);
+  Value key_ids(const Place& p, int32_t dim,
+                const std::function<Value(const Value&)>& part);
   void wait_keys(const Value& pass);
   void wait_row(const Value& first, const Value& rows);
   Value scores_at(const Value& pass, const Value& rows, int64_t h);

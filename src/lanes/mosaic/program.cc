@@ -16,6 +16,15 @@ std::string type_text(const Argument& a) {
   return fmt::format("{}{}>", out, to_string(scalar(a.type.element)));
 }
 
+// From one to the other. Nothing moves: the compiler itself lays arrays of such
+// dims out with the tokens last.
+std::string turn_text(std::string_view to, std::string_view from,
+                      const Argument& source, const Argument& turned) {
+  return fmt::format(
+      "    %{} = stablehlo.transpose %{}, dims = [0, 1, 3, 2] : ({}) -> {}\n",
+      to, from, type_text(source), type_text(turned));
+}
+
 // Row major.
 std::string layouts_of(const std::vector<Argument>& arrays) {
   std::string out;
@@ -32,18 +41,24 @@ std::string layouts_of(const std::vector<Argument>& arrays) {
   return out;
 }
 
-std::string joined(const std::vector<Argument>& arrays, bool names,
-                   bool types) {
+std::string joined(const std::vector<Argument>& arrays, bool names) {
   std::string out;
   for (const Argument& a : arrays) {
     if (!out.empty()) out += ", ";
-    if (names) out += fmt::format("%{}{}", a.name, types ? ": " : "");
-    if (types) out += type_text(a);
+    if (names) out += fmt::format("%{}: ", a.name);
+    out += type_text(a);
   }
   return out;
 }
 
 }  // namespace
+
+Argument with_dim_last(Argument a) {
+  const auto end = a.type.shape.end();
+  if (a.tokens_last) std::iter_swap(end - 1, end - 2);
+  a.tokens_last = false;
+  return a;
+}
 
 std::string base64(std::string_view bytes) {
   constexpr char kDigits[] =
@@ -136,28 +151,43 @@ std::string program(std::string_view name,
                     const std::vector<Argument>& arguments, int outputs,
                     std::string_view kernel, int64_t vector_bytes) {
   const auto [inputs, results] = call_arrays(arguments, outputs);
-  std::string returned;
-  std::vector<Argument> given;
+  std::string before_call, operands, behind_call, returned;
+  std::vector<Argument> taken, given;
+  for (const Argument& a : inputs) {
+    taken.push_back(with_dim_last(a));
+    std::string operand = a.name;
+    if (a.tokens_last) {
+      operand += "_turned";
+      before_call += turn_text(operand, a.name, taken.back(), a);
+    }
+    operands += fmt::format("{}%{}", operands.empty() ? "" : ", ", operand);
+  }
   for (size_t i = 0; i < results.size(); ++i) {
-    if (is_kept(results[i].name)) continue;
-    given.push_back(results[i]);
-    returned += fmt::format("{}%result#{}", i == 0 ? "" : ", ", i);
+    const Argument& a = results[i];
+    if (is_kept(a.name)) continue;
+    given.push_back(with_dim_last(a));
+    std::string result = fmt::format("result#{}", i);
+    if (a.tokens_last) {
+      behind_call += turn_text(a.name, result, a, given.back());
+      result = a.name;
+    }
+    returned += fmt::format("{}%{}", returned.empty() ? "" : ", ", result);
   }
   std::string out = fmt::format(
       "module @tessera attributes {{mhlo.num_partitions = 1 : i32, "
       "mhlo.num_replicas = 1 : i32}} {{\n"
       "  func.func public @main({}) -> ({}) {{\n"
-      "    %result:{} = stablehlo.custom_call @{}({}) {{{}}} : ({}) -> ({}) "
+      "{}    %result:{} = stablehlo.custom_call @{}({}) {{{}}} : ({}) -> ({}) "
       "loc(\"{}\")\n"
-      "    return {} : {}\n"
+      "{}    return {} : {}\n"
       "  }}\n"
       "}}\n\n"
       "// The kernel, which backend_config holds in base64:\n//\n",
-      joined(inputs, true, true), joined(given, false, true), outputs,
-      kCallTarget, joined(inputs, true, false),
+      joined(taken, true), joined(given, false), before_call, outputs,
+      kCallTarget, operands,
       call_attributes(name, {inputs, results}, kernel, vector_bytes),
-      joined(inputs, false, true), joined(results, false, true), name, returned,
-      joined(given, false, true));
+      joined(inputs, false), joined(results, false), name, behind_call,
+      returned, joined(given, false));
   for (size_t at = 0; at < kernel.size();) {
     const size_t end = std::min(kernel.find('\n', at), kernel.size());
     out += fmt::format("// {}\n", kernel.substr(at, end - at));

@@ -20,6 +20,8 @@ struct CallArrays {
 };
 // Of arguments whose last `outputs` arrays are results.
 CallArrays call_arrays(const std::vector<Argument>& arguments, int outputs);
+// An array [..., tokens, dim], however the kernel takes it.
+Argument with_dim_last(Argument a);
 // A result that shares its memory with an array that comes in: the name of
 // this.
 inline constexpr std::string_view kBefore = "_before";
@@ -38,7 +40,8 @@ std::string call_attributes(std::string_view name, const CallArrays& arrays,
                             std::string_view kernel, int64_t vector_bytes);
 
 // `kernel` is the text of a function of these arguments, whose last `outputs`
-// arrays are the program's results, but for those that it keeps. The text
+// arrays are the program's results, but for those that it keeps. The program
+// has tensors with the dim last. The text
 // stands in the program twice: encoded, as the compiler wants it, and readable,
 // as comments at the end.
 std::string program(std::string_view name,

@@ -3,11 +3,15 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
 #include "base/integers.h"
 #include "tessera/attention.h"
 
 namespace tessera::mosaic {
+
+inline constexpr int64_t kLanes = 128;
+inline constexpr int64_t kSublanes = 8;
 
 // Lengths are what the arrays hold: whole blocks, whatever the batch fills of
 // them.
@@ -57,9 +61,20 @@ struct KernelShape {
   // Where bounds and ids do not say which pairs are legal, bitmaps of tiles do:
   // there is room for so many. 0: bounds and ids.
   int64_t bitmaps = 0;
+  // Arrays of tokens whose dim does not fill lanes have the tokens last, as XLA
+  // lays them out too; all others, and those of a mesh, have the dim last.
+  bool turns_tokens = false;
   int64_t plan_heads = 1;  // each has its list, for heads / plan_heads heads
   int64_t core_bytes = int64_t{128} << 20;  // the target's vector memory
 
+  bool tokens_last(int64_t dim) const {
+    return turns_tokens && dim % kLanes != 0;
+  }
+  // A tile of so many tokens, as arrays and rings have it.
+  std::vector<int64_t> tile_of(int64_t tokens, int64_t dim) const {
+    if (tokens_last(dim)) return {dim, tokens};
+    return {tokens, dim};
+  }
   int64_t rows() const { return q_len / block_q; }  // of tiles
   int64_t columns() const { return kv_len / block_kv; }
   int64_t lists() const { return batch * plan_heads; }
@@ -86,8 +101,6 @@ inline constexpr int32_t kNoKey = -1;
 inline constexpr int32_t kNoQuery = -2;
 inline constexpr int32_t kNotThere = -3;
 
-inline constexpr int64_t kLanes = 128;
-inline constexpr int64_t kSublanes = 8;
 // Head dims are multiples, up to.
 inline constexpr int64_t kDimStep = 64;
 inline constexpr int64_t kMaxDim = 256;

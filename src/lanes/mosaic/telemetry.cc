@@ -119,14 +119,15 @@ std::vector<Argument> telemetry_arguments(const KernelShape& s) {
   auto add = [&](std::vector<Argument> more) {
     out.insert(out.end(), more.begin(), more.end());
   };
-  add({in_hbm("q", own, {s.batch, s.heads, s.q_len, s.head_dim}),
-       in_hbm("k", own, {s.batch, s.kv_heads, s.kv_len, s.head_dim})});
+  add({of_tokens(s, "q", own, s.heads, s.q_len, s.head_dim),
+       of_tokens(s, "k", own, s.kv_heads, s.kv_len, s.head_dim)});
   add(bit_arguments(s));
   add({in_hbm("lse", kF32, {s.batch, s.heads, 1, s.q_len}),
        in_hbm("entropy", kF32, {s.batch, s.heads, 1, s.q_len}),
        // Scratch.
-       in_vmem("q_ring", own, {ring * heads, s.block_q, s.head_dim}),
-       in_vmem("k_ring", own, {ring * s.kv_heads_per_pass(), keys, s.head_dim}),
+       in_vmem("q_ring", own, tiles_of(s, ring * heads, s.block_q, s.head_dim)),
+       in_vmem("k_ring", own,
+               tiles_of(s, ring * s.kv_heads_per_pass(), keys, s.head_dim)),
        in_vmem("scores", kF32, {heads * keys, s.block_q}),
        in_vmem("scores_max", kF32, {lines, s.block_q}),
        in_vmem("most", kF32, {lines, s.block_q}),    // m

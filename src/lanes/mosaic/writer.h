@@ -51,6 +51,8 @@ enum class Compare : uint8_t {
 struct Argument {
   std::string name;
   Type type;
+  // [..., dim, tokens], and [..., tokens, dim] in the program around.
+  bool tokens_last = false;
 };
 
 // The function of a kernel. Ops are appended where the writer stands: at the
