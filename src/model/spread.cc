@@ -240,6 +240,7 @@ Result<std::vector<Shards>> spread_within(
   const bool joint = batches.size() > 1 && s.shards.balance == Balance::rows;
   if (joint) {
     std::vector<const Batch*> all;
+    all.reserve(batches.size());
     for (const Batch& batch : batches) all.push_back(&batch);
     homes = shard::find_homes(all, s.mesh, options_of(s, ceilings.front()));
   }

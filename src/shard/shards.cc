@@ -258,6 +258,7 @@ class Maker {
 RowHomes find_homes(std::span<const Batch* const> batches, const Mesh& mesh,
                     const ShardOptions& options) {
   std::vector<const Plan*> plans;
+  plans.reserve(batches.size());
   for (const Batch* batch : batches) plans.push_back(&batch->plan());
   const int64_t data = mesh.size("data");
   RowHomes out;
