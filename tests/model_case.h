@@ -17,7 +17,7 @@
 #include "model/spread.h"
 #include "pjrt/place.h"
 #include "tests/lowering.h"
-#include "tests/plain_kernel.h"
+#include "tests/plain_shards.h"
 #include "tests/plugins.h"
 
 namespace tessera::model {
@@ -71,18 +71,6 @@ inline Row joined_rows(const std::vector<Row>& rows) {
     }
   }
   return out;
-}
-
-// In place of a kernel's call: what it computes of its arrays.
-inline Values plain_call(Writer& w, const mosaic::PlannedKernel& kernel,
-                         std::string_view, const Values& inputs) {
-  const mosaic::CallArrays arrays = mosaic::arrays_of(kernel);
-  EXPECT_EQ(inputs.size(), arrays.inputs.size());
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    EXPECT_EQ(inputs[i].dims(), arrays.inputs[i].type.shape);
-    w.bind(arrays.inputs[i].name, inputs[i]);
-  }
-  return testing::PlainKernel(w, kernel.kernel, kernel.shape.has_low).results();
 }
 
 inline ModelConfig small_model() {
@@ -164,7 +152,7 @@ class ModelCase : public ::testing::Test {
       s_.places[i].shape.element = attention_;
       if (s_.places[i].kernels) {
         s_.places[i].kernels->element = Element::f64;
-        s_.places[i].kernels->call = plain_call;
+        s_.places[i].kernels->call = testing::plain_call_of_any;
       }
       auto made = OwnedBatch::copy((*requests)[i], facts);
       ASSERT_TRUE(made) << made.error().message;
@@ -192,10 +180,12 @@ class ModelCase : public ::testing::Test {
     facts.valid_token_counts = counts;
     auto requests = layer_requests(s_.model, batch, tokens, tokens, tile);
     ASSERT_TRUE(requests) << requests.error().message;
+    const Dtype dtype = has_kernels(s_.spec) ? Dtype::bf16 : Dtype::f32;
     auto spread = make_spread(s_.mesh, *shards_,
-                              attention_call(s_.model, Dtype::f32), *requests);
+                              attention_call(s_.model, dtype), *requests);
     ASSERT_TRUE(spread) << spread.error().message;
-    auto places = spread_places(*spread, *requests);
+    auto places = spread_places(*spread, *requests, s_.spec, kKernelTarget,
+                                testing::lowering_reason(tile));
     ASSERT_TRUE(places) << places.error().message;
     s_.places = std::move(*places);
     s_.batch = 1;
@@ -209,6 +199,10 @@ class ModelCase : public ::testing::Test {
     integers_.clear();
     for (size_t i = 0; i < batches.size(); ++i) {
       s_.places[i].shape.element = attention_;
+      if (s_.places[i].shard_kernels) {
+        s_.places[i].shard_kernels->element = Element::f64;
+        s_.places[i].shard_kernels->call = testing::plain_call_of_any;
+      }
       auto integers = spread_integers(s_.places[i], batches[i], (*shards)[i]);
       ASSERT_TRUE(integers) << integers.error().message;
       integers_.merge((*integers)[shard_of(portion)]);

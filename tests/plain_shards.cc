@@ -19,7 +19,8 @@ xla::Writer::Values plain_results(xla::Writer& w,
                                   const mosaic::PlannedKernel& kernel,
                                   const mosaic::CallArrays& arrays,
                                   const xla::Writer::Values& inputs) {
-  PlainKernel plain(w, kernel.kernel, false, kernel.shape.wide_sums);
+  PlainKernel plain(w, kernel.kernel, kernel.shape.has_low,
+                    kernel.shape.wide_sums);
   if (!kernel.shape.in_parts) return plain.results();
   const auto before_of = [&](const char* result) -> std::optional<xla::Value> {
     const std::string name = mosaic::before(result);
@@ -41,18 +42,15 @@ xla::Writer::Values plain_results(xla::Writer& w,
   return out;
 }
 
-}  // namespace
-
-xla::Writer::Values plain_call(xla::Writer& w,
-                               const mosaic::PlannedKernel& kernel,
-                               std::string_view,
-                               const xla::Writer::Values& inputs) {
+// In place of the call, whose inputs have the kernel's sizes.
+xla::Writer::Values attend(xla::Writer& w, const mosaic::PlannedKernel& kernel,
+                           const xla::Writer::Values& inputs) {
   const mosaic::CallArrays arrays = arrays_of(kernel);
   EXPECT_EQ(inputs.size(), arrays.inputs.size());
   std::map<std::string, xla::Value> around;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const std::string& name = arrays.inputs[i].name;
-    EXPECT_EQ(inputs[i].type, mosaic::type_of(arrays.inputs[i]));
+    EXPECT_EQ(inputs[i].dims(), arrays.inputs[i].type.shape);
     if (w.has_argument(name)) around.emplace(name, w.argument(name));
     w.bind(name, inputs[i]);
   }
@@ -66,6 +64,26 @@ xla::Writer::Values plain_call(xla::Writer& w,
   xla::Writer::Values made = plain_results(w, kernel, arrays, inputs);
   for (const auto& [name, value] : around) w.bind(name, value);
   return made;
+}
+
+}  // namespace
+
+xla::Writer::Values plain_call(xla::Writer& w,
+                               const mosaic::PlannedKernel& kernel,
+                               std::string_view,
+                               const xla::Writer::Values& inputs) {
+  const mosaic::CallArrays arrays = arrays_of(kernel);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    EXPECT_EQ(inputs[i].type, mosaic::type_of(arrays.inputs[i]));
+  }
+  return attend(w, kernel, inputs);
+}
+
+xla::Writer::Values plain_call_of_any(xla::Writer& w,
+                                      const mosaic::PlannedKernel& kernel,
+                                      std::string_view,
+                                      const xla::Writer::Values& inputs) {
+  return attend(w, kernel, inputs);
 }
 
 }  // namespace tessera::testing

@@ -1,5 +1,5 @@
-// tests/plain_shards.h: what the TPU kernel computes in a program of shards, as
-// plain StableHLO.
+// tests/plain_shards.h: what the TPU kernel computes in a larger program, such
+// as that of shards, as plain StableHLO.
 #pragma once
 
 #include <string_view>
@@ -14,5 +14,10 @@ xla::Writer::Values plain_call(xla::Writer& w,
                                const mosaic::PlannedKernel& kernel,
                                std::string_view label,
                                const xla::Writer::Values& inputs);
+// The same of real numbers of any type.
+xla::Writer::Values plain_call_of_any(xla::Writer& w,
+                                      const mosaic::PlannedKernel& kernel,
+                                      std::string_view label,
+                                      const xla::Writer::Values& inputs);
 
 }  // namespace tessera::testing

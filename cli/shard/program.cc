@@ -78,16 +78,21 @@ Result<ProgramReport> report_program(const MeshFitCall& asked,
   return out;
 }
 
+json collectives_json(const std::vector<schedule::Collective>& collectives) {
+  json out = json::array();
+  for (const schedule::Collective& c : collectives) {
+    out.push_back(collective_json(c));
+  }
+  return out;
+}
+
 json program_json(const ProgramReport& r) {
   json out = {{"pass", r.backward ? "backward" : "forward"},
               {"target", r.target.empty() ? json() : json(r.target)},
               {"fit", fit_json(r.fit)}};
   if (r.target.empty()) return out;
   out["calibrated"] = r.calibrated;
-  out["collectives"] = json::array();
-  for (const schedule::Collective& c : r.collectives) {
-    out["collectives"].push_back(collective_json(c));
-  }
+  out["collectives"] = collectives_json(r.collectives);
   return out;
 }
 

@@ -25,6 +25,8 @@ struct ProgramReport {
 Result<ProgramReport> report_program(const MeshFitCall& asked,
                                      bool with_compiler);
 
+nlohmann::json collectives_json(
+    const std::vector<schedule::Collective>& collectives);
 nlohmann::json program_json(const ProgramReport& report);
 std::string program_text(const ProgramReport& report);
 

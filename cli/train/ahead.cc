@@ -10,6 +10,7 @@
 #include "cli/command.h"
 #include "cli/json_line.h"
 #include "cli/lowering.h"
+#include "cli/shard/program.h"
 #include "cli/train/receipt.h"
 #include "cli/train/report.h"
 #include "lanes/mosaic/tpu.h"
@@ -55,20 +56,37 @@ json bytes_json(const AheadReport& r) {
 
 json ahead_json(const AheadReport& r, const receipt::Receipt& asked) {
   json out = model_json(asked);
-  out.update({{"compiled_only", true},
-              {"target", r.target},
-              {"platform_version", r.platform_version},
-              {"program", r.program},
-              {"specs", r.specs.empty() ? json() : json(r.specs)},
-              {"compile_ms", r.compile_ms},
-              {"bytes", bytes_json(r)},
-              {"lowering", r.lowering ? lowering_json(*r.lowering) : json()},
-              {"attention", attention_json(r)}});
+  out.update(
+      {{"compiled_only", true},
+       {"target", r.target},
+       {"platform_version", r.platform_version},
+       {"program", r.program},
+       {"specs", r.specs.empty() ? json() : json(r.specs)},
+       {"compile_ms", r.compile_ms},
+       {"bytes", bytes_json(r)},
+       {"lowering", r.lowering ? lowering_json(*r.lowering) : json()},
+       {"attention", attention_json(r)},
+       {"collectives",
+        r.collectives.empty() ? json() : collectives_json(r.collectives)}});
   return out;
 }
 
 std::string cycles_text(const std::optional<double>& cycles) {
   return cycles ? fmt::format("{:.0f}", *cycles) : "unknown";
+}
+
+std::string sent_text(const AheadReport& r) {
+  if (r.collectives.empty()) return "";
+  int64_t bytes = 0, beside = 0;
+  for (const schedule::Collective& c : r.collectives) {
+    bytes += c.bytes;
+    beside += c.ops_between > 0 ? 1 : 0;
+  }
+  return fmt::format(
+      "travel     {} bytes of a chip in {} collectives, {} of them beside "
+      "other "
+      "ops\n",
+      bytes, r.collectives.size(), beside);
 }
 
 std::string ahead_text(const TrainSettings& s, const AheadReport& r,
@@ -91,6 +109,7 @@ std::string ahead_text(const TrainSettings& s, const AheadReport& r,
         r.memory->temporary,
         s.options.mesh.devices() > 1 ? ", on each chip" : "");
   }
+  out += sent_text(r);
   if (r.attention.empty()) return out;
   out += fmt::format(
       "attention  {} cycles predicted for the first step's rows{}, at {} GHz "

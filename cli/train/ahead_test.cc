@@ -4,15 +4,21 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/child.h"
 #include "base/files.h"
+#include "cli/train/flags.h"
+#include "cli/train/settings.h"
 #include "model/mesh.h"
+#include "model/step_plan.h"
 #include "pjrt/locate.h"
 #include "pjrt/tpu_here.h"
+#include "tests/plain_shards.h"
 #include "tests/plugins.h"
 #include "tests/program.h"
 #include "tests/random_case.h"
@@ -212,6 +218,94 @@ TEST_F(TrainAhead, SaysWhatAStepTakesOfEachChip) {
   }
 }
 
+// A row over four chips: of the compiled program too only what was planned
+// travels, tiles there and their gradients home, and sums of gradients.
+TEST_F(TrainAhead, ExchangesTilesBetweenChips) {
+  TESSERA_NEEDS_PLUGINS();
+  testing::look_in_venv();
+  const auto plugin = pjrt::find_plugin("libtpu");
+  if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
+  std::ofstream(file("model.json"))
+      << R"({"vocab": 61, "width": 32, "heads": 2, "kv_heads": 1,
+             "head_dim": 128, "mlp_width": 48, "layers": 1})";
+  struct Case {
+    const char *spec, *exchange, *balance;
+  };
+  const Case cases[] = {{"tpu", "rounds", "rows"},
+                        {"tpu", "ragged", "tasks"},
+                        {"xla", "rounds", "rows"}};
+  for (size_t i = 0; i < std::size(cases); ++i) {
+    if (!testing::takes_case(i, std::size(cases))) continue;
+    const auto& [spec, exchange, balance] = cases[i];
+    SCOPED_TRACE(std::string(spec) + " " + exchange);
+    const json r = child({"train",
+                          "--data",
+                          file("rows"),
+                          "--model",
+                          file("model.json"),
+                          "--tile",
+                          "128",
+                          "--lowering-reason",
+                          "few tokens",
+                          "--spec",
+                          spec,
+                          "--dtype",
+                          "bf16",
+                          "--rows",
+                          "3",
+                          "--mesh",
+                          "seq=4",
+                          "--exchange",
+                          exchange,
+                          "--balance",
+                          balance,
+                          "--compile-only",
+                          "--target",
+                          "v6e:2x2",
+                          "--save-program",
+                          file("step.mlir")});
+    ASSERT_TRUE(r.is_object());
+    EXPECT_EQ(r["exchange"]["kind"], exchange);
+    EXPECT_GT(r["bytes"]["temporary"], 0);
+    EXPECT_TRUE(r["attention"].is_null());
+    program({"audit", file("step.mlir"), "--json"});
+    ASSERT_EQ(code_, kOk) << err_;
+    const json audit = json::parse(out_);
+    EXPECT_EQ(audit["fingerprint"], r["specs"]);
+    const std::string travels = exchange == std::string("rounds")
+                                    ? "collective_permute"
+                                    : "ragged_all_to_all";
+    std::map<std::string, std::pair<int64_t, int64_t>> planned, found;
+    for (const json& c : audit["collectives"]) {
+      std::string op = c["op"];
+      std::ranges::replace(op, '_', '-');
+      ++planned[op].first;
+      planned[op].second += c["operand_bytes"].get<int64_t>();
+    }
+    for (const json& c : r["collectives"]) {
+      ++found[c["op"]].first;
+      found[c["op"]].second += c["bytes"].get<int64_t>();
+    }
+    std::string op = travels;
+    std::ranges::replace(op, '_', '-');
+    EXPECT_GT(planned[op].first, 0);
+    EXPECT_EQ(found[op], planned[op]) << r["collectives"];
+    // The loss's and the parameters': sums, which it may write otherwise.
+    for (const auto& [name, of] : found) {
+      if (name == op) continue;
+      EXPECT_LE(of.first, 2) << name;
+    }
+    const std::string step = *read_file(file("step.mlir"), 1 << 28);
+    int kernels = 0;
+    for (size_t at = 0;
+         (at = step.find("\"tpu_custom_call\"", at)) != std::string::npos;
+         ++at) {
+      ++kernels;
+    }
+    EXPECT_EQ(kernels > 0, spec == std::string("tpu"));
+  }
+}
+
 TEST_F(TrainAhead, RefusesBadInput) {
   const Arguments tpu = {"--spec", "tpu", "--save-program", file("step.mlir")};
   const auto with = [&](Arguments more) {
@@ -240,6 +334,85 @@ TEST_F(TrainAhead, RefusesBadInput) {
   refuses(with({"--dtype", "bf16"}),
           "[mosaic] a TPU must be there to run its kernel, found none (to "
           "compile ahead needs none)");
+}
+
+// On two devices that say they are TPUs and run what our kernels compute: tiles
+// travel, and the run again is the same.
+TEST_F(TrainAhead, ReceiptsOfAnExchangeAreVerified) {
+  TESSERA_NEEDS_PLUGINS();
+  testing::look_in_venv();
+  const auto real = testing::real_plugin("xla_cpu_pjrt");
+  if (testing::is_absent(real)) GTEST_SKIP() << real.error().message;
+  std::ofstream(file("model.json"))
+      << R"({"vocab": 61, "width": 32, "heads": 2, "kv_heads": 1,
+             "head_dim": 128, "mlp_width": 48, "layers": 1})";
+  TrainFlags f;
+  f.data = file("rows");
+  f.model = file("model.json");
+  f.spec = "tpu";
+  f.dtype = "bf16";
+  f.rows = "2";
+  f.tile = "128";
+  f.lowering_reason = "few tokens";
+  f.mesh = "seq=2";
+  f.ceilings = "rows=2,steps=8,kv=2";
+  auto settings = read_train_flags(f);
+  ASSERT_TRUE(settings) << settings.error().message;
+  settings->options.tokens = 256;
+  auto plain = model::plan_step(settings->options);
+  ASSERT_TRUE(plain) << plain.error().message;
+  for (model::AttentionPlace& place : plain->shape.places) {
+    place.shard_kernels->call = testing::plain_call;
+  }
+  ASSERT_TRUE(
+      write_file(file("plain.backward"), *model::step_program(plain->shape)));
+  const auto run = [&](Arguments all) {
+    all.insert(all.begin(), TESSERA_PROGRAM);
+    all.insert(all.end(), {"--plugin", testing::fake_plugin("tpu"), "--json"});
+    const std::string devices = "--xla_force_host_platform_device_count=2";
+    auto ran = run_child(all,
+                         {{"XLA_FLAGS", devices},
+                          {"NPROC", "4"},
+                          {"TESSERA_CACHE", "off"},
+                          {"TESSERA_TEST_WRAPPED_PLUGIN", (*real)->path()},
+                          {"TESSERA_TEST_TPU_PROGRAM", file("plain")}},
+                         300);
+    EXPECT_TRUE(ran.ok()) << ran.error().message;
+    if (!ran) return json();
+    EXPECT_EQ(ran->exit_code, kOk) << ran->err << ran->out;
+    return json::parse(ran->out, nullptr, false);
+  };
+  const json r = run({"train",
+                      "--data",
+                      f.data,
+                      "--model",
+                      *f.model,
+                      "--spec",
+                      "tpu",
+                      "--dtype",
+                      "bf16",
+                      "--rows",
+                      "2",
+                      "--tile",
+                      "128",
+                      "--lowering-reason",
+                      "few tokens",
+                      "--mesh",
+                      "seq=2",
+                      "--ceilings",
+                      *f.ceilings,
+                      "--steps",
+                      "2",
+                      "--cache",
+                      "off",
+                      "--receipt",
+                      file("receipt")});
+  ASSERT_TRUE(r.is_object());
+  EXPECT_EQ(r["exchange"]["kind"], "rounds");
+  EXPECT_GT(r["exchange"]["sent"], 0);
+  EXPECT_EQ(r["slots"]["attention"], "mosaic");
+  EXPECT_EQ(r["compiles"], 1);
+  run({"receipt", "verify", file("receipt")});
 }
 
 // The CPU's plugin takes no tiles to a matrix unit.

@@ -291,7 +291,7 @@ TEST_F(TrainCommand, ExchangesTilesOfARow) {
   refuses({"--mesh", "seq=2", "--balance", "fair"},
           "balance must be contiguous, headtail, rows or tasks, found 'fair'");
   refuses({"--mesh", "seq=2", "--spec", "cpu", "--exchange", "rounds"},
-          "an exchange of rounds is of the spec xla, found cpu");
+          "an exchange of rounds is of the specs xla and tpu, found cpu");
   refuses({"--mesh", "seq=2", "--ceilings", "kv=0"}, "may send 0 tiles, found");
 }
 

@@ -27,7 +27,8 @@ void add_train_flags(Command& command, TrainFlags& f) {
           {"--exchange", &f.exchange, "NAME",
            "Of tokens divided along seq: gather (each device gets all keys and "
            "values), rounds (tiles that its queries need, in static sizes), "
-           "ragged (as many as must, on TPUs) [gather; rounds beside the next "
+           "ragged (as many as must, on TPUs), these two of the specs xla and "
+           "tpu, of which tpu has no gather [gather; rounds beside the next "
            "four]"},
           {"--balance", &f.balance, "NAME",
            "Of rounds and ragged: contiguous, headtail, rows (tokens lie where "

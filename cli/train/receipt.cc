@@ -95,6 +95,11 @@ nlohmann::json model_json(const receipt::Receipt& r) {
                            "work", "mesh", "precision", "rows", "tokens"}) {
     out[name] = all.at(name);
   }
+  out["exchange"] = all.at("exchange");
+  // Of steps that ran.
+  for (const char* name : {"sent", "all_gather", "tiles_max_over_mean"}) {
+    if (out["exchange"].is_object()) out["exchange"].erase(name);
+  }
   return out;
 }
 

@@ -229,9 +229,9 @@ constexpr const char* kAbout =
     "`restore()` goes on from one, bit for bit. `mesh`, "
     "\"data=2,head=2,seq=2\", divides rows of a step, heads with the MLP's "
     "width (and the vocabulary where it divides), and tokens among devices. "
-    "Where tokens are divided `exchange` is \"gather\", \"rounds\" or "
-    "\"ragged\", with `balance`, `ceilings`, `work` and `evenness` as `tessera "
-    "train` has "
+    "Where tokens are divided `exchange` is \"gather\", or of the specs xla "
+    "and tpu \"rounds\" or \"ragged\" (tpu takes one of these), with "
+    "`balance`, `ceilings`, `work` and `evenness` as `tessera train` has "
     "them; left open, ceilings have room for every batch, and rounds then "
     "send what gathering would, of tasks q and out besides. `ceilings(rows)` "
     "says what a batch takes.";

@@ -64,8 +64,7 @@ Result<std::optional<double>> predict(const schedule::Dump& dump,
                                       const AttentionPlace& place,
                                       bool backward, const Batch& batch,
                                       const std::string& target) {
-  const mosaic::PlannedKernel& kernel =
-      backward ? place.kernels->backward : place.kernels->forward;
+  const mosaic::PlannedKernel& kernel = place.kernels->of(backward);
   auto trips = mosaic::mosaic_trips(batch, kernel.kernel);
   if (!trips) return trips.error();
   schedule::ScheduleAsk ask;
@@ -192,7 +191,9 @@ Result<AheadReport> compile_ahead(const TrainOptions& options,
   if (!text) return text.error();
   auto specs = program_specs(step->shape, *text);
   if (!specs) return specs.error();
-  const bool kernels = has_kernels(options.spec);
+  // No prediction knows calls that share a pass.
+  const bool spread = step->spread.has_value();
+  const bool predicts = has_kernels(options.spec) && !spread;
   schedule::DumpAsk ask;
   ask.target = target;
   ask.plugin =
@@ -200,8 +201,8 @@ Result<AheadReport> compile_ahead(const TrainOptions& options,
   ask.labels = labels_of(step->shape);
   AheadReport out;
   auto made = timed(out.compile_ms, [&] {
-    return kernels ? schedule::compile_and_dump(*text, ask)
-                   : compile_plain(*text, ask);
+    return predicts || spread ? schedule::compile_and_dump(*text, ask)
+                              : compile_plain(*text, ask);
   });
   if (!made) return made.error();
   out.target = target;
@@ -210,7 +211,14 @@ Result<AheadReport> compile_ahead(const TrainOptions& options,
   out.specs = std::move(*specs);
   out.lowering = std::move(*lowering);
   out.memory = made->memory;
-  if (!kernels) return out;
+  if (spread) {
+    schedule::ScheduleAsk of;
+    of.target = target;
+    auto schedule = schedule::make_schedule(std::move(made->dump), of);
+    if (!schedule) return schedule.error();
+    out.collectives = std::move(schedule->collectives);
+  }
+  if (!predicts) return out;
   auto clock = schedule::find_chip(target);
   if (!clock) return clock.error();
   out.gigahertz = clock->gigahertz;

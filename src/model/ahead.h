@@ -1,6 +1,6 @@
 // model/ahead.h: a step compiled for a TPU that is not here: the memory that it
 // takes, as the compiler says, and the cycles that its attention will take, as
-// its schedule predicts.
+// its schedule predicts, or what its devices send.
 #pragma once
 
 #include <optional>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "pjrt/compile.h"
+#include "schedule/collectives.h"
 #include "tessera/train.h"
 
 namespace tessera::model {
@@ -31,9 +32,11 @@ struct AheadReport {
   std::string specs;  // how its arrays lie on the mesh; "" on one device
   double compile_ms = 0;
   std::optional<pjrt::MemoryStats> memory;
-  // One a layer, where attention is by our kernels; else none. Of the slowest
-  // device of a mesh, in each direction.
+  // One a layer, where attention is by our kernels and all of a pass is one
+  // call; else none. Of the slowest device of a mesh, in each direction.
   std::vector<LayerCycles> attention;
+  // Where shards exchange tiles: what the compiled program sends.
+  std::vector<schedule::Collective> collectives;
   double gigahertz = 0;     // assumed of the chip; 0 where nothing is predicted
   bool calibrated = false;  // predictions were held against times on the chip
 

@@ -116,6 +116,7 @@ class Attention final : public Layer {
 
 std::vector<xla::Argument> integers_of(const AttentionPlace& place) {
   if (place.kernels) return kernel_integers(place);
+  if (place.shard_kernels) return exchanged_kernel_integers(place);
   std::vector<xla::Argument> out = place.frame ? exchanged_integers(place)
                                    : place.cpu ? given_integers(place)
                                                : integers_of(place.shape);

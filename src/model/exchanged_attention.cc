@@ -96,15 +96,16 @@ class ExchangedAttention final : public Layer {
 
 }  // namespace
 
-// Each device is handed its own, without the dimensions that tell devices
-// apart.
-std::vector<xla::Argument> exchanged_integers(const AttentionPlace& place) {
+std::vector<xla::Argument> exchange_integers(const xla::ShardFrame& frame) {
   std::vector<xla::Argument> out;
-  for (xla::ShardArray& a : xla::exchange_arrays(*place.frame)) {
-    Dims& dims = a.part.type.dims;
-    dims.erase(dims.begin(), dims.begin() + 3);
-    out.push_back(std::move(a.part));
+  for (const xla::ShardArray& a : xla::exchange_arrays(frame)) {
+    out.push_back(xla::of_device(a));
   }
+  return out;
+}
+
+std::vector<xla::Argument> exchanged_integers(const AttentionPlace& place) {
+  std::vector<xla::Argument> out = exchange_integers(*place.frame);
   for (xla::Argument& a : integers_of(place.shape)) out.push_back(std::move(a));
   return out;
 }

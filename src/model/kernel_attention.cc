@@ -62,8 +62,7 @@ class KernelAttention final : public Layer {
  private:
   Values call(Writer& w, bool backward,
               const std::map<std::string_view, Value>& given) const {
-    const mosaic::PlannedKernel& kernel =
-        backward ? pair().backward : pair().forward;
+    const mosaic::PlannedKernel& kernel = pair().of(backward);
     // A query that is not there sees no key.
     constexpr double kNoQuery = -std::numeric_limits<double>::infinity();
     Values operands;
@@ -98,8 +97,7 @@ std::string kernel_label(const AttentionPlace& place, bool backward) {
 std::vector<xla::Argument> kernel_integers(const AttentionPlace& place) {
   std::vector<xla::Argument> out;
   for (const bool backward : {false, true}) {
-    const mosaic::PlannedKernel& kernel =
-        backward ? place.kernels->backward : place.kernels->forward;
+    const mosaic::PlannedKernel& kernel = place.kernels->of(backward);
     for (const mosaic::Argument& a : mosaic::arrays_of(kernel).inputs) {
       if (a.type.element != mosaic::Element::i32) continue;
       out.push_back({kernel_prefix(place, backward) + a.name,

@@ -13,12 +13,14 @@
 
 #include "base/files.h"
 #include "lanes/mosaic/settings.h"
+#include "model/step_plan.h"
 #include "pjrt/compile.h"
 #include "pjrt/tpu_here.h"
 #include "tessera/mosaic.h"
 #include "tessera/train.h"
 #include "tests/lowering.h"
 #include "tests/model_case.h"
+#include "tests/plain_exchange.h"
 #include "tests/random_case.h"
 
 namespace tessera::model {
@@ -326,7 +328,7 @@ TEST(KernelStep, TrainsAsTheReferenceDoes) {
                            o.optimizer.eps, o.optimizer.weight_decay};
   for (AttentionPlace& place : plain.shape.places) {
     place.kernels->element = Element::f32;
-    place.kernels->call = plain_call;
+    place.kernels->call = testing::plain_call_of_any;
   }
   ASSERT_TRUE(write_file(file + ".backward", *step_program(plain.shape)));
   o.xla.plugin = testing::fake_plugin("tpu");
@@ -358,6 +360,99 @@ TEST(KernelStep, TrainsAsTheReferenceDoes) {
     EXPECT_GT(a->tiles_planned, 0);
   }
   EXPECT_EQ(trainer->counters().compiles, 1);
+}
+
+// On four such devices, tokens where a balance puts them: one program for all
+// batches under their ceilings, which sends what the trainer says.
+TEST(KernelStep, ExchangesAsTheReferenceDoes) {
+  TESSERA_NEEDS_PLUGINS();
+  const auto real = testing::real_plugin("xla_cpu_pjrt");
+  if (testing::is_absent(real)) GTEST_SKIP() << real.error().message;
+  setenv("TESSERA_TEST_WRAPPED_PLUGIN", (*real)->path().c_str(), 1);
+  const std::string file =
+      ::testing::TempDir() + "/spread_" + std::to_string(getpid());
+  setenv("TESSERA_TEST_TPU_PROGRAM", file.c_str(), 1);
+  std::mt19937 random(9);
+  TrainOptions o = options_of(kernel_model());
+  o.tokens = 600;
+  o.tile = {128, 128};
+  o.xla.lowering_reason = testing::lowering_reason(o.tile);
+  std::vector<Rows> batches;
+  for (int i = 0; i < 3; ++i) {
+    batches.push_back(packed_rows(random, o.rows, o.tokens));
+  }
+  TrainOptions dense = o;
+  dense.spec = *find_layer_spec("reference");
+  dense.precision.products = Dtype::f32;
+  dense.xla.plugin = "xla_cpu_pjrt";
+  dense.xla.lowering_reason.reset();
+  auto reference = Trainer::open(dense);
+  ASSERT_TRUE(reference) << reference.error().message;
+  std::vector<StepReport> want;
+  for (const Rows& rows : batches) {
+    auto told = reference->step(rows, {.learning_rate = 1e-3});
+    ASSERT_TRUE(told) << told.error().message;
+    want.push_back(*told);
+  }
+  o.mesh = *parse_mesh("seq=4");
+  EXPECT_EQ(Trainer::program_text(o).error().message,
+            "[train] the axis seq of the spec tpu takes an exchange of rounds "
+            "or ragged, found gather for 'seq=4'");
+  o.xla.plugin = testing::fake_plugin("tpu");
+  o.xla.client_options = {"cpu_device_count=4"};
+  struct Case {
+    TileExchange exchange;
+    Balance balance;
+  };
+  size_t number = 0;
+  for (const Case& c : {Case{TileExchange::rounds, Balance::rows},
+                        {TileExchange::ragged, Balance::tasks}}) {
+    if (!testing::takes_case(number++, 2)) continue;
+    SCOPED_TRACE(to_string(c.exchange));
+    o.shards = TrainShards();
+    o.shards->exchange = c.exchange;
+    o.shards->balance = c.balance;
+    const auto most =
+        Trainer::ceilings(o, [&, i = size_t{0}]() mutable -> Result<Rows> {
+          return i == batches.size() ? Rows() : batches[i++];
+        });
+    ASSERT_TRUE(most) << most.error().message;
+    o.shards->ceilings = *most;
+    auto plain = plan_step(o);
+    ASSERT_TRUE(plain) << plain.error().message;
+    plain->shape.products = Element::f32;
+    for (AttentionPlace& place : plain->shape.places) {
+      place.shard_kernels->element = Element::f32;
+      place.shard_kernels->call = testing::plain_call_of_any;
+    }
+    ASSERT_TRUE(
+        write_file(file + ".backward",
+                   testing::with_plain_exchanges(*step_program(plain->shape))));
+    auto trainer = Trainer::open(o);
+    std::filesystem::remove(file + ".backward");
+    ASSERT_TRUE(trainer) << trainer.error().message;
+    const auto audit = *audit_program(*Trainer::program_text(o));
+    int64_t travels = 0;
+    for (const AuditCollective& a : audit.collectives) {
+      if (a.op == "collective_permute") travels += *a.sent_bytes;
+    }
+    for (size_t i = 0; i < batches.size(); ++i) {
+      auto told = trainer->step(batches[i], {.learning_rate = 1e-3});
+      ASSERT_TRUE(told) << told.error().message;
+      EXPECT_NEAR(told->loss, want[i].loss, 256 * 6e-8 * want[i].loss);
+      EXPECT_NEAR(told->gradient_norm, want[i].gradient_norm,
+                  256 * 6e-8 * want[i].gradient_norm);
+      EXPECT_GT(told->tiles_planned, 0);
+      EXPECT_GE(told->tiles_max_over_mean, 1);
+      if (c.exchange == TileExchange::rounds) {
+        EXPECT_EQ(told->sent, travels);
+      } else {
+        EXPECT_LT(told->sent, testing::capacity_of(audit));
+        EXPECT_GT(told->sent, 0);
+      }
+    }
+    EXPECT_EQ(trainer->counters().compiles, 1);
+  }
 }
 
 // By whatever door a trainer is opened.

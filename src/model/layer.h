@@ -11,6 +11,7 @@
 
 #include "lanes/mosaic/call.h"
 #include "lanes/mosaic/kernel.h"
+#include "lanes/mosaic/shards.h"
 #include "lanes/xla/shape.h"
 #include "lanes/xla/shard_frame.h"
 #include "lanes/xla/writer.h"
@@ -72,12 +73,19 @@ class Layer {
 using LayerPtr = std::unique_ptr<Layer>;
 
 // One mask's kernels of both directions.
-struct KernelPair {
-  mosaic::PlannedKernel forward, backward;
+template <class Kernel>
+struct Kernels {
+  Kernel forward, backward;
   // Tests put float64, and what a kernel computes, in place of these.
   Element element = Element::bf16;  // of q, k and v
   mosaic::KernelCall call = mosaic::call_kernel;
+
+  const Kernel& of(bool is_backward) const {
+    return is_backward ? backward : forward;
+  }
 };
+using KernelPair = Kernels<mosaic::PlannedKernel>;
+using ShardKernelPair = Kernels<mosaic::ShardKernel>;  // of one frame
 
 // A call of the CPU kernels, whose arrays are arguments of the step.
 struct CpuCall {
@@ -104,8 +112,9 @@ struct AttentionPlace {
   // Devices that share rows, each with a part of the queries; none: no others.
   Writer::Groups sharers;
   // Of tokens that lie over devices as a balance says: how tiles of them
-  // travel. The shape is then of what a device has and what comes.
+  // travel. Shape or kernels are then of what a device has and what comes.
   std::optional<xla::ShardFrame> frame = {};
+  std::optional<ShardKernelPair> shard_kernels = {};
 };
 std::vector<xla::Argument> integers_of(const AttentionPlace& place);
 // What a program of this shape takes of the plan and the facts.
@@ -153,8 +162,13 @@ LayerPtr make_routed_cpu_attention(const AttentionPlace& place);
 LayerPtr make_shared_attention(const AttentionPlace& place, LayerPtr own);
 // Of one to which tiles travel that its queries need.
 LayerPtr make_exchanged_attention(const AttentionPlace& place);
-// Integers of the exchange and of the shape, as a device has them.
+LayerPtr make_exchanged_kernels(const AttentionPlace& place);
+// Integers of the exchange, as a device has them, without the dimensions that
+// tell devices apart; and with those of the shape, or of the kernels.
+std::vector<xla::Argument> exchange_integers(const xla::ShardFrame& frame);
 std::vector<xla::Argument> exchanged_integers(const AttentionPlace& place);
+std::vector<xla::Argument> exchanged_kernel_integers(
+    const AttentionPlace& place);
 // Of fc1's output [n, ..] the MLP's hidden values [n, mlp_width].
 Passed activate(const Site& at, const ModelConfig& model, const Value& x);
 Value activate_backward(const Site& at, const ModelConfig& model,

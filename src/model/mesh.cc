@@ -104,11 +104,6 @@ Result<void> check_mesh(const TrainOptions& o) {
     return invalid("train", "{} must divide along the axis {}, found {} for {}",
                    name, kHeadAxis, size, in_quotes(to_string(mesh)));
   }
-  if (mesh.size(kSeqAxis) > 1 && has_kernels(o.spec)) {
-    return invalid(
-        "train", "a mesh of the spec {} takes the axes {} and {}, found {}",
-        o.spec.name, kDataAxis, kHeadAxis, in_quotes(to_string(mesh)));
-  }
   return {};
 }
 

@@ -294,6 +294,52 @@ TEST_P(KernelMesh, SumsAreThoseOfTheReference) {
   }
 }
 
+// Where they lie as a balance says: calls that hand sums to each other, and
+// what no call writes is NaN.
+TEST_P(KernelMesh, TokensLieAsABalanceSays) {
+  std::mt19937 random(12);
+  const auto rows_of = [&](int tokens) {
+    return joined_rows({draw_row(random, kVocab, tokens, {90, 350, 40}),
+                        draw_row(random, kVocab, tokens, {tokens})});
+  };
+  const Row odd = rows_of(600), even = rows_of(512);
+  ModelConfig m = small_model();
+  m.head_dim = 64;
+  m.windows = {150, 0};
+  struct Case {
+    const char* mesh;
+    Balance balance;
+    Tile tile = {128, 128};
+    bool recompute = false;
+  };
+  size_t number = 0;
+  std::vector<Numbers> at;
+  for (const Case& c : {Case{"seq=4", Balance::rows, {128, 128}, true},
+                        {"seq=2", Balance::tasks},
+                        {"head=2,seq=2", Balance::tasks, {128, 256}},
+                        {"data=2,seq=2", Balance::headtail},
+                        {"seq=3", Balance::contiguous, {128, 256}, true}}) {
+    if (!testing::takes_case(number++, 5)) continue;
+    SCOPED_TRACE(std::string(c.mesh) + ", " +
+                 std::string(to_string(c.balance)));
+    const Row& rows = c.tile.q == c.tile.kv ? odd : even;
+    shards_.reset();
+    recompute_ = in_loop_ = false;
+    ASSERT_NO_FATAL_FAILURE(set(m, "reference", rows, 2));
+    if (at.empty()) at = draw_parameters(random);
+    const Found one = on_one(at);
+    shards_.emplace();
+    shards_->balance = c.balance;
+    recompute_ = in_loop_ = c.recompute;
+    const std::vector<Found> all =
+        on_mesh(m, "tpu", rows, 2, *parse_mesh(c.mesh), at, c.tile);
+    for (const Found& each : all) {
+      expect_same(one.numbers, each.numbers);
+      EXPECT_EQ(each.numbers, all[0].numbers);  // to the bit
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Cpu, KernelMesh, ::testing::Values("xla_cpu_pjrt"),
                          testing::plugin_name);
 INSTANTIATE_TEST_SUITE_P(Cpu, MeshModel,

@@ -191,8 +191,7 @@ Result<Integers> kernel_arrays(const AttentionPlace& place,
                                const Batch& batch) {
   Integers out;
   for (const bool backward : {false, true}) {
-    const mosaic::PlannedKernel& kernel =
-        backward ? place.kernels->backward : place.kernels->forward;
+    const mosaic::PlannedKernel& kernel = place.kernels->of(backward);
     auto made = make_mosaic_arrays(batch, kernel.kernel);
     if (!made) return made.error();
     const std::string prefix = kernel_prefix(place, backward);

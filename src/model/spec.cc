@@ -132,7 +132,8 @@ LayerPtr make_slot(const LayerSpec& spec, Slot slot, const Needs& needs) {
     }
     case Slot::attention:
       if (needs.attention.frame) {
-        return make_exchanged_attention(needs.attention);
+        return has_kernels(spec) ? make_exchanged_kernels(needs.attention)
+                                 : make_exchanged_attention(needs.attention);
       }
       return needs.attention.sharers.empty()
                  ? own_attention(spec, needs)

@@ -2,15 +2,20 @@
 #include "model/spread.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <utility>
 
 #include "base/fail.h"
 #include "base/integers.h"
+#include "base/text.h"
+#include "lanes/lane.h"
+#include "lanes/xla/planned.h"
 #include "lanes/xla/shard_arrays.h"
 #include "lanes/xla/shard_shape.h"
 #include "model/routes.h"
 #include "shard/homes.h"
+#include "tessera/mosaic.h"
 
 namespace tessera::model {
 namespace {
@@ -64,6 +69,13 @@ Result<ShardCeilings> closed(const Spread& s, const Request& request,
                    "{} rows of {} for {}",
                    out.rows, tile.q, tile.kv);
   }
+  // A device's tokens are those of its tiles of queries, and of keys.
+  if (request.kv_len % std::lcm(tile.q, tile.kv) != 0 && tile.q != tile.kv) {
+    return invalid("train",
+                   "tokens of a row must be whole tiles of queries and of keys "
+                   "where these differ, found {} for {}x{}",
+                   request.kv_len, tile.q, tile.kv);
+  }
   if (out.rows == 0) {
     auto shards = make_shards(*batch, s.mesh, options_of(s, {}));
     if (!shards) return shards.error();
@@ -97,12 +109,19 @@ Error named(Error e, const ShardCeilings& ceilings) {
 }  // namespace
 
 Result<void> check_spread(const TrainOptions& o) {
+  const bool kernels = has_kernels(o.spec);
+  if (!o.shards && kernels && o.mesh.size(kSeqAxis) > 1) {
+    return invalid("train",
+                   "the axis {} of the spec {} takes an exchange of rounds or "
+                   "ragged, found gather for {}",
+                   kSeqAxis, o.spec.name, in_quotes(to_string(o.mesh)));
+  }
   if (!o.shards) return {};
   const std::string_view exchange = to_string(o.shards->exchange);
-  if (o.spec.of(Slot::attention) != "worklist") {
+  if (o.spec.of(Slot::attention) != "worklist" && !kernels) {
     return invalid("train",
-                   "an exchange of {} is of the spec xla, found {} (gather is "
-                   "of every spec)",
+                   "an exchange of {} is of the specs xla and tpu, found {} "
+                   "(which takes gather)",
                    exchange, o.spec.name);
   }
   if (o.mesh.size(kSeqAxis) == 1) {
@@ -148,8 +167,48 @@ Result<Spread> make_spread(const Mesh& mesh, const TrainShards& shards,
   return out;
 }
 
+namespace {
+
+// The shards of a batch without a token, whose contract is that of all.
+struct EmptyShards {
+  BorrowedBatch batch;
+  Shards shards;
+};
+
+Result<AttentionPlace> kernel_place(const Spread& s, const EmptyShards& none,
+                                    const std::string& target,
+                                    const std::optional<std::string>& reason) {
+  std::array<mosaic::ShardKernel, 2> out;
+  for (const bool backward : {false, true}) {
+    auto fitted = mosaic::fit_shards(none.batch, none.shards,
+                                     lanes::one_direction(s.call, backward),
+                                     target, reason);
+    if (!fitted) return fitted.error();
+    out[backward ? 1 : 0] = std::move(fitted->kernel);
+  }
+  AttentionPlace place;
+  place.frame = out[0].frame;
+  place.shard_kernels = {std::move(out[0]), std::move(out[1]),
+                         xla::element_of(s.call.dtype)};
+  return place;
+}
+
+Result<AttentionPlace> worklist_place(const Spread& s,
+                                      const EmptyShards& none) {
+  auto shape = xla::shard_shape(none.batch, none.shards, s.call, false);
+  if (!shape) return shape.error();
+  AttentionPlace place;
+  place.shape = std::move(shape->local);
+  place.frame = std::move(static_cast<xla::ShardFrame&>(*shape));
+  return place;
+}
+
+}  // namespace
+
 Result<std::vector<AttentionPlace>> spread_places(
-    const Spread& spread, const std::vector<Request>& requests) {
+    const Spread& spread, const std::vector<Request>& requests,
+    const LayerSpec& spec, const std::string& target,
+    const std::optional<std::string>& lowering_reason) {
   std::vector<AttentionPlace> out;
   for (size_t i = 0; i < requests.size(); ++i) {
     const NoTokens none(requests[i]);
@@ -160,13 +219,13 @@ Result<std::vector<AttentionPlace>> spread_places(
     if (!shards) {
       return named(shards.error(), spread.shards.ceilings[i]);
     }
-    auto shape = xla::shard_shape(*batch, *shards, spread.call, false);
-    if (!shape) return shape.error();
-    AttentionPlace place;
-    place.prefix = fmt::format("plan{}.", i);
-    place.shape = std::move(shape->local);
-    place.frame = std::move(static_cast<xla::ShardFrame&>(*shape));
-    out.push_back(std::move(place));
+    const EmptyShards empty = {std::move(*batch), std::move(*shards)};
+    auto place = has_kernels(spec)
+                     ? kernel_place(spread, empty, target, lowering_reason)
+                     : worklist_place(spread, empty);
+    if (!place) return place.error();
+    place->prefix = fmt::format("plan{}.", i);
+    out.push_back(std::move(*place));
   }
   return out;
 }
@@ -180,14 +239,10 @@ Result<std::vector<Shards>> spread_within(
   shard::RowHomes homes;
   const bool joint = batches.size() > 1 && s.shards.balance == Balance::rows;
   if (joint) {
-    Request all = batches.front().request();
-    all.masks.clear();
-    for (const Batch& b : batches) {
-      all.masks.push_back(b.request().masks.front());
-    }
-    auto batch = BorrowedBatch::make(std::move(all), batches.front().facts());
-    if (!batch) return batch.error();
-    homes = shard::find_homes(*batch, s.mesh, options_of(s, ceilings.front()));
+    std::vector<const Batch*> all;
+    all.reserve(batches.size());
+    for (const Batch& batch : batches) all.push_back(&batch);
+    homes = shard::find_homes(all, s.mesh, options_of(s, ceilings.front()));
   }
   std::vector<Shards> out;
   for (size_t i = 0; i < batches.size(); ++i) {
@@ -228,9 +283,41 @@ size_t shard_of(const Portion& p) {
       (p.row_part * p.head_parts + p.head_part) * p.token_parts + p.token_part);
 }
 
+namespace {
+
+// Of all shards behind each other; both directions have one exchange.
+Result<std::vector<Integers>> kernel_integers_of(const AttentionPlace& place,
+                                                 const Batch& batch,
+                                                 const Shards& shards) {
+  std::vector<Integers> out(shards.shards.size());
+  const std::vector<xla::Argument> travel = exchange_integers(*place.frame);
+  for (const bool backward : {false, true}) {
+    const mosaic::ShardKernel& kernel = place.shard_kernels->of(backward);
+    auto made = make_mosaic_shard_arrays(batch, shards, kernel.planned.kernel);
+    if (!made) return made.error();
+    for (const MosaicArray& a : *made) {
+      const bool travels =
+          std::ranges::find(travel, a.name, &xla::Argument::name) !=
+          travel.end();
+      const std::string name =
+          (travels ? place.prefix : kernel_prefix(place, backward)) +
+          std::string(a.name);
+      const size_t each = a.values.size() / out.size();
+      for (size_t s = 0; s < out.size(); ++s) {
+        const auto own = std::span(a.values).subspan(s * each, each);
+        out[s].emplace(name, std::vector<int32_t>(own.begin(), own.end()));
+      }
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
 Result<std::vector<Integers>> spread_integers(const AttentionPlace& place,
                                               const Batch& batch,
                                               const Shards& shards) {
+  if (place.shard_kernels) return kernel_integers_of(place, batch, shards);
   auto made =
       xla::make_shard_integers({*place.frame, place.shape}, batch, shards);
   if (!made) return made.error();

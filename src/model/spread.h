@@ -2,7 +2,9 @@
 // has which, and what each device is handed of a batch.
 #pragma once
 
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "model/layer.h"
@@ -27,8 +29,11 @@ Result<void> check_spread(const TrainOptions& options);
 Result<Spread> make_spread(const Mesh& mesh, const TrainShards& shards,
                            const AttentionCall& call,
                            const std::vector<Request>& requests);
+// Of the spec's attention; kernels are made for the target.
 Result<std::vector<AttentionPlace>> spread_places(
-    const Spread& spread, const std::vector<Request>& requests);
+    const Spread& spread, const std::vector<Request>& requests,
+    const LayerSpec& spec, const std::string& target = kKernelTarget,
+    const std::optional<std::string>& lowering_reason = {});
 
 // Of batches of these requests and the same rows: where tokens lie is the same
 // for all masks. More than a ceiling is an error.

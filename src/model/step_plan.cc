@@ -37,29 +37,8 @@ Result<void> plan_parts(const TrainOptions& o, const std::string& target,
   return {};
 }
 
-// Each device has some tokens of all its rows, which stand behind each other.
-Result<void> plan_spread(const TrainOptions& o, PlannedStep& out) {
-  auto requests = layer_requests(o.model, o.rows, o.tokens, o.tokens, o.tile);
-  if (!requests) return requests.error();
-  out.requests = std::move(*requests);
-  auto spread =
-      make_spread(o.mesh, *o.shards,
-                  attention_call(o.model, o.precision.products), out.requests);
-  if (!spread) return spread.error();
-  auto places = spread_places(*spread, out.requests);
-  if (!places) return places.error();
-  out.spread = std::move(*spread);
-  out.shape.batch = 1;
-  out.shape.tokens = out.spread->shards.ceilings.front().rows * o.tile.q;
-  out.shape.places = std::move(*places);
-  return {};
-}
-
-}  // namespace
-
-Result<PlannedStep> plan_step(const TrainOptions& o,
-                              const std::string& target) {
-  if (auto e = check_model(o.model); !e) return e.error();
+Result<void> check_options(const TrainOptions& o) {
+  if (auto e = check_model(o.model); !e) return e;
   if (o.precision.products != Dtype::f32 &&
       o.precision.products != Dtype::bf16) {
     return invalid("train", "products must be F32 or BF16, found {}",
@@ -81,8 +60,51 @@ Result<PlannedStep> plan_step(const TrainOptions& o,
                    "at least 0, found {}, {}, {} and {}",
                    a.beta1, a.beta2, a.eps, a.weight_decay);
   }
-  if (auto e = check_mesh(o); !e) return e.error();
-  if (auto e = check_spread(o); !e) return e.error();
+  if (auto e = check_mesh(o); !e) return e;
+  return check_spread(o);
+}
+
+Result<PlannedRows> spread_of(const TrainOptions& o) {
+  auto requests = layer_requests(o.model, o.rows, o.tokens, o.tokens, o.tile);
+  if (!requests) return requests.error();
+  auto spread =
+      make_spread(o.mesh, *o.shards,
+                  attention_call(o.model, o.precision.products), *requests);
+  if (!spread) return spread.error();
+  return PlannedRows{std::move(*requests), std::move(*spread)};
+}
+
+// Each device has some tokens of all its rows, which stand behind each other.
+Result<void> plan_spread(const TrainOptions& o, const std::string& target,
+                         PlannedStep& out) {
+  auto rows = spread_of(o);
+  if (!rows) return rows.error();
+  auto places = spread_places(rows->spread, rows->requests, o.spec, target,
+                              o.xla.lowering_reason);
+  if (!places) return places.error();
+  out.requests = std::move(rows->requests);
+  out.spread = std::move(rows->spread);
+  out.shape.batch = 1;
+  out.shape.tokens = out.spread->shards.ceilings.front().rows * o.tile.q;
+  out.shape.places = std::move(*places);
+  return {};
+}
+
+}  // namespace
+
+Result<PlannedRows> plan_rows(const TrainOptions& o) {
+  if (auto e = check_options(o); !e) return e.error();
+  if (!o.shards) {
+    return invalid("train",
+                   "ceilings are of an exchange of rounds or ragged, found "
+                   "gather");
+  }
+  return spread_of(o);
+}
+
+Result<PlannedStep> plan_step(const TrainOptions& o,
+                              const std::string& target) {
+  if (auto e = check_options(o); !e) return e.error();
   PlannedStep out;
   StepShape& s = out.shape;
   s.model = o.model;
@@ -92,8 +114,8 @@ Result<PlannedStep> plan_step(const TrainOptions& o,
       o.precision.products == Dtype::bf16 ? Element::bf16 : Element::f32;
   s.recompute = o.recompute;
   s.drops_barriers = !has_kernels(o.spec) && o.xla.plugin != kTpuPlugin;
-  s.optimizer = a;
-  auto ok = o.shards ? plan_spread(o, out) : plan_parts(o, target, out);
+  s.optimizer = o.optimizer;
+  auto ok = o.shards ? plan_spread(o, target, out) : plan_parts(o, target, out);
   if (!ok) return ok.error();
   return out;
 }

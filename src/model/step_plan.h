@@ -24,6 +24,14 @@ struct PlannedStep {
   std::optional<Spread> spread = {};
 };
 
+// Of rows that are spread, which the options say: the same, and no program.
+// What is left open of ceilings may be more than a kernel has room for.
+struct PlannedRows {
+  std::vector<Request> requests;
+  Spread spread;
+};
+Result<PlannedRows> plan_rows(const TrainOptions& options);
+
 // `target` is what TPU kernels are made for.
 Result<PlannedStep> plan_step(const TrainOptions& options,
                               const std::string& target = kKernelTarget);

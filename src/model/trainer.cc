@@ -278,13 +278,8 @@ Result<std::vector<ShardCeilings>> Trainer::ceilings(
     const TrainOptions& options, const std::function<Result<Rows>()>& next) {
   TrainOptions open = options;
   if (open.shards) open.shards->ceilings.clear();
-  auto planned = model::plan_step(open);
+  auto planned = model::plan_rows(open);
   if (!planned) return planned.error();
-  if (!planned->spread) {
-    return invalid("train",
-                   "ceilings are of an exchange of rounds or ragged, found "
-                   "gather");
-  }
   std::vector<ShardCeilings> out;
   std::vector<BorrowedBatch> batches;
   while (true) {
@@ -294,7 +289,7 @@ Result<std::vector<ShardCeilings>> Trainer::ceilings(
     if (auto e = check(options, *rows); !e) return e.error();
     auto ok = model::remake_batches(planned->requests, rows->facts(), batches);
     if (!ok) return ok.error();
-    auto each = model::spread_ceilings(*planned->spread, batches);
+    auto each = model::spread_ceilings(planned->spread, batches);
     if (!each) return each.error();
     out = model::joined(out, *each);
   }

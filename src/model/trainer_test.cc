@@ -273,8 +273,8 @@ TEST_P(TrainSpread, RefusesAnExchangeThatItCannotTake) {
   TrainOptions other = options_;
   other.spec = *find_layer_spec("reference");
   EXPECT_EQ(refused(other),
-            "[train] an exchange of rounds is of the spec xla, found reference "
-            "(gather is of every spec)");
+            "[train] an exchange of rounds is of the specs xla and tpu, found "
+            "reference (which takes gather)");
   other = options_;
   other.model.routes = {{2, 32}};
   EXPECT_EQ(refused(other),
@@ -294,6 +294,10 @@ TEST_P(TrainSpread, RefusesAnExchangeThatItCannotTake) {
   EXPECT_EQ(refused(other),
             "[train] the ceiling of rows must be whole tiles of keys too, "
             "found 3 rows of 32 for 64");
+  other.shards->ceilings.clear();
+  EXPECT_EQ(refused(other),
+            "[train] tokens of a row must be whole tiles of queries and of "
+            "keys where these differ, found 96 for 32x64");
   other = options_;
   other.shards->exchange = TileExchange::ragged;
   auto opened = Trainer::open(other);

@@ -2,6 +2,7 @@
 // the same rows are spread alike.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "shard/problem.h"
@@ -12,9 +13,9 @@ namespace tessera::shard {
 // Of each index of "data", the shard of each unit of its rows.
 using RowHomes = std::vector<Homes>;
 
-// As make_shards() places them; mesh and options are checked. A batch of
-// several masks counts the work of all.
-RowHomes find_homes(const Batch& batch, const Mesh& mesh,
+// As make_shards() places rows of one batch; mesh and options are checked. Of
+// several of the same rows, each of another mask, the work of all counts.
+RowHomes find_homes(std::span<const Batch* const> batches, const Mesh& mesh,
                     const ShardOptions& options);
 
 // make_shards() with rows at these homes, those of a batch of the same sizes.

@@ -15,15 +15,13 @@ struct At {
   int64_t batch_row, local;
 };
 
-// The columns that the unit's rows need in any list, and their work.
-int64_t add_unit(const Plan& plan, const ShardOptions& options, const At& at,
-                 int64_t unit, Problem& p) {
+// Adds the columns that the unit's rows need in any list; their work.
+int64_t add_lists(const Plan& plan, const ShardOptions& options, const At& at,
+                  int64_t unit, Problem& p) {
   const Worklist& w = plan.forward;
   const int64_t end = std::min((unit + 1) * p.tiles_q, w.rows);
   const auto base = static_cast<uint32_t>(at.local * p.column_units);
   const auto width = static_cast<uint32_t>(p.tiles_kv);
-  const auto first = static_cast<std::ptrdiff_t>(p.column.size());
-  const bool plain = plan.heads == 1 && p.tiles_q == 1 && p.tiles_kv == 1;
   int64_t work = 0;
   for (int64_t h = 0; h < plan.heads; ++h) {
     const int64_t list = plan.list(at.batch_row, h);
@@ -33,10 +31,23 @@ int64_t add_unit(const Plan& plan, const ShardOptions& options, const At& at,
       for (const Entry& e : row) {
         work += options.work.of(e.tile_class());
         const uint32_t tile = e.word >> 2;
-        p.column.push_back(base + (plain ? tile : tile / width));
+        p.column.push_back(base + (width == 1 ? tile : tile / width));
       }
     }
   }
+  return work;
+}
+
+// Of all plans, each column once.
+int64_t add_unit(Plans plans, const ShardOptions& options, const At& at,
+                 int64_t unit, Problem& p) {
+  const auto first = static_cast<std::ptrdiff_t>(p.column.size());
+  int64_t work = 0;
+  for (const Plan* plan : plans) {
+    work += add_lists(*plan, options, at, unit, p);
+  }
+  const bool plain = plans.size() == 1 && plans.front()->heads == 1 &&
+                     p.tiles_q == 1 && p.tiles_kv == 1;
   if (!plain) {
     const auto begin = p.column.begin() + first;
     std::sort(begin, p.column.end());
@@ -96,9 +107,10 @@ TileBytes tile_bytes(const ShardOptions& options, const Tile& tile,
           heads * tile.q * (s.v_head_dim * item + byte_width(Dtype::f32))};
 }
 
-Problem make_problem(const Request& request, const Plan& plan,
+Problem make_problem(const Request& request, Plans plans,
                      const ShardOptions& options, int64_t shards,
                      int64_t first_batch_row, int64_t batch_rows) {
+  const Plan& plan = *plans.front();
   Problem p;
   p.shards = shards;
   p.batch_rows = batch_rows;
@@ -114,13 +126,15 @@ Problem make_problem(const Request& request, const Plan& plan,
   p.column_units = ceil_div(plan.forward.columns, p.tiles_kv);
   p.start.reserve(static_cast<size_t>(batch_rows * p.units) + 1);
   p.before.reserve(static_cast<size_t>(batch_rows * p.units) + 1);
-  p.column.reserve(plan.forward.entries.size());
+  size_t entries = 0;
+  for (const Plan* each : plans) entries += each->forward.entries.size();
+  p.column.reserve(entries);
   p.start.push_back(0);
   p.before.push_back(0);
   for (int64_t b = 0; b < batch_rows; ++b) {
     for (int64_t u = 0; u < p.units; ++u) {
       const int64_t work =
-          add_unit(plan, options, {first_batch_row + b, b}, u, p);
+          add_unit(plans, options, {first_batch_row + b, b}, u, p);
       p.start.push_back(static_cast<uint32_t>(p.column.size()));
       p.before.push_back(p.before.back() + work);
     }

@@ -66,7 +66,10 @@ struct Problem {
 // Which shard has each row.
 using Homes = std::vector<int32_t>;
 
-Problem make_problem(const Request& request, const Plan& plan,
+// Of plans of the same sizes, one a mask; the request is of one of them. Their
+// work adds up, and a row needs the columns that it needs in any.
+using Plans = std::span<const Plan* const>;
+Problem make_problem(const Request& request, Plans plans,
                      const ShardOptions& options, int64_t shards,
                      int64_t first_batch_row, int64_t batch_rows);
 

@@ -10,6 +10,7 @@
 #include <tuple>
 #include <vector>
 
+#include "shard/homes.h"
 #include "tests/sharded_run.h"
 
 namespace tessera {
@@ -414,6 +415,33 @@ TEST(Shards, NoWayNeedsLessThanTheBound) {
       EXPECT_LE(r.least_needed, r.forward.needed);
       EXPECT_GT(r.least_needed, r.forward.all_gather / 4);
     }
+  }
+}
+
+// Two masks of the same rows, planned apart and as one batch.
+TEST(RowHomes, OfSeveralMasksAreThoseOfOneBatch) {
+  OwnedFacts facts;
+  facts.doc_ids = drawn_ids(3, 8192);
+  const Request masks[] = {request_of("window(0, 0)", 8192),
+                           request_of("causal & documents", 8192)};
+  for (const Tile tile : {Tile{16, 16}, Tile{16, 32}}) {
+    Request both = masks[0];
+    both.masks.push_back(masks[1].masks.front());
+    both.tile = tile;
+    std::vector<OwnedBatch> apart;
+    for (Request each : masks) {
+      each.tile = tile;
+      apart.push_back(*OwnedBatch::make(each, facts));
+    }
+    const auto together = OwnedBatch::make(both, facts);
+    ASSERT_TRUE(together);
+    const Batch* const one = &*together;
+    const Batch* const two[] = {&apart[0], &apart[1]};
+    const Mesh mesh = mesh_of("seq=8");
+    const ShardOptions options = options_of(Balance::rows);
+    const auto homes = shard::find_homes(two, mesh, options);
+    EXPECT_EQ(homes, shard::find_homes({&one, 1}, mesh, options));
+    EXPECT_NE(homes, shard::find_homes({two, 1}, mesh, options));
   }
 }
 

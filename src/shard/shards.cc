@@ -84,8 +84,9 @@ class Maker {
     owners_.reserve(static_cast<size_t>(data_));
     for (int64_t d = 0; d < data_; ++d) {
       const Span rows = part_of(plan_.batch, data_, d);
-      const Problem p =
-          make_problem(request_, plan_, options_, seq_, rows.begin, rows.size);
+      const Plan* const plan = &plan_;
+      const Problem p = make_problem(request_, {&plan, 1}, options_, seq_,
+                                     rows.begin, rows.size);
       const Homes homes = homes_ ? (*homes_)[static_cast<size_t>(d)]
                                  : homes_of(p, options_.balance);
       owners_.push_back(make_owners(p, plan_, homes, rows.begin));
@@ -254,14 +255,16 @@ class Maker {
 
 }  // namespace
 
-RowHomes find_homes(const Batch& batch, const Mesh& mesh,
+RowHomes find_homes(std::span<const Batch* const> batches, const Mesh& mesh,
                     const ShardOptions& options) {
-  const Plan& plan = batch.plan();
+  std::vector<const Plan*> plans;
+  plans.reserve(batches.size());
+  for (const Batch* batch : batches) plans.push_back(&batch->plan());
   const int64_t data = mesh.size("data");
   RowHomes out;
   for (int64_t d = 0; d < data; ++d) {
-    const Span rows = part_of(plan.batch, data, d);
-    const Problem p = make_problem(batch.request(), plan, options,
+    const Span rows = part_of(plans.front()->batch, data, d);
+    const Problem p = make_problem(batches.front()->request(), plans, options,
                                    mesh.size("seq"), rows.begin, rows.size);
     out.push_back(homes_of(p, options.balance));
   }

@@ -48,7 +48,7 @@ Result<void> add_pass(ShardWork& work, const AttentionCall& call,
   const MosaicKernel& k = kernel.planned.kernel;
   auto integers = make_mosaic_shard_arrays(batch, work.shards(), k);
   if (!integers) return integers.error();
-  xla::ShardPass pass = {call, kernel.frame, arrays_of(kernel)};
+  xla::ShardPass pass = {call, kernel.frame, arrays_of(kernel), kernel.specs};
   const int64_t heads = kernel.planned.shape.heads_of_list();
   pass.pairs_run =
       shard_steps_in(kernel, *integers) * k.tile.q * k.tile.kv * heads;

@@ -71,8 +71,9 @@ std::vector<Argument> results_of(const ShardKernel& kernel) {
 // Writes the calls of a device's program, one after the other.
 class CallWriter {
  public:
-  CallWriter(xla::Writer& w, const ShardKernel& shard, const KernelCall& call)
-      : w_(w), shard_(shard), call_(call) {}
+  CallWriter(xla::Writer& w, const ShardKernel& shard, std::string_view label,
+             const KernelCall& call)
+      : w_(w), shard_(shard), label_(label), call_(call) {}
 
   std::vector<xla::Made> write(const std::vector<xla::Awaited>& awaited) {
     for (const ShardCall& c : shard_.calls) {
@@ -91,7 +92,7 @@ class CallWriter {
     for (const Argument& a : arrays.inputs) {
       inputs.push_back(w_.reshape(input(c, a), a.type.shape));
     }
-    std::string label(name_of(c.kernel));
+    std::string label(label_);
     if (c.turn == Turn::early) label += "_early";
     if (c.turn == Turn::last) label += "_last";
     made_.push_back(call_(w_, c.kernel, label, inputs));
@@ -184,6 +185,7 @@ class CallWriter {
 
   xla::Writer& w_;
   const ShardKernel& shard_;
+  std::string_view label_;
   const KernelCall& call_;
   std::vector<Values> made_;                  // by each call
   std::map<std::string, xla::Value> before_;  // what the calls so far gave
@@ -225,14 +227,14 @@ Result<ShardKernel> plan_shards(const Batch& batch, const Shards& shards,
   auto planned =
       plan_shard_kernel(batch, shards, call, target, options, turns.size() > 1);
   if (!planned) return planned.error();
-  ShardKernel out = {std::move(*planned), {}, std::move(frame)};
+  ShardKernel out = {std::move(*planned), {}, std::move(frame), {}};
   for (const Turn turn : turns) {
     out.calls.push_back(
         call_of(turn, turns.front(), out.planned, out.frame.columns));
   }
-  const std::string sharding = spec_fingerprint(
-      shards.mesh, xla::frame_specs(out.frame, arrays_of(out)));
-  out.planned.kernel.contract = contract_of(out.planned, target, sharding);
+  out.specs = spec_fingerprint(shards.mesh,
+                               xla::frame_specs(out.frame, arrays_of(out)));
+  out.planned.kernel.contract = contract_of(out.planned, target, out.specs);
   return out;
 }
 
@@ -315,13 +317,20 @@ xla::ShardArrays arrays_of(const ShardKernel& kernel) {
   return out;
 }
 
+std::vector<xla::Made> write_calls(xla::Writer& w, const ShardKernel& kernel,
+                                   const std::vector<xla::Awaited>& awaited,
+                                   std::string_view label,
+                                   const KernelCall& call) {
+  return CallWriter(w, kernel, label, call).write(awaited);
+}
+
 std::string program_of(const ShardKernel& kernel, const KernelCall& call) {
   const bool backward = kernel.planned.kernel.call.backward;
   return xla::frame_program(
       backward ? "tessera_sharded_backward" : "tessera_sharded_forward",
       kernel.frame, arrays_of(kernel),
       [&](xla::Writer& w, const std::vector<xla::Awaited>& awaited) {
-        return CallWriter(w, kernel, call).write(awaited);
+        return write_calls(w, kernel, awaited, name_of(kernel.planned), call);
       });
 }
 

@@ -40,6 +40,7 @@ struct ShardKernel {
   PlannedKernel planned;  // over all tiles that a device has
   std::vector<ShardCall> calls;
   xla::ShardFrame frame;
+  std::string specs = {};  // how its program's arrays lie, as a fingerprint
 };
 // Its contract names how the program's arrays lie.
 Result<ShardKernel> plan_shards(const Batch& batch, const Shards& shards,
@@ -63,6 +64,14 @@ int64_t shard_steps_in(const ShardKernel& kernel,
                        std::span<const MosaicArray> arrays);
 
 xla::ShardArrays arrays_of(const ShardKernel& kernel);
+// The calls of one device, within a program in which its arrays stand under
+// their names; they are told apart by the label and their turn. What they made
+// of each result, in the order of arrays_of(): rows and columns that no call
+// has may hold anything.
+std::vector<xla::Made> write_calls(xla::Writer& w, const ShardKernel& kernel,
+                                   const std::vector<xla::Awaited>& awaited,
+                                   std::string_view label,
+                                   const KernelCall& attend = call_kernel);
 std::string program_of(const ShardKernel& kernel,
                        const KernelCall& attend = call_kernel);
 

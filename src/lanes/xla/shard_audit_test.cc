@@ -109,9 +109,9 @@ TEST(ShardAudit, ProgramsOfOtherSpecsHaveOtherKeys) {
     for (const bool backward : {false, true}) {
       auto shape = shard_shape(*batch, *shards, call, backward);
       ASSERT_TRUE(shape) << shape.error().message;
-      const KernelContract contract =
-          shard_contract(*shape, *shards, call, "cpu:any");
       const std::string fingerprint = shard_fingerprint(*shape);
+      const KernelContract contract =
+          shard_contract(*shape, fingerprint, *shards, call, "cpu:any");
       // The key is the digest of a text that has the program's fingerprint.
       EXPECT_EQ(nlohmann::json::parse(contract.text)["sharding"], fingerprint);
       EXPECT_EQ(audit_program(shard_program_text(*shape))->fingerprint,
@@ -121,9 +121,16 @@ TEST(ShardAudit, ProgramsOfOtherSpecsHaveOtherKeys) {
     }
     // Were all else the same, its specs alone would tell them apart.
     auto shape = shard_shape(*batch, *shards, call, false);
-    const KernelContract is = shard_contract(*shape, *shards, call, "cpu:any");
+    const auto key = [&] {
+      return shard_contract(*shape, shard_fingerprint(*shape), *shards, call,
+                            "cpu:any")
+          .key;
+    };
+    const std::string is = key();
+    EXPECT_EQ(shard_program_text(backward_shape(*shape, call)),
+              shard_program_text(*shard_shape(*batch, *shards, call, true)));
     shape->mesh.axes.push_back({"more", 1});
-    EXPECT_NE(shard_contract(*shape, *shards, call, "cpu:any").key, is.key);
+    EXPECT_NE(key(), is);
   }
 }
 

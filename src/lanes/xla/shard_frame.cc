@@ -31,8 +31,8 @@ const Exchange& exchange_of(const ShardFrame& frame, std::string_view name) {
 }
 
 // That travel before a device attends, as far as a program has them.
-constexpr const char* kTravellers[] = {"q",    "k",   "v",   "out",
-                                       "dout", "lse", "dlse"};
+constexpr std::string_view kTravellers[] = {"q",    "k",   "v",   "out",
+                                            "dout", "lse", "dlse"};
 
 std::string came(std::string_view array) {
   return fmt::format("came_{}", array);
@@ -52,25 +52,6 @@ Writer::Spread spread_of(const ShardFrame& frame, const ShardArrays& arrays) {
 bool goes_home(const ShardArray& result) {
   return !result.is_own && result.part.name != "dsink_logits";
 }
-// Those of queries, or of keys, in their places among all results.
-void bring_home(Writer& w, const ShardFrame& frame,
-                const std::vector<ShardArray>& results, bool keys,
-                std::vector<Made>& made) {
-  std::vector<Made*> which;
-  std::vector<Made> some;
-  for (size_t i = 0; i < results.size(); ++i) {
-    if (!goes_home(results[i])) continue;
-    if (is_of_keys(results[i].part.name) != keys) continue;
-    which.push_back(&made[i]);
-    some.push_back(made[i]);
-  }
-  // Each row has one device that computes it; keys may have many.
-  const Values home =
-      keys ? return_tiles(w, frame.columns, some, Homecoming::added)
-           : return_tiles(w, frame.rows, some, Homecoming::in_place);
-  for (size_t i = 0; i < which.size(); ++i) *which[i] = {home[i]};
-}
-
 // The tiles of a shard, round after round.
 std::vector<int32_t> sends_of(const Exchange& e, const Traffic& traffic,
                               size_t shard) {
@@ -134,6 +115,12 @@ ShardArray own_integers(const ShardFrame& frame, std::string name, Dims dims) {
           true};
 }
 
+Argument of_device(const ShardArray& integers) {
+  const Type& type = integers.part.type;
+  return {integers.part.name,
+          {type.element, Dims(type.dims.begin() + 3, type.dims.end())}};
+}
+
 ShardArray of_heads(const ShardFrame& frame, std::string name, int64_t heads,
                     bool summed) {
   const Dims dims = summed ? Dims{1, 1, heads} : Dims{heads};
@@ -171,6 +158,24 @@ std::map<std::string_view, std::vector<int32_t>> exchange_integers(
   return out;
 }
 
+std::vector<Awaited> send_arrays(Writer& w, const ShardFrame& frame,
+                                 std::span<const std::string_view> arrays) {
+  std::vector<Awaited> out;
+  for (const Exchange* e : {&frame.rows, &frame.columns}) {
+    if (e->max_received() == 0) continue;
+    Awaited some = {e, {}, {}};
+    Values own;
+    for (const std::string_view array : arrays) {
+      if (&exchange_of(frame, array) != e) continue;
+      some.arrays.emplace_back(array);
+      own.push_back(w.argument(array));
+    }
+    some.coming = send_tiles(w, *e, own);
+    out.push_back(std::move(some));
+  }
+  return out;
+}
+
 Values await_tiles(Writer& w, const std::vector<Awaited>& awaited,
                    const Values& made) {
   Values held = made;
@@ -202,6 +207,10 @@ Value came_tiles(Writer& w, std::string_view array) {
   return w.argument(came(array));
 }
 
+void bind_came_tiles(Writer& w, std::string_view array, const Value& tiles) {
+  w.bind(came(array), tiles);
+}
+
 Value all_tiles(Writer& w, const ShardFrame& frame, std::string_view array) {
   const Value& own = w.argument(array);
   if (!comes(frame, array)) return own;
@@ -210,9 +219,31 @@ Value all_tiles(Writer& w, const ShardFrame& frame, std::string_view array) {
 }
 
 void bind_all_tiles(Writer& w, const ShardFrame& frame) {
-  for (const char* array : kTravellers) {
-    if (w.has_argument(array)) w.bind(array, all_tiles(w, frame, array));
+  for (const std::string_view array : kTravellers) {
+    if (!w.has_argument(array)) continue;
+    w.bind(std::string(array), all_tiles(w, frame, array));
   }
+}
+
+Values bring_home(Writer& w, const ShardFrame& frame,
+                  std::span<const std::string_view> arrays,
+                  const std::vector<Made>& made) {
+  Values out(made.size());
+  for (const bool keys : {false, true}) {
+    std::vector<size_t> which;
+    std::vector<Made> some;
+    for (size_t i = 0; i < made.size(); ++i) {
+      if (is_of_keys(arrays[i]) != keys) continue;
+      which.push_back(i);
+      some.push_back(made[i]);
+    }
+    // Each row has one device that computes it; keys may have many.
+    const Values home =
+        keys ? return_tiles(w, frame.columns, some, Homecoming::added)
+             : return_tiles(w, frame.rows, some, Homecoming::in_place);
+    for (size_t i = 0; i < which.size(); ++i) out[which[i]] = home[i];
+  }
+  return out;
 }
 
 std::string frame_program(std::string_view name, const ShardFrame& frame,
@@ -222,32 +253,29 @@ std::string frame_program(std::string_view name, const ShardFrame& frame,
   Writer w(parts);
   for (const ShardArray& a : arrays.arguments) {
     if (!a.is_own) continue;
-    const Dims& dims = a.part.type.dims;
-    w.bind(a.part.name, w.reshape(w.argument(a.part.name),
-                                  Dims(dims.begin() + 3, dims.end())));
+    w.bind(a.part.name,
+           w.reshape(w.argument(a.part.name), of_device(a).type.dims));
   }
-  std::vector<Awaited> awaited;
-  for (const Exchange* e : {&frame.rows, &frame.columns}) {
-    if (e->max_received() == 0) continue;
-    Awaited some = {e, {}, {}};
-    Values own;
-    for (const char* array : kTravellers) {
-      if (!w.has_argument(array) || &exchange_of(frame, array) != e) continue;
-      some.arrays.emplace_back(array);
-      own.push_back(w.argument(array));
-    }
-    some.coming = send_tiles(w, *e, own);
-    awaited.push_back(std::move(some));
+  std::vector<std::string_view> travellers;
+  for (const std::string_view array : kTravellers) {
+    if (w.has_argument(array)) travellers.push_back(array);
   }
-  std::vector<Made> made = attend(w, awaited);
-  bring_home(w, frame, arrays.results, false, made);
-  bring_home(w, frame, arrays.results, true, made);
-  Values results;
+  const std::vector<Made> made = attend(w, send_arrays(w, frame, travellers));
+  std::vector<std::string_view> homeward;
+  std::vector<Made> others;
   for (size_t i = 0; i < arrays.results.size(); ++i) {
-    const ShardArray& to = arrays.results[i];
-    results.push_back(goes_home(to)
-                          ? w.convert(made[i].own, to.part.type.element)
-                          : w.reshape(made[i].own, to.part.type.dims));
+    if (!goes_home(arrays.results[i])) continue;
+    homeward.push_back(arrays.results[i].part.name);
+    others.push_back(made[i]);
+  }
+  const Values home = bring_home(w, frame, homeward, others);
+  Values results;
+  auto next = home.begin();
+  for (size_t i = 0; i < arrays.results.size(); ++i) {
+    const Argument& to = arrays.results[i].part;
+    results.push_back(goes_home(arrays.results[i])
+                          ? w.convert(*next++, to.type.element)
+                          : w.reshape(made[i].own, to.type.dims));
   }
   return w.module(name, results, spread_of(frame, arrays));
 }

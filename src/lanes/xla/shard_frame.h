@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -38,6 +39,8 @@ bool is_of_keys(std::string_view array);
 // [1, heads, tokens, ...] as the device has it before tiles come.
 ShardArray own_part(const ShardFrame& frame, Argument a);
 ShardArray own_integers(const ShardFrame& frame, std::string name, Dims dims);
+// Of these what one device has, without the dimensions that tell devices apart.
+Argument of_device(const ShardArray& integers);
 // [heads], or of each device [1, 1, heads] where it is `summed` by the caller.
 ShardArray of_heads(const ShardFrame& frame, std::string name, int64_t heads,
                     bool summed);
@@ -54,6 +57,10 @@ struct Awaited {
   std::vector<std::string> arrays;
   std::vector<Coming> coming;
 };
+// Of these arrays, which stand under their names with what the device has
+// itself. The frame must outlive what it gives.
+std::vector<Awaited> send_arrays(Writer& w, const ShardFrame& frame,
+                                 std::span<const std::string_view> arrays);
 // Receives them, for came_tiles. A barrier puts them behind `made`, and gives
 // the values of that which to go on with: without it a compiler may wait for
 // tiles before it makes anything.
@@ -65,9 +72,17 @@ std::vector<Value> await_tiles(Writer& w, const std::vector<Awaited>& awaited,
 // array's name.
 bool comes(const ShardFrame& frame, std::string_view array);
 Value came_tiles(Writer& w, std::string_view array);
+// What came before and was kept.
+void bind_came_tiles(Writer& w, std::string_view array, const Value& tiles);
 Value all_tiles(Writer& w, const ShardFrame& frame, std::string_view array);
 // From here on all stand under the names.
 void bind_all_tiles(Writer& w, const ShardFrame& frame);
+
+// What was made of tokens, each under the name of its array: what is others'
+// goes home, of queries into its place, of keys to be added. In their order.
+std::vector<Value> bring_home(Writer& w, const ShardFrame& frame,
+                              std::span<const std::string_view> arrays,
+                              const std::vector<Made>& made);
 
 // The program: `attend` runs once tiles are on their way, and gives the results
 // in their order.

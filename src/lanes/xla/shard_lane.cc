@@ -20,16 +20,13 @@ MadeFor made_for(const OpenMesh& open) {
 
 // Both directions read the same.
 Result<std::shared_ptr<const SentIntegers>> send_integers(
-    ShardWork& work, const AttentionCall& call) {
-  const Shards& shards = work.shards();
-  auto shape = shard_shape(work.batch(), shards, call, false);
-  if (!shape) return shape.error();
-  auto made = make_shard_integers(*shape, work.batch(), shards);
+    ShardWork& work, const ShardShape& shape) {
+  auto made = make_shard_integers(shape, work.batch(), work.shards());
   if (!made) return made.error();
   const auto integers =
       std::make_shared<const std::vector<Integers>>(std::move(*made));
   return work.send(
-      shard_arguments(*shape),
+      shard_arguments(shape),
       [&](size_t shard, const std::string& name) {
         return (*integers)[shard].at(name).data();
       },
@@ -46,35 +43,36 @@ int64_t pairs_of(const Shards& shards) {
   return out;
 }
 
-Result<void> add_pass(ShardWork& work, const AttentionCall& call, bool backward,
+Result<void> add_pass(ShardWork& work, const AttentionCall& call,
+                      ShardShape shape,
                       std::shared_ptr<const SentIntegers> integers) {
   const Shards& shards = work.shards();
-  auto shape = shard_shape(work.batch(), shards, call, backward);
-  if (!shape) return shape.error();
   const MadeFor target = made_for(work.open());
-  auto lowering = lower_on(shape->local, target);
+  auto lowering = lower_on(shape.local, target);
   if (!lowering) return lowering.error();
+  ShardPass pass = {lanes::one_direction(call, shape.local.backward),
+                    shape,
+                    {shard_arguments(shape), shard_results(shape)},
+                    shard_fingerprint(shape)};
   const KernelContract contract =
-      shard_contract(*shape, shards, call, target.target, *lowering);
-  ShardPass pass = {lanes::one_direction(call, backward),
-                    *shape,
-                    {shard_arguments(*shape), shard_results(*shape)}};
+      shard_contract(shape, pass.specs, shards, call, target.target, *lowering);
   pass.integers = std::move(integers);
   pass.pairs_run = pairs_of(shards);
-  pass.heads_of_tile = shape->local.unit_heads();
+  pass.heads_of_tile = shape.local.unit_heads();
   pass.lowering = std::move(*lowering);
-  pass.text = [s = std::move(*shape)] { return shard_program_text(s); };
+  pass.text = [s = std::move(shape)] { return shard_program_text(s); };
   return work.add(std::move(pass), contract);
 }
 
 Result<void> add_passes(ShardWork& work, const AttentionCall& call) {
-  auto integers = send_integers(work, call);
+  auto shape = shard_shape(work.batch(), work.shards(), call, false);
+  if (!shape) return shape.error();
+  auto integers = send_integers(work, *shape);
   if (!integers) return integers.error();
-  for (const bool backward : {false, true}) {
-    if (backward && !call.backward) continue;
-    if (auto e = add_pass(work, call, backward, *integers); !e) return e;
-  }
-  return {};
+  auto e = add_pass(work, call, *shape, *integers);
+  if (!e || !call.backward) return e;
+  return add_pass(work, call, backward_shape(std::move(*shape), call),
+                  std::move(*integers));
 }
 
 }  // namespace

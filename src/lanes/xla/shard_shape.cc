@@ -52,16 +52,23 @@ Result<ShardShape> shard_shape(const Batch& batch, const Shards& shards,
   return out;
 }
 
+ShardShape backward_shape(ShardShape s, const AttentionCall& call) {
+  s.local.backward = true;
+  s.local.dlse = call.dlse;
+  return s;
+}
+
 std::string shard_fingerprint(const ShardShape& s) {
   return spec_fingerprint(s.mesh, shard_program_specs(s));
 }
 
-KernelContract shard_contract(const ShardShape& s, const Shards& shards,
-                              const AttentionCall& call,
+KernelContract shard_contract(const ShardShape& s,
+                              const std::string& fingerprint,
+                              const Shards& shards, const AttentionCall& call,
                               const std::string& device,
                               const std::optional<Lowering>& lowering) {
   KernelChoice choice = call_choice(s.local, call, device, lowering);
-  choice.sharding = shard_fingerprint(s);
+  choice.sharding = fingerprint;
   // The terms of the shards stand for those of the plan.
   return make_kernel_contract(
       {shards.contract_key, shards.contract_text, {}, 0, 0, {}, {}}, choice);

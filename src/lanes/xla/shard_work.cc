@@ -100,8 +100,7 @@ Result<void> ShardWork::add(ShardPass pass, const KernelContract& contract) {
   facts_.memory_hits += cached->found == pjrt::Found::memory;
   facts_.disk_hits += cached->found == pjrt::Found::disk;
   facts_.kernels[direction] = contract.key;
-  facts_.shards->specs[direction] =
-      spec_fingerprint(shards_.mesh, frame_specs(pass.frame, pass.arrays));
+  facts_.shards->specs[direction] = pass.specs;
   facts_.warnings.insert(facts_.warnings.end(), cached->warnings.begin(),
                          cached->warnings.end());
   facts_.lowering = pass.lowering;

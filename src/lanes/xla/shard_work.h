@@ -37,6 +37,7 @@ struct ShardPass {
   AttentionCall call;  // of this direction
   ShardFrame frame;
   ShardArrays arrays;
+  std::string specs;                       // how they lie, as a fingerprint
   std::function<std::string()> text = {};  // of its program
   std::shared_ptr<const SentIntegers> integers = {};
   int64_t pairs_run = 0;  // scores computed, of all devices and heads

@@ -59,9 +59,12 @@ Writer::Writer(std::vector<Argument> arguments, Element wide) : wide_(wide) {
 }
 
 bool Writer::has_argument(std::string_view name) const {
-  return std::any_of(arguments_.begin(), arguments_.end(), [&](const Value& v) {
+  const auto is_bound = [&](const auto& b) { return b.first == name; };
+  const auto is_argument = [&](const Value& v) {
     return std::string_view(v.name).substr(1) == name;
-  });
+  };
+  return std::any_of(bound_.begin(), bound_.end(), is_bound) ||
+         std::any_of(arguments_.begin(), arguments_.end(), is_argument);
 }
 
 void Writer::bind(std::string name, Value value) {

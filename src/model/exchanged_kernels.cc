@@ -1,0 +1,165 @@
+// model/exchanged_kernels.cc: the attention slot by TPU kernels where devices
+// share rows and tokens lie as a balance says: calls of the kernel, some of
+// them while tiles travel, as the mosaic lane has them on a mesh.
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include "lanes/mosaic/shape.h"
+#include "model/layer.h"
+
+namespace tessera::model {
+namespace {
+
+constexpr int64_t kTokens = 2;  // the dimension of [batch, heads, tokens, dim]
+
+// Of the kernel's calls, behind those of the exchange.
+std::vector<xla::Argument> own_integers(const mosaic::ShardKernel& kernel) {
+  std::vector<xla::Argument> out;
+  const size_t travel = xla::exchange_arrays(kernel.frame).size();
+  const std::vector<xla::ShardArray> all = arrays_of(kernel).arguments;
+  for (size_t i = travel; i < all.size(); ++i) {
+    if (all[i].is_own) out.push_back(xla::of_device(all[i]));
+  }
+  return out;
+}
+
+class ExchangedKernels final : public Layer {
+ public:
+  explicit ExchangedKernels(const AttentionPlace& place) : place_(place) {}
+
+  std::vector<ModelParameter> parameters() const override { return {}; }
+
+  // q, k, v [1, heads, own tokens, head_dim]; out is like q. Saved is what the
+  // backward kernels read: q, k and v of the device, what came of each, out and
+  // the log-sum-exp of all queries that were here.
+  Passed forward(const Site& at, const Values&,
+                 const Values& inputs) const override {
+    Writer& w = at.w;
+    bind_integers(w, false);
+    Values saved;
+    for (size_t i = 0; i < kInputs.size(); ++i) {
+      saved.push_back(w.convert(inputs[i], kernels().element));
+      w.bind(std::string(kInputs[i]), saved.back());
+    }
+    const auto awaited = xla::send_arrays(w, frame(), kInputs);
+    const std::vector<xla::Made> made = call(w, false, awaited);
+    for (const std::string_view array : kInputs) {
+      if (xla::comes(frame(), array)) {
+        saved.push_back(xla::came_tiles(w, array));
+      }
+    }
+    const Value out = of_queries(w, made[0].own);
+    saved.push_back(out);
+    saved.push_back(made[1].own);
+    constexpr std::array<std::string_view, 1> kOut = {"out"};
+    const Values home = xla::bring_home(w, frame(), kOut, {{out}});
+    return {{w.convert(home[0], w.wide()), w.integer(0)}, std::move(saved)};
+  }
+
+  Returned backward(const Site& at, const Values&, const Values& saved,
+                    const Values& gradients) const override {
+    Writer& w = at.w;
+    bind_integers(w, true);
+    auto next = saved.begin();
+    for (const std::string_view array : kInputs) {
+      w.bind(std::string(array), *next++);
+    }
+    for (const std::string_view array : kInputs) {
+      if (xla::comes(frame(), array)) xla::bind_came_tiles(w, array, *next++);
+    }
+    bind_parts(w, "out", *next++);
+    bind_parts(w, "lse", *next);
+    constexpr std::array<std::string_view, 1> kDout = {"dout"};
+    w.bind("dout", w.convert(gradients[0], kernels().element));
+    const auto awaited = xla::send_arrays(w, frame(), kDout);
+    std::vector<xla::Made> made = call(w, true, awaited);
+    made[0].own = of_queries(w, made[0].own);
+    for (const size_t i : {1, 2}) made[i].own = of_keys(w, made[i].own);
+    constexpr std::array<std::string_view, 3> kGiven = {"dq", "dk", "dv"};
+    Returned out;
+    for (const Value& v : xla::bring_home(w, frame(), kGiven, made)) {
+      out.inputs.push_back(w.convert(v, w.wide()));
+    }
+    return out;
+  }
+
+  // As its predicted cycles do.
+  std::optional<double> flops(int64_t) const override { return {}; }
+
+ private:
+  static constexpr std::array<std::string_view, 3> kInputs = {"q", "k", "v"};
+
+  std::vector<xla::Made> call(Writer& w, bool backward,
+                              const std::vector<xla::Awaited>& awaited) const {
+    return mosaic::write_calls(w, kernels().of(backward), awaited,
+                               kernel_label(place_, backward), kernels().call);
+  }
+
+  // Kernels write nothing where no query is, or no key. What lies there would
+  // reach gradients of parameters: 0 NaN is NaN.
+  static Value of_queries(Writer& w, const Value& x) {
+    return where(w, "q_ids", mosaic::kNotThere, x);
+  }
+  static Value of_keys(Writer& w, const Value& x) {
+    return where(w, "kv_ids", mosaic::kNoKey, x);
+  }
+  // 0 for tokens whose id is not above this.
+  static Value where(Writer& w, std::string_view ids, int32_t below,
+                     const Value& x) {
+    const Value& all = w.argument(ids);
+    const int64_t tokens = x.dims()[kTokens];
+    const Value own =
+        w.part(w.reshape(all, {all.type.elements()}), 0, 0, tokens);
+    const Value there =
+        w.compare(xla::Compare::greater, own, w.integer(below, {tokens}));
+    return w.select(w.broadcast(there, x.dims(), {kTokens}), x,
+                    w.real(0, x.dims(), x.type.element));
+  }
+
+  // Of all queries that were here: the device's own, and those that came.
+  void bind_parts(Writer& w, const char* array, const Value& all) const {
+    const xla::Exchange& e = frame().rows;
+    const int64_t own = e.own * e.tokens;
+    w.bind(array, w.part(all, kTokens, 0, own));
+    if (!xla::comes(frame(), array)) return;
+    const int64_t end = all.dims()[kTokens];
+    xla::bind_came_tiles(w, array, w.part(all, kTokens, own, end));
+  }
+
+  void bind_integers(Writer& w, bool backward) const {
+    for (const xla::Argument& a : exchange_integers(frame())) {
+      w.bind(a.name, w.argument(place_.prefix + a.name));
+    }
+    for (const xla::Argument& a : own_integers(kernels().of(backward))) {
+      w.bind(a.name, w.argument(kernel_prefix(place_, backward) + a.name));
+    }
+  }
+
+  const xla::ShardFrame& frame() const { return *place_.frame; }
+  // Of a place without kernels the parameters alone may be asked.
+  const ShardKernelPair& kernels() const { return *place_.shard_kernels; }
+
+  AttentionPlace place_;
+};
+
+}  // namespace
+
+std::vector<xla::Argument> exchanged_kernel_integers(
+    const AttentionPlace& place) {
+  std::vector<xla::Argument> out = exchange_integers(*place.frame);
+  for (xla::Argument& a : out) a.name = place.prefix + a.name;
+  for (const bool backward : {false, true}) {
+    for (xla::Argument& a : own_integers(place.shard_kernels->of(backward))) {
+      a.name = kernel_prefix(place, backward) + a.name;
+      out.push_back(std::move(a));
+    }
+  }
+  return out;
+}
+
+LayerPtr make_exchanged_kernels(const AttentionPlace& place) {
+  return std::make_unique<ExchangedKernels>(place);
+}
+
+}  // namespace tessera::model
