@@ -37,9 +37,9 @@ PlanContract contract_of_state(const nb::dict& state) {
   c.window_bounds = read_state<std::vector<int64_t>>(state, "window_bounds");
   c.unused_facts = read_state<std::vector<std::string>>(state, "unused_facts");
   c.folded = read_state<std::vector<std::string>>(state, "folded");
-  if (digest_of(c.text) != c.key) {
+  if (const std::string of = digest_of(c.text); of != c.key) {
     refuse("a contract's key must be that of its text, found " + c.key +
-           " for " + digest.hex());
+           " for " + of);
   }
   // What stands in the text too must be that.
   const nb::dict text = dict_of_json(c.text);

@@ -218,7 +218,6 @@ TEST_F(MosaicLane, RunsBatchesOfOneContractOnOneProgram) {
 }
 
 TEST_F(MosaicLane, LayersRunTheirProgramsAndNothingElse) {
-  const Trace trace;
   const auto session = Session::open(options());
   ASSERT_TRUE(session.ok()) << session.error().message;
   AttentionArrays arrays(packed_case(testing::Layout::bhsd, 1));
@@ -226,13 +225,13 @@ TEST_F(MosaicLane, LayersRunTheirProgramsAndNothingElse) {
   ASSERT_TRUE(batch.ok()) << batch.error().message;
   const AttentionCall call = {arrays.c.shape, Dtype::bf16, false, true};
   write_plain(*batch, call);
+  const Trace trace;
   auto ready = session->prepare(*batch, call);
   ASSERT_TRUE(ready.ok()) << ready.error().message;
   const auto prepared = testing::spans_of(trace);
-  for (const char* once : {"plan make_plan", "plan bind", "plan contract"}) {
-    EXPECT_EQ(prepared.at(once), 1) << once;
-  }
-  EXPECT_EQ(prepared.at("pjrt compile"), 2);  // one a direction
+  // One a direction, whose tile may be its own.
+  EXPECT_EQ(prepared.at("plan contract"), 2);
+  EXPECT_EQ(prepared.at("pjrt compile"), 2);
   const auto run_layers = [&](int layers) {
     for (int i = 0; i < layers; ++i) {
       const auto saved = ready->forward(arrays.forward(true));
