@@ -280,7 +280,7 @@ def test_sink_telemetry_is_refused():
             (lambda: ready.sink_telemetry(saved, 3), "must say sink_telemetry"),
             (lambda: asked.sink_telemetry(saved, 3), "another's"),
             (lambda: asked.sink_telemetry(own, 0), "first_keys must be 1 to"),
-            (lambda: asked.receipt(own), "sink telemetry must be there"),
+            (lambda: asked.receipt(own), "sink telemetry must be given"),
             (lambda: ts.attention(q, k, v, made, sink_telemetry=0),
              "^.python. sink_telemetry must be 1 to"),
     ]:
