@@ -144,9 +144,8 @@ TEST(ArtifactChoice, GoesByItsPlatforms) {
 // CPU, and two tiles a row, of which causal needs three.
 TEST(ArtifactChoice, TheGoldenSplash) {
   const std::string path = "tests/golden/bridge/splash";
-  std::optional<BridgeArtifact> artifact{
-      std::in_place, "",
-      *parse_bridge_spec(*read_file(path + ".json", 1 << 20))};
+  const std::optional<BridgeArtifact> artifact = BridgeArtifact{
+      "", *parse_bridge_spec(*read_file(path + ".json", 1 << 20))};
   CallFeatures call;
   tell_artifact(artifact, call);
   Request request;
