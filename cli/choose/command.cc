@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <memory>
 
 #include "base/fail.h"
@@ -16,6 +15,7 @@
 #include "cli/run/run.h"
 #include "receipt/parts.h"
 #include "run/passes.h"
+#include "run/reason_needed.h"
 
 namespace tessera::cli {
 namespace {
@@ -41,27 +41,6 @@ Json rule_json(const DispatchRule& r, const Machine& m) {
           {"below_density",
            r.below_density ? Json(*r.below_density) : Json(nullptr)},
           {"source", source_words(r, m)}};
-}
-
-// What `tessera run` would refuse the request for where no reason is given: a
-// tile or a logical block below the granule of a TPU that is known.
-std::optional<std::string> reason_needed(const Choice& c, const Request& r,
-                                         const Machine& m) {
-  const bool takes_tiles =
-      c.lane == LaneId::mosaic ||
-      (c.lane == LaneId::xla && c.method != XlaMethod::dense);
-  const auto on = std::ranges::find(m.plugins, c.plugin, &MachinePlugin::name);
-  if (!takes_tiles || on == m.plugins.end() || on->generation.empty()) {
-    return {};
-  }
-  const auto chip = find_chip(on->generation);
-  if (!chip) return {};
-  Tile tile = r.tile;
-  if (c.lane == LaneId::xla && c.method == XlaMethod::chunked) tile.q = r.q_len;
-  auto lowered =
-      lower_tile(to_string(c.lane), tile, r.logical_block, *chip, {});
-  if (lowered) return {};
-  return lowered.error().message;
 }
 
 Json choice_json(const Choice& c, const PlanFacts& plan, const Machine& m,
@@ -149,7 +128,8 @@ Result<int> run(const Options& o) {
   const PlanFacts plan = plan_facts(planned->batch.plan());
   auto choice = choose(features, plan, *machine, options->lanes.gate, forced);
   if (!choice) return choice.error();
-  const auto needs = reason_needed(*choice, planned->batch.request(), *machine);
+  const auto needs =
+      run::reason_needed(*choice, planned->batch.request(), *machine);
   if (o.json) {
     fmt::print("{}\n", json_line(choice_json(*choice, plan, *machine, needs)));
   } else {

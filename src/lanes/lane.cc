@@ -37,6 +37,16 @@ Result<SinkRows> LaneWork::sink_rows(const ForwardTensors&, int64_t,
       "run", "a lane must support sink telemetry, found one that does not");
 }
 
+Error no_backward(std::string_view where) {
+  return invalid(where,
+                 "a call must be prepared with backward, found forward alone");
+}
+
+Error no_sink_telemetry(std::string_view where) {
+  return invalid(
+      where, "a call must be prepared with sink_telemetry, found one without");
+}
+
 ShardOptions options_for(ShardOptions options, const AttentionCall& call) {
   options.shape = call.shape;
   options.dtype = call.dtype;

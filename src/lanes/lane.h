@@ -91,6 +91,10 @@ class LaneWork {
   virtual Result<std::string> program_text(bool backward) const;
 };
 
+// Of a pass that the call was not prepared for.
+Error no_backward(std::string_view where);
+Error no_sink_telemetry(std::string_view where);
+
 class OpenLane {
  public:
   virtual ~OpenLane() = default;

@@ -17,6 +17,7 @@
 #include "model/program.h"
 #include "model/start.h"
 #include "model/trainer_state.h"
+
 namespace tessera {
 namespace {
 

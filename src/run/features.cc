@@ -4,6 +4,7 @@
 
 #include "mask/bind.h"
 #include "tessera/dispatch.h"
+#include "tessera/layouts.h"
 
 namespace tessera {
 namespace {
@@ -82,12 +83,8 @@ RequestFeatures features_of(const Request& request, const Facts& present,
 
 PlanFacts plan_facts(const Plan& plan) {
   const Worklist& w = plan.forward;
-  uint32_t widest = 0;
-  for (size_t i = 1; i < w.row_start.size(); ++i) {
-    widest = std::max(widest, w.row_start[i] - w.row_start[i - 1]);
-  }
   return {w.lists * w.rows * w.columns, static_cast<int64_t>(w.entries.size()),
-          widest};
+          grid_width(w)};
 }
 
 int density_class(double density) {

@@ -194,8 +194,7 @@ Result<void> run::check_prepared(const Prepared::State& p) {
 
 Result<void> run::check_says_backward(const Prepared::State& p) {
   if (p.call.backward) return {};
-  return invalid("run",
-                 "a call must be prepared with backward, found forward alone");
+  return lanes::no_backward("run");
 }
 
 void run::count_forward(Prepared::State& p, const lanes::PassRun& ran) {

@@ -232,9 +232,7 @@ class Work : public lanes::LaneWork {
                                   const StopFlag* stop) override {
     const TraceSpan span("mosaic", "backward");
     if (!backward_) {
-      return invalid(
-          "mosaic",
-          "a call must be prepared with backward, found forward alone");
+      return lanes::no_backward("mosaic");
     }
     const lanes::BackwardTensors t =
         lanes::backward_tensors(tensors, gradients);
@@ -287,9 +285,7 @@ class Work : public lanes::LaneWork {
       return e.error();
     }
     if (!sinks_) {
-      return invalid(
-          "mosaic",
-          "a call must be prepared with sink_telemetry, found one without");
+      return lanes::no_sink_telemetry("mosaic");
     }
     if (auto e = check_arrays(t.q.dtype, t.sink_logits.has_value(), call_.dlse);
         !e) {
@@ -327,9 +323,7 @@ class Work : public lanes::LaneWork {
   Result<std::string> program_text(bool backward) const override {
     const Pass* const pass = (backward ? backward_ : forward_).get();
     if (!pass) {
-      return invalid(
-          "mosaic",
-          "a call must be prepared with backward, found forward alone");
+      return lanes::no_backward("mosaic");
     }
     return mosaic::write_kernel(pass->planned).program;
   }

@@ -53,8 +53,7 @@ ShardWork::~ShardWork() = default;
 Result<const ShardPass*> ShardWork::pass_of(bool backward) const {
   const auto& pass = passes_[backward ? 1 : 0];
   if (pass) return &*pass;
-  return invalid(name_.text,
-                 "a call must be prepared with backward, found forward alone");
+  return lanes::no_backward(name_.text);
 }
 
 Result<std::string> ShardWork::program_text(bool backward) const {

@@ -7,6 +7,7 @@
 
 #include "base/fail.h"
 #include "base/trace.h"
+#include "lanes/lane.h"
 #include "lanes/xla/planned.h"
 #include "tessera/layouts.h"
 
@@ -58,8 +59,7 @@ Result<std::string> text_of(const Shape& shape) {
 Result<const Pass*> XlaWork::State::pass(bool is_backward) const {
   const auto& found = is_backward ? backward : forward;
   if (found) return found.get();
-  return invalid("xla",
-                 "a call must be prepared with backward, found forward alone");
+  return lanes::no_backward("xla");
 }
 
 Result<XlaRun> XlaWork::State::run(const Pass& pass, const Inputs& inputs,
@@ -145,9 +145,7 @@ Result<lanes::SinkRows> XlaWork::sink_rows(const ForwardTensors& t,
   auto e = lanes::check_forward("xla", state_->sizes(), state_->shape, t);
   if (!e) return e.error();
   if (!state_->sinks) {
-    return invalid(
-        "xla",
-        "a call must be prepared with sink_telemetry, found one without");
+    return lanes::no_sink_telemetry("xla");
   }
   const Pass& pass = *state_->sinks;
   const Shape& s = pass.shape;

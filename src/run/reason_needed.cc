@@ -1,0 +1,40 @@
+// run/reason_needed.cc: the lanes' own rules, asked before a batch is there.
+#include "run/reason_needed.h"
+
+#include <algorithm>
+
+#include "lanes/xla/planned.h"
+
+namespace tessera::run {
+namespace {
+
+std::optional<std::string> refusal(const auto& lowering) {
+  if (lowering) return {};
+  return lowering.error().message;
+}
+
+}  // namespace
+
+std::optional<std::string> reason_needed(const Choice& choice,
+                                         const Request& request,
+                                         const Machine& machine) {
+  const auto on =
+      std::ranges::find(machine.plugins, choice.plugin, &MachinePlugin::name);
+  if (on == machine.plugins.end() || on->generation.empty()) return {};
+  const auto chip = find_chip(on->generation);
+  if (!chip) return {};
+  if (choice.lane == LaneId::mosaic) {
+    return refusal(
+        lower_tile("mosaic", request.tile, request.logical_block, *chip, {}));
+  }
+  if (choice.lane != LaneId::xla) return {};
+  xla::Shape shape;
+  shape.method = choice.method;
+  shape.q_len = request.q_len;
+  shape.kv_len = request.kv_len;
+  shape.tile = request.tile;
+  shape.logical_block = request.logical_block;
+  return refusal(xla::lower_on(shape, *chip, {}));
+}
+
+}  // namespace tessera::run
