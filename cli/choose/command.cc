@@ -8,12 +8,11 @@
 
 #include "base/fail.h"
 #include "base/files.h"
-#include "base/json_read.h"
 #include "cli/choose/machine_file.h"
+#include "cli/choose/report.h"
 #include "cli/json_line.h"
 #include "cli/run/options.h"
 #include "cli/run/run.h"
-#include "receipt/parts.h"
 #include "run/passes.h"
 #include "run/reason_needed.h"
 
@@ -32,72 +31,6 @@ Result<Machine> machine_for(const Options& o) {
   auto text = read_file(*o.machine, kMaxMachineBytes);
   if (!text) return text.error();
   return parse_machine(*text);
-}
-
-Json rule_json(const DispatchRule& r, const Machine& m) {
-  return {{"name", r.name},
-          {"lane", to_string(r.lane)},
-          {"beyond_tokens", r.beyond_tokens},
-          {"below_density",
-           r.below_density ? Json(*r.below_density) : Json(nullptr)},
-          {"source", source_words(r, m)}};
-}
-
-Json choice_json(const Choice& c, const PlanFacts& plan, const Machine& m,
-                 const std::optional<std::string>& needs) {
-  Json rejected = Json::object();
-  for (const Rejected& r : c.rejected) {
-    rejected[std::string(to_string(r.lane))] = r.reason;
-  }
-  const bool xla = c.lane == LaneId::xla;
-  return {
-      {"lane", to_string(c.lane)},
-      {"method", xla ? Json(to_string(c.method)) : Json(nullptr)},
-      {"plugin", c.plugin.empty() ? Json(nullptr) : Json(c.plugin)},
-      {"class", to_string(c.request_class)},
-      {"reason", c.reason},
-      {"rejected", rejected},
-      {"gate", c.gate ? Json(receipt::fields_json(*c.gate)) : Json(nullptr)},
-      {"rule", c.rule ? rule_json(*c.rule, m) : Json(nullptr)},
-      {"needs", needs ? Json(*needs) : Json(nullptr)},
-      {"density", plan.density()},
-      {"machine", m.key()}};
-}
-
-// The row that decided: what its reason does not say.
-std::string gate_words(const GateRow& r) {
-  return fmt::format(
-      "{} row of {}: {}, {} x {} tokens, density {:.3g}, {}{}",
-      to_string(r.basis), r.machine.empty() ? r.generation : r.machine, r.mask,
-      r.q_len, r.kv_len, r.density, to_string(r.judgement),
-      r.error ? fmt::format(", error {:.3g} of its bound", *r.error) : "");
-}
-
-std::string choice_text(const Choice& c, const PlanFacts& plan,
-                        const Machine& m,
-                        const std::optional<std::string>& needs) {
-  std::string out;
-  const auto line = [&](std::string_view mark, std::string_view name,
-                        std::string_view text) {
-    out += fmt::format("{:<2}{:<11} {}\n", mark, name, text);
-  };
-  line("", "request",
-       fmt::format("{}, {} of {} tiles active", to_string(c.request_class),
-                   plan.active, plan.tiles));
-  line("", "machine", m.key());
-  line("*", to_string(c.lane),
-       fmt::format("{}{}{}", c.reason,
-                   c.plugin.empty() ? "" : fmt::format(" [{}]", c.plugin),
-                   c.lane == LaneId::xla
-                       ? fmt::format(" [{}]", to_string(c.method))
-                       : ""));
-  if (needs) line("", "needs", *needs);
-  if (c.gate) line("", "gate", gate_words(*c.gate));
-  if (c.rule)
-    line("", "rule",
-         fmt::format("{}: {}", c.rule->name, source_words(*c.rule, m)));
-  for (const Rejected& r : c.rejected) line("", to_string(r.lane), r.reason);
-  return out;
 }
 
 Result<int> run(const Options& o) {

@@ -3,7 +3,6 @@
 #include "cli/command.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <memory>
 
@@ -32,17 +31,7 @@ Result<std::string> read_program(const std::string& path) {
 Result<void> write_compiled(const CompileFlags& o, const CompileTarget& target,
                             const AskedKernel& kernel,
                             const CompileReport& report) {
-  CompiledBy by;
-  by.target = target.target;
-  by.plugin.file = report.plugin;
-  by.plugin.api = report.api;
-  by.plugin.platform = report.platform;
-  by.plugin.device = target.target;
-  by.compile_ms = report.compile_ms;
-  by.machine = this_machine(false);
-  by.machine.asked_plugins = true;
-  by.machine.plugins = {{target.plugin, report.platform, 0}};
-  auto receipt = compile_receipt(o.kernel, kernel, by);
+  auto receipt = compile_receipt(o.kernel, kernel, compiled_by(target, report));
   if (!receipt) return receipt.error();
   return write_receipt(*o.receipt, *receipt);
 }
@@ -128,69 +117,13 @@ Result<int> run(const CompileFlags& o) {
   return kOk;
 }
 
-std::string footer() {
-  return fmt::format(
-      "Examples:\n"
-      "  tessera compile program.mlir --target v6e:1x1\n"
-      "  tessera compile program.mlir --target v5p:2x2x1 -o program.bin "
-      "--json\n"
-      "  tessera compile --mask 'causal & documents' --q-len 32768 --heads 8 "
-      "\\\n      --target v6e:1x1 --emit kernel.mlir -o kernel.bin\n"
-      "\n"
-      "A request makes a kernel that serves every batch of its contract: the "
-      "facts\nthat its mask names count as present and are not read, and open "
-      "ceilings are the\nworst case of the lengths (docs/mosaic.md).\n"
-      "FILE is a StableHLO module, text or bytecode; -o saves what the plugin\n"
-      "serializes, for the same version of the plugin to load. No device is "
-      "needed.\n"
-      "docs/pjrt.md tells how to get plugins. Targets that work with "
-      "libtpu:\n"
-      "  {}\n"
-      "Any other name is tried as it stands.\n"
-      "\n"
-      "JSON fields: target, plugin (its file), platform, "
-      "devices.{{count,kind}}, name,\nfingerprint, outputs (how many), "
-      "bytes.{{code,argument,output,alias,temporary,\npeak,serialized}} (peak "
-      "null where the plugin does not say), cost (the\ncompiler's own "
-      "estimates by name), compile_ms, out, emit; of a request kernel.{{lane,\n"
-      "contract, contract_terms, plan_contract, plan_contract_terms,\n"
-      "window_bounds, batch, q_len, kv_len, steps (what its arrays hold), "
-      "page\n(of them in scalar memory at a time; 0: all), query_chunk "
-      "(queries whose dQ is\nin vector memory at a time; 0: all), tile, "
-      "tiles_per_pass,\n"
-      "heads_per_pass, chosen_by, fetch_ahead, row_sum, "
-      "lowering.{{chip,\ngranule, tile, reason, factor}}, vector_bytes, "
-      "scalar_bytes}}.",
-      fmt::join(pjrt::known_targets(), " "));
-}
-
 }  // namespace
 
 Command compile_command() {
   auto o = std::make_shared<CompileFlags>();
   Command command{
       "compile", "Compile a program or a kernel ahead of time, with no device"};
-  add_flags(command,
-            {
-                {"file", &o->program, "FILE", "A StableHLO module"},
-                {"--plugin", &o->plugin, "PATH|NAME",
-                 "PJRT plugin: a file, libtpu or xla_cpu_pjrt [libtpu]"},
-                {"--emit", &o->emit, "FILE",
-                 "Write the program that a request makes here"},
-                {"-o,--out", &o->out, "FILE",
-                 "Save the executable here; for a request its contract too, as "
-                 "FILE.json"},
-                {"--receipt", &o->receipt, "FILE",
-                 "Of a request: write a receipt that says compiled only"},
-                {"--no-compile", &o->no_compile, "",
-                 "Stop after --emit, which needs no plugin"},
-                {"--json", &o->json, "", "One JSON object on stdout"},
-            });
-  add_kernel_flags(command, o->kernel);
-  add_flags(command, "The kernel",
-            {{"--sink-telemetry", &o->kernel.sink_telemetry, "",
-              "The kernel of sink telemetry: forward, without values"}});
-  command.footer = footer();
+  add_compile_flags(command, *o);
   command.work = [o] { return run(*o); };
   return command;
 }

@@ -1,11 +1,15 @@
-// cli/compile/flags.cc: which flags go together.
+// cli/compile/flags.cc: flags of `tessera compile`, and which go together.
 #include "cli/compile/flags.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <utility>
 #include <vector>
 
 #include "base/fail.h"
 #include "cli/request/file_checks.h"
+#include "pjrt/topology.h"
 
 namespace tessera::cli {
 namespace {
@@ -59,7 +63,67 @@ Result<void> check_paths(const CompileFlags& o, bool asked) {
   return check_files(std::move(sources), written);
 }
 
+std::string footer() {
+  return fmt::format(
+      "Examples:\n"
+      "  tessera compile program.mlir --target v6e:1x1\n"
+      "  tessera compile program.mlir --target v5p:2x2x1 -o program.bin "
+      "--json\n"
+      "  tessera compile --mask 'causal & documents' --q-len 32768 --heads 8 "
+      "\\\n      --target v6e:1x1 --emit kernel.mlir -o kernel.bin\n"
+      "\n"
+      "A request makes a kernel that serves every batch of its contract: the "
+      "facts\nthat its mask names count as present and are not read, and open "
+      "ceilings are the\nworst case of the lengths (docs/mosaic.md).\n"
+      "FILE is a StableHLO module, text or bytecode; -o saves what the plugin\n"
+      "serializes, for the same version of the plugin to load. No device is "
+      "needed.\n"
+      "docs/pjrt.md tells how to get plugins. Targets that work with "
+      "libtpu:\n"
+      "  {}\n"
+      "Any other name is tried as it stands.\n"
+      "\n"
+      "JSON fields: target, plugin (its file), platform, "
+      "devices.{{count,kind}}, name,\nfingerprint, outputs (how many), "
+      "bytes.{{code,argument,output,alias,temporary,\npeak,serialized}} (peak "
+      "null where the plugin does not say), cost (the\ncompiler's own "
+      "estimates by name), compile_ms, out, emit; of a request kernel.{{lane,\n"
+      "contract, contract_terms, plan_contract, plan_contract_terms,\n"
+      "window_bounds, batch, q_len, kv_len, steps (what its arrays hold), "
+      "page\n(of them in scalar memory at a time; 0: all), query_chunk "
+      "(queries whose dQ is\nin vector memory at a time; 0: all), tile, "
+      "tiles_per_pass,\n"
+      "heads_per_pass, chosen_by, fetch_ahead, row_sum, "
+      "lowering.{{chip,\ngranule, tile, reason, factor}}, vector_bytes, "
+      "scalar_bytes}}.",
+      fmt::join(pjrt::known_targets(), " "));
+}
+
 }  // namespace
+
+void add_compile_flags(Command& command, CompileFlags& f) {
+  add_flags(command,
+            {
+                {"file", &f.program, "FILE", "A StableHLO module"},
+                {"--plugin", &f.plugin, "PATH|NAME",
+                 "PJRT plugin: a file, libtpu or xla_cpu_pjrt [libtpu]"},
+                {"--emit", &f.emit, "FILE",
+                 "Write the program that a request makes here"},
+                {"-o,--out", &f.out, "FILE",
+                 "Save the executable here; for a request its contract too, as "
+                 "FILE.json"},
+                {"--receipt", &f.receipt, "FILE",
+                 "Of a request: write a receipt that says compiled only"},
+                {"--no-compile", &f.no_compile, "",
+                 "Stop after --emit, which needs no plugin"},
+                {"--json", &f.json, "", "One JSON object on stdout"},
+            });
+  add_kernel_flags(command, f.kernel);
+  add_flags(command, "The kernel",
+            {{"--sink-telemetry", &f.kernel.sink_telemetry, "",
+              "The kernel of sink telemetry: forward, without values"}});
+  command.footer = footer();
+}
 
 Result<void> check_flags(const CompileFlags& o) {
   const bool asked = asks_for_kernel(o.kernel);

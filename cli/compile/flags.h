@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 
+#include "cli/command.h"
 #include "cli/compile/kernel_flags.h"
 
 namespace tessera::cli {
@@ -15,6 +16,9 @@ struct CompileFlags {
   bool no_compile = false;
   bool json = false;
 };
+
+// And what its help ends with. `flags` must outlive the command.
+void add_compile_flags(Command& command, CompileFlags& flags);
 
 // Which flags go together, and that no file is written over.
 Result<void> check_flags(const CompileFlags& flags);

@@ -15,6 +15,21 @@
 
 namespace tessera::cli {
 
+CompiledBy compiled_by(const CompileTarget& target,
+                       const CompileReport& report) {
+  CompiledBy by;
+  by.target = target.target;
+  by.plugin.file = report.plugin;
+  by.plugin.api = report.api;
+  by.plugin.platform = report.platform;
+  by.plugin.device = target.target;
+  by.compile_ms = report.compile_ms;
+  by.machine = this_machine(false);
+  by.machine.asked_plugins = true;
+  by.machine.plugins = {{target.plugin, report.platform, 0}};
+  return by;
+}
+
 Result<receipt::Receipt> compile_receipt(const KernelFlags& flags,
                                          const AskedKernel& asked,
                                          const CompiledBy& by) {

@@ -16,6 +16,10 @@ struct CompiledBy {
   Machine machine;  // what the choice knew
 };
 
+// On this machine, just now.
+CompiledBy compiled_by(const CompileTarget& target,
+                       const CompileReport& report);
+
 Result<receipt::Receipt> compile_receipt(const KernelFlags& flags,
                                          const AskedKernel& kernel,
                                          const CompiledBy& by);

@@ -114,50 +114,7 @@ Result<int> run(const ExportFlags& o) {
 Command export_command() {
   auto o = std::make_shared<ExportFlags>();
   Command command{"export", "Write a layout's arrays to a .safetensors file"};
-  add_flags(
-      command,
-      {
-          {"--layout", &o->layout, "NAME",
-           "lists, steps (packed), rectangle, bitmaps (of the partial tiles), "
-           "flex (PyTorch BlockMask), splash (JAX MaskInfo), topk (picks as "
-           "topk_idxs) or mosaic (the TPU kernel's, at its tile where --tile "
-           "is open)"},
-          {"-o,--out", &o->out, "FILE", "Where to write"},
-      });
-  add_request_flags(command, o->request);
-  add_flags(
-      command,
-      {
-          {"--heads", &o->heads, "N",
-           "flex, splash: query heads, a multiple of the plan's [its]"},
-          {"--batch-row", &o->batch_row, "B", "splash: which row [0]"},
-          {"--q-shards", &o->q_shards, "N", "splash: query shards [1]"},
-          {"--tiles-per-pass", &o->tiles_per_pass, "N",
-           "mosaic: of the kernel [as compile has it]"},
-          {"--page-steps", &o->page_steps, "N",
-           "mosaic: what compile was told"},
-          {"--query-chunk", &o->query_chunk, "N",
-           "mosaic: of the backward kernel, as compile says it [that of 8 "
-           "heads a list]"},
-          {"--keys-per-query", &o->keys_per_query, "N",
-           "mosaic: what compile was told"},
-          {"--lowering-reason", &o->lowering_reason, "TEXT",
-           "mosaic: what compile was told, of a tile or a block below the "
-           "granule"},
-          {"--head-dim", &o->head_dim, "N",
-           "mosaic: of queries and keys, as compile was told [128]"},
-          {"--v-head-dim", &o->v_head_dim, "N", "mosaic: of values [head-dim]"},
-          {"--backward", &o->backward, "", "mosaic: of the gradients' kernel"},
-          {"--sink-telemetry", &o->sink_telemetry, "",
-           "mosaic: of the kernel of sink telemetry"},
-          {"--dkv", &o->dkv, "", "splash: process_mask_dkv's arrays"},
-          {"--no-shrink", &o->no_shrink, "", "splash: keep the whole grid"},
-          {"--computable", &o->computable, "",
-           "splash: the kernel computes the mask, no partial blocks"},
-          {"--no-mask-blocks", &o->no_mask_blocks, "",
-           "rectangle: leave out mask_next and partial_mask_blocks"},
-          {"--json", &o->json, "", "One JSON object on stdout"},
-      });
+  add_export_flags(command, *o);
   command.footer =
       "Examples:\n"
       "  tessera export --plan batch.plan --layout flex --heads 8 \\\n"

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <list>
-#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,23 +10,9 @@
 
 #include "base/bytes.h"
 #include "base/safetensors.h"
-#include "cli/request/flags.h"
+#include "cli/export/flags.h"
 
 namespace tessera::cli {
-
-struct ExportFlags {
-  RequestFlags request;
-  std::optional<std::string> layout, out, batch_row, heads, q_shards,
-      tiles_per_pass, page_steps, query_chunk, keys_per_query, head_dim,
-      v_head_dim, lowering_reason;
-  bool dkv = false;
-  bool no_shrink = false;
-  bool computable = false;
-  bool no_mask_blocks = false;
-  bool backward = false;
-  bool sink_telemetry = false;
-  bool json = false;
-};
 
 // Named arrays on their way to a file; owns their bytes.
 class NamedArrays {

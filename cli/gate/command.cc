@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/text.h"
+#include "cli/gate/flags.h"
 #include "cli/gate/measure.h"
 #include "cli/gate/report.h"
 #include "cli/machine.h"
@@ -22,55 +23,8 @@ namespace {
 
 constexpr int64_t kMaxRounds = 1000;
 
-struct Options {
-  std::optional<std::string> tokens, dtype, heads, head_dim, rounds, plugin,
-      rows, out;
-  bool quick = false;
-  bool record = false;
-  bool json = false;
-};
-
-Result<GateSizes> read_sizes(const Options& o) {
-  GateSizes out;
-  out.tokens = {1024, 4096};
-  if (o.quick) {
-    out.tokens = {256};
-    out.heads = 2;
-    out.head_dim = 64;
-    out.decode_keys = {128, 512};
-  }
-  if (o.tokens) {
-    auto tokens = parse_ints(*o.tokens, "--tokens", 64, 1 << 17);
-    if (!tokens) return tokens.error();
-    out.tokens.assign(tokens->begin(), tokens->end());
-  }
-  for (const std::string_view word :
-       split(o.dtype ? std::string_view(*o.dtype) : "f32,bf16", ',')) {
-    if (word != "f32" && word != "bf16") {
-      return invalid("cli", "--dtype must be f32, bf16 or both, found {}",
-                     in_quotes(word));
-    }
-    out.dtypes.push_back(word == "f32" ? Dtype::f32 : Dtype::bf16);
-  }
-  if (o.heads) {
-    auto heads = parse_int(*o.heads, "--heads", 1, 1024);
-    if (!heads) return heads.error();
-    out.heads = *heads;
-  }
-  if (o.head_dim) {
-    auto dim = parse_int(*o.head_dim, "--head-dim", 8, 256);
-    if (!dim) return dim.error();
-    if (*dim % 8 != 0) {
-      return invalid("cli", "--head-dim must be a multiple of 8, found {}",
-                     *dim);
-    }
-    out.head_dim = *dim;
-  }
-  return out;
-}
-
 // What rows from elsewhere come to, in place of measuring.
-Result<int> judge_rows(const Options& o) {
+Result<int> judge_rows(const GateFlags& o) {
   if (o.tokens || o.dtype || o.heads || o.head_dim || o.rounds || o.plugin ||
       o.quick || o.record) {
     return invalid("cli",
@@ -93,7 +47,7 @@ Result<int> judge_rows(const Options& o) {
   return kOk;
 }
 
-Result<int> run(const Options& o) {
+Result<int> run(const GateFlags& o) {
   if (o.rows) return judge_rows(o);
   const Machine machine = this_machine(true);
   std::optional<std::string> path = o.out;
@@ -133,30 +87,10 @@ Result<int> run(const Options& o) {
 }  // namespace
 
 Command gate_command() {
-  auto o = std::make_shared<Options>();
+  auto o = std::make_shared<GateFlags>();
   Command command{
       "gate", "Measure each of our kernels against plain XLA, with a verdict"};
-  add_flags(
-      command,
-      {
-          {"--tokens", &o->tokens, "N[,N...]", "Lengths [1024,4096]"},
-          {"--dtype", &o->dtype, "NAME[,NAME]", "f32, bf16 [both]"},
-          {"--heads", &o->heads, "N", "Heads [8]"},
-          {"--head-dim", &o->head_dim, "N", "Of all arrays [128]"},
-          {"--rounds", &o->rounds, "N", "The least of so many counts [5]"},
-          {"--plugin", &o->plugin, "NAME",
-           "Whose compiler plain XLA is: a file or a known name [that of the "
-           "first device, else xla_cpu_pjrt]"},
-          {"--rows", &o->rows, "FILE",
-           "Measure nothing: check the rows of this table, as "
-           "bench/predicted_gate.py makes them, and give each its kernel's "
-           "verdict"},
-          {"-o,--out", &o->out, "FILE", "Write the table as JSON"},
-          {"--record", &o->record, "",
-           "Write it to bench/results/MACHINE/gate.json"},
-          {"--quick", &o->quick, "", "Tiny sizes, one round"},
-          {"--json", &o->json, "", "The table as JSON on stdout"},
-      });
+  add_gate_flags(command, *o);
   command.footer =
       "The whole takes ten minutes or more; a table is written when it is "
       "done.\n"

@@ -250,7 +250,21 @@ def _call(static: Static, options: tuple[Any, ...], backward: bool, dlse: bool,
     prefix = _prefix(static.target is not None, backward)
     got = call(*(tensors[s["name"]] if s["name"] in tensors
                  else integers[prefix + s["name"]] for s in takes))
-    return dict(zip((s["name"] for s in gives), got))
+    return {s["name"]: _of_tokens(static, s, x, integers)
+            for s, x in zip(gives, got)}
+
+
+def _of_tokens(static: Static, made: dict[str, Any], x: jax.Array,
+               integers: dict[str, Any]) -> jax.Array:
+    """Kernels write nothing where no token is, and 0 times a NaN that lies there
+    would be NaN in gradients of parameters: it is what rows without a key have."""
+    name = made["name"]
+    if name not in ("out", "lse", "dq", "dk", "dv"):
+        return x
+    order = integers["key_order" if name in ("dk", "dv") else "query_order"]
+    there = (order >= 0).reshape(order.shape[0], 1, -1, *[1] * (x.ndim - 3))
+    there = _placed(static.mesh, jnp.broadcast_to(there, x.shape), made["axes"])
+    return jnp.where(there, x, -jnp.inf if name == "lse" else 0).astype(x.dtype)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
@@ -318,7 +332,5 @@ def sharded_attention(
             _refuse(f"{name} must be {np.dtype(want[1])}{list(want[0])} on this "
                     f"mesh, found {x.dtype}{list(x.shape)}")
         tensors[name] = _placed(static.mesh, x, takes[name]["axes"])
-    integers = {name: x for name, x in shards.read().items()
-                if name not in ("query_order", "key_order")}
-    out, lse = _attend(static, options, tensors, integers)
+    out, lse = _attend(static, options, tensors, shards.read())
     return (out, lse) if return_lse else out

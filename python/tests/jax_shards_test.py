@@ -154,6 +154,49 @@ def test_spread_and_gather_are_each_others_inverse():
         np.testing.assert_array_equal(shards.gather(there, keys=keys), x)
 
 
+def test_what_kernels_leave_unwritten_is_nothing(monkeypatch):
+    """Memory that no kernel writes may hold NaN. Those who stay in the order of
+    the shards multiply it by 0, which is NaN, in gradients of parameters."""
+    made = ts.plan(ts.causal, q_len=1900, tile=(256, 256))
+    of = ts.shard(made, "seq=4", heads=2, kv_heads=1, head_dim=128, dtype="f32")
+    shards = shard_arrays(of, mesh_of("seq=4"), lane="mosaic", target="v6e:2x2")
+    program = type(shards.static).program
+
+    def unwritten(static, *options):
+        _, takes, gives = program(static, *options)
+        there = {keys: (np.asarray(order) >= 0).reshape(1, 1, -1, 1)
+                 for keys, order in ((False, of.query_order),
+                                     (True, of.key_order))}
+        def give(s):
+            rows = there[s["name"] in ("dk", "dv")]
+            ones = np.ones(s["shape"], np.float32)
+            if s["name"] == "dsink_logits":
+                return ones
+            return np.where(rows[..., 0] if ones.ndim == 3 else rows, ones,
+                            np.nan)
+        return lambda *_: tuple(jnp.asarray(give(s)) for s in gives), takes, gives
+
+    monkeypatch.setattr(type(shards.static), "program", unwritten)
+    there = [jnp.zeros(next(s["shape"] for s in of.specs if s["name"] == name))
+             for name in "qkv"]
+    sinks = jnp.zeros(2)
+    out, lse = jax.jit(lambda *args: sharded_attention(
+        *args[:3], args[3], sink_logits=args[4], return_lse=True))(
+            *there, shards, sinks)
+    empty = np.asarray(of.query_order[0]) < 0
+    assert empty.any() and (np.asarray(out)[:, :, empty] == 0).all()
+    assert (np.asarray(lse)[:, :, empty] == -np.inf).all()
+    assert (np.asarray(out)[:, :, ~empty] == 1).all()
+    grads = jax.jit(jax.grad(
+        lambda q, k, v, sinks, shards: sharded_attention(
+            q, k, v, shards, sink_logits=sinks).sum(), argnums=(0, 1, 2, 3)))(
+                *there, sinks, shards)
+    for grad, order in zip(grads, (of.query_order, of.key_order, of.key_order)):
+        np.testing.assert_array_equal(
+            np.asarray(grad), np.broadcast_to(
+                (np.asarray(order) >= 0).reshape(1, 1, -1, 1), grad.shape))
+
+
 def test_what_cannot_be_is_refused():
     made, _, q, k, v, _ = packed()
     mesh = mesh_of("seq=4")

@@ -1,0 +1,79 @@
+// cli/choose/report.cc: a choice as JSON and as text.
+#include "cli/choose/report.h"
+
+#include <fmt/format.h>
+
+#include "receipt/parts.h"
+
+namespace tessera::cli {
+namespace {
+
+Json rule_json(const DispatchRule& r, const Machine& m) {
+  return {{"name", r.name},
+          {"lane", to_string(r.lane)},
+          {"beyond_tokens", r.beyond_tokens},
+          {"below_density",
+           r.below_density ? Json(*r.below_density) : Json(nullptr)},
+          {"source", source_words(r, m)}};
+}
+
+// The row that decided: what its reason does not say.
+std::string gate_words(const GateRow& r) {
+  return fmt::format(
+      "{} row of {}: {}, {} x {} tokens, density {:.3g}, {}{}",
+      to_string(r.basis), r.machine.empty() ? r.generation : r.machine, r.mask,
+      r.q_len, r.kv_len, r.density, to_string(r.judgement),
+      r.error ? fmt::format(", error {:.3g} of its bound", *r.error) : "");
+}
+
+}  // namespace
+
+Json choice_json(const Choice& c, const PlanFacts& plan, const Machine& m,
+                 const std::optional<std::string>& needs) {
+  Json rejected = Json::object();
+  for (const Rejected& r : c.rejected) {
+    rejected[std::string(to_string(r.lane))] = r.reason;
+  }
+  const bool xla = c.lane == LaneId::xla;
+  return {
+      {"lane", to_string(c.lane)},
+      {"method", xla ? Json(to_string(c.method)) : Json(nullptr)},
+      {"plugin", c.plugin.empty() ? Json(nullptr) : Json(c.plugin)},
+      {"class", to_string(c.request_class)},
+      {"reason", c.reason},
+      {"rejected", rejected},
+      {"gate", c.gate ? Json(receipt::fields_json(*c.gate)) : Json(nullptr)},
+      {"rule", c.rule ? rule_json(*c.rule, m) : Json(nullptr)},
+      {"needs", needs ? Json(*needs) : Json(nullptr)},
+      {"density", plan.density()},
+      {"machine", m.key()}};
+}
+
+std::string choice_text(const Choice& c, const PlanFacts& plan,
+                        const Machine& m,
+                        const std::optional<std::string>& needs) {
+  std::string out;
+  const auto line = [&](std::string_view mark, std::string_view name,
+                        std::string_view text) {
+    out += fmt::format("{:<2}{:<11} {}\n", mark, name, text);
+  };
+  line("", "request",
+       fmt::format("{}, {} of {} tiles active", to_string(c.request_class),
+                   plan.active, plan.tiles));
+  line("", "machine", m.key());
+  line("*", to_string(c.lane),
+       fmt::format("{}{}{}", c.reason,
+                   c.plugin.empty() ? "" : fmt::format(" [{}]", c.plugin),
+                   c.lane == LaneId::xla
+                       ? fmt::format(" [{}]", to_string(c.method))
+                       : ""));
+  if (needs) line("", "needs", *needs);
+  if (c.gate) line("", "gate", gate_words(*c.gate));
+  if (c.rule)
+    line("", "rule",
+         fmt::format("{}: {}", c.rule->name, source_words(*c.rule, m)));
+  for (const Rejected& r : c.rejected) line("", to_string(r.lane), r.reason);
+  return out;
+}
+
+}  // namespace tessera::cli

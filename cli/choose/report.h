@@ -1,0 +1,20 @@
+// cli/choose/report.h: a choice among lanes, as `tessera choose` shows it.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "base/json_read.h"
+#include "tessera/dispatch.h"
+
+namespace tessera::cli {
+
+// `needs`: what a run of it would have to be told.
+Json choice_json(const Choice& choice, const PlanFacts& plan,
+                 const Machine& machine,
+                 const std::optional<std::string>& needs);
+std::string choice_text(const Choice& choice, const PlanFacts& plan,
+                        const Machine& machine,
+                        const std::optional<std::string>& needs);
+
+}  // namespace tessera::cli

@@ -1,0 +1,52 @@
+// cli/export/flags.cc: flags of `tessera export`.
+#include "cli/export/flags.h"
+
+namespace tessera::cli {
+
+void add_export_flags(Command& command, ExportFlags& f) {
+  add_flags(
+      command,
+      {
+          {"--layout", &f.layout, "NAME",
+           "lists, steps (packed), rectangle, bitmaps (of the partial tiles), "
+           "flex (PyTorch BlockMask), splash (JAX MaskInfo), topk (picks as "
+           "topk_idxs) or mosaic (the TPU kernel's, at its tile where --tile "
+           "is open)"},
+          {"-o,--out", &f.out, "FILE", "Where to write"},
+      });
+  add_request_flags(command, f.request);
+  add_flags(
+      command,
+      {
+          {"--heads", &f.heads, "N",
+           "flex, splash: query heads, a multiple of the plan's [its]"},
+          {"--batch-row", &f.batch_row, "B", "splash: which row [0]"},
+          {"--q-shards", &f.q_shards, "N", "splash: query shards [1]"},
+          {"--tiles-per-pass", &f.tiles_per_pass, "N",
+           "mosaic: of the kernel [as compile has it]"},
+          {"--page-steps", &f.page_steps, "N", "mosaic: what compile was told"},
+          {"--query-chunk", &f.query_chunk, "N",
+           "mosaic: of the backward kernel, as compile says it [that of 8 "
+           "heads a list]"},
+          {"--keys-per-query", &f.keys_per_query, "N",
+           "mosaic: what compile was told"},
+          {"--lowering-reason", &f.lowering_reason, "TEXT",
+           "mosaic: what compile was told, of a tile or a block below the "
+           "granule"},
+          {"--head-dim", &f.head_dim, "N",
+           "mosaic: of queries and keys, as compile was told [128]"},
+          {"--v-head-dim", &f.v_head_dim, "N", "mosaic: of values [head-dim]"},
+          {"--backward", &f.backward, "", "mosaic: of the gradients' kernel"},
+          {"--sink-telemetry", &f.sink_telemetry, "",
+           "mosaic: of the kernel of sink telemetry"},
+          {"--dkv", &f.dkv, "", "splash: process_mask_dkv's arrays"},
+          {"--no-shrink", &f.no_shrink, "", "splash: keep the whole grid"},
+          {"--computable", &f.computable, "",
+           "splash: the kernel computes the mask, no partial blocks"},
+          {"--no-mask-blocks", &f.no_mask_blocks, "",
+           "rectangle: leave out mask_next and partial_mask_blocks"},
+          {"--json", &f.json, "", "One JSON object on stdout"},
+      });
+}
+
+}  // namespace tessera::cli

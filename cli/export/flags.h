@@ -1,0 +1,30 @@
+// cli/export/flags.h: what `tessera export` is asked.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "cli/command.h"
+#include "cli/request/flags.h"
+
+namespace tessera::cli {
+
+// As typed.
+struct ExportFlags {
+  RequestFlags request;
+  std::optional<std::string> layout, out, batch_row, heads, q_shards,
+      tiles_per_pass, page_steps, query_chunk, keys_per_query, head_dim,
+      v_head_dim, lowering_reason;
+  bool dkv = false;
+  bool no_shrink = false;
+  bool computable = false;
+  bool no_mask_blocks = false;
+  bool backward = false;
+  bool sink_telemetry = false;
+  bool json = false;
+};
+
+// `flags` must outlive the command.
+void add_export_flags(Command& command, ExportFlags& flags);
+
+}  // namespace tessera::cli

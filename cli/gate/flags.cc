@@ -1,0 +1,73 @@
+// cli/gate/flags.cc: flags of `tessera gate`, and the sizes that they ask for.
+#include "cli/gate/flags.h"
+
+#include "base/fail.h"
+#include "base/text.h"
+#include "cli/numbers.h"
+
+namespace tessera::cli {
+
+void add_gate_flags(Command& command, GateFlags& f) {
+  add_flags(
+      command,
+      {
+          {"--tokens", &f.tokens, "N[,N...]", "Lengths [1024,4096]"},
+          {"--dtype", &f.dtype, "NAME[,NAME]", "f32, bf16 [both]"},
+          {"--heads", &f.heads, "N", "Heads [8]"},
+          {"--head-dim", &f.head_dim, "N", "Of all arrays [128]"},
+          {"--rounds", &f.rounds, "N", "The least of so many counts [5]"},
+          {"--plugin", &f.plugin, "NAME",
+           "Whose compiler plain XLA is: a file or a known name [that of the "
+           "first device, else xla_cpu_pjrt]"},
+          {"--rows", &f.rows, "FILE",
+           "Measure nothing: check the rows of this table, as "
+           "bench/predicted_gate.py makes them, and give each its kernel's "
+           "verdict"},
+          {"-o,--out", &f.out, "FILE", "Write the table as JSON"},
+          {"--record", &f.record, "",
+           "Write it to bench/results/MACHINE/gate.json"},
+          {"--quick", &f.quick, "", "Tiny sizes, one round"},
+          {"--json", &f.json, "", "The table as JSON on stdout"},
+      });
+}
+
+Result<GateSizes> read_sizes(const GateFlags& o) {
+  GateSizes out;
+  out.tokens = {1024, 4096};
+  if (o.quick) {
+    out.tokens = {256};
+    out.heads = 2;
+    out.head_dim = 64;
+    out.decode_keys = {128, 512};
+  }
+  if (o.tokens) {
+    auto tokens = parse_ints(*o.tokens, "--tokens", 64, 1 << 17);
+    if (!tokens) return tokens.error();
+    out.tokens.assign(tokens->begin(), tokens->end());
+  }
+  for (const std::string_view word :
+       split(o.dtype ? std::string_view(*o.dtype) : "f32,bf16", ',')) {
+    if (word != "f32" && word != "bf16") {
+      return invalid("cli", "--dtype must be f32, bf16 or both, found {}",
+                     in_quotes(word));
+    }
+    out.dtypes.push_back(word == "f32" ? Dtype::f32 : Dtype::bf16);
+  }
+  if (o.heads) {
+    auto heads = parse_int(*o.heads, "--heads", 1, 1024);
+    if (!heads) return heads.error();
+    out.heads = *heads;
+  }
+  if (o.head_dim) {
+    auto dim = parse_int(*o.head_dim, "--head-dim", 8, 256);
+    if (!dim) return dim.error();
+    if (*dim % 8 != 0) {
+      return invalid("cli", "--head-dim must be a multiple of 8, found {}",
+                     *dim);
+    }
+    out.head_dim = *dim;
+  }
+  return out;
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,26 @@
+// cli/gate/flags.h: what `tessera gate` is asked.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "cli/command.h"
+#include "cli/gate/cases.h"
+
+namespace tessera::cli {
+
+// As typed.
+struct GateFlags {
+  std::optional<std::string> tokens, dtype, heads, head_dim, rounds, plugin,
+      rows, out;
+  bool quick = false;
+  bool record = false;
+  bool json = false;
+};
+
+// `flags` must outlive the command.
+void add_gate_flags(Command& command, GateFlags& flags);
+
+Result<GateSizes> read_sizes(const GateFlags& flags);
+
+}  // namespace tessera::cli
