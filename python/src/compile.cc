@@ -433,9 +433,7 @@ void check(const PyKernel& of, const nb::dict& given) {
   take(check_mosaic_arrays(kernel, views, ints_of(digests)));
 }
 
-}  // namespace
-
-void bind_compile(nb::module_& m) {
+void bind_kernel(nb::module_& m) {
   nb::class_<PyKernel> kernel(
       m, "TpuKernel",
       "A TPU program of attention or of its gradients, as text: it serves "
@@ -542,6 +540,12 @@ void bind_compile(nb::module_& m) {
   bind_json(kernel, &state_of);
   bind_from_json(kernel, &of_state);
   bind_pickle(kernel, &state_of, &of_state);
+}
+
+}  // namespace
+
+void bind_compile(nb::module_& m) {
+  bind_kernel(m);
   m.def("tpu_setting", &tpu_setting, nb::arg("mask"), nb::kw_only(),
         nb::arg("q_len"), nb::arg("kv_len") = nb::none(),
         nb::arg("head_dim") = 128, nb::arg("v_head_dim") = nb::none(),

@@ -222,114 +222,154 @@ void Backward::batch_row() {
               });
 }
 
-std::vector<Argument> backward_arguments(const KernelShape& s) {
-  const Element own = element_of(s);
+namespace {
+
+using Arguments = std::vector<Argument>;
+
+// Of dK and dV as they leave: sums of several devices are rounded at home.
+Element element_of_sums(const KernelShape& s) {
+  return s.wide_sums ? Element::f32 : element_of(s);
+}
+
+void add(Arguments& to, const Arguments& more) {
+  to.insert(to.end(), more.begin(), more.end());
+}
+
+Arguments backward_results(const KernelShape& s) {
   constexpr Element kF32 = Element::f32;
-  const Element of_sums = s.wide_sums ? kF32 : own;
-  const int64_t ring = column_ring_size(s);
+  const Element of_sums = element_of_sums(s);
   const int64_t rows = s.in_chunks() ? s.chunk_rows : s.rows();
-  const int64_t row_ring = row_ring_size(s);
-  const int64_t queries = s.block_q * s.tiles_per_pass;
-  const int64_t heads = s.heads_per_pass;
-  const int64_t kv_heads = s.kv_heads_per_pass();
-  const bool takes_turns = s.heads / s.kv_heads > heads;
-  const int64_t sums = s.in_chunks() ? ring * kv_heads
-                       : takes_turns ? s.columns()
-                                     : kv_heads;
-  auto of_queries = [&](const char* name, int64_t dim) {
-    return of_tokens(s, name, own, s.heads, s.q_len, dim);
+  const auto of_keys = [&](const char* name, int64_t dim) {
+    return of_tokens(s, name, of_sums, s.kv_heads, s.kv_len, dim);
   };
-  auto of_keys = [&](const char* name, Element element, int64_t dim) {
-    return of_tokens(s, name, element, s.kv_heads, s.kv_len, dim);
-  };
-  const std::vector<int64_t> of_rows = {s.batch, s.heads, 1, s.q_len};
-  std::vector<Argument> out = scalar_arguments(s);
-  auto add = [&](std::vector<Argument> more) {
-    out.insert(out.end(), more.begin(), more.end());
-  };
-  add({of_queries("q", s.head_dim), of_keys("k", own, s.head_dim),
-       of_keys("v", own, s.v_head_dim), of_queries("out", s.v_head_dim),
-       of_queries("dout", s.v_head_dim), in_hbm("lse", kF32, of_rows)});
-  if (s.has_dlse) add({in_hbm("dlse", kF32, of_rows)});
-  add(id_arguments(s));
-  add(bit_arguments(s));
-  std::vector<Argument> results = {of_queries("dq", s.head_dim),
-                                   of_keys("dk", of_sums, s.head_dim),
-                                   of_keys("dv", of_sums, s.v_head_dim)};
+  Arguments out = {
+      of_tokens(s, "dq", element_of(s), s.heads, s.q_len, s.head_dim),
+      of_keys("dk", s.head_dim), of_keys("dv", s.v_head_dim)};
   if (s.has_sinks) {
-    results.push_back(in_hbm("dsink_logits", kF32, {s.heads, 1, kLanes}));
+    out.push_back(in_hbm("dsink_logits", kF32, {s.heads, 1, kLanes}));
   }
   if (s.in_parts) {
-    results.push_back(
+    out.push_back(
         in_hbm("dq_so_far", kF32, {rows * s.heads, s.head_dim, s.block_q}));
   }
   if (s.in_chunks()) {
-    const int64_t tiles = s.columns() * kv_heads;
-    results.push_back(
-        in_hbm("dk_so_far", kF32, {tiles, s.head_dim, s.block_kv}));
-    results.push_back(
-        in_hbm("dv_so_far", kF32, {tiles, s.v_head_dim, s.block_kv}));
+    const int64_t tiles = s.columns() * s.kv_heads_per_pass();
+    out.push_back(in_hbm("dk_so_far", kF32, {tiles, s.head_dim, s.block_kv}));
+    out.push_back(in_hbm("dv_so_far", kF32, {tiles, s.v_head_dim, s.block_kv}));
   }
+  return out;
+}
+
+// Sums of a head, and what else stays from step to step.
+Arguments kept_scratch(const KernelShape& s) {
+  constexpr Element kF32 = Element::f32;
+  const int64_t rows = s.in_chunks() ? s.chunk_rows : s.rows();
+  const int64_t kv_heads = s.kv_heads_per_pass();
+  const bool takes_turns = s.heads / s.kv_heads > s.heads_per_pass;
+  const int64_t sums = s.in_chunks() ? column_ring_size(s) * kv_heads
+                       : takes_turns ? s.columns()
+                                     : kv_heads;
+  // Of a head: the log-sum-exp in base 2, D, dQ'.
+  Arguments out = {in_vmem("lses", kF32, {rows, kSublanes, s.block_q}),
+                   in_vmem("deltas", kF32, {rows, kSublanes, s.block_q}),
+                   in_vmem("dq_sums", kF32,
+                           {rows * s.heads_per_pass, s.head_dim, s.block_q}),
+                   // Of a tile of keys, or of all where heads share them; in
+                   // chunks of those on their way.
+                   in_vmem("dk_sums", kF32, {sums, s.head_dim, s.block_kv}),
+                   in_vmem("dv_sums", kF32, {sums, s.v_head_dim, s.block_kv})};
+  if (!s.tokens_last(s.head_dim)) {
+    out.push_back(in_vmem("keys", element_of(s),
+                          {kv_heads * s.head_dim, s.block_kv}));  // K'
+  }
+  if (s.bitmaps == 0) {
+    out.push_back(in_vmem("ids_of_keys", Element::i32, {s.block_kv, kLanes}));
+  }
+  return out;
+}
+
+// What comes and goes.
+Arguments ring_scratch(const KernelShape& s) {
+  constexpr Element kF32 = Element::f32;
+  const int64_t queries = s.block_q * s.tiles_per_pass;
+  const int64_t heads = s.heads_per_pass;
+  const int64_t kv_heads = s.kv_heads_per_pass();
+  const int64_t columns = column_ring_size(s) * kv_heads;
+  const int64_t rows = row_ring_size(s) * heads;
+  const auto ring_of = [&](const char* name, int64_t n, int64_t tokens,
+                           int64_t dim) {
+    return in_vmem(name, element_of(s), tiles_of(s, n, tokens, dim));
+  };
+  Arguments out = {
+      ring_of("k_ring", columns, s.block_kv, s.head_dim),
+      ring_of("v_ring", columns, s.block_kv, s.v_head_dim),
+      ring_of("q_ring", kPassRing * heads, queries, s.head_dim),
+      ring_of("dout_ring", kPassRing * heads, queries, s.v_head_dim),
+      ring_of("out_ring", rows, s.block_q, s.v_head_dim),
+      ring_of("row_dout_ring", rows, s.block_q, s.v_head_dim),
+      in_vmem("lse_ring", kF32, {rows, 1, s.block_q})};
+  if (s.has_dlse) {
+    out.push_back(in_vmem("dlse_ring", kF32, {rows, 1, s.block_q}));
+  }
+  const auto tile_of_keys = [&](const char* name, int64_t dim) {
+    const std::vector<int64_t> tile = s.tile_of(s.block_kv, dim);
+    return in_vmem(name, element_of_sums(s), {kv_heads * tile[0], tile[1]});
+  };
+  add(out, {tile_of_keys("dk_tile", s.head_dim),
+            tile_of_keys("dv_tile", s.v_head_dim),
+            ring_of("dq_ring", kOutRing * heads, s.block_q, s.head_dim)});
+  return out;
+}
+
+}  // namespace
+
+std::vector<Argument> backward_arguments(const KernelShape& s) {
+  const Element own = element_of(s);
+  constexpr Element kF32 = Element::f32;
+  const int64_t kv_heads = s.kv_heads_per_pass();
+  const auto of_queries = [&](const char* name, int64_t dim) {
+    return of_tokens(s, name, own, s.heads, s.q_len, dim);
+  };
+  const auto of_keys = [&](const char* name, int64_t dim) {
+    return of_tokens(s, name, own, s.kv_heads, s.kv_len, dim);
+  };
+  const std::vector<int64_t> of_rows = {s.batch, s.heads, 1, s.q_len};
+  Arguments out = scalar_arguments(s);
+  add(out, {of_queries("q", s.head_dim), of_keys("k", s.head_dim),
+            of_keys("v", s.v_head_dim), of_queries("out", s.v_head_dim),
+            of_queries("dout", s.v_head_dim), in_hbm("lse", kF32, of_rows)});
+  if (s.has_dlse) out.push_back(in_hbm("dlse", kF32, of_rows));
+  add(out, id_arguments(s));
+  add(out, bit_arguments(s));
+  const Arguments results = backward_results(s);
   for (const Argument& a : results) {
     const bool goes_on = a.name == "dq" || a.name == "dq_so_far"
                              ? s.late
                              : s.late_columns && a.name != "dsink_logits";
-    if (goes_on) add({{before(a.name), a.type}});
+    if (goes_on) out.push_back({before(a.name), a.type});
   }
-  add(results);
-  // Scratch. Of a head: the log-sum-exp in base 2, D, dQ'.
-  add({in_vmem("lses", kF32, {rows, kSublanes, s.block_q}),
-       in_vmem("deltas", kF32, {rows, kSublanes, s.block_q}),
-       in_vmem("dq_sums", kF32, {rows * heads, s.head_dim, s.block_q}),
-       // Of a tile of keys, or of all where heads share them; in chunks of
-       // those on their way.
-       in_vmem("dk_sums", kF32, {sums, s.head_dim, s.block_kv}),
-       in_vmem("dv_sums", kF32, {sums, s.v_head_dim, s.block_kv})});
-  if (!s.tokens_last(s.head_dim)) {
-    add({in_vmem("keys", own, {kv_heads * s.head_dim, s.block_kv})});  // K'
-  }
-  if (s.bitmaps == 0) {
-    add({in_vmem("ids_of_keys", Element::i32, {s.block_kv, kLanes})});
-  }
-  // What comes and goes.
-  auto ring_of = [&](const char* name, int64_t n, int64_t tokens, int64_t dim) {
-    return in_vmem(name, own, tiles_of(s, n, tokens, dim));
-  };
-  const int64_t row_slots = row_ring * heads;
-  add({ring_of("k_ring", ring * kv_heads, s.block_kv, s.head_dim),
-       ring_of("v_ring", ring * kv_heads, s.block_kv, s.v_head_dim),
-       ring_of("q_ring", kPassRing * heads, queries, s.head_dim),
-       ring_of("dout_ring", kPassRing * heads, queries, s.v_head_dim),
-       ring_of("out_ring", row_slots, s.block_q, s.v_head_dim),
-       ring_of("row_dout_ring", row_slots, s.block_q, s.v_head_dim),
-       in_vmem("lse_ring", kF32, {row_ring * heads, 1, s.block_q})});
-  if (s.has_dlse)
-    add({in_vmem("dlse_ring", kF32, {row_ring * heads, 1, s.block_q})});
-  auto tile_of_keys = [&](const char* name, int64_t dim) {
-    const std::vector<int64_t> tile = s.tile_of(s.block_kv, dim);
-    return in_vmem(name, of_sums, {kv_heads * tile[0], tile[1]});
-  };
-  add({tile_of_keys("dk_tile", s.head_dim),
-       tile_of_keys("dv_tile", s.v_head_dim),
-       ring_of("dq_ring", kOutRing * heads, s.block_q, s.head_dim)});
-  add(id_scratch(s));
-  add({semaphores("pass_copies", {kPassRing}),
-       semaphores("row_copies", {row_ring}), semaphores("kv_copies", {ring}),
-       semaphores("dq_copies", {kOutRing}), semaphores("column_copies", {}),
-       semaphores("id_copies", {})});
-  add(bit_scratch(s, kPassRing));
+  add(out, results);
+  add(out, kept_scratch(s));
+  add(out, ring_scratch(s));
+  add(out, id_scratch(s));
+  add(out, {semaphores("pass_copies", {kPassRing}),
+            semaphores("row_copies", {row_ring_size(s)}),
+            semaphores("kv_copies", {column_ring_size(s)}),
+            semaphores("dq_copies", {kOutRing}),
+            semaphores("column_copies", {}), semaphores("id_copies", {})});
+  add(out, bit_scratch(s, kPassRing));
   if (s.has_sinks) {
-    add({in_vmem("sink_line", kF32, {heads, s.block_q}),
-         in_vmem("sink_sums", kF32, {s.heads, 1, kLanes}),
-         semaphores("sink_copies", {})});
+    add(out, {in_vmem("sink_line", kF32, {s.heads_per_pass, s.block_q}),
+              in_vmem("sink_sums", kF32, {s.heads, 1, kLanes}),
+              semaphores("sink_copies", {})});
   }
-  if (s.in_parts) add({semaphores("sums_copies", {})});
+  if (s.in_parts) out.push_back(semaphores("sums_copies", {}));
   if (s.in_chunks()) {
-    add({in_vmem("dk_part", kF32, {kv_heads, s.head_dim, s.block_kv}),
-         in_vmem("dv_part", kF32, {kv_heads, s.v_head_dim, s.block_kv}),
-         semaphores("part_copies", {})});
+    add(out, {in_vmem("dk_part", kF32, {kv_heads, s.head_dim, s.block_kv}),
+              in_vmem("dv_part", kF32, {kv_heads, s.v_head_dim, s.block_kv}),
+              semaphores("part_copies", {})});
   }
-  add(page_scratch(s));
+  add(out, page_scratch(s));
   return out;
 }
 
