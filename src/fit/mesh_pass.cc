@@ -63,9 +63,12 @@ int64_t sum(const std::vector<MemoryPart>& parts) {
 }
 
 // Rows of whole lanes: the widest layout of what a program makes for itself.
-int64_t scratch_bytes(Dtype dtype, xla::Dims dims, int64_t tokens) {
+// Our kernels take what does not fill lanes with the tokens last, and so it is
+// laid out.
+int64_t scratch_bytes(Dtype dtype, xla::Dims dims, int64_t tokens,
+                      bool kernel) {
   dims[2] = tokens;
-  if (dims.size() == 4) dims[3] = round_up(dims[3], 128);
+  if (dims.size() == 4 && !kernel) dims[3] = round_up(dims[3], 128);
   return device_bytes(dtype, dims);
 }
 
@@ -87,7 +90,7 @@ class Moments {
     if (program_.in_turns && xla::is_of_keys(a.part.name))
       return gather_keys(a);
     const MemoryPart all = array(a, dtype, " of all tiles", e.tiles());
-    if (e.tiles() == e.own && !is_relaid(a, all)) return;
+    if (e.tiles() == e.own) return;
     exchange_.push_back(all);
     attend_.push_back(all);
     add_rounds(exchange_, a, dtype, "rounds of ");
@@ -107,7 +110,7 @@ class Moments {
     }
     const MemoryPart all = array(a, dtype, " of all tiles", e.tiles());
     const bool same = dtype == xla::dtype_of(a.part.type.element);
-    if (e.tiles() == e.own && same && !is_relaid(a, all)) return;
+    if (e.tiles() == e.own && same) return;
     if (program_.in_turns) exchange_.push_back(all);
     attend_.push_back(all);
     home_.push_back(all);
@@ -151,8 +154,6 @@ class Moments {
   void gather_keys(const ShardArray& a) {
     const Exchange& e = exchange_of(a);
     const Dtype dtype = xla::dtype_of(a.part.type.element);
-    const MemoryPart own = array(a, dtype, " of own tiles", e.own);
-    if (is_relaid(a, own)) add(everywhere(), own);
     const MemoryPart came =
         array(a, dtype, " of tiles that came", e.max_received());
     add(std::array{&exchange_, &attend_}, came);
@@ -167,8 +168,8 @@ class Moments {
   MemoryPart array(const ShardArray& a, Dtype dtype, const char* what,
                    int64_t tiles) const {
     MemoryPart out{a.part.name + what, MemoryKind::scratch};
-    out.bytes =
-        scratch_bytes(dtype, a.part.type.dims, tiles * exchange_of(a).tokens);
+    out.bytes = scratch_bytes(dtype, a.part.type.dims,
+                              tiles * exchange_of(a).tokens, program_.kernel);
     out.core = !program_.kernel && out.bytes <= chip_.core;
     return out;
   }
@@ -181,13 +182,6 @@ class Moments {
     to.push_back(std::move(part));
   }
 
-  // Whether a kernel takes it in another layout than the program has it.
-  bool is_relaid(const ShardArray& a, const MemoryPart& all) const {
-    const xla::Type& type = a.part.type;
-    return program_.kernel &&
-           all.bytes != device_bytes(xla::dtype_of(type.element), type.dims);
-  }
-
   void add_rounds(std::vector<MemoryPart>& to, const ShardArray& a, Dtype dtype,
                   const char* what) {
     const Exchange& e = exchange_of(a);
@@ -195,8 +189,8 @@ class Moments {
     const auto add = [&](int64_t tiles) {
       if (tiles == 0) return;
       counters_ += e.ragged() ? kRaggedCounters : kRoundCounters;
-      part.bytes +=
-          2 * scratch_bytes(dtype, a.part.type.dims, tiles * e.tokens);
+      part.bytes += 2 * scratch_bytes(dtype, a.part.type.dims, tiles * e.tokens,
+                                      program_.kernel);
     };
     if (e.ragged()) {
       add(e.max_received());

@@ -43,15 +43,14 @@ def shape_of(kind):
 class Call:
     """One call as a program of its own; `shapes` are those of its operands."""
 
-    def __init__(self, found):
+    def __init__(self, found, turned):
         _, attributes, operands, results, self.label = found
         body = base64.b64decode(re.search(r"body\\22: \\22(.*?)\\22", attributes)[1])
         types = types_of(operands)
         # Tokens of a pass: of keys, backward of queries.
         ring = "q_ring" if "backward" in self.label else "k_ring"
-        self.pass_tokens = int(
-            re.search(rf"%{ring}: memref<\d+x(\d+)x", body.decode())[1]
-        )
+        found = re.search(rf"%{ring}: memref<\d+x(\d+)x(\d+)x", body.decode())
+        self.pass_tokens = int(found[2 if turned else 1])
         self.shapes = [shape_of(t) for t in types]
         names = [f"%a{i}" for i in range(len(types))]
         count = len(types_of(results))
@@ -70,22 +69,30 @@ class Mesh:
     """The calls of the program that `tessera shard` emits for two devices."""
 
     def __init__(self, backward, heads, kv_heads, tile, sinks=False, dlse=False,
-                 balance="rows", tokens=1280):
+                 balance="rows", tokens=1280, dim=128):
+        # A dim that does not fill lanes stands before the tokens.
+        self.turned = dim % 128 != 0
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "mesh.mlir")
             tessera(
                 *("shard", "--mask", "full", "--q-len", tokens, "--mesh", "seq=2"),
                 *("--tile", f"{tile[0]}x{tile[1]}", "--heads", heads),
-                *("--kv-heads", kv_heads, "--balance", balance),
+                *("--kv-heads", kv_heads, "--balance", balance, "--head-dim", dim),
                 *("--lane", "mosaic", "--emit", path),
                 *("--lowering-reason", "a test of few tokens"),
                 *["--backward"] * backward, *["--dlse"] * dlse,
                 *["--sink-logits"] * sinks,
             )
             with open(path) as f:
-                self.calls = [Call(found) for found in CALL.findall(f.read())]
+                self.calls = [Call(found, self.turned)
+                              for found in CALL.findall(f.read())]
         self.backward, self.sinks, self.dlse = backward, sinks, dlse
         self.heads, self.kv_heads, self.tile = heads, kv_heads, tile
+        self.dim = dim
+
+    def turn(self, array):
+        """A tensor as calls have it, or back."""
+        return array.swapaxes(2, 3) if self.turned else array
 
     def names(self, call):
         """Of its operands, in the kernel's order."""
@@ -114,8 +121,9 @@ class Mesh:
         """Tokens: queries, own keys, keys that come."""
         early = dict(zip(self.names(self.calls[0]), self.calls[0].shapes))
         late = dict(zip(self.names(self.calls[1]), self.calls[1].shapes))
-        came = late["k" if self.backward else "came_k"][2]
-        return early["q"][2], early["k"][2], came
+        tokens = 3 if self.turned else 2
+        came = late["k" if self.backward else "came_k"][tokens]
+        return early["q"][tokens], early["k"][tokens], came
 
 
 class MeshCase:
@@ -146,8 +154,9 @@ class MeshCase:
     def draw(self):
         rng, mesh = self.rng, self.mesh
         q, k, v = oracle.hard_inputs(
-            rng.integers(1 << 30), (1, mesh.heads, self.q_len, 128),
-            (1, mesh.kv_heads, self.kv_len, 128), v_dim=128, dtype=bfloat16,
+            rng.integers(1 << 30), (1, mesh.heads, self.q_len, mesh.dim),
+            (1, mesh.kv_heads, self.kv_len, mesh.dim), v_dim=mesh.dim,
+            dtype=bfloat16,
         )
         legal = self.legal[None]
         sinks = None
@@ -167,7 +176,7 @@ class MeshCase:
 
     def draw_gradients(self, q, k, v, legal, sinks):
         rng, shape = self.rng, q.shape[:3]
-        dout = rng.standard_normal((*shape, 128)).astype(bfloat16)
+        dout = rng.standard_normal((*shape, self.mesh.dim)).astype(bfloat16)
         dlse = rng.standard_normal(shape).astype(np.float32)
         # One that is not there has no gradient.
         dout[:, :, -5:] = 0
@@ -220,9 +229,12 @@ class MeshCase:
             ids = self.kv_ids.astype(np.int32)
             return (ids if whole else ids[keys]).reshape(shape)
         if name.startswith("came_"):
-            return self.arrays[name[5:]][:, :, self.own:]
+            return self.mesh.turn(self.arrays[name[5:]][:, :, self.own:])
         if name in ("k", "v"):
-            return self.arrays[name][:, :, slice(0, self.own) if whole else keys]
+            keys = slice(0, self.own) if whole else keys
+            return self.mesh.turn(self.arrays[name][:, :, keys])
+        if name in ("q", "out", "dout"):
+            return self.mesh.turn(self.arrays[name])
         return self.arrays[name].reshape(shape)
 
     def bitmaps(self, shape):
@@ -324,15 +336,16 @@ class MeshCase:
 
     def error(self, poison):
         left, apart = self.run(poison)
-        want = self.want
+        want, turn = self.want, self.mesh.turn
         if not self.mesh.backward:
             return max(
-                oracle.worst(left["out_before"], want.out, want.out_error),
+                oracle.worst(turn(left["out_before"]), want.out, want.out_error),
                 oracle.worst(left["lse_before"][:, :, 0], want.lse, want.lse_error),
             )
-        errors = [oracle.worst(left["dq_before"], want.dq, want.dq_error)]
+        errors = [oracle.worst(turn(left["dq_before"]), want.dq, want.dq_error)]
         for name in ("dk", "dv"):
-            made = np.concatenate([left[f"{name}_before"], apart[name]], 2)
+            made = np.concatenate(
+                [turn(left[f"{name}_before"]), turn(apart[name])], 2)
             errors.append(oracle.worst(
                 made, getattr(want, name), getattr(want, f"{name}_error")
             ))
@@ -348,12 +361,14 @@ class MeshCase:
 FORWARD = (
     dict(heads=2, kv_heads=1, tile=(128, 128)),
     dict(heads=4, kv_heads=4, tile=(128, 256), sinks=True),
+    dict(heads=4, kv_heads=2, tile=(128, 128), dim=64),
 )
 BACKWARD = (
     dict(heads=2, kv_heads=1, tile=(128, 128)),
     dict(heads=4, kv_heads=2, tile=(128, 128), sinks=True, dlse=True),
     # Heads take turns over keys.
     dict(heads=6, kv_heads=1, tile=(256, 128), sinks=True),
+    dict(heads=4, kv_heads=2, tile=(128, 128), dim=64, dlse=True),
 )
 
 

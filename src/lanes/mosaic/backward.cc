@@ -278,7 +278,7 @@ Arguments kept_scratch(const KernelShape& s) {
                    // chunks of those on their way.
                    in_vmem("dk_sums", kF32, {sums, s.head_dim, s.block_kv}),
                    in_vmem("dv_sums", kF32, {sums, s.v_head_dim, s.block_kv})};
-  if (!s.tokens_last(s.head_dim)) {
+  if (!tokens_last(s.head_dim)) {
     out.push_back(in_vmem("keys", element_of(s),
                           {kv_heads * s.head_dim, s.block_kv}));  // K'
   }
@@ -346,7 +346,7 @@ std::vector<Argument> backward_arguments(const KernelShape& s) {
     const bool goes_on = a.name == "dq" || a.name == "dq_so_far"
                              ? s.late
                              : s.late_columns && a.name != "dsink_logits";
-    if (goes_on) out.push_back({before(a.name), a.type});
+    if (goes_on) out.push_back({before(a.name), a.type, a.tokens_last});
   }
   add(out, results);
   add(out, kept_scratch(s));

@@ -46,7 +46,7 @@ void Backward::fetch_column(const char* region, const char* sums_region,
 
 // The ids of a tile's keys for each number of a vector, as a tile has them.
 Value Backward::key_ids(const Value& column, int64_t dim) {
-  const bool last = s_.tokens_last(dim);
+  const bool last = tokens_last(dim);
   std::vector<Value> parts;
   const Value line = times(column, s_.block_kv / kLanes);
   for (int64_t i = 0; i < s_.block_kv / kLanes; ++i) {
@@ -77,7 +77,7 @@ void Backward::begin_column(const Value& head, const Value& column) {
       const Value found = load_slot(ring, own);
       const Value clean = w_.select(kept.at(dim), found, w_.zeros(found.type));
       store_slot(clean, ring, own);
-      if (array[0] == 'v' || s_.tokens_last(dim)) continue;
+      if (array[0] == 'v' || tokens_last(dim)) continue;
       store_of(w_.transpose(clean), "keys", kv_heads_, h);
     }
   }
@@ -129,7 +129,7 @@ void Backward::finish_column(const Value& head, const Value& column,
         const Value scale = w_.real(static_cast<float>(g.scale));
         sums = w_.mul(sums, w_.splat(scale, sums.type.shape));
       }
-      const bool last = s_.tokens_last(g.dim);
+      const bool last = tokens_last(g.dim);
       if (!last) sums = w_.transpose(sums);
       store_of(s_.wide_sums ? sums : narrow(sums), g.tile, kv_heads_, h);
       const std::vector<int64_t> tile = s_.tile_of(s_.block_kv, g.dim);

@@ -55,7 +55,7 @@ Backward::Queries Backward::queries_of(const char* ring, int64_t dim,
                                        const Value& pass, int64_t h, int64_t t,
                                        bool masked, const PassTile& tile) {
   const Value slot = of_head(in_slots(pass, kPassRing), heads_, h);
-  const bool last = s_.tokens_last(dim);
+  const bool last = tokens_last(dim);
   std::array<Value, 3> at = {w_.to_index(slot), w_.index(t * s_.block_q),
                              w_.index(0)};
   if (last) std::swap(at[1], at[2]);
@@ -115,8 +115,8 @@ Backward::HeadTiles Backward::gradients(const Value& pass, const Value& column,
   const Value slot = of_head(column_slot(column), kv_heads_, kv_of(h));
   const Value k = load_slot("k_ring", slot);
   const Value v = load_slot("v_ring", slot);
-  const int32_t k_dim = s_.tokens_last(s_.head_dim) ? 0 : 1;
-  const int32_t v_dim = s_.tokens_last(s_.v_head_dim) ? 0 : 1;
+  const int32_t k_dim = tokens_last(s_.head_dim) ? 0 : 1;
+  const int32_t v_dim = tokens_last(s_.v_head_dim) ? 0 : 1;
   HeadTiles out;
   for (int64_t t = 0; t < s_.tiles_per_pass; ++t) {
     PassTile& own = tiles[static_cast<size_t>(t)];
@@ -151,7 +151,7 @@ Backward::HeadTiles Backward::gradients(const Value& pass, const Value& column,
 }
 
 Value Backward::upright_keys(const Value& column, int64_t h) {
-  if (!s_.tokens_last(s_.head_dim)) return load_of("keys", kv_heads_, kv_of(h));
+  if (!tokens_last(s_.head_dim)) return load_of("keys", kv_heads_, kv_of(h));
   return load_slot("k_ring", of_head(column_slot(column), kv_heads_, kv_of(h)));
 }
 

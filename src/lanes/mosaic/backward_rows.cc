@@ -64,7 +64,7 @@ void Backward::fetch_row(const char* region, const Value& head,
   const Value zero = w_.constant(0);
   for (const auto& [array, ring] : row_arrays()) {
     const Value& from = w_.argument(array);
-    const bool last = from.type.shape[2] == 1 || s_.tokens_last(s_.v_head_dim);
+    const bool last = from.type.shape[2] == 1 || tokens_last(s_.v_head_dim);
     const std::array<Value, 4> at = {batch_row_, head, last ? zero : query,
                                      last ? query : zero};
     const std::vector<int64_t>& tile = w_.argument(ring).type.shape;
@@ -120,7 +120,7 @@ void Backward::prepare_head(const Value& first_head, const Value& turn,
   const Value slot = of_head(in_slots(turn, row_ring_size(s_)), heads_, h);
   auto turned = [&](const char* ring) {
     const Value found = load_slot(ring, slot);
-    return s_.tokens_last(s_.v_head_dim) ? found : w_.transpose(found);
+    return tokens_last(s_.v_head_dim) ? found : w_.transpose(found);
   };
   const Value out = turned("out_ring");
   const Value dout = turned("row_dout_ring");
@@ -240,7 +240,7 @@ void Backward::finish_row(const Value& head, const Row& row,
   for (int64_t h = 0; h < heads_; ++h) {
     Value sums = load_slot("dq_sums", of_head(row.place, heads_, h));
     sums = w_.mul(sums, w_.splat(scale, sums.type.shape));
-    if (!s_.tokens_last(s_.head_dim)) sums = w_.transpose(sums);
+    if (!tokens_last(s_.head_dim)) sums = w_.transpose(sums);
     const Value own = narrow(sums);
     store_slot(own, "dq_ring", of_head(slot, heads_, h));
   }

@@ -386,12 +386,10 @@ void fill_vector_memory(mosaic::KernelShape& s) {
   ASSERT_TRUE(fits(tiles));
 }
 
-// A backward kernel that fills the planner's budget: its dims and heads, and
-// whether it has a device to itself.
+// A backward kernel that fills the planner's budget: its dims and heads.
 struct Edge {
   int64_t dim, v_dim, heads_per_pass = 1, kv_heads = 4;
   Dtype dtype = Dtype::bf16;
-  bool alone = true;
 };
 
 void MosaicCompile::check_vector_budget(const Edge& e) {
@@ -402,7 +400,6 @@ void MosaicCompile::check_vector_budget(const Edge& e) {
   s.head_dim = e.dim;
   s.v_head_dim = e.v_dim;
   s.dtype = e.dtype;
-  s.turns_tokens = e.alone;
   s.block_q = s.block_kv = 512;
   s.tiles_per_pass = s.fetch_ahead = 1;
   s.steps = 9000;
@@ -438,7 +435,6 @@ TEST_F(MosaicCompile, TheVectorBudgetIsThere) {
                         {128, 128, 4},
                         {128, 128, 2, 1},
                         {64, 64, 4, 2},
-                        {64, 64, 4, 2, Dtype::bf16, false},
                         {192, 128},
                         {256, 256, 2},
                         {128, 128, 1, 4, Dtype::f32},

@@ -133,9 +133,8 @@ Value Forward::has_vetoed(const Place& p) {
 void Forward::clean(const Value& pass, const Place& p) {
   w_.if_then(has_vetoed(p), [&] {
     const std::vector<int64_t> tile = s_.tile_of(keys_, s_.v_head_dim);
-    const Value ids = s_.tokens_last(s_.v_head_dim)
-                          ? whole(key_line(p), tile)
-                          : key_column(p, s_.v_head_dim);
+    const Value ids = tokens_last(s_.v_head_dim) ? whole(key_line(p), tile)
+                                                 : key_column(p, s_.v_head_dim);
     const Value kept = seen(ids);
     for (int64_t h = 0; h < kv_heads_; ++h) {
       const Value slot = slot_of(pass, kv_heads_, h);
@@ -182,7 +181,7 @@ void Forward::absorb(const Value& pass, const Place& p, int64_t h) {
 
   const int64_t kv_head = h * kv_heads_ / heads_;
   Value v = load_slot("v_ring", slot_of(pass, kv_heads_, kv_head));
-  const int32_t of_keys = s_.tokens_last(s_.v_head_dim) ? 1 : 0;
+  const int32_t of_keys = tokens_last(s_.v_head_dim) ? 1 : 0;
   if (s_.rounded_sum) {
     std::vector<int64_t> ones = {keys_, kOnes};
     if (of_keys == 1) std::swap(ones[0], ones[1]);
@@ -378,7 +377,7 @@ void Forward::send_row(const Place& p) {
     const RowEnd end = row_end(p, h);
     const Value sums = load_of("sums", h, dim);
     Value out = narrow(w_.mul(sums, whole(end.factor, sums.type.shape)));
-    if (!s_.tokens_last(dim)) out = w_.transpose(out);
+    if (!tokens_last(dim)) out = w_.transpose(out);
     const std::array<Value, 3> at = {w_.index(h), w_.index(0), w_.index(0)};
     w_.store(w_.reshape(out, tiles_of(s_, 1, s_.block_q, dim)), out_tile, at);
     store_line(end.lse, "lse_tile", h);
@@ -425,7 +424,8 @@ std::vector<Argument> forward_arguments(const KernelShape& s) {
         in_hbm("so_far", kF32, {s.rows() * s.heads, state, s.block_q}));
   }
   if (s.late) {
-    for (const Argument& a : results) add({{before(a.name), a.type}});
+    for (const Argument& a : results)
+      add({{before(a.name), a.type, a.tokens_last}});
   }
   add(results);
   // Scratch.

@@ -142,7 +142,6 @@ Result<KernelShape> shape_of(const Request& request, const Facts& present,
                              call, options, memory);
   if (!found) return found;
   KernelShape& s = *found;
-  s.turns_tokens = true;
   s.batch = bucket(request.batch);
   s.q_len = round_up(bucket(request.q_len), request.tile.q);
   s.kv_len = round_up(bucket(request.kv_len), request.tile.kv);
@@ -271,8 +270,8 @@ Result<mosaic::PlannedKernel> kernel_of_shape(const KernelShape& shape,
   k.plan_heads = shape.plan_heads;
   k.bitmaps = shape.bitmaps;
   k.heads_per_pass = shape.heads_per_pass;
-  k.tokens_last =
-      shape.tokens_last(shape.head_dim) || shape.tokens_last(shape.v_head_dim);
+  k.tokens_last = mosaic::tokens_last(shape.head_dim) ||
+                  mosaic::tokens_last(shape.v_head_dim);
   return out;
 }
 

@@ -525,20 +525,18 @@ TEST(MosaicKernel, VectorBytesAreOfWholeLanes) {
     return mosaic::vector_bytes(backward ? mosaic::backward_arguments(s)
                                          : mosaic::forward_arguments(s));
   };
-  // O' alone has a line a dim.
-  EXPECT_EQ(bytes(128, false) - bytes(64, false), 64 * 512 * 4);
-  EXPECT_GT(bytes(192, false) - bytes(128, false),
-            bytes(256, false) - bytes(192, false));
-  // dQ' of a head, dK' and dV' of a tile, K'.
-  EXPECT_EQ(bytes(128, true) - bytes(64, true),
-            64 * (4096 * 4 + 512 * (4 + 4 + 2)));
-  // With the tokens last nothing is wasted, and Q, K, V and O are halves too:
-  // eight tiles in flight, of four tiles of keys.
-  s.turns_tokens = true;
+  // With the tokens last nothing is wasted. O' has a line a dim; Q, K, V and O
+  // are halves too: eight tiles in flight, of four tiles of keys.
   EXPECT_EQ(bytes(128, false) - bytes(64, false),
             64 * 512 * (4 + 2 * (8 * (1 + 4 + 4) + 1)));
   EXPECT_EQ(bytes(256, false) - bytes(192, false),
             bytes(192, false) - bytes(128, false));
+  // dQ' of a head, dK' and dV' of a tile; K and V of eight tiles, Q and g of
+  // four passes, O and g of four rows, dK and dV, dQ of two; and K' beside K,
+  // which is as it lies where the tokens are last.
+  EXPECT_EQ(bytes(128, true) - bytes(64, true),
+            64 * (4096 * 4 + 512 * 2 * 4) + 128 * 512 * 2 +
+                64 * 512 * 2 * (2 * 8 + 2 * 4 * 4 + 2 * 4 + 2 + 2));
 }
 
 // Tensors of twice the bytes, products in full precision, and nothing of bf16.

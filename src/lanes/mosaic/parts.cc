@@ -45,7 +45,7 @@ Argument of_tokens(const KernelShape& s, std::string name, Element e,
   std::vector<int64_t> shape = tiles_of(s, heads, tokens, dim);
   shape.insert(shape.begin(), s.batch);
   Argument out = in_hbm(std::move(name), e, std::move(shape));
-  out.tokens_last = s.tokens_last(dim);
+  out.tokens_last = tokens_last(dim);
   return out;
 }
 
@@ -210,7 +210,7 @@ void Parts::store_slot(const Value& value, const char* name,
 Value Parts::tokens_of(const char* array, const Value& head, int64_t heads,
                        const Value& token, int64_t tokens, int64_t dim) {
   std::array<Value, 4> at = {batch_row_, head, token, w_.constant(0)};
-  if (s_.tokens_last(dim)) std::swap(at[2], at[3]);
+  if (tokens_last(dim)) std::swap(at[2], at[3]);
   const std::vector<int64_t> tile = s_.tile_of(tokens, dim);
   return w_.slice(w_.argument(array), at, {1, heads, tile[0], tile[1]}, 1);
 }
@@ -218,7 +218,7 @@ Value Parts::tokens_of(const char* array, const Value& head, int64_t heads,
 Value Parts::tokens_in(const char* ring, const Value& slot, int64_t slots,
                        int64_t token, int64_t tokens, int64_t dim) {
   std::array<Value, 3> at = {slot, number(token), w_.constant(0)};
-  if (s_.tokens_last(dim)) std::swap(at[1], at[2]);
+  if (tokens_last(dim)) std::swap(at[1], at[2]);
   return w_.slice(w_.argument(ring), at, tiles_of(s_, slots, tokens, dim), 0);
 }
 

@@ -183,7 +183,7 @@ Value PassLoop::scores_at(const Value& pass, const Value& rows, int64_t h) {
   const int64_t kv_head = h * kv_heads_ / heads_;
   const Value k = load_slot("k_ring", slot_of(pass, kv_heads_, kv_head));
   const Value q = load_slot("q_ring", slot_of(rows, heads_, h));
-  const int32_t dim = s_.tokens_last(s_.head_dim) ? 0 : 1;
+  const int32_t dim = tokens_last(s_.head_dim) ? 0 : 1;
   return scores_of(w_.matmul(k, dim, q, dim));
 }
 

@@ -13,6 +13,10 @@ namespace tessera::mosaic {
 inline constexpr int64_t kLanes = 128;
 inline constexpr int64_t kSublanes = 8;
 
+// Arrays of tokens whose dim does not fill lanes have the tokens last, as XLA
+// lays them out too; all others have the dim last.
+inline bool tokens_last(int64_t dim) { return dim % kLanes != 0; }
+
 // Lengths are what the arrays hold: whole blocks, whatever the batch fills of
 // them.
 struct KernelShape {
@@ -61,15 +65,9 @@ struct KernelShape {
   // Where bounds and ids do not say which pairs are legal, bitmaps of tiles do:
   // there is room for so many. 0: bounds and ids.
   int64_t bitmaps = 0;
-  // Arrays of tokens whose dim does not fill lanes have the tokens last, as XLA
-  // lays them out too; all others, and those of a mesh, have the dim last.
-  bool turns_tokens = false;
   int64_t plan_heads = 1;  // each has its list, for heads / plan_heads heads
   int64_t core_bytes = int64_t{128} << 20;  // the target's vector memory
 
-  bool tokens_last(int64_t dim) const {
-    return turns_tokens && dim % kLanes != 0;
-  }
   // A tile of so many tokens, as arrays and rings have it.
   std::vector<int64_t> tile_of(int64_t tokens, int64_t dim) const {
     if (tokens_last(dim)) return {dim, tokens};

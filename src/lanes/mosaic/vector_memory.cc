@@ -120,7 +120,6 @@ int64_t least_vector_bytes(const RequestFeatures& f) {
   s.block_q = f.tile.q;
   s.block_kv = f.tile.kv;
   s.tiles_per_pass = s.fetch_ahead = 1;
-  s.turns_tokens = true;
   s.plan_heads = f.plan_heads;
   int64_t least = INT64_MAX;
   // Backward a whole group of heads a pass keeps no sums of all keys.
