@@ -42,6 +42,22 @@ xla::Writer::Values plain_results(xla::Writer& w,
   return out;
 }
 
+// dK and dV, which follow dQ, in arrays of so many keys each.
+xla::Writer::Values in_parts(xla::Writer& w, const std::vector<int64_t>& parts,
+                             xla::Writer::Values made) {
+  if (parts.empty()) return made;
+  xla::Writer::Values out = {made[0]};
+  for (const size_t array : {1, 2}) {
+    int64_t first = 0;
+    for (const int64_t keys : parts) {
+      out.push_back(w.part(made[array], 2, first, first + keys));
+      first += keys;
+    }
+  }
+  out.insert(out.end(), made.begin() + 3, made.end());
+  return out;
+}
+
 // In place of the call, whose inputs have the kernel's sizes.
 xla::Writer::Values attend(xla::Writer& w, const mosaic::PlannedKernel& kernel,
                            const xla::Writer::Values& inputs) {
@@ -54,14 +70,16 @@ xla::Writer::Values attend(xla::Writer& w, const mosaic::PlannedKernel& kernel,
     if (w.has_argument(name)) around.emplace(name, w.argument(name));
     w.bind(name, inputs[i]);
   }
-  if (kernel.shape.own_keys > 0) {
-    for (const std::string name : {"k", "v"}) {
-      const xla::Value own = w.argument(name);
-      const xla::Value came = w.argument("came_" + name);
-      w.bind(name, w.join(std::array{own, came}, 2));
+  const std::vector<int64_t>& parts = kernel.shape.key_parts;
+  for (const std::string name : {"k", "v"}) {
+    xla::Writer::Values all;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      all.push_back(w.argument(mosaic::key_part(name, i)));
     }
+    if (!all.empty()) w.bind(name, w.join(all, 2));
   }
   xla::Writer::Values made = plain_results(w, kernel, arrays, inputs);
+  if (kernel.kernel.call.backward) made = in_parts(w, parts, std::move(made));
   for (const auto& [name, value] : around) w.bind(name, value);
   return made;
 }

@@ -202,7 +202,7 @@ TEST_F(ShardCommand, SaysWhatAChipNeeds) {
   EXPECT_GT(fit["residuals"], 0);
   bool traveled = false;
   for (const json& part : fit["forward"]["scratch"]) {
-    traveled = traveled || part["name"] == "k of tiles that came";
+    traveled = traveled || part["name"] == "rounds of k";
   }
   EXPECT_TRUE(traveled) << fit["forward"]["scratch"];
   ASSERT_EQ(program(flags), 0) << err_;

@@ -4,7 +4,8 @@
 // and what goes home waits for it:
 //   - exchange: each array that travels, own tiles and those that come, and for
 //     each of its rounds a buffer that leaves and one that arrives (a ragged
-//     exchange is one round); what an early call gives meanwhile;
+//     exchange is one round), which of keys our kernel reads as they are; what
+//     an early call gives meanwhile;
 //   - attend: the arrays, what is made for all tiles, and the lane's scratch;
 //   - home: what was made, own tiles of each result, and the rounds' buffers.
 // The compiler lays one over the other, so scratch is that of the moment which
@@ -105,7 +106,7 @@ class Moments {
             array(a, dtype, " of tiles that came", e.max_received())}) {
         add(everywhere(), part);
       }
-      add_rounds(home_, a, dtype, "rounds home of ");
+      add_rounds(home_, a, dtype, "rounds home of ", lies_apart(e) ? 1 : 2);
       return;
     }
     const MemoryPart all = array(a, dtype, " of all tiles", e.tiles());
@@ -150,13 +151,20 @@ class Moments {
     for (Parts* moment : moments) moment->push_back(part);
   }
 
+  // What each round brings is what a kernel reads, and what it makes of that is
+  // what goes home.
+  static bool lies_apart(const Exchange& keys) {
+    return !keys.ragged() && mosaic::came_arrays_of(keys) == keys.came_tokens();
+  }
+
   // Own keys stay where they are, and those that come are apart.
   void gather_keys(const ShardArray& a) {
     const Exchange& e = exchange_of(a);
     const Dtype dtype = xla::dtype_of(a.part.type.element);
     const MemoryPart came =
         array(a, dtype, " of tiles that came", e.max_received());
-    add(std::array{&exchange_, &attend_}, came);
+    attend_.push_back(came);
+    if (!lies_apart(e)) exchange_.push_back(came);
     add_rounds(exchange_, a, dtype, "rounds of ");
   }
 
@@ -183,14 +191,14 @@ class Moments {
   }
 
   void add_rounds(std::vector<MemoryPart>& to, const ShardArray& a, Dtype dtype,
-                  const char* what) {
+                  const char* what, int64_t buffers = 2) {
     const Exchange& e = exchange_of(a);
     MemoryPart part{what + a.part.name, MemoryKind::scratch};
     const auto add = [&](int64_t tiles) {
       if (tiles == 0) return;
       counters_ += e.ragged() ? kRaggedCounters : kRoundCounters;
-      part.bytes += 2 * scratch_bytes(dtype, a.part.type.dims, tiles * e.tokens,
-                                      program_.kernel);
+      part.bytes += buffers * scratch_bytes(dtype, a.part.type.dims,
+                                            tiles * e.tokens, program_.kernel);
     };
     if (e.ragged()) {
       add(e.max_received());

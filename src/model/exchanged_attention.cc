@@ -75,11 +75,12 @@ class ExchangedAttention final : public Layer {
     if (e.max_received() == 0) return own;
     Values out = own;
     for (const xla::Coming& coming : xla::send_tiles(w, e, own)) {
-      const Values came = xla::receive_tiles(w, e, coming);
+      const std::vector<Values> came = xla::receive_tiles(w, e, coming);
       for (size_t p = 0; p < came.size(); ++p) {
         Value& all = out[coming.parts[p].array];
-        const Values both = {all, came[p]};
-        all = w.join(both, kTokens);
+        Values parts = {all};
+        parts.insert(parts.end(), came[p].begin(), came[p].end());
+        all = w.join(parts, kTokens);
       }
     }
     return out;

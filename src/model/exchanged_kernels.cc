@@ -2,6 +2,7 @@
 // share rows and tokens lie as a balance says: calls of the kernel, some of
 // them while tiles travel, as the mosaic lane has them on a mesh.
 #include <array>
+#include <span>
 #include <string_view>
 #include <utility>
 
@@ -45,8 +46,8 @@ class ExchangedKernels final : public Layer {
     const auto awaited = xla::send_arrays(w, frame(), kInputs);
     const std::vector<xla::Made> made = call(w, false, awaited);
     for (const std::string_view array : kInputs) {
-      if (xla::comes(frame(), array)) {
-        saved.push_back(xla::came_tiles(w, array));
+      for (Value& part : xla::came_parts(w, frame(), array)) {
+        saved.push_back(std::move(part));
       }
     }
     const Value out = of_queries(w, made[0].own);
@@ -66,7 +67,9 @@ class ExchangedKernels final : public Layer {
       w.bind(std::string(array), *next++);
     }
     for (const std::string_view array : kInputs) {
-      if (xla::comes(frame(), array)) xla::bind_came_tiles(w, array, *next++);
+      const size_t parts = xla::came_tokens(frame(), array).size();
+      xla::bind_came_parts(w, array, std::span(next, parts));
+      next += static_cast<std::ptrdiff_t>(parts);
     }
     bind_parts(w, "out", *next++);
     bind_parts(w, "lse", *next);
@@ -120,11 +123,14 @@ class ExchangedKernels final : public Layer {
   // Of all queries that were here: the device's own, and those that came.
   void bind_parts(Writer& w, const char* array, const Value& all) const {
     const xla::Exchange& e = frame().rows;
-    const int64_t own = e.own * e.tokens;
-    w.bind(array, w.part(all, kTokens, 0, own));
-    if (!xla::comes(frame(), array)) return;
-    const int64_t end = all.dims()[kTokens];
-    xla::bind_came_tiles(w, array, w.part(all, kTokens, own, end));
+    int64_t at = e.own * e.tokens;
+    w.bind(array, w.part(all, kTokens, 0, at));
+    Values came;
+    for (const int64_t tokens : e.came_tokens()) {
+      came.push_back(w.part(all, kTokens, at, at + tokens));
+      at += tokens;
+    }
+    xla::bind_came_parts(w, array, came);
   }
 
   void bind_integers(Writer& w, bool backward) const {

@@ -40,6 +40,10 @@ def shape_of(kind):
     return [int(n) for n in re.findall(r"(\d+)x", kind)]
 
 
+def part_name(array, part):
+    return f"{array}_{part}" if part else array
+
+
 class Call:
     """One call as a program of its own; `shapes` are those of its operands."""
 
@@ -66,16 +70,17 @@ class Call:
 
 
 class Mesh:
-    """The calls of the program that `tessera shard` emits for two devices."""
+    """The calls of the program that `tessera shard` emits for two devices, or
+    for more: then keys that come lie in an array for each round."""
 
     def __init__(self, backward, heads, kv_heads, tile, sinks=False, dlse=False,
-                 balance="rows", tokens=1280, dim=128):
+                 balance="rows", tokens=1280, dim=128, seq=2):
         # A dim that does not fill lanes stands before the tokens.
         self.turned = dim % 128 != 0
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "mesh.mlir")
             tessera(
-                *("shard", "--mask", "full", "--q-len", tokens, "--mesh", "seq=2"),
+                *("shard", "--mask", "full", "--q-len", tokens, "--mesh", f"seq={seq}"),
                 *("--tile", f"{tile[0]}x{tile[1]}", "--heads", heads),
                 *("--kv-heads", kv_heads, "--balance", balance, "--head-dim", dim),
                 *("--lane", "mosaic", "--emit", path),
@@ -94,12 +99,12 @@ class Mesh:
         """A tensor as calls have it, or back."""
         return array.swapaxes(2, 3) if self.turned else array
 
-    def names(self, call):
+    def names(self, call, parts=None):
         """Of its operands, in the kernel's order."""
+        parts = parts or self.parts(call)
         out = ["steps", "range", "bounds", "bits_of", "rows"]
-        out += ["sink_logits"] * self.sinks + ["q", "k", "v"]
-        if not self.backward and call.label == "tessera_forward":
-            out += ["came_k", "came_v"]
+        out += ["sink_logits"] * self.sinks + ["q"]
+        out += [part_name(name, i) for name in "kv" for i in range(parts)]
         if self.backward:
             out += ["out", "dout", "lse"] + ["dlse"] * self.dlse
         out += ["q_ids", "kv_ids", "bits"]
@@ -111,19 +116,31 @@ class Mesh:
         }.get(call.label, ())
         return out + [f"{name}_before" for name in results if name in before]
 
-    def results(self):
+    def parts(self, call):
+        """Arrays of keys: of the late call one of each round, forward behind
+        the device's own."""
+        return 1 + (len(call.shapes) - len(self.names(call, 1))) // 2
+
+    def came_tokens(self):
+        """Of each array of keys that come."""
+        late = self.calls[1]
+        shapes = dict(zip(self.names(late), late.shapes))
+        parts = range(not self.backward, self.parts(late))
+        return [shapes[part_name("k", i)][3 if self.turned else 2] for i in parts]
+
+    def results(self, call=None):
         if not self.backward:
             return ("out", "lse", "so_far")
         sinks = ("dsink_logits",) if self.sinks else ()
-        return ("dq", "dk", "dv", *sinks, "dq_so_far")
+        parts = self.parts(call) if call else 1
+        keys = [part_name(name, i) for name in ("dk", "dv") for i in range(parts)]
+        return ("dq", *keys, *sinks, "dq_so_far")
 
     def sizes(self):
         """Tokens: queries, own keys, keys that come."""
         early = dict(zip(self.names(self.calls[0]), self.calls[0].shapes))
-        late = dict(zip(self.names(self.calls[1]), self.calls[1].shapes))
         tokens = 3 if self.turned else 2
-        came = late["k" if self.backward else "came_k"][tokens]
-        return early["q"][tokens], early["k"][tokens], came
+        return early["q"][tokens], early["k"][tokens], sum(self.came_tokens())
 
 
 class MeshCase:
@@ -200,8 +217,13 @@ class MeshCase:
                 else self.array(call, told, name, call.shapes[i])
                 for i, name in enumerate(mesh.names(call))
             ]
-            made = dict(zip(mesh.results(), call.run(inputs, poison)))
+            made = dict(zip(mesh.results(call), call.run(inputs, poison)))
             late = mesh.backward and call.label == "tessera_backward"
+            if late:
+                for name in ("dk", "dv"):
+                    parts = [made.pop(part_name(name, i))
+                             for i in range(mesh.parts(call))]
+                    made[name] = np.concatenate(parts, 3 if mesh.turned else 2)
             for name, array in made.items():
                 if name == "dsink_logits":
                     apart[name] = apart.get(name, 0) + array
@@ -228,14 +250,22 @@ class MeshCase:
         if name == "kv_ids":
             ids = self.kv_ids.astype(np.int32)
             return (ids if whole else ids[keys]).reshape(shape)
-        if name.startswith("came_"):
-            return self.mesh.turn(self.arrays[name[5:]][:, :, self.own:])
-        if name in ("k", "v"):
-            keys = slice(0, self.own) if whole else keys
-            return self.mesh.turn(self.arrays[name][:, :, keys])
+        if name[0] in "kv":
+            return self.mesh.turn(self.keys_of(call, name))
         if name in ("q", "out", "dout"):
             return self.mesh.turn(self.arrays[name])
         return self.arrays[name].reshape(shape)
+
+    def keys_of(self, call, name):
+        """Of K or V what an array of a call has."""
+        mesh = self.mesh
+        array, _, part = name.partition("_")
+        part, late = int(part or 0), call is mesh.calls[1]
+        if not late or (part == 0 and not mesh.backward):
+            return self.arrays[array][:, :, :self.own]
+        edges = self.own + np.cumsum([0, *mesh.came_tokens()])
+        at = part if mesh.backward else part - 1
+        return self.arrays[array][:, :, edges[at]:edges[at + 1]]
 
     def bitmaps(self, shape):
         """One of each tile, behind those of no pair and all pairs."""
@@ -362,6 +392,7 @@ FORWARD = (
     dict(heads=2, kv_heads=1, tile=(128, 128)),
     dict(heads=4, kv_heads=4, tile=(128, 256), sinks=True),
     dict(heads=4, kv_heads=2, tile=(128, 128), dim=64),
+    dict(heads=2, kv_heads=1, tile=(128, 128), tokens=1920, seq=4),
 )
 BACKWARD = (
     dict(heads=2, kv_heads=1, tile=(128, 128)),
@@ -369,6 +400,7 @@ BACKWARD = (
     # Heads take turns over keys.
     dict(heads=6, kv_heads=1, tile=(256, 128), sinks=True),
     dict(heads=4, kv_heads=2, tile=(128, 128), dim=64, dlse=True),
+    dict(heads=4, kv_heads=2, tile=(128, 128), tokens=1920, seq=4),
 )
 
 

@@ -239,12 +239,10 @@ Arguments backward_results(const KernelShape& s) {
   constexpr Element kF32 = Element::f32;
   const Element of_sums = element_of_sums(s);
   const int64_t rows = s.in_chunks() ? s.chunk_rows : s.rows();
-  const auto of_keys = [&](const char* name, int64_t dim) {
-    return of_tokens(s, name, of_sums, s.kv_heads, s.kv_len, dim);
-  };
   Arguments out = {
-      of_tokens(s, "dq", element_of(s), s.heads, s.q_len, s.head_dim),
-      of_keys("dk", s.head_dim), of_keys("dv", s.v_head_dim)};
+      of_tokens(s, "dq", element_of(s), s.heads, s.q_len, s.head_dim)};
+  add_of_keys(s, "dk", of_sums, s.head_dim, out);
+  add_of_keys(s, "dv", of_sums, s.v_head_dim, out);
   if (s.has_sinks) {
     out.push_back(in_hbm("dsink_logits", kF32, {s.heads, 1, kLanes}));
   }
@@ -330,14 +328,13 @@ std::vector<Argument> backward_arguments(const KernelShape& s) {
   const auto of_queries = [&](const char* name, int64_t dim) {
     return of_tokens(s, name, own, s.heads, s.q_len, dim);
   };
-  const auto of_keys = [&](const char* name, int64_t dim) {
-    return of_tokens(s, name, own, s.kv_heads, s.kv_len, dim);
-  };
   const std::vector<int64_t> of_rows = {s.batch, s.heads, 1, s.q_len};
   Arguments out = scalar_arguments(s);
-  add(out, {of_queries("q", s.head_dim), of_keys("k", s.head_dim),
-            of_keys("v", s.v_head_dim), of_queries("out", s.v_head_dim),
-            of_queries("dout", s.v_head_dim), in_hbm("lse", kF32, of_rows)});
+  add(out, {of_queries("q", s.head_dim)});
+  add_of_keys(s, "k", own, s.head_dim, out);
+  add_of_keys(s, "v", own, s.v_head_dim, out);
+  add(out, {of_queries("out", s.v_head_dim), of_queries("dout", s.v_head_dim),
+            in_hbm("lse", kF32, of_rows)});
   if (s.has_dlse) out.push_back(in_hbm("dlse", kF32, of_rows));
   add(out, id_arguments(s));
   add(out, bit_arguments(s));

@@ -11,7 +11,8 @@ namespace tessera::mosaic {
 
 // The last of its arrays.
 inline int backward_outputs(const KernelShape& s) {
-  return 3 + (s.has_sinks ? 1 : 0) + (s.in_parts ? 1 : 0) +
+  const auto parts = std::max<int>(1, static_cast<int>(s.key_parts.size()));
+  return 1 + 2 * parts + (s.has_sinks ? 1 : 0) + (s.in_parts ? 1 : 0) +
          (s.in_chunks() ? 2 : 0);
 }
 

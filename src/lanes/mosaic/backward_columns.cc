@@ -37,9 +37,11 @@ void Backward::fetch_column(const char* region, const char* sums_region,
   const Value kv = kv_head(head);
   const Value key = times(column, s_.block_kv);
   for (const OfKeys& of : of_keys()) {
-    const Value tile =
-        tokens_of(of.array, kv, kv_heads_, key, s_.block_kv, of.dim);
-    w_.start_copy(tile, heads_in(of.ring, slot, kv_heads_), done);
+    in_key_part(key, [&](size_t part, const Value& there) {
+      const Value tile = tokens_of(key_part(of.array, part), kv, kv_heads_,
+                                   there, s_.block_kv, of.dim);
+      w_.start_copy(tile, heads_in(of.ring, slot, kv_heads_), done);
+    });
   }
   if (s_.in_chunks()) fetch_sums(sums_region, head, column);
 }
@@ -135,11 +137,13 @@ void Backward::finish_column(const Value& head, const Value& column,
       const std::vector<int64_t> tile = s_.tile_of(s_.block_kv, g.dim);
       const std::array<Value, 2> at = {number(h * tile[0]), w_.constant(0)};
       const Value from = w_.slice(w_.argument(g.tile), at, tile, 0);
-      std::array<Value, 4> to = {batch_row_, kv, key, w_.constant(0)};
-      if (last) std::swap(to[2], to[3]);
-      const Value place =
-          w_.slice(w_.argument(g.array), to, {1, 1, tile[0], tile[1]}, 2);
-      w_.start_copy(from, place, done);
+      in_key_part(key, [&](size_t part, const Value& there) {
+        std::array<Value, 4> to = {batch_row_, kv, there, w_.constant(0)};
+        if (last) std::swap(to[2], to[3]);
+        const Value place = w_.slice(w_.argument(key_part(g.array, part)), to,
+                                     {1, 1, tile[0], tile[1]}, 2);
+        w_.start_copy(from, place, done);
+      });
     }
   }
 }

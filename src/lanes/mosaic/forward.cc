@@ -76,8 +76,8 @@ class Forward : public PassLoop {
  public:
   explicit Forward(const KernelShape& shape)
       : PassLoop(shape, forward_arguments(shape),
-                 {{"k", "came_k", "k_ring", shape.head_dim},
-                  {"v", "came_v", "v_ring", shape.v_head_dim}}) {}
+                 {{"k", "k_ring", shape.head_dim},
+                  {"v", "v_ring", shape.v_head_dim}}) {}
 
  private:
   Value has_vetoed(const Place& p);
@@ -404,15 +404,9 @@ std::vector<Argument> forward_arguments(const KernelShape& s) {
   auto add = [&](std::vector<Argument> more) {
     out.insert(out.end(), more.begin(), more.end());
   };
-  const int64_t own_keys = s.own_keys > 0 ? s.own_keys : s.kv_len;
-  add({of_tokens(s, "q", own, s.heads, s.q_len, s.head_dim),
-       of_tokens(s, "k", own, s.kv_heads, own_keys, s.head_dim),
-       of_tokens(s, "v", own, s.kv_heads, own_keys, s.v_head_dim)});
-  if (s.own_keys > 0) {
-    const int64_t more = s.kv_len - s.own_keys;
-    add({of_tokens(s, "came_k", own, s.kv_heads, more, s.head_dim),
-         of_tokens(s, "came_v", own, s.kv_heads, more, s.v_head_dim)});
-  }
+  add({of_tokens(s, "q", own, s.heads, s.q_len, s.head_dim)});
+  add_of_keys(s, "k", own, s.head_dim, out);
+  add_of_keys(s, "v", own, s.v_head_dim, out);
   add(id_arguments(s));
   add(bit_arguments(s));
   std::vector<Argument> results = {

@@ -49,6 +49,16 @@ Argument of_tokens(const KernelShape& s, std::string name, Element e,
   return out;
 }
 
+void add_of_keys(const KernelShape& s, const char* array, Element e,
+                 int64_t dim, std::vector<Argument>& to) {
+  std::vector<int64_t> parts = s.key_parts;
+  if (parts.empty()) parts = {s.kv_len};
+  for (size_t i = 0; i < parts.size(); ++i) {
+    to.push_back(
+        of_tokens(s, key_part(array, i), e, s.kv_heads, parts[i], dim));
+  }
+}
+
 Argument in_smem(std::string name, int64_t words, Element e) {
   return {std::move(name), memref(Space::smem, e, {words})};
 }
@@ -207,12 +217,30 @@ void Parts::store_slot(const Value& value, const char* name,
            at);
 }
 
-Value Parts::tokens_of(const char* array, const Value& head, int64_t heads,
+Value Parts::tokens_of(std::string_view array, const Value& head, int64_t heads,
                        const Value& token, int64_t tokens, int64_t dim) {
   std::array<Value, 4> at = {batch_row_, head, token, w_.constant(0)};
   if (tokens_last(dim)) std::swap(at[2], at[3]);
   const std::vector<int64_t> tile = s_.tile_of(tokens, dim);
   return w_.slice(w_.argument(array), at, {1, heads, tile[0], tile[1]}, 1);
+}
+
+void Parts::in_key_part(const Value& key, const OfPart& body) {
+  if (s_.key_parts.empty()) return body(0, key);
+  // Of parts [first, end), the first of which begins at `before` of all keys.
+  const std::function<void(size_t, size_t, int64_t)> choose =
+      [&](size_t first, size_t end, int64_t before) {
+        if (end - first == 1) {
+          return body(first, before == 0 ? key : w_.sub(key, number(before)));
+        }
+        const size_t middle = first + (end - first) / 2;
+        int64_t edge = before;
+        for (size_t i = first; i < middle; ++i) edge += s_.key_parts[i];
+        w_.if_else(
+            less(key, number(edge)), [&] { choose(first, middle, before); },
+            [&] { choose(middle, end, edge); });
+      };
+  choose(0, s_.key_parts.size(), 0);
 }
 
 Value Parts::tokens_in(const char* ring, const Value& slot, int64_t slots,

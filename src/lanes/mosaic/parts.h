@@ -29,6 +29,9 @@ Argument in_vmem(std::string name, Element e, std::vector<int64_t> shape);
 // Of every head a vector for each token; and the shape of n tiles of those.
 Argument of_tokens(const KernelShape& s, std::string name, Element e,
                    int64_t heads, int64_t tokens, int64_t dim);
+// `array` of keys, or its parts.
+void add_of_keys(const KernelShape& s, const char* array, Element e,
+                 int64_t dim, std::vector<Argument>& to);
 std::vector<int64_t> tiles_of(const KernelShape& s, int64_t n, int64_t tokens,
                               int64_t dim);
 Argument in_smem(std::string name, int64_t words, Element e = Element::i32);
@@ -128,8 +131,12 @@ class Parts {
 
   // Of an array of tokens heads' tiles that begin at one; and where one lies in
   // some slots of a ring.
-  Value tokens_of(const char* array, const Value& head, int64_t heads,
+  Value tokens_of(std::string_view array, const Value& head, int64_t heads,
                   const Value& token, int64_t tokens, int64_t dim);
+  // For the part that a tile of keys lies in, which begins at `key` of all, and
+  // where that is in it.
+  using OfPart = std::function<void(size_t part, const Value& key)>;
+  void in_key_part(const Value& key, const OfPart& body);
   Value tokens_in(const char* ring, const Value& slot, int64_t slots,
                   int64_t token, int64_t tokens, int64_t dim);
 

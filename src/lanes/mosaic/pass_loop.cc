@@ -81,10 +81,10 @@ Value PassLoop::head_at(const Place& p, int64_t h) {
   return head_number(h == 0 ? first : w_.add(first, number(h)));
 }
 
-void PassLoop::fetch_keys(const Keys& keys, const Value& key, bool came) {
+void PassLoop::fetch_keys(const Keys& keys, const Value& key, size_t part) {
   const int64_t first = keys.tile * s_.block_kv;
   for (const OfKeys& a : of_keys_) {
-    const Value tile = tokens_of(came ? a.came : a.array, keys.kv_head,
+    const Value tile = tokens_of(key_part(a.array, part), keys.kv_head,
                                  kv_heads_, key, s_.block_kv, a.dim);
     const Value place =
         tokens_in(a.ring, keys.slot, kv_heads_, first, s_.block_kv, a.dim);
@@ -105,14 +105,9 @@ void PassLoop::fetch(const char* region, const char* bits_region,
   for (int64_t t = 0; t < s_.tiles_per_pass; ++t) {
     const Value key = times(column_of(word(p.at, t)), s_.block_kv);
     const Keys keys = {kv_head, first, done, t};
-    if (s_.own_keys == 0) {
-      fetch_keys(keys, key, false);
-      continue;
-    }
-    const Value beyond = w_.sub(key, number(s_.own_keys));
-    w_.if_else(
-        less(key, number(s_.own_keys)), [&] { fetch_keys(keys, key, false); },
-        [&] { fetch_keys(keys, beyond, true); });
+    in_key_part(key, [&](size_t part, const Value& there) {
+      fetch_keys(keys, there, part);
+    });
   }
   if (s_.bitmaps > 0) {
     const Value is_masked = not_all_full(p.at);

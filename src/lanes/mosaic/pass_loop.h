@@ -37,7 +37,6 @@ class PassLoop : protected Parts {
   // An array in HBM whose rows are keys, and the ring that it comes through.
   struct OfKeys {
     const char* array;
-    const char* came;  // keys that other devices sent, where these are apart
     const char* ring;
     int64_t dim;
   };
@@ -102,7 +101,7 @@ class PassLoop : protected Parts {
     Value kv_head, slot, done;
     int64_t tile;  // of the pass
   };
-  void fetch_keys(const Keys& keys, const Value& key, bool came);
+  void fetch_keys(const Keys& keys, const Value& key, size_t part);
   void fetch(const char* region, const char* bits_region, const Place& p,
              const Value& pass, const Value& rows);
   Value key_ids(const Place& p, int32_t dim,

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/integers.h"
@@ -16,6 +18,12 @@ inline constexpr int64_t kSublanes = 8;
 // Arrays of tokens whose dim does not fill lanes have the tokens last, as XLA
 // lays them out too; all others have the dim last.
 inline bool tokens_last(int64_t dim) { return dim % kLanes != 0; }
+
+// Of arrays that each hold a part of the keys: "k", "k_1", and so on.
+inline std::string key_part(std::string_view array, size_t part) {
+  std::string out(array);
+  return part == 0 ? out : out + "_" + std::to_string(part);
+}
 
 // Lengths are what the arrays hold: whole blocks, whatever the batch fills of
 // them.
@@ -59,9 +67,9 @@ struct KernelShape {
   bool in_parts = false;
   bool late = false;          // it goes on in the arrays of the call before
   bool late_columns = false;  // backward: dK and dV too lie where others are
-  // Forward: so many keys lie in `k` and `v`, the others in `came_k` and
-  // `came_v`. 0: all of them.
-  int64_t own_keys = 0;
+  // Keys that lie in several arrays, one behind the other (key_part): so many
+  // in each of them. None: one array has all.
+  std::vector<int64_t> key_parts = {};
   // Where bounds and ids do not say which pairs are legal, bitmaps of tiles do:
   // there is room for so many. 0: bounds and ids.
   int64_t bitmaps = 0;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <map>
 #include <string>
 #include <utility>
@@ -30,6 +31,26 @@ constexpr OwnArray kOwnArrays[] = {
     {"rows", {"early_rows", "rows", "last_rows"}},
 };
 
+constexpr size_t kMaxCameArrays = 8;
+
+Values came_arrays(xla::Writer& w, const xla::ShardFrame& frame,
+                   std::string_view array) {
+  Values out = xla::came_parts(w, frame, array);
+  if (out.size() > kMaxCameArrays) out = {w.join(out, 2)};
+  return out;
+}
+
+// "k_1" to "k" and 1.
+std::pair<std::string_view, size_t> part_of(std::string_view name) {
+  const size_t at = name.find('_');
+  if (at == name.npos) return {name, 0};
+  const char* const end = name.data() + name.size();
+  size_t part = 0;
+  const auto read = std::from_chars(name.data() + at + 1, end, part);
+  if (read.ec != std::errc() || read.ptr != end) return {name, 0};
+  return {name.substr(0, at), part};
+}
+
 // Lines of queries are [batch, heads, 1, queries] to a kernel alone.
 bool is_line(const std::string& name) {
   return name == "lse" || name == "dlse";
@@ -47,13 +68,15 @@ ShardCall call_of(Turn turn, Turn first, PlannedKernel kernel,
                   const xla::Exchange& keys) {
   KernelShape& s = kernel.shape;
   const int64_t own = keys.own * keys.tokens;
-  const int64_t came = keys.max_received() * keys.tokens;
+  const std::vector<int64_t> came = came_arrays_of(keys);
   if (turn == Turn::early || turn == Turn::last) {
     s.kv_len = own;
   } else if (turn == Turn::late && kernel.kernel.call.backward) {
-    s.kv_len = came;
-  } else if (turn == Turn::late && came > 0) {
-    s.own_keys = own;
+    s.kv_len = keys.max_received() * keys.tokens;
+    if (came.size() > 1) s.key_parts = came;
+  } else if (turn == Turn::late && !came.empty()) {
+    s.key_parts = {own};
+    s.key_parts.insert(s.key_parts.end(), came.begin(), came.end());
   }
   kernel.kernel.kv_len = s.kv_len;
   s.late = turn != first;
@@ -99,7 +122,7 @@ class CallWriter {
     for (size_t i = 0; i < made_.back().size(); ++i) {
       const std::string& name = arrays.results[i].name;
       // The gradients of what came go home from where they are.
-      if (is_apart(c) && xla::is_of_keys(name)) continue;
+      if (is_apart(c) && xla::is_of_keys(part_of(name).first)) continue;
       before_[before(name)] = made_.back()[i];
     }
   }
@@ -123,11 +146,11 @@ class CallWriter {
       return w_.argument(own);
     }
     if (a.name == "kv_ids") return key_ids(a, is_apart(c));
-    if (xla::is_of_keys(a.name)) {
-      return is_apart(c) ? xla::came_tiles(w_, a.name) : w_.argument(a.name);
+    if (const auto [array, part] = part_of(a.name); xla::is_of_keys(array)) {
+      if (!is_apart(c) && part == 0) return w_.argument(array);
+      const Values came = came_arrays(w_, shard_.frame, array);
+      return came[is_apart(c) ? part : part - 1];
     }
-    if (a.name == "came_k") return xla::came_tiles(w_, "k");
-    if (a.name == "came_v") return xla::came_tiles(w_, "v");
     if (type_of(a).element == xla::Element::i32 || a.name == "sink_logits") {
       return w_.argument(a.name);
     }
@@ -169,7 +192,11 @@ class CallWriter {
       out.own = w_.reshape(out.own, around_kernel(a).type.dims);
     if (!xla::is_of_keys(name)) return out;
     for (size_t c = 0; c < shard_.calls.size(); ++c) {
-      if (shard_.calls[c].turn == Turn::late) out.came = made_of(c, name);
+      if (shard_.calls[c].turn != Turn::late) continue;
+      const size_t parts = shard_.calls[c].kernel.shape.key_parts.size();
+      for (size_t i = 0; i < std::max<size_t>(1, parts); ++i) {
+        out.came.push_back(made_of(c, key_part(name, i)));
+      }
     }
     return out;
   }
@@ -193,6 +220,12 @@ class CallWriter {
 };
 
 }  // namespace
+
+std::vector<int64_t> came_arrays_of(const xla::Exchange& keys) {
+  std::vector<int64_t> out = keys.came_tokens();
+  if (out.size() > kMaxCameArrays) out = {keys.max_received() * keys.tokens};
+  return out;
+}
 
 std::vector<Turn> turns_of(const xla::ShardFrame& frame, bool backward) {
   const bool queries = frame.rows.max_received() > 0;

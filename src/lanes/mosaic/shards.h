@@ -32,6 +32,10 @@ std::vector<Turn> turns_of(const xla::ShardFrame& frame, bool backward);
 // kernel's arrays, or "" where all calls have the same.
 std::string_view own_name(Turn turn, std::string_view array);
 
+// Keys that come lie in an array for each op that brought them, so that nobody
+// joins them; where these are many, in one: the tokens of each.
+std::vector<int64_t> came_arrays_of(const xla::Exchange& keys);
+
 struct ShardCall {
   Turn turn = Turn::only;
   PlannedKernel kernel;

@@ -28,7 +28,7 @@ class Telemetry : public PassLoop {
  public:
   explicit Telemetry(const KernelShape& shape)
       : PassLoop(shape, telemetry_arguments(shape),
-                 {{"k", "came_k", "k_ring", shape.head_dim}}) {}
+                 {{"k", "k_ring", shape.head_dim}}) {}
 
  private:
   Value ln2() { return w_.real(static_cast<float>(kLn2)); }

@@ -229,6 +229,12 @@ int64_t Exchange::max_received() const {
   return out;
 }
 
+std::vector<int64_t> Exchange::came_tokens() const {
+  std::vector<int64_t> out;
+  for (const Leg& leg : legs_of(*this)) out.push_back(leg.tiles * tokens);
+  return out;
+}
+
 Exchange exchange_of(const Shards& shards, bool queries) {
   const Traffic& traffic = queries ? shards.q : shards.kv;
   const ShardShapes& s = shards.shapes;
@@ -264,17 +270,14 @@ std::vector<Coming> send_tiles(Writer& w, const Exchange& e,
   return out;
 }
 
-Values receive_tiles(Writer& w, const Exchange& e, const Coming& coming) {
-  std::vector<Values> legs(coming.parts.size());
+std::vector<Values> receive_tiles(Writer& w, const Exchange& e,
+                                  const Coming& coming) {
+  std::vector<Values> out(coming.parts.size());
   for (const Value& buffer : coming.buffers) {
     const Values parts = split(w, coming.parts, buffer);
     for (size_t p = 0; p < parts.size(); ++p) {
-      legs[p].push_back(array_of(w, e, parts[p]));
+      out[p].push_back(array_of(w, e, parts[p]));
     }
-  }
-  Values out;
-  for (const Values& of : legs) {
-    out.push_back(of.size() == 1 ? of.front() : w.join(of, kTokens));
   }
   return out;
 }
@@ -311,26 +314,19 @@ Value put_home(Writer& w, const Exchange& e, const Leg& leg,
 
 // What goes home of what was made of tokens, among others perhaps.
 const Value& leaving(const Made& made) {
-  return made.came ? *made.came : made.own;
+  return made.came.empty() ? made.own : made.came.front();
 }
 
-// What a leg takes home, in a buffer.
-Value homeward_tiles(Writer& w, const Exchange& e, const Leg& leg,
-                     const std::vector<Coming::Part>& parts,
-                     const std::vector<Made>& made) {
-  Values buffers;
-  for (const Coming::Part& p : parts) {
-    const Made& m = made[p.array];
-    const Value& came = leaving(m);
-    const int64_t first = m.came ? 0 : e.own;
-    const Value there =
-        w.integer(static_cast<int32_t>((first + leg.first) * e.tokens));
-    const Values at = at_token(w, came, there);
-    const Value done =
-        w.slice(came, at, with_tokens(came.dims(), leg.tiles * e.tokens));
-    buffers.push_back(buffer_of(w, e, done));
-  }
-  return side_by_side(w, buffers);
+// What a leg, one of `legs`, takes home of it.
+Value homeward_part(Writer& w, const Exchange& e, const std::vector<Leg>& legs,
+                    size_t leg, const Made& made) {
+  if (made.came.size() == legs.size()) return made.came[leg];
+  const Value& came = leaving(made);
+  const int64_t first = made.came.empty() ? e.own : 0;
+  const Value there =
+      w.integer(static_cast<int32_t>((first + legs[leg].first) * e.tokens));
+  return w.slice(came, at_token(w, came, there),
+                 with_tokens(came.dims(), legs[leg].tiles * e.tokens));
 }
 
 }  // namespace
@@ -345,12 +341,19 @@ Values return_tiles(Writer& w, const Exchange& e, const std::vector<Made>& made,
     out.push_back(w.slice(m.own, begin, dims));
   }
   for (const std::vector<Coming::Part>& parts : together(e, all)) {
-    for (const Leg& leg : legs_of(e)) {
-      const Value buffer = homeward_tiles(w, e, leg, parts, made);
-      const Values home = split(w, parts, travel(w, e, leg, buffer, Way::back));
+    const std::vector<Leg> legs = legs_of(e);
+    for (size_t i = 0; i < legs.size(); ++i) {
+      Values buffers;
+      for (const Coming::Part& p : parts) {
+        buffers.push_back(
+            buffer_of(w, e, homeward_part(w, e, legs, i, made[p.array])));
+      }
+      const Value buffer = side_by_side(w, buffers);
+      const Values home =
+          split(w, parts, travel(w, e, legs[i], buffer, Way::back));
       for (size_t p = 0; p < parts.size(); ++p) {
         Value& own = out[parts[p].array];
-        own = put_home(w, e, leg, {own, home[p]}, how);
+        own = put_home(w, e, legs[i], {own, home[p]}, how);
       }
     }
   }

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -26,6 +25,8 @@ struct Exchange {
 
   bool ragged() const { return !groups.empty(); }
   int64_t max_received() const;  // tiles, of all rounds
+  // Of what comes: the tokens that each op brings.
+  std::vector<int64_t> came_tokens() const;
   int64_t tiles() const { return own + max_received(); }
 };
 // Of query tiles, or of key tiles.
@@ -45,14 +46,15 @@ struct Coming {
 // one op, as the next would begin only where it ends.
 std::vector<Coming> send_tiles(Writer& w, const Exchange& e,
                                const std::vector<Value>& own);
-// What the rounds brought of each part.
-std::vector<Value> receive_tiles(Writer& w, const Exchange& e,
-                                 const Coming& coming);
+// What was brought of each part, by each op.
+std::vector<std::vector<Value>> receive_tiles(Writer& w, const Exchange& e,
+                                              const Coming& coming);
 
-// What was made of tokens: of all, own ones first; or of those that came apart.
+// What was made of tokens: of all, own ones first; or of those that came apart,
+// all of them or those of each op.
 struct Made {
   Value own;
-  std::optional<Value> came = {};
+  std::vector<Value> came = {};
 };
 // The other way, by as few ops: what was done for others goes home, and stands
 // in its own place there, or is added to what is there.

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "lanes/xla/planned.h"
@@ -34,8 +33,8 @@ const Exchange& exchange_of(const ShardFrame& frame, std::string_view name) {
 constexpr std::string_view kTravellers[] = {"q",    "k",   "v",   "out",
                                             "dout", "lse", "dlse"};
 
-std::string came(std::string_view array) {
-  return fmt::format("came_{}", array);
+std::string came_part(std::string_view array, size_t part) {
+  return fmt::format("came_{}_{}", array, part);
 }
 
 Writer::Spread spread_of(const ShardFrame& frame, const ShardArrays& arrays) {
@@ -190,9 +189,9 @@ Values await_tiles(Writer& w, const std::vector<Awaited>& awaited,
   for (const Awaited& a : awaited) {
     for (Coming c : a.coming) {
       for (Value& buffer : c.buffers) buffer = *next++;
-      const Values there = receive_tiles(w, *a.exchange, c);
+      const std::vector<Values> there = receive_tiles(w, *a.exchange, c);
       for (size_t p = 0; p < there.size(); ++p) {
-        w.bind(came(a.arrays[c.parts[p].array]), there[p]);
+        bind_came_parts(w, a.arrays[c.parts[p].array], there[p]);
       }
     }
   }
@@ -203,19 +202,33 @@ bool comes(const ShardFrame& frame, std::string_view array) {
   return exchange_of(frame, array).max_received() > 0;
 }
 
-Value came_tiles(Writer& w, std::string_view array) {
-  return w.argument(came(array));
+std::vector<int64_t> came_tokens(const ShardFrame& frame,
+                                 std::string_view array) {
+  return exchange_of(frame, array).came_tokens();
 }
 
-void bind_came_tiles(Writer& w, std::string_view array, const Value& tiles) {
-  w.bind(came(array), tiles);
+Values came_parts(Writer& w, const ShardFrame& frame, std::string_view array) {
+  const size_t parts = came_tokens(frame, array).size();
+  Values out;
+  for (size_t i = 0; i < parts; ++i) {
+    out.push_back(w.argument(came_part(array, i)));
+  }
+  return out;
+}
+
+void bind_came_parts(Writer& w, std::string_view array,
+                     std::span<const Value> parts) {
+  for (size_t i = 0; i < parts.size(); ++i) {
+    w.bind(came_part(array, i), parts[i]);
+  }
 }
 
 Value all_tiles(Writer& w, const ShardFrame& frame, std::string_view array) {
-  const Value& own = w.argument(array);
-  if (!comes(frame, array)) return own;
-  const Value more = came_tiles(w, array);
-  return w.join(std::array{own, more}, 2);
+  Values all = {w.argument(array)};
+  const Values came = came_parts(w, frame, array);
+  if (came.empty()) return all.front();
+  all.insert(all.end(), came.begin(), came.end());
+  return w.join(all, 2);
 }
 
 void bind_all_tiles(Writer& w, const ShardFrame& frame) {

@@ -61,19 +61,23 @@ struct Awaited {
 // itself. The frame must outlive what it gives.
 std::vector<Awaited> send_arrays(Writer& w, const ShardFrame& frame,
                                  std::span<const std::string_view> arrays);
-// Receives them, for came_tiles. A barrier puts them behind `made`, and gives
+// Receives them, for came_parts. A barrier puts them behind `made`, and gives
 // the values of that which to go on with: without it a compiler may wait for
 // tiles before it makes anything.
 std::vector<Value> await_tiles(Writer& w, const std::vector<Awaited>& awaited,
                                const std::vector<Value>& made);
 
-// Of an array of tokens, within a program: what the rounds brought, once it is
-// awaited, and that behind what the device has itself, which stands under the
-// array's name.
+// Of an array of tokens, within a program: what each op brought, once it is
+// awaited, and all of it behind what the device has itself, which stands under
+// the array's name.
 bool comes(const ShardFrame& frame, std::string_view array);
-Value came_tiles(Writer& w, std::string_view array);
+std::vector<int64_t> came_tokens(const ShardFrame& frame,
+                                 std::string_view array);
+std::vector<Value> came_parts(Writer& w, const ShardFrame& frame,
+                              std::string_view array);
 // What came before and was kept.
-void bind_came_tiles(Writer& w, std::string_view array, const Value& tiles);
+void bind_came_parts(Writer& w, std::string_view array,
+                     std::span<const Value> parts);
 Value all_tiles(Writer& w, const ShardFrame& frame, std::string_view array);
 // From here on all stand under the names.
 void bind_all_tiles(Writer& w, const ShardFrame& frame);
