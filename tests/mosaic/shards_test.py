@@ -393,6 +393,8 @@ FORWARD = (
     dict(heads=4, kv_heads=4, tile=(128, 256), sinks=True),
     dict(heads=4, kv_heads=2, tile=(128, 128), dim=64),
     dict(heads=2, kv_heads=1, tile=(128, 128), tokens=1920, seq=4),
+    # Nine rounds are joined.
+    dict(heads=1, kv_heads=1, tile=(128, 128), seq=10),
 )
 BACKWARD = (
     dict(heads=2, kv_heads=1, tile=(128, 128)),
@@ -401,6 +403,7 @@ BACKWARD = (
     dict(heads=6, kv_heads=1, tile=(256, 128), sinks=True),
     dict(heads=4, kv_heads=2, tile=(128, 128), dim=64, dlse=True),
     dict(heads=4, kv_heads=2, tile=(128, 128), tokens=1920, seq=4),
+    dict(heads=1, kv_heads=1, tile=(128, 128), seq=10),
 )
 
 
