@@ -31,6 +31,7 @@ constexpr OwnArray kOwnArrays[] = {
     {"rows", {"early_rows", "rows", "last_rows"}},
 };
 
+// Each is an operand, and a branch of what fetches a tile.
 constexpr size_t kMaxCameArrays = 8;
 
 Values came_arrays(xla::Writer& w, const xla::ShardFrame& frame,
