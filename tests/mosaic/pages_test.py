@@ -77,12 +77,15 @@ PLACES = re.compile(
 class Mutants(CaseTest):
     def check_mutants(self, kind, **settings):
         rng = np.random.default_rng(5)
-        ids = np.repeat([0, 1, 2], 256)[None, :].astype(np.int32)
-        case = paged(kind)(
-            rng, "causal & documents", batch=1, heads=4, kv_heads=2, q_len=768,
-            kv_len=768, tile=(128, 128), tiles=1, ahead=2, ids=ids, **settings,
-        )
-        kernel, judge = self.one_kernel([case])
+        # Lists of several pages, and of one.
+        cases = []
+        for length in (256, 128):
+            ids = np.arange(768)[None, :].astype(np.int32) // length
+            cases.append(paged(kind)(
+                rng, "causal & documents", batch=1, heads=4, kv_heads=2, q_len=768,
+                kv_len=768, tile=(128, 128), tiles=1, ahead=2, ids=ids, **settings,
+            ))
+        kernel, judge = self.one_kernel(cases)
         drawn = []
         for name in ("index_off_by_one", "dropped_wait", "dropped_start"):
             found = [
