@@ -6,7 +6,6 @@
 
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -15,7 +14,6 @@
 #include "bench/commands.h"
 #include "bench/harness/flags.h"
 #include "bench/pack/measure.h"
-#include "bench/pack/open_rows.h"
 #include "cli/numbers.h"
 #include "receipt/machine.h"
 #include "tessera/version.h"
@@ -67,25 +65,18 @@ json cost_json(const PackRow& row, const PackCost& cost) {
           {"length_spread", cost.balance.length_spread}};
 }
 
-// Best fit among a few open rows, beside ours: each by speed and fill alone.
-json peers_json(const PackCase& c, bool print) {
-  const std::vector<int32_t> lengths = drawn_lengths(c.documents, c.mean, 1);
-  const auto total = static_cast<double>(
-      std::accumulate(lengths.begin(), lengths.end(), int64_t{0}));
-  json out = json::array();
-  for (const int64_t open : {8, 64}) {
-    const OpenRows peer = pack_open_rows(lengths, c.tokens, open, c.rounds);
-    const double fill =
-        total / static_cast<double>(peer.rows) / static_cast<double>(c.tokens);
-    out.push_back({{"open_rows", open},
-                   {"documents_per_second", peer.documents_per_second},
-                   {"fill", fill},
-                   {"rows", peer.rows}});
-    if (!print) continue;
-    fmt::print("{:<9} {:>6} {:>8.1f} {:>7.5f}\n", fmt::format("{} open", open),
-               "", peer.documents_per_second / 1e6, fill);
+// What is beside ours in the same run.
+json peer_json(const PackCase& c, bool print) {
+  constexpr int32_t kOpen = 8;
+  const OpenRowsCost peer = measure_open_rows(c, kOpen);
+  if (print) {
+    fmt::print("{:<9} {:>6} {:>8.1f} {:>7.5f}\n", fmt::format("{} open", kOpen),
+               "", peer.documents_per_second / 1e6, peer.fill);
   }
-  return out;
+  return {{"open_rows", kOpen},
+          {"documents_per_second", peer.documents_per_second},
+          {"fill", peer.fill},
+          {"rows", peer.rows}};
 }
 
 Result<int> run(const Options& o) {
@@ -107,7 +98,7 @@ Result<int> run(const Options& o) {
                cost->balance.max_over_mean, cost->balance.worst,
                cost->balance.length_spread);
   }
-  const json peers = peers_json(*c, !o.json);
+  const json peers = json::array({peer_json(*c, !o.json)});
   const json out = {{"bench", "pack"},
                     {"version", kVersion},
                     {"cpu", receipt::cpu_model()},
@@ -140,9 +131,9 @@ Command pack_command() {
   command.footer =
       "Lengths alone are packed, on one thread, window after window into\n"
       "memory that serves again. Beside them what anyone would write first: a\n"
-      "document goes to the fullest of 8 or of 64 open rows that it fits; "
-      "where\n"
-      "it fits none, the fullest of them is closed.";
+      "document goes to the fullest of 8 open rows that it fits; where it "
+      "fits\n"
+      "none, the fullest of them is closed.";
   command.work = [o] { return run(*o); };
   return command;
 }

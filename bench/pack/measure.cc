@@ -3,9 +3,12 @@
 #include "bench/pack/measure.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
+#include <numeric>
 #include <random>
+
+#include "base/timed.h"
+#include "bench/pack/open_rows.h"
 
 namespace tessera::bench {
 namespace {
@@ -30,6 +33,18 @@ Result<void> pack_windows(std::span<const int32_t> lengths,
     at += static_cast<size_t>(*n);
   }
   return {};
+}
+
+// Documents a second of the fastest round.
+template <class Pack>
+Result<double> fastest(const PackCase& c, const Pack& pack) {
+  double best = 0;
+  for (int64_t round = 0; round < c.rounds; ++round) {
+    double ms = 0;
+    if (Result<void> packed = timed(ms, pack); !packed) return packed.error();
+    best = std::max(best, 1e3 * static_cast<double>(c.documents) / ms);
+  }
+  return best;
 }
 
 }  // namespace
@@ -73,19 +88,28 @@ Result<PackCost> measure_pack(const PackCase& c, const PackRow& row) {
       });
   if (!measured) return measured.error();
   cost.balance = meter.balance();
-  for (int64_t round = 0; round < c.rounds; ++round) {
-    const auto begin = std::chrono::steady_clock::now();
-    auto packed =
-        pack_windows(lengths, options, window,
-                     [](const Packing&) -> Result<void> { return {}; });
-    if (!packed) return packed.error();
-    const std::chrono::duration<double> took =
-        std::chrono::steady_clock::now() - begin;
-    cost.documents_per_second =
-        std::max(cost.documents_per_second,
-                 static_cast<double>(c.documents) / took.count());
-  }
+  auto speed = fastest(c, [&] {
+    return pack_windows(lengths, options, window,
+                        [](const Packing&) -> Result<void> { return {}; });
+  });
+  if (!speed) return speed.error();
+  cost.documents_per_second = *speed;
   return cost;
+}
+
+OpenRowsCost measure_open_rows(const PackCase& c, int32_t open) {
+  const std::vector<int32_t> lengths = drawn_lengths(c.documents, c.mean, 1);
+  std::vector<int64_t> row_of(lengths.size());
+  OpenRowsCost out;
+  out.documents_per_second = *fastest(c, [&]() -> Result<void> {
+    out.rows =
+        pack_open_rows(lengths, static_cast<int32_t>(c.tokens), open, row_of);
+    return {};
+  });
+  const auto tokens = std::accumulate(lengths.begin(), lengths.end(), 0.0);
+  out.fill =
+      tokens / static_cast<double>(out.rows) / static_cast<double>(c.tokens);
+  return out;
 }
 
 }  // namespace tessera::bench

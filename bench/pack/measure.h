@@ -31,6 +31,14 @@ struct PackCost {
 
 Result<PackCost> measure_pack(const PackCase& c, const PackRow& row);
 
+// Best fit among a few open rows: speed and fill alone.
+struct OpenRowsCost {
+  double documents_per_second = 0;  // of the fastest round
+  int64_t rows = 0;
+  double fill = 0;
+};
+OpenRowsCost measure_open_rows(const PackCase& c, int32_t open);
+
 // Lognormal, sigma 1, at least 1; the same on every machine with this library.
 std::vector<int32_t> drawn_lengths(int64_t n, double mean, uint64_t seed);
 
