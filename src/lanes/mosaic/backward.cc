@@ -370,6 +370,10 @@ std::vector<Argument> backward_arguments(const KernelShape& s) {
   return out;
 }
 
+int backward_outputs(const KernelShape& shape) {
+  return static_cast<int>(backward_results(shape).size());
+}
+
 std::string backward_kernel(const KernelShape& shape) {
   return Backward(shape).write();
 }

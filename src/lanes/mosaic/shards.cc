@@ -37,7 +37,9 @@ constexpr size_t kMaxCameArrays = 8;
 Values came_arrays(xla::Writer& w, const xla::ShardFrame& frame,
                    std::string_view array) {
   Values out = xla::came_parts(w, frame, array);
-  if (out.size() > kMaxCameArrays) out = {w.join(out, 2)};
+  if (came_arrays_of(frame.columns).size() < out.size()) {
+    out = {w.join(out, 2)};
+  }
   return out;
 }
 
