@@ -1,6 +1,7 @@
 """Gradients of one step of `tessera train` beside JAX's own, each parameter of
 every slot, over models, rows and tiles that are drawn. JAX in float64 is the
-truth; ours may be three times as far from it as JAX in float32 is.
+truth; ours may be twice as far from it as JAX in float32 is, from these
+parameters or from some that are an ulp away.
 
 A checkpoint has no gradients, but the first moment behind the first step is a
 tenth of them, clipped as `adamw` clips.
@@ -64,14 +65,22 @@ def draw_rows(rng, vocab, rows, tokens):
     return out
 
 
-def jax_moments(parameters, rows, m, dtype):
+def jax_moments(m):
     @jax.jit  # as one program: each op alone would be compiled for each shape
     def moments(p, rows):
         zeros = {k: jnp.zeros_like(v) for k, v in p.items()}
         grads = jax.grad(lambda p: mean_loss(p, rows, m))(p)
         return adamw(p, zeros, zeros, grads, 1, 1.0)[1]
 
-    return moments({k: jnp.asarray(v, dtype) for k, v in parameters.items()}, rows)
+    return lambda parameters, rows, dtype: moments(
+        {k: jnp.asarray(v, dtype) for k, v in parameters.items()}, rows)
+
+
+def an_ulp_away(rng, parameters):
+    """Every number moved to a neighbour of it, up or down."""
+    return {k: np.nextafter(v, np.float32(np.inf) * rng.choice([-1, 1], v.shape),
+                            dtype=np.float32)
+            for k, v in parameters.items()}
 
 
 class GradientsBesideJax(unittest.TestCase):
@@ -83,8 +92,8 @@ class GradientsBesideJax(unittest.TestCase):
         if not rows["loss_mask"].any():
             return
         parameters = draw_parameters(rng, m)
-        truth = jax_moments(parameters, rows, m, np.float64)
-        theirs = jax_moments(parameters, rows, m, np.float32)
+        moments = jax_moments(m)
+        truth = moments(parameters, rows, np.float64)
         flags = ["--rows", str(batch),
                  "--tile", f"{rng.integers(8, 40)}x{rng.integers(8, 40)}"]
         flags += ["--recompute"] * int(rng.integers(2))
@@ -99,10 +108,12 @@ class GradientsBesideJax(unittest.TestCase):
         far = lambda a, k: float(np.abs(a - truth[k]).max()
                                  / (np.abs(truth[k]).max() or 1))
         # JAX's own distance is what float32 costs in one order of its sums, and
-        # ours has another; one parameter alone may be lucky.
-        spread = max(far(theirs[k], k) for k in truth) + 2.0 ** -23
+        # ours has another; one parameter alone, or one start, may be lucky.
+        near = [parameters] + [an_ulp_away(rng, parameters) for _ in range(3)]
+        theirs = [moments(p, rows, np.float32) for p in near]
+        spread = max(far(t[k], k) for t in theirs for k in truth) + 2.0 ** -23
         for k in truth:
-            self.assertLess(far(ours["first." + k], k), 3 * spread,
+            self.assertLess(far(ours["first." + k], k), 2 * spread,
                             f"seed {seed}, {k}, {spec}, {flags}, {m}")
 
     def test_of_drawn_models(self):
