@@ -413,9 +413,9 @@ class Forward {
     cap_and_mask(range.full_end, range.end, true);
     F top = V::max(largest[0], largest[1]);
     if constexpr (kRaw) {
-      // Sums stay relative to an old m while no score is 2^8 times as large:
-      // making them so is a pass over o of its own here.
-      if (!V::any_above(top, V::add(old, V::set(8)))) top = old;
+      // A sum stays relative to an old m while no score of it is 2^8 times as
+      // large: making it so is a pass over o of its own here.
+      top = V::select(V::above(top, V::add(old, V::set(8))), top, old);
     }
     return probabilities(i, j, range.begin, range.end, old, top);
   }

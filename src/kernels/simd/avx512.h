@@ -50,9 +50,7 @@ struct Avx512 {
   static M or_mask(M a, M b) { return static_cast<M>(a | b); }
   static M less_unsigned(I a, I b) { return _mm512_cmplt_epu32_mask(a, b); }
   static M equal(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
-  static bool any_above(F a, F b) {
-    return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ) != 0;
-  }
+  static M above(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
   static F select(M m, F yes, F no) { return _mm512_mask_blend_ps(m, no, yes); }
 
   // As many numbers of a 16-bit type.
