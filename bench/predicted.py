@@ -28,9 +28,9 @@ class Predictor:
     def has(self, name):
         return (self.folder / name / "done").exists()
 
-    def schedule(self, name, asked, emit=None):
-        """What it says of program `name`, as JSON. `emit` prints the program; None
-        where `asked` describes our own kernel."""
+    def schedule(self, name, asked, emit=None, program=None):
+        """What it says of program `name`, as JSON. `emit` prints the program, or it is
+        the file `program`; neither where `asked` describes our own kernel."""
         command = [self.tessera, "schedule", "--json", *asked]
         kept = self.folder / name
         if self.has(name):
@@ -41,6 +41,7 @@ class Predictor:
         if emit:
             program = self.folder / f"{name}.mlir"
             program.write_text(run(emit), encoding="utf-8")
+        if program:
             command.append(program)
         told = json.loads(run(command))
         (kept / "done").touch()

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Fills the gate's rows of our TPU kernels without a TPU: predicted cycles on v6e of
-each kernel and of XLA's programs, from the vendor's schedules, and the kernel's output
-judged by the evaluator (tests/mosaic) against fp64.
+"""Fills the gate's rows of TPU kernels without a TPU: predicted cycles on v6e of each
+kernel and of XLA's programs, from the vendor's schedules, and the kernel's output judged
+against fp64: ours by the evaluator (tests/mosaic), Splash's as JAX interprets it.
 
     bench/predicted_gate.py --dumps FOLDER --tokens 4096 --directions forward -o gate.json
     bench/predicted_gate.py --dumps FOLDER --tokens 4096 --directions backward \\
       --cases causal,window,documents-8 --keep gate.json -o bench/results/v6e/gate.json
+    bench/predicted_gate.py --dumps FOLDER --tokens 4096 --kernels splash \
+      --directions forward --sizes 8of8x64-bf16 --keep gate.json -o gate-2.json
 
 One batch row; bf16, 8 heads, head dim 128 unless `--sizes` says others. XLA's cycles
 are counted as bench/dispatch_costs.py does, at tiles of 256 x 256, over the tiles of
@@ -13,7 +15,9 @@ the case's own plan; the fastest of worklist, chunked and, while all scores are 
 enough, dense is the row's. Our kernel is at the tile and tiles a pass of its table; a
 backward row is both passes at the tile of the backward one. The same tile and tiles a
 pass are judged at two tiles of tokens and a part of one, the worst share of the bounds
-being the row's error; a window is narrowed to that length. Figures and errors go to
+being the row's error; a window is narrowed to that length. Splash's kernel is what
+examples/export_splash.py exports, with no more room than the case needs, at the best of
+its blocks (SPLASH_BLOCKS), judged at two of them of tokens. Figures and errors go to
 `tessera gate --rows`, which gives the verdicts. Python must have what tests/mosaic
 needs. A folder of dumps is of one build: another needs a new one.
 """
@@ -25,6 +29,7 @@ import json
 import os
 import pathlib
 import re
+import subprocess
 import sys
 
 from predicted import Predictor, run
@@ -47,17 +52,28 @@ CASES = {
     "documents-32": ("documents", "causal & documents", 0, 32),
 }
 DIRECTIONS = ("forward", "backward")
+KERNELS = ("mosaic", "splash")
+# Queries, keys, and keys at once.
+SPLASH_BLOCKS = ((256, 256, 256), (256, 512, 512), (512, 256, 256), (512, 512, 512),
+                 (512, 1024, 512), (1024, 512, 512), (1024, 1024, 512),
+                 (1024, 1024, 1024), (1024, 2048, 512), (2048, 1024, 512),
+                 (2048, 2048, 512))
 
 
-def request(case, tokens, sizes):
-    """Its flags, for any command."""
-    _, mask, softcap, documents = CASES[case]
-    out = ["--mask", mask, "--q-len", tokens, *sizes.flags()]
-    out += ["--softcap", softcap] * (softcap > 0)
+def mask_flags(case, tokens):
+    _, mask, _, documents = CASES[case]
+    out = ["--mask", mask, "--q-len", tokens]
     if documents:
         lengths = [str(tokens // documents)] * documents
         out += ["--docs", "lengths:" + ",".join(lengths)]
     return out
+
+
+def request(case, tokens, sizes):
+    """Its flags, for any command."""
+    softcap = CASES[case][2]
+    return [*mask_flags(case, tokens), *sizes.flags(),
+            *["--softcap", softcap] * (softcap > 0)]
 
 
 def tile_words(tile):
@@ -137,7 +153,8 @@ def judged(tessera, mask, softcap, documents, backward, sizes, tile, tiles):
     return float(case.error(outputs)), tokens
 
 
-def row_of(predictor, case, tokens, direction, sizes, error_bar):
+def own_row(predictor, case, tokens, direction, sizes):
+    """Cycles, error, the tile where the request has it open, and who judged."""
     _, mask, softcap, documents = CASES[case]
     backward = direction == "backward"
     cycles, tile, tiles = own_cycles(predictor, case, tokens, backward, sizes)
@@ -147,13 +164,93 @@ def row_of(predictor, case, tokens, direction, sizes, error_bar):
                                           tile)
         cycles += before
         passes.append((False, sizes, tile, its_tiles))
-    plain, plain_count = plain_cycles(predictor, case, tokens, backward, sizes)
     errors = [judged(predictor.tessera, mask, softcap, documents, *p) for p in passes]
-    error = max(e for e, _ in errors)
-    said = chosen(predictor, request(case, tokens, sizes))
+    why = (f"judged by the evaluator at {errors[0][1]:,} tokens, tiles of "
+           f"{tile_words(tile)}, {' and '.join(str(p[3]) for p in passes)} a pass")
+    return cycles, max(e for e, _ in errors), [], why
+
+
+def export_splash(predictor, name, asked, tokens, sizes, softcap, blocks, platform):
+    """The artifact, with room for what is asked for and no more."""
+    tile = ["--tile", tile_words(blocks)]
+    told = json.loads(run([predictor.tessera, "export", "--layout", "splash", "--json",
+                           *asked, *tile, "-o", predictor.folder / f"{name}.info"]))
+    of = {array: found["shape"] for array, found in told["arrays"].items()}
+    out = predictor.folder / f"{name}.artifact"
+    run([sys.executable, HERE.parent / "examples" / "export_splash.py", out,
+         "--q-len", tokens, "--heads", sizes.heads, "--kv-heads", sizes.kv_heads,
+         "--head-dim", sizes.dim, "--block-q", blocks[0], "--block-kv", blocks[1],
+         "--block-compute", blocks[2], "--width", of["block_mask"][-1],
+         "--blocks", of["partial_mask_blocks"][0], "--softcap", softcap,
+         "--dtype", {"bf16": "bfloat16", "f32": "float32"}[sizes.dtype],
+         "--platform", platform])
+    return out / "splash.mlirbc", out / "splash.json"
+
+
+def splash_cycles(predictor, case, tokens, sizes, blocks):
+    """None where it does not fit the core's memory. A loop whose trips no one knows is
+    counted once, which favours it."""
+    at = f"{tile_words(blocks)}-{blocks[2]}"
+    name = f"splash-{case}-{tokens}-{sizes.name()}-{at}"
+    asked = mask_flags(case, tokens)
+    program = None
+    if not predictor.has(name):
+        program, _ = export_splash(predictor, name, asked, tokens, sizes,
+                                   CASES[case][2], blocks, "tpu")
+    try:
+        told = predictor.schedule(name, asked, program=program)
+    except RuntimeError as error:
+        if "RESOURCE_EXHAUSTED" in str(error):
+            return None
+        raise
+    kernels = [k for k in told["kernels"] if k["name"].startswith("splash_")]
+    if not kernels or any(k["cycles"] is None for k in kernels):
+        raise RuntimeError(f"{name}: its kernel's trips are unknown")
+    return told["cycles_loops_once"]
+
+
+def splash_row(predictor, case, tokens, _, sizes):
+    found = {}
+    for blocks in SPLASH_BLOCKS:
+        if tokens % max(blocks) == 0:
+            cycles = splash_cycles(predictor, case, tokens, sizes, blocks)
+            if cycles is not None:
+                found[blocks] = cycles
+    print(case, tokens, "splash", sizes.name(), found, file=sys.stderr, flush=True)
+    blocks = min(found, key=found.get)
+
+    _, mask, softcap, documents = CASES[case]
+    fewer = 2 * max(blocks)
+    asked = ["--mask", mask.replace("1023", str(fewer // 3)), "--q-len", fewer]
+    if documents:
+        cuts = [fewer // 5, fewer // 3, fewer // 7]
+        asked += ["--docs", "lengths:" + ",".join(map(str, [*cuts, fewer - sum(cuts)]))]
+    name = f"splash-judged-{case}-{sizes.name()}-{tile_words(blocks)}-{blocks[2]}"
+    artifact, shapes = export_splash(predictor, name, asked, fewer, sizes, softcap,
+                                     blocks, "cpu")
+    done = subprocess.run(
+        [*map(str, [predictor.tessera, "run", "--lane", "splash", "--artifact", artifact,
+                    "--shapes", shapes, *asked, *sizes.flags(), "--softcap", softcap,
+                    "--tile", tile_words(blocks), "--check", "--json"])],
+        capture_output=True, text=True)
+    if not done.stdout:
+        raise RuntimeError(done.stderr.strip().splitlines()[-1])
+    error = json.loads(done.stdout)["check"]["max_bound_ratio"]  # of a wrong run too
+    why = (f"judged as JAX interprets it at {fewer:,} tokens, blocks of "
+           f"{tile_words(blocks)}, {blocks[2]} keys at once")
+    return found[blocks], error, ["--tile", tile_words(blocks)], why
+
+
+def row_of(predictor, kernel, case, tokens, direction, sizes, error_bar):
+    _, mask, softcap, _ = CASES[case]
+    backward = direction == "backward"
+    cycles, error, tile, why = {"mosaic": own_row, "splash": splash_row}[kernel](
+        predictor, case, tokens, direction, sizes)
+    plain, plain_count = plain_cycles(predictor, case, tokens, backward, sizes)
+    said = chosen(predictor, request(case, tokens, sizes), tile)
     right = error <= 1
     row = {
-        "kernel": f"mosaic/{direction}", "lane": "mosaic", "basis": "predicted",
+        "kernel": f"{kernel}/{direction}", "lane": kernel, "basis": "predicted",
         "machine": None, "generation": GENERATION, "class": said["class"],
         "mask": mask, "direction": "forward+backward" if backward else "forward",
         "dtype": sizes.dtype, "q_len": tokens, "kv_len": tokens, "heads": sizes.heads,
@@ -165,19 +262,17 @@ def row_of(predictor, case, tokens, direction, sizes, error_bar):
         "error_bar": error_bar if right else None, "plain": plain,
         "factor": plain_count / cycles if right else None,
         "judgement": "passed" if right else "wrong", "error": error,
-        "shape_per_step": False, "verdict": "unmeasured",
-        "why": f"judged by the evaluator at {errors[0][1]:,} tokens, tiles of "
-               f"{tile_words(tile)}, {' and '.join(str(p[3]) for p in passes)} a pass",
+        "shape_per_step": False, "verdict": "unmeasured", "why": why,
     }
     print(json.dumps(row), flush=True)
     return row
 
 
-def rows_of(tessera, folder, cases, tokens, directions, sizes, error_bar):
+def rows_of(tessera, folder, kernels, cases, tokens, directions, sizes, error_bar):
     """Those that share programs of XLA."""
     predictor = Predictor(tessera, folder)
-    return [row_of(predictor, case, tokens, direction, sizes, error_bar)
-            for case in cases for direction in directions]
+    return [row_of(predictor, kernel, case, tokens, direction, sizes, error_bar)
+            for kernel in kernels for case in cases for direction in directions]
 
 
 def listed(text, allowed=None):
@@ -204,6 +299,8 @@ def main():
     add("--tessera", default=HERE.parent / "build" / "tessera", metavar="FILE")
     add("--dumps", required=True, metavar="FOLDER",
         help="keep the dumps there: what was compiled is not compiled again")
+    add("--kernels", default=["mosaic"], type=lambda t: listed(t, KERNELS),
+        metavar="NAME,...", help=f"of {', '.join(KERNELS)} [mosaic]")
     add("--cases", default=list(CASES), type=lambda t: listed(t, CASES),
         metavar="CASE,...", help=f"of {', '.join(CASES)} [all]")
     add("--tokens", default=[1024, 8192], type=listed, metavar="N,...",
@@ -218,6 +315,14 @@ def main():
     add("--keep", metavar="FILE", help="a table whose rows come before these")
     add("-o", "--out", metavar="FILE")
     flags = parser.parse_args()
+    if "splash" in flags.kernels:
+        if "backward" in flags.directions:
+            parser.error("lane splash is forward alone: --directions must be forward, "
+                         f"found {','.join(flags.directions)}")
+        if flags.sizes.dtype != "bf16":
+            # A TPU rounds its factors to bf16, a CPU that interprets it does not.
+            parser.error("Splash can be judged in bf16 alone: --sizes must end in bf16, "
+                         f"found {flags.sizes.name()}")
     folder = pathlib.Path(flags.dumps)
     folder.mkdir(parents=True, exist_ok=True)
     silicon = json.loads(pathlib.Path(flags.silicon).read_text(encoding="utf-8"))
@@ -226,7 +331,7 @@ def main():
         for case in flags.cases:
             groups.setdefault((tokens, CASES[case][0]), []).append(case)
     with concurrent.futures.ProcessPoolExecutor(flags.jobs) as pool:
-        parts = [pool.submit(rows_of, flags.tessera, folder, cases, tokens,
+        parts = [pool.submit(rows_of, flags.tessera, folder, flags.kernels, cases, tokens,
                              flags.directions, flags.sizes,
                              silicon["all"]["lead_error"])
                  for (tokens, _), cases in groups.items()]

@@ -28,7 +28,7 @@ INPUTS = ["q", "k", "v", "data_next", "mask_next", "block_mask", "mask_blocks",
 
 
 def splash(q, k, v, data_next, mask_next, block_mask, mask_blocks, live_queries,
-           live_keys, *, scale, softcap, interpret):
+           live_keys, *, scale, softcap, compute, interpret):
     """One batch row. Splash gives a query without a key the mean of the values,
     and multiplies by 0 what no query sees, so both are masked outside it."""
     info = mask_info.MaskInfo(
@@ -37,7 +37,8 @@ def splash(q, k, v, data_next, mask_next, block_mask, mask_blocks, live_queries,
     block_q, block_kv = mask_blocks.shape[1:]
     attend = kernel.SplashAttentionKernel(
         info, None, None, is_mqa=False, save_residuals=True,
-        block_sizes=kernel.BlockSizes(block_q=block_q, block_kv=block_kv),
+        block_sizes=kernel.BlockSizes(block_q=block_q, block_kv=block_kv,
+                                      block_kv_compute=compute),
         mask_value=kernel.DEFAULT_MASK_VALUE,
         attn_logits_soft_cap=softcap or None, residual_checkpoint_name=None,
         mask_function=None, interpret=interpret)
@@ -49,7 +50,7 @@ def splash(q, k, v, data_next, mask_next, block_mask, mask_blocks, live_queries,
 
 def save_splash(folder, name="splash", *, heads, kv_heads, q_len, kv_len,
                 head_dim, v_head_dim, block_q, block_kv, width, blocks,
-                mask_heads=1, dtype="float32", scale=None, softcap=0.0,
+                block_compute=None, mask_heads=1, dtype="float32", scale=None, softcap=0.0,
                 platform="cpu"):
     """Writes NAME.mlirbc and NAME.json; `width` and `blocks` are ceilings."""
     scale = 1 / math.sqrt(head_dim) if scale is None else scale
@@ -64,7 +65,7 @@ def save_splash(folder, name="splash", *, heads, kv_heads, q_len, kv_len,
         jnp.zeros((kv_heads, kv_len), bool))
     return save(
         functools.partial(splash, scale=scale, softcap=softcap,
-                          interpret=platform == "cpu"),
+                          compute=block_compute, interpret=platform == "cpu"),
         arguments, folder, name, INPUTS, ["out", "lse"], [platform],
         operation="splash", splash={"scale": scale, "softcap": softcap},
         run=False)
@@ -81,6 +82,8 @@ def main():
     parser.add_argument("--v-head-dim", type=int, help="[head-dim]")
     parser.add_argument("--block-q", type=int, default=256)
     parser.add_argument("--block-kv", type=int, default=256)
+    parser.add_argument("--block-compute", type=int,
+                        help="keys that the kernel takes at once [block-kv]")
     parser.add_argument("--width", type=int,
                         help="most tiles of a row of tiles [all]")
     parser.add_argument("--blocks", type=int, required=True,

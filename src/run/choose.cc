@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
+#include <string_view>
 
 #include "base/dtype_word.h"
 #include "base/fail.h"
@@ -194,21 +196,6 @@ bool is_predicted(const Candidate& c) {
   return c.rule && c.rule->source.starts_with("predicted");
 }
 
-// A row goes before the rules, and what was measured on this machine before
-// what is predicted.
-std::optional<GateRow> row_for(const GateTable& gate, const RequestFeatures& f,
-                               const PlanFacts& plan, const Machine& m) {
-  for (const GateBasis basis : {GateBasis::measured, GateBasis::predicted}) {
-    for (const GateRow& row : gate.rows) {
-      if (row.basis != basis || !applies(row, f, plan, m)) continue;
-      const bool is_denied = basis == GateBasis::predicted && wins(row) &&
-                             denied(gate, row.lane, f, m) != nullptr;
-      if (!is_denied) return row;
-    }
-  }
-  return {};
-}
-
 // The first row that keeps the lane out.
 const GateRow* barred(const GateTable& gate, LaneId lane,
                       const RequestFeatures& f, const Machine& m) {
@@ -379,6 +366,39 @@ Choice run::by_name(LaneId lane, const RequestFeatures& f,
   }
   return out;
 }
+
+namespace {
+
+// A row goes before the rules, and what was measured on this machine before
+// what is predicted. The first that applies is its kernel's word; of kernels
+// that win and can run, the one that is furthest ahead.
+std::optional<GateRow> row_for(const GateTable& gate, const RequestFeatures& f,
+                               const PlanFacts& plan, const Machine& m) {
+  const auto lead = [](const GateRow& row) {
+    return wins(row) ? *row.factor : 0;
+  };
+  for (const GateBasis basis : {GateBasis::measured, GateBasis::predicted}) {
+    std::set<std::string_view> heard;
+    const GateRow* best = nullptr;
+    for (const GateRow& row : gate.rows) {
+      if (row.basis != basis || !applies(row, f, plan, m) ||
+          !heard.insert(row.kernel).second) {
+        continue;
+      }
+      const bool is_denied = basis == GateBasis::predicted &&
+                             denied(gate, row.lane, f, m) != nullptr;
+      if (wins(row) && (is_denied || is_elsewhere(row.lane, f, m) ||
+                        why_not(row.lane, f, m, plan))) {
+        continue;
+      }
+      if (!best || lead(row) > lead(*best)) best = &row;
+    }
+    if (best) return *best;
+  }
+  return {};
+}
+
+}  // namespace
 
 Choice run::no_lane(const RequestFeatures& f, const PlanFacts& plan,
                     const Machine& m) {

@@ -853,6 +853,43 @@ TEST(Gate, ARowMayChooseSplash) {
   EXPECT_EQ(read->rows[0].lane, LaneId::splash);
 }
 
+// Of two kernels that win, the one further ahead, in any order of the table;
+// one that cannot run here leaves the word to the other.
+TEST(Gate, OfKernelsThatWinTheOneFurthestAheadRuns) {
+  const Machine tpu{"A CPU", 8,    {Isa::portable},
+                    true,    true, {{"libtpu", "tpu", 4}}};
+  const AttentionShape shape = {8, 8, 128, 128, {}, 0};
+  const RequestFeatures without =
+      features("causal & documents", shape, {Dtype::bf16});
+  RequestFeatures with = without;
+  give_splash(with);
+  const PlanFacts plan = {64, 20};
+  const auto row = [&](LaneId lane, double ms) {
+    GateRow out = row_of(without, tpu, plan.density(), ms, 4);
+    out.kernel = lane == LaneId::splash ? "splash/forward" : "mosaic/forward";
+    out.lane = lane;
+    return out;
+  };
+  const auto lane_of = [&](const RequestFeatures& f, double mosaic,
+                           double splash) {
+    const GateTable one = {
+        {row(LaneId::mosaic, mosaic), row(LaneId::splash, splash)}};
+    const GateTable other = {{one.rows[1], one.rows[0]}};
+    const auto a = choose(f, plan, tpu, one);
+    const auto b = choose(f, plan, tpu, other);
+    EXPECT_TRUE(a.ok() && b.ok());
+    EXPECT_EQ(a->lane, b->lane);
+    return a->lane;
+  };
+  EXPECT_EQ(lane_of(with, 1, 2), LaneId::mosaic);
+  EXPECT_EQ(lane_of(with, 2, 1), LaneId::splash);
+  EXPECT_EQ(lane_of(without, 2, 1), LaneId::mosaic);
+  EXPECT_EQ(lane_of(with, 8, 2), LaneId::splash);
+  EXPECT_EQ(lane_of(with, 2, 8), LaneId::mosaic);
+  EXPECT_EQ(lane_of(without, 8, 2), LaneId::xla);
+  EXPECT_EQ(lane_of(with, 8, 8), LaneId::xla);
+}
+
 TEST(Gate, TablesGoThroughJson) {
   const AttentionShape shape = {8, 2, 128, 64, {}, 30};
   const Machine cpu{"A CPU", 8, {Isa::portable}, true, true, {}};
