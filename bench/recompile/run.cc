@@ -24,9 +24,7 @@ using cli::Progress;
 namespace {
 
 void add(const Counters& did, RecompileTotals& t) {
-  t.compiles += did.compiles;
-  t.disk_hits += did.disk_hits;
-  t.memory_hits += did.memory_hits;
+  t.add_compiles(did);
   t.compile_ms += did.compile_ms;
   t.transfer_ms += did.transfer_ms;
   t.xla_ms += did.forward_ms + did.backward_ms;

@@ -13,9 +13,8 @@
 namespace tessera::bench {
 
 // All that the batches added up to.
-struct RecompileTotals {
+struct RecompileTotals : CompileCounts {
   int64_t batches = 0;
-  int64_t compiles = 0, disk_hits = 0, memory_hits = 0;
   int64_t compiles_in_loop = 0;  // after the warm-up
   std::set<std::string> contracts, shapes;
   double plan_ms = 0, compile_ms = 0, transfer_ms = 0, xla_ms = 0, cpu_ms = 0;

@@ -95,11 +95,9 @@ struct BridgeOptions {
   int64_t max_cache_bytes = int64_t{1} << 30;
 };
 
-struct BridgeRun {
-  KernelContract contract;                 // of the artifact and its shapes
-  std::string artifact_digest;             // 32 hex digits
-  int64_t compiles = 0;                    // the compiler really ran
-  int64_t memory_hits = 0, disk_hits = 0;  // else one of these
+struct BridgeRun : CompileCounts {
+  KernelContract contract;      // of the artifact and its shapes
+  std::string artifact_digest;  // 32 hex digits
   double compile_ms = 0, transfer_ms = 0, run_ms = 0;
   std::vector<std::string> warnings;  // of the cache on disk
 };

@@ -85,6 +85,18 @@ struct XlaOptions {
   std::optional<std::string> lowering_reason = {};
 };
 
+// How often a plugin's programs were come by, and how.
+struct CompileCounts {
+  int64_t compiles = 0;                    // the compiler really ran
+  int64_t memory_hits = 0, disk_hits = 0;  // else one of these
+
+  void add_compiles(const CompileCounts& more) {
+    compiles += more.compiles;
+    memory_hits += more.memory_hits;
+    disk_hits += more.disk_hits;
+  }
+};
+
 // Where and by what a lane of a plugin runs.
 struct PluginPlace {
   std::string plugin;            // its file

@@ -52,13 +52,12 @@ struct SessionOptions {
 };
 
 // One set of counts for every lane. The reference has no tiles, and of a
-// bridge's program nothing can be counted.
-struct Counters {
+// bridge's program nothing can be counted. Compiles and passes are counted
+// since the session prepared its first batch for this Prepared.
+struct Counters : CompileCounts {
   // Of the latest forward pass.
   int64_t tiles_run = 0, tiles_skipped = 0, pairs_run = 0;
-  // Since the session prepared its first batch for this Prepared.
   int64_t forwards = 0, backwards = 0;
-  int64_t compiles = 0, memory_hits = 0, disk_hits = 0;
   // Of the latest prepare and the latest passes.
   double prepare_ms = 0, compile_ms = 0, transfer_ms = 0;
   double forward_ms = 0, backward_ms = 0;
@@ -274,11 +273,9 @@ struct WarmOptions {
 };
 
 // Programs of both directions count.
-struct WarmReport {
+struct WarmReport : CompileCounts {
   int64_t batches = 0;    // that were added
   int64_t contracts = 0;  // distinct ones
-  int64_t compiles = 0;   // the compiler really ran
-  int64_t disk_hits = 0, memory_hits = 0;
   double ms = 0;
   // Of the cache on disk: programs that could not be kept, entries that were
   // not what they must be.

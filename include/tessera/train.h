@@ -263,8 +263,7 @@ struct StepReport {
   double plan_ms = 0, transfer_ms = 0, run_ms = 0;
 };
 
-struct TrainCounters {
-  int64_t compiles = 0, disk_hits = 0;
+struct TrainCounters : CompileCounts {
   double compile_ms = 0;
 };
 

@@ -302,9 +302,7 @@ nb::dict warm(const PySession& self, nb::iterable batches, int64_t heads,
   nb::dict out;
   out["batches"] = report.batches;
   out["contracts"] = report.contracts;
-  out["compiles"] = report.compiles;
-  out["disk_hits"] = report.disk_hits;
-  out["memory_hits"] = report.memory_hits;
+  add_compiles(report, out);
   out["ms"] = report.ms;
   out["warnings"] = report.warnings;
   return out;
@@ -391,9 +389,7 @@ nb::dict counters(const PyPrepared& self) {
   out["pairs_run"] = c.pairs_run;
   out["forwards"] = c.forwards;
   out["backwards"] = c.backwards;
-  out["compiles"] = c.compiles;
-  out["memory_hits"] = c.memory_hits;
-  out["disk_hits"] = c.disk_hits;
+  add_compiles(c, out);
   out["prepare_ms"] = c.prepare_ms;
   out["compile_ms"] = c.compile_ms;
   out["transfer_ms"] = c.transfer_ms;
@@ -665,6 +661,12 @@ void bind_session(nb::module_& m) {
   bind_open(session);
   bind_calls(session);
   bind_functions(m);
+}
+
+void add_compiles(const CompileCounts& counts, nb::dict& out) {
+  out["compiles"] = counts.compiles;
+  out["memory_hits"] = counts.memory_hits;
+  out["disk_hits"] = counts.disk_hits;
 }
 
 }  // namespace tessera::python

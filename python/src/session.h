@@ -3,8 +3,13 @@
 
 #include <nanobind/nanobind.h>
 
+#include "tessera/machine.h"
+
 namespace tessera::python {
 
 void bind_session(nanobind::module_& m);
+
+// In the dict of a trainer's, of warming's or of a pass's counters.
+void add_compiles(const CompileCounts& counts, nanobind::dict& out);
 
 }  // namespace tessera::python

@@ -14,6 +14,7 @@
 #include "arrays.h"
 #include "failure.h"
 #include "model/layer.h"
+#include "session.h"
 #include "states.h"
 #include "tessera/train.h"
 #include "unlocked.h"
@@ -192,8 +193,7 @@ nb::object model_of(const nb::bytes& checkpoint) {
 nb::dict counters(const PyTrainer& self) {
   const TrainCounters c = self.trainer.counters();
   nb::dict out;
-  out["compiles"] = c.compiles;
-  out["disk_hits"] = c.disk_hits;
+  add_compiles(c, out);
   out["compile_ms"] = c.compile_ms;
   return out;
 }

@@ -55,7 +55,7 @@ struct ShardFacts {
 };
 
 // What a lane did to make a batch ready, and what it will run it with.
-struct WorkFacts {
+struct WorkFacts : CompileCounts {
   std::optional<std::string> isa;  // nothing: not for us to say
   std::optional<int> threads;
   // Of lanes that compile: their contracts by direction.
@@ -65,7 +65,6 @@ struct WorkFacts {
   std::map<std::string, std::string> settings;
   // Where a TPU's matrix unit takes the request's tiles.
   std::optional<Lowering> lowering;
-  int64_t compiles = 0, memory_hits = 0, disk_hits = 0;
   double compile_ms = 0, transfer_ms = 0;
   std::string artifact_digest;  // of a bridge's
   std::optional<ShardFacts> shards;

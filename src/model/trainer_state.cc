@@ -28,8 +28,7 @@ Result<Trainer::State::Program> Trainer::State::compile(std::string text,
   });
   if (!found) return found.error();
   counters.compile_ms += ms;
-  counters.compiles += found->found == pjrt::Found::compiled;
-  counters.disk_hits += found->found == pjrt::Found::disk;
+  counters.add_compiles(pjrt::counts_of(found->found));
   if (found->program->outputs().size() != results) {
     return invalid("train", "a program must give {} results, found {}", results,
                    found->program->outputs().size());

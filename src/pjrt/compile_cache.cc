@@ -113,7 +113,7 @@ struct CompileCache::State {
   std::map<Place, std::shared_ptr<Entry>> entries;
   std::vector<std::string> texts;  // of the contracts compiled
   std::set<const Client*> memory_only;
-  CacheCounts counts;
+  CompileCounts counts;
   int64_t uses = 0;
 };
 
@@ -121,7 +121,12 @@ CompileCache::CompileCache(CacheOptions options)
     : state_(std::make_unique<State>(std::move(options))) {}
 CompileCache::~CompileCache() = default;
 
-CacheCounts CompileCache::counts() const {
+CompileCounts counts_of(Found found) {
+  return {found == Found::compiled, found == Found::memory,
+          found == Found::disk};
+}
+
+CompileCounts CompileCache::counts() const {
   const std::lock_guard lock(state_->mutex);
   return state_->counts;
 }

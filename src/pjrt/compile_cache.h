@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "pjrt/execute.h"
+#include "tessera/machine.h"
 
 namespace tessera::pjrt {
 
@@ -21,14 +22,9 @@ struct CacheOptions {
   int64_t max_compiles = 0;
 };
 
-struct CacheCounts {
-  int64_t compiles = 0;  // the plugin's compiler really ran
-  int64_t memory_hits = 0;
-  int64_t disk_hits = 0;
-};
-
 // How a program was come by.
 enum class Found : uint8_t { compiled, memory, disk };
+CompileCounts counts_of(Found found);
 
 struct Cached {
   std::shared_ptr<const Loaded> program;
@@ -59,7 +55,7 @@ class CompileCache {
   Result<Cached> get(const Client& client, const Devices& devices,
                      const ProgramKey& key,
                      const std::function<Result<std::string>()>& write);
-  CacheCounts counts() const;
+  CompileCounts counts() const;
 
  private:
   struct State;

@@ -117,7 +117,7 @@ class CompileCacheTest : public ::testing::Test {
 
   static void expect_counts(const CompileCache& cache, int64_t compiles,
                             int64_t memory_hits, int64_t disk_hits) {
-    const CacheCounts counts = cache.counts();
+    const CompileCounts counts = cache.counts();
     EXPECT_EQ(counts.compiles, compiles);
     EXPECT_EQ(counts.memory_hits, memory_hits);
     EXPECT_EQ(counts.disk_hits, disk_hits);
@@ -269,7 +269,7 @@ TEST_F(CompileCacheTest, AnotherProcessIsThis) {
     expect_factor(*cached->program, f);
     warnings += cached->warnings.size();
   }
-  const CacheCounts counts = cache.counts();
+  const CompileCounts counts = cache.counts();
   if (const char* report = std::getenv(kReport)) {
     std::ofstream(report) << counts.compiles << ' ' << counts.disk_hits << ' '
                           << warnings;

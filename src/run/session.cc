@@ -159,9 +159,7 @@ Result<void> start(Prepared::State& p, LaneId id,
   p.flushes = lane->flushes;
   p.work = std::move(*work);
   const lanes::WorkFacts& did = p.work->facts();
-  p.counters.compiles += did.compiles;
-  p.counters.memory_hits += did.memory_hits;
-  p.counters.disk_hits += did.disk_hits;
+  p.counters.add_compiles(did);
   p.counters.compile_ms = did.compile_ms;
   p.prepare_transfer_ms = did.transfer_ms;
   p.counters.prepare_ms = std::max(0.0, ms - did.compile_ms - did.transfer_ms);
@@ -325,9 +323,7 @@ Result<Counters> Session::warm(const Request& request, const Facts& present,
   auto did = (*open)->warm(request, present, call);
   if (!did) return did.error();
   Counters out;
-  out.compiles = did->compiles;
-  out.memory_hits = did->memory_hits;
-  out.disk_hits = did->disk_hits;
+  out.add_compiles(*did);
   out.compile_ms = did->compile_ms;
   return out;
 }

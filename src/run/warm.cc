@@ -85,9 +85,7 @@ Result<WarmReport> warm_all(const Session& session, const WarmList& list,
       return;
     }
     const Counters counters = ready->counters();
-    out.compiles += counters.compiles;
-    out.disk_hits += counters.disk_hits;
-    out.memory_hits += counters.memory_hits;
+    out.add_compiles(counters);
     const auto& warnings = ready->state().work->facts().warnings;
     out.warnings.insert(out.warnings.end(), warnings.begin(), warnings.end());
     if (options.progress) options.progress(++done, out.contracts);

@@ -20,9 +20,7 @@ class Work : public lanes::LaneWork {
         bound_(std::move(bound)) {
     const BridgeRun& did = program_.prepared();
     facts_.kernels["forward"] = did.contract.key;
-    facts_.compiles = did.compiles;
-    facts_.memory_hits = did.memory_hits;
-    facts_.disk_hits = did.disk_hits;
+    facts_.add_compiles(did);
     facts_.compile_ms = did.compile_ms;
     facts_.artifact_digest = did.artifact_digest;
     facts_.warnings = did.warnings;

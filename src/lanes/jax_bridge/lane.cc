@@ -264,9 +264,7 @@ Result<BridgeProgram> BridgeLane::prepare(std::string_view artifact,
         [&] { return Result<std::string>(std::string(artifact)); });
   });
   if (!program) return program.error();
-  did.compiles = program->found == pjrt::Found::compiled;
-  did.memory_hits = program->found == pjrt::Found::memory;
-  did.disk_hits = program->found == pjrt::Found::disk;
+  did.add_compiles(pjrt::counts_of(program->found));
   did.warnings = program->warnings;
   out->program = std::move(program->program);
   if (auto ok = check_program(*out->program, *arguments, spec); !ok) {

@@ -116,9 +116,7 @@ Result<std::shared_ptr<const pjrt::Loaded>> load(
   });
   if (!cached) return cached.error();
   facts.kernels[direction_of(kernel.call)] = kernel.contract.key;
-  facts.compiles += cached->found == pjrt::Found::compiled;
-  facts.memory_hits += cached->found == pjrt::Found::memory;
-  facts.disk_hits += cached->found == pjrt::Found::disk;
+  facts.add_compiles(pjrt::counts_of(cached->found));
   facts.warnings.insert(facts.warnings.end(), cached->warnings.begin(),
                         cached->warnings.end());
   return std::move(cached->program);

@@ -34,9 +34,7 @@ BasicTensorView<Pointer> row_of(BasicTensorView<Pointer> t, int64_t b) {
 lanes::WorkFacts facts_of(const BridgeRun& did) {
   lanes::WorkFacts out;
   out.kernels["forward"] = did.contract.key;
-  out.compiles = did.compiles;
-  out.memory_hits = did.memory_hits;
-  out.disk_hits = did.disk_hits;
+  out.add_compiles(did);
   out.compile_ms = did.compile_ms;
   out.artifact_digest = did.artifact_digest;
   out.warnings = did.warnings;

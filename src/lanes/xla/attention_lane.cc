@@ -22,9 +22,7 @@ lanes::PassRun pass_of(const XlaRun& ran) {
 void add(const XlaRun& prepared, const char* direction, lanes::WorkFacts& out) {
   out.kernels[direction] = prepared.contract.key;
   out.lowering = prepared.lowering;
-  out.compiles += prepared.compiles;
-  out.memory_hits += prepared.memory_hits;
-  out.disk_hits += prepared.disk_hits;
+  out.add_compiles(prepared);
   out.compile_ms += prepared.compile_ms;
   out.transfer_ms += prepared.transfer_ms;
   out.warnings.insert(out.warnings.end(), prepared.warnings.begin(),

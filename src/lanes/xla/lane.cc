@@ -65,9 +65,7 @@ struct XlaLane::State {
     if (!cached) return cached.error();
     run.contract = planned.kernel;
     run.lowering = planned.lowering;
-    run.compiles += cached->found == pjrt::Found::compiled;
-    run.memory_hits += cached->found == pjrt::Found::memory;
-    run.disk_hits += cached->found == pjrt::Found::disk;
+    run.add_compiles(pjrt::counts_of(cached->found));
     run.warnings = cached->warnings;
     return cached;
   }
@@ -165,9 +163,7 @@ Result<std::unique_ptr<XlaWork::State>> make_work(
 
 // What a call did to be prepared, and then to run.
 XlaRun together(const XlaRun& prepared, XlaRun ran) {
-  ran.compiles = prepared.compiles;
-  ran.memory_hits = prepared.memory_hits;
-  ran.disk_hits = prepared.disk_hits;
+  ran.add_compiles(prepared);
   ran.compile_ms = prepared.compile_ms;
   ran.transfer_ms += prepared.transfer_ms;
   ran.warnings = prepared.warnings;

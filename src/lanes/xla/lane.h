@@ -26,12 +26,10 @@
 namespace tessera::xla {
 
 // What ran. Tiles are counted by the program itself where it is the worklist's.
-struct XlaRun {
+struct XlaRun : CompileCounts {
   KernelContract contract;
-  std::optional<Lowering> lowering;        // where a TPU takes its tiles
-  int64_t compiles = 0;                    // the compiler really ran
-  int64_t memory_hits = 0, disk_hits = 0;  // else one of these
-  int64_t tiles_run = 0;                   // active tiles, every head
+  std::optional<Lowering> lowering;  // where a TPU takes its tiles
+  int64_t tiles_run = 0;             // active tiles, every head
   int64_t tiles_skipped = 0;
   int64_t pairs_run = 0;  // scores computed, legal or not, every head
   double compile_ms = 0, transfer_ms = 0, run_ms = 0;

@@ -95,9 +95,7 @@ Result<void> ShardWork::add(ShardPass pass, const KernelContract& contract) {
   pass.program = std::move(cached->program);
   const bool backward = pass.call.backward;
   const std::string direction = backward ? "backward" : "forward";
-  facts_.compiles += cached->found == pjrt::Found::compiled;
-  facts_.memory_hits += cached->found == pjrt::Found::memory;
-  facts_.disk_hits += cached->found == pjrt::Found::disk;
+  facts_.add_compiles(pjrt::counts_of(cached->found));
   facts_.kernels[direction] = contract.key;
   facts_.shards->specs[direction] = pass.specs;
   facts_.warnings.insert(facts_.warnings.end(), cached->warnings.begin(),
