@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <span>
 #include <string_view>
 
 #include "base/dtype_word.h"
@@ -371,11 +372,23 @@ namespace {
 
 // A row goes before the rules, and what was measured on this machine before
 // what is predicted. The first that applies is its kernel's word; of kernels
-// that win and can run, the one that is furthest ahead.
+// that win and can run, the one that is furthest ahead. A row that loses sends
+// the request to XLA: of a lane that runs by name, only where the rules name
+// it.
 std::optional<GateRow> row_for(const GateTable& gate, const RequestFeatures& f,
-                               const PlanFacts& plan, const Machine& m) {
+                               const PlanFacts& plan, const Machine& m,
+                               std::span<const Candidate> by_rule) {
   const auto lead = [](const GateRow& row) {
     return wins(row) ? *row.factor : 0;
+  };
+  const auto can_win = [&](const GateRow& row) {
+    return !is_elsewhere(row.lane, f, m) && !why_not(row.lane, f, m, plan) &&
+           (row.basis == GateBasis::measured || !denied(gate, row.lane, f, m));
+  };
+  const auto can_lose = [&](const GateRow& row) {
+    return facts_of(row.lane).automatic ||
+           std::ranges::find(by_rule, row.lane, &Candidate::lane) !=
+               by_rule.end();
   };
   for (const GateBasis basis : {GateBasis::measured, GateBasis::predicted}) {
     std::set<std::string_view> heard;
@@ -385,12 +398,7 @@ std::optional<GateRow> row_for(const GateTable& gate, const RequestFeatures& f,
           !heard.insert(row.kernel).second) {
         continue;
       }
-      const bool is_denied = basis == GateBasis::predicted &&
-                             denied(gate, row.lane, f, m) != nullptr;
-      if (wins(row) && (is_denied || is_elsewhere(row.lane, f, m) ||
-                        why_not(row.lane, f, m, plan))) {
-        continue;
-      }
+      if (!(wins(row) ? can_win(row) : can_lose(row))) continue;
       if (!best || lead(row) > lead(*best)) best = &row;
     }
     if (best) return *best;
@@ -429,7 +437,7 @@ Result<Choice> choose(const RequestFeatures& f, const PlanFacts& plan,
   Choice out;
   out.request_class = f.request_class;
   if (!f.call.compile_only) {
-    out.gate = row_for(gate, f, plan, m);
+    out.gate = row_for(gate, f, plan, m, candidates);
     if (out.gate) {
       candidates.insert(candidates.begin(), by_row(*out.gate, f));
     }

@@ -888,6 +888,9 @@ TEST(Gate, OfKernelsThatWinTheOneFurthestAheadRuns) {
   EXPECT_EQ(lane_of(with, 2, 8), LaneId::mosaic);
   EXPECT_EQ(lane_of(without, 8, 2), LaneId::xla);
   EXPECT_EQ(lane_of(with, 8, 8), LaneId::xla);
+  // Splash has nothing to give up that is not plain causal.
+  const GateTable alone = {{row(LaneId::splash, 8)}};
+  EXPECT_EQ(choose(with, plan, tpu, alone)->lane, LaneId::mosaic);
 }
 
 TEST(Gate, TablesGoThroughJson) {
