@@ -424,6 +424,8 @@ def test_the_example_runs():
 
 def test_ctrl_c_ends_the_wait_for_a_slow_source():
     code = ("import os, signal, threading, time, tessera.data\n"
+            # Children of a shell's background jobs ignore it.
+            "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
             "def slow():\n"
             "    time.sleep(3)\n"
             "    yield [1]\n"

@@ -11,9 +11,11 @@ ENDED, WENT_ON = 42, 43
 def interrupted(prepare, call, item):
     """What a child does that runs map(call, [item]) and is interrupted: ENDED
     where the call itself ended, WENT_ON where it gave its result first."""
-    # What a call gives is kept before Python looks for signals by itself.
+    # A shell's background jobs ignore Ctrl-C, and so would their children. What a
+    # call gives is kept before Python looks for signals by itself.
     code = prepare + f"""
-import functools, sys
+import functools, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
 kept, call, item = [], {call}, {item}
 print("begin", flush=True)
 try:
