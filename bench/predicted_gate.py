@@ -217,6 +217,8 @@ def splash_row(predictor, case, tokens, _, sizes):
             if cycles is not None:
                 found[blocks] = cycles
     print(case, tokens, "splash", sizes.name(), found, file=sys.stderr, flush=True)
+    if not found:
+        raise RuntimeError(f"{case}: no blocks of Splash divide {tokens} tokens and fit")
     blocks = min(found, key=found.get)
 
     _, mask, softcap, documents = CASES[case]
