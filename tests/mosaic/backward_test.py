@@ -104,22 +104,6 @@ class Backward(CaseTest):
                     )
                 )
 
-    def test_the_shipped_tile(self):
-        rng = np.random.default_rng(9)
-        ids = np.sort(rng.integers(0, 4, (1, 1500)).astype(np.int32))
-        self.check(
-            BackwardCase(
-                rng,
-                "causal & documents",
-                q_len=1500,
-                kv_len=1500,
-                tile=(512, 512),
-                tiles=1,
-                ahead=1,
-                ids=ids,
-            )
-        )
-
     def test_heads_that_go_together(self):
         """All heads of a pass share keys, or some do, or none; groups in a pass, and
         groups whose passes take turns."""

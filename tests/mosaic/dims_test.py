@@ -37,25 +37,6 @@ class Dims(CaseTest):
                     rng = np.random.default_rng(at)
                     self.check(random_bits_case(rng, kind, dims=dims))
 
-    def test_the_shipped_tiles(self):
-        rng = np.random.default_rng(1)
-        for dims in DIMS[:3]:
-            for kind, tile, tiles in (
-                (ForwardCase, (1024, 1024), 1), (RoundedCase, (512, 512), 2),
-                (BackwardCase, (512, 512), 1), (BackwardCase, (512, 1024), 2),
-            ):
-                with self.subTest(dims=dims, kind=kind, tile=tile):
-                    case = kind(
-                        rng, "causal & documents", heads=1, q_len=1100,
-                        kv_len=1300, tile=tile, tiles=tiles, dims=dims,
-                        ids=np.sort(random_ids(rng, 1, 1300)), valid=[1200],
-                    )
-                    text, room = case.emit()
-                    found = Program(text).run(
-                        case.arrays(room), max_trips=100_000
-                    )
-                    self.assertLessEqual(case.error(found), 1)
-
     def test_lengths_around_the_tile(self):
         rng = np.random.default_rng(5)
         for dims in DIMS[:3]:

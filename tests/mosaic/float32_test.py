@@ -61,22 +61,6 @@ class Float32(CaseTest):
                     rng = np.random.default_rng(at)
                     self.check(random_case(rng, kind, dims=dims, **F32))
 
-    def test_the_shipped_tiles(self):
-        rng = np.random.default_rng(1)
-        for kind, tile, tiles in (
-            (ForwardCase, (512, 256), 4), (ForwardCase, (1024, 1024), 1),
-            (BackwardCase, (512, 512), 1), (BackwardCase, (512, 1024), 2),
-        ):
-            with self.subTest(kind=kind, tile=tile):
-                case = kind(
-                    rng, "causal & documents", heads=1, q_len=1100, kv_len=1300,
-                    tile=tile, tiles=tiles, valid=[1200],
-                    ids=np.sort(random_ids(rng, 1, 1300)), **F32,
-                )
-                text, room = case.emit()
-                found = Program(text).run(case.arrays(room), max_trips=100_000)
-                self.assertLessEqual(case.error(found), 1)
-
     def test_rows_without_a_key(self):
         ids = np.full((2, 400), -1, np.int32)
         ids[1, 130:140] = 3

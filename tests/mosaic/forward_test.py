@@ -44,11 +44,6 @@ class RoundedCase(ForwardCase):
     rounded_sum = True
 
 
-# Those that the table of settings names most.
-SHIPPED = (((512, 512), 1), ((512, 512), 2), ((1024, 1024), 1),
-           ((1024, 1024), 2), ((512, 256), 4), ((256, 256), 2))
-
-
 # Where heads go together.
 SHIPPED_TOGETHER = (((256, 256), 1), ((256, 256), 2), ((512, 512), 1))
 
@@ -63,23 +58,6 @@ class Forward(CaseTest):
         for seed in some(range(40, 52)):
             with self.subTest(seed=seed):
                 self.check(random_case(np.random.default_rng(seed), RoundedCase))
-
-    def test_the_shipped_tiles(self):
-        for at, (tile, tiles) in enumerate(SHIPPED):
-            for kind in (ForwardCase, RoundedCase):
-                with self.subTest(tile=tile, tiles=tiles, kind=kind):
-                    rng = np.random.default_rng(at)
-                    case = kind(
-                        rng, "causal & documents", heads=1, q_len=1300,
-                        kv_len=2300, tile=tile, tiles=tiles,
-                        ids=np.sort(random_ids(rng, 1, 2300)),
-                        valid=[2200],
-                    )
-                    text, room = case.emit()
-                    outputs = Program(text).run(
-                        case.arrays(room), max_trips=100_000
-                    )
-                    self.assertLessEqual(case.error(outputs), 1)
 
     def test_heads_that_go_together(self):
         """All heads of a pass share keys, or some do, or none; passes of all heads,

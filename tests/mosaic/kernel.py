@@ -15,6 +15,7 @@ import numpy as np
 from jaxlib.mlir import ir
 
 import attributes as at
+import hardware
 import mlir_module
 from errors import EvaluatorError
 from kinds import DTYPES, SEMAPHORES, Kind, kind_of, scalar
@@ -144,12 +145,15 @@ class Kernel:
         aliases=None,
         poison=DEFAULT_POISON,
         max_trips=1_000_000,
+        erring=None,
     ):
         """Runs on `arrays`; `outputs` are (shape, dtype) each.
 
-        `aliases` maps an output to the array whose memory it takes over.
+        `aliases` maps an output to the array whose memory it takes over;
+        `erring` is the seed of a machine that is not as good as NumPy.
         """
-        return Run(self, arrays, outputs, aliases or {}, poison, max_trips)()
+        with hardware.erring(erring):
+            return Run(self, arrays, outputs, aliases or {}, poison, max_trips)()
 
     def locate(self, error):
         """Says at which operation an error rose."""

@@ -6,6 +6,7 @@ import unittest
 import ml_dtypes
 import numpy as np
 
+import hardware
 import oracle
 from errors import EvaluatorError
 from module_text import load, ref
@@ -28,7 +29,7 @@ def zeros(rank):
     return ", ".join(["%z"] * rank)
 
 
-def evaluate(body, arrays, result, space="vmem"):
+def evaluate(body, arrays, result, space="vmem", erring=None):
     """Runs `body`, which makes %out from %a0, %a1...; `result` is a dtype
     and a shape."""
     dtype, shape = result
@@ -46,7 +47,9 @@ def evaluate(body, arrays, result, space="vmem"):
         f"\nvector.store %out, %o[{zeros(like.ndim)}] : "
         f"{ref(type_of(like), 'vmem')}, vector<{type_of(like)}>\n"
     )
-    return load(arguments, text).run(list(arrays), [(shape, dtype)])[0]
+    return load(arguments, text).run(
+        list(arrays), [(shape, dtype)], erring=erring
+    )[0]
 
 
 def random(seed, shape, dtype=np.float32):
@@ -247,6 +250,77 @@ class Elementwise(unittest.TestCase):
         np.testing.assert_array_equal(
             self.convert("sitofp", n, np.float32), n
         )
+
+
+class Erring(unittest.TestCase):
+    """A machine that errs where a TPU may (hardware.py)."""
+
+    def both(self, op, *arrays, erring=3):
+        kind = f"vector<{type_of(arrays[0])}>"
+        names = ", ".join(f"%a{i}" for i in range(len(arrays)))
+        body = f"%out = {op} {names} : {kind}"
+        result = (arrays[0].dtype, arrays[0].shape)
+        return [evaluate(body, arrays, result, erring=e) for e in (None, erring)]
+
+    def test_elementary_functions_are_off_by_all_that_is_stated(self):
+        a = np.abs(random(5, (8, 128))) + np.float32(0.05)
+        b = random(6, (8, 128))
+        for op, arrays in {
+            "math.exp2": [b], "math.log": [a], "math.tanh": [b],
+            "arith.divf": [b, a],
+        }.items():
+            with self.subTest(op):
+                exact, off = self.both(op, *arrays)
+                moved = off.view(np.int32) - exact.view(np.int32)
+                self.assertEqual(
+                    set(moved.flat),
+                    set(range(-hardware.ULPS, hardware.ULPS + 1)),
+                )
+                again, other = (
+                    self.both(op, *arrays, erring=e)[1] for e in (3, 4)
+                )
+                np.testing.assert_array_equal(again, off)
+                self.assertFalse((other == off).all())
+
+    def test_what_is_exact_stays(self):
+        a = np.zeros((8, 128), np.float32)
+        a[0], a[1], a[2], a[3] = -np.inf, np.inf, np.nan, 1
+        for op, equal in {"math.exp2": (0, 1, 2, 4), "math.log": (1, 2, 3, 4)}.items():
+            with self.subTest(op):
+                exact, off = self.both(op, a)
+                for row in equal:
+                    np.testing.assert_array_equal(exact[row], off[row])
+
+    def test_arithmetic_is_rounded_and_nothing_else(self):
+        a, b = random(3, (8, 128)), random(4, (8, 128))
+        for op in ("addf", "subf", "mulf", "maximumf"):
+            with self.subTest(op):
+                np.testing.assert_array_equal(*self.both(f"arith.{op}", a, b))
+
+    def test_subnormal_results_are_0_of_their_sign(self):
+        a = np.full((8, 128), 2.0**-100, np.float32)
+        b = np.full((8, 128), 2.0**-30, np.float32)
+        b[1] *= -1
+        b[2] = 2.0**-26
+        exact, off = self.both("arith.mulf", a, b)
+        self.assertTrue((exact != 0).all())
+        self.assertTrue((off[:2] == 0).all() and np.signbit(off[1]).all())
+        np.testing.assert_array_equal(off[2], exact[2])
+        with self.subTest("products"):
+            one = np.eye(128, dtype=np.float32)
+            body = (
+                "%c = arith.constant dense<0.0> : vector<8x128xf32>\n"
+                "%out = tpu.matmul %a0, %a1, %c {transpose_lhs_hint = false, "
+                "precision = #tpu.contract_precision<fp32>} : "
+                "vector<8x128xf32>, vector<128x128xf32>, "
+                "vector<8x128xf32> -> vector<8x128xf32>"
+            )
+            small = np.full((8, 128), 2.0**-130, np.float32)
+            for erring, want in ((None, small), (3, 0 * small)):
+                got = evaluate(
+                    body, [small, one], (np.float32, (8, 128)), erring=erring
+                )
+                np.testing.assert_array_equal(got, want)
 
 
 class Shapes(unittest.TestCase):

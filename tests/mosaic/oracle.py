@@ -12,11 +12,11 @@ from ml_dtypes import bfloat16
 
 EPS32 = 2.0**-24
 TINY32 = 2.0**-126
-# Unit roundoff of a cast, and the same where the result is subnormal.
+# Unit roundoff of a cast, and what a subnormal result errs by, which may be 0.
 ROUNDING = {
-    np.dtype(bfloat16): (2.0**-8, 2.0**-134),
+    np.dtype(bfloat16): (2.0**-8, TINY32),
     np.dtype(np.float16): (2.0**-11, 2.0**-25),
-    np.dtype(np.float32): (EPS32, 2.0**-150),
+    np.dtype(np.float32): (EPS32, TINY32),
 }
 
 

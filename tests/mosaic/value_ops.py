@@ -12,6 +12,7 @@ import re
 import numpy as np
 
 import attributes as at
+import hardware
 from errors import EvaluatorError
 from kinds import BF16, kind_of, scalar
 
@@ -245,63 +246,74 @@ def to_f32(a):
     return np.asarray(a).astype(np.float32)
 
 
-def _float_op(name, function):
+def _float_op(name, function, is_elementary=False):
     """Types below f32 are computed in f32 and rounded once."""
 
     @value_op(name)
     def _(op):
+        def run(*values):
+            return hardware.result(function(*values), is_elementary)
+
         if kind_in(op).dtype == np.float32:
-            return finish(op, function)
-        return finish(op, lambda *v: function(*(to_f32(a) for a in v)))
+            return finish(op, run)
+        return finish(op, lambda *v: run(*(to_f32(a) for a in v)))
+
+
+def _elementary_op(name, function):
+    _float_op(name, function, is_elementary=True)
 
 
 _float_op("arith.addf", np.add)
 _float_op("arith.subf", np.subtract)
 _float_op("arith.mulf", np.multiply)
-_float_op("arith.divf", np.divide)
 _float_op("arith.remf", np.fmod)
 _float_op("arith.negf", np.negative)
 _float_op("arith.maximumf", np.maximum)
 _float_op("arith.minimumf", np.minimum)
 _float_op("arith.maxnumf", np.fmax)
 _float_op("arith.minnumf", np.fmin)
-_float_op("math.exp", np.exp)
-_float_op("math.exp2", np.exp2)
-_float_op("math.expm1", np.expm1)
-_float_op("math.log", np.log)
-_float_op("math.log2", np.log2)
-_float_op("math.log1p", np.log1p)
-_float_op("math.tanh", np.tanh)
-_float_op("math.sqrt", np.sqrt)
-_float_op("math.rsqrt", lambda a: np.float32(1) / np.sqrt(a))
 _float_op("math.absf", np.abs)
 _float_op("math.floor", np.floor)
 _float_op("math.ceil", np.ceil)
 _float_op("math.roundeven", np.rint)
-_float_op("math.sin", np.sin)
-_float_op("math.cos", np.cos)
-_float_op("math.powf", np.power)
 _float_op("math.copysign", np.copysign)
+_elementary_op("arith.divf", np.divide)
+_elementary_op("math.exp", np.exp)
+_elementary_op("math.exp2", np.exp2)
+_elementary_op("math.expm1", np.expm1)
+_elementary_op("math.log", np.log)
+_elementary_op("math.log2", np.log2)
+_elementary_op("math.log1p", np.log1p)
+_elementary_op("math.tanh", np.tanh)
+_elementary_op("math.sqrt", np.sqrt)
+_elementary_op("math.rsqrt", lambda a: np.float32(1) / np.sqrt(a))
+_elementary_op("math.sin", np.sin)
+_elementary_op("math.cos", np.cos)
+_elementary_op("math.powf", np.power)
 
 
 @value_op("math.fma")
 def _(op):
     def run(a, b, c):
         # The product of two f32 is exact in f64.
-        return np.asarray(a, np.float64) * np.asarray(b, np.float64) + c
+        product = np.asarray(a, np.float64) * np.asarray(b, np.float64)
+        return hardware.result(product + c)
 
     return finish(op, run)
 
 
 @value_op("tpu.reciprocal")
 def _(op):
+    def reciprocal(a):
+        return hardware.result(np.float32(1) / to_f32(a), is_elementary=True)
+
     if not at.flag(op, "approx"):
-        return finish(op, lambda a: np.float32(1) / to_f32(a))
+        return finish(op, reciprocal)
 
     def run(a):
         # What the hardware gives is not documented: no more is promised
         # here than the 8 bits of bf16.
-        return (np.float32(1) / to_f32(a)).astype(BF16).astype(np.float32)
+        return reciprocal(a).astype(BF16).astype(np.float32)
 
     return finish(op, run)
 
@@ -673,7 +685,8 @@ def _(op):
     def run(a, start):
         # The start is a scalar where every axis is reduced.
         out = ufunc.reduce(a.astype(wide), axis=axes, dtype=wide)
-        return ufunc(out, np.asarray(start).astype(wide))
+        out = ufunc(out, np.asarray(start).astype(wide))
+        return hardware.result(out) if kind.is_float else out
 
     return finish(op, run)
 
@@ -772,6 +785,7 @@ def _(op):
         a = prepare(a, l_order, rounds[0]).reshape(batch, -1, summed)
         b = prepare(b, r_order, rounds[1]).reshape(batch, summed, -1)
         out = np.matmul(a, b).reshape(shape)
-        return np.transpose(out, permutation) + c
+        out = np.transpose(out, permutation) + c
+        return hardware.result(out) if left.is_float else out
 
     return finish(op, run)

@@ -1,0 +1,90 @@
+"""Each tile and number of tiles a pass that the tables of settings name, and what a
+call gets where none has a row for it, run on arrays against fp64: packed documents,
+with softcap and sinks by turns, and masks that take bitmaps. On a machine that errs.
+"""
+
+import pathlib
+import re
+import unittest
+
+import numpy as np
+
+from backward_test import BackwardCase
+from bits_test import BackwardBits, ForwardBits
+from case import random_ids
+from checks import CaseTest
+from forward_test import ForwardCase, RoundedCase
+from share_of_cases import some
+
+TABLES = pathlib.Path(__file__).resolve().parents[2] / "src" / "lanes" / "mosaic"
+ROW = re.compile(
+    r"^\{k(Forward|Backward), .*, \{(\d+), (\d+)\}, (\d+)\}, //", re.MULTILINE
+)
+# The calls that a table is for.
+CALLS = {
+    "settings": {},
+    "settings_alone": {},
+    "settings_64": {"dims": (64, 64)},
+    "settings_256": {"dims": (256, 256)},
+    "settings_f32": {"dtype": np.float32},
+}
+WITHOUT_A_ROW = (("Forward", (512, 256), 4), ("Backward", (512, 512), 1))
+# More is no faster, and is allowed.
+PASSES = range(5, 9)
+
+
+def shipped():
+    """(direction, tile, tiles, settings of a Case), of each table and direction."""
+    out = []
+    for path in sorted(TABLES.glob("settings*.inc")):
+        call = CALLS[path.stem]  # an unknown table has no call here
+        found = {
+            (direction, (int(q), int(kv)), int(tiles))
+            for direction, q, kv, tiles in ROW.findall(path.read_text())
+        }
+        out += [(*row, call) for row in sorted(found | set(WITHOUT_A_ROW))]
+    wide = [row for row in out if row[3].get("dims") == (256, 256)]
+    return out + [(*row[:3], {"dims": (192, 128)}) for row in wide]
+
+
+class Shipped(CaseTest):
+    def check_tile(self, number, direction, tile, tiles, call):
+        forward = direction == "Forward"
+        kind = ForwardCase if forward else BackwardCase
+        if forward and number % 2 and "dtype" not in call:
+            kind = RoundedCase
+        rng = np.random.default_rng(number)
+        sizes = dict(
+            q_len=1300, kv_len=2300, tile=tile, tiles=tiles, valid=np.array([2200]),
+            ahead=4 if forward else 1, **call,
+        )
+        self.check_erring(kind(
+            rng, "causal & documents", heads=1, sinks=number % 3 == 1,
+            softcap=30.0 if number % 3 == 2 else 0.0,
+            ids=np.sort(random_ids(rng, 1, 2300)), **sizes,
+        ))
+        chunked = ("&", ("causal",), ("chunk", 700))
+        masks = [("|", chunked, ("sink", 5)), ("|", chunked, ("prefix",))]
+        kind = ForwardBits if forward else BackwardBits
+        self.check_erring(kind.draw_case(rng, masks, heads=2, kv_heads=1, **sizes))
+
+    def test_every_tile(self):
+        rows = shipped()
+        self.assertEqual({path.stem for path in TABLES.glob("settings*.inc")},
+                         set(CALLS))
+        self.assertGreater(len(rows), 40)
+        for number, row in some(list(enumerate(rows))):
+            with self.subTest(row=row):
+                self.check_tile(number, *row)
+
+    def test_every_number_of_tiles_a_pass(self):
+        for tiles in PASSES:
+            for number, direction in enumerate(("Forward", "Backward")):
+                with self.subTest(tiles=tiles, direction=direction):
+                    self.check_tile(
+                        number, direction, (128, 128), tiles, {}
+                    )
+
+
+if __name__ == "__main__":
+    unittest.main()
