@@ -52,8 +52,9 @@ TEST(KernelTile, AnOpenOneIsTheTables) {
   EXPECT_EQ(take(flags, false).tile, forward);
   flags.masks = {"causal & chunk(64)"};
   took = take(flags, false);
-  EXPECT_EQ(took.tile, (Tile{512, 256}));
-  EXPECT_EQ(took.by, "the default: the table has no such row");
+  EXPECT_EQ(took.tile, (Tile{256, 256}));
+  EXPECT_EQ(took.by,
+            "the table, for 64 keys a query; it has no rows of such masks");
 }
 
 // Of the chip that is there; where none is known, the table's.

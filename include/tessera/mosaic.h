@@ -62,7 +62,7 @@ struct MosaicSetting {
   Tile tile = kMosaicTile;
   MosaicOptions options;
   // Of the table's row that it is from: its queries see these keys in the mean,
-  // up to twice as many. 0: there is no such row, and this is the default.
+  // up to twice as many. 0: none suits, and this is the default.
   int64_t keys = 0;
 };
 // From a table of predicted cycles (docs/mosaic.md). It depends on what a

@@ -66,13 +66,15 @@ int64_t mean_keys(const Rule& rule, int64_t n) {
 // many and the mask does not either, `keys` is 0.
 struct RowsOfCall {
   std::span<const SettingRow> table;
-  std::optional<MaskClass> mask;  // absent: there are none
+  MaskClass mask = MaskClass::causal;
   bool backward = false;
   int64_t tokens = 0;
   int64_t keys = 0;
+  // Why rows of others stand for it, where it has none of its own.
+  std::string_view nearest;
 
   bool has(const SettingRow& row) const {
-    return mask == row.mask && row.backward == backward &&
+    return mask == row.mask && backward == row.backward &&
            tokens <= row.tokens && tokens > row.tokens / 4;
   }
 };
@@ -100,30 +102,51 @@ std::span<const SettingRow> table_for(const AttentionCall& call) {
   return mosaic::setting_rows(dim, call.dtype);
 }
 
+// The lengths that were measured, from and to.
+constexpr int64_t kFewestTokens = 513, kMostTokens = 131072;
+
+// What was measured is one mask of bounds and ids, of as many queries as keys.
+// Others gain by the rows of such: bitmaps cost a tile a hundredth.
 RowsOfCall rows_for(const Request& request, const AttentionCall& call,
                     int64_t keys) {
   if (request.q_len < 1 || request.kv_len < 1) return {};
+  RowsOfCall out;
+  out.table = table_for(call);
+  out.backward = call.backward;
   const int64_t tokens = bucket(request.kv_len);
-  if (request.masks.size() != 1 || bucket(request.q_len) != tokens) return {};
-  const auto table = table_for(call);
-  const auto rule = mosaic::rule_of(request.masks.front());
-  if (!rule) return {};
-  if (keys <= 0 && !rule->documents && !rule->segments) {
+  out.tokens = std::clamp(tokens, kFewestTokens, kMostTokens);
+  if (out.tokens != tokens) out.nearest = "has no rows of such lengths";
+  if (bucket(request.q_len) != tokens) {
+    out.nearest = "has no rows of fewer queries than keys";
+  }
+  std::optional<Rule> rule;
+  if (request.masks.size() == 1) {
+    rule = mosaic::rule_of(request.masks.front());
+  }
+  const auto mask = rule ? class_of(*rule) : std::nullopt;
+  if (mask) {
+    out.mask = *mask;
+  } else {
+    out.nearest = "has no rows of such masks";
+  }
+  if (keys <= 0 && rule && !rule->documents && !rule->segments) {
     keys = mean_keys(*rule, tokens);
   }
-  return {table, class_of(*rule), call.backward, tokens,
-          std::max<int64_t>(keys, 0)};
+  out.keys = std::max<int64_t>(keys, 0);
+  return out;
 }
 
+// That of so many keys, else of the most that are fewer, else the first: rows
+// rise by keys.
 const SettingRow* find_row(const RowsOfCall& rows) {
   if (rows.keys == 0) return nullptr;
   const auto least =
       static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(rows.keys)));
-  const auto found =
-      std::ranges::find_if(rows.table, [&](const SettingRow& row) {
-        return rows.has(row) && row.keys == least;
-      });
-  return found == rows.table.end() ? nullptr : &*found;
+  const SettingRow* found = nullptr;
+  for (const SettingRow& row : rows.table) {
+    if (rows.has(row) && (!found || row.keys <= least)) found = &row;
+  }
+  return found;
 }
 
 // The first of them with this tile.
@@ -162,23 +185,31 @@ std::vector<Tile> halves(Tile tile, int64_t granule) {
   return out;
 }
 
-std::string chosen_by(const MosaicSetting& setting, const AttentionCall& call) {
-  if (setting.keys == 0) return "the default: the table has no such row";
-  if (goes_alone(call)) {
-    return fmt::format("the table of heads alone, for {} keys a query",
-                       setting.keys);
-  }
-  if (call.dtype == Dtype::f32) {
-    return fmt::format("the table of float32, for {} keys a query",
-                       setting.keys);
-  }
+std::string table_of(const AttentionCall& call) {
+  if (goes_alone(call)) return "the table of heads alone";
+  if (call.dtype == Dtype::f32) return "the table of float32";
   const AttentionShape& s = call.shape;
   const int64_t dim = table_dim(s);
-  if (s.head_dim == dim && s.v_head_dim == dim) {
-    return fmt::format("the table, for {} keys a query", setting.keys);
-  }
-  return fmt::format("the table of head dim {}, for {} keys a query", dim,
-                     setting.keys);
+  if (s.head_dim == dim && s.v_head_dim == dim) return "the table";
+  return fmt::format("the table of head dim {}", dim);
+}
+
+std::string chosen_by(const MosaicSetting& setting, const AttentionCall& call,
+                      const RowsOfCall& rows) {
+  if (setting.keys == 0) return "the default: the table has no such row";
+  return fmt::format("{}, for {} keys a query{}{}", table_of(call),
+                     setting.keys, rows.nearest.empty() ? "" : "; it ",
+                     rows.nearest);
+}
+
+// The default, but what the row has.
+MosaicSetting setting_of(const AttentionCall& call, const SettingRow* row) {
+  MosaicSetting out = default_setting(call);
+  if (!row) return out;
+  out.tile = row->tile;
+  out.options.tiles_per_pass = row->tiles_per_pass;
+  out.keys = row->keys;
+  return out;
 }
 
 }  // namespace
@@ -196,21 +227,15 @@ std::span<const SettingRow> mosaic::setting_rows(int64_t head_dim,
 
 MosaicSetting mosaic_setting(const Request& request, const AttentionCall& call,
                              int64_t keys_per_query) {
-  MosaicSetting out = default_setting(call);
-  const SettingRow* row = find_row(rows_for(request, call, keys_per_query));
-  if (row) {
-    out.tile = row->tile;
-    out.options.tiles_per_pass = row->tiles_per_pass;
-    out.keys = row->keys;
-  }
-  return out;
+  return setting_of(call, find_row(rows_for(request, call, keys_per_query)));
 }
 
 mosaic::ChosenSetting mosaic::choose_setting(const Request& request,
                                              const AttentionCall& call,
                                              int64_t keys_per_query) {
-  const MosaicSetting found = mosaic_setting(request, call, keys_per_query);
-  return {found, chosen_by(found, call)};
+  const RowsOfCall rows = rows_for(request, call, keys_per_query);
+  const MosaicSetting found = setting_of(call, find_row(rows));
+  return {found, chosen_by(found, call, rows)};
 }
 
 mosaic::ChosenSetting mosaic::choose_passes(const Request& request,
@@ -219,13 +244,9 @@ mosaic::ChosenSetting mosaic::choose_passes(const Request& request,
   const RowsOfCall rows = rows_for(request, call, keys_per_query);
   const SettingRow* row = find_row(rows);
   if (!row || row->tile != request.tile) row = find_tile(rows, request.tile);
-  MosaicSetting out = default_setting(call);
+  MosaicSetting out = setting_of(call, row);
   out.tile = request.tile;
-  if (row) {
-    out.options.tiles_per_pass = row->tiles_per_pass;
-    out.keys = row->keys;
-  }
-  return {out, chosen_by(out, call)};
+  return {out, chosen_by(out, call, rows)};
 }
 
 mosaic::ChosenSetting mosaic::fit_setting(ChosenSetting found,

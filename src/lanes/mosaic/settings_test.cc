@@ -150,36 +150,78 @@ TEST_P(MosaicTable, EveryTileIsAtLeastTheGranule) {
   }
 }
 
-TEST(MosaicSettings, WhatTheTableLacksGetsTheDefault) {
+TEST(MosaicSettings, WhatIsNotKnownGetsTheDefault) {
   for (const bool backward : {false, true}) {
     const AttentionCall call = call_of(backward);
     const auto lacks = [&](const Request& r, int64_t keys,
                            const AttentionCall& of) {
       EXPECT_TRUE(is_default(mosaic_setting(r, of, keys), backward));
+      EXPECT_EQ(choose_setting(r, of, keys).chosen_by,
+                "the default: the table has no such row");
     };
     const Request known = request_of("causal & documents", 8192);
     EXPECT_EQ(mosaic_setting(known, call, 1000).keys, 512);
     lacks(known, 0, call);  // nobody knows the documents
-    lacks(known, 1, call);
-    lacks(known, 8192, call);
-    lacks(request_of("causal & documents", 512), 128, call);
+    lacks(request_of("chunk(128)", 8192), 0, call);
     lacks(request_of("causal", 0), 0, call);
     lacks(request_of("causal", -5), 0, call);
-    lacks(request_of("causal & documents", 1 << 20), 1024, call);
-    lacks(request_of("window(100, -1)", 8192), 128, call);
-    lacks(request_of("chunk(128)", 8192), 128, call);
-    Request longer = known;
-    longer.kv_len = 32768;
-    lacks(longer, 1024, call);
-    Request by_head = known;
-    by_head.masks.push_back(*parse_mask("full"));
-    lacks(by_head, 1024, call);
     AttentionCall wide = call;
     wide.shape.v_head_dim = 320;
     lacks(known, 1024, wide);
     AttentionCall half = call;
     half.dtype = Dtype::f16;
     lacks(known, 1024, half);
+  }
+}
+
+// Rows of what was measured, of as many keys a query; who chose says why.
+TEST(MosaicSettings, WhatTheTableLacksTakesTheNearestRow) {
+  const Request known = request_of("causal & documents", 8192);
+  Request longer = known, by_head = known, none = known;
+  longer.kv_len = 32768;
+  by_head.masks.push_back(*parse_mask("full"));
+  none.masks.clear();
+  struct Lacking {
+    Request request;
+    int64_t keys;
+    Request like;
+    int64_t of_keys;
+    const char* why;
+  };
+  const Request ends = request_of("causal & documents", 131072);
+  const Request starts = request_of("causal & documents", 2048);
+  const Lacking all[] = {
+      {known, 1, known, 64, ""},
+      {known, 1 << 20, known, 4096, ""},
+      {request_of("causal & documents", 512), 128, starts, 128,
+       "; it has no rows of such lengths"},
+      {request_of("causal & documents", 1 << 20), 1 << 17, ends, 65536,
+       "; it has no rows of such lengths"},
+      {request_of("window(100, -1)", 8192), 1024, known, 1024,
+       "; it has no rows of such masks"},
+      {request_of("chunk(128)", 8192), 128, known, 128,
+       "; it has no rows of such masks"},
+      {by_head, 1024, known, 1024, "; it has no rows of such masks"},
+      {none, 1024, known, 1024, "; it has no rows of such masks"},
+      {longer, 1024, request_of("causal & documents", 32768), 1024,
+       "; it has no rows of fewer queries than keys"},
+  };
+  for (const Lacking& l : all) {
+    for (const bool backward : {false, true}) {
+      const AttentionCall call = call_of(backward);
+      const ChosenSetting got = choose_setting(l.request, call, l.keys);
+      const MosaicSetting due = mosaic_setting(l.like, call, l.of_keys);
+      EXPECT_EQ(got.setting.keys, l.of_keys);
+      EXPECT_EQ(due.keys, l.of_keys);
+      EXPECT_EQ(got.setting.tile, due.tile);
+      EXPECT_EQ(got.setting.options.tiles_per_pass, due.options.tiles_per_pass);
+      EXPECT_EQ(got.chosen_by, fmt::format("the table, for {} keys a query{}",
+                                           l.of_keys, l.why));
+      // A tile that was given has the passes that suit it.
+      Request tiled = l.request;
+      tiled.tile = due.tile;
+      EXPECT_EQ(choose_passes(tiled, call, l.keys).chosen_by, got.chosen_by);
+    }
   }
 }
 
