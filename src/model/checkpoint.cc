@@ -1,10 +1,13 @@
-// model/checkpoint.cc: names, shapes and the step, checked on the way in.
+// model/checkpoint.cc: names, shapes, the step and the digest, checked on the
+// way in.
 #include "model/checkpoint.h"
 
 #include <charconv>
 #include <span>
+#include <utility>
 
 #include "base/bytes.h"
+#include "base/digest.h"
 #include "base/fail.h"
 #include "base/shape.h"
 #include "base/text.h"
@@ -15,6 +18,29 @@ namespace {
 
 constexpr std::string_view kStep = "step", kPrecision = "precision",
                            kMesh = "mesh";
+
+std::string digest_of_arrays(const Safetensors& file) {
+  Digest digest;
+  for (const auto& [name, tensor] : file.tensors) {
+    digest.add(static_cast<int64_t>(name.size()));
+    digest.add(name.data(), name.size());
+    for (const int64_t size : tensor.shape) digest.add(size);
+    digest.add(tensor.bytes.data(), tensor.bytes.size());
+  }
+  return digest.hex();
+}
+
+// A number that changed on a disk would be trained with in silence.
+Result<void> check_digest(const Safetensors& file) {
+  const auto said = file.metadata.find(kDigestName);
+  if (said == file.metadata.end()) return {};
+  const std::string found = digest_of_arrays(file);
+  if (found == said->second) return {};
+  return invalid("checkpoint",
+                 "arrays must be those that were written, of digest {} (who "
+                 "changes them drops {} from the metadata), found {}",
+                 said->second, in_quotes(kDigestName), found);
+}
 
 Result<std::vector<float>> read_values(const Safetensors& file,
                                        const std::string& name,
@@ -59,6 +85,11 @@ Result<int64_t> read_step(const Safetensors& file) {
 
 }  // namespace
 
+Result<std::string> write_state(Safetensors file) {
+  file.metadata[std::string(kDigestName)] = digest_of_arrays(file);
+  return write_safetensors(file);
+}
+
 Result<std::string> write_checkpoint(
     const ModelConfig& model, const Precision& precision, const Mesh& mesh,
     const std::vector<ModelParameter>& parameters, const TrainState& state) {
@@ -76,7 +107,7 @@ Result<std::string> write_checkpoint(
   if (!mesh.axes.empty()) {
     file.metadata[std::string(kMesh)] = to_string(mesh);
   }
-  return write_safetensors(file);
+  return write_state(std::move(file));
 }
 
 Result<ModelConfig> model_of(const Safetensors& file) {
@@ -92,6 +123,7 @@ Result<ModelConfig> model_of(const Safetensors& file) {
 
 Result<std::vector<std::vector<float>>> read_parameters(
     const Safetensors& file, const std::vector<ModelParameter>& parameters) {
+  if (auto e = check_digest(file); !e) return e.error();
   return read_kind(file, kStateNames[0], parameters);
 }
 
@@ -100,6 +132,7 @@ Result<TrainState> read_checkpoint(
     const std::vector<ModelParameter>& parameters) {
   auto file = parse_safetensors(bytes);
   if (!file) return file.error();
+  if (auto e = check_digest(*file); !e) return e.error();
   const auto said = file->metadata.find(kModelName);
   if (said != file->metadata.end()) {
     auto its = parse_model_config(said->second);

@@ -19,12 +19,17 @@ inline constexpr std::array<std::string_view, 3> kStateNames = {"", "first.",
 // The metadata that holds the model.
 inline constexpr std::string_view kModelName = "model";
 
+// And the digest of its arrays. A file that others made need not have one.
+inline constexpr std::string_view kDigestName = "digest";
+
 struct TrainState {
   int64_t step = 0;
   // Parameters, first moments, second moments, each in the model's order.
   std::array<std::vector<std::vector<float>>, 3> values;
 };
 
+// The bytes of a file of ours, with its digest.
+Result<std::string> write_state(Safetensors file);
 // The precision plan and the mesh are said and not read: parameters are float32
 // and whole in all.
 Result<std::string> write_checkpoint(

@@ -189,7 +189,7 @@ Result<std::string> import_hugging_face(const HuggingFaceModel& from) {
     file.tensors[p.name] = model::tensor_of(p.shape, values.at(p.name));
   }
   file.metadata[std::string(model::kModelName)] = to_json(m);
-  return write_safetensors(file);
+  return model::write_state(std::move(file));
 }
 
 Result<HuggingFaceModel> export_hugging_face(std::string_view checkpoint) {

@@ -1,0 +1,110 @@
+// model/checkpoint_test.cc: a file that is not as it was written is refused.
+#include "model/checkpoint.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace tessera::model {
+namespace {
+
+struct Written {
+  ModelConfig model;
+  std::vector<ModelParameter> parameters;
+  TrainState state;
+  std::string bytes;
+};
+
+Written written() {
+  Written out;
+  out.model.vocab = 16;
+  out.model.layers = 1;
+  out.model.width = 8;
+  out.model.heads = out.model.kv_heads = 1;
+  out.model.head_dim = 8;
+  out.model.mlp_width = 8;
+  out.parameters = *model_parameters(out.model, *find_layer_spec("reference"));
+  std::mt19937 rng(1);
+  std::normal_distribution<float> draw;
+  for (auto& values : out.state.values) {
+    for (const ModelParameter& p : out.parameters) {
+      values.emplace_back(static_cast<size_t>(p.size()));
+      for (float& v : values.back()) v = draw(rng);
+    }
+  }
+  out.state.step = 3;
+  out.bytes = *write_checkpoint(out.model, {}, {}, out.parameters, out.state);
+  return out;
+}
+
+TEST(Checkpoint, GivesWhatWasWritten) {
+  const Written w = written();
+  auto back = read_checkpoint(w.bytes, w.model, w.parameters);
+  ASSERT_TRUE(back) << back.error().message;
+  EXPECT_EQ(back->step, 3);
+  EXPECT_EQ(back->values, w.state.values);
+}
+
+// Any bit of any array, and any length.
+TEST(Checkpoint, OfWhichABitChangedIsRefused) {
+  const Written w = written();
+  auto parsed = parse_safetensors(w.bytes);
+  ASSERT_TRUE(parsed);
+  int64_t of_arrays = 0;
+  for (const auto& [name, t] : parsed->tensors) {
+    of_arrays += static_cast<int64_t>(t.bytes.size());
+  }
+  const size_t first = w.bytes.size() - static_cast<size_t>(of_arrays);
+  std::mt19937 rng(2);
+  for (int i = 0; i < 200; ++i) {
+    std::string bad = w.bytes;
+    const size_t at =
+        i < 2 ? (i == 0 ? first : bad.size() - 1)
+              : std::uniform_int_distribution(first, bad.size() - 1)(rng);
+    bad[at] = static_cast<char>(bad[at] ^ (1 << (rng() % 8)));
+    auto found = read_checkpoint(bad, w.model, w.parameters);
+    ASSERT_FALSE(found) << at;
+    EXPECT_NE(found.error().message.find(
+                  "[checkpoint] arrays must be those that were written"),
+              std::string::npos)
+        << found.error().message;
+    auto file = parse_safetensors(bad);
+    ASSERT_TRUE(file);
+    EXPECT_FALSE(read_parameters(*file, w.parameters));
+  }
+  for (size_t size = 0; size < w.bytes.size(); size += 37) {
+    EXPECT_FALSE(read_checkpoint(std::string_view(w.bytes).substr(0, size),
+                                 w.model, w.parameters))
+        << size;
+  }
+}
+
+// Arrays that change places are of the same numbers.
+TEST(Checkpoint, OfWhichTwoArraysChangedPlacesIsRefused) {
+  const Written w = written();
+  auto file = parse_safetensors(w.bytes);
+  ASSERT_TRUE(file);
+  const auto name = [&](size_t kind) {
+    return std::string(kStateNames[kind]) + w.parameters[0].name;
+  };
+  std::swap(file->tensors.at(name(0)), file->tensors.at(name(1)));
+  EXPECT_FALSE(
+      read_checkpoint(*write_safetensors(*file), w.model, w.parameters));
+}
+
+TEST(Checkpoint, WithoutADigestIsTakenAsItIs) {
+  const Written w = written();
+  auto file = parse_safetensors(w.bytes);
+  ASSERT_TRUE(file);
+  ASSERT_EQ(file->metadata.erase(std::string(kDigestName)), 1U);
+  auto back = read_checkpoint(*write_safetensors(*file), w.model, w.parameters);
+  ASSERT_TRUE(back) << back.error().message;
+  EXPECT_EQ(back->values, w.state.values);
+}
+
+}  // namespace
+}  // namespace tessera::model
