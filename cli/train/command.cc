@@ -27,6 +27,7 @@ Result<int> run(const TrainFlags& f) {
     if (auto e = write_file(*f.program, *text); !e) return e.error();
   }
   if (f.compile_only) return run_ahead(*settings, f, rows->files);
+  if (f.warm) return run_warm(*settings, f);
   auto receipt = run_training(*settings, f, *rows);
   if (!receipt) return receipt.error();
   if (f.receipt) {
@@ -50,6 +51,7 @@ constexpr const char* kFooter =
     "  tessera pack documents.jsonl --tokens 512 -o rows\n"
     "  tessera train --data rows --steps 200 --rate 1e-3 \\\n"
     "      --checkpoint model.safetensors --every 50 --picture loss.svg\n"
+    "  tessera train --data rows --warm\n"
     "  tessera train --data rows --steps 400 \\\n"
     "      --resume model.safetensors --checkpoint model.safetensors\n"
     "  tessera train --data rows --rows 4 --mesh data=2,head=2,seq=2\n"
@@ -77,7 +79,8 @@ constexpr const char* kFooter =
     "attention (null where it is not by our\nkernels).{cycles_from, gigahertz, "
     "calibrated, cycles, layers[].{mask, forward_runs,\n"
     "forward_cycles, backward_cycles}} of the step that takes the "
-    "first rows, and nothing of steps.";
+    "first rows, and nothing of steps. With --warm program, compiles,\n"
+    "disk_hits, ms and cache.";
 
 }  // namespace
 

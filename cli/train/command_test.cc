@@ -1,4 +1,5 @@
 // cli/train/command_test.cc: `tessera train` as a user runs it.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -106,6 +107,46 @@ TEST_F(TrainCommand, GoesOnWhereItStopped) {
            "--json"});
   ASSERT_EQ(code_, kOk) << err_;
   EXPECT_EQ(json::parse(out_)["losses"], more["losses"]);
+}
+
+TEST_F(TrainCommand, AWarmedRunCompilesNothing) {
+  if (!has_plugin()) GTEST_SKIP() << "no xla_cpu_pjrt";
+  const json warmed = trained({"--warm"});
+  EXPECT_EQ(warmed["compiles"], 1);
+  EXPECT_EQ(warmed["cache"], path("cache"));
+  EXPECT_FALSE(warmed.contains("losses"));
+  EXPECT_EQ(trained({"--warm"})["disk_hits"], 1);
+  train({"--warm"});
+  EXPECT_NE(out_.find("0 programs in"), std::string::npos) << out_;
+  const json ran = trained({"--steps", "2", "--checkpoint", path("state")});
+  EXPECT_EQ(ran["compiles"], 0);
+  EXPECT_EQ(ran["program"], warmed["program"]);
+  EXPECT_EQ(trained({"--warm", "--resume", path("state")})["compiles"], 0);
+  // Several devices, whose ceilings hang on the rows of all steps.
+  const std::vector<std::string> spread = {"--mesh", "seq=2",   "--exchange",
+                                           "rounds", "--steps", "3"};
+  std::vector<std::string> warm = spread;
+  warm.push_back("--warm");
+  EXPECT_EQ(trained(warm)["compiles"], 1);
+  EXPECT_EQ(trained(spread)["compiles"], 0);
+}
+
+TEST_F(TrainCommand, WarmRunsNoStep) {
+  for (const auto& [flag, file] :
+       {std::pair("--checkpoint", "state"), std::pair("--picture", "loss.svg"),
+        std::pair("--receipt", "receipt.json")}) {
+    refuses({"--warm", flag, path(file)},
+            fmt::format("[cli] --warm runs no step, found {} beside it", flag));
+  }
+  refuses({"--warm", "--compile-only"},
+          "[cli] --compile-only runs no step, found --warm beside it");
+  if (!has_plugin()) GTEST_SKIP() << "no xla_cpu_pjrt";
+  program({"train", "--data", path("rows"), "--model", path("model.json"),
+           "--warm", "--cache", "off"});
+  EXPECT_EQ(code_, kRefused);
+  EXPECT_EQ(err_,
+            "tessera: [cli] what is warmed must be kept for other processes, "
+            "found no folder (--cache FOLDER)\n");
 }
 
 TEST_F(TrainCommand, ADiskThatFillsUpLeavesTheLastCheckpoint) {

@@ -75,6 +75,9 @@ void add_train_flags(Command& command, TrainFlags& f) {
            "Compile the step for a TPU that need not be here, and run nothing"},
           {"--target", &f.target, "TARGET",
            "The TPU of --compile-only, a chip for each device [v6e:1x1]"},
+          {"--warm", &f.warm, "",
+           "Compile the step into the folder of --cache for the run to come, "
+           "and run nothing"},
       });
   add_plugin_flags(
       command, f, kOptionsGroup,

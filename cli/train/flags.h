@@ -17,7 +17,7 @@ struct TrainFlags : PluginFlags, SpreadFlags {
       receipt;
   std::optional<std::string> target, lowering_reason, max_compiles;
   bool recompute = false;
-  bool compile_only = false;
+  bool compile_only = false, warm = false;
   bool json = false;
 };
 

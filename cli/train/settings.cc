@@ -102,22 +102,27 @@ Result<void> read_options(const TrainFlags& f,
   return read_plugin_flags(f, out.xla);
 }
 
-// A step that is compiled only leaves nothing but its program.
-Result<void> check_ahead(const TrainFlags& f) {
-  if (!f.compile_only) {
-    if (!f.target) return {};
+// What is compiled and not run leaves nothing but its program.
+Result<void> check_compiled(const TrainFlags& f) {
+  if (f.target && !f.compile_only) {
     return invalid("cli", "--target goes with --compile-only, found it alone");
   }
-  for (const auto& [flag, given] :
-       {std::pair("--checkpoint", f.checkpoint.has_value()),
-        std::pair("--resume", f.resume.has_value()),
-        std::pair("--picture", f.picture.has_value()),
-        std::pair("--receipt", f.receipt.has_value()),
-        std::pair("--steps", f.steps.has_value()),
-        std::pair("--device", f.device.has_value())}) {
+  if (!f.compile_only && !f.warm) return {};
+  std::vector<std::pair<const char*, bool>> of_a_run = {
+      {"--checkpoint", f.checkpoint.has_value()},
+      {"--picture", f.picture.has_value()},
+      {"--receipt", f.receipt.has_value()}};
+  if (f.compile_only) {
+    // A run's model and ceilings may hang on these, and its device.
+    of_a_run.insert(of_a_run.end(), {{"--resume", f.resume.has_value()},
+                                     {"--steps", f.steps.has_value()},
+                                     {"--device", f.device.has_value()},
+                                     {"--warm", f.warm}});
+  }
+  for (const auto& [flag, given] : of_a_run) {
     if (!given) continue;
-    return invalid("cli", "--compile-only runs no step, found {} beside it",
-                   flag);
+    return invalid("cli", "{} runs no step, found {} beside it",
+                   f.compile_only ? "--compile-only" : "--warm", flag);
   }
   return {};
 }
@@ -164,7 +169,7 @@ Result<TrainSettings> read_train_flags(const TrainFlags& f) {
   if (f.every && !f.checkpoint) {
     return invalid("cli", "--every goes with --checkpoint, found it alone");
   }
-  if (auto e = check_ahead(f); !e) return e.error();
+  if (auto e = check_compiled(f); !e) return e.error();
   out.target = f.target.value_or("v6e:1x1");
   std::vector<std::string> read = {f.data};
   if (f.model) read.push_back(*f.model);

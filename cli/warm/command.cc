@@ -36,10 +36,8 @@ Result<RunOptions> open_session(RunFlags run) {
   }
   auto options = read_run_options(run);
   if (!options) return options.error();
-  if (options->lanes.xla.cache_folder.empty()) {
-    return invalid("cli",
-                   "what is warmed must be kept for other processes, found no "
-                   "folder (--cache FOLDER)");
+  if (auto e = check_kept(options->lanes.xla.cache_folder); !e) {
+    return e.error();
   }
   if (auto e = open_early(*options); !e) return e.error();
   return options;
