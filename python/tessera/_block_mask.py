@@ -17,12 +17,15 @@ from . import _core
 Mod = Callable[[Any, Any, Any, Any], Any]
 
 
-def block_mask(batch: _core.Batch, *, heads: int = 0) -> Any:
+def block_mask(batch: _core.Batch, *, heads: int = 0,
+               device: torch.device | str | int | None = None) -> Any:
     """A `BlockMask` for `flex_attention`, equal to `create_block_mask`'s with
     the batch's tile as BLOCK_SIZE, and never dense.
 
     `heads`: query heads, where masks or picks differ by head and the plan has
-    fewer; 0 is the plan's own.
+    fewer; 0 is the plan's own. `device`: where the lists are, and the ids and
+    bounds that mask_mod reads; None is memory of the CPU. A BlockMask's own
+    `to` moves the lists alone.
     """
     from torch.nn.attention.flex_attention import BlockMask
 
@@ -30,19 +33,26 @@ def block_mask(batch: _core.Batch, *, heads: int = 0) -> Any:
         raise _core.TesseraError(
             "[torch] batch must be a tessera.Batch, found "
             + type(batch).__name__)
-    lists = {name: torch.from_numpy(array)
-             for name, array in batch.flex_lists(heads).items()}
+    device = "cpu" if device is None else device
+    lists = _on(device, batch.flex_lists(heads))
     return BlockMask(
         seq_lengths=(batch.q_len, batch.kv_len), BLOCK_SIZE=batch.tile,
-        mask_mod=_mask_mod(batch, max(heads, batch.heads)), **lists)
+        mask_mod=_mask_mod(batch, max(heads, batch.heads), device), **lists)
 
 
-def _mask_mod(batch: _core.Batch, heads: int) -> Mod:
+def _on(device: torch.device | str | int,
+        arrays: dict[str, Any]) -> dict[str, torch.Tensor]:
+    return {name: torch.from_numpy(array).to(device)
+            for name, array in arrays.items()}
+
+
+def _mask_mod(batch: _core.Batch, heads: int,
+              device: torch.device | str | int) -> Mod:
     parts = _core._mask_parts(batch)
     masks = parts.pop("masks")
-    t = {name: torch.from_numpy(array) for name, array in parts.items()}
-    if not t["q_offset"].any():
-        del t["q_offset"]
+    if not parts["q_offset"].any():
+        del parts["q_offset"]
+    t = _on(device, parts)
     mods = [_one_mask(tree, same, t, heads) for tree, same in masks]
     if all(m == masks[0] for m in masks):
         mods = mods[:1]

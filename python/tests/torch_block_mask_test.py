@@ -1,6 +1,7 @@
 """`tessera.torch.block_mask` against `create_block_mask`, and under
 flex_attention."""
 
+import inspect
 import time
 
 import judge
@@ -106,6 +107,41 @@ def test_flex_attention_under_it_is_ours_and_compiles_once():
     eager = flex_attention(q, k, v, block_mask=tessera.torch.block_mask(batch),
                            enable_gqa=True)
     judge.check(eager, want)
+
+
+def captured(f):
+    """The tensors that a function reads, and those that it calls."""
+    for cell in f.__closure__ or ():
+        x = cell.cell_contents
+        if isinstance(x, torch.Tensor):
+            yield x
+        elif inspect.isfunction(x):
+            yield from captured(x)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True,
+          suppress_health_check=list(HealthCheck))
+@given(cases())
+def test_lists_and_facts_are_on_the_device_that_was_asked_for(case):
+    batch, _ = planned(case)
+    plain = tessera.torch.block_mask(batch)
+    read = list(captured(plain.mask_mod))
+    for device in ("cpu", torch.device("cpu"), "meta"):
+        found = tessera.torch.block_mask(batch, device=device)
+        facts = list(captured(found.mask_mod))
+        lists = [getattr(found, name) for name in LISTS]
+        assert {x.device.type for x in lists + facts} == {
+            torch.device(device).type}
+        assert [(x.shape, x.dtype) for x in facts] == [
+            (x.shape, x.dtype) for x in read]
+        if device != "meta":
+            same_lists(found, plain)
+            assert all(map(torch.equal, facts, read))
+            continue
+        n = [torch.arange(x, device=device) for x in (batch.q_len, batch.kv_len)]
+        zero = torch.zeros(1, dtype=torch.long, device=device)
+        seen = found.mask_mod(zero, zero, n[0][:, None], n[1])
+        assert seen.device.type == device
 
 
 def test_128_ki_tokens_and_nothing_dense():
