@@ -55,12 +55,14 @@ class Schedule:
 
 def schedule(batch: _core.Batch, *, heads: int = 8,
              kv_heads: int | None = None, head_dim: int = 128,
-             v_head_dim: int | None = None, scale: float | None = None,
-             softcap: float = 0.0, sink_logits: bool = False,
+             v_head_dim: int | None = None, dtype: str = "bf16",
+             scale: float | None = None, softcap: float = 0.0,
+             sink_logits: bool = False,
              target: str = "v6e:1x1", backward: bool = False,
              dlse: bool = False, tiles_per_pass: int | None = None,
              fetch_ahead: int | None = None, row_sum: str = "exact",
-             lowering_reason: str | None = None) -> Schedule:
+             lowering_reason: str | None = None,
+             query_chunk: int | None = None) -> Schedule:
     """What our TPU kernel of this batch costs, by libtpu's own schedule.
 
     No TPU is needed, but the package `libtpu` is. It compiles in a process of
@@ -69,10 +71,11 @@ def schedule(batch: _core.Batch, *, heads: int = 8,
     """
     given = {
         "heads": heads, "kv-heads": kv_heads, "head-dim": head_dim,
-        "v-head-dim": v_head_dim,
+        "v-head-dim": v_head_dim, "dtype": dtype,
         "scale": scale, "softcap": softcap, "target": target,
         "tiles-per-pass": tiles_per_pass, "fetch-ahead": fetch_ahead,
         "row-sum": row_sum, "lowering-reason": lowering_reason,
+        "query-chunk": query_chunk,
     }
     flags = [part for name, value in given.items() if value is not None
              for part in (f"--{name}", str(value))]

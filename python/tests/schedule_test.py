@@ -1,6 +1,9 @@
 """`ts.schedule`: the program's own words on a batch's TPU kernel."""
 
+import ast
+import inspect
 import json
+import re
 import subprocess
 import sys
 import xml.etree.ElementTree
@@ -23,17 +26,19 @@ def packed():
 
 
 @needs_libtpu
-@pytest.mark.parametrize("backward", [False, True])
-def test_it_is_what_the_program_says(backward, tmp_path):
+@pytest.mark.parametrize("more, flags", [
+    ({}, []), ({"backward": True}, ["--backward"]),
+    ({"backward": True, "dtype": "f32", "query_chunk": 512},
+     ["--backward", "--dtype", "f32", "--query-chunk", "512"])])
+def test_it_is_what_the_program_says(more, flags):
     batch = packed()
     found = ts.schedule(batch, heads=4, kv_heads=2, softcap=30.0,
-                        tiles_per_pass=1, backward=backward)
+                        tiles_per_pass=1, **more)
     asked = [program(), "schedule", "--mask", "causal & documents", "--q-len", "2048",
              "--docs", "lengths:512,512,512,512", "--tile", "256x256",
              "--heads", "4", "--kv-heads", "2", "--softcap", "30",
-             "--tiles-per-pass", "1", "--json", "--backward"]
-    said = subprocess.run(asked[:len(asked) - (not backward)], text=True,
-                          check=True, stdout=subprocess.PIPE)
+             "--tiles-per-pass", "1", "--json", *flags]
+    said = subprocess.run(asked, text=True, check=True, stdout=subprocess.PIPE)
     assert found.fields == json.loads(said.stdout)
     assert found.json() == json.dumps(found.fields)
     assert found.tile == (256, 256) and found.tiles_per_pass == 1
@@ -49,11 +54,20 @@ def test_each_call_compiles_anew():
     assert one.cycles != two.cycles
 
 
+def test_its_arguments_are_those_of_compile():
+    (said, *_), = ts.compile.__nb_signature__
+    of = ast.parse(re.sub(r"\\\d+", "0", said) + ": ...").body[0].args
+    assert {a.arg for a in of.args + of.kwonlyargs} == set(
+        inspect.signature(ts.schedule).parameters)
+
+
 @pytest.mark.parametrize("given, rule", [
     ({"heads": 0}, r"^\[cli\] --heads must be from 1"),
     ({"target": "v9"}, r"^\[schedule\] a target must be of a known chip"),
     ({"softcap": float("nan")}, r"^\[cli\] --softcap must be a finite"),
     ({"tiles_per_pass": 9}, r"^\[cli\] --tiles-per-pass must be"),
+    ({"dtype": "f8"}, r"^\[.*dtype must be"),
+    ({"query_chunk": 0}, r"^\[cli\] --query-chunk must be"),
     ({"lowering_reason": "why"}, r"^\[mosaic\] a lowering reason goes with"),
 ])
 def test_what_the_program_refuses_is_our_error(given, rule):
