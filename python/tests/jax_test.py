@@ -7,6 +7,7 @@ import threading
 
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
 
+import finite_differences
 import jax
 import jax.numpy as jnp
 import judge
@@ -17,6 +18,7 @@ import tessera as ts
 import tessera.data
 import tessera.jax
 from column_sets import column_sets
+from finite_differences import on_a_grid
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 from jax_versions import shard_map
@@ -130,6 +132,34 @@ def test_without_ceilings_there_is_one_trace_and_one_compile_a_bucket():
     assert len(worklists) > len(steps) > 2
     assert all(bin(n).count("1") <= 2 for n in steps)
     assert len(traced) == f._cache_size() == len(contracts) == len(steps)
+
+
+@pytest.mark.parametrize("softcap", [0.0, 5.0])
+@pytest.mark.parametrize("layout", ["bhsd", "bshd"])
+def test_gradients_are_finite_differences(layout, softcap):
+    rng = np.random.default_rng(20)
+    ids = ids_of(rng)
+    batch = planned(ids)
+    turn = lambda x: x if layout == "bhsd" else x.swapaxes(1, 2)
+    q, k, v = (on_a_grid(rng, 1, h, LENGTH, 8) for h in (4, 2, 2))
+    given = (q, k, v, on_a_grid(rng, 4))
+    weights = [rng.standard_normal(s, np.float32)
+               for s in (q.shape, q.shape[:3])]
+
+    @jax.jit
+    def results(q, k, v, sinks):
+        out, lse = tessera.jax.attention(
+            turn(q), turn(k), turn(v), batch, sink_logits=sinks,
+            softcap=softcap, layout=layout, return_lse=True)
+        return turn(out), lse
+
+    def loss(*arrays):
+        return sum((x * w).sum() for x, w in zip(results(*arrays), weights))
+
+    judged = lambda q, k, v, sinks: judge.attention(
+        q, k, v, legal(ids), softcap=softcap, sinks=sinks)
+    finite_differences.check(results, judged, jax.grad(loss, (0, 1, 2, 3)), given,
+                             weights)
 
 
 def test_eight_threads_get_the_bits_of_one():

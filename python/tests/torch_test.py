@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 
+import finite_differences
 import judge
 import numpy as np
 import oracle
@@ -13,6 +14,7 @@ import pytest
 import tessera as ts
 import tessera.torch
 import torch
+from finite_differences import on_a_grid
 from long_calls import ENDED, interrupted
 from tessera import _core
 from torch._dynamo.testing import CompileCounterWithBackend
@@ -83,6 +85,38 @@ def test_gradients(compiled, layout, softcap):
                                          torch.from_numpy(dlse)))
     judge.check_all((out.detach(), lse.detach(), q.grad, k.grad, v.grad,
                      s.grad), want)
+
+
+@pytest.mark.parametrize("softcap", [0.0, 5.0])
+@pytest.mark.parametrize("layout", ["bhsd", "bshd"])
+def test_gradients_are_finite_differences(layout, softcap):
+    rng = np.random.default_rng(20)
+    ids = ids_of(rng)
+    batch = planned(ids)
+    turn = lambda x: x if layout == "bhsd" else x.transpose(1, 2)
+    q, k, v = (on_a_grid(rng, 1, h, LENGTH, 8) for h in (4, 2, 2))
+    given = (q, k, v, on_a_grid(rng, 4))
+    weights = [rng.standard_normal(s, np.float32)
+               for s in (q.shape, q.shape[:3])]
+
+    def attend(q, k, v, sinks):
+        out, lse = tessera.torch.attention(
+            turn(q), turn(k), turn(v), batch, sink_logits=sinks,
+            softcap=softcap, layout=layout, return_lse=True)
+        return turn(out), lse
+
+    def results(*arrays):
+        return [x.numpy() for x in attend(*tensors(arrays))]
+
+    def gradients(*arrays):
+        leaves = tensors(arrays, grad=True)
+        return torch.autograd.grad(attend(*leaves), leaves,
+                                   tensors(weights))
+
+    judged = lambda q, k, v, sinks: judge.attention(
+        q, k, v, legal(ids), softcap=softcap, sinks=sinks)
+    finite_differences.check(results, judged, gradients, given,
+                             weights)
 
 
 def test_gradients_of_one_result_and_of_spread_numbers():
