@@ -9,6 +9,7 @@ our text stands in its module's place.
 
 import dataclasses
 import functools
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,6 +21,7 @@ from jax.interpreters import mlir
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from . import _core
+from ._state import kinds_of, values_of
 
 _DTYPES = {"f32": jnp.float32, "bf16": jnp.bfloat16, "f16": jnp.float16,
            "i32": jnp.int32}
@@ -67,6 +69,7 @@ class Static:
         self.target, self.lowering_reason = target, lowering_reason
         q, k = (next(s for s in shards.specs if s["name"] == n) for n in "qk")
         of = shards.batch  # whose sizes spread() and gather() have
+        self.kernels = kernels
         self.key = (shards.contract, shards.fingerprint, tuple(q["shape"]),
                     tuple(k["shape"]), q["dtype"], mesh, target,
                     lowering_reason, kernels, of.batch, of.q_len, of.kv_len)
@@ -124,6 +127,40 @@ class ShardArrays:
 
     def __repr__(self) -> str:
         return f"ShardArrays({self.static.shards.mesh}, {self.static.shards.contract})"
+
+    def json(self) -> str:
+        """What is static, and the kinds of its arrays, as JSON."""
+        s = self.static
+        return json.dumps({
+            "mesh": s.shards.mesh, "contract": s.shards.contract,
+            "lane": "mosaic" if s.target else "xla", "target": s.target,
+            "arrays": kinds_of(self.names, self.arrays)})
+
+    def __getstate__(self) -> dict[str, Any]:
+        s = self.static
+        devices = s.mesh.devices
+        # JAX pickles no device: each is the one of its number where it is read.
+        return {"shards": s.shards,
+                "axes": (s.mesh.axis_names, s.mesh.axis_types),
+                "devices": [(d.platform, d.id) for d in devices.flat],
+                "sizes": devices.shape, "target": s.target,
+                "lowering_reason": s.lowering_reason, "kernels": s.kernels,
+                "names": self.names,
+                "arrays": values_of(self.arrays),
+                "specs": tuple(getattr(x.sharding, "spec", PartitionSpec())
+                               for x in self.arrays)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        names, types = state["axes"]
+        devices = np.empty(len(state["devices"]), object)
+        devices[:] = [_device(*of) for of in state["devices"]]
+        mesh = Mesh(devices.reshape(state["sizes"]), names, axis_types=types)
+        self.static = Static(state["shards"], mesh, state["target"],
+                             state["lowering_reason"], state["kernels"])
+        self.names = state["names"]
+        self.arrays = tuple(
+            _put(x, NamedSharding(mesh, spec), isinstance(x, jax.ShapeDtypeStruct))
+            for x, spec in zip(state["arrays"], state["specs"]))
 
     @property
     def of(self) -> dict[str, Any]:
@@ -229,13 +266,23 @@ def shard_arrays(shards: _core.Shards, mesh: Mesh, *, lane: str | None = None,
         if order.max(initial=0) >= 2**31 - 1:
             _refuse(f"a batch must have less than {2**31 - 1} tokens, found more")
         arrays[name] = order.astype(np.int32), _sharding(mesh, ())
-    # Each process has all of them, and puts what is of its own devices.
-    put = lambda value, place: (
-        jax.ShapeDtypeStruct(value.shape, value.dtype, sharding=place)
-        if abstract else
-        jax.make_array_from_callback(value.shape, place, lambda at: value[at]))
-    return ShardArrays(static, tuple(arrays),
-                       tuple(put(*array) for array in arrays.values()))
+    return ShardArrays(static, tuple(arrays), tuple(
+        _put(*array, abstract) for array in arrays.values()))
+
+
+def _put(value: Any, place: NamedSharding, abstract: bool) -> Any:
+    """Each process has all of a value, and puts what is of its own devices."""
+    if abstract:
+        return jax.ShapeDtypeStruct(value.shape, value.dtype, sharding=place)
+    return jax.make_array_from_callback(value.shape, place,
+                                        lambda at: value[at])
+
+
+def _device(platform: str, number: int) -> jax.Device:
+    found = next((d for d in jax.devices(platform) if d.id == number), None)
+    if found is None:
+        _refuse(f"the mesh's devices must be here, found no {platform} {number}")
+    return found
 
 
 def _prefix(kernels: bool, backward: bool) -> str:

@@ -22,6 +22,7 @@ for a TPU that is not there.
 
 import functools
 import itertools
+import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -36,6 +37,7 @@ from . import _core, _tpu
 from ._mesh import divided, undivided
 from ._splash import splash_mask_info
 from ._spread import ShardArrays, shard_arrays, sharded_attention
+from ._state import kinds_of, values_of
 
 __all__ = ["BatchArrays", "ShardArrays", "arrays_for", "attention",
            "shard_arrays", "sharded_attention", "splash_mask_info"]
@@ -76,11 +78,27 @@ class BatchArrays:
         self.static = static
         self.arrays = arrays
 
+    def _masks(self) -> list[str]:
+        return [part.removeprefix("mask ") for part in self.static.text.split(";")
+                if part.startswith("mask ")]
+
+    def json(self) -> str:
+        """What is static, and the kinds of its arrays, as JSON."""
+        s = self.static
+        return json.dumps({
+            "masks": self._masks(), "batch": s.batch, "q_len": s.q_len,
+            "kv_len": s.kv_len, "tile": [s.tile_q, s.tile_kv],
+            "steps": s.steps, "facts": s.facts,
+            "platforms": ["cpu"] * s.cpu + ["tpu"] * (s.tpu is not None),
+            "target": s.tpu and s.tpu.target,
+            "arrays": kinds_of(sum(s.names(), ()), self.arrays)})
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"static": self.static, "arrays": values_of(self.arrays)}
+
     def __repr__(self) -> str:
         s = self.static
-        masks = " / ".join(part.removeprefix("mask ")
-                           for part in s.text.split(";")
-                           if part.startswith("mask "))
+        masks = " / ".join(self._masks())
         rest = (f", batch={s.batch}, q_len={s.q_len}, kv_len={s.kv_len}, "
                 f"steps={s.steps})")
         room = 120 - len("BatchArrays('...'" + rest)

@@ -6,6 +6,7 @@ import os
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
 
 import importlib.util
+import pickle
 
 import jax
 import jax.numpy as jnp
@@ -65,6 +66,19 @@ def gradients(q, k, v, shards, dout, dlse, sinks=None, **more):
     (_, made), of = jax.value_and_grad(
         loss, argnums=tuple(range(len(given))), has_aux=True)(*given)
     return *made, *of
+
+
+@pytest.mark.parametrize("kind", ["Auto", "Explicit"])
+def test_pickled_shards_lie_on_the_same_devices(kind):
+    made, _, q, k, v, _ = packed(batch=2)
+    one = shard_arrays(shard(made, "data=2,seq=2"),
+                       mesh_of("data=2,seq=2", kind))
+    again = pickle.loads(pickle.dumps(one))
+    assert jax.tree.structure(again) == jax.tree.structure(one)
+    assert [x.sharding for x in again.arrays] == [
+        x.sharding for x in one.arrays]
+    for x, y in zip(attend(q, k, v, again), attend(q, k, v, one)):
+        np.testing.assert_array_equal(x, y)
 
 
 @pytest.mark.parametrize("kind", ["Auto", "Explicit"])

@@ -5,6 +5,7 @@ import ast
 import importlib
 import importlib.util
 import inspect
+import json
 import pathlib
 import pickle
 
@@ -83,6 +84,15 @@ def test_every_public_object_has_a_short_line():
     classes = {c for _, _, c in public(inspect.isclass)}
     # One is an exception, the other needs a plugin: below.
     assert classes - seen == {ts.TesseraError, tessera.train.Trainer}
+
+
+def test_every_public_object_has_json():
+    # A mask's text is its JSON; the others belong to their process.
+    for one in some_of_each():
+        without = isinstance(one, (ts.Mask, ts.Session, ts.Prepared, ts.Saved,
+                                   tessera.data.Loader))
+        assert hasattr(one, "json") != without, type(one)
+        assert without or isinstance(json.loads(one.json()), dict)
 
 
 @pytest.mark.skipif(not importlib.util.find_spec("xla_plugins"),

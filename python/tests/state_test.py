@@ -2,6 +2,7 @@
 was changed on the way is refused by one line."""
 
 import copy
+import importlib.util
 import json
 import pickle
 import re
@@ -264,6 +265,94 @@ def test_what_belongs_to_its_process_is_not_pickled():
             with pytest.raises(ts.TesseraError, match=re.escape(instead)) as e:
                 call(one)
             assert re.match(LINE, str(e.value))
+
+
+needs_jax = pytest.mark.skipif(not importlib.util.find_spec("jax"),
+                               reason="jax is not installed")
+
+
+def pytrees():
+    """What batches and shards are in programs of JAX."""
+    import jax
+    import tessera.jax
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("seq",))
+    spread = ts.shard(batch_of(), "seq=1", heads=4, kv_heads=2)
+    whole = tessera.jax.arrays_for(batch_of(max_steps=64), "cpu", "tpu")
+    return [whole, tessera.jax.arrays_for(batch_of(), "cpu"),
+            jax.device_put(batch_of()),
+            jax.eval_shape(lambda x: x, batch_of(max_steps=64)),
+            tessera.jax.shard_arrays(spread, mesh),
+            tessera.jax.shard_arrays(spread, mesh, lane="mosaic", target="v6e",
+                                     abstract=True)]
+
+
+@needs_jax
+def test_pytrees_come_back_as_the_same_trees():
+    import jax
+    for one in pytrees():
+        for again in (pickle.loads(pickle.dumps(one)), copy.deepcopy(one),
+                      copy.copy(one)):
+            assert type(one) is type(again)
+            assert (repr(one), one.json()) == (repr(again), again.json())
+            (a, of), (b, to) = map(jax.tree.flatten, (one, again))
+            assert of == to and hash(of) == hash(to) and len(a) == len(b) > 0
+            for x, y in zip(a, b):
+                if isinstance(x, jax.ShapeDtypeStruct):
+                    assert x == y
+                else:
+                    assert values(np.asarray(x)) == values(np.asarray(y))
+
+
+@needs_jax
+def test_a_function_takes_what_came_back_without_a_trace():
+    import jax
+    import tessera.jax
+    q = np.random.default_rng(0).standard_normal((1, 4, 2048, 8), np.float32)
+    kv = q[:, :2].copy()
+    attend = jax.jit(lambda b: tessera.jax.attention(q, kv, kv, b))
+    batch = tessera.jax.arrays_for(batch_of(), "cpu")
+    want = attend(batch)
+    found = attend(pickle.loads(pickle.dumps(batch)))
+    np.testing.assert_array_equal(found, want)
+    assert attend._cache_size() == 1
+    spread = next(x for x in pytrees() if isinstance(x, tessera.jax.ShardArrays))
+    rows = jax.jit(lambda s: s.spread(q, axis=2))
+    np.testing.assert_array_equal(rows(pickle.loads(pickle.dumps(spread))),
+                                  rows(spread))
+    assert rows._cache_size() == 1
+
+
+@needs_jax
+def test_json_of_pytrees():
+    import jax
+    whole, cpu, *_, spread, abstract = pytrees()
+    said = json.loads(whole.json())
+    # A window is of its class: what it is exactly is an argument.
+    assert said["masks"] == ["causal & documents & window(1024, 0)"]
+    assert (said["q_len"], said["tile"]) == (2048, [512, 256])
+    assert (said["platforms"], said["target"]) == (["cpu", "tpu"], "v6e")
+    assert json.loads(cpu.json())["platforms"] == ["cpu"]
+    for one in (whole, cpu, spread, abstract):
+        assert [(x["dtype"], tuple(x["shape"])) for x in json.loads(
+            one.json())["arrays"].values()] == [
+                (str(x.dtype), x.shape) for x in jax.tree.leaves(one)]
+    assert json.loads(spread.json())["lane"] == "xla"
+    said = json.loads(abstract.json())
+    assert (said["mesh"], said["lane"], said["target"]) == (
+        "seq=1", "mosaic", "v6e")
+    # Inside a program too, where no array has values to be pickled.
+    def told(one):
+        assert one.json() == cpu.json()
+        refused(lambda: pickle.dumps(one))
+        return 0
+    jax.jit(told)(cpu)
+
+
+@needs_jax
+def test_shards_whose_devices_are_not_here_are_refused():
+    one = pytrees()[-2]
+    state = one.__getstate__()
+    refused(lambda: of_state(one, {**state, "devices": [("cpu", 99)]}))
 
 
 def test_every_public_class_is_here():
