@@ -4,11 +4,11 @@ last bit of every weight makes there (last_bits.py)."""
 
 import importlib.util
 
+import last_bits
 import numpy as np
 import pytest
 import tessera.train
 import torch
-from last_bits import moved
 from transformers import AutoModelForCausalLM, Gemma2Config, LlamaConfig
 
 pytestmark = pytest.mark.skipif(not importlib.util.find_spec("xla_plugins"),
@@ -81,11 +81,8 @@ def check_same(trainer, model, ids):
     none = np.zeros(len(ids))
     found = trainer.logits(row(ids, none, none))
     assert found.shape == (1, T, VOCAB) and found.dtype == np.float32
-    # One time what last bits move for theirs, one for ours, one for what draws
-    # leave out.
-    most = 3 * moved(model, lambda: logits_of(model, ids))
-    np.testing.assert_allclose(found[0, :len(ids)], logits_of(model, ids),
-                               rtol=0, atol=most)
+    last_bits.check_same({"logits": found[0, :len(ids)]}, model,
+                         lambda: {"logits": logits_of(model, ids)})
 
 
 def loaded(folder):

@@ -1,5 +1,6 @@
 """`tessera.transformers` beside eager attention, in tiny random models: every
-call of either is judged by fp64."""
+call of either is judged by fp64, and logits and gradients are held to eager's by
+what the last bit of every weight makes there (last_bits.py)."""
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import tessera.torch
 import tessera.transformers
 import torch
 from attention_calls import check_calls, legal_pairs, recorded
-from last_bits import moved
+from last_bits import check_same
 from transformers import (AutoModelForCausalLM, BertConfig, BertModel,
                           Gemma2Config, GptOssConfig, LlamaConfig)
 from transformers import masking_utils as masks
@@ -51,14 +52,22 @@ def packed_positions(*lengths):
     return torch.cat([torch.arange(n) for n in lengths])[None]
 
 
-def step(model, labels=None, **inputs):
-    """Logits, then the gradients of a loss."""
+def gradients(model, loss):
+    """By name."""
     model.zero_grad()
+    loss.backward()
+    return {n: p.grad.numpy() for n, p in model.named_parameters()
+            if p.grad is not None}
+
+
+def step(model, labels=None, read=None, **inputs):
+    """The gradients of a loss by name, beside the logits of the tokens that
+    somebody reads."""
     out = model(**inputs, labels=inputs["input_ids"] if labels is None
                 else labels, use_cache=False)
-    out.loss.backward()
-    return out.logits.detach(), {
-        n: p.grad for n, p in model.named_parameters() if p.grad is not None}
+    logits = out.logits.detach().numpy()
+    return gradients(model, out.loss) | {
+        "logits": logits if read is None else logits[read]}
 
 
 def of_each(models, run):
@@ -72,10 +81,10 @@ def of_each(models, run):
 
 
 def check_steps(models, **inputs):
-    ((_, want), (_, found)), (eager, ours) = of_each(
-        models, lambda m: step(m, **inputs))
-    assert want.keys() == found.keys()
+    run = lambda m: step(m, **inputs)
+    (_, found), (eager, ours) = of_each(models, run)
     check_calls(ours, eager)
+    check_same(found, models[0], lambda: run(models[0]))
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -108,22 +117,22 @@ def test_packed_is_unpacked(name):
 
 
 @pytest.mark.parametrize("name", ["llama", "gemma2"])
-def test_logits_of_a_packed_row_are_eagers_of_each_document(name):
+def test_a_packed_row_has_eagers_logits_and_gradients_of_each_document(name):
     eager, ours = two(name)
     lengths = (9, 4, 11)
     row = tokens(1, sum(lengths))
+    # A loss that is a sum of tokens', so that gradients of documents add up.
+    weight = torch.from_numpy(np.random.default_rng(2).standard_normal(
+        (*row.shape, SIZES["vocab_size"]), np.float32))
 
-    def apart():
-        with torch.no_grad():
-            return torch.cat([eager(x, use_cache=False).logits
-                              for x in row.split(lengths, 1)], 1).numpy()
+    def of(model, rows, **more):
+        logits = torch.cat([model(x, use_cache=False, **more).logits
+                            for x in rows], 1)
+        return gradients(model, (logits * weight).sum()) | {
+            "logits": logits.detach().numpy()}
 
-    with torch.no_grad():
-        found = ours(row, position_ids=packed_positions(*lengths),
-                     use_cache=False).logits.numpy()
-    # Of both, and what draws leave out.
-    np.testing.assert_allclose(found, apart(), rtol=0,
-                               atol=3 * moved(eager, apart))
+    packed = of(ours, [row], position_ids=packed_positions(*lengths))
+    check_same(packed, eager, lambda: of(eager, row.split(lengths, 1)))
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -136,7 +145,7 @@ def test_padding(name, side):
     # What a padded token predicts is no one's: nor is the first real token.
     labels = row.where(real & real.roll(1, 1), -100)
     check_steps(two(name), input_ids=row, labels=labels,
-                attention_mask=real.long())
+                attention_mask=real.long(), read=real)
 
 
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
@@ -171,11 +180,11 @@ def test_attention_without_causality():
 def test_recomputed_layers():
     model = two("llama")[1]
     inputs = dict(input_ids=tokens(1, 24), position_ids=packed_positions(9, 15))
-    _, want = step(model, **inputs)
+    want = step(model, **inputs)
     model.train().gradient_checkpointing_enable()
-    _, found = step(model, **inputs)
+    found = step(model, **inputs)
     for name in want:
-        assert torch.equal(found[name], want[name]), name
+        np.testing.assert_array_equal(found[name], want[name], name)
 
 
 def dense_of(batch):
