@@ -238,9 +238,9 @@ struct AttentionRun {
 Result<AttentionRun> run_attention(const RunCall& call,
                                    const SessionOptions& options = {});
 
-// Runs the call again, on the lane that the receipt says ran, and gives the
-// fields that are not as the receipt says: of its form and digest, then of
-// request, shape, contract, plan, counts and output. Empty: it is true.
+// Runs the call again, which its stop flag ends, on the lane that the receipt
+// says ran, and gives the fields that are not as it says: of form and digest,
+// then of request, shape, contract, plan, counts and output. Empty: it is true.
 Result<std::vector<std::string>> verify_run(const std::string& receipt,
                                             const RunCall& call,
                                             const SessionOptions& options = {});

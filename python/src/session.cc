@@ -416,8 +416,10 @@ std::vector<std::string> verify(const std::string& receipt, nb::handle q,
   }
   call.first_keys = sink_telemetry.value_or(0);
   SessionOptions options = options_of({}, {}, 0, {}, {}, "", false);
-  auto found = unlocked([&] { return verify_run(receipt, call, options); });
-  return take(std::move(found));
+  return take(without_gil([&](const StopFlag* stop) {
+    call.stop = stop;
+    return verify_run(receipt, call, options);
+  }));
 }
 
 void bind_saved(nb::module_& m) {

@@ -23,6 +23,11 @@ def documents():
     while True:  # that never fill a row
         time.sleep(0.01)
         yield [1, 2, 3]
+
+def receipt():
+    x, made = row(2, 64), ts.plan(ts.full, q_len=64)
+    ready = ts.Session("cpu").prepare(made, heads=2, head_dim=64)
+    return ready.receipt(ready.forward(x, x, x))
 """
 
 CALLS = {
@@ -41,6 +46,9 @@ CALLS = {
     "backward": ("(lambda p, x: functools.partial(p.backward, "
                  "p.forward(x, x, x)))(prepared(1 << 13, threads=1), "
                  "row(8, 1 << 13))", "row(8, 1 << 13)"),
+    # Of a shorter call: what it says is compared after the run.
+    "verify": ("functools.partial(ts.verify, receipt(), *[row(2, 1 << 17)] * 3)",
+               "ts.plan(ts.full, q_len=1 << 17)"),
     "a loader": ("next", "tessera.data.Loader(documents(), tokens=1 << 20)"),
 }
 

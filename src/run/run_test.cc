@@ -154,7 +154,8 @@ TEST(RunAttention, AReceiptHasAllThatARequestSays) {
   }
 }
 
-// Stopped in any pass: a callback of the lane sets the flag.
+// Stopped in any pass, also when it is made again for its receipt: a callback
+// of the lane sets the flag.
 TEST(RunAttention, AStopFlagEndsEveryPass) {
   Small batch;
   StopFlag stop;
@@ -169,7 +170,8 @@ TEST(RunAttention, AStopFlagEndsEveryPass) {
   call.gradients = batch.gradients();
   call.first_keys = 4;
   call.stop = &stop;
-  ASSERT_TRUE(run_attention(call, options).ok());
+  const auto whole = run_attention(call, options);
+  ASSERT_TRUE(whole.ok()) << whole.error().message;
   const int all = told;
   ASSERT_GT(all, 3);
   for (stop_at = 1; stop_at < all; ++stop_at) {
@@ -179,7 +181,18 @@ TEST(RunAttention, AStopFlagEndsEveryPass) {
     ASSERT_FALSE(ran.ok()) << stop_at;
     EXPECT_EQ(ran.error().kind, ErrorKind::stopped) << ran.error().message;
     EXPECT_EQ(told, stop_at);  // no pass went on
+    told = 0;
+    stop.reset();
+    const auto again = verify_run(whole->receipt, call, options);
+    ASSERT_FALSE(again.ok()) << stop_at;
+    EXPECT_EQ(again.error().kind, ErrorKind::stopped) << again.error().message;
+    EXPECT_EQ(told, stop_at);
   }
+  stop_at = 0;
+  stop.reset();
+  const auto again = verify_run(whole->receipt, call, options);
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_TRUE(again->empty());
 }
 
 TEST(RunAttention, AllowedLanesStepInWhereTheRulesKnowNone) {
