@@ -30,6 +30,10 @@ GOALS = {
     "jit 16, above an empty call": ("at most 5 us", lambda x: x <= 5),
 }
 OURS = ("tessera", "tessera.torch", "tessera.jax", "a session")
+# Attention's goal: what the C++ bench reaches over its best peer, less 5%.
+ATTENTION, LESS = "attention 4096, ", 0.95
+DTYPES = {"f32": "float32", "bf16": "bfloat16"}
+PASSES = {"forward": "forward", "forward+backward": "with backward"}
 
 
 def parse_flags():
@@ -96,6 +100,53 @@ def above_empty(rows):
             for r in rows if r["what"] in empty and r["who"] == "tessera"]
 
 
+def bench_ratios(bench, seconds, torch_python):
+    """Of the C++ bench, ours over the best peer, by dtype and passes; None where
+    no peer ran."""
+    print("running tessera-bench attention", file=sys.stderr, flush=True)
+    with_torch = {"TESSERA_TORCH_PYTHON": torch_python} if torch_python else {}
+    done = subprocess.run(
+        [bench, "attention", "--cases", "documents", "--tokens", "4096",
+         "--backward", "--seconds", seconds, "--peers", HERE / "peers",
+         "--json"],
+        text=True, stdout=subprocess.PIPE, env={**os.environ, **with_torch})
+    if done.returncode != 0:
+        sys.exit("python_figures: tessera-bench must end well, found "
+                 f"{done.returncode}")
+    return ratios_of(json.loads(done.stdout))
+
+
+def ratios_of(said):
+    return {f"{ATTENTION}{DTYPES[r['dtype']]}, {PASSES[r['direction']]}":
+            r["ratio"] for r in said["rows"] if r["case"] == "documents"}
+
+
+def attention_ratios(rows, of_bench):
+    """Ours in each framework over the best peer there, and of the C++ bench of
+    the same case, where it was run."""
+    by_what = {}
+    for r in rows:
+        if ATTENTION in r["what"]:
+            by_what.setdefault(r["what"], {})[r["who"]] = r["value"]
+    ratio_row = lambda what, who, value, goal=None: {
+        "what": what + ", over the best peer", "who": who, "value": value,
+        "unit": "x", "goal": goal}
+    found = [ratio_row(what, "tessera-bench", value)
+             for what, value in of_bench.items() if value is not None]
+    for what, speeds in by_what.items():
+        peers = [x for who, x in speeds.items() if who not in OURS]
+        for who in ("tessera.torch", "tessera.jax"):
+            if who not in speeds or not peers:
+                continue
+            ratio, goal = speeds[who] / max(peers), None
+            theirs = of_bench.get(what[what.index(ATTENTION):])
+            if theirs is not None:
+                goal = f"at least {LESS * theirs:.2f}" + (
+                    ", reached" if ratio >= LESS * theirs else ", MISSED")
+            found.append(ratio_row(what, who, ratio, goal))
+    return found
+
+
 def verdict(row):
     if row["who"] not in OURS or row["what"] not in GOALS:
         return None
@@ -126,8 +177,14 @@ def main():
         found["absent"].append(
             "PyTorch (block_mask, torch attention, FlexAttention, SDPA): "
             "TESSERA_TORCH_PYTHON names no Python that has it")
+    of_bench, bench = {}, here["build"] / "tessera-bench"
+    if bench.exists():
+        of_bench = bench_ratios(bench, flags.seconds, flags.torch_python)
+    else:
+        found["absent"].append(f"the C++ bench: no {bench.name} is in the build")
     for row in rows:
         row["goal"] = verdict(row)
+    rows += attention_ratios(rows, of_bench)
     found.update(rows=rows, load_after=os.getloadavg()[0])
     print(f"{found['cores']} cores, load {found['load']:.1f} before and "
           f"{found['load_after']:.1f} after")
