@@ -1,6 +1,7 @@
 // shard/balance.cc: the two families that even exact work: rows that lie where
 // that is, and tasks that move there.
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -9,6 +10,11 @@
 
 namespace tessera::shard {
 namespace {
+
+// By which ways are compared, beside an all-gather.
+double traffic_of(const Loads& loads) {
+  return loads.sent() + 2 * loads.needed();
+}
 
 // The best of some ways. First no shard may have too many rows; then limits are
 // compared, then what is sent and needed.
@@ -22,8 +28,7 @@ class Best {
       over += loads.over(s);
       crowded |= loads.rows(s) > p.row_cap;
     }
-    const std::pair cost(crowded,
-                         100 * over + loads.sent() + 2 * loads.needed());
+    const std::pair cost(crowded, 100 * over + traffic_of(loads));
     if (!homes_.empty() && cost >= cost_) return;
     homes_ = loads.homes();
     cost_ = cost;
@@ -38,20 +43,23 @@ class Best {
   double over_ = 0;
 };
 
-// Where a batch is small there is time for several starts and wider looks.
+// Where a batch is small there is time to repair all starts, and for wider
+// looks; else the last steps are those of the start that sends least.
 bool is_small(const Problem& p) {
   constexpr int64_t kSmall = 1 << 14;
   return p.rows() * p.shards <= kSmall;
 }
 
 std::vector<PlaceOptions> starts_of(const Problem& p) {
+  // Chunks are a little less than a bucket where the mean is one: neighbours
+  // share a tile at their border.
   struct Start {
     double chunk, fill;  // of the mean rows and work
   };
-  std::vector<Start> starts = {{0.2, 0.85}};
+  std::vector<Start> starts = {{0.18, 0.85}, {0.16, 0.85}};
   if (is_small(p)) {
-    starts = {{0.375, 0.85}, {0.375, 1.0}, {0.5, 0.75}, {0.5, 0.85},
-              {0.5, 0.95},   {0.75, 0.95}, {0.75, 1.0}, {1, 1.0}};
+    starts = {{0.36, 0.85}, {0.36, 1.0},  {0.49, 0.75}, {0.49, 0.85},
+              {0.49, 0.95}, {0.74, 0.95}, {0.74, 1.0},  {1, 1.0}};
   }
   std::vector<PlaceOptions> out;
   out.reserve(starts.size());
@@ -71,6 +79,8 @@ RepairOptions repair_options(const Problem& p) {
   if (is_small(p)) {
     out.tried = 32;
     out.lightest = 16;
+  } else if (!p.tasks) {
+    out.lightest = 2;
   }
   return out;
 }
@@ -83,12 +93,21 @@ Homes even_rows(const Problem& p) {
   const RepairOptions options = repair_options(p);
   const std::vector<PlaceOptions> starts = starts_of(p);
   Best best;
+  std::optional<Loads> first;
   for (const PlaceOptions& start : starts) {
     Homes homes = place_pieces(p, pieces, start);
     exchange_pieces(p, pieces, homes);
     Loads loads(p, std::move(homes));
-    repair(loads, options);
-    best.look_at(loads);
+    if (is_small(p)) {
+      repair(loads, options);
+      best.look_at(loads);
+    } else if (!first || traffic_of(loads) < traffic_of(*first)) {
+      first.emplace(std::move(loads));
+    }
+  }
+  if (first) {
+    repair(*first, options);
+    best.look_at(*first);
   }
   // Steps may have crowded a shard to even work; what others do is even where
   // there are few rows for many shards.

@@ -17,6 +17,7 @@ Demand demand_of(const Plan& plan, const TileWork& work, const Group& group) {
   Demand out;
   out.columns = o.batch_rows * o.columns;
   std::vector<int64_t> seen(static_cast<size_t>(out.columns), -1);
+  out.column.reserve(w.entries.size());
   for (int64_t b = 0; b < o.batch_rows; ++b) {
     for (int64_t r = 0; r < o.rows; ++r) {
       int64_t sum = 0;

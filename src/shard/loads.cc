@@ -46,15 +46,10 @@ Loads::Loads(const Problem& p, Homes homes)
     work_[static_cast<size_t>(s)] += p.work(r, r + 1);
     ++rows_[static_cast<size_t>(s)];
     uint32_t* const users = users_.data() + static_cast<size_t>(s) * columns;
-    for (const uint32_t c : p.needs(r)) ++users[c];
-    if (p.tasks) travel(q_, q_tiles_, row_owner_[static_cast<size_t>(r)], s, 1);
-  }
-  for (size_t s = 0; s < n; ++s) {
-    for (size_t c = 0; c < columns; ++c) {
-      if (users_[s * columns + c] > 0) {
-        travel(kv_, kv_tiles_, column_owner_[c], static_cast<int32_t>(s), 1);
-      }
+    for (const uint32_t c : p.needs(r)) {
+      if (users[c]++ == 0) travel(kv_, kv_tiles_, column_owner_[c], s, 1);
     }
+    if (p.tasks) travel(q_, q_tiles_, row_owner_[static_cast<size_t>(r)], s, 1);
   }
 }
 

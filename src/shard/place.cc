@@ -26,6 +26,7 @@ struct Chunk {
 constexpr double kTraffic = 10;
 constexpr double kEven = 0.05;
 constexpr double kBorder = 2;
+constexpr double kSent = 0.2;  // beside what is needed
 constexpr int32_t kNone = -1;
 constexpr double kHomeless = 1000;
 // Traffic of many shards costs more than any number.
@@ -52,7 +53,7 @@ class Ring {
     for (const double fill : std::array{
              options_.fill, (options_.fill + last) / 2, last, last + 0.05}) {
       for (int64_t s = 0; s < n_; ++s) {
-        const double cost = walk(piece, s, fill * p_.mean_work());
+        const double cost = walk(piece, s, fill * p_.mean_work(), best);
         if (cost < best) {
           best = cost;
           best_ = chunks_;
@@ -66,13 +67,15 @@ class Ring {
   Homes homes() { return std::move(homes_); }
 
  private:
-  // Cuts the piece from its end, where rows are heaviest, along the ring.
-  double walk(const Piece& piece, int64_t first, double limit) {
+  // Cuts the piece from its end, where rows are heaviest, along the ring. What
+  // costs no less than `best` need not be told how much.
+  double walk(const Piece& piece, int64_t first, double limit, double best) {
     chunks_.clear();
     int64_t end = piece.end;
     const bool whole = piece.end - piece.begin <= options_.chunk;
     for (int64_t i = 0; i < n_ && end > piece.begin; ++i) {
-      const auto s = static_cast<size_t>((first + i) % n_);
+      const int64_t at = first + i;
+      const auto s = static_cast<size_t>(at < n_ ? at : at - n_);
       const int64_t room = p_.row_cap - rows_[s];
       const int64_t most = std::min(
           whole ? room : std::min(room, options_.chunk), end - piece.begin);
@@ -86,6 +89,7 @@ class Ring {
     }
     double cost = 0;
     if (end > piece.begin) {
+      if (best < kHomeless) return kNever;
       if (chunks_.empty() && first + 1 < n_) return kNever;
       cost = kHomeless;
       chunks_.push_back({piece.begin, end, lightest(), true});
@@ -101,6 +105,7 @@ class Ring {
     if (room < 0 || most <= 0) return 0;
     const auto at = [&](int64_t row) { return p_.before.begin() + row; };
     const int64_t least = *at(end) - static_cast<int64_t>(room);
+    if (*at(end - most) >= least) return most;
     return at(end) - std::lower_bound(at(end - most), at(end), least);
   }
 
@@ -137,7 +142,8 @@ class Ring {
   }
 
   size_t shift_of(const Chunk& from, const Chunk& to) const {
-    return static_cast<size_t>((to.shard - from.shard + n_) % n_);
+    const int64_t shift = to.shard - from.shard;
+    return static_cast<size_t>(shift < 0 ? shift + n_ : shift);
   }
 
   // Of these chunks, as if each needed all that lies before it.
@@ -145,12 +151,12 @@ class Ring {
     if (chunks_.size() < 2) return 0;
     grown_ = size_;
     int64_t needed = 0;
-    for (const Chunk& from : chunks_) {
-      for (const Chunk& to : chunks_) {
-        if (from.begin >= to.begin || from.shard == to.shard) continue;
-        needed += from.rows();
-        int64_t& size = grown_[shift_of(from, to)];
-        size = std::max(size, from.rows());
+    for (auto from = chunks_.begin(); from != chunks_.end(); ++from) {
+      for (auto to = chunks_.begin(); to != from; ++to) {  // what lies behind
+        if (from->shard == to->shard) continue;
+        needed += from->rows();
+        int64_t& size = grown_[shift_of(*from, *to)];
+        size = std::max(size, from->rows());
       }
     }
     double sent = 0;
@@ -162,7 +168,7 @@ class Ring {
       }
     }
     return (static_cast<double>(needed) +
-            0.5 * sent * static_cast<double>(n_)) *
+            kSent * sent * static_cast<double>(n_)) *
            static_cast<double>(p_.kv_bytes) / p_.all_gather();
   }
 

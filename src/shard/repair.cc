@@ -40,13 +40,14 @@ class Repair {
         options_(options),
         p_(loads.problem()),
         n_(static_cast<int32_t>(p_.shards)),
-        runs_(static_cast<size_t>(n_)) {}
+        runs_(static_cast<size_t>(n_)) {
+    for (int64_t r = 0; r < p_.rows(); ++r) add_to_runs(r);
+  }
 
   bool step() {
     from_ = worst();
     if (from_ < 0) return false;
     by_work_ = static_cast<double>(loads_.work(from_)) > p_.work_cap;
-    find_runs();
     find_leaving();
     steps_.clear();
     worst_rank_ = -kOver * 1e-9;  // what does not help is no step
@@ -73,16 +74,22 @@ class Repair {
   }
 
   // Rows that follow each other, in one document and on one shard.
-  void find_runs() {
-    for (auto& runs : runs_) runs.clear();
-    for (int64_t r = 0; r < p_.rows(); ++r) {
-      const int32_t s = loads_.home(r);
-      if (r > 0 && loads_.home(r - 1) == s &&
-          p_.joined[static_cast<size_t>(r)]) {
-        runs_[static_cast<size_t>(s)].back().end = r + 1;
-      } else {
-        runs_[static_cast<size_t>(s)].push_back({r, r + 1});
-      }
+  void add_to_runs(int64_t row) {
+    std::vector<Piece>& runs = runs_[static_cast<size_t>(loads_.home(row))];
+    if (!runs.empty() && runs.back().end == row &&
+        p_.joined[static_cast<size_t>(row)]) {
+      ++runs.back().end;
+    } else {
+      runs.push_back({row, row + 1});
+    }
+  }
+
+  void find_runs(int32_t s) {
+    runs_[static_cast<size_t>(s)].clear();
+    const Homes& homes = loads_.homes();
+    for (auto at = homes.begin();
+         (at = std::find(at, homes.end(), s)) != homes.end(); ++at) {
+      add_to_runs(at - homes.begin());
     }
   }
 
@@ -252,6 +259,8 @@ class Repair {
       }
     }
     apply(steps_[best]);
+    find_runs(from_);
+    find_runs(steps_[best].to);
   }
 
   Loads& loads_;
