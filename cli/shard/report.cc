@@ -181,6 +181,12 @@ std::string shard_text(const ShardRun& run) {
                      "at least", megabytes(r.least_needed),
                      100 * beside(r.forward, r.least_needed));
   out += moved_text("backward", r.backward);
+  if (!s.q.rounds.empty() && r.forward.sent > r.forward.all_gather) {
+    out += fmt::format(
+        "{:<11} forward sends more than an all-gather of K and V; balance rows "
+        "may send less\n",
+        "note");
+  }
   out += rounds_text("K/V rounds", s.kv);
   out += rounds_text("q rounds", s.q);
   out += fmt::format(

@@ -26,7 +26,7 @@ class Best {
     bool crowded = false;
     for (int32_t s = 0; s < p.shards; ++s) {
       over += loads.over(s);
-      crowded |= loads.rows(s) > p.row_cap;
+      crowded |= !p.tasks && loads.rows(s) > p.row_cap;
     }
     const std::pair cost(crowded, 100 * over + traffic_of(loads));
     if (!homes_.empty() && cost >= cost_) return;
@@ -79,8 +79,8 @@ RepairOptions repair_options(const Problem& p) {
   if (is_small(p)) {
     out.tried = 32;
     out.lightest = 16;
-  } else if (!p.tasks) {
-    out.lightest = 2;
+  } else {
+    out.lightest = p.tasks ? 16 : 2;
   }
   return out;
 }
@@ -127,9 +127,20 @@ Homes even_rows(const Problem& p) {
 
 Homes even_tasks(const Problem& p) {
   if (p.shards == 1 || p.rows() == 0) return contiguous_homes(p);
-  Loads loads(p, contiguous_homes(p));
-  repair(loads, repair_options(p));
-  return loads.homes();
+  // The cheapest steps first, then all that it takes.
+  constexpr double kLast = 4;
+  std::vector<double> starts = {0.25};
+  if (is_small(p)) starts = {0.5, 1, 2};
+  Best best;
+  for (const double start : starts) {
+    Loads loads(p, contiguous_homes(p));
+    RepairOptions options = repair_options(p);
+    for (options.over = start; options.over <= kLast; options.over *= 2) {
+      repair(loads, options);
+    }
+    best.look_at(loads);
+  }
+  return best.homes();
 }
 
 }  // namespace tessera::shard

@@ -16,6 +16,10 @@ int64_t most_of_one(const Homes& homes, size_t shards) {
   return *std::max_element(count.begin(), count.end());
 }
 
+double half_rounded(int64_t n, int64_t owned) {
+  return static_cast<double>(std::min(bucket(n), owned) + n) / 2;
+}
+
 }  // namespace
 
 Loads::Loads(const Problem& p, Homes homes)
@@ -121,10 +125,18 @@ double Loads::sent() const {
   });
 }
 
-double Loads::sent_half_rounded() const {
-  return sent_in([](int64_t n, int64_t owned) {
-    return static_cast<double>(std::min(bucket(n), owned) + n) / 2;
-  });
+double Loads::sent_half_rounded() const { return sent_in(half_rounded); }
+
+double Loads::more_tasks_sent(int64_t begin, int64_t end, int32_t to) const {
+  const int32_t from = row_owner_[static_cast<size_t>(begin)];
+  if (p_.ragged || from == to) return 0;
+  const int64_t shift = to > from ? to - from : to - from + shards_;
+  const int32_t* const at = q_.data() + shift * shards_;
+  const int64_t most = *std::max_element(at, at + shards_);
+  const int64_t n = at[from] + end - begin;
+  if (n <= most) return 0;
+  return (half_rounded(n, own_rows_) - half_rounded(most, own_rows_)) *
+         static_cast<double>(shards_);
 }
 
 }  // namespace tessera::shard

@@ -42,6 +42,8 @@ class Loads {
   double sent() const;
   // The same half rounded to buckets: what is still below one counts too.
   double sent_half_rounded() const;
+  // What it grows by, in rows of tasks, where these of one owner go there.
+  double more_tasks_sent(int64_t begin, int64_t end, int32_t to) const;
 
  private:
   // `size(n, owned)`: of a round that carries n of a shard's own.

@@ -37,6 +37,7 @@ struct RepairOptions {
   int64_t steps = 0;    // at most
   size_t tried = 12;    // whose traffic is counted exactly, of each step
   size_t lightest = 4;  // shards that rows may go to, beside the neighbours
+  double over = 2;      // what being over a limit weighs beside traffic
 };
 void repair(Loads& loads, const RepairOptions& options);
 

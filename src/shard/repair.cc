@@ -27,7 +27,6 @@ struct Back {
   int64_t begin, work;
 };
 
-constexpr double kOver = 2;      // what being over a limit weighs
 constexpr double kSlack = 1e-9;  // far beyond what ranks round
 constexpr std::array<int64_t, 13> kLengths = {1,  2,  3,  4,  6,  8,  12,
                                               16, 24, 32, 48, 64, 128};
@@ -50,7 +49,7 @@ class Repair {
     by_work_ = static_cast<double>(loads_.work(from_)) > p_.work_cap;
     find_leaving();
     steps_.clear();
-    worst_rank_ = -kOver * 1e-9;  // what does not help is no step
+    worst_rank_ = -options_.over * 1e-9;  // what does not help is no step
     for (const int32_t to : targets()) {
       over_ = loads_.over(from_) + loads_.over(to);
       collect(to);
@@ -157,7 +156,7 @@ class Repair {
     const double own_over = loads_.over(from_);
     // No other shard gets better, so this alone says that a step is none.
     const auto is_none = [&](double over) {
-      return kOver * (over - own_over) - kSlack >= worst_rank_;
+      return options_.over * (over - own_over) - kSlack >= worst_rank_;
     };
     const int64_t work = loads_.work(to), rows = loads_.rows(to);
     for (const Leaving& l : leaving_) {
@@ -190,7 +189,7 @@ class Repair {
   // Keeps the best few by a guess that costs no counting. `gain`: how much more
   // the two shards are over their limits after it.
   void consider(Step step, double gain) {
-    step.rank = kOver * gain;
+    step.rank = options_.over * gain;
     if (step.rank >= worst_rank_) return;
     const bool full = steps_.size() == options_.tried;
     step.rank += guess(step.begin, step.end, step.to) +
@@ -216,8 +215,11 @@ class Repair {
     };
     const double all = 1 + 0.5 * static_cast<double>(n_);
     const auto rows = static_cast<double>(end - begin);
-    double bytes =
-        p_.tasks ? rows * all * static_cast<double>(p_.row_bytes) : 0;
+    double bytes = 0;
+    if (p_.tasks) {
+      bytes = (rows + loads_.more_tasks_sent(begin, end, to)) *
+              static_cast<double>(p_.row_bytes);
+    }
     const bool joins = (joined(begin) && loads_.home(begin - 1) == to) ||
                        (joined(end) && loads_.home(end) == to);
     double tiles = 0;
@@ -248,9 +250,9 @@ class Repair {
     for (size_t i = 0; i < steps_.size(); ++i) {
       const Step& s = steps_[i];
       // Steps to different shards are compared by what they change.
-      double cost = -kOver * (loads_.over(from_) + loads_.over(s.to));
+      double cost = -options_.over * (loads_.over(from_) + loads_.over(s.to));
       apply(s);
-      cost += kOver * (loads_.over(from_) + loads_.over(s.to)) +
+      cost += options_.over * (loads_.over(from_) + loads_.over(s.to)) +
               loads_.needed() + loads_.sent_half_rounded();
       undo(s);
       if (i == 0 || cost < least) {
