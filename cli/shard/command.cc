@@ -79,7 +79,14 @@ Result<int> run(const Options& o) {
   if (!shard_ns) return shard_ns.error();
   const MeshFitCall asked = asked_of(f, *planned, *mesh, *options);
   if (auto e = write_files(f, asked, *planned, *shards); !e) return e.error();
-  ShardRun out{std::move(*shards), *options, *plan_ns + *shard_ns, {}};
+  std::optional<fit::MeshArrays> lying;
+  if (o.json) {
+    if (auto arrays = fit::mesh_arrays(asked, *shards, f.backward)) {
+      lying = std::move(*arrays);
+    }
+  }
+  ShardRun out{
+      std::move(*shards), *options, *plan_ns + *shard_ns, {}, std::move(lying)};
   if (f.fit || f.compile) {
     auto program = report_program(asked, f.compile.has_value());
     if (!program) return program.error();
@@ -119,8 +126,10 @@ constexpr const char* kFooter =
     "backward.{needed,sent,capacity,busiest,all_gather}_bytes,\n"
     "kv_tiles[from][to], kv_rounds and q_rounds {shift,tiles}, shapes, specs,\n"
     "ceilings, work (of a tile by its class), evenness (null of a balance\n"
-    "that seeks none), fingerprint, contract, and for each of shards {data,\n"
-    "head, seq, rows, columns, steps, steps_transposed, work, early_work}. "
+    "that seeks none), fingerprint (with specs, of the program's arguments\n"
+    "and results: a receipt's shards.specs), contract, and for each of shards\n"
+    "{data, head, seq, rows, columns, steps, steps_transposed, work, "
+    "early_work}. "
     "With\n"
     "--fit or --compile program.{pass, target, calibrated, fit (as `tessera "
     "fit`),\n"

@@ -41,6 +41,50 @@ TEST_F(ShardCommand, ReportsAsJson) {
   }
 }
 
+// Specs and their fingerprint are those of the program that is emitted.
+TEST_F(ShardCommand, TellsHowTheArraysOfTheProgramLie) {
+  const std::string emitted = file("sharded.mlir");
+  for (const char* lane : {"xla", "mosaic"}) {
+    for (const bool backward : {false, true}) {
+      std::vector<std::string> flags = {"shard",
+                                        "--mask",
+                                        "causal & documents",
+                                        "--q-len",
+                                        "4096",
+                                        "--docs",
+                                        "lognormal:mean=500,seed=1",
+                                        "--tile",
+                                        "256",
+                                        "--heads",
+                                        "4",
+                                        "--kv-heads",
+                                        "2",
+                                        "--mesh",
+                                        "seq=4",
+                                        "--lane",
+                                        lane,
+                                        "--emit",
+                                        emitted,
+                                        "--json"};
+      if (backward) flags.push_back("--backward");
+      program(flags);
+      ASSERT_EQ(code_, 0) << err_;
+      const json out = json::parse(out_);
+      program({"audit", emitted, "--json"});
+      ASSERT_EQ(code_, 0) << err_;
+      const json audit = json::parse(out_);
+      EXPECT_EQ(out["fingerprint"], audit["fingerprint"]) << lane;
+      EXPECT_EQ(out["specs"].size(),
+                audit["arguments"].size() + audit["results"].size());
+      std::set<std::string> names;
+      for (const json& s : out["specs"]) names.insert(s["name"]);
+      for (const char* name : {"q", "steps", backward ? "dk" : "lse"}) {
+        EXPECT_EQ(names.count(name), 1U) << lane << " " << name;
+      }
+    }
+  }
+}
+
 // Evenness is of what tiles count.
 TEST_F(ShardCommand, WeighsTilesByTheirClass) {
   std::vector<std::string> flags = {

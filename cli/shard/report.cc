@@ -49,13 +49,15 @@ json one_json(const Shard& s) {
           {"early_work", s.early_work}};
 }
 
-json specs_json(const std::vector<ArraySpec>& specs) {
+json specs_json(const ShardProgramArrays& arrays) {
   json out = json::array();
-  for (const ArraySpec& s : specs) {
-    out.push_back({{"name", s.name},
-                   {"dtype", dtype_word(s.dtype)},
-                   {"shape", s.shape},
-                   {"axes", s.axes}});
+  for (const auto* of : {&arrays.arguments, &arrays.results}) {
+    for (const ArraySpec& s : *of) {
+      out.push_back({{"name", s.name},
+                     {"dtype", dtype_word(s.dtype)},
+                     {"shape", s.shape},
+                     {"axes", s.axes}});
+    }
   }
   return out;
 }
@@ -156,8 +158,8 @@ json shard_json(const ShardRun& run) {
       {"work", to_string(o.work)},
       {"evenness",
        seeks_evenness(o.balance) ? json(to_string(o.evenness)) : json()},
-      {"specs", specs_json(s.specs)},
-      {"fingerprint", s.fingerprint},
+      {"specs", run.lying ? specs_json(run.lying->arrays) : json()},
+      {"fingerprint", run.lying ? json(run.lying->fingerprint) : json()},
       {"contract", s.contract_key},
       {"shards", std::move(shards)}};
   if (run.program) out["program"] = program_json(*run.program);

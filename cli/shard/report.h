@@ -7,6 +7,7 @@
 #include <string>
 
 #include "cli/shard/program.h"
+#include "fit/mesh_arrays.h"
 #include "tessera/shard.h"
 
 namespace tessera::cli {
@@ -16,6 +17,8 @@ struct ShardRun {
   ShardOptions options;
   int64_t plan_ns = 0;
   std::optional<ProgramReport> program;
+  // Arrays of the pass's program; none where the lane has none of this batch.
+  std::optional<fit::MeshArrays> lying;
 };
 nlohmann::json shard_json(const ShardRun& run);
 std::string shard_text(const ShardRun& run);

@@ -391,7 +391,7 @@ void bind_layout(ShardsClass& shards) {
   shards
       .def_prop_ro(
           "specs", [](const PyShards& s) { return specs_of(s.shards.specs); },
-          "How every array of a call lies on the mesh.")
+          "How every array of tokens of a call lies on the mesh.")
       .def_prop_ro(
           "query_order", [](const PyShards& s) { return order(s, true); },
           "[data, tokens]: which token of the batch, row times tokens plus "

@@ -20,6 +20,7 @@
 
 #include "base/fail.h"
 #include "base/integers.h"
+#include "fit/mesh_arrays.h"
 #include "fit/parts.h"
 #include "lanes/lane.h"
 #include "lanes/mosaic/shards.h"
@@ -316,6 +317,25 @@ Result<Shards> shards_of(const MeshFitCall& asked) {
 }
 
 }  // namespace
+
+Result<MeshArrays> mesh_arrays(const MeshFitCall& asked, const Shards& shards,
+                               bool backward) {
+  if (asked.lane == LaneId::xla) {
+    auto shape =
+        xla::shard_shape(*asked.batch, shards,
+                         lanes::one_direction(asked.call, backward), backward);
+    if (!shape) return shape.error();
+    return MeshArrays{xla::program_arrays(*shape, {xla::shard_arguments(*shape),
+                                                   xla::shard_results(*shape)}),
+                      xla::shard_fingerprint(*shape)};
+  }
+  auto kernel = kernel_of(asked, shards, backward);
+  if (!kernel) return kernel.error();
+  return MeshArrays{
+      xla::program_arrays(kernel->frame, mosaic::arrays_of(*kernel)),
+      kernel->specs};
+}
+
 }  // namespace fit
 
 Result<Budget> make_budget(const MeshFitCall& asked) {

@@ -1,5 +1,5 @@
-// shard/contract.cc: the arrays of a sharded call, and what a program for all
-// shards depends on.
+// shard/contract.cc: the arrays of tokens of a sharded call, and what a program
+// for all shards depends on.
 #include <nlohmann/json.hpp>
 
 #include "base/digest.h"
@@ -54,10 +54,6 @@ std::vector<ArraySpec> specs_of(const Shards& shards,
     add(name, options.dtype, {data, heads, q_tokens, shape.v_head_dim});
   }
   add("lse", Dtype::f32, {data, heads, q_tokens});
-  for (const char* name : {"steps", "steps_transposed"}) {
-    add(name, Dtype::i32, {data, head, seq, s.steps});
-  }
-  add("step_counts", Dtype::i32, {data, head, seq, 2});
   return out;
 }
 

@@ -2,6 +2,7 @@
 // lies, and an audit notices where one word of it is missing.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <set>
@@ -23,6 +24,8 @@ struct Emitted {
   std::string what;
   Mesh mesh;
   ShardShape shape;
+  ShardProgramArrays arrays;
+  std::vector<ArraySpec> specs;  // of the shards
   Moved moved;
   bool counted = false;  // the report knows all that this program sends
   std::string text;
@@ -56,12 +59,30 @@ std::vector<Emitted> random_programs(uint64_t seed) {
     auto shape = shard_shape(*batch, *shards, call, backward);
     EXPECT_TRUE(shape) << shape.error().message;
     const ShardReport& r = shards->report;
-    out.push_back({describe(c) + " " + to_string(mesh), mesh, *shape,
-                   backward ? r.backward : r.forward,
+    auto lie = shard_program_arrays(*batch, *shards, call, backward);
+    EXPECT_TRUE(lie) << lie.error().message;
+    out.push_back({describe(c) + " " + to_string(mesh), mesh, *shape, *lie,
+                   shards->specs, backward ? r.backward : r.forward,
                    // Of gradients of the log-sum-exp it does not.
                    !(backward && c.dlse), std::move(*text)});
   }
   return out;
+}
+
+// What shards say of arrays of tokens is what the program has, all of it.
+void expect_specs_of_tokens(const Emitted& p) {
+  std::set<std::string> of_tokens;
+  for (const ArraySpec& s : p.specs) of_tokens.insert(s.name);
+  size_t found = 0;
+  for (const auto* arrays : {&p.arrays.arguments, &p.arrays.results}) {
+    for (const ArraySpec& s : *arrays) {
+      if (of_tokens.count(s.name) == 0) continue;
+      EXPECT_EQ(std::ranges::count(p.specs, s), 1) << s.name << " " << p.what;
+      ++found;
+    }
+  }
+  // q, k, v, out, lse; backward also dout, dq, dk, dv.
+  EXPECT_EQ(found, p.shape.local.backward ? 9U : 5U) << p.what;
 }
 
 TEST(ShardAudit, EveryProgramPassesAndHasRoomAsTheReportSays) {
@@ -83,6 +104,7 @@ TEST(ShardAudit, EveryProgramPassesAndHasRoomAsTheReportSays) {
       const std::vector<ArraySpec> specs = shard_program_specs(p.shape);
       ASSERT_TRUE(check_specs(p.mesh, specs));
       ASSERT_EQ(audit->fingerprint, spec_fingerprint(p.mesh, specs)) << p.what;
+      expect_specs_of_tokens(p);
       if (p.counted) {
         ASSERT_EQ(testing::capacity_of(*audit), p.moved.capacity) << p.what;
       }

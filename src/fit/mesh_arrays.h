@@ -1,0 +1,18 @@
+// fit/mesh_arrays.h: how the arrays of a mesh's program lie.
+#pragma once
+
+#include <string>
+
+#include "tessera/fit.h"
+#include "tessera/shard.h"
+
+namespace tessera::fit {
+
+struct MeshArrays {
+  ShardProgramArrays arrays;
+  std::string fingerprint;  // as the receipt of a run has it
+};
+Result<MeshArrays> mesh_arrays(const MeshFitCall& asked, const Shards& shards,
+                               bool backward);
+
+}  // namespace tessera::fit
