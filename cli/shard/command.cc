@@ -79,14 +79,16 @@ Result<int> run(const Options& o) {
   if (!shard_ns) return shard_ns.error();
   const MeshFitCall asked = asked_of(f, *planned, *mesh, *options);
   if (auto e = write_files(f, asked, *planned, *shards); !e) return e.error();
-  std::optional<fit::MeshArrays> lying;
+  std::optional<fit::MeshArrays> arrays;
   if (o.json) {
-    if (auto arrays = fit::mesh_arrays(asked, *shards, f.backward)) {
-      lying = std::move(*arrays);
-    }
+    auto of_pass = fit::mesh_arrays(asked, *shards, f.backward);
+    if (of_pass) arrays = std::move(*of_pass);
   }
-  ShardRun out{
-      std::move(*shards), *options, *plan_ns + *shard_ns, {}, std::move(lying)};
+  ShardRun out{std::move(*shards),
+               *options,
+               *plan_ns + *shard_ns,
+               {},
+               std::move(arrays)};
   if (f.fit || f.compile) {
     auto program = report_program(asked, f.compile.has_value());
     if (!program) return program.error();

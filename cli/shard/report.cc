@@ -158,8 +158,8 @@ json shard_json(const ShardRun& run) {
       {"work", to_string(o.work)},
       {"evenness",
        seeks_evenness(o.balance) ? json(to_string(o.evenness)) : json()},
-      {"specs", run.lying ? specs_json(run.lying->arrays) : json()},
-      {"fingerprint", run.lying ? json(run.lying->fingerprint) : json()},
+      {"specs", run.arrays ? specs_json(run.arrays->arrays) : json()},
+      {"fingerprint", run.arrays ? json(run.arrays->fingerprint) : json()},
       {"contract", s.contract_key},
       {"shards", std::move(shards)}};
   if (run.program) out["program"] = program_json(*run.program);

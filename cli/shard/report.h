@@ -18,7 +18,7 @@ struct ShardRun {
   int64_t plan_ns = 0;
   std::optional<ProgramReport> program;
   // Arrays of the pass's program; none where the lane has none of this batch.
-  std::optional<fit::MeshArrays> lying;
+  std::optional<fit::MeshArrays> arrays;
 };
 nlohmann::json shard_json(const ShardRun& run);
 std::string shard_text(const ShardRun& run);
