@@ -321,7 +321,9 @@ def test_one_program_for_both_platforms():
     small = ts.plan(ts.causal & ts.documents, q_len=256, doc_ids=np.sort(
         np.arange(256, dtype=np.int32) % 5))
     q = np.random.default_rng(0).standard_normal((1, 2, 256, 64), np.float32)
-    leaves, tree = jax.tree.flatten(arrays_for(small, *both))
+    passes = (2, 1)
+    leaves, tree = jax.tree.flatten(
+        arrays_for(small, *both, tiles_per_pass=passes))
     assert len(leaves) > len(jax.tree.leaves(small))
 
     @jax.jit
@@ -334,7 +336,8 @@ def test_one_program_for_both_platforms():
         for name in ("forward", "backward")])(q, *leaves)
     words = dict(heads=2, head_dim=64, dtype="float32")
     for backward in (False, True):
-        kernel = ts.compile(small, backward=backward, **words)
+        kernel = ts.compile(small, backward=backward,
+                            tiles_per_pass=passes[backward], **words)
         assert body(kernel) in made.mlir_module()
     # Here it is what a program for this platform alone is.
     alone = jax.jit(jax.grad(lambda q, batch: (attention(

@@ -13,9 +13,15 @@ def norm(p, name, x, kind):
     return x + p[name + ".bias"] if kind == "layer" else x
 
 
-def rope(x, positions):
+def rope(x, positions, m):
     half = x.shape[-1] // 2
-    turns = 10000.0 ** (-np.arange(half) / half)
+    turns = m.get("rope_theta", 1e4) ** (-np.arange(half) / half)
+    if (factor := m.get("rope_factor", 1)) > 1:
+        # Llama 3's: what takes long for a turn is slower.
+        low, high = m.get("rope_low", 1), m.get("rope_high", 4)
+        n = m.get("rope_tokens", 8192) * turns / (2 * np.pi)
+        kept = np.clip((n - low) / (high - low), 0, 1)
+        turns = turns * (kept + (1 - kept) / factor)
     angle = positions[:, None, :, None] * turns.astype(x.dtype)
     c, s = jnp.cos(angle), jnp.sin(angle)
     a, b = x[..., :half], x[..., half:]
@@ -34,9 +40,10 @@ def block(p, i, x, positions, legal, m):
     q, k, v = (
         a.reshape(batch, tokens, -1, d).transpose(0, 2, 1, 3)
         for a in jnp.split(qkv, [h * d, (h + g) * d], -1))
-    q, k = rope(q, positions), rope(k, positions)
+    q, k = rope(q, positions, m), rope(k, positions, m)
     k, v = (jnp.repeat(a, h // g, 1) for a in (k, v))
-    scores = jnp.einsum("bhqd,bhkd->bhqk", q, k) / np.sqrt(d).astype(x.dtype)
+    scale = m.get("score_scale") or d ** -0.5
+    scores = jnp.einsum("bhqd,bhkd->bhqk", q, k) * np.asarray(scale, x.dtype)
     if cap := m.get("softcap"):
         scores = cap * jnp.tanh(scores / cap)
     if window := windows[i % len(windows)]:
@@ -81,6 +88,9 @@ def loss_of(p, x, row, m):
 def mean_loss(p, row, m):
     """`row` has arrays [batch, tokens]."""
     x = p["embedding.weight"][row["input_ids"]] * m.get("embedding_scale", 1)
+    for name in m.get("columns", {}):
+        ids = row[name]  # 0 is none
+        x = x + p[f"columns.{name}.weight"][ids] * (ids > 0)[..., None]
     positions, legal = row["positions"].astype(x.dtype), legal_pairs(row["doc_ids"])
     for i in range(m["layers"]):
         x = block(p, i, x, positions, legal, m)

@@ -27,6 +27,8 @@ def draw_parameters(rng, m):
     layer_norm = m.get("norm") == "layer"
     gated = m.get("mlp", "swiglu") != "gelu"
     out = {"embedding.weight": rng.normal(0, 0.1, (m["vocab"], width))}
+    for name, size in m.get("columns", {}).items():
+        out[f"columns.{name}.weight"] = rng.normal(0, 0.1, (size, width))
     norms = ["final_norm"]
     for i in range(m["layers"]):
         p = f"layers.{i}."
