@@ -41,11 +41,4 @@ Result<std::string> cache_folder(const std::optional<std::string>& flag) {
   return std::string();
 }
 
-Result<void> check_kept(const std::string& folder) {
-  if (!folder.empty()) return {};
-  return invalid("cli",
-                 "what is warmed must be kept for other processes, found no "
-                 "folder (--cache FOLDER)");
-}
-
 }  // namespace tessera::cli

@@ -14,7 +14,4 @@ namespace tessera::cli {
 // Empty: kept nowhere.
 Result<std::string> cache_folder(const std::optional<std::string>& flag);
 
-// Of what is compiled for runs to come.
-Result<void> check_kept(const std::string& folder);
-
 }  // namespace tessera::cli

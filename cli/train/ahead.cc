@@ -10,6 +10,7 @@
 #include "cli/command.h"
 #include "cli/json_line.h"
 #include "cli/lowering.h"
+#include "cli/run/warmed.h"
 #include "cli/shard/program.h"
 #include "cli/train/receipt.h"
 #include "cli/train/report.h"
@@ -156,27 +157,14 @@ Result<int> run_ahead(const TrainSettings& s, const TrainFlags& f,
 }
 
 Result<int> run_warm(const TrainSettings& s, const TrainFlags& f) {
-  const std::string& folder = s.options.xla.cache_folder;
-  if (auto e = check_kept(folder); !e) return e.error();
   auto trainer = Trainer::open(s.options);
   if (!trainer) return trainer.error();
   const TrainCounters did = trainer->counters();
-  if (f.json) {
-    fmt::print("{}\n", json_line({{"program", trainer->program_key()},
-                                  {"compiles", did.compiles},
-                                  {"disk_hits", did.disk_hits},
-                                  {"ms", did.compile_ms},
-                                  {"cache", folder}}));
-    return kOk;
-  }
-  fmt::print(
-      "{:<11} {}, a step of {} rows of {} tokens\n"
-      "{:<11} {} programs in {:.0f} ms, {} found on disk\n"
-      "{:<11} {}\n",
-      "program", trainer->program_key(), s.options.rows, s.options.tokens,
-      "compiled", did.compiles, did.compile_ms, did.disk_hits, "kept in",
-      on_a_line(folder));
-  return kOk;
+  return print_warmed(
+      {did, did.compile_ms, s.options.xla.cache_folder, did.warnings}, f.json,
+      {{"program", trainer->program_key()}},
+      fmt::format("{:<11} {}, a step of {} rows of {} tokens\n", "program",
+                  trainer->program_key(), s.options.rows, s.options.tokens));
 }
 
 }  // namespace tessera::cli

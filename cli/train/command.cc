@@ -80,7 +80,8 @@ constexpr const char* kFooter =
     "calibrated, cycles, layers[].{mask, forward_runs,\n"
     "forward_cycles, backward_cycles}} of the step that takes the "
     "first rows, and nothing of steps. With --warm program, compiles,\n"
-    "disk_hits, ms and cache.";
+    "disk_hits, memory_hits, ms, cache and warnings (with which it ends with "
+    "1).";
 
 }  // namespace
 

@@ -131,6 +131,19 @@ TEST_F(TrainCommand, AWarmedRunCompilesNothing) {
   EXPECT_EQ(trained(spread)["compiles"], 0);
 }
 
+// As of attention's programs: where nothing can be kept, that is said.
+TEST_F(TrainCommand, AFolderThatCannotKeepWhatIsWarmedIsAFailure) {
+  if (!has_plugin()) GTEST_SKIP() << "no xla_cpu_pjrt";
+  program({"train", "--data", path("rows"), "--model", path("model.json"),
+           "--rows", "2", "--tile", "32x32", "--cache", "/proc/self/nowhere",
+           "--warm", "--json"});
+  EXPECT_EQ(code_, kFailed) << out_;
+  const json out = json::parse(out_);
+  EXPECT_EQ(out["compiles"], 1);
+  EXPECT_FALSE(out["warnings"].empty());
+  EXPECT_NE(err_.find("warning: "), std::string::npos) << err_;
+}
+
 TEST_F(TrainCommand, WarmRunsNoStep) {
   for (const auto& [flag, file] :
        {std::pair("--checkpoint", "state"), std::pair("--picture", "loss.svg"),
@@ -140,7 +153,6 @@ TEST_F(TrainCommand, WarmRunsNoStep) {
   }
   refuses({"--warm", "--compile-only"},
           "[cli] --compile-only runs no step, found --warm beside it");
-  if (!has_plugin()) GTEST_SKIP() << "no xla_cpu_pjrt";
   program({"train", "--data", path("rows"), "--model", path("model.json"),
            "--warm", "--cache", "off"});
   EXPECT_EQ(code_, kRefused);

@@ -12,6 +12,7 @@
 #include "cli/numbers.h"
 #include "cli/request/file_checks.h"
 #include "cli/request/make_request.h"
+#include "cli/run/warmed.h"
 #include "model/layer.h"
 #include "model/mesh.h"
 #include "model/spread.h"
@@ -170,6 +171,10 @@ Result<TrainSettings> read_train_flags(const TrainFlags& f) {
     return invalid("cli", "--every goes with --checkpoint, found it alone");
   }
   if (auto e = check_compiled(f); !e) return e.error();
+  if (f.warm) {
+    auto kept = check_kept(out.options.xla.cache_folder);
+    if (!kept) return kept.error();
+  }
   out.target = f.target.value_or("v6e:1x1");
   std::vector<std::string> read = {f.data};
   if (f.model) read.push_back(*f.model);

@@ -11,10 +11,10 @@
 #include "base/fail.h"
 #include "base/text.h"
 #include "base/threads.h"
-#include "cli/json_line.h"
 #include "cli/progress.h"
 #include "cli/run/kernel_tile.h"
 #include "cli/run/options.h"
+#include "cli/run/warmed.h"
 #include "cli/warm/flags.h"
 #include "cli/warm/requests.h"
 #include "run/passes.h"
@@ -98,28 +98,11 @@ Result<int> run(const Options& o) {
   }
   auto told = warm_all(*options->session, list, warm);
   if (!told) return told.error();
-  print_warnings(told->warnings);
-  const int code = told->warnings.empty() ? kOk : kFailed;
-  const std::string& folder = options->lanes.xla.cache_folder;
-  if (o.json) {
-    const nlohmann::json json = {{"batches", told->batches},
-                                 {"contracts", told->contracts},
-                                 {"compiles", told->compiles},
-                                 {"disk_hits", told->disk_hits},
-                                 {"memory_hits", told->memory_hits},
-                                 {"ms", told->ms},
-                                 {"cache", folder},
-                                 {"warnings", told->warnings}};
-    fmt::print("{}\n", json_line(json));
-    return code;
-  }
-  fmt::print(
-      "{:<11} {} batches, {} distinct contracts\n"
-      "{:<11} {} programs in {:.0f} ms, {} found on disk\n"
-      "{:<11} {}\n",
-      "planned", told->batches, told->contracts, "compiled", told->compiles,
-      told->ms, told->disk_hits, "kept in", on_a_line(folder));
-  return code;
+  return print_warmed(
+      {*told, told->ms, options->lanes.xla.cache_folder, told->warnings},
+      o.json, {{"batches", told->batches}, {"contracts", told->contracts}},
+      fmt::format("{:<11} {} batches, {} distinct contracts\n", "planned",
+                  told->batches, told->contracts));
 }
 
 constexpr const char* kFooter =

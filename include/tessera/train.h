@@ -265,6 +265,7 @@ struct StepReport {
 
 struct TrainCounters : CompileCounts {
   double compile_ms = 0;
+  std::vector<std::string> warnings;  // of the cache on disk
 };
 
 // One thread at a time may call it.

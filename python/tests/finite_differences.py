@@ -15,6 +15,15 @@ def on_a_grid(rng, *shape):
         np.float32)
 
 
+def drawn(rng, length):
+    """q of four heads, k and v of two and sink logits, on the grid; weights of out
+    and the log-sum-exp."""
+    given = [on_a_grid(rng, 1, heads, length, 8) for heads in (4, 2, 2)]
+    weights = [rng.standard_normal(shape, np.float32)
+               for shape in (given[0].shape, given[0].shape[:3])]
+    return (*given, on_a_grid(rng, 4)), weights
+
+
 def check(results, judged, gradients, given, weights, most=2**-8):
     """`gradients(*given)` of the sum of `results` under `weights`, along a random
     way of each array and of all of them, and along signs of the gradient, where its

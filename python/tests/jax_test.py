@@ -18,7 +18,6 @@ import tessera as ts
 import tessera.data
 import tessera.jax
 from column_sets import column_sets
-from finite_differences import on_a_grid
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 from jax_versions import shard_map
@@ -141,10 +140,7 @@ def test_gradients_are_finite_differences(layout, softcap):
     ids = ids_of(rng)
     batch = planned(ids)
     turn = lambda x: x if layout == "bhsd" else x.swapaxes(1, 2)
-    q, k, v = (on_a_grid(rng, 1, h, LENGTH, 8) for h in (4, 2, 2))
-    given = (q, k, v, on_a_grid(rng, 4))
-    weights = [rng.standard_normal(s, np.float32)
-               for s in (q.shape, q.shape[:3])]
+    given, weights = finite_differences.drawn(rng, LENGTH)
 
     @jax.jit
     def results(q, k, v, sinks):

@@ -14,7 +14,6 @@ import pytest
 import tessera as ts
 import tessera.torch
 import torch
-from finite_differences import on_a_grid
 from long_calls import ENDED, interrupted
 from tessera import _core
 from torch._dynamo.testing import CompileCounterWithBackend
@@ -94,10 +93,7 @@ def test_gradients_are_finite_differences(layout, softcap):
     ids = ids_of(rng)
     batch = planned(ids)
     turn = lambda x: x if layout == "bhsd" else x.transpose(1, 2)
-    q, k, v = (on_a_grid(rng, 1, h, LENGTH, 8) for h in (4, 2, 2))
-    given = (q, k, v, on_a_grid(rng, 4))
-    weights = [rng.standard_normal(s, np.float32)
-               for s in (q.shape, q.shape[:3])]
+    given, weights = finite_differences.drawn(rng, LENGTH)
 
     def attend(q, k, v, sinks):
         out, lse = tessera.torch.attention(

@@ -325,8 +325,7 @@ Result<MeshArrays> mesh_arrays(const MeshFitCall& asked, const Shards& shards,
         xla::shard_shape(*asked.batch, shards,
                          lanes::one_direction(asked.call, backward), backward);
     if (!shape) return shape.error();
-    return MeshArrays{xla::program_arrays(*shape, {xla::shard_arguments(*shape),
-                                                   xla::shard_results(*shape)}),
+    return MeshArrays{xla::program_arrays(*shape),
                       xla::shard_fingerprint(*shape)};
   }
   auto kernel = kernel_of(asked, shards, backward);

@@ -29,6 +29,8 @@ Result<Trainer::State::Program> Trainer::State::compile(std::string text,
   if (!found) return found.error();
   counters.compile_ms += ms;
   counters.add_compiles(pjrt::counts_of(found->found));
+  counters.warnings.insert(counters.warnings.end(), found->warnings.begin(),
+                           found->warnings.end());
   if (found->program->outputs().size() != results) {
     return invalid("train", "a program must give {} results, found {}", results,
                    found->program->outputs().size());

@@ -58,6 +58,10 @@ ShardShape backward_shape(ShardShape s, const AttentionCall& call) {
   return s;
 }
 
+ShardProgramArrays program_arrays(const ShardShape& s) {
+  return program_arrays(s, {shard_arguments(s), shard_results(s)});
+}
+
 std::string shard_fingerprint(const ShardShape& s) {
   return spec_fingerprint(s.mesh, shard_program_specs(s));
 }
@@ -89,8 +93,7 @@ Result<ShardProgramArrays> shard_program_arrays(const Batch& batch,
                                                 bool backward) {
   auto shape = xla::shard_shape(batch, shards, call, backward);
   if (!shape) return shape.error();
-  return xla::program_arrays(
-      *shape, {xla::shard_arguments(*shape), xla::shard_results(*shape)});
+  return xla::program_arrays(*shape);
 }
 
 Result<std::vector<ShardIntegers>> shard_integers(const Batch& batch,

@@ -22,6 +22,7 @@ ShardShape backward_shape(ShardShape s, const AttentionCall& call);
 // Of every argument and result of the program; an audit of its text gives the
 // same.
 std::string shard_fingerprint(const ShardShape& s);
+ShardProgramArrays program_arrays(const ShardShape& s);
 
 // What the program depends on, so that programs of other specs, which the
 // fingerprint tells, have another key. `device` is what it runs on.

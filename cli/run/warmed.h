@@ -1,0 +1,27 @@
+// cli/run/warmed.h: what commands say that compile for runs to come.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tessera/machine.h"
+
+namespace tessera::cli {
+
+// It is kept for other processes.
+Result<void> check_kept(const std::string& folder);
+
+struct Warmed {
+  CompileCounts counts;
+  double ms = 0;
+  std::string folder;
+  std::vector<std::string> warnings;  // of the cache
+};
+// Prints these, as an object with what it has besides, or behind `first`, a
+// line; warnings too, which make the exit code kFailed: what they are of may
+// not be kept.
+int print_warmed(const Warmed& warmed, bool as_json, nlohmann::json more,
+                 const std::string& first);
+
+}  // namespace tessera::cli
