@@ -31,6 +31,14 @@ enum class RowSum : uint8_t {
 };
 std::string_view to_string(RowSum row_sum);
 
+// What q, k, v, and backward the others, may hold where no veto takes them.
+enum class Values : uint8_t {
+  finite,  // a promise: NaN or infinity may reach any query whose tile has it
+  any,     // it reaches what it is legal for and nothing else
+};
+std::string_view to_string(Values values);
+Result<Values> parse_values(std::string_view text);
+
 struct MosaicOptions {
   int64_t tiles_per_pass = 4;  // steps of a row taken at a time
   // Between a copy's start and its use: passes, backward columns of tiles.
@@ -47,6 +55,7 @@ struct MosaicOptions {
   // than all. 0: whole, where that fits and leaves as many heads together as
   // chunks do; else as many queries as fit.
   int64_t query_chunk = 0;
+  Values values = Values::finite;
 };
 inline constexpr int64_t kMosaicMaxPageSteps = 65'536;
 inline constexpr int64_t kMosaicMaxTilesPerPass = 8;

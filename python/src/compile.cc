@@ -95,12 +95,14 @@ OwnedFacts presence_of(const Facts& facts) {
 MosaicOptions options_for(const Made& of, std::optional<int64_t> tiles_per_pass,
                           std::optional<int64_t> fetch_ahead,
                           std::optional<int64_t> query_chunk,
-                          const std::optional<std::string>& lowering_reason) {
+                          const std::optional<std::string>& lowering_reason,
+                          Values values) {
   mosaic::ChosenSetting chosen = mosaic::choose_passes(of.request, of.call);
   MosaicOptions& options = chosen.setting.options;
   if (tiles_per_pass) options.tiles_per_pass = *tiles_per_pass;
   if (fetch_ahead) options.fetch_ahead = *fetch_ahead;
   options.lowering_reason = lowering_reason;
+  options.values = values;
   if (query_chunk == 0) {  // to the library that is: open
     refuse("query_chunk must be a number of queries, found 0");
   }
@@ -126,7 +128,8 @@ PyKernel compile(const PyBatch& batch, int64_t heads,
                  std::optional<int64_t> tiles_per_pass,
                  std::optional<int64_t> fetch_ahead, const std::string& row_sum,
                  const std::optional<std::string>& lowering_reason,
-                 std::optional<int64_t> query_chunk) {
+                 std::optional<int64_t> query_chunk,
+                 const std::string& values) {
   Made of;
   of.request = batch.batch.request();
   of.present = presence_of(batch.batch.facts());
@@ -140,7 +143,7 @@ PyKernel compile(const PyBatch& batch, int64_t heads,
   of.call.backward = backward;
   of.call.dlse = dlse;
   of.options = options_for(of, tiles_per_pass, fetch_ahead, query_chunk,
-                           lowering_reason);
+                           lowering_reason, take(parse_values(values)));
   of.options.row_sum = parse_row_sum(row_sum);
   return make_kernel(std::move(of));
 }
@@ -186,6 +189,7 @@ nb::dict state_of(nb::handle self) {
   out["tiles_per_pass"] = o.tiles_per_pass;
   out["fetch_ahead"] = o.fetch_ahead;
   out["row_sum"] = std::string(to_string(o.row_sum));
+  out["values"] = std::string(to_string(o.values));
   out["lowering_reason"] = o.lowering_reason;
   if (o.query_chunk > 0) out["query_chunk"] = o.query_chunk;
   out["key"] = k.kernel.contract.key;
@@ -229,6 +233,7 @@ Made read_made(const nb::dict& state) {
   of.options.tiles_per_pass = number("tiles_per_pass");
   of.options.fetch_ahead = number("fetch_ahead");
   of.options.row_sum = parse_row_sum(text("row_sum"));
+  of.options.values = take(parse_values(text("values")));
   of.options.lowering_reason =
       read_state<std::optional<std::string>>(state, "lowering_reason");
   if (state.contains("query_chunk")) {
@@ -322,7 +327,8 @@ std::tuple<int64_t, int64_t, int64_t> tpu_passes(
     const PyBatch& batch, const std::string& target, int64_t head_dim,
     bool backward, std::optional<int64_t> tiles_per_pass,
     std::optional<int64_t> fetch_ahead, std::optional<int64_t> query_chunk,
-    const std::optional<std::string>& lowering_reason) {
+    const std::optional<std::string>& lowering_reason,
+    const std::string& values) {
   Made of;
   of.request = batch.batch.request();
   of.present = presence_of(batch.batch.facts());
@@ -331,8 +337,9 @@ std::tuple<int64_t, int64_t, int64_t> tpu_passes(
   of.call.dtype = Dtype::bf16;
   of.call.backward = backward;
   if (!backward) query_chunk.reset();
-  const MosaicOptions found = options_for(of, tiles_per_pass, fetch_ahead,
-                                          query_chunk, lowering_reason);
+  const MosaicOptions found =
+      options_for(of, tiles_per_pass, fetch_ahead, query_chunk, lowering_reason,
+                  take(parse_values(values)));
   take(mosaic::check_asked(of.call, found, of.request, of.target));
   int64_t chunk = 0;
   if (backward) {
@@ -570,7 +577,7 @@ void bind_compile(nb::module_& m) {
       nb::arg("tiles_per_pass") = nb::none(),
       nb::arg("fetch_ahead") = nb::none(), nb::arg("row_sum") = "exact",
       nb::arg("lowering_reason") = nb::none(),
-      nb::arg("query_chunk") = nb::none(),
+      nb::arg("query_chunk") = nb::none(), nb::arg("values") = "finite",
       "The TPU program for batches like this one: of `dtype`, bf16 or f32, any "
       "mask, head dims of 64, 128, 192 or 256, scores "
       "capped by `softcap` unless it is 0, with one more logit a head where "
@@ -584,7 +591,8 @@ void bind_compile(nb::module_& m) {
       "the target's matrix unit is lowered; such a one must have it, others "
       "must not. `query_chunk`: queries whose dQ the backward kernel holds at "
       "a time, whole tiles, or all; what lets most heads go together, unless "
-      "it is said.");
+      "it is said. `values`: \"finite\", a promise, or \"any\": NaN and "
+      "infinity reach what they are legal for and nothing else.");
 }
 
 }  // namespace tessera::python

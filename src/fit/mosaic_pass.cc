@@ -32,9 +32,10 @@ Result<mosaic::PlannedKernel> planned_kernel(const FitCall& asked,
   MosaicOptions options = asked.mosaic;
   if (!backward) options.query_chunk = 0;
   if (asked.open_passes) {
-    options = mosaic::fit_passes(asked.request, asked.present, call, target,
-                                 asked.mosaic.lowering_reason)
-                  .setting.options;
+    options =
+        mosaic::fit_passes(asked.request, asked.present, call, target,
+                           asked.mosaic.lowering_reason, asked.mosaic.values)
+            .setting.options;
   }
   return mosaic::plan_kernel(asked.request, asked.present, call, target,
                              options);

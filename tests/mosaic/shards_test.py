@@ -16,6 +16,7 @@ import oracle
 from case import tessera
 from program import Program
 from share_of_cases import some
+from values_test import Strays, of_heads
 
 CALL = re.compile(
     r'"stablehlo\.custom_call"\((.*?)\) \{(call_target_name = "tpu_custom_call".*)\}'
@@ -74,7 +75,7 @@ class Mesh:
     for more: then keys that come lie in an array for each round."""
 
     def __init__(self, backward, heads, kv_heads, tile, sinks=False, dlse=False,
-                 balance="rows", tokens=1280, dim=128, seq=2):
+                 balance="rows", tokens=1280, dim=128, seq=2, values="finite"):
         # A dim that does not fill lanes stands before the tokens.
         self.turned = dim % 128 != 0
         with tempfile.TemporaryDirectory() as folder:
@@ -83,7 +84,7 @@ class Mesh:
                 *("shard", "--mask", "full", "--q-len", tokens, "--mesh", f"seq={seq}"),
                 *("--tile", f"{tile[0]}x{tile[1]}", "--heads", heads),
                 *("--kv-heads", kv_heads, "--balance", balance, "--head-dim", dim),
-                *("--lane", "mosaic", "--emit", path),
+                *("--lane", "mosaic", "--emit", path, "--values", values),
                 *("--lowering-reason", "a test of few tokens"),
                 *["--backward"] * backward, *["--dlse"] * dlse,
                 *["--sink-logits"] * sinks,
@@ -364,28 +365,34 @@ class MeshCase:
                 told[name] = told[name] + [fill] * (n - len(told[name]))
         return told
 
-    def error(self, poison):
+    def made(self, poison):
+        """The results of all calls, by the names that the oracle has."""
         left, apart = self.run(poison)
-        want, turn = self.want, self.mesh.turn
+        turn = self.mesh.turn
         if not self.mesh.backward:
-            return max(
-                oracle.worst(turn(left["out_before"]), want.out, want.out_error),
-                oracle.worst(left["lse_before"][:, :, 0], want.lse, want.lse_error),
-            )
-        errors = [oracle.worst(turn(left["dq_before"]), want.dq, want.dq_error)]
+            return {"out": turn(left["out_before"]),
+                    "lse": left["lse_before"][:, :, 0]}
+        out = {"dq": turn(left["dq_before"])}
         for name in ("dk", "dv"):
-            made = np.concatenate(
+            out[name] = np.concatenate(
                 [turn(left[f"{name}_before"]), turn(apart[name])], 2)
-            errors.append(oracle.worst(
-                made, getattr(want, name), getattr(want, f"{name}_error")
-            ))
         if self.mesh.sinks:
-            lanes = apart["dsink_logits"]
-            errors.append(oracle.worst(
-                lanes, np.broadcast_to(want.dsinks[:, None, None], lanes.shape),
-                np.broadcast_to(want.dsinks_error[:, None, None], lanes.shape),
-            ))
-        return max(errors)
+            out["dsinks"] = apart["dsink_logits"]
+        return out
+
+    def worst(self, name, found):
+        want = getattr(self.want, name), getattr(self.want, f"{name}_error")
+        if name == "dsinks":
+            want = (np.broadcast_to(x[:, None, None], found.shape) for x in want)
+        clean = self.clean(name)
+        return oracle.worst(*(x[clean] for x in (found, *want)))
+
+    def clean(self, name):
+        """Of what there is a claim: of each row, and of a sink's head."""
+        return ...
+
+    def error(self, poison):
+        return max(self.worst(name, x) for name, x in self.made(poison).items())
 
 
 FORWARD = (
@@ -405,25 +412,58 @@ BACKWARD = (
     dict(heads=4, kv_heads=2, tile=(128, 128), tokens=1920, seq=4),
     dict(heads=1, kv_heads=1, tile=(128, 128), seq=10),
 )
+FORWARD_CALLS = ["tessera_forward_early", "tessera_forward"]
+BACKWARD_CALLS = ["tessera_backward_early", "tessera_backward",
+                  "tessera_backward_last"]
+
+
+class StrayCase(Strays, MeshCase):
+    """With NaN and infinity where no veto is (values_test.py)."""
+
+    batch = 1
+
+    def draw(self):
+        MeshCase.draw(self)
+        self.heads, self.kv_heads = self.mesh.heads, self.mesh.kv_heads
+        self.pairs = of_heads(self.legal[None], self.heads)
+        arrays = self.arrays
+        self.spoil([arrays[name] for name in "qkv"])
+        if not self.mesh.backward:
+            return
+        arrays["out"][self.spoiled] = np.nan
+        arrays["lse"][self.spoiled] = np.nan
+        hit, _ = self.scatter(arrays["dout"], self.q_len)
+        self.spoiled |= hit
+
+    def clean(self, name):
+        if name in ("dk", "dv"):
+            return ~self.reached()
+        if name == "dsinks":
+            return ~self.spoiled.any((0, 2))
+        return ~self.spoiled
 
 
 class Shards(unittest.TestCase):
-    def check(self, backward, kinds, calls):
+    def check(self, backward, kinds, calls, case_of=MeshCase, **more):
         for at, kind in some(list(enumerate(kinds))):
-            mesh = Mesh(backward, **kind)
+            mesh = Mesh(backward, **kind, **more)
             self.assertEqual([c.label for c in mesh.calls], calls)
             for seed, density in enumerate((0.35, 0.1, 0.8)):
                 with self.subTest(kind=kind, seed=seed):
                     rng = np.random.default_rng((at, seed))
-                    case = MeshCase(rng, mesh, density)
+                    case = case_of(rng, mesh, density)
                     self.assertLessEqual(case.error((-1, 7)[seed % 2]), 1)
 
     def test_forward(self):
-        self.check(False, FORWARD, ["tessera_forward_early", "tessera_forward"])
+        self.check(False, FORWARD, FORWARD_CALLS)
 
     def test_backward(self):
-        self.check(True, BACKWARD, ["tessera_backward_early", "tessera_backward",
-                                    "tessera_backward_last"])
+        self.check(True, BACKWARD, BACKWARD_CALLS)
+
+    def test_any_values(self):
+        for backward, kinds, calls in ((False, FORWARD, FORWARD_CALLS),
+                                       (True, BACKWARD, BACKWARD_CALLS)):
+            self.check(backward, kinds[:4], calls, StrayCase, values="any")
 
 
 if __name__ == "__main__":

@@ -90,7 +90,7 @@ Result<mosaic::PlannedKernel> plan_kernel(const Open& lane,
                                           const AttentionCall& call,
                                           lanes::WorkFacts& facts) {
   const mosaic::ChosenSetting chosen = mosaic::fit_passes(
-      request, present, call, lane.target, lane.lowering_reason);
+      request, present, call, lane.target, lane.lowering_reason, Values::any);
   const MosaicOptions& options = chosen.setting.options;
   // That of sink telemetry has its own in its contract alone.
   if (!call.sink_telemetry) {

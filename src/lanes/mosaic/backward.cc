@@ -67,6 +67,13 @@
 // heads that take turns. They are rounded once, by the last; so of a column
 // the order is chunk by chunk, each the list's, then head by head.
 //
+// Where values may be anything (`any_values`) what is not finite reaches what
+// it is legal for and nothing else. A key that has it in K or V gives both up
+// to the sums (`column`), but K's scores: those are NaN. Of queries `prepare`
+// marks the tiles in which Q, the log-sum-exp or D is not finite, and D is not
+// where g is not; a masked pass of such a tile (`spoiled`) does the same with
+// them, and sets P' and dS' of illegal pairs to 0.
+//
 // What a veto takes may hold anything. Of queries it is zeroed by partial
 // passes, of their log-sum-exp and D by `prepare`, of keys by `column`; so no
 // product meets it, and P' is 0 where a pair is illegal. A query without a key
@@ -129,8 +136,18 @@ Backward::Done Backward::walk(const Value& head, const Value& columns,
         });
         const Value full = all_full(at);
         w_.if_else(
-            full, [&] { body(i, at, column, false); },
-            [&] { body(i, at, column, true); });
+            full, [&] { body(i, at, column, PassKind::full); },
+            [&] {
+              const auto partial = [&] {
+                body(i, at, column, PassKind::partial);
+              };
+              if (!s_.any_values) return partial();
+              const Writer::Region masked(w_, "masked");
+              const Value spoiled = is_spoiled(at);
+              w_.if_else(
+                  spoiled, [&] { body(i, at, column, PassKind::spoiled); },
+                  partial);
+            });
         Value ends = is_last(word(at, s_.tiles_per_pass - 1));
         if (s_.in_chunks()) return end_column(head, column, ends, c);
         if (takes_turns()) {
@@ -276,13 +293,14 @@ Arguments kept_scratch(const KernelShape& s) {
                    // chunks of those on their way.
                    in_vmem("dk_sums", kF32, {sums, s.head_dim, s.block_kv}),
                    in_vmem("dv_sums", kF32, {sums, s.v_head_dim, s.block_kv})};
-  if (!tokens_last(s.head_dim)) {
+  if (keeps_keys(s)) {
     out.push_back(in_vmem("keys", element_of(s),
                           {kv_heads * s.head_dim, s.block_kv}));  // K'
   }
   if (s.bitmaps == 0) {
     out.push_back(in_vmem("ids_of_keys", Element::i32, {s.block_kv, kLanes}));
   }
+  if (s.any_values) out.push_back(in_smem("row_marks", s.row_marks()));
   return out;
 }
 
@@ -308,6 +326,9 @@ Arguments ring_scratch(const KernelShape& s) {
       in_vmem("lse_ring", kF32, {rows, 1, s.block_q})};
   if (s.has_dlse) {
     out.push_back(in_vmem("dlse_ring", kF32, {rows, 1, s.block_q}));
+  }
+  if (s.any_values) {
+    out.push_back(ring_of("row_q_ring", rows, s.block_q, s.head_dim));
   }
   const auto tile_of_keys = [&](const char* name, int64_t dim) {
     const std::vector<int64_t> tile = s.tile_of(s.block_kv, dim);

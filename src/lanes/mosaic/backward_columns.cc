@@ -79,16 +79,41 @@ void Backward::begin_column(const Value& head, const Value& column) {
       const Value found = load_slot(ring, own);
       const Value clean = w_.select(kept.at(dim), found, w_.zeros(found.type));
       store_slot(clean, ring, own);
-      if (array[0] == 'v' || tokens_last(dim)) continue;
-      store_of(w_.transpose(clean), "keys", kv_heads_, h);
+      if (array[0] == 'v' || !keeps_keys(s_)) continue;
+      const Value turned = tokens_last(dim) ? clean : w_.transpose(clean);
+      store_of(turned, "keys", kv_heads_, h);
     }
   }
+  if (s_.any_values) repair_keys(slot);
 
   if (s_.in_chunks()) return;
   if (!takes_turns()) return clear_keys(column);
   const Value kv = kv_head(head);
   const Writer::Region inner(w_, "clear");
   w_.if_then(is_in_group(head, kv, 0), [&] { clear_keys(column); });
+}
+
+// A key that is not finite somewhere has K' and V without that, and a K that is
+// NaN.
+void Backward::repair_keys(const Value& slot) {
+  std::vector<InRing> tiles;
+  for (int64_t h = 0; h < kv_heads_; ++h) {
+    const Value own = of_head(slot, kv_heads_, h);
+    for (const OfKeys& of : of_keys()) tiles.push_back({of.ring, own});
+  }
+  const Writer::Region inner(w_, "repair");
+  w_.if_then(has_strays(tiles), [&] {
+    for (int64_t h = 0; h < kv_heads_; ++h) {
+      const Value own = of_head(slot, kv_heads_, h);
+      const Value k = load_slot("k_ring", own);
+      const Value v = load_slot("v_ring", own);
+      Value clean = without_strays(k);
+      if (!tokens_last(s_.head_dim)) clean = w_.transpose(clean);
+      store_of(clean, "keys", kv_heads_, h);
+      store_slot(with_nan(k, s_.head_dim, v, s_.v_head_dim), "k_ring", own);
+      store_slot(without_strays(v), "v_ring", own);
+    }
+  });
 }
 
 void Backward::clear_keys(const Value& column) {

@@ -27,6 +27,12 @@ static_assert(kPassesAhead < kPassRing &&
 // Of tiles of keys.
 int64_t column_ring_size(const KernelShape& s);
 
+// K' has an array of its own: where a tile of K lies otherwise, or may have to
+// be another one.
+inline bool keeps_keys(const KernelShape& s) {
+  return !tokens_last(s.head_dim) || s.any_values;
+}
+
 class Backward : Parts {
  public:
   explicit Backward(const KernelShape& shape)
@@ -126,6 +132,7 @@ class Backward : Parts {
   struct RowIds {
     Value ids, is_seen;
   };
+  void mark_row(const Row& row, const Value& slot);
   void prepare_head(const Value& first_head, const Value& turn, const Row& row,
                     int64_t h, const RowIds& row_ids);
   // dQ' of a row, at 0; and where what calls so far summed of it waits.
@@ -155,8 +162,14 @@ class Backward : Parts {
   Value key_ids(const Value& column, int64_t dim);
   void begin_column(const Value& head, const Value& column);
   void clear_keys(const Value& column);
+  void repair_keys(const Value& slot);
+  // All pairs of it are legal; or some; or some are and a query may have what
+  // is not finite.
+  enum class PassKind : uint8_t { full, partial, spoiled };
+  static bool is_masked(PassKind kind) { return kind != PassKind::full; }
+  Value is_spoiled(const Value& at);
   void body(const Value& pass, const Value& at, const Value& column,
-            bool masked);
+            PassKind kind);
   // One of a pass; where it is masked the ids of its queries, and which of its
   // pairs are legal, once that is known.
   struct PassTile {
@@ -177,8 +190,9 @@ class Backward : Parts {
   Value legal_tile(const Value& column, const PassTile& tile, int64_t t);
   Queries queries_of(const char* ring, int64_t dim, const Value& pass,
                      int64_t h, int64_t t, bool masked, const PassTile& tile);
+  Value take_strays(Queries& q, Queries& g, const Value& most);
   HeadTiles gradients(const Value& pass, const Value& column,
-                      const std::optional<Value>& bits_slot, bool masked,
+                      const std::optional<Value>& bits_slot, PassKind kind,
                       int64_t h, std::vector<PassTile>& tiles);
   void add_products(const Value& column, int64_t h,
                     const std::vector<PassTile>& tiles, const HeadTiles& own);

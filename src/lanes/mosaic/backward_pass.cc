@@ -69,10 +69,43 @@ Backward::Queries Backward::queries_of(const char* ring, int64_t dim,
   return {clean, 0, clean};
 }
 
+// Whether a row of the pass is marked.
+Value Backward::is_spoiled(const Value& at) {
+  Value any = w_.constant(0);
+  for (int64_t t = 0; t < s_.tiles_per_pass; ++t) {
+    const Value place = in_scratch(column_of(word(at, t)));
+    const Value mark = w_.load_scalar(w_.argument("row_marks"), place);
+    any = w_.bit_or(any, mark);
+  }
+  return is_true(any);
+}
+
+// A query that is not finite somewhere gives up Q and g there, and its
+// log-sum-exp, which is returned, becomes NaN: so do its legal pairs.
+Value Backward::take_strays(Queries& q, Queries& g, const Value& most) {
+  const std::vector<int64_t> line = {1, s_.block_q};
+  const Value one = w_.splat(w_.real(1), line);
+  const Value zero = w_.splat(w_.real(0), line);
+  Value strays = w_.select(is_finite(most), zero, one);
+  for (Queries* of : {&q, &g}) {
+    const Value numbers = wide(of->upright);
+    const Value ones = w_.splat(w_.real(1), numbers.type.shape);
+    const Value zeros = w_.splat(w_.real(0), numbers.type.shape);
+    const Value own = w_.select(is_finite(numbers), zeros, ones);
+    strays = w_.add(strays, w_.reshape(w_.reduce_sum(own, 0), line));
+    const Value clean = without_strays(of->upright);
+    *of = {clean, 0, clean};
+  }
+  const Value any = w_.compare(Compare::greater, strays, zero);
+  return w_.select(any, w_.splat(w_.real(kNan), line), most);
+}
+
 // One pass: some tiles of queries against the tile of keys.
 void Backward::body(const Value& pass, const Value& at, const Value& column,
-                    bool masked) {
-  const Writer::Region named(w_, masked ? "partial" : "full");
+                    PassKind kind) {
+  constexpr const char* kRegions[] = {"full", "partial", "spoiled"};
+  const Writer::Region named(w_, kRegions[static_cast<size_t>(kind)]);
+  const bool masked = is_masked(kind);
   std::optional<Value> bits_slot;
   if (masked && s_.bitmaps > 0) {
     bits_slot = in_slots(pass, kPassRing);
@@ -88,7 +121,7 @@ void Backward::body(const Value& pass, const Value& at, const Value& column,
   // No head's products wait for another's: all before, all behind.
   std::vector<HeadTiles> heads;
   for (int64_t h = 0; h < heads_; ++h) {
-    heads.push_back(gradients(pass, column, bits_slot, masked, h, tiles));
+    heads.push_back(gradients(pass, column, bits_slot, kind, h, tiles));
   }
   for (int64_t h = 0; h < heads_; ++h) {
     add_products(column, h, tiles, heads[static_cast<size_t>(h)]);
@@ -109,8 +142,10 @@ Value Backward::legal_tile(const Value& column, const PassTile& tile,
 // P' and dS' of one head, of the pass's tiles.
 Backward::HeadTiles Backward::gradients(const Value& pass, const Value& column,
                                         const std::optional<Value>& bits_slot,
-                                        bool masked, int64_t h,
+                                        PassKind kind, int64_t h,
                                         std::vector<PassTile>& tiles) {
+  const bool masked = is_masked(kind);
+  const bool spoiled = kind == PassKind::spoiled;
   const std::vector<int64_t> tile = {s_.block_kv, s_.block_q};
   const Value slot = of_head(column_slot(column), kv_heads_, kv_of(h));
   const Value k = load_slot("k_ring", slot);
@@ -120,14 +155,17 @@ Backward::HeadTiles Backward::gradients(const Value& pass, const Value& column,
   HeadTiles out;
   for (int64_t t = 0; t < s_.tiles_per_pass; ++t) {
     PassTile& own = tiles[static_cast<size_t>(t)];
-    const Queries q =
-        queries_of("q_ring", s_.head_dim, pass, h, t, masked, own);
-    const Queries g =
-        queries_of("dout_ring", s_.v_head_dim, pass, h, t, masked, own);
+    Queries q = queries_of("q_ring", s_.head_dim, pass, h, t, masked, own);
+    Queries g = queries_of("dout_ring", s_.v_head_dim, pass, h, t, masked, own);
+    Value most = line_of("lses", own.place, h);
+    if (spoiled) most = take_strays(q, g, most);
     out.queries.push_back(q.upright);
     out.douts.push_back(g.upright);
-    const Value most = line_of("lses", own.place, h);
     const Value delta = line_of("deltas", own.place, h);
+    const auto legal_only = [&](const Value& numbers) {
+      const Value none = w_.splat(w_.real(0), tile);
+      return w_.select(*own.legal, numbers, none);
+    };
     const Value unmasked = scores_of(w_.matmul(k, k_dim, q.operand, q.dim));
     Value scores = unmasked;
     if (masked) {
@@ -140,18 +178,20 @@ Backward::HeadTiles Backward::gradients(const Value& pass, const Value& column,
     }
     const Value scaled = w_.mul(scores, w_.splat(unit_log2(), tile));
     const Value power = w_.sub(scaled, whole(most, tile));
-    const Value p = w_.exp2(power);
+    Value p = w_.exp2(power);
+    if (spoiled) p = legal_only(p);
     out.ps.push_back(narrow(p));
     const Value dp = w_.matmul(v, v_dim, g.operand, g.dim);
     Value ds = w_.mul(p, w_.sub(dp, whole(delta, tile)));
     if (s_.softcap != 0) ds = w_.mul(ds, slope(unmasked));
+    if (spoiled) ds = legal_only(ds);
     out.dss.push_back(narrow(ds));
   }
   return out;
 }
 
 Value Backward::upright_keys(const Value& column, int64_t h) {
-  if (!tokens_last(s_.head_dim)) return load_of("keys", kv_heads_, kv_of(h));
+  if (keeps_keys(s_)) return load_of("keys", kv_heads_, kv_of(h));
   return load_slot("k_ring", of_head(column_slot(column), kv_heads_, kv_of(h)));
 }
 

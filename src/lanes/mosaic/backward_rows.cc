@@ -17,6 +17,7 @@ std::vector<std::pair<const char*, const char*>> Backward::row_arrays() const {
   std::vector<std::pair<const char*, const char*>> out = {
       {"out", "out_ring"}, {"dout", "row_dout_ring"}, {"lse", "lse_ring"}};
   if (s_.has_dlse) out.emplace_back("dlse", "dlse_ring");
+  if (s_.any_values) out.emplace_back("q", "row_q_ring");
   return out;
 }
 
@@ -64,7 +65,8 @@ void Backward::fetch_row(const char* region, const Value& head,
   const Value zero = w_.constant(0);
   for (const auto& [array, ring] : row_arrays()) {
     const Value& from = w_.argument(array);
-    const bool last = from.type.shape[2] == 1 || tokens_last(s_.v_head_dim);
+    const int64_t dim = from.name == "%q" ? s_.head_dim : s_.v_head_dim;
+    const bool last = from.type.shape[2] == 1 || tokens_last(dim);
     const std::array<Value, 4> at = {batch_row_, head, last ? zero : query,
                                      last ? query : zero};
     const std::vector<int64_t>& tile = w_.argument(ring).type.shape;
@@ -102,6 +104,28 @@ void Backward::prepare(const Value& head, const Value& turn) {
   for (int64_t h = 0; h < heads_; ++h) {
     prepare_head(head, turn, row, h, {ids, is_seen});
   }
+  if (s_.any_values) mark_row(row, slot);
+}
+
+// Whether Q, the log-sum-exp or D of a head has what is not finite.
+void Backward::mark_row(const Row& row, const Value& slot) {
+  std::vector<InRing> tiles;
+  for (int64_t h = 0; h < heads_; ++h) {
+    tiles.push_back({"row_q_ring", of_head(slot, heads_, h)});
+  }
+  const Value of_queries = has_strays(tiles);
+  const auto finite_lines = [&](const char* name) {
+    const std::array<Value, 3> at = {w_.to_index(row.place), w_.index(0),
+                                     w_.index(0)};
+    const Value found = w_.load(w_.argument(name), at, {1, heads_, s_.block_q});
+    return is_finite(w_.reshape(found, {heads_, s_.block_q}));
+  };
+  const Value lses = finite_lines("lses");
+  const Value deltas = finite_lines("deltas");
+  const Value of_lines = has_any(w_.invert(w_.bit_and(lses, deltas)));
+  const Value any = w_.bit_or(of_queries, of_lines);
+  const Value mark = w_.select(any, w_.constant(1), w_.constant(0));
+  w_.store_scalar(mark, w_.argument("row_marks"), row.place);
 }
 
 void Backward::clear_sums(const Value& r) {
@@ -132,8 +156,10 @@ void Backward::prepare_head(const Value& first_head, const Value& turn,
   Value delta = w_.select(is_seen, all, zero);
 
   const Value lse = load_slot("lse_ring", slot);
+  // Else NaN is none either.
+  const Compare above = s_.any_values ? Compare::not_equal : Compare::greater;
   const Value finite =
-      w_.compare(Compare::greater, lse, w_.splat(w_.real(-kInfinity), line));
+      w_.compare(above, lse, w_.splat(w_.real(-kInfinity), line));
   const Value live = w_.bit_and(finite, is_seen);
   const Value log2e = w_.splat(w_.real(static_cast<float>(kLog2E)), line);
   Value most = w_.select(live, w_.mul(lse, log2e), zero);

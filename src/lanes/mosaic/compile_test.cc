@@ -304,6 +304,43 @@ TEST_F(MosaicCompile, SinkLogits) {
   }
 }
 
+// Tiles as they lie and turned, of both types; by bitmaps with all that a
+// kernel may have, which here comes in chunks.
+TEST_F(MosaicCompile, AnyValues) {
+  for (const bool backward : {false, true}) {
+    for (const auto& [dim, v_dim] :
+         {std::pair(128, 128), std::pair(64, 128), std::pair(192, 64)}) {
+      Class c{"causal & documents",
+              4096,
+              {512, 512},
+              {1, 2},
+              8,
+              4,
+              backward,
+              backward,
+              0,
+              dim,
+              v_dim};
+      c.options.values = Values::any;
+      if (dim == 192) c.dtype = Dtype::f32;
+      ASSERT_NO_FATAL_FAILURE(check(c));
+    }
+    Class c{"documents | sink(4)",
+            1000,
+            {256, 128},
+            {3, 2},
+            2,
+            1,
+            backward,
+            backward,
+            30};
+    c.sinks = true;
+    c.options.values = Values::any;
+    if (backward) c.options.query_chunk = 512;
+    ASSERT_NO_FATAL_FAILURE(check(c));
+  }
+}
+
 // By bounds, and by bitmaps with all that a kernel may have.
 TEST_F(MosaicCompile, Float32) {
   for (const bool backward : {false, true}) {

@@ -47,6 +47,13 @@
 // What a veto takes may be NaN, and must not reach a sum as 0 NaN: the host
 // marks tiles with such keys (class 3, kernel_steps.h), whose V is set to 0
 // there before the pass.
+//
+// Nor may what is not finite anywhere else, where values may be anything
+// (`any_values`). K reaches no further than its scores, of which the illegal
+// ones become -inf; Q its own query. V of a masked pass is looked through
+// beside the pass's scores. If it has such a number, its key's V becomes 0 and
+// its K NaN, and the scores are made again: of the queries that it is legal for
+// all is NaN, of others nothing.
 #include "lanes/mosaic/forward.h"
 
 #include <array>
@@ -82,6 +89,8 @@ class Forward : public PassLoop {
  private:
   Value has_vetoed(const Place& p);
   void clean(const Value& pass, const Place& p) override;
+  std::optional<Value> is_spoiled(const Value& pass) override;
+  void repair(const Value& pass) override;
   void absorb(const Value& pass, const Place& p, int64_t h) override;
   Value row_sum(int64_t h);
   // What O' is multiplied by at a row's end, and the log-sum-exp.
@@ -142,6 +151,26 @@ void Forward::clean(const Value& pass, const Place& p) {
       store_slot(w_.select(kept, v, w_.zeros(v.type)), "v_ring", slot);
     }
   });
+}
+
+std::optional<Value> Forward::is_spoiled(const Value& pass) {
+  if (!s_.any_values) return {};
+  std::vector<InRing> tiles;
+  for (int64_t h = 0; h < kv_heads_; ++h) {
+    tiles.push_back({"v_ring", slot_of(pass, kv_heads_, h)});
+  }
+  return has_strays(tiles);
+}
+
+// A key whose V is not finite gives that up, and makes NaN of its scores.
+void Forward::repair(const Value& pass) {
+  for (int64_t h = 0; h < kv_heads_; ++h) {
+    const Value slot = slot_of(pass, kv_heads_, h);
+    const Value v = load_slot("v_ring", slot);
+    const Value k = load_slot("k_ring", slot);
+    store_slot(with_nan(k, s_.head_dim, v, s_.v_head_dim), "k_ring", slot);
+    store_slot(without_strays(v), "v_ring", slot);
+  }
 }
 
 // The softmax of the scores that are kept, and their part of the sums.

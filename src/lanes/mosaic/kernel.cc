@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "base/integers.h"
+#include "base/text.h"
 #include "lanes/mosaic/backward.h"
 #include "lanes/mosaic/forward.h"
 #include "lanes/mosaic/kernel_checks.h"
@@ -122,6 +123,8 @@ Result<KernelShape> shape_of_call(const Tile& tile, int64_t plan_heads,
   s.has_sinks = call.sink_logits;
   s.telemetry = call.sink_telemetry;
   s.rounded_sum = options.row_sum == RowSum::rounded;
+  s.any_values = options.values == Values::any && !s.telemetry;
+  s.marks_rows = s.any_values && call.backward;
   s.chunk_rows = options.query_chunk / tile.q;
   s.plan_heads = plan_heads;
   s.core_bytes = memory.vector_bytes;
@@ -219,6 +222,9 @@ KernelContract mosaic::contract_of(const PlannedKernel& planned,
   } else if (!kernel.call.sink_telemetry) {
     choice.parameters["row_sum_rounded"] =
         kernel.options.row_sum == RowSum::rounded;
+  }
+  if (!kernel.call.sink_telemetry) {
+    choice.parameters["any_values"] = kernel.options.values == Values::any;
   }
   choice.parameters["heads_per_pass"] = kernel.heads_per_pass;
   if (kernel.bitmaps > 0) choice.parameters["bitmaps"] = kernel.bitmaps;
@@ -351,6 +357,18 @@ Result<mosaic::PlannedKernel> mosaic::plan_shard_kernel(
 
 std::string_view to_string(RowSum row_sum) {
   return row_sum == RowSum::exact ? "exact" : "rounded";
+}
+
+std::string_view to_string(Values values) {
+  return values == Values::finite ? "finite" : "any";
+}
+
+Result<Values> parse_values(std::string_view text) {
+  for (const Values v : {Values::finite, Values::any}) {
+    if (text == to_string(v)) return v;
+  }
+  return invalid("mosaic", "values must be finite or any, found {}",
+                 in_quotes(text));
 }
 
 std::string_view mosaic::name_of(const PlannedKernel& planned) {

@@ -216,6 +216,7 @@ int64_t mosaic::scalar_words_of(const KernelShape& s, const Target& memory) {
   for (const Scalars& a : scalars_of(s)) {
     words += scalar_words(memory, {a.here});
   }
+  if (s.marks_rows) words += scalar_words(memory, {s.row_marks()});
   return words;
 }
 

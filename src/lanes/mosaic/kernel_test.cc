@@ -119,6 +119,9 @@ TEST(MosaicKernel, OneTextAContract) {
   differs(make(r, shape_of(), Dtype::bf16, "v6e:1x1", {2, 4}), "tiles a pass");
   differs(make(r, shape_of(), Dtype::bf16, "v6e:1x1", {4, 5}), "fetch ahead");
   differs(make(r, shape_of(), Dtype::bf16, "v6e:1x1", kRounded), "row sum");
+  MosaicOptions any;
+  any.values = Values::any;
+  differs(make(r, shape_of(), Dtype::bf16, "v6e:1x1", any), "values");
   Request tile = r;
   tile.tile = {256, 256};
   differs(make(tile), "tile");

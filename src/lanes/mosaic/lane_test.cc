@@ -156,7 +156,7 @@ class MosaicLane : public ::testing::Test {
                               ? std::optional<std::string>(kReason)
                               : std::nullopt;
       const MosaicOptions options =
-          fit_passes(request, batch.facts(), call, target, reason)
+          fit_passes(request, batch.facts(), call, target, reason, Values::any)
               .setting.options;
       const auto kernel =
           make_mosaic_kernel(request, batch.facts(), call, target, options);
@@ -452,8 +452,10 @@ TEST_F(MosaicLane, TakesTheTablesPasses) {
   write_plain(*batch, call);
   Request request = batch->request();
   request.ceilings.max_steps = make_contract(*batch)->steps;
+  MosaicOptions due = {1, 4};
+  due.values = Values::any;
   const auto kernel =
-      make_mosaic_kernel(request, batch->facts(), call, "v6e:1x1", {1, 4});
+      make_mosaic_kernel(request, batch->facts(), call, "v6e:1x1", due);
   ASSERT_TRUE(kernel.ok()) << kernel.error().message;
   SessionOptions large = options();
   large.xla.lowering_reason.reset();

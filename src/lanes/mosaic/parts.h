@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <limits>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +17,7 @@ namespace tessera::mosaic {
 inline constexpr double kLog2E = 1.4426950408889634074;
 inline constexpr double kLn2 = 0.69314718055994530942;
 inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
+inline constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 inline constexpr float kLowest = std::numeric_limits<float>::lowest();
 
 // Of queries, keys, values and outputs.
@@ -151,6 +153,19 @@ class Parts {
     return s_.dtype == Dtype::f32 ? a : w_.to_f32(a);
   }
 
+  // Where values may be anything: whether a tile, as it lies, has a number that
+  // is not finite; which ones are; all others as 0; and `k` of tokens as NaN
+  // where `v`, of the same tokens, has one.
+  struct InRing {
+    const char* ring;
+    Value slot;
+  };
+  Value has_strays(std::span<const InRing> tiles);
+  Value is_finite(const Value& wide);
+  Value has_any(const Value& flags);  // a scalar
+  Value without_strays(const Value& a);
+  Value with_nan(const Value& k, int64_t k_dim, const Value& v, int64_t v_dim);
+
   // Products of q and k as the softmax takes them: with a cap the tanh, else
   // as they are. Times `unit` they are scores.
   Value scores_of(const Value& products);
@@ -203,6 +218,7 @@ class Parts {
                        const std::function<void()>& batch_row);
 
   void begin_list(Grid grid);
+  int64_t rows_at_a_time(int64_t rows, int64_t columns) const;
 
   const KernelShape& s_;
   Writer w_;

@@ -184,11 +184,7 @@ Value PassLoop::scores_at(const Value& pass, const Value& rows, int64_t h) {
 
 // Of all heads of the pass.
 Value PassLoop::legal_pairs(const Value& pass, const Place& p) {
-  if (s_.bitmaps > 0) {
-    const Value slot = slot_of(pass);
-    wait_bits(slot);
-    return legal_bits(slot, 0, s_.tiles_per_pass);
-  }
+  if (s_.bitmaps > 0) return legal_bits(slot_of(pass), 0, s_.tiles_per_pass);
   const Value key_ids = key_column(p, kLanes);
   const Value query_row = row_of(word(p.at));
   const Value ids = query_ids(query_row);
@@ -204,24 +200,36 @@ void PassLoop::keep(const Value& scores, int64_t h) {
 }
 
 // The scores of a pass, put away; `beside` is what goes with each head's.
-void PassLoop::scores(const char* clean_region, bool masked, const Value& pass,
-                      const Place& p, const Value& rows,
+void PassLoop::scores(const ScoreRegions& regions, bool masked,
+                      const Value& pass, const Place& p, const Value& rows,
                       const std::function<void(int64_t)>& beside) {
   std::optional<Value> ok;
   if (masked) {
     {
-      const Writer::Region named(w_, clean_region);
+      const Writer::Region named(w_, regions.clean);
       clean(pass, p);
     }
+    if (s_.bitmaps > 0) wait_bits(slot_of(pass));
     ok = legal_pairs(pass, p);
   }
   const Value lowest = w_.splat(w_.real(-kInfinity), tile_shape());
+  std::optional<Value> spoiled;
+  if (masked) spoiled = is_spoiled(pass);
   for (int64_t h = 0; h < heads_; ++h) {
     Value own = scores_at(pass, rows, h);
     if (ok) own = w_.select(*ok, own, lowest);
     if (beside) beside(h);
     keep(own, h);
   }
+  if (!spoiled) return;
+  w_.if_then(*spoiled, [&] {
+    const Writer::Region named(w_, regions.repair);
+    repair(pass);
+    const Value legal = legal_pairs(pass, p);
+    for (int64_t h = 0; h < heads_; ++h) {
+      keep(w_.select(legal, scores_at(pass, rows, h), lowest), h);
+    }
+  });
 }
 
 // A sum of the row so far, in eight parts.
@@ -288,7 +296,7 @@ void PassLoop::batch_row() {
   wait_keys(zero);
   wait_row(one, zero);
   next_row(one, start, zero);
-  scores("first_clean", true, zero, start, zero, {});
+  scores({"first_clean", "first_repair"}, true, zero, start, zero, {});
 
   w_.comment("pass i: its softmax beside the scores of pass i + 1");
   const Value before_last = w_.sub(passes, one);
@@ -316,7 +324,7 @@ void PassLoop::batch_row() {
         const Value full = all_full(next.at);
         auto body = [&](bool masked) {
           const Writer::Region inner(w_, masked ? "partial" : "full");
-          scores("clean", masked, next_pass, next, rows,
+          scores({"clean", "repair"}, masked, next_pass, next, rows,
                  [&](int64_t h) { absorb(i, now, h); });
         };
         w_.if_else(

@@ -63,6 +63,10 @@ class PassLoop : protected Parts {
   // Before scores are masked; and before the first pass of all.
   virtual void clean(const Value& /*pass*/, const Place& /*p*/) {}
   virtual void before_loop() {}
+  // Whether what a masked pass read must be repaired before its scores are made
+  // again; known while they are made for the first time.
+  virtual std::optional<Value> is_spoiled(const Value& /*pass*/) { return {}; }
+  virtual void repair(const Value& /*pass*/) {}
 
   Value slot_of(const Value& count) {
     return w_.bit_and(count, w_.constant(static_cast<int32_t>(ring_ - 1)));
@@ -111,7 +115,10 @@ class PassLoop : protected Parts {
   Value scores_at(const Value& pass, const Value& rows, int64_t h);
   Value legal_pairs(const Value& pass, const Place& p);
   void keep(const Value& scores, int64_t h);
-  void scores(const char* clean_region, bool masked, const Value& pass,
+  struct ScoreRegions {
+    const char *clean, *repair;
+  };
+  void scores(const ScoreRegions& regions, bool masked, const Value& pass,
               const Place& p, const Value& rows,
               const std::function<void(int64_t)>& beside);
   void batch_row();

@@ -299,9 +299,10 @@ mosaic::ChosenSetting mosaic::fit_setting(ChosenSetting found,
 mosaic::ChosenSetting mosaic::fit_passes(
     const Request& request, const Facts& present, const AttentionCall& call,
     const std::string& target,
-    const std::optional<std::string>& lowering_reason) {
+    const std::optional<std::string>& lowering_reason, Values values) {
   ChosenSetting chosen = choose_passes(request, call);
   chosen.setting.options.lowering_reason = lowering_reason;
+  chosen.setting.options.values = values;
   return fit_setting(std::move(chosen), {}, request, present, call, target);
 }
 

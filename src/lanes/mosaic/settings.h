@@ -74,7 +74,8 @@ ChosenSetting fit_setting(ChosenSetting found, const OpenSetting& open,
 // far as it fits.
 ChosenSetting fit_passes(const Request& request, const Facts& present,
                          const AttentionCall& call, const std::string& target,
-                         const std::optional<std::string>& lowering_reason);
+                         const std::optional<std::string>& lowering_reason,
+                         Values values = Values::finite);
 
 // As a receipt has it.
 std::string setting_words(const MosaicOptions& options,

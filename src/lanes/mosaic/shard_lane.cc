@@ -41,8 +41,9 @@ Result<std::shared_ptr<const SentIntegers>> send_integers(
 Result<void> add_pass(ShardWork& work, const AttentionCall& call,
                       const std::string& target) {
   const Batch& batch = work.batch();
-  auto fitted = fit_shards(batch, work.shards(), call, target,
-                           work.open().options.xla.lowering_reason);
+  auto fitted =
+      fit_shards(batch, work.shards(), call, target,
+                 work.open().options.xla.lowering_reason, Values::any);
   if (!fitted) return fitted.error();
   ShardKernel& kernel = fitted->kernel;
   const MosaicKernel& k = kernel.planned.kernel;

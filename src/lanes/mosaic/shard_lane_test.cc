@@ -142,9 +142,10 @@ class MosaicMesh : public ::testing::Test {
     if (!shards) return shards.error();
     Made out = {std::move(*shards), {}};
     for (const bool backward : {false, true}) {
-      auto made = fit_shards(
-          batch, out.shards, lanes::one_direction(call, backward),
-          std::string(find_chip("v6e")->target), o.xla.lowering_reason);
+      auto made =
+          fit_shards(batch, out.shards, lanes::one_direction(call, backward),
+                     std::string(find_chip("v6e")->target),
+                     o.xla.lowering_reason, Values::any);
       if (!made) return made.error();
       out.kernels.push_back(std::move(made->kernel));
     }

@@ -84,6 +84,11 @@ std::vector<schedule::TripRule> forward_trips(const ListCounts& n,
       rule("partial", passes - 1 - in_full),
       rule("finish", heads * n.rows - 1),
   };
+  // Of values that are finite.
+  if (kernel.options.values == Values::any) {
+    out.push_back(rule("first_repair", 0));
+    out.push_back(rule("repair", 0));
+  }
   if (kernel.page > 0) out.push_back(rule("page", 1));
   if (kernel.bitmaps == 0) return out;
   // Of passes that are not full, and of the first.
@@ -131,6 +136,11 @@ std::vector<schedule::TripRule> backward_trips(const ListCounts& n,
       rule("finish_column", kv_heads * columns),
       rule("finish_row", heads * rows),
   };
+  if (kernel.options.values == Values::any) {
+    out.push_back(rule("repair", 0));
+    out.push_back(rule("masked", heads * (n.passes - n.full)));
+    out.push_back(rule("spoiled", 0));
+  }
   if (kernel.page > 0) out.push_back(rule("page", heads * n.pages));
   if (kernel.bitmaps == 0) return out;
   const int64_t first = heads * n.first_bits;

@@ -301,6 +301,13 @@ Value Writer::to_index(const Value& a) {
   return op("arith.index_cast", {&a, 1}, "", scalar(Element::index));
 }
 
+Value Writer::words(const Value& a) {
+  assert(a.type.shape.size() == 2 && is_real(a.type));
+  std::vector<int64_t> shape = a.type.shape;
+  if (a.type.element == Element::bf16) shape[0] /= 2;
+  return op("tpu.bitcast", {&a, 1}, "", vector_of(Element::i32, shape));
+}
+
 Value Writer::broadcast(const Value& a, std::vector<int64_t> shape) {
   return op("vector.broadcast", {&a, 1}, "",
             vector_of(a.type.element, std::move(shape)));
@@ -334,12 +341,14 @@ Value Writer::join(std::span<const Value> parts, int32_t dimension) {
             fmt::format("dimension = {} : i32", dimension), type);
 }
 
-Value Writer::first_row(const Value& a) {
-  assert(a.type.shape.size() == 2);
+Value Writer::first_row(const Value& a) { return rows(a, 0, 1); }
+
+Value Writer::rows(const Value& a, int64_t first, int64_t n) {
+  assert(a.type.shape.size() == 2 && first + n <= a.type.shape[0]);
   return op("vector.extract_strided_slice", {&a, 1},
-            fmt::format("offsets = [0, 0], sizes = [1, {}], strides = [1, 1]",
-                        a.type.shape[1]),
-            vector_of(a.type.element, {1, a.type.shape[1]}));
+            fmt::format("offsets = [{}, 0], sizes = [{}, {}], strides = [1, 1]",
+                        first, n, a.type.shape[1]),
+            vector_of(a.type.element, {n, a.type.shape[1]}));
 }
 
 Value Writer::reduce(std::string_view kind, float start, const Value& a,
@@ -362,6 +371,19 @@ Value Writer::reduce_max(const Value& a, int32_t dimension) {
 
 Value Writer::reduce_sum(const Value& a, int32_t dimension) {
   return reduce("add", 0, a, dimension);
+}
+
+Value Writer::total(const Value& a) {
+  assert(a.type.shape.size() == 2 && a.type.element == Element::f32);
+  const Value one = reshape(a, {1, a.type.shape[0], a.type.shape[1]});
+  const Value both[] = {one, splat(real(0), {1})};
+  const Value sum =
+      op("vector.multi_reduction", both,
+         "kind = #vector.kind<add>, reduction_dims = array<i64: 1, 2>",
+         vector_of(Element::f32, {1}));
+  const Value lone = reshape(sum, {1, 1, 1});
+  return op("vector.extract", {&lone, 1},
+            "static_position = array<i64: 0, 0, 0>", scalar(Element::f32));
 }
 
 Value Writer::matmul(const Value& a, int32_t of_a, const Value& b,
@@ -423,6 +445,14 @@ void Writer::store(const Value& value, const Value& ref) {
   assert(value.type.shape == ref.type.shape);
   const std::vector<Value> zeros(ref.type.shape.size(), index(0));
   store(value, ref, zeros);
+}
+
+void Writer::store_scalar(const Value& value, const Value& ref,
+                          const Value& at) {
+  assert(ref.type.space == Space::smem && ref.type.shape.size() == 1);
+  assert(value.type == scalar(ref.type.element));
+  const Value all[] = {value, ref, to_index(at)};
+  effect("memref.store", all, "");
 }
 
 Value Writer::slice(const Value& ref, std::span<const Value> at,

@@ -97,6 +97,7 @@ class Writer {
   Value bit_or(const Value& a, const Value& b);
   Value shift_right(const Value& a, int32_t bits);  // zeros come in
   Value compare(Compare how, const Value& a, const Value& b);
+  Value invert(const Value& condition);
   Value select(const Value& condition, const Value& yes, const Value& no);
   Value exp2(const Value& a);
   Value log(const Value& a);
@@ -104,6 +105,8 @@ class Writer {
   Value to_bf16(const Value& a);
   Value to_f32(const Value& a);
   Value to_index(const Value& a);
+  // Of two dimensions, as int32; of bf16 a word has two rows.
+  Value words(const Value& a);
 
   // Vectors.
   Value broadcast(const Value& a, std::vector<int64_t> shape);
@@ -111,9 +114,11 @@ class Writer {
   Value reshape(const Value& a, std::vector<int64_t> shape);
   Value transpose(const Value& a);  // of two dimensions
   Value join(std::span<const Value> parts, int32_t dimension);
-  Value first_row(const Value& a);  // [n, m] -> [1, m]
+  Value first_row(const Value& a);                       // [n, m] -> [1, m]
+  Value rows(const Value& a, int64_t first, int64_t n);  // of two dimensions
   Value reduce_max(const Value& a, int32_t dimension);
   Value reduce_sum(const Value& a, int32_t dimension);
+  Value total(const Value& a);  // [n, m], a scalar
   // Contracts dimension `of_a` of a with `of_b` of b; float32 comes out, of
   // float32 in full precision.
   Value matmul(const Value& a, int32_t of_a, const Value& b, int32_t of_b);
@@ -126,6 +131,7 @@ class Writer {
   Value load_scalar(const Value& ref, const Value& at);
   void store(const Value& value, const Value& ref, std::span<const Value> at);
   void store(const Value& value, const Value& ref);  // all of it
+  void store_scalar(const Value& value, const Value& ref, const Value& at);
   Value slice(const Value& ref, std::span<const Value> at,
               std::vector<int64_t> shape, int drop);
   void start_copy(const Value& from, const Value& to, const Value& semaphore);
@@ -158,7 +164,6 @@ class Writer {
   void yield(std::span<const Value> values);
   Value same(std::string_view integer, std::string_view real, const Value& a,
              const Value& b);
-  Value invert(const Value& condition);
   Value reduce(std::string_view kind, float start, const Value& a,
                int32_t dimension);
 

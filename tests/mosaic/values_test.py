@@ -1,0 +1,243 @@
+"""Kernels that may read any value: NaN and infinity in q, k, v and what backward
+takes, where no veto is. What they are not legal for is as without them."""
+
+import unittest
+
+import numpy as np
+
+import oracle
+from backward_test import BackwardCase
+from bits_case import random_bits_case
+from bits_test import BackwardBits, ForwardBits
+from case import random_case, random_ids
+from checks import CaseTest
+from chunks_test import chunked
+from forward_test import ForwardCase, RoundedCase
+from pages_test import paged
+from program import Program
+from share_of_cases import some
+
+STRAYS = np.array([np.nan, np.inf, -np.inf], np.float32)
+
+
+def of_heads(legal, heads):
+    """[batch, heads, queries, keys]."""
+    if legal.ndim == 4:
+        return legal
+    return np.broadcast_to(legal[:, None], (len(legal), heads, *legal.shape[1:]))
+
+
+class Strays:
+    """Mixed in before a Case of a direction: draws where strays are, once all is
+    made from what has none."""
+
+    odds = 0.01  # of a token of an array
+
+    def emit(self):
+        self.direction = [*self.direction, "--values", "any"]
+        try:
+            return super().emit()
+        finally:
+            self.direction = self.direction[:-2]
+
+    def draw(self):
+        q, k, v, legal = super().draw()
+        self.pairs = of_heads(legal, self.heads)
+        return q, k, v, legal
+
+    def scatter(self, x, n):
+        """Strays in some numbers of some of an array's n tokens: which tokens have
+        one, and which a NaN."""
+        own = x[: self.batch, :, :n]
+        there = ~np.isnan(own.astype(np.float32)).any(-1)
+        hit = there & (self.rng.random(there.shape) < self.odds)
+        is_nan = np.zeros_like(hit)
+        for at in np.argwhere(hit):
+            dims = self.rng.integers(0, x.shape[-1], self.rng.integers(1, 4))
+            strays = self.rng.choice(STRAYS, len(dims))
+            own[tuple(at)][dims] = strays
+            is_nan[tuple(at)] = np.isnan(own[tuple(at)].astype(np.float32)).any()
+        return hit, is_nan
+
+    def reached(self):
+        """The keys that a spoiled query sees."""
+        own = (self.pairs & self.spoiled[..., None]).any(2)
+        group = self.heads // self.kv_heads
+        return own.reshape(self.batch, self.kv_heads, group, -1).any(2)
+
+    def reads(self, of_keys):
+        """The queries that see a key of these."""
+        keys = np.repeat(of_keys, self.heads // self.kv_heads, axis=1)
+        return (self.pairs & keys[:, :, None]).any(-1)
+
+    def spoil(self, tensors):
+        """`tensors`: q, k, v and what backward has more."""
+        q, k, v = tensors[:3]
+        own, own_nan = self.scatter(q, self.q_len)
+        spoiled, certain = own, own_nan
+        for x in (k, v):
+            hit, is_nan = self.scatter(x, self.kv_len)
+            spoiled = spoiled | self.reads(hit)
+            certain = certain | self.reads(is_nan)
+        self.spoiled = spoiled
+        # What must not look as if nothing was there.
+        self.certain = certain & self.pairs.any(-1)
+
+    def arrays(self, room):
+        inputs = super().arrays(room)
+        first = next(i for i, x in enumerate(inputs) if x.ndim == 4)
+        self.spoil(inputs[first:])
+        return inputs
+
+    def worst_of(self, found, want, error, clean):
+        return oracle.worst(found[clean], want[clean], error[clean])
+
+    def hides(self, rows):
+        """A row that a NaN is legal for has nothing but numbers."""
+        finite = np.isfinite(rows.astype(np.float32)).all(-1)
+        return bool((finite & self.certain).any())
+
+
+class OfForward(Strays):
+    def error(self, outputs):
+        out = outputs[0][: self.batch, :, : self.q_len]
+        lse = outputs[1][: self.batch, :, 0, : self.q_len]
+        want, clean = self.want, ~self.spoiled
+        if self.hides(out):
+            return np.inf
+        return max(
+            self.worst_of(out, want.out, want.out_error, clean),
+            self.worst_of(lse, want.lse, want.lse_error, clean),
+        )
+
+
+class OfBackward(Strays):
+    def spoil(self, tensors):
+        super().spoil(tensors)
+        _, _, _, out, dout, *rows = tensors
+        spoiled = self.spoiled
+        # As a forward kernel leaves them: all of it, or a number of out.
+        inside = (slice(self.batch), slice(None), slice(self.q_len))
+        for at in np.argwhere(spoiled):
+            b, h, t = at
+            kind = self.rng.integers(3)
+            if kind == 0:
+                out[b, h, t] = rows[0][b, h, 0, t] = np.nan
+            elif kind == 1:
+                out[b, h, t, self.rng.integers(self.v_dim)] = np.nan
+        hit, is_nan = self.scatter(dout, self.q_len)
+        self.spoiled, self.certain = spoiled | hit, self.certain | is_nan
+        if self.has_dlse:
+            line = np.swapaxes(rows[1], 2, 3)
+            hit, is_nan = self.scatter(line, self.q_len)
+            self.spoiled, self.certain = self.spoiled | hit, self.certain | is_nan
+        self.certain &= self.pairs.any(-1)
+        assert self.spoiled.shape == out[inside].shape[:3]
+
+    def error(self, outputs):
+        want = self.want
+        lengths = (self.q_len, self.kv_len, self.kv_len)
+        dq, dk, dv = (x[: self.batch, :, :n] for x, n in zip(outputs, lengths))
+        if self.hides(dq):
+            return np.inf
+        reached = self.reached()
+        of_sinks = 0
+        if self.sinks is not None:
+            heads = ~self.spoiled.any((0, 2))
+            lanes = np.broadcast_to(want.dsinks[:, None, None], outputs[3].shape)
+            error = np.broadcast_to(want.dsinks_error[:, None, None], lanes.shape)
+            of_sinks = self.worst_of(outputs[3], lanes, error, heads)
+        return max(
+            self.worst_of(dq, want.dq, want.dq_error, ~self.spoiled),
+            self.worst_of(dk, want.dk, want.dk_error, ~reached),
+            self.worst_of(dv, want.dv, want.dv_error, ~reached),
+            of_sinks,
+        )
+
+
+class ForwardStrays(OfForward, ForwardCase):
+    pass
+
+
+class RoundedStrays(OfForward, RoundedCase):
+    pass
+
+
+class BackwardStrays(OfBackward, BackwardCase):
+    pass
+
+
+class ForwardBitsStrays(OfForward, ForwardBits):
+    pass
+
+
+class BackwardBitsStrays(OfBackward, BackwardBits):
+    pass
+
+
+KINDS = (ForwardStrays, RoundedStrays, BackwardStrays)
+
+
+class Values(CaseTest):
+    def test_random_requests(self):
+        for kind in KINDS:
+            for seed in some(range(24)):
+                with self.subTest(kind=kind.__name__, seed=seed):
+                    rng = np.random.default_rng(seed)
+                    cap = 30.0 if seed % 4 == 1 else 0.0
+                    self.check(random_case(
+                        rng, kind, softcap=cap, sinks=seed % 3 == 0
+                    ))
+
+    def test_random_masks(self):
+        for kind in (ForwardBitsStrays, BackwardBitsStrays):
+            for seed in some(range(12)):
+                with self.subTest(kind=kind.__name__, seed=seed):
+                    self.check(random_bits_case(np.random.default_rng(seed), kind))
+
+    def test_head_dims_and_float32(self):
+        dims = ((64, 64), (256, 256), (192, 128), (128, 64), (64, 256))
+        for at, (kind, dim) in enumerate((k, d) for k in KINDS[::2] for d in dims):
+            for dtype in (None, np.float32):
+                with self.subTest(kind=kind.__name__, dim=dim, dtype=dtype):
+                    rng = np.random.default_rng(at)
+                    more = {} if dtype is None else {"dtype": dtype}
+                    self.check(kind(
+                        rng, "causal & documents", q_len=290, kv_len=300,
+                        ids=np.sort(random_ids(rng, 1, 300)), dims=dim, **more,
+                    ))
+
+    def test_heads_that_go_together(self):
+        for at, (heads, kv_heads) in enumerate(((8, 1), (9, 3), (8, 8), (12, 6))):
+            for kind in KINDS[::2]:
+                with self.subTest(heads=heads, kind=kind.__name__):
+                    rng = np.random.default_rng(at)
+                    self.check(kind(
+                        rng, "causal & documents", heads=heads, kv_heads=kv_heads,
+                        q_len=290, kv_len=300, ids=random_ids(rng, 1, 300),
+                    ))
+
+    def test_chunks_and_pages(self):
+        for seed in some(range(8)):
+            for kind in (chunked(BackwardStrays), paged(ForwardStrays),
+                         paged(chunked(BackwardStrays, 1))):
+                with self.subTest(kind=kind.__name__, seed=seed):
+                    rng = np.random.default_rng(seed)
+                    self.check(random_case(rng, kind, sinks=seed % 3 == 0))
+
+    def test_a_promise_that_is_broken_shows(self):
+        """Without the flag the same strays spoil more."""
+        for kind in KINDS[::2]:
+            with self.subTest(kind=kind.__name__):
+                rng = np.random.default_rng(3)
+                case = kind(
+                    rng, "causal & documents", q_len=300, kv_len=300,
+                    ids=np.sort(rng.integers(0, 8, (1, 300))).astype(np.int32),
+                )
+                text, room = super(Strays, case).emit()
+                outputs = Program(text).run(case.arrays(room), max_trips=10_000)
+                self.assertGreater(case.error(outputs), 1)
+
+
+if __name__ == "__main__":
+    unittest.main()
