@@ -74,14 +74,29 @@ class Strays:
         """`tensors`: q, k, v and what backward has more."""
         q, k, v = tensors[:3]
         own, own_nan = self.scatter(q, self.q_len)
-        spoiled, certain = own, own_nan
-        for x in (k, v):
-            hit, is_nan = self.scatter(x, self.kv_len)
-            spoiled = spoiled | self.reads(hit)
-            certain = certain | self.reads(is_nan)
-        self.spoiled = spoiled
+        hits = [self.scatter(x, self.kv_len) for x in (k, v)]
+        self.mark(own, hits[0][0] | hits[1][0])
         # What must not look as if nothing was there.
+        certain = own_nan | self.reads(hits[0][1] | hits[1][1])
         self.certain = certain & self.pairs.any(-1)
+
+    def mark(self, queries, keys):
+        """Which queries such queries and keys spoil."""
+        self.spoiled = queries | self.reads(keys)
+        self.certain = self.spoiled & self.pairs.any(-1)
+
+    def spoil_one(self, tensors, array, head, token):
+        """A NaN in one number of one token of tensors[array]."""
+        of_queries = np.zeros((self.batch, self.heads, self.q_len), np.bool_)
+        of_keys = np.zeros((self.batch, self.kv_heads, self.kv_len), np.bool_)
+        (of_keys if array in (1, 2) else of_queries)[0, head, token] = True
+        dim = self.rng.integers(0, tensors[array].shape[-1])
+        tensors[array][0, head, token, dim] = np.nan
+        self.mark(of_queries, of_keys)
+        if "--backward" in self.direction:  # as a forward kernel leaves them
+            inside = tensors[3][: self.batch, :, : self.q_len]
+            inside[self.spoiled] = np.nan
+            tensors[5][: self.batch, :, 0, : self.q_len][self.spoiled] = np.nan
 
     def arrays(self, room):
         inputs = super().arrays(room)
@@ -224,6 +239,31 @@ class Values(CaseTest):
                 with self.subTest(kind=kind.__name__, seed=seed):
                     rng = np.random.default_rng(seed)
                     self.check(random_case(rng, kind, sinks=seed % 3 == 0))
+
+    def test_one_number_anywhere(self):
+        """Of each array and head, and of all that is looked through at a time."""
+        for at, kind in enumerate(KINDS[::2]):
+            rng = np.random.default_rng(at)
+            case = kind(
+                rng, "causal & documents", heads=4, kv_heads=2, q_len=384,
+                kv_len=384, ids=np.repeat(np.arange(6), 64)[None],
+            )
+            case.odds = 0
+            text, room = case.emit()
+            program = Program(text)
+            clean = case.arrays(room)
+            first = next(i for i, x in enumerate(clean) if x.ndim == 4)
+            # Of out and its log-sum-exp the forward kernel has no say here.
+            arrays = {0: 4, 1: 2, 2: 2} | ({4: 4} if at else {})
+            places = [(array, head, token) for array, heads in arrays.items()
+                      for head in range(heads) for token in range(5, 384, 64)]
+            for array, head, token in some(places):
+                with self.subTest(kind=kind.__name__, array=array, head=head,
+                                  token=token):
+                    inputs = [x.copy() for x in clean]
+                    case.spoil_one(inputs[first:], array, head, token)
+                    outputs = program.run(inputs, max_trips=10_000)
+                    self.assertLessEqual(case.error(outputs), 1)
 
     def test_a_promise_that_is_broken_shows(self):
         """Without the flag the same strays spoil more."""
