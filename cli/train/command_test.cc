@@ -142,6 +142,12 @@ TEST_F(TrainCommand, AFolderThatCannotKeepWhatIsWarmedIsAFailure) {
   EXPECT_EQ(out["compiles"], 1);
   EXPECT_FALSE(out["warnings"].empty());
   EXPECT_NE(err_.find("warning: "), std::string::npos) << err_;
+  // A run that goes on without is told so.
+  program({"train", "--data", path("rows"), "--model", path("model.json"),
+           "--rows", "2", "--tile", "32x32", "--cache", "/proc/self/nowhere",
+           "--steps", "1"});
+  EXPECT_EQ(code_, kOk) << err_;
+  EXPECT_NE(err_.find("warning: "), std::string::npos) << err_;
 }
 
 TEST_F(TrainCommand, WarmRunsNoStep) {

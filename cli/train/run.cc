@@ -14,6 +14,7 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/text.h"
+#include "cli/request/flags.h"
 #include "cli/train/ahead.h"
 #include "cli/train/receipt.h"
 #include "cli/train/report.h"
@@ -158,6 +159,7 @@ Result<receipt::Receipt> run_training(TrainSettings& s, const TrainFlags& f,
   auto trainer = open_trainer(s);
   if (!trainer) return trainer.error();
   add_trainer(*trainer, s, *receipt);
+  print_warnings(trainer->counters().warnings);
   if (!f.json) print_now(head_text(s, *receipt, rows.files));
   auto e = train(*trainer, s, f, rows.files, *receipt);
   if (!e) return e.error();
