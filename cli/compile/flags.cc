@@ -93,7 +93,7 @@ std::string footer() {
       "page\n(of them in scalar memory at a time; 0: all), query_chunk "
       "(queries whose dQ is\nin vector memory at a time; 0: all), tile, "
       "tiles_per_pass,\n"
-      "heads_per_pass, chosen_by, fetch_ahead, row_sum, values, "
+      "heads_per_pass, chosen_by, fetch_ahead, row_sum, numbers, "
       "lowering.{{chip,\ngranule, tile, reason, factor}}, vector_bytes, "
       "scalar_bytes}}.",
       fmt::join(pjrt::known_targets(), " "));

@@ -69,9 +69,7 @@ void add_kernel_flags(Command& command, KernelFlags& f) {
                 {"--row-sum", &f.row_sum, "SUM",
                  "Of a query's probabilities: exact, or rounded as its product "
                  "takes them [exact]"},
-                {"--values", &f.values, "WHAT",
-                 "Of what it reads: finite, a promise, or any: NaN and "
-                 "infinity reach what they are legal for alone [finite]"},
+                {"--numbers", &f.numbers, "WHICH", kNumbersHelp},
                 {"--dlse", &f.dlse, "",
                  "It takes the gradient of the log-sum-exp too"},
                 {"--lowering-reason", &f.run.lowering_reason, "TEXT",
@@ -87,6 +85,10 @@ void add_kernel_flags(Command& command, KernelFlags& f) {
       flag.group = kKernelGroup;
     }
   }
+}
+
+Result<Numbers> read_numbers(const std::optional<std::string>& text) {
+  return parse_numbers(text.value_or("finite"), "--numbers");
 }
 
 bool asks_for_kernel(const KernelFlags& f) {
@@ -151,9 +153,9 @@ Result<AskedCall> read_asked_call(const KernelFlags& f,
   auto row_sum = parse_row_sum(f.row_sum);
   if (!row_sum) return row_sum.error();
   options.row_sum = *row_sum;
-  auto values = parse_values(f.values.value_or("finite"));
-  if (!values) return values.error();
-  options.values = *values;
+  auto numbers = read_numbers(f.numbers);
+  if (!numbers) return numbers.error();
+  options.numbers = *numbers;
   options.lowering_reason = f.run.lowering_reason;
   struct Number {
     const std::optional<std::string>& text;

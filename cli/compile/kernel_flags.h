@@ -15,7 +15,7 @@ namespace tessera::cli {
 struct KernelFlags {
   RunFlags run;
   std::optional<std::string> tiles_per_pass, fetch_ahead, keys_per_query,
-      row_sum, values, page_steps, query_chunk;
+      row_sum, numbers, page_steps, query_chunk;
   bool dlse = false;
   bool sink_telemetry = false;
 
@@ -24,6 +24,11 @@ struct KernelFlags {
 
 // The request flags of `plan` and `run`, less those that only a run has.
 void add_kernel_flags(Command& command, KernelFlags& flags);
+
+inline constexpr const char* kNumbersHelp =
+    "That it may read: finite, a promise, or any: NaN and infinity reach what "
+    "they are legal for and nothing else [finite]";
+Result<Numbers> read_numbers(const std::optional<std::string>& text);
 
 // Whether any flag asks for a kernel.
 bool asks_for_kernel(const KernelFlags& flags);

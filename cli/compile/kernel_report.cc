@@ -28,7 +28,7 @@ nlohmann::json kernel_json(const AskedKernel& asked) {
           {"chosen_by", asked.chosen_by()},
           {"fetch_ahead", kernel.options.fetch_ahead},
           {"row_sum", to_string(kernel.options.row_sum)},
-          {"values", to_string(kernel.options.values)},
+          {"numbers", to_string(kernel.options.numbers)},
           {"lowering", lowering_json(kernel.lowering)},
           {"vector_bytes", kernel.vector_bytes},
           {"scalar_bytes", 4 * kernel.scalar_words}};

@@ -75,7 +75,7 @@ Result<receipt::Receipt> compile_receipt(const KernelFlags& flags,
     r.parameters["row_sum_rounded"] =
         asked.kernel.options.row_sum == RowSum::rounded;
   }
-  r.parameters["any_values"] = asked.kernel.options.values == Values::any;
+  r.parameters["any_numbers"] = asked.kernel.options.numbers == Numbers::any;
   r.plugin = by.plugin;
   r.device = by.machine.cpu;
   r.compiles = 1;

@@ -76,6 +76,7 @@ Result<int> run(const ExportFlags& o) {
           std::pair(&o.page_steps, "--page-steps"),
           std::pair(&o.query_chunk, "--query-chunk"),
           std::pair(&o.lowering_reason, "--lowering-reason"),
+          std::pair(&o.numbers, "--numbers"),
           std::pair(&o.head_dim, "--head-dim"),
           std::pair(&o.v_head_dim, "--v-head-dim")}) {
       if (!*text) continue;

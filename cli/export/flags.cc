@@ -33,6 +33,7 @@ void add_export_flags(Command& command, ExportFlags& f) {
           {"--lowering-reason", &f.lowering_reason, "TEXT",
            "mosaic: what compile was told, of a tile or a block below the "
            "granule"},
+          {"--numbers", &f.numbers, "WHICH", "mosaic: what compile was told"},
           {"--head-dim", &f.head_dim, "N",
            "mosaic: of queries and keys, as compile was told [128]"},
           {"--v-head-dim", &f.v_head_dim, "N", "mosaic: of values [head-dim]"},

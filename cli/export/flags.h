@@ -14,7 +14,7 @@ struct ExportFlags {
   RequestFlags request;
   std::optional<std::string> layout, out, batch_row, heads, q_shards,
       tiles_per_pass, page_steps, query_chunk, keys_per_query, head_dim,
-      v_head_dim, lowering_reason;
+      v_head_dim, lowering_reason, numbers;
   bool dkv = false;
   bool no_shrink = false;
   bool computable = false;

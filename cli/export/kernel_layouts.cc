@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "cli/compile/kernel_flags.h"
 #include "cli/numbers.h"
 #include "tessera/layouts.h"
 #include "tessera/mosaic.h"
@@ -89,6 +90,9 @@ Result<void> add_mosaic(const Batch& batch, const ExportFlags& flags,
   if (!tiles) return tiles.error();
   options.tiles_per_pass = *tiles;
   options.lowering_reason = flags.lowering_reason;
+  auto numbers = read_numbers(flags.numbers);
+  if (!numbers) return numbers.error();
+  options.numbers = *numbers;
   if (flags.page_steps) {
     auto page =
         parse_int(*flags.page_steps, "--page-steps", 1, kMosaicMaxPageSteps);

@@ -35,10 +35,10 @@ Result<void> check_flags(const FitFlags& o, LaneId lane) {
   const KernelFlags& k = o.kernel;
   if (lane == LaneId::xla &&
       (k.tiles_per_pass || k.fetch_ahead || k.keys_per_query || k.row_sum ||
-       k.values || k.page_steps || k.query_chunk)) {
+       k.numbers || k.page_steps || k.query_chunk)) {
     return invalid("cli",
                    "--tiles-per-pass, --fetch-ahead, --keys-per-query, "
-                   "--page-steps, --query-chunk, --row-sum and --values go "
+                   "--page-steps, --query-chunk, --row-sum and --numbers go "
                    "with --lane mosaic, found one with xla");
   }
   if (k.query_chunk && !k.run.backward) {

@@ -107,9 +107,9 @@ Result<run::SecondRun> make_kernel(const receipt::Receipt& claimed) {
       rounded->second != 0) {
     kernel.row_sum = to_string(RowSum::rounded);
   }
-  const auto any = claimed.parameters.find("any_values");
+  const auto any = claimed.parameters.find("any_numbers");
   if (any != claimed.parameters.end() && any->second != 0) {
-    kernel.values = to_string(Values::any);
+    kernel.numbers = to_string(Numbers::any);
   }
   for (const auto& [name, value] :
        {std::pair("page_steps", &kernel.page_steps),

@@ -36,7 +36,7 @@ MeshFitCall asked_of(const ShardFlags& f, const Planned& planned,
   out.call.dlse = f.dlse;
   if (f.lane == "mosaic") out.lane = LaneId::mosaic;
   out.lowering_reason = f.lowering_reason;
-  out.values = *parse_values(f.values.value_or("finite"));
+  out.numbers = f.numbers == "any" ? Numbers::any : Numbers::finite;
   if (planned.target) out.chip = planned.target->name;
   if (f.fit) out.chip = *f.fit;
   if (f.compile) out.chip = *f.compile;

@@ -391,11 +391,12 @@ TEST_F(ShardCommand, RefusesInOneLine) {
             "tasks, found 'fair'\n");
   EXPECT_EQ(error({"--mesh", "seq=2", "--lane", "cpu"}),
             "tessera: [cli] --lane must be xla or mosaic, found 'cpu'\n");
-  EXPECT_EQ(error({"--mesh", "seq=2", "--values", "any"}),
-            "tessera: [cli] --values goes with --lane mosaic, found none\n");
-  EXPECT_EQ(error({"--mesh", "seq=2", "--lane", "mosaic", "--emit",
-                   file("no.mlir"), "--values", "some"}),
-            "tessera: [mosaic] values must be finite or any, found 'some'\n");
+  EXPECT_EQ(error({"--mesh", "seq=2", "--numbers", "any"}),
+            "tessera: [cli] --numbers goes with --lane mosaic, found none\n");
+  EXPECT_EQ(
+      error({"--mesh", "seq=2", "--lane", "mosaic", "--emit", file("no.mlir"),
+             "--numbers", "some"}),
+      "tessera: [mosaic] --numbers must be finite or any, found 'some'\n");
   EXPECT_EQ(error({"--mesh", "seq=2", "--lane", "mosaic"}),
             "tessera: [cli] --lane goes with --emit, --fit or --compile, found "
             "none\n");

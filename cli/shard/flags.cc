@@ -6,10 +6,10 @@
 #include "base/dtype_word.h"
 #include "base/fail.h"
 #include "base/text.h"
+#include "cli/compile/kernel_flags.h"
 #include "cli/lowering.h"
 #include "cli/numbers.h"
 #include "cli/request/file_checks.h"
-#include "tessera/mosaic.h"
 
 namespace tessera::cli {
 void add_shard_flags(Command& command, ShardFlags& f) {
@@ -53,9 +53,7 @@ void add_shard_flags(Command& command, ShardFlags& f) {
            "TPU kernel [xla]"},
           {"--lowering-reason", &f.lowering_reason, "TEXT",
            kLoweringReasonHelp},
-          {"--values", &f.values, "WHAT",
-           "With --lane mosaic: finite, a promise, or any: NaN and infinity "
-           "reach what they are legal for alone [finite]"},
+          {"--numbers", &f.numbers, "WHICH", kNumbersHelp},
           {"--backward", &f.backward, "",
            "Of the program: that of the backward pass"},
           {"--sink-logits", &f.sink_logits, "",
@@ -98,10 +96,10 @@ Result<void> check_flags(const ShardFlags& f) {
                    "--compile, found none");
   }
   if (auto e = check_reason_flag(f.lowering_reason); !e) return e;
-  if (f.values && f.lane != "mosaic") {
-    return invalid("cli", "--values goes with --lane mosaic, found none");
+  if (f.numbers && f.lane != "mosaic") {
+    return invalid("cli", "--numbers goes with --lane mosaic, found none");
   }
-  if (auto v = parse_values(f.values.value_or("finite")); !v) return v.error();
+  if (auto e = read_numbers(f.numbers); !e) return e.error();
   if (f.fit && f.compile) {
     return invalid("cli",
                    "--compile says what fits too, found --fit beside it");

@@ -15,7 +15,7 @@ namespace tessera::cli {
 struct ShardFlags : SpreadFlags {
   RequestFlags request;
   std::optional<std::string> mesh, heads, kv_heads, head_dim, v_head_dim, dtype,
-      lane, emit, fit, compile, picture, lowering_reason, values;
+      lane, emit, fit, compile, picture, lowering_reason, numbers;
   bool backward = false;
   bool sink_logits = false;
   bool dlse = false;

@@ -131,7 +131,7 @@ struct MeshFitCall {
   LaneId lane = LaneId::xla;  // or mosaic
   std::string chip = "v6e";
   std::optional<std::string> lowering_reason = {};  // of a small tile or block
-  Values values = Values::finite;                   // of lane mosaic
+  Numbers numbers = Numbers::finite;                // of lane mosaic
 };
 Result<Budget> make_budget(const MeshFitCall& asked);
 Result<std::string> fit_program(const MeshFitCall& asked, bool backward);

@@ -31,13 +31,14 @@ enum class RowSum : uint8_t {
 };
 std::string_view to_string(RowSum row_sum);
 
-// What q, k, v, and backward the others, may hold where no veto takes them.
-enum class Values : uint8_t {
-  finite,  // a promise: NaN or infinity may reach any query whose tile has it
+// Which numbers a kernel may read where no veto takes them.
+enum class Numbers : uint8_t {
+  finite,  // a promise: NaN or infinity would reach what it is illegal for
   any,     // it reaches what it is legal for and nothing else
 };
-std::string_view to_string(Values values);
-Result<Values> parse_values(std::string_view text);
+std::string_view to_string(Numbers numbers);
+Result<Numbers> parse_numbers(std::string_view text,
+                              std::string_view name = "numbers");
 
 struct MosaicOptions {
   int64_t tiles_per_pass = 4;  // steps of a row taken at a time
@@ -55,7 +56,7 @@ struct MosaicOptions {
   // than all. 0: whole, where that fits and leaves as many heads together as
   // chunks do; else as many queries as fit.
   int64_t query_chunk = 0;
-  Values values = Values::finite;
+  Numbers numbers = Numbers::finite;
 };
 inline constexpr int64_t kMosaicMaxPageSteps = 65'536;
 inline constexpr int64_t kMosaicMaxTilesPerPass = 8;

@@ -96,13 +96,13 @@ MosaicOptions options_for(const Made& of, std::optional<int64_t> tiles_per_pass,
                           std::optional<int64_t> fetch_ahead,
                           std::optional<int64_t> query_chunk,
                           const std::optional<std::string>& lowering_reason,
-                          Values values) {
+                          Numbers numbers) {
   mosaic::ChosenSetting chosen = mosaic::choose_passes(of.request, of.call);
   MosaicOptions& options = chosen.setting.options;
   if (tiles_per_pass) options.tiles_per_pass = *tiles_per_pass;
   if (fetch_ahead) options.fetch_ahead = *fetch_ahead;
   options.lowering_reason = lowering_reason;
-  options.values = values;
+  options.numbers = numbers;
   if (query_chunk == 0) {  // to the library that is: open
     refuse("query_chunk must be a number of queries, found 0");
   }
@@ -129,7 +129,7 @@ PyKernel compile(const PyBatch& batch, int64_t heads,
                  std::optional<int64_t> fetch_ahead, const std::string& row_sum,
                  const std::optional<std::string>& lowering_reason,
                  std::optional<int64_t> query_chunk,
-                 const std::string& values) {
+                 const std::string& numbers) {
   Made of;
   of.request = batch.batch.request();
   of.present = presence_of(batch.batch.facts());
@@ -143,7 +143,7 @@ PyKernel compile(const PyBatch& batch, int64_t heads,
   of.call.backward = backward;
   of.call.dlse = dlse;
   of.options = options_for(of, tiles_per_pass, fetch_ahead, query_chunk,
-                           lowering_reason, take(parse_values(values)));
+                           lowering_reason, take(parse_numbers(numbers)));
   of.options.row_sum = parse_row_sum(row_sum);
   return make_kernel(std::move(of));
 }
@@ -189,7 +189,7 @@ nb::dict state_of(nb::handle self) {
   out["tiles_per_pass"] = o.tiles_per_pass;
   out["fetch_ahead"] = o.fetch_ahead;
   out["row_sum"] = std::string(to_string(o.row_sum));
-  out["values"] = std::string(to_string(o.values));
+  out["numbers"] = std::string(to_string(o.numbers));
   out["lowering_reason"] = o.lowering_reason;
   if (o.query_chunk > 0) out["query_chunk"] = o.query_chunk;
   out["key"] = k.kernel.contract.key;
@@ -233,7 +233,7 @@ Made read_made(const nb::dict& state) {
   of.options.tiles_per_pass = number("tiles_per_pass");
   of.options.fetch_ahead = number("fetch_ahead");
   of.options.row_sum = parse_row_sum(text("row_sum"));
-  of.options.values = take(parse_values(text("values")));
+  of.options.numbers = take(parse_numbers(text("numbers")));
   of.options.lowering_reason =
       read_state<std::optional<std::string>>(state, "lowering_reason");
   if (state.contains("query_chunk")) {
@@ -328,7 +328,7 @@ std::tuple<int64_t, int64_t, int64_t> tpu_passes(
     bool backward, std::optional<int64_t> tiles_per_pass,
     std::optional<int64_t> fetch_ahead, std::optional<int64_t> query_chunk,
     const std::optional<std::string>& lowering_reason,
-    const std::string& values) {
+    const std::string& numbers) {
   Made of;
   of.request = batch.batch.request();
   of.present = presence_of(batch.batch.facts());
@@ -339,7 +339,7 @@ std::tuple<int64_t, int64_t, int64_t> tpu_passes(
   if (!backward) query_chunk.reset();
   const MosaicOptions found =
       options_for(of, tiles_per_pass, fetch_ahead, query_chunk, lowering_reason,
-                  take(parse_values(values)));
+                  take(parse_numbers(numbers)));
   take(mosaic::check_asked(of.call, found, of.request, of.target));
   int64_t chunk = 0;
   if (backward) {
@@ -577,7 +577,7 @@ void bind_compile(nb::module_& m) {
       nb::arg("tiles_per_pass") = nb::none(),
       nb::arg("fetch_ahead") = nb::none(), nb::arg("row_sum") = "exact",
       nb::arg("lowering_reason") = nb::none(),
-      nb::arg("query_chunk") = nb::none(), nb::arg("values") = "finite",
+      nb::arg("query_chunk") = nb::none(), nb::arg("numbers") = "finite",
       "The TPU program for batches like this one: of `dtype`, bf16 or f32, any "
       "mask, head dims of 64, 128, 192 or 256, scores "
       "capped by `softcap` unless it is 0, with one more logit a head where "
@@ -591,7 +591,7 @@ void bind_compile(nb::module_& m) {
       "the target's matrix unit is lowered; such a one must have it, others "
       "must not. `query_chunk`: queries whose dQ the backward kernel holds at "
       "a time, whole tiles, or all; what lets most heads go together, unless "
-      "it is said. `values`: \"finite\", a promise, or \"any\": NaN and "
+      "it is said. `numbers` that it may read: \"finite\", a promise, or \"any\": NaN and "
       "infinity reach what they are legal for and nothing else.");
 }
 

@@ -49,6 +49,7 @@ Told on_a_mesh(const Batch& batch, const AttentionCall& call, LaneId lane,
   asked.lane = lane;
   asked.chip = target;
   asked.lowering_reason = reason;
+  asked.numbers = Numbers::any;  // as sessions have it
   return tell(asked);
 }
 

@@ -155,12 +155,14 @@ nb::dict integers(const PyShards& self) {
 
 // Whatever the call, its kernels read the same integers.
 MosaicOptions kernel_options(const PyShards& self, bool backward,
-                             const std::optional<std::string>& reason) {
+                             const std::optional<std::string>& reason,
+                             const std::string& numbers) {
   const AttentionCall plain = call_of(self, backward, {}, 0, false, false);
   MosaicOptions out = backward
                           ? kMosaicBackward
                           : mosaic_setting(self.of().request(), plain).options;
   out.lowering_reason = reason;
+  out.numbers = take(parse_numbers(numbers));
   return out;
 }
 
@@ -168,10 +170,11 @@ MosaicOptions kernel_options(const PyShards& self, bool backward,
 nb::dict kernel_program(const PyShards& self, const std::string& target,
                         bool backward, std::optional<double> scale,
                         double softcap, bool sink_logits, bool dlse,
-                        const std::optional<std::string>& lowering_reason) {
+                        const std::optional<std::string>& lowering_reason,
+                        const std::string& numbers) {
   const AttentionCall call =
       call_of(self, backward, scale, softcap, sink_logits, dlse);
-  const MosaicOptions options = kernel_options(self, backward, lowering_reason);
+  const MosaicOptions options = kernel_options(self, backward, lowering_reason, numbers);
   const Batch& of = self.of();
   const auto kernel = take(unlocked([&] {
     return make_mosaic_shards(of, self.shards, call, target, options);
@@ -187,10 +190,11 @@ nb::dict kernel_program(const PyShards& self, const std::string& target,
 nb::tuple kernel_integers(const PyShards& self, const std::string& target,
                           bool backward, std::optional<double> scale,
                           double softcap, bool sink_logits, bool dlse,
-                          const std::optional<std::string>& lowering_reason) {
+                          const std::optional<std::string>& lowering_reason,
+                        const std::string& numbers) {
   const AttentionCall call =
       call_of(self, backward, scale, softcap, sink_logits, dlse);
-  const MosaicOptions options = kernel_options(self, backward, lowering_reason);
+  const MosaicOptions options = kernel_options(self, backward, lowering_reason, numbers);
   const Batch& of = self.of();
   const auto planned = take(unlocked([&] {
     return mosaic::plan_shards(of, self.shards, call, target, options);
@@ -425,7 +429,7 @@ void bind_programs(ShardsClass& shards) {
           nb::arg("backward") = false, nb::kw_only(),
           nb::arg("scale") = nb::none(), nb::arg("softcap") = 0.0,
           nb::arg("sink_logits") = false, nb::arg("dlse") = false,
-          nb::arg("lowering_reason") = nb::none(),
+          nb::arg("lowering_reason") = nb::none(), nb::arg("numbers") = "finite",
           "The program whose attention is our TPU kernel, for a target such as "
           "'v6e': text, arguments and results.")
       .def(
@@ -433,11 +437,12 @@ void bind_programs(ShardsClass& shards) {
           nb::arg("backward") = false, nb::kw_only(),
           nb::arg("scale") = nb::none(), nb::arg("softcap") = 0.0,
           nb::arg("sink_logits") = false, nb::arg("dlse") = false,
-          nb::arg("lowering_reason") = nb::none(),
+          nb::arg("lowering_reason") = nb::none(), nb::arg("numbers") = "finite",
           nb::sig("def kernel_integers(self, target: str, backward: bool = "
                   "False, *, scale: float | None = None, softcap: float = 0.0, "
                   "sink_logits: bool = False, dlse: bool = False, "
-                  "lowering_reason: str | None = None) -> tuple[dict[str, "
+                  "lowering_reason: str | None = None, numbers: str = "
+                  "\"finite\") -> tuple[dict[str, "
                   "numpy.ndarray], str]"),
           "The integer arrays that it takes, whole, by name, and the key of "
           "the "

@@ -63,7 +63,7 @@ def schedule(batch: _core.Batch, *, heads: int = 8,
              fetch_ahead: int | None = None, row_sum: str = "exact",
              lowering_reason: str | None = None,
              query_chunk: int | None = None,
-             values: str = "finite") -> Schedule:
+             numbers: str = "finite") -> Schedule:
     """What our TPU kernel of this batch costs, by libtpu's own schedule.
 
     No TPU is needed, but the package `libtpu` is. It compiles in a process of
@@ -76,7 +76,7 @@ def schedule(batch: _core.Batch, *, heads: int = 8,
         "scale": scale, "softcap": softcap, "target": target,
         "tiles-per-pass": tiles_per_pass, "fetch-ahead": fetch_ahead,
         "row-sum": row_sum, "lowering-reason": lowering_reason,
-        "query-chunk": query_chunk, "values": values,
+        "query-chunk": query_chunk, "numbers": numbers,
     }
     flags = [part for name, value in given.items() if value is not None
              for part in (f"--{name}", str(value))]

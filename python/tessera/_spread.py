@@ -64,15 +64,17 @@ class Static:
 
     def __init__(self, shards: _core.Shards, mesh: Mesh,
                  target: str | None, lowering_reason: str | None,
-                 kernels: tuple[str, ...]) -> None:
+                 numbers: str, kernels: tuple[str, ...]) -> None:
         self.shards, self.mesh = shards, mesh
         self.target, self.lowering_reason = target, lowering_reason
+        self.numbers = numbers
         q, k = (next(s for s in shards.specs if s["name"] == n) for n in "qk")
         of = shards.batch  # whose sizes spread() and gather() have
         self.kernels = kernels
         self.key = (shards.contract, shards.fingerprint, tuple(q["shape"]),
                     tuple(k["shape"]), q["dtype"], mesh, target,
-                    lowering_reason, kernels, of.batch, of.q_len, of.kv_len)
+                    lowering_reason, numbers, kernels, of.batch, of.q_len,
+                    of.kv_len)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Static) and self.key == other.key
@@ -88,7 +90,8 @@ class Static:
         words = dict(scale=scale, softcap=softcap, sink_logits=sinks, dlse=dlse)
         if self.target:
             of = dict(target=self.target, backward=backward,
-                      lowering_reason=self.lowering_reason)
+                      lowering_reason=self.lowering_reason,
+                      numbers=self.numbers)
             arrays = self.shards.kernel_program(**of, **words)
             text = arrays["text"]
             # What shard_arrays() made, of a call without any of these words.
@@ -144,8 +147,8 @@ class ShardArrays:
                 "axes": (s.mesh.axis_names, s.mesh.axis_types),
                 "devices": [(d.platform, d.id) for d in devices.flat],
                 "sizes": devices.shape, "target": s.target,
-                "lowering_reason": s.lowering_reason, "kernels": s.kernels,
-                "names": self.names,
+                "lowering_reason": s.lowering_reason, "numbers": s.numbers,
+                "kernels": s.kernels, "names": self.names,
                 "arrays": values_of(self.arrays),
                 "specs": tuple(getattr(x.sharding, "spec", PartitionSpec())
                                for x in self.arrays)}
@@ -156,7 +159,8 @@ class ShardArrays:
         devices[:] = [_device(*of) for of in state["devices"]]
         mesh = Mesh(devices.reshape(state["sizes"]), names, axis_types=types)
         self.static = Static(state["shards"], mesh, state["target"],
-                             state["lowering_reason"], state["kernels"])
+                             state["lowering_reason"], state["numbers"],
+                             state["kernels"])
         self.names = state["names"]
         self.arrays = tuple(
             _put(x, NamedSharding(mesh, spec), isinstance(x, jax.ShapeDtypeStruct))
@@ -219,6 +223,7 @@ jax.tree_util.register_pytree_node(
 
 def shard_arrays(shards: _core.Shards, mesh: Mesh, *, lane: str | None = None,
                  target: str | None = None, lowering_reason: str | None = None,
+                 numbers: str = "finite",
                  abstract: bool = False) -> ShardArrays:
     """What `sharded_attention` reads of `ts.shard(...)` on a mesh of JAX, whose
     axes have the names and sizes of the shards' mesh. Its arrays are on their
@@ -228,7 +233,8 @@ def shard_arrays(shards: _core.Shards, mesh: Mesh, *, lane: str | None = None,
 
     `lane` is "xla", plain operations, or "mosaic", our TPU kernels, which begin
     while tiles travel; where it is not told, that of the mesh's devices. `target`
-    is the TPU, else theirs.
+    is the TPU, else theirs. `numbers` that kernels may read: "finite", a promise,
+    or "any".
     """
     if not isinstance(shards, _core.Shards):
         _refuse("shards must be of ts.shard, found " + type(shards).__name__)
@@ -244,21 +250,24 @@ def shard_arrays(shards: _core.Shards, mesh: Mesh, *, lane: str | None = None,
     lane = lane or ("mosaic" if device.platform == "tpu" else "xla")
     if lane not in ("xla", "mosaic"):
         _refuse(f"lane must be 'xla' or 'mosaic', found {lane!r}")
-    if lane == "xla" and (target or lowering_reason):
-        _refuse("target and lowering_reason go with lane 'mosaic', found 'xla'")
+    if lane == "xla" and (target or lowering_reason or numbers != "finite"):
+        _refuse("target, lowering_reason and numbers go with lane 'mosaic', "
+                "found 'xla'")
     if lane == "mosaic":
         target = target or _core._tpu_target(device.device_kind)
         integers, contracts = {}, []
         for backward in (False, True):
             made, contract = shards.kernel_integers(
-                target, backward, lowering_reason=lowering_reason)
+                target, backward, lowering_reason=lowering_reason,
+                numbers=numbers)
             contracts.append(contract)
             integers |= {_prefix(True, backward) + name: value
                          for name, value in made.items()}
-        static = Static(shards, mesh, target, lowering_reason, tuple(contracts))
+        static = Static(shards, mesh, target, lowering_reason, numbers,
+                        tuple(contracts))
     else:
         integers = shards.integers()
-        static = Static(shards, mesh, None, None, ())
+        static = Static(shards, mesh, None, None, "finite", ())
     arrays = {name: (value, _sharding(mesh, ("data", "head", "seq")))
               for name, value in integers.items()}
     for name in ("query_order", "key_order"):

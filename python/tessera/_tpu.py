@@ -24,7 +24,7 @@ class Terms(NamedTuple):
     row_sum: str
     lowering_reason: str | None
     query_chunk: int  # of the backward kernel; 0: all queries
-    values: str
+    numbers: str
     # Of the arrays of a kernel, in their order; of both kernels, or one alone.
     names: tuple[str, ...] = ()
     backward: bool = True
@@ -43,7 +43,7 @@ def kernel_of(text: str, terms: Terms, backward: bool,
         fetch_ahead=terms.fetch_ahead[backward],
         row_sum="exact" if backward else terms.row_sum,  # of the forward one
         query_chunk=(terms.query_chunk or _whole(terms)) if backward else 0,
-        lowering_reason=terms.lowering_reason, values=terms.values,
+        lowering_reason=terms.lowering_reason, numbers=terms.numbers,
         backward=backward) | dict(call))
 
 

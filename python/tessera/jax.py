@@ -153,7 +153,7 @@ def arrays_for(batch: _core.Batch, *platforms: str, target: str | None = None,
                row_sum: str = "exact",
                lowering_reason: str | None = None,
                query_chunk: int | None = None,
-               values: str = "finite") -> BatchArrays:
+               numbers: str = "finite") -> BatchArrays:
     """What programs for these platforms, "cpu", "tpu" or both, read of a batch.
 
     The others are of TPU kernels, as `tessera.compile` takes them; pairs are of
@@ -183,7 +183,7 @@ def arrays_for(batch: _core.Batch, *platforms: str, target: str | None = None,
     if "tpu" not in platforms and (
             target or tiles_per_pass or fetch_ahead or lowering_reason
             or query_chunk is not None or row_sum != "exact"
-            or values != "finite"):
+            or numbers != "finite"):
         raise _core.TesseraError(
             "[jax] what kernels of a TPU take goes with the platform 'tpu', "
             "found 'cpu' alone")
@@ -195,11 +195,11 @@ def arrays_for(batch: _core.Batch, *platforms: str, target: str | None = None,
             _core._tpu_passes(batch, target, head_dim, backward,
                               tiles_per_pass and tiles_per_pass[backward],
                               fetch_ahead and fetch_ahead[backward],
-                              query_chunk, lowering_reason, values)
+                              query_chunk, lowering_reason, numbers)
             for backward in (False, True)))
         terms, more = _tpu.arrays_of(batch, static[0], _tpu.Terms(
             (), target, tiles, ahead, row_sum, lowering_reason, chunks[1],
-            values),
+            numbers),
             needs_backward=query_chunk is not None)
         arrays = (*arrays, *more)
     return BatchArrays(Static(*static, tuple(names), cpu, terms), arrays)

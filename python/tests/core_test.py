@@ -656,13 +656,13 @@ def test_the_setting_of_a_tpu_program():
     for wrong in ({"row_sum": "both"}, {"row_sum": "rounded", "backward": True}):
         with pytest.raises(ValueError, match="row.sum"):
             ts.compile(batch, heads=8, **wrong)
-    guarded = ts.compile(batch, heads=8, values="any")
-    assert '"any_values":1' in guarded.contract
-    assert '"any_values":0' in kernel.contract
+    guarded = ts.compile(batch, heads=8, numbers="any")
+    assert '"any_numbers":1' in guarded.contract
+    assert '"any_numbers":0' in kernel.contract
     assert guarded.text != kernel.text
     assert ts.TpuKernel.from_json(guarded.json()).text == guarded.text
-    with pytest.raises(ValueError, match="values must be finite or any, found"):
-        ts.compile(batch, heads=8, values="some")
+    with pytest.raises(ValueError, match="numbers must be finite or any, found"):
+        ts.compile(batch, heads=8, numbers="some")
 
 
 def test_threads_share_a_batch():

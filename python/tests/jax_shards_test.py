@@ -168,6 +168,20 @@ def test_spread_and_gather_are_each_others_inverse():
         np.testing.assert_array_equal(shards.gather(there, keys=keys), x)
 
 
+def test_kernels_of_any_numbers_are_others():
+    made = ts.plan(ts.causal, q_len=1900, tile=(256, 256))
+    of = ts.shard(made, "seq=4", heads=2, kv_heads=1, head_dim=128, dtype="bf16")
+    finite, any_numbers = (
+        shard_arrays(of, mesh_of("seq=4"), lane="mosaic", target="v6e:2x2",
+                     numbers=numbers) for numbers in ("finite", "any"))
+    assert finite.static != any_numbers.static
+    for backward in (False, True):
+        texts = {s.static.shards.kernel_program(
+            "v6e:2x2", backward, numbers=s.static.numbers)["text"]
+            for s in (finite, any_numbers)}
+        assert len(texts) == 2
+
+
 def test_what_kernels_leave_unwritten_is_nothing(monkeypatch):
     """Memory that no kernel writes may hold NaN. Those who stay in the order of
     the shards multiply it by 0, which is NaN, in gradients of parameters."""
@@ -229,6 +243,11 @@ def test_what_cannot_be_is_refused():
              lambda: shard_arrays(shard(made, "seq=4"), mesh, lane="cpu")),
             ("go with lane 'mosaic', found 'xla'",
              lambda: shard_arrays(shard(made, "seq=4"), mesh, target="v6e")),
+            ("and numbers go with lane 'mosaic', found 'xla'",
+             lambda: shard_arrays(shard(made, "seq=4"), mesh, numbers="any")),
+            ("numbers must be finite or any, found 'some'",
+             lambda: shard_arrays(shard(made, "seq=4"), mesh, lane="mosaic",
+                                  target="v6e", numbers="some")),
             ("a jax.sharding.Mesh, found str",
              lambda: shard_arrays(shard(made, "seq=4"), "seq=4")),
             ("1 rows of 200 tokens, found 1 of 100",

@@ -131,13 +131,13 @@ def test_masks_and_facts_come_through(mask, more):
 
 
 def test_what_a_kernel_is_made_with_can_be_said():
-    kernel = ts.compile(planned(0), heads=2, row_sum="rounded", values="any",
+    kernel = ts.compile(planned(0), heads=2, row_sum="rounded", numbers="any",
                         tiles_per_pass=2, fetch_ahead=3)
     back = ts.compile(planned(0), heads=2, tiles_per_pass=1, fetch_ahead=2,
-                      backward=True, query_chunk=512, values="any")
+                      backward=True, query_chunk=512, numbers="any")
     assert back.query_chunk == 512
     batch = on_tpu(row_sum="rounded", tiles_per_pass=(2, 1), fetch_ahead=(3, 2),
-                   query_chunk=512, values="any")
+                   query_chunk=512, numbers="any")
     q = array(2)
     step = jax.grad(lambda q, batch: attention(q, q, q, batch).astype(
         jnp.float32).sum())
@@ -148,7 +148,7 @@ def test_what_a_kernel_is_made_with_can_be_said():
             arrays_for(planned(0), "tpu", **words)
     for words in (dict(query_chunk=512), dict(tiles_per_pass=(9, 9)),
                   dict(target="v6e:1x1"), dict(row_sum="rounded"),
-                  dict(values="any")):
+                  dict(numbers="any")):
         with pytest.raises(ts.TesseraError, match="goes with the platform 'tpu'"):
             arrays_for(planned(0), "cpu", **words)
     small = ts.plan(ts.causal, q_len=LENGTH, tile=(128, 128))

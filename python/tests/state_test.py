@@ -213,8 +213,8 @@ def test_a_contract_that_was_changed_is_refused(key, value):
     ("head_dim", 64), ("dtype", "f32"), ("dtype", "f64"), ("scale", 0.5),
     ("softcap", 3.0), ("sink_logits", True), ("target", "v5e"),
     ("backward", True), ("tiles_per_pass", 1), ("fetch_ahead", 99),
-    ("row_sum", "rounded"), ("row_sum", "both"), ("values", "any"),
-    ("values", "some"), ("picks_meaning", "x"),
+    ("row_sum", "rounded"), ("row_sum", "both"), ("numbers", "any"),
+    ("numbers", "some"), ("picks_meaning", "x"),
     ("lowering_reason", "none is due"), ("key", "0" * 32)])
 def test_a_kernel_that_was_changed_is_refused(key, value):
     kernel = kernels()[0]

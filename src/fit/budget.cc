@@ -123,6 +123,7 @@ Result<FitCall> fit_call(const Batch& batch, const AttentionCall& call,
   out.call = call;
   out.lane = lane;
   out.open_passes = lane == LaneId::mosaic;
+  out.mosaic.numbers = Numbers::any;
   out.chip = std::move(chip);
   return out;
 }

@@ -240,7 +240,7 @@ Result<mosaic::ShardKernel> kernel_of(const MeshFitCall& asked,
   const AttentionCall call = lanes::one_direction(asked.call, backward);
   const Batch& batch = *asked.batch;
   auto fitted = mosaic::fit_shards(batch, shards, call, asked.chip,
-                                   asked.lowering_reason, asked.values);
+                                   asked.lowering_reason, asked.numbers);
   if (!fitted) return fitted.error();
   return std::move(fitted->kernel);
 }

@@ -34,7 +34,7 @@ Result<mosaic::PlannedKernel> planned_kernel(const FitCall& asked,
   if (asked.open_passes) {
     options =
         mosaic::fit_passes(asked.request, asked.present, call, target,
-                           asked.mosaic.lowering_reason, asked.mosaic.values)
+                           asked.mosaic.lowering_reason, asked.mosaic.numbers)
             .setting.options;
   }
   return mosaic::plan_kernel(asked.request, asked.present, call, target,

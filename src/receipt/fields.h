@@ -488,7 +488,7 @@ void visit_fields(Is<Receipt> auto& r, auto&& field) {
   field("artifact", r.artifact, {.of = kRun},
         "What JAX exported and the bridge or splash ran, else null");
   field("parameters", r.parameters, {.of = kPlan},
-        "tiles_per_pass, fetch_ahead, any_values, row_sum_rounded or dlse, "
+        "tiles_per_pass, fetch_ahead, any_numbers, row_sum_rounded or dlse, "
         "page_steps where it was said, and query_chunk where there is one, of "
         "a kernel that was only compiled");
   field("settings", r.settings,

@@ -459,8 +459,10 @@ TEST(Choose, ABackwardBeyondVectorMemoryIsTheKernelsToo) {
           call.shape = {8, kv_heads, dim, dim, {}, 0};
           call.dtype = dtype;
           call.backward = true;
+          MosaicOptions options = {1, 1};
+          options.numbers = Numbers::any;
           const auto kernel =
-              mosaic::plan_kernel(request, {}, call, "v6e", {1, 1});
+              mosaic::plan_kernel(request, {}, call, "v6e", options);
           ASSERT_TRUE(kernel.ok()) << kernel.error().message;
           (kernel->kernel.query_chunk > 0 ? in_chunks : whole) += 1;
           const RequestFeatures f = features_of(

@@ -15,8 +15,8 @@ from ml_dtypes import bfloat16
 import oracle
 from case import tessera
 from program import Program
-from share_of_cases import some
-from values_test import Strays, of_heads
+from share_of_cases import some, stride
+from numbers_test import Strays, of_heads
 
 CALL = re.compile(
     r'"stablehlo\.custom_call"\((.*?)\) \{(call_target_name = "tpu_custom_call".*)\}'
@@ -75,7 +75,7 @@ class Mesh:
     for more: then keys that come lie in an array for each round."""
 
     def __init__(self, backward, heads, kv_heads, tile, sinks=False, dlse=False,
-                 balance="rows", tokens=1280, dim=128, seq=2, values="finite"):
+                 balance="rows", tokens=1280, dim=128, seq=2, numbers="finite"):
         # A dim that does not fill lanes stands before the tokens.
         self.turned = dim % 128 != 0
         with tempfile.TemporaryDirectory() as folder:
@@ -84,7 +84,7 @@ class Mesh:
                 *("shard", "--mask", "full", "--q-len", tokens, "--mesh", f"seq={seq}"),
                 *("--tile", f"{tile[0]}x{tile[1]}", "--heads", heads),
                 *("--kv-heads", kv_heads, "--balance", balance, "--head-dim", dim),
-                *("--lane", "mosaic", "--emit", path, "--values", values),
+                *("--lane", "mosaic", "--emit", path, "--numbers", numbers),
                 *("--lowering-reason", "a test of few tokens"),
                 *["--backward"] * backward, *["--dlse"] * dlse,
                 *["--sink-logits"] * sinks,
@@ -391,6 +391,9 @@ class MeshCase:
         """Of what there is a claim: of each row, and of a sink's head."""
         return ...
 
+    def claims(self):
+        return np.ones(3, bool)
+
     def error(self, poison):
         return max(self.worst(name, x) for name, x in self.made(poison).items())
 
@@ -418,12 +421,14 @@ BACKWARD_CALLS = ["tessera_backward_early", "tessera_backward",
 
 
 class StrayCase(Strays, MeshCase):
-    """With NaN and infinity where no veto is (values_test.py)."""
+    """With NaN and infinity where no veto is (numbers_test.py)."""
 
     batch = 1
 
     def draw(self):
         MeshCase.draw(self)
+        # Pairs are many: one stray reaches half of what there is.
+        self.odds = 1 / self.kv_len / 8
         self.heads, self.kv_heads = self.mesh.heads, self.mesh.kv_heads
         self.pairs = of_heads(self.legal[None], self.heads)
         arrays = self.arrays
@@ -445,6 +450,7 @@ class StrayCase(Strays, MeshCase):
 
 class Shards(unittest.TestCase):
     def check(self, backward, kinds, calls, case_of=MeshCase, **more):
+        judged = np.zeros(3, int)
         for at, kind in some(list(enumerate(kinds))):
             mesh = Mesh(backward, **kind, **more)
             self.assertEqual([c.label for c in mesh.calls], calls)
@@ -453,6 +459,9 @@ class Shards(unittest.TestCase):
                     rng = np.random.default_rng((at, seed))
                     case = case_of(rng, mesh, density)
                     self.assertLessEqual(case.error((-1, 7)[seed % 2]), 1)
+                    judged += case.claims()
+        if stride() == 1:  # whatever was drawn, something was judged
+            self.assertTrue((judged > 0).all(), judged)
 
     def test_forward(self):
         self.check(False, FORWARD, FORWARD_CALLS)
@@ -460,10 +469,10 @@ class Shards(unittest.TestCase):
     def test_backward(self):
         self.check(True, BACKWARD, BACKWARD_CALLS)
 
-    def test_any_values(self):
+    def test_any_numbers(self):
         for backward, kinds, calls in ((False, FORWARD, FORWARD_CALLS),
                                        (True, BACKWARD, BACKWARD_CALLS)):
-            self.check(backward, kinds[:4], calls, StrayCase, values="any")
+            self.check(backward, kinds[:4], calls, StrayCase, numbers="any")
 
 
 if __name__ == "__main__":

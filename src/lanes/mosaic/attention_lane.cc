@@ -89,8 +89,9 @@ Result<mosaic::PlannedKernel> plan_kernel(const Open& lane,
                                           const Facts& present,
                                           const AttentionCall& call,
                                           lanes::WorkFacts& facts) {
+  const Numbers numbers = call.sink_telemetry ? Numbers::finite : Numbers::any;
   const mosaic::ChosenSetting chosen = mosaic::fit_passes(
-      request, present, call, lane.target, lane.lowering_reason, Values::any);
+      request, present, call, lane.target, lane.lowering_reason, numbers);
   const MosaicOptions& options = chosen.setting.options;
   // That of sink telemetry has its own in its contract alone.
   if (!call.sink_telemetry) {

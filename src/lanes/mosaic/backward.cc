@@ -17,7 +17,8 @@
 //   dS' = P' * (dP' - D) * (1 - S'^2)
 //
 // because t tanh(x / t) has the slope 1 - tanh^2; of an illegal pair that is of
-// the tanh before it became -inf, so that dS' is 0 and not NaN. All three sums
+// the tanh before it became -inf, so that dS' is 0 and, of finite numbers, not
+// NaN. All three sums
 // are float32, and transposed: so P' and dS' are the operands that stay in the
 // matrix unit, and what streams through it has 128 rows, as many as the head
 // dim.
@@ -67,12 +68,13 @@
 // heads that take turns. They are rounded once, by the last; so of a column
 // the order is chunk by chunk, each the list's, then head by head.
 //
-// Where values may be anything (`any_values`) what is not finite reaches what
-// it is legal for and nothing else. A key that has it in K or V gives both up
-// to the sums (`column`), but K's scores: those are NaN. Of queries `prepare`
-// marks the tiles in which Q, the log-sum-exp or D is not finite, and D is not
-// where g is not; a masked pass of such a tile (`spoiled`) does the same with
-// them, and sets P' and dS' of illegal pairs to 0.
+// Of any numbers (`any_numbers`) strays, NaN and infinities, reach what they
+// are legal for and nothing else. `column` takes them out of K' and V; the
+// scores of such keys are not finite. `prepare` marks tiles of queries whose Q,
+// log-sum-exp or D has one; where g has one D is one. A masked pass with a
+// marked tile (`spoiled`) takes them out of Q and g, and makes the log-sum-exp
+// of such queries NaN. So what is legal becomes NaN by its P'. Of illegal pairs
+// dS' is set to 0, and P' too where rows are marked.
 //
 // What a veto takes may hold anything. Of queries it is zeroed by partial
 // passes, of their log-sum-exp and D by `prepare`, of keys by `column`; so no
@@ -141,9 +143,9 @@ Backward::Done Backward::walk(const Value& head, const Value& columns,
               const auto partial = [&] {
                 body(i, at, column, PassKind::partial);
               };
-              if (!s_.any_values) return partial();
+              if (!s_.any_numbers) return partial();
               const Writer::Region masked(w_, "masked");
-              const Value spoiled = is_spoiled(at);
+              const Value spoiled = has_marked_row(at);
               w_.if_else(
                   spoiled, [&] { body(i, at, column, PassKind::spoiled); },
                   partial);
@@ -300,7 +302,7 @@ Arguments kept_scratch(const KernelShape& s) {
   if (s.bitmaps == 0) {
     out.push_back(in_vmem("ids_of_keys", Element::i32, {s.block_kv, kLanes}));
   }
-  if (s.any_values) out.push_back(in_smem("row_marks", s.row_marks()));
+  if (s.any_numbers) out.push_back(in_smem("row_marks", s.row_marks()));
   return out;
 }
 
@@ -327,7 +329,7 @@ Arguments ring_scratch(const KernelShape& s) {
   if (s.has_dlse) {
     out.push_back(in_vmem("dlse_ring", kF32, {rows, 1, s.block_q}));
   }
-  if (s.any_values) {
+  if (s.any_numbers) {
     out.push_back(ring_of("row_q_ring", rows, s.block_q, s.head_dim));
   }
   const auto tile_of_keys = [&](const char* name, int64_t dim) {

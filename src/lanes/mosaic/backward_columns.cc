@@ -36,7 +36,7 @@ void Backward::fetch_column(const char* region, const char* sums_region,
   const Value done = semaphore("kv_copies", slot);
   const Value kv = kv_head(head);
   const Value key = times(column, s_.block_kv);
-  for (const OfKeys& of : of_keys()) {
+  for (const OfTokens& of : of_keys()) {
     in_key_part(key, [&](size_t part, const Value& there) {
       const Value tile = tokens_of(key_part(of.array, part), kv, kv_heads_,
                                    there, s_.block_kv, of.dim);
@@ -84,7 +84,7 @@ void Backward::begin_column(const Value& head, const Value& column) {
       store_of(turned, "keys", kv_heads_, h);
     }
   }
-  if (s_.any_values) repair_keys(slot);
+  if (s_.any_numbers) repair_keys(slot);
 
   if (s_.in_chunks()) return;
   if (!takes_turns()) return clear_keys(column);
@@ -93,13 +93,13 @@ void Backward::begin_column(const Value& head, const Value& column) {
   w_.if_then(is_in_group(head, kv, 0), [&] { clear_keys(column); });
 }
 
-// A key that is not finite somewhere has K' and V without that, and a K that is
-// NaN.
+// Strays in K' and V become 0. K keeps its own, and is NaN of keys with one in
+// V: so the scores of either are not finite.
 void Backward::repair_keys(const Value& slot) {
   std::vector<InRing> tiles;
   for (int64_t h = 0; h < kv_heads_; ++h) {
     const Value own = of_head(slot, kv_heads_, h);
-    for (const OfKeys& of : of_keys()) tiles.push_back({of.ring, own});
+    for (const OfTokens& of : of_keys()) tiles.push_back({of.ring, own});
   }
   const Writer::Region inner(w_, "repair");
   w_.if_then(has_strays(tiles), [&] {

@@ -30,7 +30,7 @@ int64_t column_ring_size(const KernelShape& s);
 // K' has an array of its own: where a tile of K lies otherwise, or may have to
 // be another one.
 inline bool keeps_keys(const KernelShape& s) {
-  return !tokens_last(s.head_dim) || s.any_values;
+  return !tokens_last(s.head_dim) || s.any_numbers;
 }
 
 class Backward : Parts {
@@ -150,11 +150,12 @@ class Backward : Parts {
                 int64_t h);
   void finish_sink(const Value& head, int64_t h);
   Value place_of_sink(const Value& head);
-  struct OfKeys {
+  // An array, its ring, and the dim of its vectors; 0: it has a number a token.
+  struct OfTokens {
     const char *array, *ring;
     int64_t dim;
   };
-  std::array<OfKeys, 2> of_keys() const {
+  std::array<OfTokens, 2> of_keys() const {
     return {{{"k", "k_ring", s_.head_dim}, {"v", "v_ring", s_.v_head_dim}}};
   }
   void fetch_column(const char* region, const char* sums_region,
@@ -163,11 +164,10 @@ class Backward : Parts {
   void begin_column(const Value& head, const Value& column);
   void clear_keys(const Value& column);
   void repair_keys(const Value& slot);
-  // All pairs of it are legal; or some; or some are and a query may have what
-  // is not finite.
+  // All its pairs are legal; or some are; or some are, and rows are marked.
   enum class PassKind : uint8_t { full, partial, spoiled };
   static bool is_masked(PassKind kind) { return kind != PassKind::full; }
-  Value is_spoiled(const Value& at);
+  Value has_marked_row(const Value& at);
   void body(const Value& pass, const Value& at, const Value& column,
             PassKind kind);
   // One of a pass; where it is masked the ids of its queries, and which of its
@@ -219,7 +219,7 @@ class Backward : Parts {
   void batch_row();
 
   // The arrays of a tile of queries, with their rings.
-  std::vector<std::pair<const char*, const char*>> row_arrays() const;
+  std::vector<OfTokens> row_arrays() const;
 
   int64_t rows_;
   int64_t group_;

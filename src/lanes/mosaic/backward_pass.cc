@@ -69,8 +69,7 @@ Backward::Queries Backward::queries_of(const char* ring, int64_t dim,
   return {clean, 0, clean};
 }
 
-// Whether a row of the pass is marked.
-Value Backward::is_spoiled(const Value& at) {
+Value Backward::has_marked_row(const Value& at) {
   Value any = w_.constant(0);
   for (int64_t t = 0; t < s_.tiles_per_pass; ++t) {
     const Value place = in_scratch(column_of(word(at, t)));
@@ -80,23 +79,19 @@ Value Backward::is_spoiled(const Value& at) {
   return is_true(any);
 }
 
-// A query that is not finite somewhere gives up Q and g there, and its
-// log-sum-exp, which is returned, becomes NaN: so do its legal pairs.
+// Strays in Q and g become 0. The log-sum-exp is returned: NaN where a query
+// had one, or was one itself, so that all its legal pairs are NaN.
 Value Backward::take_strays(Queries& q, Queries& g, const Value& most) {
   const std::vector<int64_t> line = {1, s_.block_q};
-  const Value one = w_.splat(w_.real(1), line);
-  const Value zero = w_.splat(w_.real(0), line);
-  Value strays = w_.select(is_finite(most), zero, one);
+  Value strays = as_ones(w_.invert(is_finite(most)));
   for (Queries* of : {&q, &g}) {
-    const Value numbers = wide(of->upright);
-    const Value ones = w_.splat(w_.real(1), numbers.type.shape);
-    const Value zeros = w_.splat(w_.real(0), numbers.type.shape);
-    const Value own = w_.select(is_finite(numbers), zeros, ones);
+    const Value own = as_ones(w_.invert(is_finite(wide(of->upright))));
     strays = w_.add(strays, w_.reshape(w_.reduce_sum(own, 0), line));
     const Value clean = without_strays(of->upright);
     *of = {clean, 0, clean};
   }
-  const Value any = w_.compare(Compare::greater, strays, zero);
+  const Value none = w_.splat(w_.real(0), line);
+  const Value any = w_.compare(Compare::greater, strays, none);
   return w_.select(any, w_.splat(w_.real(kNan), line), most);
 }
 
@@ -184,7 +179,8 @@ Backward::HeadTiles Backward::gradients(const Value& pass, const Value& column,
     const Value dp = w_.matmul(v, v_dim, g.operand, g.dim);
     Value ds = w_.mul(p, w_.sub(dp, whole(delta, tile)));
     if (s_.softcap != 0) ds = w_.mul(ds, slope(unmasked));
-    if (spoiled) ds = legal_only(ds);
+    // Of an illegal pair P is 0; V g and the slope of a cap may be NaN.
+    if (masked && s_.any_numbers) ds = legal_only(ds);
     out.dss.push_back(narrow(ds));
   }
   return out;

@@ -13,11 +13,12 @@ int64_t row_ring_size(const KernelShape& s) {
       std::bit_ceil(static_cast<uint64_t>(rows_ahead(s.heads_per_pass) + 1)));
 }
 
-std::vector<std::pair<const char*, const char*>> Backward::row_arrays() const {
-  std::vector<std::pair<const char*, const char*>> out = {
-      {"out", "out_ring"}, {"dout", "row_dout_ring"}, {"lse", "lse_ring"}};
-  if (s_.has_dlse) out.emplace_back("dlse", "dlse_ring");
-  if (s_.any_values) out.emplace_back("q", "row_q_ring");
+std::vector<Backward::OfTokens> Backward::row_arrays() const {
+  std::vector<OfTokens> out = {{"out", "out_ring", s_.v_head_dim},
+                               {"dout", "row_dout_ring", s_.v_head_dim},
+                               {"lse", "lse_ring", 0}};
+  if (s_.has_dlse) out.push_back({"dlse", "dlse_ring", 0});
+  if (s_.any_numbers) out.push_back({"q", "row_q_ring", s_.head_dim});
   return out;
 }
 
@@ -63,10 +64,9 @@ void Backward::fetch_row(const char* region, const Value& head,
   const Row row = row_at(turn);
   const Value query = times(row.number, s_.block_q);
   const Value zero = w_.constant(0);
-  for (const auto& [array, ring] : row_arrays()) {
+  for (const auto& [array, ring, dim] : row_arrays()) {
     const Value& from = w_.argument(array);
-    const int64_t dim = from.name == "%q" ? s_.head_dim : s_.v_head_dim;
-    const bool last = from.type.shape[2] == 1 || tokens_last(dim);
+    const bool last = dim == 0 || tokens_last(dim);
     const std::array<Value, 4> at = {batch_row_, head, last ? zero : query,
                                      last ? query : zero};
     const std::vector<int64_t>& tile = w_.argument(ring).type.shape;
@@ -87,8 +87,8 @@ void Backward::prepare(const Value& head, const Value& turn) {
   w_.if_then(less(later, rows()), [&] { fetch_row("fetch_row", head, later); });
   const Value slot = in_slots(turn, row_ring_size(s_));
   const Value done = semaphore("row_copies", slot);
-  for (const auto& [array, ring] : row_arrays()) {
-    w_.wait_copy(done, heads_in(ring, slot, heads_));
+  for (const OfTokens& of : row_arrays()) {
+    w_.wait_copy(done, heads_in(of.ring, slot, heads_));
   }
   const Row row = row_at(turn);
   // Copies are waited for by their bytes: all of them, before one is read.
@@ -104,10 +104,10 @@ void Backward::prepare(const Value& head, const Value& turn) {
   for (int64_t h = 0; h < heads_; ++h) {
     prepare_head(head, turn, row, h, {ids, is_seen});
   }
-  if (s_.any_values) mark_row(row, slot);
+  if (s_.any_numbers) mark_row(row, slot);
 }
 
-// Whether Q, the log-sum-exp or D of a head has what is not finite.
+// Whether Q, the log-sum-exp or D of a head has a stray.
 void Backward::mark_row(const Row& row, const Value& slot) {
   std::vector<InRing> tiles;
   for (int64_t h = 0; h < heads_; ++h) {
@@ -122,7 +122,7 @@ void Backward::mark_row(const Row& row, const Value& slot) {
   };
   const Value lses = finite_lines("lses");
   const Value deltas = finite_lines("deltas");
-  const Value of_lines = has_any(w_.invert(w_.bit_and(lses, deltas)));
+  const Value of_lines = any_true(w_.invert(w_.bit_and(lses, deltas)));
   const Value any = w_.bit_or(of_queries, of_lines);
   const Value mark = w_.select(any, w_.constant(1), w_.constant(0));
   w_.store_scalar(mark, w_.argument("row_marks"), row.place);
@@ -156,10 +156,10 @@ void Backward::prepare_head(const Value& first_head, const Value& turn,
   Value delta = w_.select(is_seen, all, zero);
 
   const Value lse = load_slot("lse_ring", slot);
-  // Else NaN is none either.
-  const Compare above = s_.any_values ? Compare::not_equal : Compare::greater;
+  // Of any numbers NaN is a log-sum-exp too.
+  const Compare how = s_.any_numbers ? Compare::not_equal : Compare::greater;
   const Value finite =
-      w_.compare(above, lse, w_.splat(w_.real(-kInfinity), line));
+      w_.compare(how, lse, w_.splat(w_.real(-kInfinity), line));
   const Value live = w_.bit_and(finite, is_seen);
   const Value log2e = w_.splat(w_.real(static_cast<float>(kLog2E)), line);
   Value most = w_.select(live, w_.mul(lse, log2e), zero);

@@ -321,7 +321,7 @@ TEST_F(MosaicCompile, AnyValues) {
               0,
               dim,
               v_dim};
-      c.options.values = Values::any;
+      c.options.numbers = Numbers::any;
       if (dim == 192) c.dtype = Dtype::f32;
       ASSERT_NO_FATAL_FAILURE(check(c));
     }
@@ -335,7 +335,7 @@ TEST_F(MosaicCompile, AnyValues) {
             backward,
             30};
     c.sinks = true;
-    c.options.values = Values::any;
+    c.options.numbers = Numbers::any;
     if (backward) c.options.query_chunk = 512;
     ASSERT_NO_FATAL_FAILURE(check(c));
   }

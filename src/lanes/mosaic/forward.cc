@@ -48,12 +48,11 @@
 // marks tiles with such keys (class 3, kernel_steps.h), whose V is set to 0
 // there before the pass.
 //
-// Nor may what is not finite anywhere else, where values may be anything
-// (`any_values`). K reaches no further than its scores, of which the illegal
-// ones become -inf; Q its own query. V of a masked pass is looked through
-// beside the pass's scores. If it has such a number, its key's V becomes 0 and
-// its K NaN, and the scores are made again: of the queries that it is legal for
-// all is NaN, of others nothing.
+// Of any numbers (`any_numbers`) the same holds of strays, NaN and infinities,
+// wherever they are. One in K reaches its scores, of which the illegal become
+// -inf; one in Q its own query. V of a masked pass is looked through beside the
+// pass's scores. Where it has one, V of that key becomes 0 and K NaN, and the
+// scores are made again: the queries that the key is legal for become NaN.
 #include "lanes/mosaic/forward.h"
 
 #include <array>
@@ -89,7 +88,7 @@ class Forward : public PassLoop {
  private:
   Value has_vetoed(const Place& p);
   void clean(const Value& pass, const Place& p) override;
-  std::optional<Value> is_spoiled(const Value& pass) override;
+  std::optional<Value> has_strays_in(const Value& pass) override;
   void repair(const Value& pass) override;
   void absorb(const Value& pass, const Place& p, int64_t h) override;
   Value row_sum(int64_t h);
@@ -153,8 +152,8 @@ void Forward::clean(const Value& pass, const Place& p) {
   });
 }
 
-std::optional<Value> Forward::is_spoiled(const Value& pass) {
-  if (!s_.any_values) return {};
+std::optional<Value> Forward::has_strays_in(const Value& pass) {
+  if (!s_.any_numbers) return {};
   std::vector<InRing> tiles;
   for (int64_t h = 0; h < kv_heads_; ++h) {
     tiles.push_back({"v_ring", slot_of(pass, kv_heads_, h)});
@@ -162,7 +161,7 @@ std::optional<Value> Forward::is_spoiled(const Value& pass) {
   return has_strays(tiles);
 }
 
-// A key whose V is not finite gives that up, and makes NaN of its scores.
+// A key with a stray in V has 0 there, and scores that are NaN.
 void Forward::repair(const Value& pass) {
   for (int64_t h = 0; h < kv_heads_; ++h) {
     const Value slot = slot_of(pass, kv_heads_, h);

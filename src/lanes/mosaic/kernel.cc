@@ -66,7 +66,7 @@ constexpr int64_t kPageStep = 1024;
 Result<void> take_pages(KernelShape& s, bool backward, int64_t ceiling,
                         const MosaicOptions& options, const Target& memory) {
   if (options.page_steps == 0 &&
-      mosaic::scalar_words_of(s, memory) <= memory.scalar_words) {
+      mosaic::scalar_words_of(s, backward, memory) <= memory.scalar_words) {
     return {};
   }
   const int64_t rows = rows_of_list(s, backward);
@@ -123,8 +123,7 @@ Result<KernelShape> shape_of_call(const Tile& tile, int64_t plan_heads,
   s.has_sinks = call.sink_logits;
   s.telemetry = call.sink_telemetry;
   s.rounded_sum = options.row_sum == RowSum::rounded;
-  s.any_values = options.values == Values::any && !s.telemetry;
-  s.marks_rows = s.any_values && call.backward;
+  s.any_numbers = options.numbers == Numbers::any;
   s.chunk_rows = options.query_chunk / tile.q;
   s.plan_heads = plan_heads;
   s.core_bytes = memory.vector_bytes;
@@ -224,7 +223,7 @@ KernelContract mosaic::contract_of(const PlannedKernel& planned,
         kernel.options.row_sum == RowSum::rounded;
   }
   if (!kernel.call.sink_telemetry) {
-    choice.parameters["any_values"] = kernel.options.values == Values::any;
+    choice.parameters["any_numbers"] = kernel.options.numbers == Numbers::any;
   }
   choice.parameters["heads_per_pass"] = kernel.heads_per_pass;
   if (kernel.bitmaps > 0) choice.parameters["bitmaps"] = kernel.bitmaps;
@@ -248,7 +247,9 @@ Result<mosaic::PlannedKernel> kernel_of_shape(const KernelShape& shape,
                                               const Request& request,
                                               const AttentionCall& call,
                                               const MosaicOptions& options) {
-  if (auto e = mosaic::check_sizes(shape, asked.memory); !e) return e.error();
+  if (auto e = mosaic::check_sizes(shape, call.backward, asked.memory); !e) {
+    return e.error();
+  }
   const std::vector<mosaic::Argument> arguments =
       mosaic::arguments_of(shape, call.backward);
   mosaic::PlannedKernel out;
@@ -359,15 +360,15 @@ std::string_view to_string(RowSum row_sum) {
   return row_sum == RowSum::exact ? "exact" : "rounded";
 }
 
-std::string_view to_string(Values values) {
-  return values == Values::finite ? "finite" : "any";
+std::string_view to_string(Numbers numbers) {
+  return numbers == Numbers::finite ? "finite" : "any";
 }
 
-Result<Values> parse_values(std::string_view text) {
-  for (const Values v : {Values::finite, Values::any}) {
-    if (text == to_string(v)) return v;
+Result<Numbers> parse_numbers(std::string_view text, std::string_view name) {
+  for (const Numbers n : {Numbers::finite, Numbers::any}) {
+    if (text == to_string(n)) return n;
   }
-  return invalid("mosaic", "values must be finite or any, found {}",
+  return invalid("mosaic", "{} must be finite or any, found {}", name,
                  in_quotes(text));
 }
 

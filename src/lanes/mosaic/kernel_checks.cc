@@ -52,6 +52,14 @@ Result<void> check_row_sum(const AttentionCall& call, RowSum row_sum) {
                  to_string(call.dtype));
 }
 
+// It reads no V, so that what is not finite reaches no further as it is.
+Result<void> check_numbers(const AttentionCall& call, Numbers numbers) {
+  if (numbers == Numbers::finite || !call.sink_telemetry) return {};
+  return invalid("mosaic",
+                 "sink telemetry takes no other term of numbers than finite, "
+                 "found any");
+}
+
 Result<void> check_type(Dtype dtype) {
   if (dtype == Dtype::bf16 || dtype == Dtype::f32) return {};
   if (dtype != Dtype::f16) {
@@ -174,8 +182,9 @@ Result<void> check_counts(const KernelShape& s) {
   return {};
 }
 
-Result<void> check_scalar_memory(const KernelShape& s, const Target& memory) {
-  const int64_t words = mosaic::scalar_words_of(s, memory);
+Result<void> check_scalar_memory(const KernelShape& s, bool backward,
+                                 const Target& memory) {
+  const int64_t words = mosaic::scalar_words_of(s, backward, memory);
   if (words <= memory.scalar_words) return {};
   return over_limit("mosaic",
                     "the scalar arrays must fit the {} words of {}, found {} "
@@ -192,6 +201,7 @@ Result<mosaic::AskedTarget> mosaic::check_asked(const AttentionCall& call,
                                                 const Request& request,
                                                 const std::string& target) {
   if (auto e = check_row_sum(call, options.row_sum); !e) return e.error();
+  if (auto e = check_numbers(call, options.numbers); !e) return e.error();
   if (auto e = check_attention(call); !e) return e.error();
   if (auto e = check_options(options, request.tile); !e) return e.error();
   if (auto e = check_chunk(options.query_chunk, call, request.tile); !e) {
@@ -211,12 +221,13 @@ Result<mosaic::AskedTarget> mosaic::check_asked(const AttentionCall& call,
   return AskedTarget{std::move(*memory), std::move(*lowering)};
 }
 
-int64_t mosaic::scalar_words_of(const KernelShape& s, const Target& memory) {
+int64_t mosaic::scalar_words_of(const KernelShape& s, bool backward,
+                                const Target& memory) {
   int64_t words = 0;
   for (const Scalars& a : scalars_of(s)) {
     words += scalar_words(memory, {a.here});
   }
-  if (s.marks_rows) words += scalar_words(memory, {s.row_marks()});
+  if (backward && s.any_numbers) words += scalar_words(memory, {s.row_marks()});
   return words;
 }
 
@@ -229,10 +240,10 @@ Result<void> mosaic::check_rows(const KernelShape& s) {
                     kMaxStepRows, most);
 }
 
-Result<void> mosaic::check_sizes(const KernelShape& shape,
+Result<void> mosaic::check_sizes(const KernelShape& shape, bool backward,
                                  const Target& memory) {
   if (auto e = check_counts(shape); !e) return e;
-  return check_scalar_memory(shape, memory);
+  return check_scalar_memory(shape, backward, memory);
 }
 
 Result<void> mosaic::check_vector_memory(int64_t bytes, const KernelShape& s,

@@ -27,9 +27,11 @@ Result<AskedTarget> check_asked(const AttentionCall& call,
 // Rows and columns that packed steps can count.
 Result<void> check_rows(const KernelShape& shape);
 // What its scalar arrays, or a page and the others, take of scalar memory.
-int64_t scalar_words_of(const KernelShape& shape, const Target& memory);
+int64_t scalar_words_of(const KernelShape& shape, bool backward,
+                        const Target& memory);
 // What it counts, and its scalar arrays.
-Result<void> check_sizes(const KernelShape& shape, const Target& memory);
+Result<void> check_sizes(const KernelShape& shape, bool backward,
+                         const Target& memory);
 Result<void> check_vector_memory(int64_t bytes, const KernelShape& shape,
                                  bool backward);
 

@@ -120,7 +120,7 @@ TEST(MosaicKernel, OneTextAContract) {
   differs(make(r, shape_of(), Dtype::bf16, "v6e:1x1", {4, 5}), "fetch ahead");
   differs(make(r, shape_of(), Dtype::bf16, "v6e:1x1", kRounded), "row sum");
   MosaicOptions any;
-  any.values = Values::any;
+  any.numbers = Numbers::any;
   differs(make(r, shape_of(), Dtype::bf16, "v6e:1x1", any), "values");
   Request tile = r;
   tile.tile = {256, 256};
@@ -679,6 +679,11 @@ TEST(MosaicKernel, SinkTelemetryTakesNoValuesAndBitmapsAlone) {
   both.backward = true;
   EXPECT_EQ(error_of(make_mosaic_kernel(r, present, both, "v6e")),
             rule + "backward");
+  MosaicOptions any;
+  any.numbers = Numbers::any;
+  EXPECT_EQ(error_of(make_mosaic_kernel(r, present, call, "v6e", any)),
+            "[mosaic] sink telemetry takes no other term of numbers than "
+            "finite, found any");
   EXPECT_EQ(error_of(make_mosaic_kernel(r, present, call, "v6e", kRounded)),
             "[mosaic] a rounded row sum goes with forward, found it with sink "
             "telemetry");

@@ -156,7 +156,8 @@ class MosaicLane : public ::testing::Test {
                               ? std::optional<std::string>(kReason)
                               : std::nullopt;
       const MosaicOptions options =
-          fit_passes(request, batch.facts(), call, target, reason, Values::any)
+          fit_passes(request, batch.facts(), call, target, reason,
+                     sinks ? Numbers::finite : Numbers::any)
               .setting.options;
       const auto kernel =
           make_mosaic_kernel(request, batch.facts(), call, target, options);
@@ -453,7 +454,7 @@ TEST_F(MosaicLane, TakesTheTablesPasses) {
   Request request = batch->request();
   request.ceilings.max_steps = make_contract(*batch)->steps;
   MosaicOptions due = {1, 4};
-  due.values = Values::any;
+  due.numbers = Numbers::any;
   const auto kernel =
       make_mosaic_kernel(request, batch->facts(), call, "v6e:1x1", due);
   ASSERT_TRUE(kernel.ok()) << kernel.error().message;

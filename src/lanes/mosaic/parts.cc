@@ -277,7 +277,7 @@ Value Parts::has_strays(std::span<const InRing> tiles) {
                                        w_.index(0)};
       const Value part =
           w_.load(w_.argument(tile.ring), at, {1, rows, shape[2]});
-      const Value words = w_.words(w_.reshape(part, {rows, shape[2]}));
+      const Value words = w_.as_words(w_.reshape(part, {rows, shape[2]}));
       const Value cleared = w_.bit_and(words, all(exponents, words));
       const Value carried = w_.add(cleared, all(last_places, words));
       const auto [of_shape, added] =
@@ -289,7 +289,7 @@ Value Parts::has_strays(std::span<const InRing> tiles) {
   for (const auto& [shape, carried] : by_shape) {
     const Value hits = w_.bit_and(carried, all(signs, carried));
     const Value is_hit = w_.compare(Compare::not_equal, hits, all(0, carried));
-    const Value found = has_any(is_hit);
+    const Value found = any_true(is_hit);
     any = any ? w_.bit_or(*any, found) : found;
   }
   return *any;
@@ -303,17 +303,19 @@ int64_t Parts::rows_at_a_time(int64_t rows, int64_t columns) const {
   return out;
 }
 
-Value Parts::has_any(const Value& flags) {
-  const std::vector<int64_t>& shape = flags.type.shape;
-  const Value one = w_.splat(w_.real(1), shape);
-  const Value zero = w_.splat(w_.real(0), shape);
-  const Value sum = w_.total(w_.select(flags, one, zero));
-  return w_.compare(Compare::greater, sum, w_.real(0));
+Value Parts::any_true(const Value& flags) {
+  return w_.compare(Compare::greater, w_.total(as_ones(flags)), w_.real(0));
+}
+
+Value Parts::as_ones(const Value& flags) {
+  const Value one = w_.splat(w_.real(1), flags.type.shape);
+  const Value zero = w_.splat(w_.real(0), flags.type.shape);
+  return w_.select(flags, one, zero);
 }
 
 Value Parts::is_finite(const Value& wide) {
   const Value exponents = w_.splat(w_.constant(0x7f800000), wide.type.shape);
-  const Value own = w_.bit_and(w_.words(wide), exponents);
+  const Value own = w_.bit_and(w_.as_words(wide), exponents);
   return w_.compare(Compare::not_equal, own, exponents);
 }
 
@@ -326,9 +328,7 @@ Value Parts::without_strays(const Value& a) {
 Value Parts::with_nan(const Value& k, int64_t k_dim, const Value& v,
                       int64_t v_dim) {
   const Value values = wide(v);
-  const Value one = w_.splat(w_.real(1), values.type.shape);
-  const Value zero = w_.splat(w_.real(0), values.type.shape);
-  Value strays = w_.select(is_finite(values), zero, one);
+  Value strays = as_ones(w_.invert(is_finite(values)));
   const bool k_last = tokens_last(k_dim);
   if (k_last != tokens_last(v_dim)) strays = w_.transpose(strays);
   std::vector<int64_t> line = k.type.shape;

@@ -153,18 +153,18 @@ class Parts {
     return s_.dtype == Dtype::f32 ? a : w_.to_f32(a);
   }
 
-  // Where values may be anything: whether a tile, as it lies, has a number that
-  // is not finite; which ones are; all others as 0; and `k` of tokens as NaN
-  // where `v`, of the same tokens, has one.
+  // A stray is a number that is NaN or infinite. Whether tiles have one:
   struct InRing {
     const char* ring;
     Value slot;
   };
   Value has_strays(std::span<const InRing> tiles);
   Value is_finite(const Value& wide);
-  Value has_any(const Value& flags);  // a scalar
-  Value without_strays(const Value& a);
+  Value without_strays(const Value& a);  // they are 0
+  // K, as NaN for each token in whose V there is one.
   Value with_nan(const Value& k, int64_t k_dim, const Value& v, int64_t v_dim);
+  Value as_ones(const Value& flags);   // and zeros
+  Value any_true(const Value& flags);  // a scalar
 
   // Products of q and k as the softmax takes them: with a cap the tanh, else
   // as they are. Times `unit` they are scores.

@@ -213,16 +213,16 @@ void PassLoop::scores(const ScoreRegions& regions, bool masked,
     ok = legal_pairs(pass, p);
   }
   const Value lowest = w_.splat(w_.real(-kInfinity), tile_shape());
-  std::optional<Value> spoiled;
-  if (masked) spoiled = is_spoiled(pass);
+  std::optional<Value> strays;
+  if (masked) strays = has_strays_in(pass);
   for (int64_t h = 0; h < heads_; ++h) {
     Value own = scores_at(pass, rows, h);
     if (ok) own = w_.select(*ok, own, lowest);
     if (beside) beside(h);
     keep(own, h);
   }
-  if (!spoiled) return;
-  w_.if_then(*spoiled, [&] {
+  if (!strays) return;
+  w_.if_then(*strays, [&] {
     const Writer::Region named(w_, regions.repair);
     repair(pass);
     const Value legal = legal_pairs(pass, p);

@@ -63,9 +63,11 @@ class PassLoop : protected Parts {
   // Before scores are masked; and before the first pass of all.
   virtual void clean(const Value& /*pass*/, const Place& /*p*/) {}
   virtual void before_loop() {}
-  // Whether what a masked pass read must be repaired before its scores are made
-  // again; known while they are made for the first time.
-  virtual std::optional<Value> is_spoiled(const Value& /*pass*/) { return {}; }
+  // Of a masked pass: whether something that it read must be repaired, and its
+  // scores made again. It is known beside the scores' first time.
+  virtual std::optional<Value> has_strays_in(const Value& /*pass*/) {
+    return {};
+  }
   virtual void repair(const Value& /*pass*/) {}
 
   Value slot_of(const Value& count) {

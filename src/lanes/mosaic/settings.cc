@@ -299,10 +299,10 @@ mosaic::ChosenSetting mosaic::fit_setting(ChosenSetting found,
 mosaic::ChosenSetting mosaic::fit_passes(
     const Request& request, const Facts& present, const AttentionCall& call,
     const std::string& target,
-    const std::optional<std::string>& lowering_reason, Values values) {
+    const std::optional<std::string>& lowering_reason, Numbers numbers) {
   ChosenSetting chosen = choose_passes(request, call);
   chosen.setting.options.lowering_reason = lowering_reason;
-  chosen.setting.options.values = values;
+  chosen.setting.options.numbers = numbers;
   return fit_setting(std::move(chosen), {}, request, present, call, target);
 }
 

@@ -75,7 +75,7 @@ ChosenSetting fit_setting(ChosenSetting found, const OpenSetting& open,
 ChosenSetting fit_passes(const Request& request, const Facts& present,
                          const AttentionCall& call, const std::string& target,
                          const std::optional<std::string>& lowering_reason,
-                         Values values = Values::finite);
+                         Numbers numbers);
 
 // As a receipt has it.
 std::string setting_words(const MosaicOptions& options,

@@ -53,10 +53,8 @@ struct KernelShape {
   bool has_low = false;      // key - position >= bounds[0]
   bool has_high = false;     // key - position <= bounds[1]
   bool rounded_sum = false;  // forward: the row sum is of bf16
-  // Numbers that are not finite reach nothing that they are illegal for;
-  // backward scalar scratch has a mark for each row of tiles.
-  bool any_values = false;
-  bool marks_rows = false;
+  // Numbers that are not finite reach nothing that they are illegal for.
+  bool any_numbers = false;
   bool has_dlse = false;   // backward: the log-sum-exp has a gradient
   bool has_sinks = false;  // one more logit a head
   bool telemetry = false;  // forward without values, for sink telemetry
@@ -89,10 +87,8 @@ struct KernelShape {
   int64_t columns() const { return kv_len / block_kv; }
   int64_t lists() const { return batch * plan_heads; }
   bool in_chunks() const { return chunk_rows > 0; }
-  int64_t row_marks() const {
-    if (!marks_rows) return 0;
-    return in_chunks() ? chunk_rows : rows();
-  }
+  // Backward, of any numbers: a mark of each row of tiles that has room.
+  int64_t row_marks() const { return in_chunks() ? chunk_rows : rows(); }
   int64_t chunks() const {
     return in_chunks() ? ceil_div(rows(), chunk_rows) : 1;
   }

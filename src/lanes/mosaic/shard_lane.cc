@@ -43,7 +43,7 @@ Result<void> add_pass(ShardWork& work, const AttentionCall& call,
   const Batch& batch = work.batch();
   auto fitted =
       fit_shards(batch, work.shards(), call, target,
-                 work.open().options.xla.lowering_reason, Values::any);
+                 work.open().options.xla.lowering_reason, Numbers::any);
   if (!fitted) return fitted.error();
   ShardKernel& kernel = fitted->kernel;
   const MosaicKernel& k = kernel.planned.kernel;

@@ -277,10 +277,10 @@ Result<ShardKernel> plan_shards(const Batch& batch, const Shards& shards,
 Result<FittedShards> fit_shards(
     const Batch& batch, const Shards& shards, const AttentionCall& call,
     const std::string& target,
-    const std::optional<std::string>& lowering_reason, tessera::Values values) {
+    const std::optional<std::string>& lowering_reason, Numbers numbers) {
   const auto plan = [&](MosaicOptions options) {
     options.lowering_reason = lowering_reason;
-    options.values = values;
+    options.numbers = numbers;
     return plan_shards(batch, shards, call, target, options);
   };
   ChosenSetting chosen = choose_passes(batch.request(), call);

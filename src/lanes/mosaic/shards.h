@@ -61,8 +61,7 @@ struct FittedShards {
 Result<FittedShards> fit_shards(
     const Batch& batch, const Shards& shards, const AttentionCall& call,
     const std::string& target,
-    const std::optional<std::string>& lowering_reason,
-    Values values = Values::finite);
+    const std::optional<std::string>& lowering_reason, Numbers numbers);
 
 // Steps of all devices in all calls, by the arrays of make_mosaic_shard_arrays.
 int64_t shard_steps_in(const ShardKernel& kernel,

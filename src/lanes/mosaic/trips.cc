@@ -84,8 +84,8 @@ std::vector<schedule::TripRule> forward_trips(const ListCounts& n,
       rule("partial", passes - 1 - in_full),
       rule("finish", heads * n.rows - 1),
   };
-  // Of values that are finite.
-  if (kernel.options.values == Values::any) {
+  // No repair runs: numbers count as finite.
+  if (kernel.options.numbers == Numbers::any) {
     out.push_back(rule("first_repair", 0));
     out.push_back(rule("repair", 0));
   }
@@ -136,7 +136,7 @@ std::vector<schedule::TripRule> backward_trips(const ListCounts& n,
       rule("finish_column", kv_heads * columns),
       rule("finish_row", heads * rows),
   };
-  if (kernel.options.values == Values::any) {
+  if (kernel.options.numbers == Numbers::any) {
     out.push_back(rule("repair", 0));
     out.push_back(rule("masked", heads * (n.passes - n.full)));
     out.push_back(rule("spoiled", 0));

@@ -301,7 +301,7 @@ Value Writer::to_index(const Value& a) {
   return op("arith.index_cast", {&a, 1}, "", scalar(Element::index));
 }
 
-Value Writer::words(const Value& a) {
+Value Writer::as_words(const Value& a) {
   assert(a.type.shape.size() == 2 && is_real(a.type));
   std::vector<int64_t> shape = a.type.shape;
   if (a.type.element == Element::bf16) shape[0] /= 2;
@@ -341,14 +341,12 @@ Value Writer::join(std::span<const Value> parts, int32_t dimension) {
             fmt::format("dimension = {} : i32", dimension), type);
 }
 
-Value Writer::first_row(const Value& a) { return rows(a, 0, 1); }
-
-Value Writer::rows(const Value& a, int64_t first, int64_t n) {
-  assert(a.type.shape.size() == 2 && first + n <= a.type.shape[0]);
+Value Writer::first_row(const Value& a) {
+  assert(a.type.shape.size() == 2);
   return op("vector.extract_strided_slice", {&a, 1},
-            fmt::format("offsets = [{}, 0], sizes = [{}, {}], strides = [1, 1]",
-                        first, n, a.type.shape[1]),
-            vector_of(a.type.element, {n, a.type.shape[1]}));
+            fmt::format("offsets = [0, 0], sizes = [1, {}], strides = [1, 1]",
+                        a.type.shape[1]),
+            vector_of(a.type.element, {1, a.type.shape[1]}));
 }
 
 Value Writer::reduce(std::string_view kind, float start, const Value& a,

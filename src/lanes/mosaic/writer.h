@@ -105,8 +105,8 @@ class Writer {
   Value to_bf16(const Value& a);
   Value to_f32(const Value& a);
   Value to_index(const Value& a);
-  // Of two dimensions, as int32; of bf16 a word has two rows.
-  Value words(const Value& a);
+  // The bits of one with two dimensions, int32; of bf16 a word has two rows.
+  Value as_words(const Value& a);
 
   // Vectors.
   Value broadcast(const Value& a, std::vector<int64_t> shape);
@@ -114,8 +114,7 @@ class Writer {
   Value reshape(const Value& a, std::vector<int64_t> shape);
   Value transpose(const Value& a);  // of two dimensions
   Value join(std::span<const Value> parts, int32_t dimension);
-  Value first_row(const Value& a);                       // [n, m] -> [1, m]
-  Value rows(const Value& a, int64_t first, int64_t n);  // of two dimensions
+  Value first_row(const Value& a);  // [n, m] -> [1, m]
   Value reduce_max(const Value& a, int32_t dimension);
   Value reduce_sum(const Value& a, int32_t dimension);
   Value total(const Value& a);  // [n, m], a scalar
