@@ -591,7 +591,8 @@ void bind_compile(nb::module_& m) {
       "the target's matrix unit is lowered; such a one must have it, others "
       "must not. `query_chunk`: queries whose dQ the backward kernel holds at "
       "a time, whole tiles, or all; what lets most heads go together, unless "
-      "it is said. `numbers` that it may read: \"finite\", a promise, or \"any\": NaN and "
+      "it is said. `numbers` that it may read: \"finite\", a promise, or "
+      "\"any\": NaN and "
       "infinity reach what they are legal for and nothing else.");
 }
 

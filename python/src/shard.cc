@@ -174,7 +174,8 @@ nb::dict kernel_program(const PyShards& self, const std::string& target,
                         const std::string& numbers) {
   const AttentionCall call =
       call_of(self, backward, scale, softcap, sink_logits, dlse);
-  const MosaicOptions options = kernel_options(self, backward, lowering_reason, numbers);
+  const MosaicOptions options =
+      kernel_options(self, backward, lowering_reason, numbers);
   const Batch& of = self.of();
   const auto kernel = take(unlocked([&] {
     return make_mosaic_shards(of, self.shards, call, target, options);
@@ -191,10 +192,11 @@ nb::tuple kernel_integers(const PyShards& self, const std::string& target,
                           bool backward, std::optional<double> scale,
                           double softcap, bool sink_logits, bool dlse,
                           const std::optional<std::string>& lowering_reason,
-                        const std::string& numbers) {
+                          const std::string& numbers) {
   const AttentionCall call =
       call_of(self, backward, scale, softcap, sink_logits, dlse);
-  const MosaicOptions options = kernel_options(self, backward, lowering_reason, numbers);
+  const MosaicOptions options =
+      kernel_options(self, backward, lowering_reason, numbers);
   const Batch& of = self.of();
   const auto planned = take(unlocked([&] {
     return mosaic::plan_shards(of, self.shards, call, target, options);
@@ -429,7 +431,8 @@ void bind_programs(ShardsClass& shards) {
           nb::arg("backward") = false, nb::kw_only(),
           nb::arg("scale") = nb::none(), nb::arg("softcap") = 0.0,
           nb::arg("sink_logits") = false, nb::arg("dlse") = false,
-          nb::arg("lowering_reason") = nb::none(), nb::arg("numbers") = "finite",
+          nb::arg("lowering_reason") = nb::none(),
+          nb::arg("numbers") = "finite",
           "The program whose attention is our TPU kernel, for a target such as "
           "'v6e': text, arguments and results.")
       .def(
@@ -437,7 +440,8 @@ void bind_programs(ShardsClass& shards) {
           nb::arg("backward") = false, nb::kw_only(),
           nb::arg("scale") = nb::none(), nb::arg("softcap") = 0.0,
           nb::arg("sink_logits") = false, nb::arg("dlse") = false,
-          nb::arg("lowering_reason") = nb::none(), nb::arg("numbers") = "finite",
+          nb::arg("lowering_reason") = nb::none(),
+          nb::arg("numbers") = "finite",
           nb::sig("def kernel_integers(self, target: str, backward: bool = "
                   "False, *, scale: float | None = None, softcap: float = 0.0, "
                   "sink_logits: bool = False, dlse: bool = False, "
