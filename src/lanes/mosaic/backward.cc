@@ -71,10 +71,10 @@
 // Of any numbers (`any_numbers`) strays, NaN and infinities, reach what they
 // are legal for and nothing else. `column` takes them out of K' and V; the
 // scores of such keys are not finite. `prepare` marks tiles of queries whose Q,
-// log-sum-exp or D has one; where g has one D is one. A masked pass with a
-// marked tile (`spoiled`) takes them out of Q and g, and makes the log-sum-exp
-// of such queries NaN. So what is legal becomes NaN by its P'. Of illegal pairs
-// dS' is set to 0, and P' too where rows are marked.
+// g or log-sum-exp has one. A masked pass with a marked tile (`spoiled`) takes
+// them out of Q and g, and makes the log-sum-exp of such queries NaN. So what
+// is legal becomes NaN by its P', or by D. Of illegal pairs dS' is set to 0,
+// and P' too where a tile is marked.
 //
 // What a veto takes may hold anything. Of queries it is zeroed by partial
 // passes, of their log-sum-exp and D by `prepare`, of keys by `column`; so no

@@ -107,23 +107,21 @@ void Backward::prepare(const Value& head, const Value& turn) {
   if (s_.any_numbers) mark_row(row, slot);
 }
 
-// Whether Q, the log-sum-exp or D of a head has a stray.
+// Whether Q, g or the log-sum-exp of a head has a stray.
 void Backward::mark_row(const Row& row, const Value& slot) {
   std::vector<InRing> tiles;
   for (int64_t h = 0; h < heads_; ++h) {
-    tiles.push_back({"row_q_ring", of_head(slot, heads_, h)});
+    const Value own = of_head(slot, heads_, h);
+    tiles.push_back({"row_q_ring", own});
+    tiles.push_back({"row_dout_ring", own});
   }
-  const Value of_queries = has_strays(tiles);
-  const auto finite_lines = [&](const char* name) {
-    const std::array<Value, 3> at = {w_.to_index(row.place), w_.index(0),
-                                     w_.index(0)};
-    const Value found = w_.load(w_.argument(name), at, {1, heads_, s_.block_q});
-    return is_finite(w_.reshape(found, {heads_, s_.block_q}));
-  };
-  const Value lses = finite_lines("lses");
-  const Value deltas = finite_lines("deltas");
-  const Value of_lines = any_true(w_.invert(w_.bit_and(lses, deltas)));
-  const Value any = w_.bit_or(of_queries, of_lines);
+  const Value of_tiles = has_strays(tiles);
+  const std::array<Value, 3> at = {w_.to_index(row.place), w_.index(0),
+                                   w_.index(0)};
+  const Value found = w_.load(w_.argument("lses"), at, {1, heads_, s_.block_q});
+  const Value lines = w_.reshape(found, {heads_, s_.block_q});
+  const Value of_lines = any_true(w_.invert(is_finite(lines)));
+  const Value any = w_.bit_or(of_tiles, of_lines);
   const Value mark = w_.select(any, w_.constant(1), w_.constant(0));
   w_.store_scalar(mark, w_.argument("row_marks"), row.place);
 }
