@@ -59,8 +59,8 @@ def test_a_long_call_ends(name):
 
 
 def test_a_call_that_does_not_look_gives_its_result_first():
-    found = interrupted(PREPARE, "functools.partial(prepared(1024, 'reference')"
-                        ".forward, *[row(8, 1024)] * 2)", "row(8, 1024)")
+    found = interrupted(PREPARE, "functools.partial(prepared(3072, 'reference')"
+                        ".forward, *[row(8, 3072)] * 2)", "row(8, 3072)")
     assert found == WENT_ON
 
 
