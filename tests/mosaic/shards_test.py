@@ -14,9 +14,9 @@ from ml_dtypes import bfloat16
 
 import oracle
 from case import tessera
+from numbers_test import Strays, of_heads
 from program import Program
 from share_of_cases import some, stride
-from numbers_test import Strays, of_heads
 
 CALL = re.compile(
     r'"stablehlo\.custom_call"\((.*?)\) \{(call_target_name = "tpu_custom_call".*)\}'

@@ -70,7 +70,9 @@ void Backward::begin_column(const Value& head, const Value& column) {
 
   // Known beside what follows, which may take a stray out too.
   std::optional<Value> strays;
-  if (s_.any_numbers) strays = has_stray_keys(slot);
+  if (s_.any_numbers) {
+    strays = has_strays({"k_ring", "v_ring"}, slot, kv_heads_);
+  }
   const Value ids = key_ids(column, kLanes);
   if (s_.bitmaps == 0) w_.store(ids, w_.argument("ids_of_keys"));
   // By how many lanes a key has.
@@ -99,27 +101,15 @@ void Backward::begin_column(const Value& head, const Value& column) {
   w_.if_then(is_in_group(head, kv, 0), [&] { clear_keys(column); });
 }
 
-Value Backward::has_stray_keys(const Value& slot) {
-  std::vector<InRing> tiles;
-  for (int64_t h = 0; h < kv_heads_; ++h) {
-    const Value own = of_head(slot, kv_heads_, h);
-    for (const OfTokens& of : of_keys()) tiles.push_back({of.ring, own});
-  }
-  return has_strays(tiles);
-}
-
 // Strays in K' and V become 0. K keeps its own, and is NaN of keys with one in
 // V: so the scores of either are not finite.
 void Backward::repair_keys(const Value& slot) {
   for (int64_t h = 0; h < kv_heads_; ++h) {
     const Value own = of_head(slot, kv_heads_, h);
-    const Value k = load_slot("k_ring", own);
-    const Value v = load_slot("v_ring", own);
-    Value clean = without_strays(k);
+    Value clean = without_strays(load_slot("k_ring", own));
     if (!tokens_last(s_.head_dim)) clean = w_.transpose(clean);
     store_of(clean, "keys", kv_heads_, h);
-    store_slot(with_nan(k, s_.head_dim, v, s_.v_head_dim), "k_ring", own);
-    store_slot(without_strays(v), "v_ring", own);
+    take_strays_of_keys(own);
   }
 }
 

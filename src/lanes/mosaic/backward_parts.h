@@ -163,7 +163,6 @@ class Backward : Parts {
   Value key_ids(const Value& column, int64_t dim);
   void begin_column(const Value& head, const Value& column);
   void clear_keys(const Value& column);
-  Value has_stray_keys(const Value& slot);
   void repair_keys(const Value& slot);
   // All its pairs are legal; or some are; or some are, and rows are marked.
   enum class PassKind : uint8_t { full, partial, spoiled };

@@ -109,13 +109,8 @@ void Backward::prepare(const Value& head, const Value& turn) {
 
 // Whether Q, g or the log-sum-exp of a head has a stray.
 void Backward::mark_row(const Row& row, const Value& slot) {
-  std::vector<InRing> tiles;
-  for (int64_t h = 0; h < heads_; ++h) {
-    const Value own = of_head(slot, heads_, h);
-    tiles.push_back({"row_q_ring", own});
-    tiles.push_back({"row_dout_ring", own});
-  }
-  const Value of_tiles = has_strays(tiles);
+  const Value of_tiles =
+      has_strays({"row_q_ring", "row_dout_ring"}, slot, heads_);
   const std::array<Value, 3> at = {w_.to_index(row.place), w_.index(0),
                                    w_.index(0)};
   const Value found = w_.load(w_.argument("lses"), at, {1, heads_, s_.block_q});

@@ -154,21 +154,13 @@ void Forward::clean(const Value& pass, const Place& p) {
 
 std::optional<Value> Forward::has_strays_in(const Value& pass) {
   if (!s_.any_numbers) return {};
-  std::vector<InRing> tiles;
-  for (int64_t h = 0; h < kv_heads_; ++h) {
-    tiles.push_back({"v_ring", slot_of(pass, kv_heads_, h)});
-  }
-  return has_strays(tiles);
+  return has_strays({"v_ring"}, slot_of(pass), kv_heads_);
 }
 
 // A key with a stray in V has 0 there, and scores that are NaN.
 void Forward::repair(const Value& pass) {
   for (int64_t h = 0; h < kv_heads_; ++h) {
-    const Value slot = slot_of(pass, kv_heads_, h);
-    const Value v = load_slot("v_ring", slot);
-    const Value k = load_slot("k_ring", slot);
-    store_slot(with_nan(k, s_.head_dim, v, s_.v_head_dim), "k_ring", slot);
-    store_slot(without_strays(v), "v_ring", slot);
+    take_strays_of_keys(slot_of(pass, kv_heads_, h));
   }
 }
 

@@ -3,8 +3,8 @@
 #pragma once
 
 #include <functional>
+#include <initializer_list>
 #include <limits>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -153,16 +153,16 @@ class Parts {
     return s_.dtype == Dtype::f32 ? a : w_.to_f32(a);
   }
 
-  // A stray is a number that is NaN or infinite. Whether tiles have one:
-  struct InRing {
-    const char* ring;
-    Value slot;
-  };
-  Value has_strays(std::span<const InRing> tiles);
+  // A stray is a number that is NaN or infinite (strays.cc). Whether what heads
+  // have of a slot of these rings has one:
+  Value has_strays(std::initializer_list<const char*> rings, const Value& slot,
+                   int64_t heads);
   Value is_finite(const Value& wide);
   Value without_strays(const Value& a);  // they are 0
   // K, as NaN for each token in whose V there is one.
   Value with_nan(const Value& k, int64_t k_dim, const Value& v, int64_t v_dim);
+  // Of one head's tile of keys in the rings: V without strays, K as above.
+  void take_strays_of_keys(const Value& own);
   Value as_ones(const Value& flags);   // and zeros
   Value any_true(const Value& flags);  // a scalar
 
