@@ -17,7 +17,8 @@ nlohmann::json known(const PackReport& r, double value) {
 }  // namespace
 
 nlohmann::json pack_json(const PackReport& r, const StreamOptions& o) {
-  const PackAccount& a = r.account;
+  const PackAccount& a = r.stream.account;
+  const ChunkAccount& c = r.stream.chunks;
   return {{"strategy", to_string(o.pack.strategy)},
           {"tokens", o.pack.tokens},
           {"documents", a.documents},
@@ -37,26 +38,27 @@ nlohmann::json pack_json(const PackReport& r, const StreamOptions& o) {
           {"cost_worst_step", known(r, r.balance.worst)},
           {"length_spread", known(r, r.balance.length_spread)},
           {"chunks",
-           {{"in", r.chunks.chunks_in},
-            {"out", r.chunks.chunks_out},
-            {"cut", r.chunks.chunks_cut},
+           {{"in", c.chunks_in},
+            {"out", c.chunks_out},
+            {"cut", c.chunks_cut},
             {"room", to_string(o.chunk_room)},
-            {"no_room", r.chunks.chunks_over},
-            {"dropped", r.chunks.chunks_dropped()}}},
+            {"no_room", c.chunks_over},
+            {"dropped", c.chunks_dropped()}}},
           {"edges",
-           {{"in", r.chunks.edges_in},
-            {"out", r.chunks.edges_out},
-            {"across_rows", r.chunks.edges_across},
-            {"no_room", r.chunks.edges_over},
-            {"dropped", r.chunks.edges_dropped()}}},
-          {"ignored_columns", r.ignored},
+           {{"in", c.edges_in},
+            {"out", c.edges_out},
+            {"across_rows", c.edges_across},
+            {"no_room", c.edges_over},
+            {"dropped", c.edges_dropped()}}},
+          {"ignored_columns", r.stream.ignored},
           {"files", r.files},
           {"resumed", {{"files", r.resumed_files}, {"rows", r.resumed_rows}}},
           {"documents_per_second", r.documents_per_second()}};
 }
 
 std::string pack_text(const PackReport& r, const StreamOptions& o) {
-  const PackAccount& a = r.account;
+  const PackAccount& a = r.stream.account;
+  const ChunkAccount& c = r.stream.chunks;
   std::string out;
   const auto line = [&](std::string_view name, std::string_view text) {
     out += fmt::format("{:<11} {}\n", name, text);
@@ -80,21 +82,21 @@ std::string pack_text(const PackReport& r, const StreamOptions& o) {
                          "{:.3f}; lengths spread {:.3f}",
                          o.pack.rows_per_step, r.balance.max_over_mean,
                          r.balance.worst, r.balance.length_spread));
-  if (r.chunks.chunks_in > 0) {
+  if (c.chunks_in > 0) {
     line("chunks",
          fmt::format("{} in, {} out, {} cut, {} without room, {} dropped",
-                     r.chunks.chunks_in, r.chunks.chunks_out,
-                     r.chunks.chunks_cut, r.chunks.chunks_over,
-                     r.chunks.chunks_dropped()));
+                     c.chunks_in, c.chunks_out, c.chunks_cut, c.chunks_over,
+                     c.chunks_dropped()));
   }
-  if (r.chunks.edges_in > 0) {
+  if (c.edges_in > 0) {
     line("edges",
          fmt::format(
              "{} in, {} out, {} across rows, {} without room, {} dropped",
-             r.chunks.edges_in, r.chunks.edges_out, r.chunks.edges_across,
-             r.chunks.edges_over, r.chunks.edges_dropped()));
+             c.edges_in, c.edges_out, c.edges_across, c.edges_over,
+             c.edges_dropped()));
   }
-  for (const std::string& name : r.ignored) line("ignored", on_a_line(name));
+  for (const std::string& name : r.stream.ignored)
+    line("ignored", on_a_line(name));
   if (r.files > 0) line("files", std::to_string(r.files));
   if (r.resumed_files > 0) {
     line("resumed", fmt::format("{} rows in {} files of a run that was ended",

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
-#include <set>
 #include <string>
 
 #include "cli/pack/options.h"
@@ -11,10 +10,8 @@ namespace tessera::cli {
 
 // What was packed, and how long this run took.
 struct PackReport {
-  PackAccount account;
-  ChunkAccount chunks;
+  StreamReport stream;
   PackBalance balance;
-  std::set<std::string> ignored;
   int64_t files = 0;
   double seconds = 0;
   // Of a run that was killed, which this one went on with.
@@ -22,7 +19,7 @@ struct PackReport {
 
   double documents_per_second() const {
     const auto read =
-        static_cast<double>(account.documents - resumed_documents);
+        static_cast<double>(stream.account.documents - resumed_documents);
     return seconds > 0 ? read / seconds : 0;
   }
 };

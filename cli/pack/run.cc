@@ -76,8 +76,7 @@ Result<PackReport> pack_to_folder(const PackFlags& f,
   };
   auto packed = pack_row_folder(f.inputs, *f.out, options);
   if (!packed) return packed.error();
-  PackReport report{packed->account, packed->chunks, packed->balance,
-                    std::move(packed->ignored), packed->files};
+  PackReport report{std::move(packed->report), packed->balance, packed->files};
   report.resumed_files = packed->resumed_files;
   report.resumed_rows = packed->resumed_rows;
   report.resumed_documents = packed->resumed_documents;
@@ -103,8 +102,7 @@ Result<PackReport> pack_stream(const PackFlags& f, RowStream& stream,
     if (!rows) return rows.error();
     if (rows->rows == 0) break;
   }
-  return PackReport{stream.account(), stream.chunks(), stream.balance(),
-                    stream.source().ignored(), f.out ? 1 : 0};
+  return PackReport{stream.report(), stream.balance(), f.out ? 1 : 0};
 }
 
 }  // namespace
@@ -135,22 +133,25 @@ Result<PackReport> run_pack(const PackFlags& f, const StreamOptions& options) {
   data::RowStats stats;
   const auto begin = std::chrono::steady_clock::now();
   SeeRows see;
+  std::function<Result<void>()> draw;
   if (f.stats) {
     see = [&](const Rows& rows) {
       return data::add_row_stats(rows, options.pack, stats);
     };
+    draw = [&] { return draw_stats(f, stats); };
   }
   auto report = to_folder ? pack_to_folder(f, {.stream = options,
                                                .rows_per_file = *size,
                                                .workers = *threads,
-                                               .each = see})
+                                               .each = see,
+                                               .last = draw})
                           : pack_stream(f, *stream, *size, see);
   if (!report) return report.error();
   const std::chrono::duration<double> took =
       std::chrono::steady_clock::now() - begin;
   report->seconds = took.count();
-  if (f.stats) {
-    if (auto e = draw_stats(f, stats); !e) return e.error();
+  if (draw && !to_folder) {
+    if (auto e = draw(); !e) return e.error();
   }
   return report;
 }

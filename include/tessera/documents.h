@@ -120,6 +120,9 @@ class DocumentSource {
   virtual void set_workers(int64_t /*workers*/) {}
   // Columns that were met and that rows have no place for.
   virtual std::set<std::string> ignored() const { return {}; }
+  // A digest of what is read: of files their names without folders and their
+  // sizes. Empty: it cannot be told.
+  virtual std::string inputs() const { return {}; }
 };
 
 struct JsonLinesLimits {
@@ -174,24 +177,34 @@ struct StreamOptions {
   ChunkRoom chunk_room = ChunkRoom::drop;
 };
 
-// Everything that a stream needs to go on where it was.
-struct StreamPosition {
-  SourcePosition source;  // of the window that rows come from
-  PackState state;        // before that window
-  int64_t rows = 0;       // of the window, handed out
-  // A digest of the stream's options, which must be the same to go on; empty at
-  // the beginning.
-  std::string options;
-  bool operator==(const StreamPosition&) const = default;
-};
-
-// What a stream has counted up to a position: one that goes on from both counts
+// What a stream has counted up to a position: one that goes on from it counts
 // the whole.
 struct StreamCounts {
   PackAccount account;  // of the windows before the position's
   ChunkAccount chunks;  // in: of those windows; out: of rows handed out
   BalanceSums balance;  // of those windows
+  std::set<std::string> ignored;
   bool operator==(const StreamCounts&) const = default;
+};
+
+// Everything that a stream needs to go on where it was.
+struct StreamPosition {
+  SourcePosition source;  // of the window that rows come from
+  PackState state;        // before that window
+  int64_t rows = 0;       // of the window, handed out
+  // Digests of the stream's options and of its source's inputs, which must be
+  // the same to go on; empty at the beginning.
+  std::string options, inputs;
+  StreamCounts counted;
+  bool operator==(const StreamPosition&) const = default;
+};
+
+// What became of the documents that a stream has read.
+struct StreamReport {
+  PackAccount account;            // of the windows that were packed
+  ChunkAccount chunks;            // of the rows that were handed out
+  std::set<std::string> ignored;  // columns that rows have no place for
+  bool operator==(const StreamReport&) const = default;
 };
 
 // Rows of documents. Holds one window of documents in memory, no more.
@@ -199,8 +212,7 @@ class RowStream {
  public:
   static Result<RowStream> open(std::unique_ptr<DocumentSource> source,
                                 const StreamOptions& options,
-                                const StreamPosition& from = {},
-                                const StreamCounts& counted = {});
+                                const StreamPosition& from = {});
   RowStream(RowStream&&) noexcept;
   RowStream& operator=(RowStream&&) noexcept;
   ~RowStream();
@@ -209,15 +221,11 @@ class RowStream {
   // `spare` serves again.
   Result<Rows> next(int64_t rows, Rows spare = {});
   StreamPosition position() const;
-  StreamCounts counted() const;  // up to position()
   const RowShape& shape() const;
 
-  // Of the windows that were packed since the stream was opened, and of what
-  // was counted before.
-  const PackAccount& account() const;
-  const ChunkAccount& chunks() const;  // of the rows that were handed out
+  // Since the beginning, whoever read it up to where this one was opened.
+  StreamReport report() const;
   PackBalance balance() const;
-  const DocumentSource& source() const;
 
  private:
   struct State;
@@ -236,6 +244,9 @@ struct RowFolderOptions {
   std::function<void(int64_t rows)> resumes = {};
   // Sees the rows of each file in turn, of those that were there too.
   std::function<Result<void>(const Rows&)> each = {};
+  // Called when all rows are written, before the folder has them: after an
+  // error another run goes on from there.
+  std::function<Result<void>()> last = {};
 };
 
 struct PackedFolder {
@@ -244,10 +255,8 @@ struct PackedFolder {
   int64_t resumed_rows = 0;
   int64_t resumed_documents = 0;  // that were not read again
   // Of all rows, whoever wrote them.
-  PackAccount account;
-  ChunkAccount chunks;
+  StreamReport report;
   PackBalance balance;
-  std::set<std::string> ignored;  // columns that rows have no place for
 };
 
 // Writes rows-00000.safetensors and so on into a folder, which is made or is
@@ -268,6 +277,7 @@ Result<PackedFolder> pack_row_folder(const std::vector<std::string>& inputs,
 //     if (!next || !*next) break;  // an error; the end
 //     use((*next)->rows, (*next)->batch);
 //   }
+//   print(loader->report().account);  // of all documents
 
 inline constexpr int64_t kMaxAhead = 64;
 
@@ -288,11 +298,7 @@ struct LoadedBatch {
   int64_t filled;  // fewer than `rows` in the last batch alone
   OwnedBatch batch;      // the plan of doc_ids and valid_token_count
   StreamPosition after;  // Loader::open goes on from here, exactly
-  // As they were when this batch was made: of the windows packed by then, and
-  // of the chunks handed out.
-  PackAccount account;
-  ChunkAccount chunks;
-  std::set<std::string> ignored;  // columns that rows have no place for
+  StreamReport report;   // as it was when this batch was made
 };
 
 // Rows that nobody needs any more, whose memory serves again: fresh pages cost
@@ -326,8 +332,10 @@ class Loader {
   Result<std::optional<LoadedBatch>> next();
   // Whether next() has an answer; waits for it so long at most.
   bool ready(int64_t milliseconds) const;
-  // Of the last batch that was handed out; where it was opened before any.
-  StreamPosition position() const;
+  // Of the last batch that was handed out, and at the end of all documents;
+  // where it was opened before any.
+  const StreamPosition& position() const;
+  const StreamReport& report() const;
   const RowShape& shape() const;
   // What is given here serves batches to come. It may outlive the loader.
   std::shared_ptr<SpareRows> spare() const;

@@ -4,6 +4,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <memory>
 #include <mutex>
@@ -11,8 +12,10 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "batch.h"
+#include "data/position_fields.h"
 #include "documents.h"
 #include "failure.h"
 #include "mask.h"
@@ -41,10 +44,10 @@ struct Open {
 struct PyLoader {
   std::shared_ptr<Open> open;
   std::shared_ptr<Raised> raised;
-  StreamPosition position;  // of the last batch that was handed out
-  PackAccount account;
-  ChunkAccount chunks;
-  std::set<std::string> ignored;
+  // Of the last batch that was handed out, or of the end.
+  StreamPosition position;
+  StreamReport report;
+  int64_t handed = 0;  // rows, since it was opened
   LoaderOptions options;
 
   PyLoader(std::shared_ptr<Open> of, std::shared_ptr<Raised> exception,
@@ -52,22 +55,25 @@ struct PyLoader {
       : open(std::move(of)),
         raised(std::move(exception)),
         position(open->loader->position()),
+        report(open->loader->report()),
         options(std::move(as)) {}
   PyLoader(const PyLoader&) = delete;
   PyLoader& operator=(const PyLoader&) = delete;
   ~PyLoader() { open->close(); }
 };
 
+nb::list list_of(const std::set<std::string>& names) {
+  nb::list out;
+  for (const std::string& name : names) out.append(name.c_str());
+  return out;
+}
+
 nb::dict dict_of(const StreamPosition& p) {
   nb::dict out;
-  out["file"] = p.source.file;
-  out["offset"] = p.source.offset;
-  out["line"] = p.source.line;
-  out["window"] = p.state.window;
-  out["open_rows"] = p.state.open_rows;
-  out["open_cost"] = p.state.open_cost;
-  out["rows"] = p.rows;
+  data::visit_position(p, [&](const char* name, auto n) { out[name] = n; });
   out["options"] = p.options;
+  out["inputs"] = p.inputs;
+  out["ignored"] = list_of(p.counted.ignored);
   return out;
 }
 
@@ -82,14 +88,13 @@ void read_key(const nb::dict& dict, const char* key, T& to) {
 
 StreamPosition position_of(const nb::dict& dict) {
   StreamPosition p;
-  read_key(dict, "file", p.source.file);
-  read_key(dict, "offset", p.source.offset);
-  read_key(dict, "line", p.source.line);
-  read_key(dict, "window", p.state.window);
-  read_key(dict, "open_rows", p.state.open_rows);
-  read_key(dict, "open_cost", p.state.open_cost);
-  read_key(dict, "rows", p.rows);
+  data::visit_position(
+      p, [&](const char* name, auto& n) { read_key(dict, name, n); });
   read_key(dict, "options", p.options);
+  read_key(dict, "inputs", p.inputs);
+  std::vector<std::string> ignored;
+  read_key(dict, "ignored", ignored);
+  p.counted.ignored.insert(ignored.begin(), ignored.end());
   return p;
 }
 
@@ -141,6 +146,8 @@ nb::dict next(PyLoader& self) {
     if (!closed && !interrupted) {
       got = loader->next();
       spare = loader->spare();
+      self.position = loader->position();
+      self.report = loader->report();
     }
   }
   if (interrupted) throw nb::python_error();
@@ -152,10 +159,7 @@ nb::dict next(PyLoader& self) {
   }
   auto batch = take(std::move(got));
   if (!batch) throw nb::stop_iteration();
-  self.position = batch->after;
-  self.account = batch->account;
-  self.chunks = batch->chunks;
-  self.ignored = std::move(batch->ignored);
+  self.handed += batch->filled;
   return dict_of(std::move(*batch), std::move(spare));
 }
 
@@ -169,12 +173,12 @@ std::string words(const PyLoader& self) {
                   (given ? "', tokens=" : "tokens=") +
                       std::to_string(self.options.stream.pack.tokens) +
                       ", rows=" + std::to_string(self.options.rows) + ", " +
-                      std::to_string(self.position.rows) + " rows handed out)");
+                      std::to_string(self.handed) + " rows handed out)");
 }
 
 nb::dict account_of(const PyLoader& self) {
-  const PackAccount& a = self.account;
-  const ChunkAccount& c = self.chunks;
+  const PackAccount& a = self.report.account;
+  const ChunkAccount& c = self.report.chunks;
   nb::dict out;
   out["documents"] = a.documents;
   out["documents_empty"] = a.empty_documents;
@@ -184,9 +188,11 @@ nb::dict account_of(const PyLoader& self) {
   out["tokens_in"] = a.tokens_in;
   out["tokens_out"] = a.tokens_out;
   out["tokens_dropped"] = a.tokens_dropped;
+  out["dropped_by"] =
+      std::string(to_string(self.options.stream.pack.long_documents));
   out["rows"] = a.rows;
   out["padding"] = a.padding;
-  out["fill"] = a.fill();
+  out["fill"] = a.rows == 0 ? nb::object(nb::none()) : nb::cast(a.fill());
   out["chunks_in"] = c.chunks_in;
   out["chunks_out"] = c.chunks_out;
   out["chunks_cut"] = c.chunks_cut;
@@ -195,9 +201,7 @@ nb::dict account_of(const PyLoader& self) {
   out["edges_out"] = c.edges_out;
   out["edges_across_rows"] = c.edges_across;
   out["edges_no_room"] = c.edges_over;
-  nb::list ignored;
-  for (const std::string& name : self.ignored) ignored.append(name.c_str());
-  out["ignored_columns"] = ignored;
+  out["ignored_columns"] = list_of(self.report.ignored);
   return out;
 }
 
@@ -288,15 +292,20 @@ void bind_data(nb::module_& m) {
            nb::sig("def __next__(self) -> dict[str, object]"))
       .def(
           "state", [](const PyLoader& l) { return dict_of(l.position); },
-          nb::sig("def state(self) -> dict[str, int | float | str]"),
-          "Where to go on after the last batch: plain numbers and a digest of "
-          "the options, for JSON or pickle.")
+          nb::sig(
+              "def state(self) -> dict[str, int | float | str | list[str]]"),
+          "Where to go on after the last batch: plain numbers, what was "
+          "counted "
+          "up to there, and digests of the options and of the files (names, "
+          "sizes, order), for JSON or pickle.")
       .def("__repr__", &words)
       .def("account", &account_of,
            nb::sig("def account(self) -> dict[str, object]"),
            "Where tokens, chunks and edges went, when the last batch was made: "
-           "of the windows packed by then and the chunks handed out. "
-           "`ignored_columns` were met, and rows have no place for them.")
+           "of the windows packed by then and the chunks handed out. When the "
+           "loader has ended it is of all documents; one that goes on from a "
+           "state counts what was before it. `ignored_columns` were met, and "
+           "rows have no place for them.")
       .def(
           "close", [](PyLoader& l) { l.open->close(); },
           "Stops the thread. Batches that were handed out stay.")

@@ -181,10 +181,13 @@ def test_resumed_anywhere_it_gives_the_same_batches(tmp_path):
             batches.append(b)
             states.append(json.loads(json.dumps(made.state())))
         for at in range(0, len(states), 3):
-            again = list(loader(door(), strategy="cost", state=states[at]))
+            goes_on = loader(door(), strategy="cost", state=states[at])
+            again = list(goes_on)
             assert len(again) == len(batches) - at
             for a, b in zip(again, batches[at:]):
                 same(a, b)
+            assert goes_on.account() == made.account()
+            assert goes_on.state() == made.state()
     with pytest.raises(ts.TesseraError, match="a state must be what"):
         loader(docs, state={"file": 0})
     for other in ({"strategy": "inorder"}, {"seed": 3}, {"tile": (16, 8)},
@@ -200,6 +203,42 @@ def test_resumed_anywhere_it_gives_the_same_batches(tmp_path):
             loader(docs, strategy="cost", state={**states[3], key: value})
 
 
+def test_a_state_is_of_the_same_files(tmp_path):
+    paths = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
+    for path, d in zip(paths, ([1] * 8, [2] * 24)):
+        path.write_text(json.dumps({"input_ids": d}) + "\n")
+    made = loader(paths)
+    state = made.state()
+    assert len(list(loader(paths, state=state))) == 1
+    for other in (paths[::-1], paths[:1], paths + paths[:1], [paths[0], paths[0]]):
+        with pytest.raises(ts.TesseraError, match="of the same inputs"):
+            loader(other, state=state)
+
+
+@pytest.mark.parametrize("ends", [[], [[]] * 5, [[2] * 20] * 3])
+def test_the_account_at_the_end_is_of_all_documents(ends):
+    """What comes after the last row is counted too: empty, or dropped."""
+    docs = [[1] * 8, *ends]
+    made = loader(docs, tokens=8, rows=1, window_rows=1, strategy="inorder",
+                  long_documents="drop")
+    (only,) = list(made)
+    told = made.account()
+    assert told["documents"] == len(docs)
+    assert told["tokens_in"] == sum(map(len, docs))
+    assert told["tokens_dropped"] == told["tokens_in"] - 8
+    assert told["documents_dropped"] == sum(len(d) == 20 for d in docs)
+    assert told["dropped_by"] == "drop" and told["fill"] == 1
+    at_end = loader(docs, tokens=8, rows=1, window_rows=1, strategy="inorder",
+                    long_documents="drop", state=made.state())
+    assert list(at_end) == [] and at_end.account() == told
+    nothing = loader([{"input_ids": [1] * 20, "labels": 1}], tokens=8,
+                     long_documents="drop")
+    assert list(nothing) == []
+    told = nothing.account()
+    assert told["tokens_in"] == told["tokens_dropped"] == 20
+    assert told["fill"] is None and told["ignored_columns"] == ["labels"]
+
+
 def test_fields_without_a_column_are_told():
     docs = [{"input_ids": [np.int64(1), np.uint8(2), 3], "ast_dept": [1], "labels": [2]},
             {"input_ids": [4], "name": "b"}]
@@ -207,6 +246,11 @@ def test_fields_without_a_column_are_told():
     (only,) = list(made)
     assert only["input_ids"][only["doc_ids"] >= 0].sum() == 10
     assert made.account()["ignored_columns"] == ["ast_dept", "labels", "name"]
+
+
+def test_mixing_is_of_cost():
+    with pytest.raises(ts.TesseraError, match="mixing must come with the strategy cost"):
+        loader([[1, 2]], mixing=0.5)
 
 
 def test_several_masks_have_no_cost():
@@ -419,7 +463,7 @@ def test_the_example_runs():
                          capture_output=True, text=True, timeout=120)
     assert ran.returncode == 0, ran.stderr
     assert "resumed after batch 0: the same rows" in ran.stdout
-    assert " 0 dropped, " in ran.stdout
+    assert " 0 dropped (split), " in ran.stdout
 
 
 def test_ctrl_c_ends_the_wait_for_a_slow_source():

@@ -153,6 +153,10 @@ def test_what_lines_say():
     after = loader()
     next(after)
     assert repr(after) == "Loader(tokens=32, rows=2, 2 rows handed out)"
+    windows = loader(window_rows=1)
+    rows = sum(b["filled"] for b in windows)
+    assert rows > 4  # of more windows than one
+    assert repr(windows) == f"Loader(tokens=32, rows=2, {rows} rows handed out)"
 
 
 def says_nothing(function):

@@ -26,9 +26,6 @@ Result<std::unique_ptr<DocumentSource>> open_arrow_documents(
 std::string ending_of(std::string_view path);
 // Whether a file of this name is Parquet or Arrow IPC.
 bool is_arrow_file(std::string_view path);
-// That a file of documents is there, and no device, which may never end; a pipe
-// where it may be one.
-Result<void> check_file(const std::string& path, bool or_pipe = false);
 // Rows of one such file from a row on, by so many threads. Columns that no row
 // has a place for are not read; their names are added to `ignored`.
 Result<std::unique_ptr<DocumentSource>> open_arrow_file(

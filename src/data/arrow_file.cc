@@ -13,6 +13,7 @@
 #include "data/arrow_component.h"
 #include "data/arrow_documents.h"
 #include "data/document_fields.h"
+#include "data/input_files.h"
 
 namespace tessera::data {
 namespace {
@@ -66,18 +67,6 @@ std::string ending_of(std::string_view path) {
 
 bool is_arrow_file(std::string_view path) {
   return std::ranges::find(kEndings, ending_of(path)) != kEndings.end();
-}
-
-Result<void> check_file(const std::string& path, bool or_pipe) {
-  struct stat about = {};
-  if (stat(path.c_str(), &about) != 0 || access(path.c_str(), R_OK) != 0) {
-    return io_error("data", "a file must be readable, found '{}' for {}",
-                    reason(errno), in_quotes(path));
-  }
-  const bool is_pipe = or_pipe && S_ISFIFO(about.st_mode);
-  if (S_ISREG(about.st_mode) || is_pipe) return {};
-  return io_error("data", "documents must be a file, found none for {}",
-                  in_quotes(path));
 }
 
 Result<std::unique_ptr<DocumentSource>> open_arrow_file(

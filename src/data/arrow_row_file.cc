@@ -13,6 +13,7 @@
 #include "data/arrow_documents.h"
 #include "data/export_rows.h"
 #include "data/import_rows.h"
+#include "data/input_files.h"
 
 namespace tessera {
 namespace {

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "data/arrow_component.h"
 #include "data/arrow_documents.h"
+#include "data/input_files.h"
 #include "tessera/documents.h"
 
 namespace tessera {
@@ -70,6 +71,8 @@ class DocumentFiles : public DocumentSource {
     if (open_) all.merge(open_->ignored());
     return all;
   }
+
+  std::string inputs() const override { return data::digest_of_files(files_); }
 
  private:
   Result<void> open(const SourcePosition& from) {

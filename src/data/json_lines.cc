@@ -9,6 +9,7 @@
 #include "base/descriptor.h"
 #include "base/fail.h"
 #include "base/text.h"
+#include "data/input_files.h"
 #include "data/json_document.h"
 #include "tessera/documents.h"
 
@@ -85,6 +86,7 @@ class JsonLines : public DocumentSource {
   }
 
   std::set<std::string> ignored() const override { return ignored_; }
+  std::string inputs() const override { return data::digest_of_files(files_); }
 
  private:
   const std::string& name() const {

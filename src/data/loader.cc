@@ -51,19 +51,21 @@ Result<void> check_ceilings(const Batch& batch) {
   return {};
 }
 
-// The rows of a batch, and where the stream was after them.
+// The rows of a batch, and how the stream was after them; none at its end.
 struct Taken {
   Rows rows;
   int64_t filled = 0;
   StreamPosition after;
-  PackAccount account;
-  ChunkAccount chunks;
-  std::set<std::string> ignored;
+  StreamReport report;
 };
 
-// None after the last. It is the last, as an error is.
-using TakenRows = Result<std::optional<Taken>>;
-using Answer = Result<std::optional<LoadedBatch>>;
+// With no batch at the end. That is the last, as an error is.
+struct Made {
+  std::optional<LoadedBatch> batch;
+  StreamPosition after;
+  StreamReport report;
+};
+using Answer = Result<Made>;
 
 template <class Work>
 auto within_memory(const Work& work) -> decltype(work()) {
@@ -75,27 +77,25 @@ auto within_memory(const Work& work) -> decltype(work()) {
   }
 }
 
-TakenRows take_rows(RowStream& stream, int64_t wanted, SpareRows& spare) {
+Result<Taken> take_rows(RowStream& stream, int64_t wanted, SpareRows& spare) {
   auto rows = stream.next(wanted, spare.take());
   if (!rows) return rows.error();
   const int64_t filled = rows->rows;
-  if (filled == 0) return std::optional<Taken>();
-  pad_rows(*rows, wanted);
-  return std::optional<Taken>(Taken{std::move(*rows), filled, stream.position(),
-                                    stream.account(), stream.chunks(),
-                                    stream.source().ignored()});
+  if (filled > 0) pad_rows(*rows, wanted);
+  return Taken{std::move(*rows), filled, stream.position(), stream.report()};
 }
 
 // With its plan, which is made in `plan`.
-Answer plan_rows(TakenRows taken, OwnedBatch& plan) {
+Answer plan_rows(Result<Taken> taken, OwnedBatch& plan) {
   if (!taken) return taken.error();
-  if (!*taken) return std::optional<LoadedBatch>();
-  Taken& t = **taken;
+  Taken& t = *taken;
+  Made out = {{}, std::move(t.after), std::move(t.report)};
+  if (t.filled == 0) return out;
   if (auto e = plan.remake(own_facts(t.rows.facts())); !e) return e.error();
   if (auto e = check_ceilings(plan); !e) return e.error();
-  return std::optional<LoadedBatch>(
-      LoadedBatch{std::move(t.rows), t.filled, plan, t.after, t.account,
-                  t.chunks, std::move(t.ignored)});
+  out.batch.emplace(
+      LoadedBatch{std::move(t.rows), t.filled, plan, out.after, out.report});
+  return out;
 }
 
 // Rows cost what the loader's mask costs, unless another is named.
@@ -120,7 +120,8 @@ struct Loader::State {
         ahead(asked.ahead),
         shape(stream.shape()),
         spare(std::make_shared<SpareRows>(static_cast<size_t>(ahead) + 1)),
-        position(stream.position()) {}
+        position(stream.position()),
+        report(stream.report()) {}
   ~State() {
     {
       const std::lock_guard lock(mutex);
@@ -133,7 +134,7 @@ struct Loader::State {
   }
 
   // The next batch's number and rows; none where there is no more to do.
-  std::optional<std::pair<int64_t, TakenRows>> take_in_turn();
+  std::optional<std::pair<int64_t, Result<Taken>>> take_in_turn();
   void work(OwnedBatch& plan);
   bool has_answer() const { return ready.contains(handed); }
 
@@ -152,21 +153,22 @@ struct Loader::State {
   bool over = false, stop = false;  // no more are taken
 
   StreamPosition position;        // the caller's
+  StreamReport report;            // up to there
   std::vector<OwnedBatch> plans;  // a thread's own each
   std::vector<std::thread> threads;
 };
 
-std::optional<std::pair<int64_t, TakenRows>> Loader::State::take_in_turn() {
+std::optional<std::pair<int64_t, Result<Taken>>> Loader::State::take_in_turn() {
   const std::lock_guard turn(taking);
   {
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return stop || over || taken < handed + ahead; });
     if (stop || over) return std::nullopt;
   }
-  TakenRows rows =
+  Result<Taken> rows =
       within_memory([&] { return take_rows(stream, wanted_rows, *spare); });
   const std::lock_guard lock(mutex);
-  if (!rows || !*rows) over = true;
+  if (!rows || rows->filled == 0) over = true;
   return std::pair(taken++, std::move(rows));
 }
 
@@ -232,12 +234,15 @@ Result<std::optional<LoadedBatch>> Loader::next() {
   s.changed.wait(lock, [&] { return s.has_answer(); });
   const auto answer = s.ready.find(s.handed);
   if (!answer->second) return answer->second.error();
-  if (!*answer->second) return std::optional<LoadedBatch>();
-  std::optional<LoadedBatch> out(std::move(*answer->second));
+  Made& made = *answer->second;
+  s.position = made.after;
+  s.report = made.report;
+  // The end is an answer for good.
+  if (!made.batch) return std::optional<LoadedBatch>();
+  std::optional<LoadedBatch> out = std::move(made.batch);
   s.ready.erase(answer);
   ++s.handed;
   s.changed.notify_all();
-  s.position = out->after;
   return out;
 }
 
@@ -253,7 +258,8 @@ Loader::Loader(Loader&&) noexcept = default;
 Loader& Loader::operator=(Loader&&) noexcept = default;
 Loader::~Loader() = default;
 
-StreamPosition Loader::position() const { return state_->position; }
+const StreamPosition& Loader::position() const { return state_->position; }
+const StreamReport& Loader::report() const { return state_->report; }
 const RowShape& Loader::shape() const { return state_->shape; }
 std::shared_ptr<SpareRows> Loader::spare() const { return state_->spare; }
 

@@ -116,8 +116,7 @@ Result<RowStream> open_stream(const std::vector<std::string>& inputs,
   auto source = open_documents(inputs);
   if (!source) return source.error();
   (*source)->set_workers(options.workers);
-  return RowStream::open(std::move(*source), options.stream, from.after,
-                         from.counted);
+  return RowStream::open(std::move(*source), options.stream, from.after);
 }
 
 // The rows of files that are there already.
@@ -138,7 +137,6 @@ Result<void> show(const RowFolder& folder, int64_t files,
 
 // All rows that are left, a file at a time; how many files there are then.
 Result<int64_t> write_files(RowFolder& folder, int64_t files, RowStream& stream,
-                            const std::set<std::string>& ignored,
                             Journal& journal, const RowFolderOptions& options) {
   Result<Rows> rows{Rows{}};
   while (true) {
@@ -153,10 +151,9 @@ Result<int64_t> write_files(RowFolder& folder, int64_t files, RowStream& stream,
     std::error_code error;
     const auto bytes = fs::file_size(path, error);
     if (error) return unwritable(path);
-    PackedFile file{static_cast<int64_t>(bytes), rows->rows, stream.position(),
-                    stream.counted(), stream.source().ignored()};
-    file.ignored.insert(ignored.begin(), ignored.end());
-    if (auto e = journal.add(file); !e) return e.error();
+    auto e = journal.add(
+        {static_cast<int64_t>(bytes), rows->rows, stream.position()});
+    if (!e) return e.error();
     ++files;
   }
 }
@@ -170,7 +167,7 @@ Result<PackedFolder> pack_on(RowFolder& folder,
   PackedFolder out;
   out.resumed_files = static_cast<int64_t>(finished.size());
   const PackedFile from = finished.empty() ? PackedFile{} : finished.back();
-  out.resumed_documents = from.counted.account.documents;
+  out.resumed_documents = from.after.counted.account.documents;
   for (const PackedFile& file : finished) out.resumed_rows += file.rows;
   if (origin.stays) {
     if (auto e = journal.begin(origin.of, finished); !e) return e.error();
@@ -181,16 +178,16 @@ Result<PackedFolder> pack_on(RowFolder& folder,
   if (auto e = show(folder, out.resumed_files, options); !e) return e.error();
   auto stream = open_stream(inputs, options, from);
   if (!stream) return stream.error();
-  auto files = write_files(folder, out.resumed_files, *stream, from.ignored,
-                           journal, options);
+  auto files =
+      write_files(folder, out.resumed_files, *stream, journal, options);
   if (!files) return files.error();
+  if (options.last) {
+    if (auto e = options.last(); !e) return e.error();
+  }
   if (auto e = folder.finish(*files); !e) return e.error();
   out.files = *files;
-  out.account = stream->account();
-  out.chunks = stream->chunks();
+  out.report = stream->report();
   out.balance = stream->balance();
-  out.ignored = stream->source().ignored();
-  out.ignored.insert(from.ignored.begin(), from.ignored.end());
   return out;
 }
 

@@ -11,6 +11,7 @@
 #include "base/digest.h"
 #include "base/fail.h"
 #include "base/text.h"
+#include "data/position_fields.h"
 #include "tessera/version.h"
 
 namespace tessera::data {
@@ -48,28 +49,7 @@ template <class File, class Visit>
 void visit_numbers(File& f, const Visit& visit) {
   visit(f.bytes);
   visit(f.rows);
-  auto& p = f.after;
-  for (auto* n : {&p.source.file, &p.source.offset, &p.source.line,
-                  &p.state.window, &p.state.open_rows, &p.rows}) {
-    visit(*n);
-  }
-  visit(p.state.open_cost);
-  auto& a = f.counted.account;
-  for (auto* n : {&a.documents, &a.empty_documents, &a.long_documents,
-                  &a.dropped_documents, &a.parts, &a.tokens_in, &a.tokens_out,
-                  &a.tokens_dropped, &a.rows, &a.padding}) {
-    visit(*n);
-  }
-  auto& c = f.counted.chunks;
-  for (auto* n : {&c.chunks_in, &c.chunks_out, &c.chunks_cut, &c.chunks_over,
-                  &c.edges_in, &c.edges_out, &c.edges_over, &c.edges_across}) {
-    visit(*n);
-  }
-  auto& b = f.counted.balance;
-  for (auto* n : {&b.rows, &b.most, &b.cost, &b.parts, &b.tokens, &b.steps}) {
-    visit(*n);
-  }
-  for (auto* n : {&b.ratios, &b.worst, &b.lengths, &b.squares}) visit(*n);
+  visit_position(f.after, [&](const char*, auto& n) { visit(n); });
 }
 
 struct ReadNumbers {
@@ -99,9 +79,9 @@ struct ReadNumbers {
 
 std::optional<PackedFile> file_of(const Json& line) {
   if (auto e = check_fields(line, "data", "a file's line",
-                            {"numbers", "options", "ignored"});
+                            {"numbers", "options", "inputs", "ignored"});
       !e || !line["numbers"].is_array() || !line["options"].is_string() ||
-      !line["ignored"].is_array()) {
+      !line["inputs"].is_string() || !line["ignored"].is_array()) {
     return std::nullopt;
   }
   PackedFile file;
@@ -110,9 +90,10 @@ std::optional<PackedFile> file_of(const Json& line) {
   visit_numbers(file, ReadNumbers{line["numbers"], at, good});
   if (!good || at != line["numbers"].size()) return std::nullopt;
   file.after.options = line["options"].get<std::string>();
+  file.after.inputs = line["inputs"].get<std::string>();
   for (const Json& name : line["ignored"]) {
     if (!name.is_string()) return std::nullopt;
-    file.ignored.insert(name.get<std::string>());
+    file.after.counted.ignored.insert(name.get<std::string>());
   }
   return file;
 }
@@ -190,7 +171,8 @@ std::string journal_line(const PackedFile& file) {
   visit_numbers(file, [&](const auto& n) { numbers.push_back(n); });
   return line_of({{"numbers", std::move(numbers)},
                   {"options", file.after.options},
-                  {"ignored", file.ignored}});
+                  {"inputs", file.after.inputs},
+                  {"ignored", file.after.counted.ignored}});
 }
 
 PackJournal read_journal(std::string_view text) {

@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,8 +29,6 @@ struct PackedFile {
   int64_t bytes = 0;
   int64_t rows = 0;
   StreamPosition after;
-  StreamCounts counted;  // up to there
-  std::set<std::string> ignored;
   bool operator==(const PackedFile&) const = default;
 };
 

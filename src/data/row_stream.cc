@@ -45,12 +45,18 @@ constexpr int64_t kMaxWindows = int64_t{1} << 48;
 
 Result<void> check_position(const StreamPosition& from,
                             const StreamOptions& options,
-                            const std::string& digest) {
-  if (from.options != digest) {
+                            const StreamPosition& begin) {
+  if (from.options != begin.options) {
     return invalid("data",
                    "a position must be of a stream of the same options, found "
                    "the digest {} for {}",
-                   in_quotes(from.options), in_quotes(digest));
+                   in_quotes(from.options), in_quotes(begin.options));
+  }
+  if (from.inputs != begin.inputs) {
+    return invalid("data",
+                   "a position must be of the same inputs (files by name, size "
+                   "and order), found the digest {} for {}",
+                   in_quotes(from.inputs), in_quotes(begin.inputs));
   }
   const PackState& state = from.state;
   if (state.window < 0 || state.window > kMaxWindows || state.open_rows < 0 ||
@@ -92,31 +98,34 @@ struct RowStream::State {
         const StreamCounts& counted)
       : source(std::move(from)),
         options(asked),
-        digest(options_digest(asked)),
         filler(asked.chunk_room, [this](int64_t d) { return place(d); }),
         account(counted.account),
         meter(asked.pack.rows_per_step, counted.balance),
-        before(counted) {
+        ignored_before(counted.ignored) {
+    at.options = options_digest(asked);
+    at.inputs = source->inputs();
+    at.counted = counted;
     filler.account = counted.chunks;
   }
 
   Result<bool> load_window();
   bool is_full() const;
   std::string place(int64_t document) const;
+  std::set<std::string> ignored() const;
 
   std::unique_ptr<DocumentSource> source;
   StreamOptions options;
-  std::string digest;  // of the options
   RowShape shape;
   data::RowFiller filler;
   PackAccount account;
   BalanceMeter meter;
+  std::set<std::string> ignored_before;  // this stream was opened
 
   Documents window;
   std::vector<SourcePosition> ends;  // of its documents, if one may be refused
   Packing packing;
-  StreamPosition at;    // of this window
-  StreamCounts before;  // this window
+  // Of this window; its counts are those of before it.
+  StreamPosition at;
   PackState next_state;
 };
 
@@ -136,10 +145,18 @@ std::string RowStream::State::place(int64_t document) const {
   return fmt::format("document {} of its window", document);
 }
 
+std::set<std::string> RowStream::State::ignored() const {
+  std::set<std::string> all = source->ignored();
+  all.insert(ignored_before.begin(), ignored_before.end());
+  return all;
+}
+
 // False where there are no more documents.
 Result<bool> RowStream::State::load_window() {
-  at = {source->position(), next_state, 0, digest};
-  before = {account, filler.account, meter.sums()};
+  at.source = source->position();
+  at.state = next_state;
+  at.rows = 0;
+  at.counted = {account, filler.account, meter.sums(), ignored()};
   window.clear();
   ends.clear();
   packing = {};
@@ -182,9 +199,9 @@ Result<bool> RowStream::State::load_window() {
 
 Result<RowStream> RowStream::open(std::unique_ptr<DocumentSource> source,
                                   const StreamOptions& options,
-                                  const StreamPosition& from,
-                                  const StreamCounts& counted) {
-  auto state = std::make_unique<State>(std::move(source), options, counted);
+                                  const StreamPosition& from) {
+  auto state =
+      std::make_unique<State>(std::move(source), options, from.counted);
   State& s = *state;
   s.shape = RowShape::of(options.pack.tokens);
   if (options.max_chunks != 0) s.shape.max_chunks = options.max_chunks;
@@ -194,7 +211,7 @@ Result<RowStream> RowStream::open(std::unique_ptr<DocumentSource> source,
   if (auto e = next_window({}, options.pack); !e) return e.error();
   if (auto e = data::RowCost::make(options.pack); !e) return e.error();
   if (from == StreamPosition{}) return RowStream(std::move(state));
-  if (auto e = check_position(from, options, s.digest); !e) return e.error();
+  if (auto e = check_position(from, options, s.at); !e) return e.error();
   if (auto e = s.source->seek(from.source); !e) return e.error();
   s.next_state = from.state;
   if (auto e = s.load_window(); !e) return e.error();
@@ -239,21 +256,20 @@ RowStream::RowStream(RowStream&&) noexcept = default;
 RowStream& RowStream::operator=(RowStream&&) noexcept = default;
 RowStream::~RowStream() = default;
 
-StreamPosition RowStream::position() const { return state_->at; }
-StreamCounts RowStream::counted() const {
-  StreamCounts counted = state_->before;
+StreamPosition RowStream::position() const {
+  StreamPosition at = state_->at;
   // The window is read again, but its rows that are out are not made again.
-  const int64_t chunks_in = counted.chunks.chunks_in;
-  const int64_t edges_in = counted.chunks.edges_in;
-  counted.chunks = state_->filler.account;
-  counted.chunks.chunks_in = chunks_in;
-  counted.chunks.edges_in = edges_in;
-  return counted;
+  ChunkAccount& chunks = at.counted.chunks;
+  const ChunkAccount before = chunks;
+  chunks = state_->filler.account;
+  chunks.chunks_in = before.chunks_in;
+  chunks.edges_in = before.edges_in;
+  return at;
 }
 const RowShape& RowStream::shape() const { return state_->shape; }
-const PackAccount& RowStream::account() const { return state_->account; }
-const ChunkAccount& RowStream::chunks() const { return state_->filler.account; }
+StreamReport RowStream::report() const {
+  return {state_->account, state_->filler.account, state_->ignored()};
+}
 PackBalance RowStream::balance() const { return state_->meter.balance(); }
-const DocumentSource& RowStream::source() const { return *state_->source; }
 
 }  // namespace tessera

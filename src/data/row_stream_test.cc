@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -19,6 +20,7 @@
 namespace tessera::data {
 namespace {
 
+namespace fs = std::filesystem;
 using enum RowColumn;
 
 // Token i of document d is 1000 d + i + 1, so a row tells where it came from.
@@ -184,16 +186,17 @@ TEST(RowStreams, EveryTokenComesWithWhatBelongsToIt) {
     for (const WrittenDocument& d : w.documents) tokens += d.length;
     EXPECT_EQ(static_cast<int64_t>(seen.size()), tokens);
     for (const auto& [id, times] : seen) EXPECT_EQ(times, 1) << id;
-    const PackAccount& account = stream.account();
+    const StreamReport report = stream.report();
+    const PackAccount& account = report.account;
     EXPECT_EQ(account.tokens_out, tokens);
     EXPECT_EQ(account.rows, rows);
     EXPECT_TRUE(account.sums(stream.shape().tokens));
-    const ChunkAccount& chunks = stream.chunks();
+    const ChunkAccount& chunks = report.chunks;
     EXPECT_EQ(chunks.chunks_in, chunks.chunks_out + chunks.chunks_over);
     EXPECT_EQ(chunks.edges_in, w.edges);
     EXPECT_GT(chunks.edges_out, 0);
     EXPECT_GE(chunks.edges_dropped(), 0);
-    EXPECT_EQ(stream.source().ignored(), (std::set<std::string>{"name"}));
+    EXPECT_EQ(report.ignored, (std::set<std::string>{"name"}));
   }
 }
 
@@ -216,6 +219,8 @@ TEST(RowStreams, ResumedAnywhereItGivesTheSameRows) {
       for (size_t r = at; r < rows.size(); ++r) {
         ASSERT_EQ(*again.next(3), rows[r]) << seed << " " << at << " " << r;
       }
+      EXPECT_EQ(again.report(), whole.report()) << seed << " " << at;
+      EXPECT_EQ(again.position(), whole.position());
     }
   }
 }
@@ -241,6 +246,7 @@ TEST(RowStreams, APositionIsOfTheSameStream) {
   others[2].pack.long_documents = LongDocuments::drop;
   others[3].pack.window_rows += 1;
   others[4].pack.rows_per_step += 1;
+  others[5].pack.strategy = PackStrategy::by_cost;
   others[5].pack.mixing = 0.5;
   others[6].pack.seed = 9;
   others[7].pack.mask = *parse_mask("documents");
@@ -251,6 +257,31 @@ TEST(RowStreams, APositionIsOfTheSameStream) {
                                  "same options, found the digest "))
         << refusal(other, good);
   }
+  const std::string more = folder.file("more.jsonl");
+  ASSERT_TRUE(write_file(more, write_documents(8, 6).text));
+  // Of other files: one more, one less, another name, one that grew.
+  const auto of_files = [&](const std::vector<std::string>& files) {
+    auto source = open_documents(files);
+    const auto opened = RowStream::open(std::move(*source), options, good);
+    return opened ? "" : opened.error().message;
+  };
+  EXPECT_EQ(of_files({path}), "");
+  fs::create_directory(folder.file("elsewhere"));
+  const std::string moved = folder.file("elsewhere/a.jsonl");
+  fs::copy_file(path, moved);
+  EXPECT_EQ(of_files({moved}), "");
+  const std::string renamed = folder.file("elsewhere/b.jsonl");
+  fs::copy_file(path, renamed);
+  for (const std::vector<std::string>& files :
+       {std::vector{path, more}, std::vector{more, path}, std::vector{more},
+        std::vector{renamed}}) {
+    EXPECT_TRUE(of_files(files).starts_with(
+        "[data] a position must be of the same inputs (files by name, size and "
+        "order), found the digest "))
+        << of_files(files);
+  }
+  ASSERT_TRUE(write_file(moved, *read_file(path, 1 << 20) + "{}\n"));
+  EXPECT_NE(of_files({moved}), "");
   const auto forged = [&](auto change) {
     StreamPosition at = good;
     change(at);
@@ -339,8 +370,8 @@ TEST(RowStreams, AWindowHoldsFewChunksAndEdges) {
     EXPECT_EQ(read, d);
   }
   EXPECT_EQ(stream->next(1)->rows, 0);
-  EXPECT_EQ(stream->chunks().chunks_in, 3 * 40 + 6);
-  EXPECT_EQ(stream->chunks().edges_in, 6 * 40);
+  EXPECT_EQ(stream->report().chunks.chunks_in, 3 * 40 + 6);
+  EXPECT_EQ(stream->report().chunks.edges_in, 6 * 40);
 }
 
 // The parts of a row, by its tokens: token i of document d is kStride d + i
@@ -543,9 +574,9 @@ TEST(RowStreams, PartsOfADocumentHaveTheirChunksAndEdges) {
     expected.edges_in =
         (std::ssize(all.edges[0]) + std::ssize(all.edges[1])) / 2;
     expected.edges_across = edges_across(all, parts);
-    ASSERT_EQ(stream->chunks(), expected) << "seed " << seed;
+    ASSERT_EQ(stream->report().chunks, expected) << "seed " << seed;
     if (options.pack.long_documents == LongDocuments::split) {
-      EXPECT_EQ(stream->chunks().edges_dropped(), 0);
+      EXPECT_EQ(stream->report().chunks.edges_dropped(), 0);
     }
   }
 }
@@ -560,8 +591,8 @@ TEST(RowStreams, RoomForChunksIsAPolicy) {
   RowStream stream = stream_of(path, options);
   const Rows rows = *stream.next(1000);
   EXPECT_TRUE(check_rows(rows, "stream"));
-  EXPECT_GT(stream.chunks().chunks_over, 0);
-  EXPECT_GT(stream.chunks().edges_over, 0);
+  EXPECT_GT(stream.report().chunks.chunks_over, 0);
+  EXPECT_GT(stream.report().chunks.edges_over, 0);
   EXPECT_EQ(rows.shape, (RowShape{options.pack.tokens, 2, 1}));
   options.max_edges = 0;  // then twice the chunks
   EXPECT_EQ(stream_of(path, options).shape().max_edges, 4);
@@ -670,6 +701,56 @@ TEST(RowStreams, ColumnsAreTheSameWhateverADataSetHas) {
   for (size_t c = 0; c < kRowColumns; ++c) {
     EXPECT_EQ(a.columns[c].size(), b.columns[c].size());
   }
+}
+
+// Spans that are empty, shared or apart, against a look at every token.
+TEST(RowStreams, ChunksOfCharactersAreTheTokensThatTheyTouch) {
+  const testing::TempFolder folder;
+  const std::string path = folder.file("a.jsonl");
+  std::mt19937_64 random(17);
+  const auto below = [&](int64_t n) {
+    return static_cast<int64_t>(random() % static_cast<uint64_t>(n));
+  };
+  int64_t touching = 0, refused = 0;
+  for (int64_t round = 0; round < 600; ++round) {
+    const int64_t tokens = 1 + below(9);
+    std::vector<std::pair<int64_t, int64_t>> spans;
+    int64_t begin = below(3), end = begin;
+    for (int64_t t = 0; t < tokens; ++t) {
+      begin += below(3);
+      end = std::max({begin, end, begin + below(4)});
+      spans.emplace_back(begin, end);
+    }
+    const int64_t from = below(end + 2), to = from + 1 + below(6);
+    std::vector<int64_t> touched;
+    for (int64_t t = 0; t < tokens; ++t) {
+      if (spans[t].first < to && spans[t].second > from) touched.push_back(t);
+    }
+    std::string text;
+    for (const auto& [b, e] : spans) {
+      text += fmt::format("{}[{},{}]", text.empty() ? "" : ",", b, e);
+    }
+    ASSERT_TRUE(write_file(
+        path, fmt::format("{{\"input_ids\": [{}], \"token_spans\": [{}], "
+                          "\"chunk_unit\": \"character\", \"chunk_starts\": "
+                          "[{}], \"chunk_ends\": [{}]}}\n",
+                          fmt::join(std::vector<int>(spans.size(), 1), ","),
+                          text, from, to)));
+    const auto rows = stream_of(path, options_of(0)).next(1);
+    if (touched.empty()) {
+      ++refused;
+      ASSERT_FALSE(rows) << text << ' ' << from << ' ' << to;
+      continue;
+    }
+    ++touching;
+    ASSERT_TRUE(rows) << rows.error().message << text << from << ' ' << to;
+    EXPECT_EQ(rows->row(chunk_starts, 0)[0], touched.front())
+        << text << ' ' << from << ' ' << to;
+    EXPECT_EQ(rows->row(chunk_ends, 0)[0], touched.back() + 1)
+        << text << ' ' << from << ' ' << to;
+  }
+  EXPECT_GT(touching, 300);
+  EXPECT_GT(refused, 20);
 }
 
 TEST(RowStreams, CharactersNeedExactSpans) {

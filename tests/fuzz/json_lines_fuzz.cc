@@ -97,8 +97,9 @@ Read read_all(RowStream& stream) {
 }
 
 void must_sum(const RowStream& stream) {
-  must(stream.account().sums(stream.shape().tokens));
-  const ChunkAccount& chunks = stream.chunks();
+  const StreamReport report = stream.report();
+  must(report.account.sums(stream.shape().tokens));
+  const ChunkAccount& chunks = report.chunks;
   must(chunks.chunks_in >= chunks.chunks_out + chunks.chunks_over);
   must(chunks.edges_dropped() >= 0);
 }

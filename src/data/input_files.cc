@@ -1,0 +1,44 @@
+// data/input_files.cc: files are known by what the system says of them.
+#include "data/input_files.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <filesystem>
+
+#include "base/descriptor.h"
+#include "base/digest.h"
+#include "base/fail.h"
+#include "base/text.h"
+
+namespace tessera::data {
+
+Result<void> check_file(const std::string& path, bool or_pipe) {
+  struct stat about = {};
+  if (stat(path.c_str(), &about) != 0 || access(path.c_str(), R_OK) != 0) {
+    return io_error("data", "a file must be readable, found '{}' for {}",
+                    reason(errno), in_quotes(path));
+  }
+  const bool is_pipe = or_pipe && S_ISFIFO(about.st_mode);
+  if (S_ISREG(about.st_mode) || is_pipe) return {};
+  return io_error("data", "documents must be a file, found none for {}",
+                  in_quotes(path));
+}
+
+std::string digest_of_files(const std::vector<std::string>& files) {
+  Digest digest;
+  for (const std::string& file : files) {
+    const std::string name = std::filesystem::path(file).filename().string();
+    struct stat about = {};
+    const bool is_there = stat(file.c_str(), &about) == 0;
+    digest.add(static_cast<int64_t>(name.size()));
+    digest.add(name.data(), name.size());
+    // Reading tells of one that is not there.
+    digest.add(int64_t{is_there ? about.st_size : -1});
+  }
+  return digest.hex();
+}
+
+}  // namespace tessera::data

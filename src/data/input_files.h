@@ -1,0 +1,20 @@
+// data/input_files.h: the files that documents come from: that they are there,
+// and which they are.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tessera/result.h"
+
+namespace tessera::data {
+
+// That a file of documents is there, and no device, which may never end; a pipe
+// where it may be one.
+Result<void> check_file(const std::string& path, bool or_pipe = false);
+
+// A digest of their names without folders, their sizes and their order: the
+// same on another machine, and another where a file grew.
+std::string digest_of_files(const std::vector<std::string>& files);
+
+}  // namespace tessera::data

@@ -1,0 +1,52 @@
+// data/position_fields.h: every number of a stream's position by name: how
+// journals and Python keep one.
+#pragma once
+
+#include "tessera/documents.h"
+
+namespace tessera::data {
+
+// visit(name, number), which is an int64_t or a double.
+template <class Position, class Visit>
+void visit_position(Position& p, const Visit& visit) {
+  visit("file", p.source.file);
+  visit("offset", p.source.offset);
+  visit("line", p.source.line);
+  visit("window", p.state.window);
+  visit("open_rows", p.state.open_rows);
+  visit("open_cost", p.state.open_cost);
+  visit("rows", p.rows);
+  auto& a = p.counted.account;
+  visit("documents", a.documents);
+  visit("empty_documents", a.empty_documents);
+  visit("long_documents", a.long_documents);
+  visit("dropped_documents", a.dropped_documents);
+  visit("parts", a.parts);
+  visit("tokens_in", a.tokens_in);
+  visit("tokens_out", a.tokens_out);
+  visit("tokens_dropped", a.tokens_dropped);
+  visit("packed_rows", a.rows);
+  visit("padding", a.padding);
+  auto& c = p.counted.chunks;
+  visit("chunks_in", c.chunks_in);
+  visit("chunks_out", c.chunks_out);
+  visit("chunks_cut", c.chunks_cut);
+  visit("chunks_over", c.chunks_over);
+  visit("edges_in", c.edges_in);
+  visit("edges_out", c.edges_out);
+  visit("edges_over", c.edges_over);
+  visit("edges_across", c.edges_across);
+  auto& b = p.counted.balance;
+  visit("step_rows", b.rows);
+  visit("step_most", b.most);
+  visit("step_cost", b.cost);
+  visit("step_parts", b.parts);
+  visit("step_tokens", b.tokens);
+  visit("steps", b.steps);
+  visit("step_ratios", b.ratios);
+  visit("step_worst", b.worst);
+  visit("step_lengths", b.lengths);
+  visit("step_squares", b.squares);
+}
+
+}  // namespace tessera::data
