@@ -51,6 +51,11 @@ Result<void> check(const PackOptions& o) {
   if (!(o.mixing >= 0 && o.mixing <= 1)) {
     return invalid("pack", "mixing must be 0 to 1, found {} for it", o.mixing);
   }
+  if (o.mixing != 0 && o.strategy != PackStrategy::by_cost) {
+    return invalid("pack",
+                   "mixing must come with the strategy cost, found {} for {}",
+                   o.mixing, to_string(o.strategy));
+  }
   return {};
 }
 
