@@ -28,15 +28,15 @@ class Batches {
                                      const std::vector<int>& columns) {
     Batches out;
     // Not mapped: a file that shrinks while it is read is then an error.
-    ARROW_ASSIGN_OR_RAISE(auto input,
+    ARROW_ASSIGN_OR_RAISE(out.input_,
                           arrow::io::ReadableFile::Open(path, pool()));
     if (kind == Kind::ipc_file) {
       ARROW_ASSIGN_OR_RAISE(out.file_, arrow::ipc::RecordBatchFileReader::Open(
-                                           std::move(input), options(columns)));
+                                           out.input_, options(columns)));
     } else {
       ARROW_ASSIGN_OR_RAISE(out.stream_,
                             arrow::ipc::RecordBatchStreamReader::Open(
-                                std::move(input), options(columns)));
+                                out.input_, options(columns)));
     }
     return out;
   }
@@ -48,7 +48,14 @@ class Batches {
   arrow::Result<std::shared_ptr<arrow::RecordBatch>> next() {
     std::shared_ptr<arrow::RecordBatch> batch;
     if (!file_) {
+      ARROW_ASSIGN_OR_RAISE(const int64_t begin, input_->Tell());
       ARROW_RETURN_NOT_OK(stream_->ReadNext(&batch));
+      ARROW_ASSIGN_OR_RAISE(const int64_t end, input_->Tell());
+      // The reader takes the end of a file for that of its stream.
+      if (!batch && begin == end) {
+        return arrow::Status::Invalid(
+            "the file ends before the mark that ends a stream");
+      }
     } else if (number_ < file_->num_record_batches()) {
       ARROW_ASSIGN_OR_RAISE(batch, file_->ReadRecordBatch(number_));
     }
@@ -58,6 +65,7 @@ class Batches {
   int number() const { return number_; }  // of the next
 
  private:
+  std::shared_ptr<arrow::io::ReadableFile> input_;
   std::shared_ptr<arrow::ipc::RecordBatchFileReader> file_;
   std::shared_ptr<arrow::RecordBatchReader> stream_;
   int number_ = 0;
