@@ -60,7 +60,8 @@ def main():
         print("resumed after batch 0: the same rows")
     account = loader.account()
     print(f"{account['documents']} documents, {account['tokens_in']} tokens in, "
-          f"{account['tokens_out']} out, {account['tokens_dropped']} dropped, "
+          f"{account['tokens_out']} out, {account['tokens_dropped']} dropped "
+          f"({account['dropped_by']}), {account['padding']} of padding, "
           f"rows {account['fill']:.4f} full")
 
 

@@ -46,11 +46,28 @@ def table_of(batch, pad_id):
     return pa.table(columns, metadata={k: str(v) for k, v in room.items()})
 
 
-def pack(files, out=None, pad_id=0, **options):
+@ray.remote(num_cpus=0)
+class Accounts:
+    """Where the tokens of each file went; a file that is packed again counts once."""
+
+    def __init__(self):
+        self._of = {}
+
+    def add(self, number, account):
+        self._of[number] = account
+
+    def total(self):
+        return {name: sum(account[name] for account in self._of.values())
+                for name in ("documents", "tokens_in", "tokens_out", "tokens_dropped",
+                             "rows", "padding")}
+
+
+def pack(files, out=None, pad_id=0, accounts=None, **options):
     """Rows of each file, some at a time."""
     for number, path in zip(files["number"], files["path"]):
         writer, part = None, out and os.path.join(out, f"rows-{number:05}.parquet")
-        for batch in tessera.data.Loader(documents(path), pad_id=pad_id, **options):
+        loader = tessera.data.Loader(documents(path), pad_id=pad_id, **options)
+        for batch in loader:
             table = table_of(batch, pad_id)
             if out:
                 writer = writer or pq.ParquetWriter(part + ".unfinished", table.schema)
@@ -59,6 +76,8 @@ def pack(files, out=None, pad_id=0, **options):
         if writer:
             writer.close()
             os.rename(part + ".unfinished", part)
+        if accounts:
+            ray.get(accounts.add.remote(int(number), loader.account()))
 
 
 def rows_of(files, workers, **options):
@@ -82,8 +101,9 @@ def main():
         out.mkdir()
     ray.init(num_cpus=a.workers, include_dashboard=False, logging_level="error",
              log_to_driver=False)
+    accounts = Accounts.remote()
     rows = rows_of(a.files, a.workers, out=out and str(out), tokens=a.tokens,
-                   strategy="cost").materialize()
+                   strategy="cost", accounts=accounts).materialize()
     digest, tokens = hashlib.sha256(), 0
     for row in rows.iter_batches(batch_size=1, batch_format="pyarrow"):
         for name in sorted(row.column_names):
@@ -94,6 +114,11 @@ def main():
             if name == "valid_token_count":
                 tokens += column[0].as_py()
     print(f"{rows.count()} rows, {tokens} tokens, {digest.hexdigest()}")
+    of = ray.get(accounts.total.remote())
+    assert (of["rows"], of["tokens_out"]) == (rows.count(), tokens)
+    print(f"{of['documents']} documents, {of['tokens_in']} tokens in, "
+          f"{of['tokens_out']} out, {of['tokens_dropped']} dropped, "
+          f"{of['padding']} of padding")
 
 
 if __name__ == "__main__":

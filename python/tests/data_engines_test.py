@@ -75,7 +75,14 @@ def ray_says(files):
                 digest.update(b[name][r].tobytes())
         rows += len(b["input_ids"])
         tokens += int(b["valid_token_count"].sum())
-    return f"{rows} rows, {tokens} tokens, {digest.hexdigest()}\n"
+    read = []
+    for path in files:
+        with open(path, encoding="utf-8") as lines:
+            read += [len(json.loads(line)["input_ids"]) for line in lines]
+    assert sum(read) == tokens
+    return (f"{rows} rows, {tokens} tokens, {digest.hexdigest()}\n"
+            f"{len(read)} documents, {tokens} tokens in, {tokens} out, 0 dropped, "
+            f"{rows * 128 - tokens} of padding\n")
 
 
 def test_ray_gives_the_same_rows_for_any_number_of_workers(files):
