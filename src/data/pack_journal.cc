@@ -18,9 +18,6 @@ namespace tessera::data {
 namespace {
 
 constexpr size_t kDigestDigits = 32;
-// No count of documents, tokens or bytes comes near; sums of such do not
-// overflow.
-constexpr int64_t kMaxCount = int64_t{1} << 53;
 
 std::string line_of(const Json& value) {
   const std::string text =

@@ -6,17 +6,14 @@
 
 namespace tessera::data {
 
+// No count of documents, tokens or bytes comes near; sums of such do not
+// overflow.
+inline constexpr int64_t kMaxCount = int64_t{1} << 53;
+
 // visit(name, number), which is an int64_t or a double.
-template <class Position, class Visit>
-void visit_position(Position& p, const Visit& visit) {
-  visit("file", p.source.file);
-  visit("offset", p.source.offset);
-  visit("line", p.source.line);
-  visit("window", p.state.window);
-  visit("open_rows", p.state.open_rows);
-  visit("open_cost", p.state.open_cost);
-  visit("rows", p.rows);
-  auto& a = p.counted.account;
+template <class Counts, class Visit>
+void visit_counts(Counts& counts, const Visit& visit) {
+  auto& a = counts.account;
   visit("documents", a.documents);
   visit("empty_documents", a.empty_documents);
   visit("long_documents", a.long_documents);
@@ -27,7 +24,7 @@ void visit_position(Position& p, const Visit& visit) {
   visit("tokens_dropped", a.tokens_dropped);
   visit("packed_rows", a.rows);
   visit("padding", a.padding);
-  auto& c = p.counted.chunks;
+  auto& c = counts.chunks;
   visit("chunks_in", c.chunks_in);
   visit("chunks_out", c.chunks_out);
   visit("chunks_cut", c.chunks_cut);
@@ -36,7 +33,7 @@ void visit_position(Position& p, const Visit& visit) {
   visit("edges_out", c.edges_out);
   visit("edges_over", c.edges_over);
   visit("edges_across", c.edges_across);
-  auto& b = p.counted.balance;
+  auto& b = counts.balance;
   visit("step_rows", b.rows);
   visit("step_most", b.most);
   visit("step_cost", b.cost);
@@ -47,6 +44,18 @@ void visit_position(Position& p, const Visit& visit) {
   visit("step_worst", b.worst);
   visit("step_lengths", b.lengths);
   visit("step_squares", b.squares);
+}
+
+template <class Position, class Visit>
+void visit_position(Position& p, const Visit& visit) {
+  visit("file", p.source.file);
+  visit("offset", p.source.offset);
+  visit("line", p.source.line);
+  visit("window", p.state.window);
+  visit("open_rows", p.state.open_rows);
+  visit("open_cost", p.state.open_cost);
+  visit("rows", p.rows);
+  visit_counts(p.counted, visit);
 }
 
 }  // namespace tessera::data

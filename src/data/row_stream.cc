@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "base/digest.h"
@@ -9,6 +10,7 @@
 #include "base/huge_pages.h"
 #include "base/text.h"
 #include "data/fill_row.h"
+#include "data/position_fields.h"
 #include "data/row_cost.h"
 #include "data/row_file.h"
 #include "tessera/documents.h"
@@ -40,6 +42,10 @@ std::string options_digest(const StreamOptions& o) {
   return digest.hex();
 }
 
+// A stranger's counts do not overflow.
+double most_of(int64_t) { return static_cast<double>(data::kMaxCount); }
+double most_of(double) { return std::numeric_limits<double>::max(); }
+
 // More windows than any data set has; counting on does not overflow.
 constexpr int64_t kMaxWindows = int64_t{1} << 48;
 
@@ -68,7 +74,15 @@ Result<void> check_position(const StreamPosition& from,
                    options.pack.rows_per_step, state.window, state.open_rows,
                    state.open_cost);
   }
-  return {};
+  Result<void> checked = {};
+  data::visit_counts(from.counted, [&](const char* name, auto n) {
+    const auto value = static_cast<double>(n);  // NaN is in no range
+    if (!checked || (value >= 0 && value <= most_of(n))) return;
+    checked = invalid("data",
+                      "a position must have counts of 0 to {}, found {} for {}",
+                      most_of(n), n, name);
+  });
+  return checked;
 }
 
 // What is new is not padded: it is filled. Room that is there stays until the
@@ -109,6 +123,7 @@ struct RowStream::State {
   }
 
   Result<bool> load_window();
+  Result<void> check_chunks() const;
   bool is_full() const;
   std::string place(int64_t document) const;
   std::set<std::string> ignored() const;
@@ -149,6 +164,21 @@ std::set<std::string> RowStream::State::ignored() const {
   std::set<std::string> all = source->ignored();
   all.insert(ignored_before.begin(), ignored_before.end());
   return all;
+}
+
+// When all rows are out: tokens that were dropped alone take chunks with them,
+// and chunks alone edges.
+Result<void> RowStream::State::check_chunks() const {
+  const ChunkAccount& c = filler.account;
+  const int64_t chunks = c.chunks_dropped(), edges = c.edges_dropped();
+  if (chunks >= 0 && edges >= 0 &&
+      (account.tokens_dropped > 0 || (chunks == 0 && edges == 0))) {
+    return {};
+  }
+  return invalid("data",
+                 "chunks and edges in must be those out and dropped, found {} "
+                 "and {} more",
+                 chunks, edges);
 }
 
 // False where there are no more documents.
@@ -234,7 +264,10 @@ Result<Rows> RowStream::next(int64_t rows, Rows spare) {
     if (s.at.rows == s.packing.rows()) {
       auto more = s.load_window();
       if (!more) return more.error();
-      if (!*more) break;
+      if (!*more) {
+        if (auto e = s.check_chunks(); !e) return e.error();
+        break;
+      }
       continue;
     }
     // Room for what the window has: the last rows may be fewer.

@@ -319,6 +319,23 @@ TEST(RowStreams, APositionIsOfTheSameStream) {
   }
   EXPECT_NE(forged([](auto& at) { at.source = {0, INT64_MAX, 0}; }), "");
   EXPECT_NE(forged([](auto& at) { at.rows = INT64_MAX; }), "");
+  const std::string counts = "[data] a position must have counts of 0 to ";
+  for (const std::string& text :
+       {forged([](auto& at) { at.counted.account.tokens_in = INT64_MAX; }),
+        forged([](auto& at) { at.counted.chunks.edges_out = -1; }),
+        forged([](auto& at) { at.counted.balance.ratios = NAN; }),
+        forged([](auto& at) { at.counted.balance.squares = INFINITY; })}) {
+    EXPECT_TRUE(text.starts_with(counts)) << text;
+  }
+  // Counts that are not of these documents are told when all rows are out.
+  StreamPosition more_chunks = good;
+  ++more_chunks.counted.chunks.chunks_in;
+  RowStream sums = stream_of(path, options, more_chunks);
+  const auto rest = sums.next(1 << 10);
+  ASSERT_FALSE(rest);
+  EXPECT_EQ(rest.error().message,
+            "[data] chunks and edges in must be those out and dropped, found 1 "
+            "and 0 more");
 }
 
 // Documents in memory, which tells how many were read.
