@@ -215,15 +215,25 @@ void tell_mesh(const RequestFeatures& f, Choice& out) {
   }
 }
 
-// An artifact that was exported for another platform than the machine's device
-// runs by name, where that platform is.
-bool is_elsewhere(LaneId lane, const RequestFeatures& f, const Machine& m) {
+// Of an artifact that can run all the same: one that was exported for another
+// platform than the machine's device, where that platform is, or whose scores
+// are out of bounds. Who names it asked for its roundings too, and --check
+// judges them; nobody else gets them.
+bool by_name_alone(LaneId lane, const RequestFeatures& f, const Machine& m) {
   const MachinePlugin* device = first_device(m);
-  return device &&
-         !run::is_exported_for(facts_of(lane), f.call, device->platform);
+  if (device &&
+      !run::is_exported_for(facts_of(lane), f.call, device->platform)) {
+    return true;
+  }
+  return lane == LaneId::splash && f.call.splash &&
+         splash::inexact(*f.call.splash);
 }
 
-std::string behind(const LaneFacts& lane, const Choice& choice) {
+std::string behind(const LaneFacts& lane, const RequestFeatures& f,
+                   const Choice& choice) {
+  if (lane.lane == LaneId::splash) {
+    if (auto why = splash::inexact(*f.call.splash)) return *why;
+  }
   if (!lane.automatic) {
     return lane.same_meaning ? "it runs only where it is asked for by name"
                              : "an artifact runs where it is asked for by name";
@@ -335,13 +345,14 @@ std::optional<GateRow> row_for(const GateTable& gate, const RequestFeatures& f,
     return wins(row) ? *row.factor : 0;
   };
   const auto can_win = [&](const GateRow& row) {
-    return !is_elsewhere(row.lane, f, m) && !why_not(row.lane, f, m, plan) &&
+    return !by_name_alone(row.lane, f, m) && !why_not(row.lane, f, m, plan) &&
            (row.basis == GateBasis::measured || !denied(gate, row.lane, f, m));
   };
   const auto can_lose = [&](const GateRow& row) {
     return facts_of(row.lane).automatic ||
-           std::ranges::find(by_rule, row.lane, &Candidate::lane) !=
-               by_rule.end();
+           (!by_name_alone(row.lane, f, m) &&
+            std::ranges::find(by_rule, row.lane, &Candidate::lane) !=
+                by_rule.end());
   };
   for (const GateBasis basis : {GateBasis::measured, GateBasis::predicted}) {
     std::set<std::string_view> heard;
@@ -411,7 +422,7 @@ Result<Choice> choose(const RequestFeatures& f, const PlanFacts& plan,
   // What is only denied runs where nothing else can.
   for (const bool all : {false, true}) {
     for (const Candidate& c : candidates) {
-      if (is_elsewhere(c.lane, f, m) || why_not(c.lane, f, m, plan)) continue;
+      if (by_name_alone(c.lane, f, m) || why_not(c.lane, f, m, plan)) continue;
       const GateRow* row = barred(gate, c.lane, f, m);
       if (!row && !all && is_predicted(c)) row = denied(gate, c.lane, f, m);
       if (row) {
@@ -450,7 +461,7 @@ Result<Choice> choose(const RequestFeatures& f, const PlanFacts& plan,
     if (other.lane == out.lane) continue;
     auto why = against(other.lane, f, plan, m, gate);
     if (!why && bar && bar->lane == other.lane) why = run::barred_words(*bar);
-    out.rejected.push_back({other.lane, why ? *why : behind(other, out)});
+    out.rejected.push_back({other.lane, why ? *why : behind(other, f, out)});
   }
   return out;
 }

@@ -524,8 +524,8 @@ TEST(Choose, EveryArtifact) {
     for (const MaskRow& mask : kMasks) {
       for (int bits = 0; bits < 1 << 4; ++bits) {
         for (const int artifact : {0, 1, 2, 3}) {
-          const AttentionShape shape = {8,   8,  128,
-                                        128, {}, (bits & 1) != 0 ? 30.0 : 0.0};
+          const AttentionShape shape = {
+              8, 8, 128, 128, 0.125, (bits & 1) != 0 ? 30.0 : 0.0};
           CallFeatures call = {Dtype::bf16, (bits & 2) != 0, (bits & 4) != 0,
                                (bits & 8) != 0, artifact == 1};
           call.artifact_platforms = kEverywhere;
@@ -837,7 +837,7 @@ TEST(Gate, AMeasuredRowGoesBeforeTheRules) {
 TEST(Gate, ARowMayChooseSplash) {
   const Machine tpu{"A CPU", 8,    {Isa::portable},
                     true,    true, {{"libtpu", "tpu", 4}}};
-  const AttentionShape shape = {8, 8, 128, 128, {}, 0};
+  const AttentionShape shape = {8, 8, 128, 128, 0.125, 0};
   RequestFeatures f = features("causal & documents", shape, {Dtype::bf16});
   const PlanFacts plan = {64, 20};
   GateRow wins = row_of(f, tpu, plan.density(), 1, 2);
@@ -853,6 +853,11 @@ TEST(Gate, ARowMayChooseSplash) {
   const auto read = parse_gate(gate_json({{wins}}));
   ASSERT_TRUE(read.ok()) << read.error().message;
   EXPECT_EQ(read->rows[0].lane, LaneId::splash);
+  // A row knows no scale: it brings no kernel whose scores are out of bounds.
+  f.shape.scale = {};
+  give_splash(f);
+  EXPECT_EQ(choose(f, plan, tpu, {{wins}})->lane, LaneId::mosaic);
+  EXPECT_TRUE(choose(f, plan, tpu, {{wins}}, LaneId::splash).ok());
 }
 
 // Of two kernels that win, the one further ahead, in any order of the table;
@@ -860,7 +865,7 @@ TEST(Gate, ARowMayChooseSplash) {
 TEST(Gate, OfKernelsThatWinTheOneFurthestAheadRuns) {
   const Machine tpu{"A CPU", 8,    {Isa::portable},
                     true,    true, {{"libtpu", "tpu", 4}}};
-  const AttentionShape shape = {8, 8, 128, 128, {}, 0};
+  const AttentionShape shape = {8, 8, 128, 128, 0.125, 0};
   const RequestFeatures without =
       features("causal & documents", shape, {Dtype::bf16});
   RequestFeatures with = without;
