@@ -25,6 +25,7 @@ constexpr uint32_t bits(std::initializer_list<LaneId> lanes) {
 constexpr uint32_t kCpu = bits({LaneId::cpu}), kXla = bits({LaneId::xla}),
                    kCompiled = bits({LaneId::xla, LaneId::mosaic}),
                    kExported = bits({LaneId::jax_bridge, LaneId::splash}),
+                   kTiles = kCompiled | bits({LaneId::splash}),
                    kPlugin = kCompiled | kExported;
 constexpr std::string_view kPluginWords = "xla, mosaic, jax_bridge or splash";
 constexpr LaneFlag kLaneFlags[] = {
@@ -36,8 +37,8 @@ constexpr LaneFlag kLaneFlags[] = {
     {&RunFlags::mesh, "--mesh", kCompiled, "xla or mosaic"},
     {&RunFlags::cache, "--cache", kPlugin, kPluginWords},
     {&RunFlags::max_compiles, "--max-compiles", kCompiled, "xla or mosaic"},
-    {&RunFlags::lowering_reason, "--lowering-reason", kCompiled,
-     "xla or mosaic"},
+    {&RunFlags::lowering_reason, "--lowering-reason", kTiles,
+     "xla, mosaic or splash"},
     {&RunFlags::artifact, "--artifact", kExported, "jax_bridge or splash"},
 };
 

@@ -9,6 +9,7 @@
 
 #include "base/files.h"
 #include "plan/make_plan.h"
+#include "run/reason_needed.h"
 #include "run/rules.h"
 #include "tessera/dispatch.h"
 
@@ -186,6 +187,31 @@ TEST(ArtifactChoice, GoesByItsPlatforms) {
       const GateRow wins = winning_row(lane, f, m);
       EXPECT_EQ(choose(f, {64, 36}, m, {{wins}})->lane == lane, row.chosen);
     }
+  }
+}
+
+// `tessera choose` tells what the lane will refuse without a reason.
+TEST(ArtifactChoice, ASmallBlockNeedsALoweringReason) {
+  const Machine tpu{"A CPU", 8,    {Isa::portable},
+                    true,    true, {{"libtpu", "tpu", 4, "v6e"}}};
+  for (const int64_t side : {128, 256}) {
+    Request request;
+    request.masks = {*parse_mask("causal")};
+    request.q_len = request.kv_len = 4096;
+    request.tile = {side, side};
+    RequestFeatures f = causal_of(LaneId::splash);
+    f.tile = request.tile;
+    f.call.splash->block_q = f.call.splash->block_kv = side;
+    const auto c = choose(f, {1024, 528}, tpu);
+    ASSERT_TRUE(c.ok()) << c.error().message;
+    EXPECT_EQ(c->lane, LaneId::splash);
+    const auto needs = reason_needed(*c, request, tpu);
+    EXPECT_EQ(needs.value_or(""),
+              side == 256 ? ""
+                          : "[splash] a tile below the granule of v6e, "
+                            "256x256, must come with a reason "
+                            "(--lowering-reason TEXT), found none for 128x128, "
+                            "which pays 4 times its work");
   }
 }
 

@@ -112,7 +112,7 @@ Result<void> check_reason(const SessionOptions& o,
   if (!o.xla.lowering_reason || !o.lane || !o.fallback.empty()) return {};
   const PluginPlace* place = lane.place();
   const bool takes_tiles =
-      *o.lane == LaneId::mosaic ||
+      *o.lane == LaneId::mosaic || *o.lane == LaneId::splash ||
       (*o.lane == LaneId::xla && o.xla.method != XlaMethod::dense);
   if (place && takes_tiles && chip_of_device(place->device)) return {};
   return invalid("run",
