@@ -11,6 +11,8 @@ are loops; a body's cycles are summed over the kernels that it calls, times its 
 rows and tiles for the worklist, columns for chunked. Of branches the cheaper counts,
 which is that of tiles without NaN and Inf: so a partial tile's mask is not charged,
 to neither side. Calls of one code are dumped once; they are told by equal text.
+What the worklist and our kernel are held against is dense up to 1,024 tokens and
+chunked beyond; both are there where they are near each other.
 """
 
 import argparse
@@ -22,6 +24,7 @@ from xla_cycles import Sizes, xla_costs
 
 HERE = pathlib.Path(__file__).resolve().parent
 TILE, SIZES = 256, Sizes()
+DENSE_TOKENS = 1024  # as in src/run/rules.h
 
 
 def costs(predictor, tokens, backward):
@@ -33,12 +36,12 @@ def costs(predictor, tokens, backward):
 
     fixed, a_row, a_tile = causal("worklist")
     row["worklist"] = {"fixed": fixed + rows * a_row, "tile": a_tile}
-    if tokens > 1024:
+    if tokens <= 2048:
+        row["dense"] = causal("dense")[0]
+    if tokens >= 512:
         fixed, column, _ = causal("chunked")
-        plain = fixed + rows * column
-        row["chunked"] = plain
-    else:
-        plain = row["dense"] = causal("dense")[0]
+        row["chunked"] = fixed + rows * column
+    plain = row["dense" if tokens <= DENSE_TOKENS else "chunked"]
     row["worklist_ties_at"] = (plain - row["worklist"]["fixed"]) / (
         rows * rows * a_tile)
     asked = ["--q-len", str(tokens), "--heads", str(SIZES.heads)]

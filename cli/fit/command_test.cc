@@ -50,7 +50,7 @@ TEST_F(Fit, WhatDoesNotFitIsSaidWithWhatWould) {
       "device, found 192.51 GiB (sum of dk 32.00 GiB"))
       << err_;
   EXPECT_NE(err_.find("what would fit: q_len and kv_len 65536, or heads of a "
-                      "chip (a mesh's axis head) 5)\n"),
+                      "chip (a mesh's axis head) 4)\n"),
             std::string::npos)
       << err_;
   EXPECT_NE(out_.find("would fit   q_len and kv_len 65536 for 1048576\n"),

@@ -509,7 +509,7 @@ TEST_F(Run, FlagsGoWithTheirLane) {
         {"--cache", "off", kPlugins},
         {"--artifact", "x", "jax_bridge or splash"},
         {"--max-compiles", "3", "xla or mosaic"},
-        {"--lowering-reason", "few tokens", "xla or mosaic"}}) {
+        {"--lowering-reason", "few tokens", "xla, mosaic or splash"}}) {
     const std::string other = lane == std::string("cpu") ? "xla" : "cpu";
     for (const std::string& with : {other, std::string("reference")}) {
       EXPECT_EQ(message({"--lane", with, flag, value}),

@@ -4,6 +4,7 @@
 #include <initializer_list>
 
 #include "base/fail.h"
+#include "base/text.h"
 #include "cli/run/options.h"
 
 namespace tessera::cli {
@@ -24,6 +25,7 @@ constexpr uint32_t bits(std::initializer_list<LaneId> lanes) {
 constexpr uint32_t kCpu = bits({LaneId::cpu}), kXla = bits({LaneId::xla}),
                    kCompiled = bits({LaneId::xla, LaneId::mosaic}),
                    kExported = bits({LaneId::jax_bridge, LaneId::splash}),
+                   kTiles = kCompiled | bits({LaneId::splash}),
                    kPlugin = kCompiled | kExported;
 constexpr std::string_view kPluginWords = "xla, mosaic, jax_bridge or splash";
 constexpr LaneFlag kLaneFlags[] = {
@@ -35,8 +37,8 @@ constexpr LaneFlag kLaneFlags[] = {
     {&RunFlags::mesh, "--mesh", kCompiled, "xla or mosaic"},
     {&RunFlags::cache, "--cache", kPlugin, kPluginWords},
     {&RunFlags::max_compiles, "--max-compiles", kCompiled, "xla or mosaic"},
-    {&RunFlags::lowering_reason, "--lowering-reason", kCompiled,
-     "xla or mosaic"},
+    {&RunFlags::lowering_reason, "--lowering-reason", kTiles,
+     "xla, mosaic or splash"},
     {&RunFlags::artifact, "--artifact", kExported, "jax_bridge or splash"},
 };
 
@@ -53,6 +55,32 @@ Result<void> check_lane_flags(const RunFlags& f,
       return invalid("cli", "{} goes with --lane {}, found --lane {}", l.name,
                      l.words, asked);
     }
+  }
+  return {};
+}
+
+Result<void> check_choice(const RunFlags& flags, const Choice& choice,
+                          const SessionOptions& asked) {
+  if (asked.lane) return {};
+  std::vector<LaneId> lanes = asked.fallback;
+  lanes.push_back(choice.lane);
+  auto e = check_lane_flags(
+      flags, lanes,
+      fmt::format("auto, which chose {}", to_string(choice.lane)));
+  if (!e || choice.plugin.empty()) return e;
+  // The choice tells of its own plugin and method, so no others may run.
+  if (flags.plugin.value_or(choice.plugin) != choice.plugin) {
+    return invalid("cli",
+                   "--plugin of --lane auto must be the one that it chose, "
+                   "{}, found {}",
+                   choice.plugin, in_quotes(*flags.plugin));
+  }
+  const std::string method(to_string(choice.method));
+  if (flags.method.value_or(method) != method) {
+    return invalid("cli",
+                   "--method of --lane auto must be the one that it chose, "
+                   "{}, found {}",
+                   method, in_quotes(*flags.method));
   }
   return {};
 }

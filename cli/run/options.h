@@ -43,6 +43,11 @@ Result<void> check_lane_flags(const RunFlags& flags,
                               const std::vector<LaneId>& lanes,
                               std::string_view asked);
 
+// What the rules chose may need other flags than those that are there. A lane
+// that was named has had its flags checked.
+Result<void> check_choice(const RunFlags& flags, const Choice& choice,
+                          const SessionOptions& asked);
+
 // What can be told before there is any array, and the session. A lane that
 // others may stand in for is asked later.
 Result<void> open_early(RunOptions& options);

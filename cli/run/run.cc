@@ -41,33 +41,6 @@ Result<Planned> plan_request(Loaded loaded, const RunOptions& o) {
   return planned;
 }
 
-// What the rules chose may need other flags than those that are there.
-Result<void> take_choice(const RunFlags& flags, const Choice& choice,
-                         const RunOptions& o) {
-  if (o.lanes.lane) return {};
-  std::vector<LaneId> lanes = o.lanes.fallback;
-  lanes.push_back(choice.lane);
-  auto e = check_lane_flags(
-      flags, lanes,
-      fmt::format("auto, which chose {}", to_string(choice.lane)));
-  if (!e || choice.plugin.empty()) return e;
-  // The choice tells of its own plugin and method, so no others may run.
-  if (flags.plugin.value_or(choice.plugin) != choice.plugin) {
-    return invalid("cli",
-                   "--plugin of --lane auto must be the one that it chose, "
-                   "{}, found {}",
-                   choice.plugin, in_quotes(*flags.plugin));
-  }
-  const std::string method(to_string(choice.method));
-  if (flags.method.value_or(method) != method) {
-    return invalid("cli",
-                   "--method of --lane auto must be the one that it chose, "
-                   "{}, found {}",
-                   method, in_quotes(*flags.method));
-  }
-  return {};
-}
-
 struct Ran {
   receipt::Receipt receipt;
   RequestFeatures features;
@@ -164,7 +137,7 @@ Result<RunOutcome> run_request(const RunFlags& flags, RunOptions o) {
   if (!counted) return counted.error();
   auto choice = o.session->choose(batch, call);
   if (!choice) return choice.error();
-  if (auto e = take_choice(flags, *choice, o); !e) return e.error();
+  if (auto e = check_choice(flags, *choice, o.lanes); !e) return e.error();
   if (auto e = check_memory(flags, o, choice->lane, 0, &batch); !e) {
     return e.error();
   }

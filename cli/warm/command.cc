@@ -30,8 +30,8 @@ struct Options {
 
 Result<RunOptions> open_session(RunFlags run) {
   if (!run.lane) run.lane = "xla";
-  if (*run.lane != "xla" && *run.lane != "mosaic") {
-    return invalid("cli", "--lane must be xla or mosaic, found {}",
+  if (*run.lane != "xla" && *run.lane != "mosaic" && *run.lane != "auto") {
+    return invalid("cli", "--lane must be xla, mosaic or auto, found {}",
                    in_quotes(*run.lane));
   }
   auto options = read_run_options(run);
@@ -41,6 +41,15 @@ Result<RunOptions> open_session(RunFlags run) {
   }
   if (auto e = open_early(*options); !e) return e.error();
   return options;
+}
+
+// Where the rules choose: the choice has no use for flags of other lanes.
+Result<void> check_chosen(const RunFlags& flags, const RunOptions& o,
+                          const Batch& batch, const AttentionCall& call) {
+  if (o.lanes.lane) return {};
+  auto choice = o.session->choose(batch, call);
+  if (!choice) return choice.error();
+  return check_choice(flags, *choice, o.lanes);
 }
 
 // As `run` plans it: a tile that is open may be the kernel's to choose.
@@ -85,6 +94,9 @@ Result<int> run(const Options& o) {
     auto counted =
         run::check_first_keys(first_keys, planned->batch, call.shape.heads);
     if (!counted) return counted.error();
+    if (auto e = check_chosen(f.run, *options, planned->batch, call); !e) {
+      return e.error();
+    }
     auto added = add_call(list, *options->session, planned->batch, call);
     if (!added) return added.error();
   }

@@ -117,6 +117,20 @@ TEST_F(Warm, SinkTelemetryIsWarmedToo) {
   EXPECT_EQ(json::parse(out_)["compiles"], 0) << out_;
 }
 
+// What the rules choose here is the cpu lane, which has no programs to keep.
+TEST_F(Warm, TheRulesMayChooseTheLane) {
+  const Arguments docs = {"--docs", "lognormal:mean=60,seed=1", "--lane",
+                          "auto"};
+  EXPECT_EQ(run("warm", docs), 2);
+  EXPECT_EQ(err_,
+            "tessera: [cli] --cache goes with --lane xla, mosaic, jax_bridge "
+            "or splash, found --lane auto, which chose cpu\n");
+  EXPECT_EQ(run("warm", {"--lane", "cpu"}), 2);
+  EXPECT_EQ(err_,
+            "tessera: [cli] --lane must be xla, mosaic or auto, found "
+            "'cpu'\n");
+}
+
 TEST_F(Warm, RefusesWhatARunWould) {
   EXPECT_EQ(run("warm", {"--balance", "tasks"}), 2);
   EXPECT_EQ(err_,

@@ -19,7 +19,8 @@ void add_warm_flags(Command& command, WarmFlags& f) {
           {"--sink-telemetry", &f.run.sink_telemetry, "N",
            "With the program that tells of sinks, as `tessera run` has it "
            "[off]"},
-          {"--lane", &f.run.lane, "NAME", "xla or mosaic [xla]"},
+          {"--lane", &f.run.lane, "NAME",
+           "xla, mosaic or auto, which each batch's choice tells [xla]"},
       });
   add_plugin_flags(
       command, f.run, kOptionsGroup,

@@ -251,17 +251,19 @@ Result<std::vector<std::string>> verify_run(const std::string& receipt,
 //   for (const Batch& batch : batches) add_call(list, *session, batch, call);
 //   auto told = warm_all(*session, list);   // told->compiles
 
-// One batch of each contract that was met.
+// One batch of each contract that was met, and where the session names no lane
+// of each choice under it: density may decide between lanes and methods.
 struct WarmList {
   struct Call {
     Batch batch;
     AttentionCall call;
   };
-  std::map<std::string, Call> calls;  // by contract
+  std::map<std::string, Call> calls;  // by contract and choice
   int64_t seen = 0;                   // batches that were added
 };
-// Keeps the batch where its contract in the session is a new one; says whether
-// it was. On a mesh the contract is that of the batch's shards.
+// Keeps the batch where its contract in the session, or the choice for it, is a
+// new one; says whether it was. On a mesh the contract is that of the batch's
+// shards.
 Result<bool> add_call(WarmList& list, const Session& session,
                       const Batch& batch, const AttentionCall& call);
 
@@ -275,7 +277,7 @@ struct WarmOptions {
 // Programs of both directions count.
 struct WarmReport : CompileCounts {
   int64_t batches = 0;    // that were added
-  int64_t contracts = 0;  // distinct ones
+  int64_t contracts = 0;  // distinct ones, with their choices
   double ms = 0;
   // Of the cache on disk: programs that could not be kept, entries that were
   // not what they must be.

@@ -2,6 +2,8 @@
 
 #include <nanobind/stl/string.h>
 
+#include <optional>
+#include <span>
 #include <string>
 
 #include "arrays.h"
@@ -29,6 +31,35 @@ nb::any join(nb::handle out, nb::handle lse, nb::handle sink_logits,
   return nb::borrow<nb::any>(to);
 }
 
+nb::tuple gradients_of(nb::handle joined, nb::handle lse,
+                       nb::handle sink_logits, nb::handle dout, nb::handle dlse,
+                       const std::string& layout) {
+  const Layout order = parse_layout(layout);
+  const Array given = read_array("joined", joined);
+  const Array sums = read_array("lse", lse);
+  const Array sinks = read_array("sink_logits", sink_logits);
+  const Array by_joined = read_array("dout", dout);
+  std::optional<Array> by_lse;
+  if (!dlse.is_none()) by_lse = read_array("dlse", dlse);
+  const nb::object to_out = empty_array(by_joined.shape(), by_joined.dtype);
+  const nb::object to_lse = empty_array(sums.shape(), Dtype::f32);
+  const nb::object to_sinks = empty_array(sinks.shape(), Dtype::f32);
+  const Array made_out = read_array("dout", to_out, true);
+  const Array made_lse = read_array("dlse", to_lse, true);
+  const Array made_sinks = read_array("dsink_logits", to_sinks, true);
+  const SinkGradients to = {tensor_of(made_out, order), floats_of(made_lse),
+                            floats_of(made_sinks)};
+  const TensorView read = input_of(given, order);
+  const TensorView by_out = input_of(by_joined, order);
+  const auto lse_of_keys = floats_of(sums);
+  const auto logits = floats_of(sinks);
+  const auto by_sums = by_lse ? floats_of(*by_lse) : std::span<float>();
+  take(unlocked([&] {
+    return sink_gradients(read, lse_of_keys, logits, by_out, by_sums, to);
+  }));
+  return nb::make_tuple(to_out, to_lse, to_sinks);
+}
+
 }  // namespace
 
 void bind_join_sinks(nb::module_& m) {
@@ -43,6 +74,18 @@ void bind_join_sinks(nb::module_& m) {
         "It is computed in float64 and rounded once to the dtype of `out`; a "
         "query without a legal key stays 0. `joined` is written where it is "
         "given, and may be `out` itself; else it is a new array.");
+  m.def("sink_gradients", &gradients_of, nb::arg("joined"), nb::arg("lse"),
+        nb::arg("sink_logits"), nb::arg("dout"), nb::arg("dlse") = nb::none(),
+        nb::kw_only(), nb::arg("layout") = "bhsd",
+        "The way back of `join_sinks`: (dout, dlse, dsink_logits), new arrays, "
+        "of which the first two are what a backward pass of attention without "
+        "`sink_logits` takes.\n\n"
+        "`dout` is the gradient by `joined`, which `join_sinks` gave, and "
+        "`dlse` that by the log-sum-exp of the keys, float32 [batch, heads, "
+        "q_len]; None: none reaches it. The backward pass must have been "
+        "prepared with `dlse`. They are computed in float64 and rounded once; "
+        "a query without a legal key has a `dout` of 0, whatever it was "
+        "given.");
 }
 
 }  // namespace tessera::python

@@ -1,4 +1,4 @@
-// join_sinks.h: sink logits that take their share behind attention.
+// join_sinks.h: sink logits that take their share behind attention, and back.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
+#include <tuple>
 
 namespace tessera {
 namespace {
@@ -131,6 +133,14 @@ TEST(Budget, WhatIsNotThereIsNotCounted) {
   EXPECT_EQ(budget->residuals(), 0);
 }
 
+// The next larger number that a mesh's axis can leave of so many.
+int64_t next_share(int64_t share, int64_t whole) {
+  do {
+    ++share;
+  } while (whole % share != 0);
+  return share;
+}
+
 // One more than each remedy says does not fit: it is the largest.
 TEST(WhatFits, EachIsTheLargestOfItsKind) {
   std::mt19937 random(3);
@@ -167,15 +177,60 @@ TEST(WhatFits, EachIsTheLargestOfItsKind) {
         }
         return make_budget(with)->needed();
       };
-      const int64_t unit = r.change.starts_with("q_len") ? 512 : 1;
+      const bool tokens = r.change.starts_with("q_len");
+      const int64_t next = tokens ? r.fits + 512 : next_share(r.fits, r.found);
       EXPECT_EQ(needed(r.fits), r.needed);
-      if (r.fits + unit < r.found) {
-        EXPECT_GT(needed(r.fits + unit), budget->chip.room);
+      if (next < r.found) {
+        EXPECT_GT(needed(next), budget->chip.room);
+      }
+      if (!tokens) {
+        EXPECT_EQ(r.found % r.fits, 0);
       }
       ++tried;
     }
   }
   EXPECT_GT(tried, 20);
+}
+
+// 5 of 64 heads would fit a device, and no mesh leaves it 5: a KV head and its
+// query heads stay together, and an axis divides what it splits.
+TEST(WhatFits, WhatIsLeftOfAChipIsWhatAMeshCanLeave) {
+  const auto asked_of = [](int64_t kv_heads, int64_t group, int64_t batch) {
+    auto out = call_of("causal", 1 << 20, kv_heads * group);
+    out.call.shape.kv_heads = kv_heads;
+    out.request.tile = {512, 512};
+    out.request.batch = batch;
+    out.chip = "v5e";
+    return out;
+  };
+  const auto fits = [&](int64_t heads) {
+    return make_budget(asked_of(heads, 1, 1))->fits();
+  };
+  const auto remedies = what_fits(asked_of(64, 1, 1));
+  const auto of_heads = std::ranges::find_if(
+      remedies, [](const Remedy& r) { return r.change.starts_with("heads"); });
+  ASSERT_NE(of_heads, remedies.end());
+  EXPECT_EQ(of_heads->found, 64);
+  EXPECT_EQ(of_heads->fits, 4);
+  EXPECT_TRUE(fits(5));
+  EXPECT_FALSE(fits(8));
+
+  for (const auto& [kv_heads, group, batch] :
+       {std::tuple(24, 1, 1), {9, 1, 6}, {7, 2, 1}, {1, 8, 6}, {2, 1, 9}}) {
+    const auto asked = asked_of(kv_heads, group, batch);
+    const auto budget = make_budget(asked);
+    ASSERT_TRUE(budget.ok()) << budget.error().message;
+    ASSERT_FALSE(budget->fits());
+    for (const Remedy& r : what_fits(asked)) {
+      if (r.change.starts_with("q_len")) continue;
+      const bool heads = r.change.starts_with("heads");
+      const int64_t whole = heads ? kv_heads : batch;
+      const int64_t unit = heads ? group : 1;
+      EXPECT_EQ(r.found, whole * unit);
+      ASSERT_EQ(r.fits % unit, 0) << r.change;
+      EXPECT_EQ(whole % (r.fits / unit), 0) << r.change << " " << r.fits;
+    }
+  }
 }
 
 // As the lanes ask when they run: what has a budget may run.

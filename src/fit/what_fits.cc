@@ -33,6 +33,15 @@ std::optional<Tried> largest(int64_t most, const Change& change) {
   return out;
 }
 
+// What is left on a device where an axis splits so many: it must divide them.
+std::vector<int64_t> shares_of(int64_t whole) {
+  std::vector<int64_t> out;
+  for (int64_t n = 1; n <= whole / 2; ++n) {
+    if (whole % n == 0) out.push_back(n);
+  }
+  return out;
+}
+
 // A call of the same heads for each K/V head.
 FitCall with_kv_heads(const FitCall& asked, int64_t kv_heads) {
   FitCall out = asked;
@@ -74,17 +83,17 @@ class Remedies {
     const int64_t group = s.heads / s.kv_heads;
     // One mask a group of heads: heads and masks would have to go together.
     if (asked_.request.masks.size() > 1 || asked_.present.picks) return;
-    add("heads of a chip (a mesh's axis head)", s.heads, group, s.kv_heads - 1,
-        [&](int64_t n) { return with_kv_heads(asked_, n); });
+    add_share("heads of a chip (a mesh's axis head)", s.kv_heads, group,
+              [&](int64_t n) { return with_kv_heads(asked_, n); });
   }
 
   void batch() {
-    add("batch rows of a chip (a mesh's axis data)", asked_.request.batch, 1,
-        asked_.request.batch - 1, [&](int64_t n) {
-          FitCall out = asked_;
-          out.request.batch = n;
-          return out;
-        });
+    add_share("batch rows of a chip (a mesh's axis data)", asked_.request.batch,
+              1, [&](int64_t n) {
+                FitCall out = asked_;
+                out.request.batch = n;
+                return out;
+              });
   }
 
   std::vector<Remedy> take() { return std::move(out_); }
@@ -95,6 +104,20 @@ class Remedies {
     const auto best = largest(most, of);
     if (!best) return;
     out_.push_back({std::move(change), found, best->size * unit, best->needed});
+  }
+
+  // Of what a mesh's axis splits.
+  void add_share(std::string change, int64_t whole, int64_t unit,
+                 const Change& of) {
+    const std::vector<int64_t> shares = shares_of(whole);
+    const auto share = [&](int64_t n) {
+      return shares[static_cast<size_t>(n) - 1];
+    };
+    const auto best = largest(static_cast<int64_t>(shares.size()),
+                              [&](int64_t n) { return of(share(n)); });
+    if (!best) return;
+    out_.push_back({std::move(change), whole * unit, share(best->size) * unit,
+                    best->needed});
   }
 
   const FitCall& asked_;

@@ -31,7 +31,7 @@ std::optional<Chip> chip_due(const Receipt& r, const std::string& executed) {
         (attention->second != "mosaic" && attention->second != "worklist")) {
       return {};
     }
-  } else if (executed != "mosaic" &&
+  } else if (executed != "mosaic" && executed != "splash" &&
              (executed != "xla" || r.method == "dense")) {
     return {};
   }

@@ -14,10 +14,10 @@
 #include "lanes/splash/fits.h"
 #include "lanes/tensors.h"
 #include "mask/canonical.h"
+#include "run/gate_rows.h"
 #include "run/lane_plugin.h"
 #include "run/lane_rules.h"
 #include "run/rules.h"
-#include "schedule/chip.h"
 #include "tessera/dispatch.h"
 #include "tessera/layouts.h"
 #include "tessera/machine.h"
@@ -25,7 +25,9 @@
 namespace tessera {
 namespace {
 
+using run::barred;
 using run::Candidate;
+using run::denied;
 using run::first_device;
 using run::is_device;
 using Why = std::optional<std::string>;
@@ -179,71 +181,14 @@ Why call_wrong(const LaneFacts& lane, const RequestFeatures& f) {
   return {};
 }
 
-// The first measured row that leaves the lane's kernel in no shape class ahead:
-// what was predicted for it does not count on this machine.
-const GateRow* denied(const GateTable& gate, LaneId lane,
-                      const RequestFeatures& f, const Machine& m) {
-  for (const GateRow& row : gate.rows) {
-    if (row.basis == GateBasis::measured && row.lane == lane &&
-        row.verdict == GateVerdict::drop && row.backward == f.call.backward &&
-        speaks_for(row, m)) {
-      return &row;
-    }
-  }
-  return nullptr;
-}
-
 bool is_predicted(const Candidate& c) {
   return c.rule && c.rule->source.starts_with("predicted");
-}
-
-// The first row that keeps the lane out.
-const GateRow* barred(const GateTable& gate, LaneId lane,
-                      const RequestFeatures& f, const Machine& m) {
-  for (const GateRow& row : gate.rows) {
-    if (bars(row, lane, f, m)) return &row;
-  }
-  return nullptr;
-}
-
-std::string barred_words(const GateRow& row) {
-  return fmt::format("the gate {}: {} is {}",
-                     row.basis == GateBasis::measured ? "on this machine"
-                                                      : "of " + row.generation,
-                     row.kernel, to_string(row.verdict));
-}
-
-std::string predicted_words(const GateRow& row) {
-  const double apart = std::max(*row.factor, 1 / *row.factor);
-  const auto chip = schedule::find_chip(row.generation);
-  const std::string known =
-      chip && chip->calibrated
-          ? fmt::format(", known of {}", schedule::kCalibratedOn)
-          : ", not calibrated";
-  return fmt::format(
-      "predicted for {} at this density, of {} heads and {} x {} tokens: {} "
-      "takes {:.0f} cycles and xla's {} program {:.0f}, {:.4g} times apart, {} "
-      "the error bar of {:.4g}{} (verdict: {})",
-      row.generation, row.shape.heads, row.q_len, row.kv_len, row.kernel,
-      *row.kernel_cycles, to_string(row.plain), *row.plain_cycles, apart,
-      apart > *row.error_bar ? "beyond" : "a tie within", *row.error_bar, known,
-      to_string(row.verdict));
-}
-
-std::string measured_words(const GateRow& row, bool ours) {
-  const std::string xla = fmt::format("xla's {} program", to_string(row.plain));
-  return fmt::format(
-      "measured on this machine at this density: {} took {:.2f} "
-      "times as long as {} (verdict: {})",
-      ours ? xla : row.kernel, ours ? *row.factor : 1 / *row.factor,
-      ours ? row.kernel : xla, to_string(row.verdict));
 }
 
 Candidate by_row(const GateRow& row, const RequestFeatures& f) {
   const bool ours = wins(row) && row.verdict != GateVerdict::drop;
   Candidate out = {ours ? row.lane : LaneId::xla, row.plain,
-                   row.basis == GateBasis::measured ? measured_words(row, ours)
-                                                    : predicted_words(row)};
+                   run::row_words(row, ours)};
   // Memory decides there, whatever was the fastest. `tessera gate` times no
   // other program of plain causal; tables made elsewhere may.
   const XlaMethod stable = run::stable_method(f);
@@ -270,15 +215,25 @@ void tell_mesh(const RequestFeatures& f, Choice& out) {
   }
 }
 
-// An artifact that was exported for another platform than the machine's device
-// runs by name, where that platform is.
-bool is_elsewhere(LaneId lane, const RequestFeatures& f, const Machine& m) {
+// Of an artifact that can run all the same: one that was exported for another
+// platform than the machine's device, where that platform is, or whose scores
+// are out of bounds. Who names it asked for its roundings too, and --check
+// judges them; nobody else gets them.
+bool by_name_alone(LaneId lane, const RequestFeatures& f, const Machine& m) {
   const MachinePlugin* device = first_device(m);
-  return device &&
-         !run::is_exported_for(facts_of(lane), f.call, device->platform);
+  if (device &&
+      !run::is_exported_for(facts_of(lane), f.call, device->platform)) {
+    return true;
+  }
+  return lane == LaneId::splash && f.call.splash &&
+         splash::inexact(*f.call.splash);
 }
 
-std::string behind(const LaneFacts& lane, const Choice& choice) {
+std::string behind(const LaneFacts& lane, const RequestFeatures& f,
+                   const Choice& choice) {
+  if (lane.lane == LaneId::splash) {
+    if (auto why = splash::inexact(*f.call.splash)) return *why;
+  }
   if (!lane.automatic) {
     return lane.same_meaning ? "it runs only where it is asked for by name"
                              : "an artifact runs where it is asked for by name";
@@ -370,6 +325,14 @@ Choice run::by_name(LaneId lane, const RequestFeatures& f,
 
 namespace {
 
+// What keeps a lane from a request: itself, the machine or the gate.
+Why against(LaneId lane, const RequestFeatures& f, const PlanFacts& plan,
+            const Machine& m, const GateTable& gate) {
+  if (auto why = why_not(lane, f, m, plan)) return why;
+  const GateRow* row = barred(gate, lane, f, m);
+  return row ? Why(run::barred_words(*row)) : Why();
+}
+
 // A row goes before the rules, and what was measured on this machine before
 // what is predicted. The first that applies is its kernel's word; of kernels
 // that win and can run, the one that is furthest ahead. A row that loses sends
@@ -382,13 +345,14 @@ std::optional<GateRow> row_for(const GateTable& gate, const RequestFeatures& f,
     return wins(row) ? *row.factor : 0;
   };
   const auto can_win = [&](const GateRow& row) {
-    return !is_elsewhere(row.lane, f, m) && !why_not(row.lane, f, m, plan) &&
+    return !by_name_alone(row.lane, f, m) && !why_not(row.lane, f, m, plan) &&
            (row.basis == GateBasis::measured || !denied(gate, row.lane, f, m));
   };
   const auto can_lose = [&](const GateRow& row) {
     return facts_of(row.lane).automatic ||
-           std::ranges::find(by_rule, row.lane, &Candidate::lane) !=
-               by_rule.end();
+           (!by_name_alone(row.lane, f, m) &&
+            std::ranges::find(by_rule, row.lane, &Candidate::lane) !=
+                by_rule.end());
   };
   for (const GateBasis basis : {GateBasis::measured, GateBasis::predicted}) {
     std::set<std::string_view> heard;
@@ -409,9 +373,19 @@ std::optional<GateRow> row_for(const GateTable& gate, const RequestFeatures& f,
 }  // namespace
 
 Choice run::no_lane(const RequestFeatures& f, const PlanFacts& plan,
-                    const Machine& m) {
-  Choice out = run::by_name(LaneId::cpu, f, plan, m);
+                    const Machine& m, const GateTable& gate) {
+  Choice out;
+  out.lane = LaneId::cpu;
+  out.request_class = f.request_class;
   out.reason = "no lane of the rules can run it";
+  if (const GateRow* row = barred(gate, out.lane, f, m)) out.gate = *row;
+  for (const LaneFacts& other : lane_registry()) {
+    if (other.lane == out.lane) continue;
+    out.rejected.push_back(
+        {other.lane, against(other.lane, f, plan, m, gate)
+                         .value_or("it runs only where it is asked for by "
+                                   "name")});
+  }
   return out;
 }
 
@@ -448,7 +422,7 @@ Result<Choice> choose(const RequestFeatures& f, const PlanFacts& plan,
   // What is only denied runs where nothing else can.
   for (const bool all : {false, true}) {
     for (const Candidate& c : candidates) {
-      if (is_elsewhere(c.lane, f, m) || why_not(c.lane, f, m, plan)) continue;
+      if (by_name_alone(c.lane, f, m) || why_not(c.lane, f, m, plan)) continue;
       const GateRow* row = barred(gate, c.lane, f, m);
       if (!row && !all && is_predicted(c)) row = denied(gate, c.lane, f, m);
       if (row) {
@@ -464,12 +438,10 @@ Result<Choice> choose(const RequestFeatures& f, const PlanFacts& plan,
   if (!chosen) {
     std::string found;
     for (const LaneFacts& lane : lane_registry()) {
-      auto why = why_not(lane.lane, f, m, plan);
-      const GateRow* row = barred(gate, lane.lane, f, m);
-      if (!why && row) why = barred_words(*row);
       found += fmt::format("{}{}: {}", found.empty() ? "" : "; ",
                            to_string(lane.lane),
-                           why.value_or("it runs only where it is asked for"));
+                           against(lane.lane, f, plan, m, gate)
+                               .value_or("it runs only where it is asked for"));
     }
     return unavailable("dispatch", "a lane must be able to run this, found {}",
                        found);
@@ -487,11 +459,9 @@ Result<Choice> choose(const RequestFeatures& f, const PlanFacts& plan,
   }
   for (const LaneFacts& other : lane_registry()) {
     if (other.lane == out.lane) continue;
-    auto why = why_not(other.lane, f, m, plan);
-    const GateRow* row = barred(gate, other.lane, f, m);
-    if (!row && bar && bar->lane == other.lane) row = bar;
-    if (!why && row) why = barred_words(*row);
-    out.rejected.push_back({other.lane, why ? *why : behind(other, out)});
+    auto why = against(other.lane, f, plan, m, gate);
+    if (!why && bar && bar->lane == other.lane) why = run::barred_words(*bar);
+    out.rejected.push_back({other.lane, why ? *why : behind(other, f, out)});
   }
   return out;
 }

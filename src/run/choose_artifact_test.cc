@@ -9,6 +9,7 @@
 
 #include "base/files.h"
 #include "plan/make_plan.h"
+#include "run/reason_needed.h"
 #include "run/rules.h"
 #include "tessera/dispatch.h"
 
@@ -54,6 +55,55 @@ GateRow winning_row(LaneId lane, const RequestFeatures& f, const Machine& m) {
 std::string reason_of(const Choice& choice, LaneId lane) {
   const auto at = std::ranges::find(choice.rejected, lane, &Rejected::lane);
   return at == choice.rejected.end() ? "chosen" : at->reason;
+}
+
+// Splash multiplies q by the scale in q's dtype: where that rounds, its scores
+// are out of bounds, and it runs by name alone.
+TEST(ArtifactChoice, ARoundedScaleIsForThoseWhoNameIt) {
+  const Machine tpu{"A CPU", 8,    {Isa::portable},
+                    true,    true, {{"libtpu", "tpu", 4}}};
+  const PlanFacts plan = {64, 36};
+  struct Row {
+    Dtype dtype;
+    int64_t head_dim;
+    std::optional<double> scale;
+    const char* rounds;  // to what, and the scale; else it is chosen
+  };
+  const Row rows[] = {
+      {Dtype::f32, 128, {}, nullptr},
+      {Dtype::bf16, 64, {}, nullptr},  // 1 / 8
+      {Dtype::bf16, 256, {}, nullptr},
+      {Dtype::bf16, 128, 0.125, nullptr},
+      {Dtype::bf16, 128, 4, nullptr},
+      {Dtype::bf16, 128, -0.5, nullptr},
+      {Dtype::bf16, 128, 0, nullptr},
+      {Dtype::f16, 64, {}, nullptr},
+      {Dtype::bf16, 128, {}, "bf16, 0.08838834764831843"},
+      {Dtype::bf16, 64, 0.1, "bf16, 0.1"},
+      {Dtype::f16, 64, 3, "f16, 3"},
+  };
+  for (const Row& row : rows) {
+    RequestFeatures f = causal_of(LaneId::splash);
+    f.shape = {8, 8, row.head_dim, row.head_dim, row.scale, 0};
+    f.call.dtype = f.call.splash->dtype = row.dtype;
+    f.call.splash->shape = f.shape;
+    const auto c = choose(f, plan, tpu);
+    ASSERT_TRUE(c.ok()) << c.error().message;
+    EXPECT_EQ(c->lane, row.rounds ? LaneId::xla : LaneId::splash);
+    EXPECT_TRUE(choose(f, plan, tpu, {}, LaneId::splash).ok());
+    if (!row.rounds) continue;
+    EXPECT_EQ(reason_of(*c, LaneId::splash),
+              "its artifact rounds q times the scale to " +
+                  std::string(row.rounds) +
+                  " being no power of two: it runs where it is asked for by "
+                  "name");
+    // Nor by a row of a gate, whose shape class has no scale.
+    const GateRow wins = winning_row(LaneId::splash, f, tpu);
+    EXPECT_EQ(choose(f, plan, tpu, {{wins}})->lane, LaneId::xla);
+    GateRow loses = wins;
+    loses.plain_ms = loses.factor = 0.5;
+    EXPECT_FALSE(choose(f, plan, tpu, {{loses}})->gate.has_value());
+  }
 }
 
 // By rule and by name.
@@ -137,6 +187,31 @@ TEST(ArtifactChoice, GoesByItsPlatforms) {
       const GateRow wins = winning_row(lane, f, m);
       EXPECT_EQ(choose(f, {64, 36}, m, {{wins}})->lane == lane, row.chosen);
     }
+  }
+}
+
+// `tessera choose` tells what the lane will refuse without a reason.
+TEST(ArtifactChoice, ASmallBlockNeedsALoweringReason) {
+  const Machine tpu{"A CPU", 8,    {Isa::portable},
+                    true,    true, {{"libtpu", "tpu", 4, "v6e"}}};
+  for (const int64_t side : {128, 256}) {
+    Request request;
+    request.masks = {*parse_mask("causal")};
+    request.q_len = request.kv_len = 4096;
+    request.tile = {side, side};
+    RequestFeatures f = causal_of(LaneId::splash);
+    f.tile = request.tile;
+    f.call.splash->block_q = f.call.splash->block_kv = side;
+    const auto c = choose(f, {1024, 528}, tpu);
+    ASSERT_TRUE(c.ok()) << c.error().message;
+    EXPECT_EQ(c->lane, LaneId::splash);
+    const auto needs = reason_needed(*c, request, tpu);
+    EXPECT_EQ(needs.value_or(""),
+              side == 256 ? ""
+                          : "[splash] a tile below the granule of v6e, "
+                            "256x256, must come with a reason "
+                            "(--lowering-reason TEXT), found none for 128x128, "
+                            "which pays 4 times its work");
   }
 }
 

@@ -17,6 +17,7 @@
 #include "lanes/mosaic/kernel.h"
 #include "lanes/mosaic/vector_memory.h"
 #include "plan/make_plan.h"
+#include "run/rules.h"
 #include "tessera/dispatch.h"
 #include "tessera/machine.h"
 #include "tests/random_case.h"
@@ -132,9 +133,11 @@ Due xla_due(RequestClass c, const std::string& device, int64_t tokens,
   const std::string rule = !tpu            ? "worklist"
                            : tokens > 4096 ? "tpu worklist, long"
                                            : "tpu worklist";
-  if (tokens <= 1024) return {LaneId::xla, XlaMethod::dense, rule};
   const double most = !tpu ? 0.67 : tokens > 4096 ? 0.88 : 0.61;
-  return {LaneId::xla, share < most ? XlaMethod::worklist : XlaMethod::chunked,
+  if (tokens > (tpu ? 512 : 1024) && share < most) {
+    return {LaneId::xla, XlaMethod::worklist, rule};
+  }
+  return {LaneId::xla, tokens > 1024 ? XlaMethod::chunked : XlaMethod::dense,
           rule};
 }
 Due due_of(const MaskRow& mask, const AttentionShape& shape,
@@ -159,7 +162,7 @@ Due due_of(const MaskRow& mask, const AttentionShape& shape,
   }
   if (device == "cpu" && native) return {LaneId::cpu, {}, "cpu kernels"};
   if (compiler) return xla_due(c, device, tokens, share);
-  return native ? Due{LaneId::cpu} : Due{};
+  return native ? Due{LaneId::cpu, {}, "cpu last"} : Due{};
 }
 
 // Everything that a choice says, against what is due.
@@ -238,7 +241,7 @@ TEST(Choose, EveryDensity) {
   const size_t stride = testing::case_stride();
   for (const MachineRow& on : machines()) {
     for (const MaskRow& mask : kMasks) {
-      for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
+      for (const Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::f16}) {
         for (const int64_t tokens : {200, 512, 513, 1024, 1025, 4096, 4097}) {
           if (!testing::takes_case(number++)) continue;
           for (const int64_t active :
@@ -293,7 +296,8 @@ TEST(Choose, ThresholdsAreThoseOfTheirSources) {
   // Predicted: a smaller lead is a tie.
   const double lead =
       json_of("bench/results/v6e/kernel.json")["lead_error"].get<double>();
-  double ties_at = 1;
+  double ties_at = 1, short_ties_at = 1, dense_behind = 0;
+  const DispatchRule& causal = rule_called("plain causal");
   const DispatchRule& kernels = rule_called("tpu kernels");
   const DispatchRule& from = rule_called("tpu worklist");
   const DispatchRule& far = rule_called("tpu worklist, long");
@@ -308,9 +312,35 @@ TEST(Choose, ThresholdsAreThoseOfTheirSources) {
       EXPECT_GE(tie, *far.below_density) << row;
     } else if (tokens > from.beyond_tokens) {
       ties_at = std::min(ties_at, tie);
+    } else if (tokens == from.beyond_tokens) {
+      short_ties_at = std::min(short_ties_at, tie);
+    }
+    if (!row.contains("dense")) continue;
+    const double dense = row["dense"];
+    const auto tiles = static_cast<double>(tokens / 256);
+    const double list =
+        row["worklist"]["fixed"].get<double>() +
+        row["worklist"]["tile"].get<double>() * tiles * (tiles + 1) / 2;
+    if (tokens <= causal.beyond_tokens) {
+      EXPECT_LT(dense, lead * list) << row;
+    } else {
+      dense_behind = std::max(dense_behind, dense / list);
+    }
+    if (!row.contains("chunked")) continue;
+    const double chunked = row["chunked"];
+    if (tokens <= kDenseTokens) {
+      EXPECT_LT(dense, chunked) << row;
+    } else {
+      EXPECT_LT(chunked, lead * dense) << row;
     }
   }
   EXPECT_NEAR(*from.below_density, ties_at, 0.01);
+  // A shorter length would not hold in both directions.
+  EXPECT_LT(short_ties_at, *from.below_density);
+  EXPECT_NEAR(short_ties_at, 0.45, 0.005);
+  EXPECT_GT(dense_behind, lead);
+  EXPECT_NEAR(dense_behind, 1.7, 0.05);
+  EXPECT_EQ(rule_called("worklist").beyond_tokens, causal.beyond_tokens);
   // Measured: at that share of the tiles the two take equally long.
   ties_at = 1;
   const nlohmann::json on_cpu = json_of("bench/results/amd-epyc/xla.json");
@@ -524,8 +554,8 @@ TEST(Choose, EveryArtifact) {
     for (const MaskRow& mask : kMasks) {
       for (int bits = 0; bits < 1 << 4; ++bits) {
         for (const int artifact : {0, 1, 2, 3}) {
-          const AttentionShape shape = {8,   8,  128,
-                                        128, {}, (bits & 1) != 0 ? 30.0 : 0.0};
+          const AttentionShape shape = {
+              8, 8, 128, 128, 0.125, (bits & 1) != 0 ? 30.0 : 0.0};
           CallFeatures call = {Dtype::bf16, (bits & 2) != 0, (bits & 4) != 0,
                                (bits & 8) != 0, artifact == 1};
           call.artifact_platforms = kEverywhere;
@@ -537,8 +567,12 @@ TEST(Choose, EveryArtifact) {
           const bool device = std::string(on.device) != "cpu";
           const bool plain = mask.due == kPlain && shape.softcap == 0;
           if (device && plain && !call.backward && !call.compile_only) {
-            if (artifact == 1) due = {LaneId::jax_bridge};
-            if (artifact == 2 && !call.sink_logits) due = {LaneId::splash};
+            if (artifact == 1) {
+              due = {LaneId::jax_bridge, {}, "artifact given"};
+            }
+            if (artifact == 2 && !call.sink_logits) {
+              due = {LaneId::splash, {}, "splash given"};
+            }
           }
           const std::string what = std::string(on.name) + ", " + mask.text +
                                    ", bits " + std::to_string(bits) +
@@ -837,7 +871,7 @@ TEST(Gate, AMeasuredRowGoesBeforeTheRules) {
 TEST(Gate, ARowMayChooseSplash) {
   const Machine tpu{"A CPU", 8,    {Isa::portable},
                     true,    true, {{"libtpu", "tpu", 4}}};
-  const AttentionShape shape = {8, 8, 128, 128, {}, 0};
+  const AttentionShape shape = {8, 8, 128, 128, 0.125, 0};
   RequestFeatures f = features("causal & documents", shape, {Dtype::bf16});
   const PlanFacts plan = {64, 20};
   GateRow wins = row_of(f, tpu, plan.density(), 1, 2);
@@ -853,6 +887,11 @@ TEST(Gate, ARowMayChooseSplash) {
   const auto read = parse_gate(gate_json({{wins}}));
   ASSERT_TRUE(read.ok()) << read.error().message;
   EXPECT_EQ(read->rows[0].lane, LaneId::splash);
+  // A row knows no scale: it brings no kernel whose scores are out of bounds.
+  f.shape.scale = {};
+  give_splash(f);
+  EXPECT_EQ(choose(f, plan, tpu, {{wins}})->lane, LaneId::mosaic);
+  EXPECT_TRUE(choose(f, plan, tpu, {{wins}}, LaneId::splash).ok());
 }
 
 // Of two kernels that win, the one further ahead, in any order of the table;
@@ -860,7 +899,7 @@ TEST(Gate, ARowMayChooseSplash) {
 TEST(Gate, OfKernelsThatWinTheOneFurthestAheadRuns) {
   const Machine tpu{"A CPU", 8,    {Isa::portable},
                     true,    true, {{"libtpu", "tpu", 4}}};
-  const AttentionShape shape = {8, 8, 128, 128, {}, 0};
+  const AttentionShape shape = {8, 8, 128, 128, 0.125, 0};
   const RequestFeatures without =
       features("causal & documents", shape, {Dtype::bf16});
   RequestFeatures with = without;
@@ -1018,8 +1057,16 @@ TEST(Choose, AThresholdOfAnotherGenerationSaysSo) {
          note);
     told("causal & window(99, 0)", Dtype::f16, LaneId::xla, "tpu worklist",
          note);
-    told("causal", Dtype::bf16, LaneId::xla, "plain causal", "");
+    told("causal", Dtype::bf16, LaneId::xla, "plain causal", note);
   }
+  const Machine gpu{"A CPU", 8,    {Isa::portable},
+                    true,    true, {{"/opt/cuda.so", "cuda", 1}}};
+  const auto there =
+      choose(features("causal", shape, {Dtype::bf16}), {100, 50}, gpu);
+  ASSERT_TRUE(there.ok()) << there.error().message;
+  EXPECT_TRUE(
+      there->reason.ends_with("; the threshold is v6e's, applied to cuda"))
+      << there->reason;
   const auto other =
       choose(features("causal & window(99, 0)", shape, {Dtype::bf16}),
              {100, 50}, tpu_of("v99"));

@@ -20,9 +20,9 @@ Choice by_name(LaneId lane, const RequestFeatures& features,
                const PlanFacts& plan, const Machine& machine);
 
 // The choice where the rules know no lane and others may step in: the cpu lane,
-// whose failure tells why they do.
+// whose failure tells why they do, with the row of the gate that keeps it out.
 Choice no_lane(const RequestFeatures& features, const PlanFacts& plan,
-               const Machine& machine);
+               const Machine& machine, const GateTable& gate);
 
 // The rows of a gate's table, each by itself: a receipt has one of many, so its
 // verdict cannot be made again.

@@ -16,7 +16,7 @@ Result<Choice> pick_lane(const LaneWish& wish, const RequestFeatures& features,
     choice = choose(features, plan, *machine, wish.gate);
   }
   if (choice || wish.fallback.empty()) return choice;
-  return no_lane(features, plan, *machine);
+  return no_lane(features, plan, *machine, wish.gate);
 }
 
 }  // namespace tessera::run

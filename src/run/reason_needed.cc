@@ -23,9 +23,10 @@ std::optional<std::string> reason_needed(const Choice& choice,
   if (on == machine.plugins.end() || on->generation.empty()) return {};
   const auto chip = find_chip(on->generation);
   if (!chip) return {};
-  if (choice.lane == LaneId::mosaic) {
-    return refusal(
-        lower_tile("mosaic", request.tile, request.logical_block, *chip, {}));
+  // A Splash artifact that was chosen has the request's tile.
+  if (choice.lane == LaneId::mosaic || choice.lane == LaneId::splash) {
+    return refusal(lower_tile(to_string(choice.lane), request.tile,
+                              request.logical_block, *chip, {}));
   }
   if (choice.lane != LaneId::xla) return {};
   xla::Shape shape;

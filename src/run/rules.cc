@@ -16,11 +16,22 @@ constexpr DispatchRule kRules[] = {
      .platform = "cpu",
      .source = "measured, bench/results/amd-epyc/gate.json: ahead of plain XLA "
                "in all rows, from 3% to 100% of the tiles"},
+    {.name = "splash given",
+     .lane = LaneId::splash,
+     .source = "no figure: who gives Splash's kernel for plain causal means it "
+               "to run; a row of a gate goes before it"},
+    {.name = "artifact given",
+     .lane = LaneId::jax_bridge,
+     .source = "no figure: who gives an artifact for plain causal means it to "
+               "run; a row of a gate goes before it"},
     {.name = "plain causal",
      .lane = LaneId::xla,
      .beyond_tokens = 1024,
-     .source = "the length of the worklist rules; it skips near half, and the "
-               "worklist holds a tile of scores where chunked holds a column"},
+     .source = "predicted, bench/results/v6e/dispatch.json: the worklist ties "
+               "the dense program at 1,024 tokens, which takes 1.7 times as "
+               "long at 2,048, forward; it holds a tile of scores where "
+               "chunked holds a column",
+     .generation = "v6e"},
     {.name = "tpu kernels",
      .lane = LaneId::mosaic,
      .platform = "tpu",
@@ -40,20 +51,26 @@ constexpr DispatchRule kRules[] = {
     {.name = "tpu worklist",
      .lane = LaneId::xla,
      .platform = "tpu",
-     .beyond_tokens = 1024,
+     .beyond_tokens = 512,
      .below_density = 0.61,
      .source = "predicted, bench/results/v6e/dispatch.json: where the worklist "
-               "costs what chunked does at 2,048 tokens, backward",
+               "costs what dense does at 1,024 tokens, backward; at 512 tokens "
+               "that is at 0.45",
      .generation = "v6e"},
     {.name = "worklist",
      .lane = LaneId::xla,
      .beyond_tokens = 1024,
      .below_density = 0.67,
      .source = "measured, bench/results/amd-epyc/xla.json: where the worklist "
-               "takes as long as chunked on a CPU, float32 forward"},
+               "takes as long as chunked on a CPU, float32 forward, 8,192 "
+               "tokens; of the length nothing was measured, and it is plain "
+               "causal's"},
+    {.name = "cpu last",
+     .lane = LaneId::cpu,
+     .source = "no figure: it runs what no lane of the device can"},
 };
 
-// What is said where the device is no TPU of the row's source.
+// What is said where the device is not of the row's source.
 std::string borrowed_words(const DispatchRule& rule,
                            const MachinePlugin* device) {
   if (rule.generation.empty() || !device ||
@@ -61,7 +78,8 @@ std::string borrowed_words(const DispatchRule& rule,
     return {};
   }
   return fmt::format("; the threshold is {}'s, applied to {}", rule.generation,
-                     device->generation.empty()
+                     device->platform != "tpu" ? device->platform
+                     : device->generation.empty()
                          ? "a TPU whose generation is not known"
                          : device->generation);
 }
@@ -125,13 +143,20 @@ run::Candidate xla_by_density(const RequestFeatures& f, const PlanFacts& plan,
   if (!is_long(rule, f)) {
     return {LaneId::xla, XlaMethod::dense, short_words(rule, f), &rule};
   }
-  const bool enough = skips_enough(rule, plan);
-  return {LaneId::xla, enough ? XlaMethod::worklist : XlaMethod::chunked,
-          fmt::format("{}, {} below {} of them: {}", tiles(plan),
-                      enough ? "which is" : "not", *rule.below_density,
-                      enough ? "xla's loop over the worklist"
-                             : "the compiler's own program, an online softmax"),
-          &rule};
+  if (skips_enough(rule, plan)) {
+    return {LaneId::xla, XlaMethod::worklist,
+            fmt::format("{}, which is below {} of them: xla's loop over the "
+                        "worklist",
+                        tiles(plan), *rule.below_density),
+            &rule};
+  }
+  const bool few = tokens_of(f) <= run::kDenseTokens;
+  return {
+      LaneId::xla, few ? XlaMethod::dense : XlaMethod::chunked,
+      fmt::format("{}, not below {} of them: the compiler's own program, {}",
+                  tiles(plan), *rule.below_density,
+                  few ? "all scores at a time" : "an online softmax"),
+      &rule};
 }
 
 run::Candidate on_xla(const RequestFeatures& f, const PlanFacts& plan,
@@ -187,16 +212,19 @@ std::vector<run::Candidate> run::by_rule(const RequestFeatures& f,
     out.push_back({LaneId::splash,
                    {},
                    "plain causal goes to the stable kernel: the Splash kernel "
-                   "that was given"});
+                   "that was given",
+                   &rule_named("splash given")});
   }
   if (plain && f.call.bridge_artifact) {
     out.push_back({LaneId::jax_bridge,
                    {},
                    "plain causal goes to the stable kernel: the artifact that "
-                   "was given"});
+                   "was given",
+                   &rule_named("artifact given")});
   }
   for (const DispatchRule& rule : kRules) {
-    if (plain || rule.lane == LaneId::xla ||
+    // What has no platform is no row of lengths and densities.
+    if (plain || rule.lane == LaneId::xla || rule.platform.empty() ||
         rule.platform != device->platform) {
       continue;
     }
@@ -210,7 +238,10 @@ std::vector<run::Candidate> run::by_rule(const RequestFeatures& f,
                    &rule});
   }
   out.push_back(on_xla(f, plan, device->platform));
-  out.push_back({LaneId::cpu, {}, "no lane of the device can run it"});
+  out.push_back({LaneId::cpu,
+                 {},
+                 "no lane of the device can run it",
+                 &rule_named("cpu last")});
   for (Candidate& c : out) {
     if (c.rule) c.reason += borrowed_words(*c.rule, device);
   }

@@ -2,6 +2,7 @@
 // by how much its plan skips and how long it is.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,11 @@ struct Candidate {
 // Beside the CPU.
 bool is_device(const MachinePlugin& plugin);
 const MachinePlugin* first_device(const Machine& machine);
+
+// Up to so many tokens what skips too little takes all scores at a time. By
+// bench/results/v6e/dispatch.json chunked takes longer there; at twice as many
+// they tie, and chunked holds less.
+inline constexpr int64_t kDenseTokens = 1024;
 
 // XLA's program of plain causal: all scores at a time where they are few, else
 // the worklist, which holds a tile of them where chunked holds a column.

@@ -214,6 +214,51 @@ TEST(RunAttention, AllowedLanesStepInWhereTheRulesKnowNone) {
       << r["fallback"];
 }
 
+// A kernel that was judged wrong here runs under no fallback, and the receipt,
+// which has the row, can be made again.
+TEST(RunAttention, AWrongKernelIsPassedOverByFallbacksToo) {
+  Small batch;
+  SessionOptions options;
+  options.machine = this_machine(false);
+  GateRow row;
+  row.kernel = "cpu/forward";
+  row.machine = options.machine->key();
+  row.mask = "causal";
+  row.q_len = row.kv_len = kTokens;
+  row.shape = batch.shape;
+  row.density = 0.5;
+  row.judgement = GateJudgement::wrong;
+  row.error = 2;
+  options.gate.rows = {row};
+  set_verdicts(options.gate);
+  ASSERT_EQ(options.gate.rows[0].verdict, GateVerdict::wrong);
+  ASSERT_TRUE(parse_gate(gate_json(options.gate)).ok());
+  const auto strict = run_attention(batch.call(), options);
+  ASSERT_FALSE(strict.ok());
+  const std::string why = "the gate on this machine: cpu/forward is wrong";
+  EXPECT_NE(strict.error().message.find("cpu: " + why), std::string::npos)
+      << strict.error().message;
+
+  options.fallback = {LaneId::cpu, LaneId::reference};
+  const auto ran = run_attention(batch.call(), options);
+  ASSERT_TRUE(ran.ok()) << ran.error().message;
+  EXPECT_EQ(ran->executed, LaneId::reference);
+  const json r = json::parse(ran->receipt);
+  EXPECT_EQ(r["lane"]["chosen"], "cpu");
+  EXPECT_EQ(r["choice"]["gate"]["verdict"], "wrong");
+  EXPECT_EQ(r["choice"]["rejected"]["reference"],
+            "it runs only where it is asked for by name");
+  EXPECT_EQ(r["fallback"],
+            "cpu did not start: [dispatch] the cpu lane must not be kept out "
+            "to run, found: " +
+                why);
+  const auto checked = check_receipt(ran->receipt);
+  EXPECT_TRUE(checked.ok()) << checked.error().message;
+  const auto again = verify_run(ran->receipt, batch.call(), options);
+  ASSERT_TRUE(again.ok()) << again.error().message;
+  EXPECT_TRUE(again->empty()) << again->front();
+}
+
 TEST(RunAttention, BackwardAndInputDigestsOnRequest) {
   Small batch;
   RunCall call = batch.call();

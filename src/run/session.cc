@@ -12,6 +12,7 @@
 #include "plan/batch_state.h"
 #include "run/check_arrays.h"
 #include "run/device_memory.h"
+#include "run/gate_rows.h"
 #include "run/lane_rules.h"
 #include "run/pick_lane.h"
 #include "run/session_state.h"
@@ -111,7 +112,7 @@ Result<void> check_reason(const SessionOptions& o,
   if (!o.xla.lowering_reason || !o.lane || !o.fallback.empty()) return {};
   const PluginPlace* place = lane.place();
   const bool takes_tiles =
-      *o.lane == LaneId::mosaic ||
+      *o.lane == LaneId::mosaic || *o.lane == LaneId::splash ||
       (*o.lane == LaneId::xla && o.xla.method != XlaMethod::dense);
   if (place && takes_tiles && chip_of_device(place->device)) return {};
   return invalid("run",
@@ -119,6 +120,18 @@ Result<void> check_reason(const SessionOptions& o,
                  "one for the {} lane{}",
                  to_string(*o.lane),
                  place ? " on " + on_a_line(place->device) : "");
+}
+
+// A lane that the gate's table keeps out runs where it was asked for by name,
+// and steps in for no other.
+Result<void> check_gate(const Prepared::State& p, LaneId id) {
+  const SessionOptions& o = p.session->options;
+  if (o.lane == id) return {};
+  const GateRow* row = run::barred(o.gate, id, p.features, p.machine);
+  if (!row) return {};
+  return unavailable("dispatch",
+                     "the {} lane must not be kept out to run, found: {}",
+                     to_string(id), run::barred_words(*row));
 }
 
 // One candidate, from its rules to its work.
@@ -129,6 +142,7 @@ Result<void> start(Prepared::State& p, LaneId id,
                        "the {} lane must be able to run this, found: {}",
                        to_string(id), *why);
   }
+  if (auto e = check_gate(p, id); !e) return e;
   const auto lane = std::ranges::find(p.session->lanes, id, &lanes::Lane::lane);
   if (lane == p.session->lanes.end()) {
     return unavailable("dispatch", "a lane must run here, found {}",

@@ -1134,19 +1134,23 @@ class Fallback : public ::testing::Test {
     std::optional<std::string> reason;
     std::vector<FailedLane> failed;
     int64_t tiles;
+    Choice choice;
   };
-  // Two layers forward and one backward, of arrays that nobody reads.
   static Result<Ran> execute(LaneId lane, std::vector<LaneId> order,
                              int64_t dim = 64) {
+    SessionOptions options;
+    options.lane = lane;
+    options.fallback = std::move(order);
+    return execute(std::move(options), dim);
+  }
+  // Two layers forward and one backward, of arrays that nobody reads.
+  static Result<Ran> execute(SessionOptions options, int64_t dim = 64) {
     Request request;
     request.masks = {*parse_mask("causal")};
     request.q_len = request.kv_len = 64;
     const auto batch = OwnedBatch::make(request, {});
     if (!batch) return batch.error();
-    SessionOptions options;
-    options.lane = lane;
-    options.fallback = std::move(order);
-    const auto session = open_session(options, kFakeLanes);
+    const auto session = open_session(std::move(options), kFakeLanes);
     if (!session) return session.error();
     AttentionCall call;
     call.shape = {2, 2, dim, dim, {}, 0};
@@ -1172,7 +1176,7 @@ class Fallback : public ::testing::Test {
     if (auto second = ready->forward(tensors); !second) return second.error();
     if (auto e = ready->backward(*saved, gradients); !e) return e.error();
     return Ran{ready->lane(), ready->fallback(), ready->state().failed,
-               ready->counters().tiles_run};
+               ready->counters().tiles_run, ready->choice()};
   }
 };
 
@@ -1283,6 +1287,79 @@ TEST_F(Fallback, OnlyLanesThatCanAreAsked) {
   EXPECT_EQ(r->failed[0].why,
             "[dispatch] the cpu lane must be able to run this, found: its head "
             "dim is a multiple of 8 up to 256, not 12");
+}
+
+// On a machine without plugins, with a table that judged the cpu lane's kernel
+// wrong there.
+SessionOptions with_wrong_cpu(GateVerdict verdict) {
+  SessionOptions out;
+  out.machine = Machine{"A CPU", 8, {Isa::portable}, true, true, {}};
+  GateRow row;
+  row.kernel = "cpu/forward";
+  row.machine = out.machine->key();
+  row.verdict = verdict;
+  out.gate.rows = {row};
+  return out;
+}
+
+// Neither where the rules know no lane nor in another's place; by name it runs.
+TEST_F(Fallback, AWrongKernelStepsInForNone) {
+  for (const GateVerdict verdict :
+       {GateVerdict::wrong, GateVerdict::out_of_hot_loop}) {
+    const std::string barred = "the gate on this machine: cpu/forward is " +
+                               std::string(to_string(verdict));
+    const std::string why =
+        "[dispatch] the cpu lane must not be kept out to run, found: " + barred;
+    SessionOptions options = with_wrong_cpu(verdict);
+    const auto strict = execute(options);
+    ASSERT_FALSE(strict.ok());
+    EXPECT_NE(strict.error().message.find("cpu: " + barred), std::string::npos)
+        << strict.error().message;
+
+    for (const std::vector<LaneId>& order :
+         {std::vector{LaneId::reference}, {LaneId::cpu, LaneId::reference}}) {
+      fakes = {};
+      options.fallback = order;
+      const auto r = execute(options);
+      ASSERT_TRUE(r.ok()) << r.error().message;
+      EXPECT_EQ(r->lane, LaneId::reference);
+      EXPECT_EQ(r->reason, "cpu did not start: " + why);
+      ASSERT_TRUE(r->choice.gate.has_value());
+      EXPECT_EQ(r->choice.gate->verdict, verdict);
+      EXPECT_EQ(fakes.asked, std::vector{LaneId::reference});
+    }
+
+    fakes = {};
+    options.fallback = {LaneId::cpu};
+    EXPECT_EQ(message(execute(options)), why);
+    EXPECT_TRUE(fakes.asked.empty());
+
+    fakes = {{{LaneId::xla, Fail::prepare}}, {}, 0};
+    options.lane = LaneId::xla;
+    options.fallback = {LaneId::cpu, LaneId::reference};
+    const auto stepped = execute(options);
+    ASSERT_TRUE(stepped.ok()) << stepped.error().message;
+    EXPECT_EQ(stepped->lane, LaneId::reference);
+    ASSERT_EQ(stepped->failed.size(), 2U);
+    EXPECT_EQ(stepped->failed[1].lane, LaneId::cpu);
+    EXPECT_EQ(stepped->failed[1].why, why);
+    EXPECT_EQ(fakes.asked, (std::vector{LaneId::xla, LaneId::reference}));
+
+    fakes = {};
+    options.lane = LaneId::cpu;
+    const auto named = execute(options);
+    ASSERT_TRUE(named.ok()) << named.error().message;
+    EXPECT_EQ(named->lane, LaneId::cpu);
+    EXPECT_FALSE(named->reason.has_value());
+  }
+  // What the gate has nothing against steps in.
+  SessionOptions options = with_wrong_cpu(GateVerdict::drop);
+  options.lane = LaneId::xla;
+  options.fallback = {LaneId::cpu};
+  fakes = {{{LaneId::xla, Fail::open}}, {}, 0};
+  const auto r = execute(options);
+  ASSERT_TRUE(r.ok()) << r.error().message;
+  EXPECT_EQ(r->lane, LaneId::cpu);
 }
 
 TEST_F(Fallback, OnlyLanesOfEqualMeaning) {

@@ -37,7 +37,8 @@ Result<Choice> choice_due(const receipt::Receipt& claimed,
   auto checked = parse_gate_rows(gate_json(gate));
   if (!checked) return checked.error();
   auto choice = choose(asked.features, asked.plan, machine, *checked);
-  return choice ? choice : no_lane(asked.features, asked.plan, machine);
+  return choice ? choice
+                : no_lane(asked.features, asked.plan, machine, *checked);
 }
 
 // What the first machine is called cannot be looked at from another one, but

@@ -2,7 +2,10 @@
 #include <atomic>
 #include <mutex>
 #include <optional>
+#include <string>
+#include <utility>
 
+#include "base/fail.h"
 #include "base/threads.h"
 #include "base/timed.h"
 #include "lanes/stop.h"
@@ -27,11 +30,22 @@ Result<PlanContract> contract_in(const SessionOptions& session,
   return contract;
 }
 
+// What batches of one contract run, which their densities decide too where the
+// lane is the rules' to choose.
+Result<std::string> lane_of(const Session& session, const Batch& batch,
+                            const AttentionCall& call) {
+  if (session.state().options.lane) return std::string("any");
+  auto choice = session.choose(batch, call);
+  if (!choice) return choice.error();
+  return fmt::format("{} {}", to_string(choice->lane),
+                     to_string(choice->method));
+}
+
 // All that kernel contracts of our lanes have of a call.
-std::string key_of(const PlanContract& plan, const Facts& facts,
-                   const AttentionCall& call) {
+std::string key_of(const PlanContract& plan, std::string lane,
+                   const Facts& facts, const AttentionCall& call) {
   KernelChoice choice;
-  choice.lane = "any";
+  choice.lane = std::move(lane);
   choice.target = "any";
   choice.direction = call.backward ? "both" : "forward";
   choice.dtype = to_string(call.dtype);
@@ -52,8 +66,11 @@ Result<bool> add_call(WarmList& list, const Session& session,
   if (!read) return read.error();
   auto contract = contract_in(session.state().options, batch, call);
   if (!contract) return contract.error();
+  auto lane = lane_of(session, batch, call);
+  if (!lane) return lane.error();
   ++list.seen;
-  const std::string key = key_of(*contract, batch.facts(), call);
+  const std::string key =
+      key_of(*contract, std::move(*lane), batch.facts(), call);
   return list.calls.emplace(key, WarmList::Call{batch, call}).second;
 }
 

@@ -2,6 +2,8 @@
 // once an artifact, its MaskInfo made once a batch, run once a batch row.
 #include "lanes/splash/attention_lane.h"
 
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -14,6 +16,7 @@
 #include "lanes/stop.h"
 #include "lanes/tensors.h"
 #include "tessera/layouts.h"
+#include "tessera/machine.h"
 
 namespace tessera::splash {
 namespace {
@@ -31,8 +34,10 @@ BasicTensorView<Pointer> row_of(BasicTensorView<Pointer> t, int64_t b) {
   return t;
 }
 
-lanes::WorkFacts facts_of(const BridgeRun& did) {
+lanes::WorkFacts facts_of(const BridgeRun& did,
+                          std::optional<Lowering> lowering) {
   lanes::WorkFacts out;
+  out.lowering = std::move(lowering);
   out.kernels["forward"] = did.contract.key;
   out.add_compiles(did);
   out.compile_ms = did.compile_ms;
@@ -44,12 +49,12 @@ lanes::WorkFacts facts_of(const BridgeRun& did) {
 class Work : public lanes::LaneWork {
  public:
   Work(BridgeProgram program, const BridgeSplash& kernel, const Batch& batch,
-       std::vector<RowArrays> rows)
+       std::optional<Lowering> lowering, std::vector<RowArrays> rows)
       : program_(std::move(program)),
         kernel_(kernel),
         sizes_(lanes::PlanSizes::of(batch.plan())),
         rows_(std::move(rows)),
-        facts_(facts_of(program_.prepared())) {
+        facts_(facts_of(program_.prepared(), std::move(lowering))) {
     // The kernel counts nothing: these are its list's.
     const Worklist& w = batch.plan().forward;
     const int64_t heads = kernel.shape.heads / batch.plan().heads;
@@ -142,10 +147,12 @@ class Work : public lanes::LaneWork {
 
 class SplashLane : public lanes::OpenLane {
  public:
-  SplashLane(BridgeLane lane, BridgeArtifact artifact, BridgeSplash kernel)
+  SplashLane(BridgeLane lane, BridgeArtifact artifact, BridgeSplash kernel,
+             std::optional<std::string> lowering_reason)
       : lane_(std::move(lane)),
         artifact_(std::move(artifact)),
-        kernel_(kernel) {}
+        kernel_(kernel),
+        lowering_reason_(std::move(lowering_reason)) {}
 
   Result<std::unique_ptr<lanes::LaneWork>> prepare(
       const Batch& batch, const AttentionCall& call,
@@ -156,6 +163,8 @@ class SplashLane : public lanes::OpenLane {
     }
     auto fits = check_fits(batch.request(), batch.facts(), call);
     if (!fits) return fits.error();
+    auto lowering = lower(batch.request());
+    if (!lowering) return lowering.error();
     std::vector<SplashMaskInfo> infos;
     infos.reserve(static_cast<size_t>(batch.request().batch));
     for (int64_t b = 0; b < batch.request().batch; ++b) {
@@ -172,8 +181,9 @@ class SplashLane : public lanes::OpenLane {
     for (SplashMaskInfo& info : infos) {
       rows.push_back(make_arrays(std::exchange(info, {}), kernel_));
     }
-    return std::unique_ptr<lanes::LaneWork>(std::make_unique<Work>(
-        std::move(*program), kernel_, batch, std::move(rows)));
+    return std::unique_ptr<lanes::LaneWork>(
+        std::make_unique<Work>(std::move(*program), kernel_, batch,
+                               std::move(*lowering), std::move(rows)));
   }
 
   // The artifact is all that any batch needs.
@@ -181,9 +191,11 @@ class SplashLane : public lanes::OpenLane {
                                 const AttentionCall& call) override {
     auto fits = check_fits(request, present, call);
     if (!fits) return fits.error();
+    auto lowering = lower(request);
+    if (!lowering) return lowering.error();
     auto program = lane_.prepare(artifact_.program, artifact_.spec);
     if (!program) return program.error();
-    return facts_of(program->prepared());
+    return facts_of(program->prepared(), std::move(*lowering));
   }
 
   double bytes(const Request& request,
@@ -205,9 +217,20 @@ class SplashLane : public lanes::OpenLane {
                    *why);
   }
 
+  // On a TPU its matrix unit takes the artifact's blocks.
+  Result<std::optional<Lowering>> lower(const Request& request) const {
+    const auto chip = chip_of_device(lane_.place().device);
+    if (!chip) return std::optional<Lowering>();
+    auto lowering = lower_tile(kWhere, {kernel_.block_q, kernel_.block_kv},
+                               request.logical_block, *chip, lowering_reason_);
+    if (!lowering) return lowering.error();
+    return std::optional(std::move(*lowering));
+  }
+
   BridgeLane lane_;
   BridgeArtifact artifact_;
   BridgeSplash kernel_;
+  std::optional<std::string> lowering_reason_;
 };
 
 }  // namespace
@@ -225,8 +248,9 @@ Result<std::unique_ptr<lanes::OpenLane>> open_splash_lane(
       BridgeLane::open({options.xla.plugin, options.xla.device,
                         options.xla.cache_folder, options.xla.max_cache_bytes});
   if (!lane) return lane.error();
-  return std::unique_ptr<lanes::OpenLane>(std::make_unique<SplashLane>(
-      std::move(*lane), *options.artifact, *kernel));
+  return std::unique_ptr<lanes::OpenLane>(
+      std::make_unique<SplashLane>(std::move(*lane), *options.artifact, *kernel,
+                                   options.xla.lowering_reason));
 }
 
 }  // namespace tessera::splash

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "base/dtype_word.h"
 
 namespace tessera::splash {
@@ -51,6 +53,17 @@ std::optional<std::string> misfit(const BridgeSplash& kernel,
   if (plan.widest_row <= kernel.width) return {};
   return fmt::format("its artifact has {} tiles a row, not {}", kernel.width,
                      plan.widest_row);
+}
+
+std::optional<std::string> inexact(const BridgeSplash& kernel) {
+  const double scale = kernel.shape.scale_or_default();
+  int exponent = 0;
+  const double fraction = std::abs(std::frexp(scale, &exponent));
+  if (kernel.dtype == Dtype::f32 || fraction == 0.5 || fraction == 0) return {};
+  return fmt::format(
+      "its artifact rounds q times the scale to {}, {} being no power of two: "
+      "it runs where it is asked for by name",
+      dtype_word(kernel.dtype), scale);
 }
 
 }  // namespace tessera::splash

@@ -15,5 +15,8 @@ std::optional<std::string> misfit(const BridgeSplash& kernel,
 // a plan: prepare() holds those against `blocks`.
 std::optional<std::string> misfit(const BridgeSplash& kernel,
                                   const PlanFacts& plan);
+// Why its scores are out of the bounds of any lane: it multiplies q by the
+// scale in q's dtype. Nothing where that is exact, or float32.
+std::optional<std::string> inexact(const BridgeSplash& kernel);
 
 }  // namespace tessera::splash

@@ -355,6 +355,70 @@ TEST(SplashLaneOf, ShapesAreThoseOfTheProgram) {
             "'mask_blocks'");
 }
 
+// On a TPU its blocks are asked what tiles of our lanes are, before anything is
+// compiled, and the receipt tells.
+TEST(SplashLaneOf, ABlockBelowTheGranuleOfATpuHasAReason) {
+  TESSERA_NEEDS_PLUGINS();
+  const auto real = testing::real_plugin("xla_cpu_pjrt");
+  if (testing::is_absent(real)) GTEST_SKIP() << real.error().message;
+  ASSERT_TRUE(real.ok()) << real.error().message;
+  setenv("TESSERA_TEST_WRAPPED_PLUGIN", (*real)->path().c_str(), 1);
+  const std::string tpu = testing::fake_plugin("tpu");
+  SessionOptions options = options_for(tpu.c_str(), "splash");
+  options.artifact->spec.platforms = {"tpu"};  // the fake one runs the CPU's
+
+  const AttentionCase plain = one_mask("causal", 1);
+  const AttentionCase c = one_mask("causal & documents", 130);
+  AttentionArrays arrays(c);
+  const auto batch = OwnedBatch::copy(arrays.request, arrays.facts);
+  ASSERT_TRUE(batch.ok()) << batch.error().message;
+  const std::string none =
+      "[splash] a tile below the granule of v6e, 256x256, must come with a "
+      "reason (--lowering-reason TEXT), found none for 64x128, which pays 8 "
+      "times its work";
+  const auto silent = Session::open(options);
+  ASSERT_TRUE(silent.ok()) << silent.error().message;
+  const auto refused = silent->prepare(*batch, call_of(c));
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().message, none);
+  const auto cold = silent->warm(*plain.plan.request(), {}, call_of(plain));
+  ASSERT_FALSE(cold.ok());
+  EXPECT_EQ(cold.error().message, none);
+
+  options.xla.lowering_reason = "a test of few tokens";
+  const RunCall call{*batch, c.shape, arrays.forward(true)};
+  const auto ran = run_attention(call, options);
+  ASSERT_TRUE(ran.ok()) << ran.error().message;
+  const json r = json::parse(ran->receipt);
+  EXPECT_EQ(r["lowering"],
+            json({{"chip", "v6e"},
+                  {"granule", 256},
+                  {"tile", {64, 128}},
+                  {"reason", "a test of few tokens"},
+                  {"factor", 8.0},
+                  {"paid_pairs", 8 * r["pairs"]["run"].get<int64_t>()}}));
+  EXPECT_GT(r["pairs"]["run"], 0);
+  const auto checked = check_receipt(ran->receipt);
+  EXPECT_TRUE(checked.ok()) << checked.error().message;
+  // Run again with the reason that it tells of.
+  options.xla.lowering_reason.reset();
+  const auto wrong = verify_run(ran->receipt, call, options);
+  ASSERT_TRUE(wrong.ok()) << wrong.error().message;
+  EXPECT_TRUE(wrong->empty()) << wrong->front();
+
+  // Of a CPU there is no such unit.
+  SessionOptions on_cpu = options_for("xla_cpu_pjrt", "splash");
+  on_cpu.xla.lowering_reason = "a test of few tokens";
+  const auto session = Session::open(on_cpu);
+  ASSERT_TRUE(session.ok()) << session.error().message;
+  const auto idle = session->prepare(*batch, call_of(c));
+  ASSERT_FALSE(idle.ok());
+  EXPECT_TRUE(idle.error().message.starts_with(
+      "[run] a lowering reason goes with tiles of scores on a TPU, found one "
+      "for the splash lane"))
+      << idle.error().message;
+}
+
 TEST(SplashLaneOf, NoArtifactIsTold) {
   SessionOptions options;
   options.lane = LaneId::splash;

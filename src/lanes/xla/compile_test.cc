@@ -63,5 +63,60 @@ TEST(XlaCompile, EveryDirectionAndMethodForATpu) {
   }
 }
 
+constexpr int32_t kFewTokens = 512;
+
+// Facts that the mask names, of few tokens.
+OwnedFacts facts_for(const std::string& mask) {
+  OwnedFacts facts;
+  if (mask.find("tree") != mask.npos) {  // a trunk, then twigs of 64 tokens
+    facts.tree_enter.emplace();
+    facts.tree_leave.emplace();
+    for (int32_t i = 0; i < kFewTokens; ++i) {
+      facts.tree_enter->push_back(i);
+      facts.tree_leave->push_back(i < 256 ? kFewTokens : (i / 64 + 1) * 64);
+    }
+  }
+  if (mask.find("same") != mask.npos) {
+    facts.same_ids[0].emplace();
+    for (int32_t i = 0; i < kFewTokens; ++i) {
+      facts.same_ids[0]->push_back(i / 100 - 1);
+    }
+  }
+  if (mask.find("blocks") != mask.npos) {
+    facts.picks.emplace();
+    facts.picks_k = 2;
+    for (int32_t i = 0; i < kFewTokens; ++i) {
+      facts.picks->push_back(i / 128);
+      facts.picks->push_back(i < 128 ? -1 : 0);
+    }
+  }
+  return facts;
+}
+
+// What reads facts beside documents: each has operations of its own.
+TEST(XlaCompile, EveryKindOfFactForATpu) {
+  TESSERA_NEEDS_PLUGINS();
+  const auto plugin = testing::real_plugin("libtpu");
+  if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
+  ASSERT_TRUE(plugin.ok()) << plugin.error().message;
+  const auto topology = pjrt::make_topology(**plugin, "v6e:1x1");
+  ASSERT_TRUE(topology.ok()) << topology.error().message;
+  for (const std::string mask :
+       {"tree", "causal | same(a)", "causal & blocks(128)"}) {
+    Request request;
+    request.masks = {*parse_mask(mask)};
+    request.q_len = request.kv_len = kFewTokens;
+    const auto batch = OwnedBatch::make(request, facts_for(mask));
+    ASSERT_TRUE(batch.ok()) << batch.error().message;
+    for (const std::string direction : {"forward", "backward"}) {
+      SCOPED_TRACE(mask + " " + direction);
+      const auto plan = planned(*batch, XlaMethod::worklist, direction);
+      ASSERT_TRUE(plan.ok()) << plan.error().message;
+      const auto compiled = pjrt::compile(*topology, program_of(plan->shape));
+      EXPECT_TRUE(compiled.ok()) << compiled.error().message;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tessera::xla

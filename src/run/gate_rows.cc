@@ -1,0 +1,73 @@
+// run/gate_rows.cc
+#include "run/gate_rows.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "schedule/chip.h"
+
+namespace tessera {
+namespace {
+
+std::string predicted_words(const GateRow& row) {
+  const double apart = std::max(*row.factor, 1 / *row.factor);
+  const auto chip = schedule::find_chip(row.generation);
+  const std::string known =
+      chip && chip->calibrated
+          ? fmt::format(", known of {}", schedule::kCalibratedOn)
+          : ", not calibrated";
+  return fmt::format(
+      "predicted for {} at this density, of {} heads and {} x {} tokens: {} "
+      "takes {:.0f} cycles and xla's {} program {:.0f}, {:.4g} times apart, {} "
+      "the error bar of {:.4g}{} (verdict: {})",
+      row.generation, row.shape.heads, row.q_len, row.kv_len, row.kernel,
+      *row.kernel_cycles, to_string(row.plain), *row.plain_cycles, apart,
+      apart > *row.error_bar ? "beyond" : "a tie within", *row.error_bar, known,
+      to_string(row.verdict));
+}
+
+std::string measured_words(const GateRow& row, bool ours) {
+  const std::string xla = fmt::format("xla's {} program", to_string(row.plain));
+  return fmt::format(
+      "measured on this machine at this density: {} took {:.2f} "
+      "times as long as {} (verdict: {})",
+      ours ? xla : row.kernel, ours ? *row.factor : 1 / *row.factor,
+      ours ? row.kernel : xla, to_string(row.verdict));
+}
+
+}  // namespace
+
+const GateRow* run::barred(const GateTable& gate, LaneId lane,
+                           const RequestFeatures& f, const Machine& m) {
+  for (const GateRow& row : gate.rows) {
+    if (bars(row, lane, f, m)) return &row;
+  }
+  return nullptr;
+}
+
+const GateRow* run::denied(const GateTable& gate, LaneId lane,
+                           const RequestFeatures& f, const Machine& m) {
+  for (const GateRow& row : gate.rows) {
+    if (row.basis == GateBasis::measured && row.lane == lane &&
+        row.verdict == GateVerdict::drop && row.backward == f.call.backward &&
+        speaks_for(row, m)) {
+      return &row;
+    }
+  }
+  return nullptr;
+}
+
+std::string run::barred_words(const GateRow& row) {
+  return fmt::format("the gate {}: {} is {}",
+                     row.basis == GateBasis::measured ? "on this machine"
+                                                      : "of " + row.generation,
+                     row.kernel, to_string(row.verdict));
+}
+
+std::string run::row_words(const GateRow& row, bool ours) {
+  return row.basis == GateBasis::measured ? measured_words(row, ours)
+                                          : predicted_words(row);
+}
+
+}  // namespace tessera

@@ -1,0 +1,160 @@
+// run/warm_test.cc: what is kept to be warmed, and what is prepared of it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "lanes/lane.h"
+#include "run/session_state.h"
+#include "tessera/session.h"
+
+namespace tessera::run {
+namespace {
+
+// What was prepared, as "xla chunked"; from threads.
+std::mutex mutex;
+std::vector<std::string> prepared;
+
+class NoWork : public lanes::LaneWork {
+ public:
+  const lanes::WorkFacts& facts() const override { return facts_; }
+  Result<lanes::PassRun> forward(const ForwardTensors&,
+                                 const StopFlag*) override {
+    return lanes::PassRun{};
+  }
+  Result<lanes::PassRun> backward(const ForwardTensors&, const Gradients&,
+                                  const StopFlag*) override {
+    return lanes::PassRun{};
+  }
+
+ private:
+  lanes::WorkFacts facts_;
+};
+
+class NamedLane : public lanes::OpenLane {
+ public:
+  explicit NamedLane(std::string name) : name_(std::move(name)) {}
+  Result<std::unique_ptr<lanes::LaneWork>> prepare(
+      const Batch&, const AttentionCall&,
+      std::unique_ptr<lanes::LaneWork>) override {
+    const std::lock_guard lock(mutex);
+    prepared.push_back(name_);
+    return std::unique_ptr<lanes::LaneWork>(std::make_unique<NoWork>());
+  }
+  double bytes(const Request&, const AttentionCall&) const override {
+    return 0;
+  }
+
+ private:
+  std::string name_;
+};
+
+template <LaneId lane>
+Result<std::unique_ptr<lanes::OpenLane>> open_named(
+    const lanes::LaneOptions& options) {
+  std::string name(to_string(lane));
+  if (lane == LaneId::xla) {
+    name += " " + std::string(to_string(options.xla.method));
+  }
+  return std::unique_ptr<lanes::OpenLane>(
+      std::make_unique<NamedLane>(std::move(name)));
+}
+
+constexpr lanes::Lane kLanes[] = {{LaneId::cpu, open_named<LaneId::cpu>},
+                                  {LaneId::xla, open_named<LaneId::xla>},
+                                  {LaneId::mosaic, open_named<LaneId::mosaic>}};
+
+constexpr int64_t kTokens = 8192;
+
+// Packed documents; all of a document sees itself.
+OwnedBatch packed(const std::vector<int32_t>& lengths) {
+  Request request;
+  request.masks = {*parse_mask("causal | documents")};
+  request.q_len = request.kv_len = kTokens;
+  request.tile = {256, 256};
+  OwnedFacts facts;
+  facts.doc_ids.emplace();
+  for (size_t i = 0; i < lengths.size(); ++i) {
+    facts.doc_ids->insert(facts.doc_ids->end(), static_cast<size_t>(lengths[i]),
+                          static_cast<int32_t>(i));
+  }
+  return *OwnedBatch::make(request, std::move(facts));
+}
+
+AttentionCall call_of_tests() {
+  AttentionCall call;
+  call.shape = {8, 8, 128, 128, {}, 0};
+  call.dtype = Dtype::bf16;
+  return call;
+}
+
+SessionOptions on_a_tpu() {
+  SessionOptions out;
+  out.machine = Machine{"A CPU", 8,    {Isa::portable},
+                        true,    true, {{"libtpu", "tpu", 1, "v6e"}}};
+  return out;
+}
+
+// One document leaves no tile out and goes to the compiler; two do, and go to
+// the kernel. Both are of one contract.
+TEST(WarmList, KeepsOneBatchOfEachChoice) {
+  const OwnedBatch one = packed({8192});
+  const OwnedBatch two = packed({7168, 1024});
+  const OwnedBatch like_two = packed({7424, 768});
+  const AttentionCall call = call_of_tests();
+  ASSERT_EQ(make_contract(one)->key, make_contract(two)->key);
+  ASSERT_EQ(make_contract(two)->key, make_contract(like_two)->key);
+
+  prepared.clear();
+  const auto session = open_session(on_a_tpu(), kLanes);
+  ASSERT_TRUE(session.ok()) << session.error().message;
+  EXPECT_EQ(session->choose(one, call)->lane, LaneId::xla);
+  EXPECT_EQ(session->choose(one, call)->method, XlaMethod::chunked);
+  EXPECT_EQ(session->choose(two, call)->lane, LaneId::mosaic);
+  WarmList list;
+  EXPECT_TRUE(*add_call(list, *session, one, call));
+  EXPECT_TRUE(*add_call(list, *session, two, call));
+  EXPECT_FALSE(*add_call(list, *session, like_two, call));
+  EXPECT_FALSE(*add_call(list, *session, one, call));
+  EXPECT_EQ(list.seen, 4);
+  const auto warmed = warm_all(*session, list);
+  ASSERT_TRUE(warmed.ok()) << warmed.error().message;
+  EXPECT_EQ(warmed->batches, 4);
+  EXPECT_EQ(warmed->contracts, 2);
+  std::ranges::sort(prepared);
+  EXPECT_EQ(prepared, (std::vector<std::string>{"mosaic", "xla chunked"}));
+}
+
+// A lane that was named runs all batches of a contract by one program.
+TEST(WarmList, ANamedLaneNeedsOneOfAContract) {
+  prepared.clear();
+  SessionOptions options = on_a_tpu();
+  options.lane = LaneId::mosaic;
+  const auto session = open_session(options, kLanes);
+  ASSERT_TRUE(session.ok()) << session.error().message;
+  WarmList list;
+  EXPECT_TRUE(*add_call(list, *session, packed({8192}), call_of_tests()));
+  EXPECT_FALSE(
+      *add_call(list, *session, packed({7168, 1024}), call_of_tests()));
+  ASSERT_TRUE(warm_all(*session, list).ok());
+  EXPECT_EQ(prepared, std::vector<std::string>{"mosaic"});
+}
+
+// What no lane can run is told when it is added.
+TEST(WarmList, WhatNobodyRunsIsRefused) {
+  const auto session = open_session(on_a_tpu(), kLanes);
+  ASSERT_TRUE(session.ok()) << session.error().message;
+  AttentionCall odd = call_of_tests();
+  odd.shape = {8, 8, 100, 100, {}, 0};
+  WarmList list;
+  const auto added = add_call(list, *session, packed({8192}), odd);
+  ASSERT_FALSE(added.ok());
+  EXPECT_EQ(added.error().kind, ErrorKind::unavailable);
+  EXPECT_EQ(list.seen, 0);
+}
+
+}  // namespace
+}  // namespace tessera::run
