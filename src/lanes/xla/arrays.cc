@@ -6,7 +6,7 @@
 #include "base/fail.h"
 #include "mask/canonical.h"
 #include "mask/runs.h"
-#include "tessera/layouts.h"
+#include "plan/steps.h"
 
 namespace tessera::xla {
 namespace {
@@ -125,7 +125,7 @@ class Maker {
   }
 
   Result<void> add_steps(const Plan& plan) {
-    auto packed = pack_steps(plan, false);
+    auto packed = plan::steps_of_plan(plan, false);
     if (!packed) return packed.error();
     std::vector<int32_t>& steps = arrays_["steps"];
     if (packed->steps.size() > steps.size()) {
