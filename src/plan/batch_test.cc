@@ -350,7 +350,7 @@ TEST(Batch, PlanningEndsWhereTheCallerSaysSo) {
   ASSERT_FALSE(made.ok());
   EXPECT_EQ(made.error().kind, ErrorKind::stopped);
   EXPECT_EQ(made.error().message,
-            "[plan] a call must not be stopped to give its outputs, found it "
+            "[plan] a call must run to its end to give its outputs, found it "
             "stopped after 191 of 1024 tile rows");
   EXPECT_EQ(asked, 3);
   const auto whole = make_batch(request, owned(ids_of(request.q_len, 700)),

@@ -441,7 +441,7 @@ TEST_P(SessionLane, AStopFlagThatIsSetStopsAndThenItRuns) {
   Layer layer(5), free(5);
   const std::string due =
       "[" + name() +
-      "] a call must not be stopped to give its outputs, found "
+      "] a call must run to its end to give its outputs, found "
       "it stopped ";
   StopFlag stop;
   stop.stop();
