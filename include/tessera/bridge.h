@@ -84,6 +84,10 @@ struct BridgeArtifact {
   BridgeSpec spec;
 };
 
+// From a file, and the file of shapes beside it.
+Result<BridgeArtifact> load_artifact(const std::string& path,
+                                     const std::string& shapes_path);
+
 // The array of that role, among inputs and outputs; null where there is none.
 const BridgeArray* find_role(const BridgeSpec& spec, std::string_view role);
 
