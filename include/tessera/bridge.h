@@ -96,7 +96,7 @@ struct BridgeOptions {
   int64_t device = 0;                   // its number among the plugin's
   // Compiled programs are kept here for other processes; empty: nowhere.
   std::string cache_folder;
-  int64_t max_cache_bytes = int64_t{1} << 30;
+  int64_t max_cache_bytes = kDefaultCacheBytes;
 };
 
 struct BridgeRun : CompileCounts {
