@@ -100,12 +100,13 @@ Fault layout_fault(const RandomCase& c) {
   const Result<Request> request = c.request();
   if (!request.ok()) return request.error().message;
   const Facts facts = c.facts();
-  const Result<Plan> plan = plan::make_plan(*request, facts);
-  if (!plan.ok()) return plan.error().message;
+  const auto batch = BorrowedBatch::make(*request, facts);
+  if (!batch.ok()) return batch.error().message;
+  const Plan* const plan = &batch->plan();
   const Oracle oracle(c.masks, *request, facts);
   for (const bool transposed : {false, true}) {
     const Worklist& w = transposed ? plan->transposed : plan->forward;
-    const Result<Steps> steps = pack_steps(*plan, transposed);
+    const Result<Steps> steps = pack_steps(*batch, transposed);
     if (!steps.ok()) return steps.error().message;
     // Odd extra width; a width of no tiles at all is asked for as one.
     const int64_t width =

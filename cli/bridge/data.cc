@@ -11,13 +11,10 @@
 #include "base/files.h"
 #include "base/safetensors.h"
 #include "base/text.h"
-#include "pjrt/compile.h"
 #include "receipt/machine.h"
 
 namespace tessera::cli {
 namespace {
-
-constexpr int64_t kMaxShapes = int64_t{1} << 24;
 
 std::string type_text(Dtype dtype, const std::vector<int64_t>& shape) {
   return fmt::format("{} [{}]", to_string(dtype), fmt::join(shape, ", "));
@@ -44,17 +41,6 @@ Result<void> check_bools(const BridgeArray& array, std::string_view bytes) {
 }
 
 }  // namespace
-
-Result<BridgeArtifact> read_artifact(const std::string& file,
-                                     const std::string& shapes_file) {
-  auto text = read_file(shapes_file, kMaxShapes);
-  if (!text) return text.error();
-  auto spec = parse_bridge_spec(*text);
-  if (!spec) return spec.error();
-  auto program = read_file(file, pjrt::kMaxProgramBytes);
-  if (!program) return program.error();
-  return BridgeArtifact{std::move(*program), std::move(*spec)};
-}
 
 size_t bridge_bytes(const BridgeArray& array) {
   auto bytes = static_cast<size_t>(byte_width(array.dtype));

@@ -13,10 +13,6 @@
 
 namespace tessera::cli {
 
-// The program, and the file of shapes beside it.
-Result<BridgeArtifact> read_artifact(const std::string& file,
-                                     const std::string& shapes_file);
-
 // In the spec's order.
 struct BridgeData {
   std::vector<AlignedBytes> inputs, outputs;

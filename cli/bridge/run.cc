@@ -38,7 +38,7 @@ Result<Asked> read_all(const BridgeFlags& f) {
   if (f.seed && f.inputs) {
     return invalid("cli", "--seed goes without --inputs, found both");
   }
-  auto read = read_artifact(*f.artifact, *f.shapes);
+  auto read = load_artifact(*f.artifact, *f.shapes);
   if (!read) return read.error();
   out.artifact = std::move(read->program);
   out.spec = std::move(read->spec);

@@ -13,6 +13,7 @@
 #include "cli/json_line.h"
 #include "cli/run/options.h"
 #include "cli/run/run.h"
+#include "run/features.h"
 #include "run/passes.h"
 #include "run/reason_needed.h"
 
@@ -54,7 +55,7 @@ Result<int> run(const Options& o) {
   auto counted =
       run::check_first_keys(data.first_keys, planned->batch, data.shape.heads);
   if (!counted) return counted.error();
-  CallFeatures call = call_features(*options);
+  CallFeatures call = run::call_features(call_of(*options), options->lanes);
   call.compile_only = o.compile_only;
   const RequestFeatures features = features_of(
       planned->batch.request(), planned->batch.facts(), data.shape, call);

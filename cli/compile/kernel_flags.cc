@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "base/fail.h"
-#include "base/text.h"
 #include "cli/lowering.h"
 #include "cli/numbers.h"
 #include "lanes/mosaic/settings.h"
@@ -16,14 +15,6 @@ namespace tessera::cli {
 namespace {
 
 constexpr const char* kKernelGroup = "The kernel";
-
-Result<RowSum> parse_row_sum(const std::optional<std::string>& text) {
-  for (const RowSum s : {RowSum::exact, RowSum::rounded}) {
-    if (text.value_or("exact") == to_string(s)) return s;
-  }
-  return invalid("cli", "--row-sum must be exact or rounded, found {}",
-                 in_quotes(*text));
-}
 
 // What the kernel cannot do and no size says.
 Result<void> refuse_unsupported(const RunFlags& f) {
@@ -150,7 +141,7 @@ Result<AskedCall> read_asked_call(const KernelFlags& f,
                              batch_keys);
   if (!found) return found.error();
   MosaicOptions& options = found->setting.options;
-  auto row_sum = parse_row_sum(f.row_sum);
+  auto row_sum = parse_row_sum(f.row_sum.value_or("exact"), "--row-sum");
   if (!row_sum) return row_sum.error();
   options.row_sum = *row_sum;
   auto numbers = read_numbers(f.numbers);

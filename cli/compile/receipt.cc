@@ -9,6 +9,7 @@
 #include "receipt/digests.h"
 #include "receipt/lowering.h"
 #include "receipt/request_fields.h"
+#include "run/features.h"
 #include "run/lane_rules.h"
 #include "run/receipt_parts.h"
 #include "tessera/version.h"
@@ -81,9 +82,7 @@ Result<receipt::Receipt> compile_receipt(const KernelFlags& flags,
   r.compiles = 1;
   r.compile_ms = by.compile_ms;
 
-  CallFeatures call;
-  call.dtype = asked.kernel.call.dtype;
-  call.sink_logits = asked.kernel.call.sink_logits;
+  CallFeatures call = run::call_features(asked.kernel.call);
   call.compile_only = true;
   const RequestFeatures features =
       features_of(asked.request, {}, asked.shape, call);

@@ -49,7 +49,7 @@ class Export : public tessera::testing::Program {
 
 TEST_F(Export, Flex) {
   const Safetensors file = run({"--layout", "flex", "--heads", "2"});
-  const FlexBlockMask mask = *make_flex(plan_, 2);
+  const FlexBlockMask mask = *make_flex(*BorrowedBatch::make(request(), {}), 2);
   EXPECT_EQ(file.tensors.size(), 8u);
   expect(file, "kv_num_blocks", {1, 2, 8}, mask.kv.num_blocks);
   expect(file, "full_kv_indices", {1, 2, 8, 8}, mask.full_kv.indices);
@@ -95,7 +95,7 @@ TEST_F(Export, Splash) {
 }
 
 TEST_F(Export, StepsListsAndBitmaps) {
-  const Steps steps = *pack_steps(plan_, true);
+  const Steps steps = *pack_steps(*BorrowedBatch::make(request(), {}), true);
   std::vector<uint32_t> words;
   for (const Step& s : steps.steps) words.push_back(s.word);
   const auto count = static_cast<int64_t>(words.size());

@@ -15,7 +15,7 @@ Result<void> add_flex(const Batch& batch, const ExportFlags& flags,
                       NamedArrays& out) {
   auto heads = parse_int(flags.heads.value_or("0"), "--heads", 0, kMaxTiles);
   if (!heads) return heads.error();
-  auto mask = make_flex(batch.plan(), *heads);
+  auto mask = make_flex(batch, *heads);
   if (!mask) return mask.error();
   auto add = [&](const std::string& prefix, const std::string& of,
                  const FlexLists& lists, int64_t rows, int64_t columns) {

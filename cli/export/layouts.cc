@@ -33,7 +33,7 @@ Result<void> add_lists(const Batch& batch, const ExportFlags&,
 Result<void> add_steps(const Batch& batch, const ExportFlags&,
                        NamedArrays& out) {
   for (const bool transposed : {false, true}) {
-    auto steps = pack_steps(batch.plan(), transposed);
+    auto steps = pack_steps(batch, transposed);
     if (!steps) return steps.error();
     const std::string prefix = transposed ? "transposed" : "forward";
     std::vector<int32_t> words;  // safetensors readers lack unsigned 32 bits

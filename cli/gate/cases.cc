@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "run/features.h"
 #include "run/lane_rules.h"
 
 namespace tessera::cli {
@@ -39,6 +40,14 @@ std::vector<Rule> rules(int64_t tokens) {
 
 }  // namespace
 
+RequestFeatures features_of(const GateCase& c) {
+  AttentionCall call;
+  call.shape = c.shape;
+  call.dtype = c.dtype;
+  call.backward = c.backward;
+  return features_of(c.request, {}, c.shape, run::call_features(call));
+}
+
 std::vector<GateCase> gate_cases(const GateSizes& sizes) {
   std::vector<GateCase> out;
   for (const Dtype dtype : sizes.dtypes) {
@@ -66,11 +75,7 @@ std::vector<GateCase> gate_cases(const GateSizes& sizes) {
           c.kernel = backward ? "mosaic/backward" : "mosaic/forward";
           c.backward = backward;
           c.request.tile = {kMosaicTileSide, kMosaicTileSide};
-          CallFeatures call;
-          call.dtype = dtype;
-          call.backward = backward;
-          call.compile_only = true;
-          const RequestFeatures f = features_of(c.request, {}, c.shape, call);
+          const RequestFeatures f = features_of(c);
           if (!run::cannot(facts_of(LaneId::mosaic), f)) out.push_back(c);
         }
       }

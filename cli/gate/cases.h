@@ -19,6 +19,8 @@ struct GateCase {
   bool backward = false;
 };
 
+RequestFeatures features_of(const GateCase& c);
+
 struct GateSizes {
   std::vector<int64_t> tokens;
   std::vector<Dtype> dtypes;

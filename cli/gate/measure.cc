@@ -36,13 +36,6 @@ double time_of(LaneId lane, const Counters& ran) {
          (lane == LaneId::xla ? 0 : ran.prepare_ms);
 }
 
-RequestFeatures features_of_case(const GateCase& c) {
-  CallFeatures call;
-  call.dtype = c.dtype;
-  call.backward = c.backward;
-  return features_of(c.request, {}, c.shape, call);
-}
-
 Result<AttentionData> data_of(const GateCase& c) {
   AttentionData data;
   data.batch = c.request.batch;
@@ -101,7 +94,7 @@ Result<Times> time_case(const GateCase& c, const Session& ours,
     return {};
   };
   // Of plain causal one program alone is ever chosen.
-  const RequestFeatures f = features_of_case(c);
+  const RequestFeatures f = features_of(c);
   const auto fits = [&](XlaMethod method) {
     if (f.request_class == RequestClass::plain_causal) {
       return method == run::stable_method(f);
@@ -160,7 +153,7 @@ GateRow row_of(const GateCase& c, const Plan& plan, const Machine& machine) {
   row.kernel = c.kernel;
   row.lane = c.lane;
   row.machine = machine.key();
-  row.request_class = features_of_case(c).request_class;
+  row.request_class = features_of(c).request_class;
   row.mask = to_string(c.request.masks[0]);
   row.backward = c.backward;
   row.dtype = c.dtype;
@@ -194,7 +187,7 @@ Result<GateMeasured> measure_gate(const GateSizes& sizes, int64_t rounds,
     auto batch = BorrowedBatch::make(c.request, facts);
     if (!batch) return batch.error();
     GateRow row = row_of(c, batch->plan(), machine);
-    auto why = why_not(c.lane, features_of_case(c), machine);
+    auto why = why_not(c.lane, features_of(c), machine);
     if (!why && c.lane == LaneId::mosaic && first->platform != "tpu") {
       why = fmt::format("the first device is of {}", first->name);
     }

@@ -53,7 +53,7 @@ Result<PlanReport> make_report(Planned planned, int64_t plan_ns) {
   r.metadata_bytes = 4 * (r.steps + r.plan().forward.lists + 1);
   if (r.planned.target) {
     for (const bool transposed : {false, true}) {
-      auto steps = pack_steps(r.plan(), transposed);
+      auto steps = pack_steps(batch, transposed);
       if (!steps) return steps.error();
       auto launches = split_launches(*steps, *r.planned.target);
       if (!launches) return launches.error();

@@ -14,10 +14,14 @@ namespace tessera::cli {
 // Receipts come from strangers: each line is made fit to print.
 class Lines {
  public:
+  explicit Lines(int width = 11) : width_(width) {}  // of names
   void operator()(std::string_view name, std::string_view text) {
-    out += fmt::format("{:<11} {}\n", name, on_a_line(text));
+    out += fmt::format("{:<{}} {}\n", name, width_, on_a_line(text));
   }
   std::string out;
+
+ private:
+  int width_;
 };
 
 std::string time_text(double ms);                     // 3.4 ms
@@ -25,6 +29,11 @@ std::string plural(int64_t n, std::string_view one);  // "2 rows"
 
 // Model, rows and losses of a training run.
 void add_training(const receipt::Receipt& receipt, Lines& line);
+// Of them what is known before the first step: the model, by whom and in which
+// types; the program; and what all steps did.
+void add_model(const receipt::Receipt::Training& training, Lines& line);
+void add_program(const receipt::Receipt& receipt, Lines& line);
+void add_steps(const receipt::Receipt::Training& training, Lines& line);
 // Masks, arrays, tiles and pairs of a plan; else operation, artifact, inputs.
 void add_work(const receipt::Receipt& receipt, Lines& line);
 void add_operation(const receipt::Receipt& receipt, Lines& line);

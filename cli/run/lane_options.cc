@@ -5,11 +5,11 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "base/threads.h"
-#include "cli/bridge/data.h"
 #include "cli/lowering.h"
 #include "cli/numbers.h"
 #include "cli/run/options.h"
 #include "run/session_state.h"
+#include "tessera/bridge.h"
 
 namespace tessera::cli {
 namespace {
@@ -64,7 +64,7 @@ Result<void> read_bridge(const RunFlags& f, SessionOptions& options) {
                    f.artifact ? "--artifact" : "--shapes");
   }
   if (!f.artifact) return {};
-  auto artifact = read_artifact(*f.artifact, *f.shapes);
+  auto artifact = load_artifact(*f.artifact, *f.shapes);
   if (!artifact) return artifact.error();
   if (!artifact->spec.splash && !find_role(artifact->spec, "lse")) {
     return invalid(

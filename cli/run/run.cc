@@ -69,14 +69,10 @@ Result<Ran> run_passes(const RunFlags& flags, RunOptions& o,
 
 }  // namespace
 
-CallFeatures call_features(const RunOptions& o) {
-  CallFeatures out;
-  out.dtype = o.data.dtype;
-  out.backward = o.data.backward;
-  tell_artifact(o.lanes.artifact, out);
-  out.sink_telemetry = o.data.first_keys != 0;
-  out.devices = o.lanes.mesh.devices();
+AttentionCall call_of(const RunOptions& o) {
+  AttentionCall out = o.data.call();
   out.sink_logits = o.sink_logits || (o.inputs && o.inputs->has("sink_logits"));
+  out.dlse = o.data.backward && !o.inputs;
   return out;
 }
 
@@ -129,9 +125,7 @@ Result<RunOutcome> run_request(const RunFlags& flags, RunOptions o) {
   auto planned = plan_request(std::move(*loaded), o);
   if (!planned) return planned.error();
   const Batch& batch = planned->batch;
-  AttentionCall call = data.call();
-  call.sink_logits = call_features(o).sink_logits;
-  call.dlse = data.backward && !o.inputs;
+  const AttentionCall call = call_of(o);
   auto counted =
       run::check_first_keys(data.first_keys, batch, call.shape.heads);
   if (!counted) return counted.error();

@@ -7,8 +7,8 @@
 
 namespace tessera::cli {
 
-// What the arrays and flags ask of a lane.
-CallFeatures call_features(const RunOptions& options);
+// As the arrays and flags will make it, before there is an array.
+AttentionCall call_of(const RunOptions& options);
 
 struct RunOutcome {
   receipt::Receipt receipt;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/files.h"
+#include "cli/compile/kernel_flags.h"
 #include "cli/json_line.h"
 #include "cli/plan/timing.h"
 #include "cli/shard/flags.h"
@@ -24,7 +25,8 @@ struct Options {
 };
 
 MeshFitCall asked_of(const ShardFlags& f, const Planned& planned,
-                     const Mesh& mesh, const ShardOptions& options) {
+                     const Mesh& mesh, const ShardOptions& options,
+                     Numbers numbers) {
   MeshFitCall out;
   out.batch = &planned.batch;
   out.mesh = mesh;
@@ -36,7 +38,7 @@ MeshFitCall asked_of(const ShardFlags& f, const Planned& planned,
   out.call.dlse = f.dlse;
   if (f.lane == "mosaic") out.lane = LaneId::mosaic;
   out.lowering_reason = f.lowering_reason;
-  out.numbers = f.numbers == "any" ? Numbers::any : Numbers::finite;
+  out.numbers = numbers;
   if (planned.target) out.chip = planned.target->name;
   if (f.fit) out.chip = *f.fit;
   if (f.compile) out.chip = *f.compile;
@@ -62,6 +64,8 @@ Result<void> write_files(const ShardFlags& f, const MeshFitCall& asked,
 Result<int> run(const Options& o) {
   const ShardFlags& f = o.shard;
   if (auto e = check_flags(f); !e) return e.error();
+  auto numbers = read_numbers(f.numbers);
+  if (!numbers) return numbers.error();
   auto mesh = parse_mesh(*f.mesh);
   if (!mesh) return mesh.error();
   auto options = shard_options(f);
@@ -78,7 +82,7 @@ Result<int> run(const Options& o) {
     return made ? Result<void>() : made.error();
   });
   if (!shard_ns) return shard_ns.error();
-  const MeshFitCall asked = asked_of(f, *planned, *mesh, *options);
+  const MeshFitCall asked = asked_of(f, *planned, *mesh, *options, *numbers);
   if (auto e = write_files(f, asked, *planned, *shards); !e) return e.error();
   std::optional<fit::MeshArrays> arrays;
   if (o.json) {

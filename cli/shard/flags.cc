@@ -99,7 +99,6 @@ Result<void> check_flags(const ShardFlags& f) {
   if (f.numbers && f.lane != "mosaic") {
     return invalid("cli", "--numbers goes with --lane mosaic, found none");
   }
-  if (auto e = read_numbers(f.numbers); !e) return e.error();
   if (f.fit && f.compile) {
     return invalid("cli",
                    "--compile says what fits too, found --fit beside it");

@@ -93,7 +93,7 @@ std::string sent_text(const AheadReport& r) {
 std::string ahead_text(const TrainSettings& s, const AheadReport& r,
                        const receipt::Receipt& asked) {
   std::string out =
-      model_text(s, asked) +
+      model_text(asked) +
       fmt::format(
           "compiled   only, for {}, a step of {} rows of {} tokens: {} in "
           "{:.0f} "

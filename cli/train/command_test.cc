@@ -240,8 +240,12 @@ TEST_F(TrainCommand, HasAReceiptThatIsVerified) {
   EXPECT_EQ(first["output"]["digest"], digest.hex());
   EXPECT_EQ(verify("first"), kOk) << out_ << err_;
   EXPECT_EQ(program({"receipt", "show", path("first")}), kOk) << err_;
-  EXPECT_NE(out_.find("spec xla: attention by worklist"), std::string::npos)
-      << out_;
+  for (const char* line :
+       {"\nmodel       1 layers, ", " spec xla: attention by worklist\n",
+        "\nprecision   F32: products, attention, softmax, ",
+        "\nforward     norm ", "\nsteps       1 to 2\n", "\ntrained     "}) {
+    EXPECT_NE(("\n" + out_).find(line), std::string::npos) << line << out_;
+  }
 
   const json more =
       trained({"--steps", "3", "--resume", path("state"), "--mesh", "data=2",

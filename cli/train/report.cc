@@ -3,13 +3,10 @@
 
 #include <fmt/format.h>
 
-#include <map>
 #include <numeric>
-#include <vector>
+#include <utility>
 
-#include "cli/plan/report.h"
-#include "model/precision.h"
-#include "model/routes.h"
+#include "cli/receipt/lines.h"
 
 namespace tessera::cli {
 
@@ -21,86 +18,24 @@ int64_t numbers_of(const std::vector<ModelParameter>& parameters) {
 
 namespace {
 
-// A line for each way in which layers are clustered.
-std::string clustered_text(const ModelConfig& m) {
-  std::map<std::string, std::vector<int64_t>> layers;
-  for (int64_t i = 0; i < m.layers; ++i) {
-    const LayerRoute route = model::of_layer(m.routes, i);
-    if (route.top > 0) layers[model::route_text(route)].push_back(i);
-  }
-  std::string out;
-  for (const auto& [route, numbers] : layers) {
-    out += fmt::format("clustered  {} within the step: layers {}\n", route,
-                       fmt::join(numbers, ", "));
-  }
-  return out;
-}
-
-// Of a forward pass, a line a slot.
-std::string work_text(
-    const std::vector<receipt::Receipt::Training::Work>& slots) {
-  std::string out;
-  const auto bytes = [](int64_t n) {
-    return n < 1000 ? fmt::format("{} ", n) : with_unit(static_cast<double>(n));
-  };
-  for (const receipt::Receipt::Training::Work& s : slots) {
-    out += fmt::format(
-        "{:<10} {:<13} {} FLOP; {}B of inputs, {}B of parameters, {}B of "
-        "outputs, {}B kept\n",
-        out.empty() ? "forward" : "", s.slot,
-        s.flops ? with_unit(*s.flops) : "the batch's", bytes(s.inputs),
-        bytes(s.parameters), bytes(s.outputs), bytes(s.kept));
-  }
-  return out;
-}
+constexpr int kWidth = 10;  // of the names of lines
 
 }  // namespace
 
-std::string model_text(const TrainSettings& s, const receipt::Receipt& r) {
-  std::string out = fmt::format(
-      "model      {} layers, {} parameters; spec {}: attention by {}\n"
-      "precision  {}\n",
-      s.options.model.layers, r.training.parameters, s.options.spec.name,
-      s.options.spec.of(Slot::attention),
-      model::precision_text(s.options.precision));
-  out += clustered_text(s.options.model);
-  out += work_text(r.training.work);
-  if (s.options.mesh.axes.empty()) return out;
-  const Mesh& mesh = s.options.mesh;
-  const std::string heads =
-      mesh.has("head") ? fmt::format(" and {} of {} heads",
-                                     s.options.model.heads / mesh.size("head"),
-                                     s.options.model.heads)
-                       : "";
-  const int64_t rows = s.options.rows / mesh.size("data");
-  out += s.options.shards
-             ? fmt::format(
-                   "mesh       {}: a part of the tokens of {} rows{} on "
-                   "each device\n",
-                   to_string(mesh), rows, heads)
-             : fmt::format(
-                   "mesh       {}: {} rows of {} tokens{} on each "
-                   "device\n",
-                   to_string(mesh), rows, s.options.tokens / mesh.size("seq"),
-                   heads);
-  if (!r.training.exchange) return out;
-  const receipt::Receipt::Training::Exchange& e = *r.training.exchange;
-  out += fmt::format("exchange   {}, balance {}", e.kind, e.balance);
-  if (!e.work.empty()) out += fmt::format(", work {}", e.work);
-  if (!e.evenness.empty()) out += fmt::format(", evenness {}", e.evenness);
-  if (!e.ceilings.empty()) out += fmt::format(", ceilings '{}'", e.ceilings);
-  return out + "\n";
+std::string model_text(const receipt::Receipt& r) {
+  Lines line(kWidth);
+  add_model(r.training, line);
+  return std::move(line.out);
 }
 
 std::string head_text(const TrainSettings& s, const receipt::Receipt& r,
                       const data::RowFiles& data) {
-  return model_text(s, r) + fmt::format(
-                                "data       {} rows of {} tokens, {} a step\n"
-                                "program    {} on {}: {} in {:.0f} ms\n",
-                                data.rows(), data.tokens(), s.options.rows,
-                                r.training.program, r.plugin->device,
-                                r.compiles > 0 ? "compiled" : "found on disk",
-                                r.compile_ms);
+  Lines line(kWidth);
+  add_model(r.training, line);
+  line("data", fmt::format("{} rows of {} tokens, {} a step", data.rows(),
+                           data.tokens(), s.options.rows));
+  add_program(r, line);
+  return std::move(line.out);
 }
 
 std::string step_text(const TrainSettings& s, const StepReport& step,
@@ -112,20 +47,9 @@ std::string step_text(const TrainSettings& s, const StepReport& step,
 }
 
 std::string end_text(const receipt::Receipt& r) {
-  std::string out = fmt::format(
-      "trained    {} tokens in {:.1f} s; {} score tiles run, {} planned\n",
-      r.training.counted, r.training.seconds, r.training.tiles_run,
-      r.training.tiles_planned);
-  if (!r.training.exchange) return out;
-  const receipt::Receipt::Training::Exchange& e = *r.training.exchange;
-  return out +
-         fmt::format(
-             "exchange   {}B sent by attention along seq, where gathering "
-             "sends {}B; the busiest device has {:.2f} of the mean of "
-             "tiles\n",
-             with_unit(static_cast<double>(e.sent)),
-             with_unit(static_cast<double>(e.all_gather)),
-             e.tiles_max_over_mean);
+  Lines line(kWidth);
+  add_steps(r.training, line);
+  return std::move(line.out);
 }
 
 }  // namespace tessera::cli

@@ -14,8 +14,7 @@ namespace tessera::cli {
 int64_t numbers_of(const std::vector<ModelParameter>& parameters);
 
 // The model, by whom and in which types; the start of every report.
-std::string model_text(const TrainSettings& settings,
-                       const receipt::Receipt& receipt);
+std::string model_text(const receipt::Receipt& receipt);
 
 // What is trained and on what, before the first step; one step of it; the end.
 std::string head_text(const TrainSettings& settings,

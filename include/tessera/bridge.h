@@ -84,6 +84,10 @@ struct BridgeArtifact {
   BridgeSpec spec;
 };
 
+// From a file, and the file of shapes beside it.
+Result<BridgeArtifact> load_artifact(const std::string& path,
+                                     const std::string& shapes_path);
+
 // The array of that role, among inputs and outputs; null where there is none.
 const BridgeArray* find_role(const BridgeSpec& spec, std::string_view role);
 
@@ -92,7 +96,7 @@ struct BridgeOptions {
   int64_t device = 0;                   // its number among the plugin's
   // Compiled programs are kept here for other processes; empty: nowhere.
   std::string cache_folder;
-  int64_t max_cache_bytes = int64_t{1} << 30;
+  int64_t max_cache_bytes = kDefaultCacheBytes;
 };
 
 struct BridgeRun : CompileCounts {

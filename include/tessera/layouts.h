@@ -48,7 +48,7 @@ inline constexpr int64_t kMaxTilesPerPass = 64;
 // Steps that a worklist packs to: a row without tiles gets one class-0 step
 // with first and last set.
 int64_t step_count(const Worklist& w, int64_t tiles_per_pass = 1);
-Result<Steps> pack_steps(const Plan& plan, bool transposed,
+Result<Steps> pack_steps(const Batch& batch, bool transposed,
                          int64_t tiles_per_pass = 1);
 // The worklist again; classes 2 and 3 are both full there.
 Result<Worklist> list_from_steps(const Steps& steps, int64_t rows,
@@ -176,7 +176,7 @@ struct FlexBlockMask {
 // The arrays are dense, so more than kMaxTiles indices each is an error.
 // `before`: one that is done with; its memory serves again, for fresh memory of
 // this size costs more than what is written there.
-Result<FlexBlockMask> make_flex(const Plan& plan, int64_t heads = 0,
+Result<FlexBlockMask> make_flex(const Batch& batch, int64_t heads = 0,
                                 FlexBlockMask* before = nullptr);
 
 enum class SplashType : uint8_t { boolean, int8, int16, int32 };

@@ -65,6 +65,9 @@ enum class XlaMethod : uint8_t { worklist, chunked, dense };
 std::string_view to_string(XlaMethod method);
 Result<XlaMethod> parse_xla_method(std::string_view text);
 
+// Of a cache on disk, where nobody says more or less.
+inline constexpr int64_t kDefaultCacheBytes = int64_t{1} << 30;
+
 struct XlaOptions {
   // A path, or a known plugin's name. The mosaic lane takes libtpu in place of
   // this one.
@@ -76,7 +79,7 @@ struct XlaOptions {
   XlaMethod method = XlaMethod::worklist;
   // Compiled programs are kept here for other processes; empty: nowhere.
   std::string cache_folder;
-  int64_t max_cache_bytes = int64_t{1} << 30;
+  int64_t max_cache_bytes = kDefaultCacheBytes;
   // Compiles of this lane at most; one more is an error. 0: no limit.
   int64_t max_compiles = 0;
   // Why a tile or a logical block smaller than a TPU's matrix unit may be

@@ -30,6 +30,8 @@ enum class RowSum : uint8_t {
             // and the log-sum-exp may be off by bf16's rounding, 2^-8
 };
 std::string_view to_string(RowSum row_sum);
+Result<RowSum> parse_row_sum(std::string_view text,
+                             std::string_view name = "row_sum");
 
 // Which numbers a kernel may read where no veto takes them.
 enum class Numbers : uint8_t {

@@ -113,13 +113,6 @@ MosaicOptions options_for(const Made& of, std::optional<int64_t> tiles_per_pass,
       .setting.options;
 }
 
-RowSum parse_row_sum(const std::string& text) {
-  for (const RowSum rule : {RowSum::exact, RowSum::rounded}) {
-    if (to_string(rule) == text) return rule;
-  }
-  refuse("row_sum must be 'exact' or 'rounded', found '" + text + "'");
-}
-
 PyKernel compile(const PyBatch& batch, int64_t heads,
                  std::optional<int64_t> kv_heads, int64_t head_dim,
                  std::optional<int64_t> v_head_dim, const std::string& dtype,
@@ -144,7 +137,7 @@ PyKernel compile(const PyBatch& batch, int64_t heads,
   of.call.dlse = dlse;
   of.options = options_for(of, tiles_per_pass, fetch_ahead, query_chunk,
                            lowering_reason, take(parse_numbers(numbers)));
-  of.options.row_sum = parse_row_sum(row_sum);
+  of.options.row_sum = take(parse_row_sum(row_sum));
   return make_kernel(std::move(of));
 }
 
@@ -232,7 +225,7 @@ Made read_made(const nb::dict& state) {
   of.target = text("target");
   of.options.tiles_per_pass = number("tiles_per_pass");
   of.options.fetch_ahead = number("fetch_ahead");
-  of.options.row_sum = parse_row_sum(text("row_sum"));
+  of.options.row_sum = take(parse_row_sum(text("row_sum")));
   of.options.numbers = take(parse_numbers(text("numbers")));
   of.options.lowering_reason =
       read_state<std::optional<std::string>>(state, "lowering_reason");

@@ -53,8 +53,8 @@ nb::dict flex_of(const PyBatch& self, int64_t heads) {
        {&before.kv, &before.full_kv, &before.q, &before.full_q}) {
     take_spare(lists->indices);
   }
-  FlexBlockMask flex = take(
-      unlocked([&] { return make_flex(self.batch.plan(), heads, &before); }));
+  FlexBlockMask flex =
+      take(unlocked([&] { return make_flex(self.batch, heads, &before); }));
   const auto b = static_cast<size_t>(flex.batch);
   const auto h = static_cast<size_t>(flex.heads);
   const auto rows = static_cast<size_t>(flex.rows);

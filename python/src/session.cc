@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "arrays.h"
-#include "base/files.h"
 #include "batch.h"
 #include "call_arrays.h"
 #include "failure.h"
@@ -67,9 +66,6 @@ class Use {
   std::atomic<bool>& busy_;
 };
 
-// Files that hold more are no program of attention.
-constexpr int64_t kMaxArtifactBytes = int64_t{1} << 30;
-
 // What JAX exported, and its file of shapes.
 std::optional<BridgeArtifact> read_artifact(
     const std::optional<std::string>& artifact,
@@ -79,9 +75,7 @@ std::optional<BridgeArtifact> read_artifact(
            (artifact ? "artifact" : "shapes") + " alone");
   }
   if (!artifact) return {};
-  return BridgeArtifact{
-      take(read_file(*artifact, kMaxArtifactBytes)),
-      take(parse_bridge_spec(take(read_file(*shapes, kMaxArtifactBytes))))};
+  return take(load_artifact(*artifact, *shapes));
 }
 
 SessionOptions options_of(

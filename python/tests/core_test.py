@@ -653,8 +653,11 @@ def test_the_setting_of_a_tpu_program():
     rounded = ts.compile(batch, heads=8, row_sum="rounded")
     assert '"row_sum_rounded":1' in rounded.contract
     assert '"row_sum_rounded":0' in kernel.contract
-    for wrong in ({"row_sum": "both"}, {"row_sum": "rounded", "backward": True}):
-        with pytest.raises(ValueError, match="row.sum"):
+    for wrong, why in (
+            ({"row_sum": "both"},
+             r"^\[mosaic\] row_sum must be exact or rounded, found 'both'$"),
+            ({"row_sum": "rounded", "backward": True}, "row sum")):
+        with pytest.raises(ValueError, match=why):
             ts.compile(batch, heads=8, **wrong)
     guarded = ts.compile(batch, heads=8, numbers="any")
     assert '"any_numbers":1' in guarded.contract

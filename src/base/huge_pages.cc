@@ -12,12 +12,12 @@ namespace tessera {
 namespace {
 
 // Less has no large page, wherever it begins.
-constexpr size_t kLeastBytes = size_t{4} << 20;
+constexpr size_t kMinBytes = size_t{4} << 20;
 
 }  // namespace
 
 void prefer_huge_pages(void* begin, size_t bytes) {
-  if (bytes < kLeastBytes) return;
+  if (bytes < kMinBytes) return;
 #if defined(__linux__)
   const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const auto first = reinterpret_cast<uintptr_t>(begin);

@@ -31,8 +31,8 @@ size_t distance(std::string_view a, std::string_view b) {
 
 std::string nearest(std::string_view word,
                     std::span<const std::string_view> known) {
-  constexpr size_t kLongest = 64;  // a longer word is no typing mistake
-  if (word.size() > kLongest) return {};
+  constexpr size_t kMaxWord = 64;  // a longer word is no typing mistake
+  if (word.size() > kMaxWord) return {};
   size_t best = word.size() / 3 + 1;
   std::string_view found;
   for (std::string_view k : known) {

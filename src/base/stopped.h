@@ -17,7 +17,7 @@ using Stopped = std::function<bool()>;
 // `when`: "before it ran".
 inline Error stopped_error(std::string_view where, std::string_view when) {
   return {ErrorKind::stopped,
-          fmt::format("[{}] a call must not be stopped to give its outputs, "
+          fmt::format("[{}] a call must run to its end to give its outputs, "
                       "found it stopped {}",
                       where, when),
           0};

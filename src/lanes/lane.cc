@@ -47,6 +47,18 @@ Error no_sink_telemetry(std::string_view where) {
       where, "a call must be prepared with sink_telemetry, found one without");
 }
 
+Error artifact_has_no_backward(std::string_view where) {
+  return invalid(where,
+                 "an artifact must have a backward pass to run one, found "
+                 "forward alone");
+}
+
+Error artifact_has_no_text(std::string_view where) {
+  return unavailable(where,
+                     "a program must be text to be shown, found MLIR bytecode "
+                     "that JAX exported");
+}
+
 ShardOptions options_for(ShardOptions options, const AttentionCall& call) {
   options.shape = call.shape;
   options.dtype = call.dtype;

@@ -93,6 +93,9 @@ class LaneWork {
 // Of a pass that the call was not prepared for.
 Error no_backward(std::string_view where);
 Error no_sink_telemetry(std::string_view where);
+// An artifact of JAX's is one forward program, as MLIR bytecode.
+Error artifact_has_no_backward(std::string_view where);
+Error artifact_has_no_text(std::string_view where);
 
 class OpenLane {
  public:

@@ -55,9 +55,9 @@ class Parser {
     }
     const unsigned char c = static_cast<unsigned char>(text_[at]);
     if (c < 0x20 || c >= 0x7f) return fmt::format("byte 0x{:02x}", c);
-    constexpr size_t kLongest = 40;
-    std::string word(text_.substr(at, std::min(end - at, kLongest)));
-    return "'" + word + (end - at > kLongest ? "...'" : "'");
+    constexpr size_t kMaxShown = 40;
+    std::string word(text_.substr(at, std::min(end - at, kMaxShown)));
+    return "'" + word + (end - at > kMaxShown ? "...'" : "'");
   }
 
   Error at_column(Error error, size_t at) const {

@@ -23,17 +23,4 @@ std::string model::precision_json(const Precision& p) {
   return out.dump();
 }
 
-std::string model::precision_text(const Precision& p) {
-  std::string out;
-  Dtype last = p.products;
-  for (const auto& [what, dtype] : precision_plan(p)) {
-    if (!out.empty()) out += dtype == last ? ", " : "; ";
-    if (out.empty() || dtype != last)
-      out += std::string(to_string(dtype)) + ": ";
-    out += what;
-    last = dtype;
-  }
-  return out;
-}
-
 }  // namespace tessera

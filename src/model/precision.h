@@ -1,4 +1,4 @@
-// model/precision.h: a precision plan in words and as JSON.
+// model/precision.h: a precision plan as JSON.
 #pragma once
 
 #include <string>
@@ -8,7 +8,5 @@
 namespace tessera::model {
 
 std::string precision_json(const Precision& precision);
-// "BF16: products, attention; F32: softmax, ..."
-std::string precision_text(const Precision& precision);
 
 }  // namespace tessera::model

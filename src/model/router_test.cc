@@ -257,7 +257,7 @@ void RouterInProgram::check_steps(const Drawn& d, const HostPicks& want,
                                   const Ints32& range) const {
   auto batch = OwnedBatch::copy(request_, facts_of_drawn(d));
   ASSERT_TRUE(batch);
-  auto packed = pack_steps(batch->plan(), false);
+  auto packed = pack_steps(*batch, false);
   ASSERT_TRUE(packed);
   const Tile tile = request_.tile;
   size_t next = 0;

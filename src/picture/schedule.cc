@@ -22,7 +22,7 @@ constexpr double kRow = 22;   // of a slot, with its gap
 constexpr double kBand = 20;  // of regions, with its gap
 constexpr int64_t kMaxDepth = 4;
 constexpr int64_t kMaxColumns = 1000;
-constexpr double kWidestBundle = 12;
+constexpr double kMaxBundle = 12;
 constexpr int kShades = 8;
 
 std::string tenths(double x) {
@@ -49,8 +49,7 @@ class SchedulePicture {
         region_(kernel.profile.tree.regions[loop]),
         size_(region_.end - region_.begin),
         columns_(std::min(size_, kMaxColumns)),
-        width_(
-            std::min(kMapWidth, static_cast<double>(size_) * kWidestBundle)) {}
+        width_(std::min(kMapWidth, static_cast<double>(size_) * kMaxBundle)) {}
 
   std::string draw() {
     collect_bands();

@@ -18,8 +18,8 @@ namespace {
 using Kind = DocumentSpan::Kind;
 
 constexpr double kMapSide = 768;      // longest side of the map, in pixels
-constexpr double kLargestTile = 96;   // so that four tiles stay a small picture
-constexpr double kSmallestSide = 64;  // a decode step is one row of tiles
+constexpr double kMaxTile = 96;       // so that four tiles stay a small picture
+constexpr double kMinSide = 64;       // a decode step is one row of tiles
 constexpr int64_t kExactTiles = 512;  // a side; above, cells are shaded
 constexpr int64_t kCells = 512;       // a side
 constexpr size_t kMaxMapBytes = 1'500'000;
@@ -259,14 +259,14 @@ class SvgPicture {
     const auto widest =
         static_cast<double>(std::max(std::min(keys_.tile, keys_.tokens),
                                      std::min(queries_.tile, queries_.tokens)));
-    scale = std::min(scale, kLargestTile / widest);
+    scale = std::min(scale, kMaxTile / widest);
     // Whole pixels a tile keep every tile alike.
     const double pixels = scale * static_cast<double>(keys_.tile);
     if (keys_.tile == queries_.tile && pixels >= 2) {
       scale *= std::floor(pixels + 1e-9) / pixels;
     }
-    keys_.length = std::max(kSmallestSide, k * scale);
-    queries_.length = std::max(kSmallestSide, q * scale);
+    keys_.length = std::max(kMinSide, k * scale);
+    queries_.length = std::max(kMinSide, q * scale);
     stretched_ =
         keys_.length > k * scale + 1 || queries_.length > q * scale + 1;
     unit_ = scale;

@@ -14,9 +14,9 @@
 namespace tessera::pjrt {
 
 struct CacheOptions {
-  std::string folder;                    // empty: memory only
-  int64_t max_bytes = int64_t{1} << 30;  // on disk; the oldest go first
-  int64_t max_programs = 256;            // in memory; the oldest go first
+  std::string folder;                      // empty: memory only
+  int64_t max_bytes = kDefaultCacheBytes;  // on disk; the oldest go first
+  int64_t max_programs = 256;              // in memory; the oldest go first
   // Compiles of this cache at most; one more is an error that says what varied
   // between the contracts. 0: no limit.
   int64_t max_compiles = 0;

@@ -8,11 +8,17 @@
 #include <set>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
+#include "lanes/mosaic/rule.h"
 #include "plan/make_plan.h"
 #include "plan/stoppable.h"
+#include "tessera/fit.h"
 #include "tessera/layouts.h"
+#include "tessera/mosaic.h"
+#include "tessera/session.h"
+#include "tessera/shard.h"
 
 namespace tessera::plan {
 namespace {
@@ -56,16 +62,125 @@ template <class T>
 std::string text_of(const Result<T>& r) {
   return r ? "" : r.error().message;
 }
-const std::vector<Reader>& readers() {
-  static const std::vector<Reader> all = {
-      {"contract", [](const Batch& b) { return text_of(make_contract(b)); }},
-      {"statistics",
-       [](const Batch& b) { return text_of(make_statistics(b)); }},
+
+const AttentionCall& call_of_readers() {
+  static const AttentionCall call = {.shape = {2, 1, 64, 64, {}, 0}};
+  return call;
+}
+Result<Shards> shards_of(const Batch& batch) {
+  ShardOptions options;
+  options.shape = call_of_readers().shape;
+  options.dtype = call_of_readers().dtype;
+  return make_shards(batch, *parse_mesh("seq=2"), options);
+}
+const Shards& shards_of_readers() {
+  static const Shards shards =
+      *shards_of(*OwnedBatch::make(packed(), owned(ids_of(64, 20))));
+  return shards;
+}
+const Session& session_of_readers() {
+  static const Session session = [] {
+    SessionOptions options;
+    options.lane = LaneId::cpu;
+    return *Session::open(options);
+  }();
+  return session;
+}
+
+std::string mosaic_error(const Batch& b) {
+  MosaicKernel kernel;
+  kernel.q_len = kernel.kv_len = 64;
+  kernel.tile = {16, 16};
+  kernel.steps = 64;
+  kernel.mask = mosaic::mask_text(packed());
+  return text_of(make_mosaic_arrays(b, kernel));
+}
+std::string next_error(const Batch& b) {
+  const auto first = OwnedBatch::make(packed(), owned(ids_of(64, 20)));
+  auto ready = session_of_readers().prepare(*first, call_of_readers());
+  return ready ? text_of(ready->next(b)) : ready.error().message;
+}
+std::string warm_error(const Batch& b) {
+  WarmList list;
+  return text_of(add_call(list, session_of_readers(), b, call_of_readers()));
+}
+
+std::vector<Reader> layout_readers() {
+  return {
+      {"steps", [](const Batch& b) { return text_of(pack_steps(b, false)); }},
+      {"flex", [](const Batch& b) { return text_of(make_flex(b)); }},
       {"bitmaps", [](const Batch& b) { return text_of(make_bitmaps(b)); }},
+      {"mask_blocks",
+       [](const Batch& b) { return text_of(make_mask_blocks(b, false, 4)); }},
       {"splash", [](const Batch& b) { return text_of(make_splash(b, 0, {})); }},
-      {"plan file", [](const Batch& b) { return text_of(encode_plan(b)); }},
+      {"topk", [](const Batch& b) { return text_of(count_key_reads(b)); }},
   };
+}
+std::vector<Reader> shard_readers() {
+  return {
+      {"shard", [](const Batch& b) { return text_of(shards_of(b)); }},
+      {"shard",
+       [](const Batch& b) {
+         return text_of(pack_shard(b, shards_of_readers(), 0, false));
+       }},
+      {"contract",
+       [](const Batch& b) {
+         return text_of(
+             shard_program(b, shards_of_readers(), call_of_readers(), false));
+       }},
+      {"contract",
+       [](const Batch& b) {
+         return text_of(shard_program_arrays(b, shards_of_readers(),
+                                             call_of_readers(), false));
+       }},
+      {"contract",
+       [](const Batch& b) {
+         return text_of(
+             shard_integers(b, shards_of_readers(), call_of_readers()));
+       }},
+  };
+}
+std::vector<Reader> run_readers() {
+  return {
+      {"mosaic", mosaic_error},
+      {"contract",
+       [](const Batch& b) {
+         return text_of(fit_call(b, call_of_readers(), LaneId::xla, "v6e"));
+       }},
+      {"run",
+       [](const Batch& b) {
+         return text_of(session_of_readers().choose(b, call_of_readers()));
+       }},
+      {"run",
+       [](const Batch& b) {
+         return text_of(session_of_readers().prepare(b, call_of_readers()));
+       }},
+      {"run", next_error},
+      {"warm", warm_error},
+  };
+}
+// Every public function of a batch that may fail; those of picks and of TPU
+// kernels of a mesh have tests of their own.
+const std::vector<Reader>& readers() {
+  static const std::vector<Reader> all = [] {
+    std::vector<Reader> out = {
+        {"contract", [](const Batch& b) { return text_of(make_contract(b)); }},
+        {"statistics",
+         [](const Batch& b) { return text_of(make_statistics(b)); }},
+        {"plan file", [](const Batch& b) { return text_of(encode_plan(b)); }},
+    };
+    for (auto* some : {layout_readers, shard_readers, run_readers}) {
+      for (Reader& r : some()) out.push_back(std::move(r));
+    }
+    return out;
+  }();
   return all;
+}
+
+std::string changed(const std::string& where) {
+  return "[" + where +
+         "] facts must be as they were planned, found others (remake the batch "
+         "when its facts change)";
 }
 
 TEST(Batch, FactsThatChangeUnderTheirPlanAreRefusedByAllThatReadThem) {
@@ -77,10 +192,7 @@ TEST(Batch, FactsThatChangeUnderTheirPlanAreRefusedByAllThatReadThem) {
   for (const Reader& r : readers()) EXPECT_EQ(r.error(*batch), "") << r.where;
   ids[63] = 9;
   for (const Reader& r : readers()) {
-    EXPECT_EQ(r.error(*batch),
-              std::string("[") + r.where +
-                  "] facts must be as they were planned, found others (remake "
-                  "the batch when its facts change)");
+    EXPECT_EQ(r.error(*batch), changed(r.where));
   }
   // The handle's copies say the same; once remade it is a batch again.
   const Batch copy = *batch;
@@ -91,16 +203,58 @@ TEST(Batch, FactsThatChangeUnderTheirPlanAreRefusedByAllThatReadThem) {
   for (const Reader& r : readers()) EXPECT_EQ(r.error(copy), "") << r.where;
 }
 
+TEST(Batch, PicksThatChangeUnderTheirPlanAreRefused) {
+  Request request = packed();
+  request.masks = {*parse_mask("causal & blocks(16)")};
+  std::vector<int32_t> picks(64, 0);
+  Facts facts;
+  facts.picks = Picks{picks, 1, 1};
+  const auto batch = BorrowedBatch::make(request, facts);
+  ASSERT_TRUE(batch.ok()) << batch.error().message;
+  EXPECT_EQ(text_of(make_topk(*batch)), "");
+  picks[63] = 1;
+  EXPECT_EQ(text_of(make_topk(*batch)), changed("topk"));
+}
+
+TEST(Batch, FactsThatChangeAreRefusedByTheKernelsOfAMesh) {
+  Request request = packed(1024);
+  request.tile = request.logical_block = {256, 256};
+  std::vector<int32_t> ids = ids_of(1024, 300);
+  Facts facts;
+  facts.doc_ids = ids;
+  const auto batch = BorrowedBatch::make(request, facts);
+  ASSERT_TRUE(batch.ok()) << batch.error().message;
+  const AttentionCall call = {.shape = {2, 1, 128, 128, {}, 0},
+                              .dtype = Dtype::bf16};
+  ShardOptions options;
+  options.shape = call.shape;
+  const auto shards = make_shards(*batch, *parse_mesh("seq=2"), options);
+  ASSERT_TRUE(shards.ok()) << shards.error().message;
+  const auto kernel = make_mosaic_shards(*batch, *shards, call, "v6e:2x2");
+  ASSERT_TRUE(kernel.ok()) << kernel.error().message;
+  EXPECT_EQ(text_of(make_mosaic_shard_arrays(*batch, *shards, *kernel)), "");
+  ids[1023] = 9;
+  EXPECT_EQ(text_of(make_mosaic_shards(*batch, *shards, call, "v6e:2x2")),
+            changed("mosaic"));
+  EXPECT_EQ(text_of(make_mosaic_shard_arrays(*batch, *shards, *kernel)),
+            changed("mosaic"));
+}
+
 // Each array of the facts is looked at, not the ids alone.
 TEST(Batch, EveryBorrowedArrayIsLookedAt) {
   Request request;
-  request.masks = {*parse_mask("prefix | documents | blocks(16)")};
+  request.masks = {*parse_mask(
+      "prefix | documents | blocks(16) | tree | same(a) | same(h)")};
   request.batch = 2;
   request.q_len = request.kv_len = 32;
   request.tile = {16, 16};
   std::vector<int32_t> ids(64, 0), q_ids(64, 0),
       tokens = {32, 30}, slots = {2, 2}, prefix = {4, 5}, offsets = {0, 0},
-      picks(64, 0);
+      picks(64, 0), enter(64), leave(64), first_same(64, 0), last_same(64, 0);
+  for (size_t i = 0; i < 64; ++i) {
+    enter[i] = static_cast<int32_t>(i % 32);
+    leave[i] = enter[i] + 1;
+  }
   Facts f;
   f.doc_ids = ids;
   f.q_doc_ids = q_ids;
@@ -110,10 +264,15 @@ TEST(Batch, EveryBorrowedArrayIsLookedAt) {
   f.prefix_lengths = prefix;
   f.q_offsets = offsets;
   f.picks = Picks{picks, 1, 1};
+  f.tree_enter = enter;
+  f.tree_leave = leave;
+  f.same_ids.front() = first_same;
+  f.same_ids.back() = last_same;
   const auto batch = BorrowedBatch::make(request, f);
   ASSERT_TRUE(batch.ok()) << batch.error().message;
   for (std::vector<int32_t>* array :
-       {&ids, &q_ids, &tokens, &slots, &prefix, &offsets, &picks}) {
+       {&ids, &q_ids, &tokens, &slots, &prefix, &offsets, &picks, &enter,
+        &leave, &first_same, &last_same}) {
     EXPECT_TRUE(make_contract(*batch).ok());
     array->back() += 1;
     EXPECT_FALSE(make_contract(*batch).ok());
@@ -191,7 +350,7 @@ TEST(Batch, PlanningEndsWhereTheCallerSaysSo) {
   ASSERT_FALSE(made.ok());
   EXPECT_EQ(made.error().kind, ErrorKind::stopped);
   EXPECT_EQ(made.error().message,
-            "[plan] a call must not be stopped to give its outputs, found it "
+            "[plan] a call must run to its end to give its outputs, found it "
             "stopped after 191 of 1024 tile rows");
   EXPECT_EQ(asked, 3);
   const auto whole = make_batch(request, owned(ids_of(request.q_len, 700)),

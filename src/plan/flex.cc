@@ -1,4 +1,6 @@
 // plan/flex.cc: FlexAttention's dense block lists from a plan's sparse ones.
+#include "plan/flex.h"
+
 #include <new>
 #include <numeric>
 #include <optional>
@@ -6,8 +8,8 @@
 #include <utility>
 
 #include "base/fail.h"
+#include "plan/batch_state.h"
 #include "plan/well_formed.h"
-#include "tessera/layouts.h"
 
 namespace tessera {
 namespace {
@@ -96,8 +98,15 @@ FlexBlockMask fill(const Plan& plan, int64_t heads, FlexBlockMask out) {
 
 }  // namespace
 
-Result<FlexBlockMask> make_flex(const Plan& plan, int64_t heads,
+Result<FlexBlockMask> make_flex(const Batch& batch, int64_t heads,
                                 FlexBlockMask* before) {
+  auto read = plan::read_batch(batch, kWhere);
+  if (!read) return read.error();
+  return plan::flex_of_plan((*read)->plan, heads, before);
+}
+
+Result<FlexBlockMask> plan::flex_of_plan(const Plan& plan, int64_t heads,
+                                         FlexBlockMask* before) {
   if (auto r = plan::check_plan(plan, kWhere); !r) return r.error();
   if (heads == 0) heads = plan.heads;
   if (heads < 1 || heads % plan.heads != 0) {

@@ -1,5 +1,7 @@
 // plan/flex_test.cc: BlockMask arrays against golden files that PyTorch made,
 // against dense booleans judged token by token, and from broken plans.
+#include "plan/flex.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,9 +10,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 
-#include "plan/make_plan.h"
 #include "tessera/batch.h"
-#include "tessera/layouts.h"
 #include "tests/oracle.h"
 #include "tests/random_case.h"
 
@@ -108,9 +108,9 @@ TEST(FlexGolden, EveryArrayIsWhatCreateBlockMaskMade) {
     std::ifstream in(entry.path());
     const Json json = Json::parse(in);
     const Golden g = read_golden(json);
-    auto plan = make_plan(g.request, g.facts.view());
-    ASSERT_TRUE(plan.ok()) << plan.error().message;
-    auto flex = make_flex(*plan, g.heads);
+    auto batch = OwnedBatch::make(g.request, g.facts);
+    ASSERT_TRUE(batch.ok()) << batch.error().message;
+    auto flex = make_flex(*batch, g.heads);
     ASSERT_TRUE(flex.ok()) << flex.error().message;
     expect_equal(json, *flex);
     ++files;
@@ -173,13 +173,13 @@ std::optional<std::string> flex_fault(const testing::RandomCase& c) {
   const auto request = c.request();
   if (!request) return request.error().message;
   const Facts facts = c.facts();
-  const auto plan = make_plan(*request, facts);
-  if (!plan) return plan.error().message;
+  const auto batch = BorrowedBatch::make(*request, facts);
+  if (!batch) return batch.error().message;
   const testing::Oracle oracle(c.masks, *request, facts);
   const Counts n = count_pairs(c, oracle);
   for (const int64_t repeat : {int64_t{1}, int64_t{3}}) {
     const int64_t heads = oracle.heads() * repeat;
-    const auto flex = make_flex(*plan, repeat == 1 ? 0 : heads);
+    const auto flex = make_flex(*batch, repeat == 1 ? 0 : heads);
     if (!flex) return flex.error().message;
     if (flex->batch != c.batch || flex->heads != heads ||
         flex->rows != n.rows || flex->columns != n.columns) {
@@ -248,7 +248,7 @@ Plan small_plan() {
 }
 
 TEST(Flex, ARaggedFullTileIsListedAsPartial) {
-  const auto flex = make_flex(small_plan());
+  const auto flex = flex_of_plan(small_plan());
   ASSERT_TRUE(flex.ok()) << flex.error().message;
   EXPECT_EQ(flex->kv.num_blocks, (Values{0, 2}));
   EXPECT_EQ(flex->kv.indices, (Values{0, 1, 0, 1}));
@@ -261,13 +261,13 @@ TEST(Flex, ARaggedFullTileIsListedAsPartial) {
 }
 
 TEST(Flex, MemoryOfOneThatIsDoneWithServesAgain) {
-  const auto right = make_flex(small_plan());
-  auto before = make_flex(small_plan());
+  const auto right = flex_of_plan(small_plan());
+  auto before = flex_of_plan(small_plan());
   ASSERT_TRUE(right.ok() && before.ok());
   const int32_t* const memory = before->q.indices.data();
   before->q.indices.assign(4, 99);
   before->kv.num_blocks.assign(7, 99);
-  const auto again = make_flex(small_plan(), 0, &*before);
+  const auto again = flex_of_plan(small_plan(), 0, &*before);
   ASSERT_TRUE(again.ok()) << again.error().message;
   EXPECT_EQ(again->q.indices.data(), memory);
   EXPECT_EQ(again->kv, right->kv);
@@ -346,7 +346,7 @@ TEST(Flex, BrokenPlansAndHeadsAreRefused) {
   for (const Broken& broken : cases) {
     Plan plan = small_plan();
     broken.damage(plan);
-    const auto flex = make_flex(plan, broken.heads);
+    const auto flex = flex_of_plan(plan, broken.heads);
     ASSERT_FALSE(flex.ok()) << broken.name;
     EXPECT_EQ(flex.error().message, broken.message) << broken.name;
   }
@@ -357,9 +357,9 @@ TEST(Flex, HeadsThatTheMasksDoNotDivideAreRefused) {
   request.masks = {*parse_mask("causal"), *parse_mask("full")};
   request.q_len = request.kv_len = 64;
   request.tile = {32, 32};
-  const auto plan = make_plan(request, {});
-  ASSERT_TRUE(plan.ok()) << plan.error().message;
-  const auto flex = make_flex(*plan, 3);
+  const auto batch = BorrowedBatch::make(request, {});
+  ASSERT_TRUE(batch.ok()) << batch.error().message;
+  const auto flex = make_flex(*batch, 3);
   ASSERT_FALSE(flex.ok());
   EXPECT_EQ(
       flex.error().message,
@@ -372,9 +372,9 @@ TEST(Flex, AHugeBlockMaskIsRefused) {
   request.masks = {*parse_mask("causal & window(0, 0)")};
   request.q_len = request.kv_len = int64_t{1} << 22;
   request.tile = {128, 128};
-  const auto plan = make_plan(request, {});
-  ASSERT_TRUE(plan.ok()) << plan.error().message;
-  const auto flex = make_flex(*plan);
+  const auto batch = BorrowedBatch::make(request, {});
+  ASSERT_TRUE(batch.ok()) << batch.error().message;
+  const auto flex = make_flex(*batch);
   ASSERT_FALSE(flex.ok());
   EXPECT_EQ(flex.error().kind, ErrorKind::limit);
   EXPECT_EQ(flex.error().message,

@@ -1,7 +1,7 @@
 // plan/launches_test.cc: launches cover every step once and fit.
 #include <gtest/gtest.h>
 
-#include "tessera/layouts.h"
+#include "plan/steps.h"
 #include "tessera/machine.h"
 #include "tests/random_worklist.h"
 
@@ -74,7 +74,7 @@ TEST(Launches, CutAtRowsByHand) {
 TEST(Launches, CoverEveryStepOnceInOrderAndFit) {
   for_seeds(1000, [](std::mt19937_64& random, uint64_t) {
     const Plan p = random_plan(random);
-    auto steps = pack_steps(p, random_int(random, 0, 1) == 0);
+    auto steps = steps_of_plan(p, random_int(random, 0, 1) == 0);
     ASSERT_TRUE(steps.ok());
     const Target target{"t", random_int(random, 6, 60)};
     int64_t widest = 0;

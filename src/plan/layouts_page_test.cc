@@ -48,10 +48,12 @@ TEST_F(LayoutsPage, Lists) {
 }
 
 TEST_F(LayoutsPage, PackedSteps) {
-  const Steps forward = *pack_steps(plan_, false);
+  const auto batch = BorrowedBatch::make(request_, facts_);
+  ASSERT_TRUE(batch.ok()) << batch.error().message;
+  const Steps forward = *pack_steps(*batch, false);
   EXPECT_EQ(words(forward), (Words{0x7, 0x40003, 0x80027, 0xc002e, 0xc0035}));
   EXPECT_EQ(forward.range, (Words{0, 5}));
-  EXPECT_EQ(words(*pack_steps(plan_, true)),
+  EXPECT_EQ(words(*pack_steps(*batch, true)),
             (Words{0x7, 0x40003, 0x80026, 0x8003d, 0xc0037}));
 }
 

@@ -1,11 +1,13 @@
 // plan/steps.cc: worklists as packed 32-bit steps.
+#include "plan/steps.h"
+
 #include <algorithm>
 
 #include "base/fail.h"
 #include "base/integers.h"
+#include "plan/batch_state.h"
 #include "plan/step_word.h"
 #include "plan/well_formed.h"
-#include "tessera/layouts.h"
 
 namespace tessera {
 namespace {
@@ -64,8 +66,15 @@ int64_t step_count(const Worklist& w, int64_t tiles_per_pass) {
   return steps;
 }
 
-Result<Steps> pack_steps(const Plan& plan, bool transposed,
+Result<Steps> pack_steps(const Batch& batch, bool transposed,
                          int64_t tiles_per_pass) {
+  auto read = plan::read_batch(batch, "steps");
+  if (!read) return read.error();
+  return plan::steps_of_plan((*read)->plan, transposed, tiles_per_pass);
+}
+
+Result<Steps> plan::steps_of_plan(const Plan& plan, bool transposed,
+                                  int64_t tiles_per_pass) {
   if (tiles_per_pass < 1 || tiles_per_pass > kMaxTilesPerPass) {
     return invalid("steps", "tiles a pass must be between 1 and {}, found {}",
                    kMaxTilesPerPass, tiles_per_pass);

@@ -1,7 +1,8 @@
 // plan/steps_test.cc: packed steps against tiles looked up one at a time.
+#include "plan/steps.h"
+
 #include <gtest/gtest.h>
 
-#include "tessera/layouts.h"
 #include "tests/random_worklist.h"
 
 namespace tessera::plan {
@@ -44,7 +45,7 @@ TEST(Steps, BitsLieWhereTheHeaderSays) {
 }
 
 TEST(Steps, ForwardByHand) {
-  auto s = pack_steps(small_plan(), false);
+  auto s = steps_of_plan(small_plan(), false);
   ASSERT_TRUE(s.ok()) << s.error().message;
   const std::vector<Step> due = {
       step(0, 0, 2, true, false), step(0, 1, 1, false, false),
@@ -54,7 +55,7 @@ TEST(Steps, ForwardByHand) {
 }
 
 TEST(Steps, TransposedByHand) {
-  auto s = pack_steps(small_plan(), true);
+  auto s = steps_of_plan(small_plan(), true);
   ASSERT_TRUE(s.ok()) << s.error().message;
   const std::vector<Step> due = {step(0, 0, 2, true, true),
                                  step(1, 0, 1, true, true),
@@ -63,7 +64,7 @@ TEST(Steps, TransposedByHand) {
 }
 
 TEST(Steps, RowsFillUpTheirLastPass) {
-  auto s = pack_steps(small_plan(), false, 2);
+  auto s = steps_of_plan(small_plan(), false, 2);
   ASSERT_TRUE(s.ok()) << s.error().message;
   const std::vector<Step> due = {
       step(0, 0, 2, true, false),  step(0, 1, 1, false, false),
@@ -73,7 +74,7 @@ TEST(Steps, RowsFillUpTheirLastPass) {
   EXPECT_EQ(s->range, (std::vector<uint32_t>{0, 6}));
   EXPECT_EQ(step_count(small_plan().forward, 2), 6);
   for (int64_t tiles : {0, 65}) {
-    auto none = pack_steps(small_plan(), false, tiles);
+    auto none = steps_of_plan(small_plan(), false, tiles);
     ASSERT_FALSE(none.ok());
     EXPECT_EQ(none.error().message,
               "[steps] tiles a pass must be between 1 and 64, found " +
@@ -83,7 +84,7 @@ TEST(Steps, RowsFillUpTheirLastPass) {
 
 // Counts, classes, marks and order, each from its definition.
 void check_steps(const Plan& p, bool transposed, int64_t tiles_per_pass) {
-  auto packed = pack_steps(p, transposed, tiles_per_pass);
+  auto packed = steps_of_plan(p, transposed, tiles_per_pass);
   ASSERT_TRUE(packed.ok()) << packed.error().message;
   const Worklist& w = transposed ? p.transposed : p.forward;
   ASSERT_EQ(packed->range.size(), static_cast<size_t>(w.lists + 1));
@@ -155,7 +156,7 @@ TEST(Steps, RandomListsPackExactlyAndComeBack) {
 TEST(Steps, DamagedStepsNeverComeBackAsTheSameList) {
   for_seeds(400, [](std::mt19937_64& random, uint64_t) {
     const Plan p = random_plan(random);
-    auto packed = pack_steps(p, false, random_int(random, 1, 3));
+    auto packed = steps_of_plan(p, false, random_int(random, 1, 3));
     ASSERT_TRUE(packed.ok());
     Steps damaged = *packed;
     const auto at = static_cast<size_t>(
@@ -172,7 +173,7 @@ TEST(Steps, DamagedStepsNeverComeBackAsTheSameList) {
 }
 
 TEST(Steps, ErrorsOfUnpacking) {
-  auto packed = pack_steps(small_plan(), false);
+  auto packed = steps_of_plan(small_plan(), false);
   ASSERT_TRUE(packed.ok());
   const auto message = [](const Steps& s, int64_t rows, int64_t columns) {
     auto r = list_from_steps(s, rows, columns);
@@ -228,7 +229,7 @@ TEST(Steps, TheGridLimitIsExact) {
       p.transposed = transpose(p.forward);
       p.legal_pairs = {64};
       for (bool transposed : {false, true}) {
-        auto s = pack_steps(p, transposed);
+        auto s = steps_of_plan(p, transposed);
         if (tiles == kMaxStepRows) {
           ASSERT_TRUE(s.ok()) << s.error().message;
           const Worklist& w = transposed ? p.transposed : p.forward;
@@ -250,11 +251,11 @@ TEST(Steps, TheGridLimitIsExact) {
 TEST(Steps, APlanThatIsNoneIsRefused) {
   Plan p = small_plan();
   p.forward.row_start[1] = 9;
-  auto s = pack_steps(p, false);
+  auto s = steps_of_plan(p, false);
   ASSERT_FALSE(s.ok());
   EXPECT_EQ(s.error().message,
             "[steps] row starts must rise, found 0 to 9 for row 0");
-  EXPECT_FALSE(pack_steps(Plan{}, false).ok());
+  EXPECT_FALSE(steps_of_plan(Plan{}, false).ok());
 }
 
 }  // namespace

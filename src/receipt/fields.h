@@ -77,8 +77,8 @@ inline constexpr Texts kLayouts = {"bhsd", "bshd", "strided"};
 inline constexpr Texts kChecks = {"none", "sampled", "full"};
 inline constexpr Texts kClasses = {"sparse blocks", "custom", "plain causal",
                                    "other"};
-inline constexpr Texts kVerdicts = {"promote", "experimental", "delete",
-                                    "wrong", "out of the hot loop"};
+// Of a row that decided a choice: no other verdict lets it.
+inline constexpr Texts kVerdicts = {"promote", "experimental", "delete"};
 inline constexpr Texts kJudgements = {"passed", "wrong", "unjudged"};
 inline constexpr Texts kBases = {"measured", "predicted"};
 inline constexpr Texts kRules = {"kv-head", "query-head", "query-tile"};

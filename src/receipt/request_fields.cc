@@ -27,6 +27,8 @@ constexpr RequestNumber up_to(int64_t most, int64_t& (*place)(Request&)) {
   return {most, place};
 }
 
+static_assert(kMinBlock == 8 && kMaxBlock == 4096, "as the tile's text says");
+
 constexpr RequestField kFields[] = {
     {"mask", Form::texts, &R::masks, kRequestGroup, "EXPR",
      "Which keys a query may see: causal, window(left, right), chunk(n), "

@@ -1,9 +1,10 @@
 // run/features.cc: what a request asks of a lane, in plain numbers.
+#include "run/features.h"
+
 #include <algorithm>
 #include <cmath>
 
 #include "mask/bind.h"
-#include "tessera/dispatch.h"
 #include "tessera/layouts.h"
 
 namespace tessera {
@@ -57,6 +58,18 @@ void tell_artifact(const std::optional<BridgeArtifact>& artifact,
   call.splash = artifact->spec.splash;
   call.bridge_artifact = !call.splash;
   call.artifact_platforms = artifact->spec.platforms;
+}
+
+CallFeatures run::call_features(const AttentionCall& call,
+                                const SessionOptions& options) {
+  CallFeatures out;
+  out.dtype = call.dtype;
+  out.sink_logits = call.sink_logits;
+  out.backward = call.backward;
+  out.sink_telemetry = call.sink_telemetry;
+  out.devices = options.mesh.devices();
+  tell_artifact(options.artifact, out);
+  return out;
 }
 
 RequestFeatures features_of(const Request& request, const Facts& present,

@@ -29,8 +29,10 @@ Result<SessionOptions> options_to_repeat(
     const receipt::Receipt& claimed, SessionOptions options,
     const std::optional<std::string>& named_plugin) {
   if (!claimed.of_plan() || !claimed.ran()) {
-    return unavailable("receipt", "a run must have run, found {}",
-                       claimed.of_plan() ? "compiled only"
+    return unavailable("receipt",
+                       "a receipt must be of attention that ran for it to run "
+                       "again, found one of {}",
+                       claimed.of_plan() ? "a compile alone"
                        : claimed.kind == receipt::Kind::operation
                            ? "an operation"
                            : "a training run");

@@ -3,6 +3,7 @@
 
 #include "base/fail.h"
 #include "receipt/read.h"
+#include "run/features.h"
 #include "run/passes.h"
 #include "run/repeat.h"
 #include "run/verify.h"
@@ -18,16 +19,8 @@ std::optional<std::string> own_plugin(const SessionOptions& options) {
 }
 
 RequestFeatures features_of(const RunCall& call, const SessionOptions& o) {
-  const AttentionCall asked = call_of(call);
-  CallFeatures features;
-  features.dtype = asked.dtype;
-  features.sink_logits = asked.sink_logits;
-  features.backward = asked.backward;
-  tell_artifact(o.artifact, features);
-  features.sink_telemetry = asked.sink_telemetry;
-  features.devices = o.mesh.devices();
   return tessera::features_of(call.batch.request(), call.batch.facts(),
-                              call.shape, features);
+                              call.shape, run::call_features(call_of(call), o));
 }
 
 }  // namespace

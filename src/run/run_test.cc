@@ -699,6 +699,21 @@ Result<Prepared> prepared(const BridgeBatch& batch, const RunCall& call,
   return session->prepare(call.batch, call_of(call));
 }
 
+// The artifact is bytecode, and no code of ours.
+TEST_P(RunBridge, ItsProgramIsNoText) {
+  const BridgeBatch batch;
+  const auto ready = prepared(batch, batch.call(), GetParam());
+  ASSERT_TRUE(ready.ok()) << ready.error().message;
+  for (const bool backward : {false, true}) {
+    const auto text = ready->program_text(backward);
+    ASSERT_FALSE(text.ok());
+    EXPECT_EQ(text.error().kind, ErrorKind::unavailable);
+    EXPECT_EQ(text.error().message,
+              "[bridge] a program must be text to be shown, found MLIR "
+              "bytecode that JAX exported");
+  }
+}
+
 TEST_P(RunBridge, LayersBindOnce) {
   BridgeBatch batch;
   const Trace trace;

@@ -12,6 +12,7 @@
 #include "plan/batch_state.h"
 #include "run/check_arrays.h"
 #include "run/device_memory.h"
+#include "run/features.h"
 #include "run/gate_rows.h"
 #include "run/lane_rules.h"
 #include "run/pick_lane.h"
@@ -26,14 +27,8 @@ std::atomic<uint64_t> next_id{1};
 RequestFeatures features_of_call(const Request& request, const Facts& present,
                                  const AttentionCall& call,
                                  const SessionOptions& options) {
-  CallFeatures features;
-  features.dtype = call.dtype;
-  features.sink_logits = call.sink_logits;
-  features.backward = call.backward;
-  tell_artifact(options.artifact, features);
-  features.sink_telemetry = call.sink_telemetry;
-  features.devices = options.mesh.devices();
-  return features_of(request, present, call.shape, features);
+  return features_of(request, present, call.shape,
+                     run::call_features(call, options));
 }
 
 // Under the session's mutex.

@@ -441,7 +441,7 @@ TEST_P(SessionLane, AStopFlagThatIsSetStopsAndThenItRuns) {
   Layer layer(5), free(5);
   const std::string due =
       "[" + name() +
-      "] a call must not be stopped to give its outputs, found "
+      "] a call must run to its end to give its outputs, found "
       "it stopped ";
   StopFlag stop;
   stop.stop();
@@ -977,6 +977,51 @@ TEST(Session, ALongCallStopsFromAnotherThread) {
   stop.reset();
   EXPECT_EQ(message(ready->forward(layer.forward(), &stop)), "");
   EXPECT_FALSE(std::isnan(layer.out.back()));
+}
+
+// The flag is set when the first of many blocks is done, so that a pass that
+// looks at it before it begins, or never, gives its outputs.
+TEST(Session, AFlagThatIsSetWhileAPassRunsStopsIt) {
+  constexpr int64_t kLong = 2048;
+  Request request;
+  request.q_len = request.kv_len = kLong;
+  request.masks = {*parse_mask("full")};
+  request.tile = {64, 64};
+  const auto batch = OwnedBatch::make(request, {});
+  ASSERT_TRUE(batch.ok()) << batch.error().message;
+  StopFlag stop;
+  bool stops = true;
+  SessionOptions options;
+  options.lane = LaneId::cpu;
+  options.cpu.threads = 1;
+  options.cpu.progress = [&](double) {
+    if (stops) stop.stop();
+  };
+  const auto session = Session::open(options);
+  ASSERT_TRUE(session.ok()) << session.error().message;
+  auto ready = session->prepare(*batch, call_of_tests(true));
+  ASSERT_TRUE(ready.ok()) << ready.error().message;
+  const auto expect_stopped = [](const auto& pass, std::string_view of) {
+    ASSERT_FALSE(pass.ok());
+    EXPECT_EQ(pass.error().kind, ErrorKind::stopped);
+    const std::string& why = pass.error().message;
+    EXPECT_TRUE(why.starts_with(
+        "[cpu] a call must run to its end to give its outputs, found it "
+        "stopped after 1 of "))
+        << why;
+    EXPECT_TRUE(why.ends_with(of)) << why;
+  };
+  Layer layer(1, kLong);
+  expect_stopped(ready->forward(layer.forward(), &stop), " blocks of queries");
+  stops = false;
+  stop.reset();
+  const auto saved = ready->forward(layer.forward(), &stop);
+  ASSERT_TRUE(saved.ok()) << saved.error().message;
+  stops = true;
+  expect_stopped(ready->backward(*saved, layer.gradients(), &stop),
+                 " blocks of keys");
+  EXPECT_EQ(ready->counters().forwards, 1);
+  EXPECT_EQ(ready->counters().backwards, 0);
 }
 
 TEST(Session, SomeQuestionsNeedALaneThatWasNamed) {

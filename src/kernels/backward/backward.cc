@@ -1,6 +1,8 @@
 // kernels/backward/backward.cc: the backward kernels there are.
 #include "kernels/backward/backward.h"
 
+#include "kernels/simd/panel.h"
+
 namespace tessera::kernels {
 
 #define BACKWARD(isa, words) const BackwardKernel& backward_##isa##_##words();
@@ -16,9 +18,6 @@ std::span<const BackwardVariant> backward_variants() {
   };
   return kVariants;
 }
-
-// Lanes of a panel at most.
-static constexpr int64_t kMaxLanes = 32;
 
 int64_t dq_row_floats(int64_t head_dim) { return (head_dim + 31) / 32 * 32; }
 

@@ -1,6 +1,8 @@
 // kernels/decode/decode.cc: the decode kernels there are.
 #include "kernels/decode/decode.h"
 
+#include "kernels/simd/panel.h"
+
 namespace tessera::kernels {
 
 #define DECODE(isa, words)                        \
@@ -20,11 +22,8 @@ std::span<const DecodeVariant> decode_variants() {
   return kVariants;
 }
 
-// Numbers of the widest vector: rows are padded to it.
-static constexpr int64_t kWidest = 32;
-
 int64_t decode_pitch(int64_t v_head_dim) {
-  return (v_head_dim + kWidest - 1) / kWidest * kWidest;
+  return (v_head_dim + kMaxLanes - 1) / kMaxLanes * kMaxLanes;
 }
 
 int64_t decode_scratch(int64_t head_dim, int64_t v_head_dim) {

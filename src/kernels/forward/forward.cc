@@ -1,6 +1,8 @@
 // kernels/forward/forward.cc: the forward kernels there are.
 #include "kernels/forward/forward.h"
 
+#include "kernels/simd/panel.h"
+
 namespace tessera::kernels {
 
 #define FORWARD(isa, words) void forward_##isa##_##words(const ForwardTask&);
@@ -16,9 +18,6 @@ std::span<const ForwardVariant> forward_variants() {
   };
   return kVariants;
 }
-
-// Lanes of a panel at most.
-static constexpr int64_t kMaxLanes = 32;
 
 int64_t forward_scratch(int64_t head_dim, int64_t v_head_dim) {
   // Tiles take 32 numbers at a time. They have V once more.

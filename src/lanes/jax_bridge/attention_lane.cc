@@ -2,6 +2,8 @@
 // session sees it. The program is JAX's: nobody here can count its tiles.
 #include "lanes/jax_bridge/attention_lane.h"
 
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "base/fail.h"
@@ -11,6 +13,8 @@
 
 namespace tessera::bridge {
 namespace {
+
+constexpr std::string_view kWhere = "bridge";
 
 class Work : public lanes::LaneWork {
  public:
@@ -30,14 +34,14 @@ class Work : public lanes::LaneWork {
 
   Result<lanes::PassRun> forward(const ForwardTensors& tensors,
                                  const StopFlag* stop) override {
-    if (auto e = lanes::check_stop(stop, "bridge", "before it ran"); !e) {
+    if (auto e = lanes::check_stop(stop, kWhere, "before it ran"); !e) {
       return e.error();
     }
     auto arrays = bound_.place(tensors);
     if (!arrays) return arrays.error();
     auto ran = program_.run((*arrays)->inputs, (*arrays)->outputs);
     if (!ran) return ran.error();
-    if (auto e = lanes::check_stop(stop, "bridge", "after it ran"); !e) {
+    if (auto e = lanes::check_stop(stop, kWhere, "after it ran"); !e) {
       return e.error();
     }
     lanes::PassRun out;
@@ -48,7 +52,11 @@ class Work : public lanes::LaneWork {
 
   Result<lanes::PassRun> backward(const ForwardTensors&, const Gradients&,
                                   const StopFlag*) override {
-    return invalid("bridge", "a run must be forward alone, found backward");
+    return lanes::artifact_has_no_backward(kWhere);
+  }
+
+  Result<std::string> program_text(bool) const override {
+    return lanes::artifact_has_no_text(kWhere);
   }
 
  private:
@@ -66,11 +74,8 @@ class AttentionLane : public lanes::OpenLane {
   Result<std::unique_ptr<lanes::LaneWork>> prepare(
       const Batch& batch, const AttentionCall& call,
       std::unique_ptr<lanes::LaneWork>) override {
-    if (call.backward) {
-      return invalid("bridge", "a run must be forward alone, found backward");
-    }
-    if (auto read = plan::read_batch(batch, "bridge"); !read)
-      return read.error();
+    if (call.backward) return lanes::artifact_has_no_backward(kWhere);
+    if (auto read = plan::read_batch(batch, kWhere); !read) return read.error();
     OwnedFacts facts = own_facts(batch.facts());
     auto bound = BoundCall::bind(artifact_.spec, batch.request(), facts.view(),
                                  call.shape);
@@ -98,7 +103,7 @@ class AttentionLane : public lanes::OpenLane {
 Result<std::unique_ptr<lanes::OpenLane>> open_bridge_lane(
     const lanes::LaneOptions& options) {
   if (!options.artifact) {
-    return unavailable("bridge",
+    return unavailable(kWhere,
                        "it needs an artifact that JAX exported, found none");
   }
   auto lane =

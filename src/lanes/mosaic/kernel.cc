@@ -360,6 +360,14 @@ std::string_view to_string(RowSum row_sum) {
   return row_sum == RowSum::exact ? "exact" : "rounded";
 }
 
+Result<RowSum> parse_row_sum(std::string_view text, std::string_view name) {
+  for (const RowSum s : {RowSum::exact, RowSum::rounded}) {
+    if (text == to_string(s)) return s;
+  }
+  return invalid("mosaic", "{} must be exact or rounded, found {}", name,
+                 in_quotes(text));
+}
+
 std::string_view to_string(Numbers numbers) {
   return numbers == Numbers::finite ? "finite" : "any";
 }

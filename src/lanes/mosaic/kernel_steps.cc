@@ -11,6 +11,7 @@
 #include "base/integers.h"
 #include "lanes/mosaic/shape.h"
 #include "plan/step_word.h"
+#include "plan/steps.h"
 
 namespace tessera::mosaic {
 namespace {
@@ -271,8 +272,8 @@ VetoedTiles vetoed_tiles(const mask::Bound& bound) {
 Result<Steps> kernel_steps(const mask::Bound& bound, const Plan& plan,
                            const MosaicKernel& kernel) {
   if (auto e = check_plan(plan, kernel); !e) return e.error();
-  auto steps =
-      pack_steps(plan, kernel.call.backward, kernel.options.tiles_per_pass);
+  auto steps = plan::steps_of_plan(plan, kernel.call.backward,
+                                   kernel.options.tiles_per_pass);
   if (!steps) return steps;
   if (kernel.query_chunk > 0) {
     *steps = cut_steps(*steps, kernel.query_chunk / kernel.tile.q,

@@ -111,7 +111,7 @@ TEST(CutSteps, ChunksHaveEveryTileOnceAndRiseWithTheirColumns) {
         if (!batch) return {};
         const Plan& plan = batch->plan();
         const auto whole =
-            pack_steps(plan, true, 1 + static_cast<int64_t>(c.seed % 4));
+            pack_steps(*batch, true, 1 + static_cast<int64_t>(c.seed % 4));
         if (!whole) return whole.error().message;
         const int64_t tiles = plan.transposed.columns;
         const int64_t rows = 1 + static_cast<int64_t>(c.seed / 4) % (tiles + 1);
@@ -146,7 +146,7 @@ TEST(CutSteps, OfCausalRows) {
   request.tile = {128, 128};
   const auto batch = BorrowedBatch::make(request, {});
   ASSERT_TRUE(batch.ok()) << batch.error().message;
-  const auto whole = pack_steps(batch->plan(), true, 1);
+  const auto whole = pack_steps(*batch, true, 1);
   ASSERT_TRUE(whole.ok());
   const Steps cut = cut_steps(*whole, 2, 2);
   std::vector<std::pair<int64_t, int64_t>> tiles;

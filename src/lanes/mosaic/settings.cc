@@ -103,7 +103,7 @@ std::span<const SettingRow> table_for(const AttentionCall& call) {
 }
 
 // The lengths that were measured, from and to.
-constexpr int64_t kFewestTokens = 513, kMostTokens = 131072;
+constexpr int64_t kMinRowTokens = 513, kMaxRowTokens = 131072;
 
 // What was measured is one mask of bounds and ids, of as many queries as keys.
 // Others gain by the rows of such: bitmaps cost a tile a hundredth.
@@ -114,7 +114,7 @@ RowsOfCall rows_for(const Request& request, const AttentionCall& call,
   out.table = table_for(call);
   out.backward = call.backward;
   const int64_t tokens = bucket(request.kv_len);
-  out.tokens = std::clamp(tokens, kFewestTokens, kMostTokens);
+  out.tokens = std::clamp(tokens, kMinRowTokens, kMaxRowTokens);
   if (out.tokens != tokens) out.nearest = "has no rows of such lengths";
   if (bucket(request.q_len) != tokens) {
     out.nearest = "has no rows of fewer queries than keys";

@@ -12,6 +12,7 @@
 #include "lanes/mosaic/kernel_steps.h"
 #include "lanes/mosaic/settings.h"
 #include "lanes/xla/planned.h"
+#include "plan/batch_state.h"
 
 namespace tessera {
 namespace mosaic {
@@ -378,6 +379,9 @@ Result<MosaicKernel> make_mosaic_shards(const Batch& batch,
                                         const AttentionCall& call,
                                         const std::string& target,
                                         const MosaicOptions& options) {
+  if (auto read = plan::read_batch(batch, "mosaic"); !read) {
+    return read.error();
+  }
   auto planned = mosaic::plan_shards(batch, shards, call, target, options);
   if (!planned) return planned.error();
   MosaicKernel out = planned->planned.kernel;

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -90,7 +91,11 @@ class Work : public lanes::LaneWork {
 
   Result<lanes::PassRun> backward(const ForwardTensors&, const Gradients&,
                                   const StopFlag*) override {
-    return invalid(kWhere, "a run must be forward alone, found backward");
+    return lanes::artifact_has_no_backward(kWhere);
+  }
+
+  Result<std::string> program_text(bool) const override {
+    return lanes::artifact_has_no_text(kWhere);
   }
 
  private:
@@ -158,9 +163,7 @@ class SplashLane : public lanes::OpenLane {
       const Batch& batch, const AttentionCall& call,
       std::unique_ptr<lanes::LaneWork>) override {
     const TraceSpan span("splash", "prepare");
-    if (call.backward) {
-      return invalid(kWhere, "a run must be forward alone, found backward");
-    }
+    if (call.backward) return lanes::artifact_has_no_backward(kWhere);
     auto fits = check_fits(batch.request(), batch.facts(), call);
     if (!fits) return fits.error();
     auto lowering = lower(batch.request());

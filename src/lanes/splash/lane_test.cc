@@ -224,6 +224,23 @@ TEST_P(SplashLane, LayersLeaveNothingBehindAndStop) {
   EXPECT_EQ(none.error().kind, ErrorKind::stopped);
 }
 
+TEST_P(SplashLane, ItsProgramIsNoText) {
+  const auto session = Session::open(options_for(GetParam(), "splash"));
+  ASSERT_TRUE(session.ok()) << session.error().message;
+  const AttentionCase c = one_mask("causal", 1);
+  const AttentionArrays arrays(c);
+  const auto batch = OwnedBatch::copy(arrays.request, arrays.facts);
+  ASSERT_TRUE(batch.ok()) << batch.error().message;
+  const auto ready = session->prepare(*batch, call_of(c));
+  ASSERT_TRUE(ready.ok()) << ready.error().message;
+  const auto text = ready->program_text();
+  ASSERT_FALSE(text.ok());
+  EXPECT_EQ(text.error().kind, ErrorKind::unavailable);
+  EXPECT_EQ(text.error().message,
+            "[splash] a program must be text to be shown, found MLIR bytecode "
+            "that JAX exported");
+}
+
 TEST_P(SplashLane, WarmCompilesWhatEveryBatchNeeds) {
   const auto session = Session::open(options_for(GetParam(), "splash"));
   ASSERT_TRUE(session.ok()) << session.error().message;

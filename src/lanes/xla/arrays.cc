@@ -6,7 +6,7 @@
 #include "base/fail.h"
 #include "mask/canonical.h"
 #include "mask/runs.h"
-#include "tessera/layouts.h"
+#include "plan/steps.h"
 
 namespace tessera::xla {
 namespace {
@@ -14,15 +14,15 @@ namespace {
 constexpr int32_t kNone = -1;  // the id of padding, a slot without a pick
 
 // So that the distance of any key and any position is one of 32 bits.
-constexpr int64_t kFarthest = int64_t{1} << 30;
+constexpr int64_t kMaxPosition = int64_t{1} << 30;
 
 Result<void> check_positions(const Shape& s, const mask::Bound& bound) {
   for (const mask::BoundRow& row : bound.rows) {
     const int64_t first = row.q_offset;
     const int64_t last = row.q_offset + s.q_len;
-    if (first >= -kFarthest && last <= kFarthest) continue;
+    if (first >= -kMaxPosition && last <= kMaxPosition) continue;
     return over_limit("xla", "positions must be within +-{}, found {} to {}",
-                      kFarthest, first, last);
+                      kMaxPosition, first, last);
   }
   return {};
 }
@@ -125,7 +125,7 @@ class Maker {
   }
 
   Result<void> add_steps(const Plan& plan) {
-    auto packed = pack_steps(plan, false);
+    auto packed = plan::steps_of_plan(plan, false);
     if (!packed) return packed.error();
     std::vector<int32_t>& steps = arrays_["steps"];
     if (packed->steps.size() > steps.size()) {

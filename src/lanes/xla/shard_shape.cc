@@ -13,6 +13,8 @@ namespace xla {
 
 Result<ShardShape> shard_shape(const Batch& batch, const Shards& shards,
                                const AttentionCall& call, bool backward) {
+  auto contract = make_contract(batch);
+  if (!contract) return contract.error();
   if (shards.mesh.size("head") > 1 && batch.plan().heads > 1) {
     return unavailable("xla",
                        "heads over devices must have one mask for all of them, "
@@ -21,8 +23,6 @@ Result<ShardShape> shard_shape(const Batch& batch, const Shards& shards,
   }
   auto ok = lanes::check_call("xla", lanes::PlanSizes::of(batch.plan()), call);
   if (!ok) return ok.error();
-  auto contract = make_contract(batch);
-  if (!contract) return contract.error();
   ShardShape out = {frame_of(shards), {}};
   Shape& s = out.local;
   s = call_shape(batch.request(), batch.facts(), *contract, call, backward,
