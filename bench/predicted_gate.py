@@ -8,18 +8,22 @@ against fp64: ours by the evaluator (tests/mosaic), Splash's as JAX interprets i
       --cases causal,window,documents-8 --keep gate.json -o bench/results/v6e/gate.json
     bench/predicted_gate.py --dumps FOLDER --tokens 4096 --kernels splash \
       --directions forward --sizes 8of8x64-bf16 --keep gate.json -o gate-2.json
+    bench/predicted_gate.py --dumps FOLDER --anew bench/results/v6e/gate.json \
+      --jobs 2 -o gate.json
 
 One batch row; bf16, 8 heads, head dim 128 unless `--sizes` says others. XLA's cycles
 are counted as bench/dispatch_costs.py does, at tiles of 256 x 256, over the tiles of
 the case's own plan; the fastest of worklist, chunked and, while all scores are few
-enough, dense is the row's. Our kernel is at the tile and tiles a pass of its table; a
-backward row is both passes at the tile of the backward one. The same tile and tiles a
-pass are judged at two tiles of tokens and a part of one, the worst share of the bounds
-being the row's error; a window is narrowed to that length. Splash's kernel is what
-examples/export_splash.py exports, with no more room than the case needs, at the best of
-its blocks (SPLASH_BLOCKS), judged at two of them of tokens. Figures and errors go to
-`tessera gate --rows`, which gives the verdicts. Python must have what tests/mosaic
-needs. A folder of dumps is of one build: another needs a new one.
+enough, dense is the row's. Our kernel is a session's, which promises no finite numbers,
+at the tile and tiles a pass of its table; a backward row is both passes at the tile of
+the backward one. The same tile and tiles a pass are judged at two tiles of tokens and a
+part of one, the worst share of the bounds being the row's error; a window is narrowed to
+that length. Splash's kernel is what examples/export_splash.py exports, with no more room
+than the case needs, at the best of its blocks (SPLASH_BLOCKS), judged at two of them of
+tokens. Figures and errors go to `tessera gate --rows`, which gives the verdicts. `--anew`
+predicts and judges our kernels of a table's rows again, and leaves XLA's cycles and
+Splash's rows as they are. Python must have what tests/mosaic needs. A folder of dumps is
+of one build: another needs a new one.
 """
 
 import argparse
@@ -52,6 +56,7 @@ CASES = {
     "documents-32": ("documents", "causal & documents", 0, 32),
 }
 DIRECTIONS = ("forward", "backward")
+OWN = ("--numbers", "any")  # as sessions have it
 KERNELS = ("mosaic", "splash")
 # Queries, keys, and keys at once.
 SPLASH_BLOCKS = ((256, 256, 256), (256, 512, 512), (512, 256, 256), (512, 512, 512),
@@ -113,7 +118,7 @@ def plain_cycles(predictor, case, tokens, backward, sizes):
 def own_cycles(predictor, case, tokens, backward, sizes, tile=None):
     """Cycles of one of our kernels, its tile and tiles a pass."""
     name = f"ours-{case}-{tokens}-{DIRECTIONS[backward]}-{sizes.name()}"
-    asked = [*request(case, tokens, sizes), *["--backward"] * backward]
+    asked = [*request(case, tokens, sizes), *OWN, *["--backward"] * backward]
     if tile:
         name += f"-{tile_words(tile)}"
         asked += ["--tile", tile_words(tile)]
@@ -148,6 +153,7 @@ def judged(tessera, mask, softcap, documents, backward, sizes, tile, tiles):
                 ahead=1 if backward else 4, ids=ids, softcap=float(softcap),
                 dims=(sizes.dim, sizes.dim), dtype=dtypes[sizes.dtype],
                 **more)
+    case.direction = [*case.direction, *OWN]
     text, room = case.emit()
     outputs = Program(text).run(case.arrays(room), max_trips=100_000)
     return float(case.error(outputs)), tokens
@@ -270,11 +276,62 @@ def row_of(predictor, kernel, case, tokens, direction, sizes, error_bar):
     return row
 
 
+def case_of(predictor, row, sizes):
+    """Of a row, which has its mask and density but not its documents."""
+    for case, (_, mask, softcap, _) in CASES.items():
+        if (mask, float(softcap)) != (row["mask"], row["softcap"]):
+            continue
+        asked = request(case, row["q_len"], sizes)
+        # That of the tile which the row was made at, the request's own.
+        if chosen(predictor, asked)["density"] == row["density"]:
+            return case
+    raise RuntimeError(f"no case has {row['mask']} at density {row['density']}")
+
+
+def anew(tessera, folder, row):
+    """The row with our kernel of today."""
+    predictor = Predictor(tessera, folder)
+    sizes = Sizes(row["heads"], row["kv_heads"], row["head_dim"], row["dtype"])
+    direction = row["kernel"].split("/")[1]
+    case = case_of(predictor, row, sizes)
+    cycles, error, _, why = own_row(predictor, case, row["q_len"], direction, sizes)
+    if error > 1:
+        raise RuntimeError(f"{case}, {row['q_len']} tokens: {error} of its bound")
+    before = row["kernel_cycles"]
+    row = {**row, "kernel_cycles": cycles, "factor": row["plain_cycles"] / cycles,
+           "error": error, "why": why}
+    print(case, row["q_len"], direction, sizes.name(),
+          f"{before:.0f} to {cycles:.0f} cycles", file=sys.stderr, flush=True)
+    return row
+
+
 def rows_of(tessera, folder, kernels, cases, tokens, directions, sizes, error_bar):
     """Those that share programs of XLA."""
     predictor = Predictor(tessera, folder)
     return [row_of(predictor, kernel, case, tokens, direction, sizes, error_bar)
             for kernel in kernels for case in cases for direction in directions]
+
+
+def table(path):
+    return json.loads(pathlib.Path(path).read_text(encoding="utf-8"))["rows"]
+
+
+def made_again(pool, flags, folder):
+    rows = table(flags.anew)
+    ours = {n: pool.submit(anew, flags.tessera, folder, row)
+            for n, row in enumerate(rows) if row["lane"] == "mosaic"}
+    return [ours[n].result() if n in ours else row for n, row in enumerate(rows)]
+
+
+def made(pool, flags, folder, error_bar):
+    groups = {}
+    for tokens in flags.tokens:
+        for case in flags.cases:
+            groups.setdefault((tokens, CASES[case][0]), []).append(case)
+    parts = [pool.submit(rows_of, flags.tessera, folder, flags.kernels, cases, tokens,
+                         flags.directions, flags.sizes, error_bar)
+             for (tokens, _), cases in groups.items()]
+    return [row for part in parts for row in part.result()]
 
 
 def listed(text, allowed=None):
@@ -315,8 +372,11 @@ def main():
     add("--silicon", default=HERE / "results" / GENERATION / "silicon.json",
         metavar="FILE", help="whose lead_error is the error bar")
     add("--keep", metavar="FILE", help="a table whose rows come before these")
+    add("--anew", metavar="FILE", help="a table whose rows of our kernels are made again")
     add("-o", "--out", metavar="FILE")
     flags = parser.parse_args()
+    if flags.anew and flags.keep:
+        parser.error("--anew has a table of its own, found --keep beside it")
     if "splash" in flags.kernels:
         if "backward" in flags.directions:
             parser.error("lane splash is forward alone: --directions must be forward, "
@@ -328,19 +388,13 @@ def main():
     folder = pathlib.Path(flags.dumps)
     folder.mkdir(parents=True, exist_ok=True)
     silicon = json.loads(pathlib.Path(flags.silicon).read_text(encoding="utf-8"))
-    groups = {}
-    for tokens in flags.tokens:
-        for case in flags.cases:
-            groups.setdefault((tokens, CASES[case][0]), []).append(case)
     with concurrent.futures.ProcessPoolExecutor(flags.jobs) as pool:
-        parts = [pool.submit(rows_of, flags.tessera, folder, flags.kernels, cases, tokens,
-                             flags.directions, flags.sizes,
-                             silicon["all"]["lead_error"])
-                 for (tokens, _), cases in groups.items()]
-        rows = [row for part in parts for row in part.result()]
+        if flags.anew:
+            rows = made_again(pool, flags, folder)
+        else:
+            rows = made(pool, flags, folder, silicon["all"]["lead_error"])
     if flags.keep:
-        kept = json.loads(pathlib.Path(flags.keep).read_text(encoding="utf-8"))
-        rows = kept["rows"] + rows
+        rows = table(flags.keep) + rows
     # Each kernel's rows together, in the order of the flags.
     rows.sort(key=lambda row: row["kernel"], reverse=True)
     figures = folder / "rows.json"
