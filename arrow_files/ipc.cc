@@ -54,7 +54,8 @@ class Batches {
       // The reader takes the end of a file for that of its stream.
       if (!batch && begin == end) {
         return arrow::Status::Invalid(
-            "the file ends before the mark that ends a stream");
+            "the file ends before the mark that ends a stream (it was cut, or "
+            "whoever wrote it did not end it)");
       }
     } else if (number_ < file_->num_record_batches()) {
       ARROW_ASSIGN_OR_RAISE(batch, file_->ReadRecordBatch(number_));

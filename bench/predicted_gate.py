@@ -117,7 +117,7 @@ def plain_cycles(predictor, case, tokens, backward, sizes):
 
 def own_cycles(predictor, case, tokens, backward, sizes, tile=None):
     """Cycles of one of our kernels, its tile and tiles a pass."""
-    name = f"ours-{case}-{tokens}-{DIRECTIONS[backward]}-{sizes.name()}"
+    name = f"ours-any-{case}-{tokens}-{DIRECTIONS[backward]}-{sizes.name()}"
     asked = [*request(case, tokens, sizes), *OWN, *["--backward"] * backward]
     if tile:
         name += f"-{tile_words(tile)}"
@@ -375,8 +375,11 @@ def main():
     add("--anew", metavar="FILE", help="a table whose rows of our kernels are made again")
     add("-o", "--out", metavar="FILE")
     flags = parser.parse_args()
-    if flags.anew and flags.keep:
-        parser.error("--anew has a table of its own, found --keep beside it")
+    given = [name for name in ("keep", "cases", "tokens", "sizes", "directions",
+                               "kernels")
+             if getattr(flags, name) != parser.get_default(name)]
+    if flags.anew and given:
+        parser.error(f"--anew goes by its table's rows, found --{given[0]} beside it")
     if "splash" in flags.kernels:
         if "backward" in flags.directions:
             parser.error("lane splash is forward alone: --directions must be forward, "

@@ -60,7 +60,7 @@ void add_kernel_flags(Command& command, KernelFlags& f) {
                 {"--row-sum", &f.row_sum, "SUM",
                  "Of a query's probabilities: exact, or rounded as its product "
                  "takes them [exact]"},
-                {"--numbers", &f.numbers, "WHICH", kNumbersHelp},
+                {"--numbers", &f.run.numbers, "WHICH", kNumbersHelp},
                 {"--dlse", &f.dlse, "",
                  "It takes the gradient of the log-sum-exp too"},
                 {"--lowering-reason", &f.run.lowering_reason, "TEXT",
@@ -144,7 +144,7 @@ Result<AskedCall> read_asked_call(const KernelFlags& f,
   auto row_sum = parse_row_sum(f.row_sum.value_or("exact"), "--row-sum");
   if (!row_sum) return row_sum.error();
   options.row_sum = *row_sum;
-  auto numbers = read_numbers(f.numbers);
+  auto numbers = read_numbers(f.run.numbers);
   if (!numbers) return numbers.error();
   options.numbers = *numbers;
   options.lowering_reason = f.run.lowering_reason;

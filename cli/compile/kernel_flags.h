@@ -15,7 +15,7 @@ namespace tessera::cli {
 struct KernelFlags {
   RunFlags run;
   std::optional<std::string> tiles_per_pass, fetch_ahead, keys_per_query,
-      row_sum, numbers, page_steps, query_chunk;
+      row_sum, page_steps, query_chunk;
   bool dlse = false;
   bool sink_telemetry = false;
 

@@ -35,7 +35,7 @@ Result<void> check_flags(const FitFlags& o, LaneId lane) {
   const KernelFlags& k = o.kernel;
   if (lane == LaneId::xla &&
       (k.tiles_per_pass || k.fetch_ahead || k.keys_per_query || k.row_sum ||
-       k.numbers || k.page_steps || k.query_chunk)) {
+       k.run.numbers || k.page_steps || k.query_chunk)) {
     return invalid("cli",
                    "--tiles-per-pass, --fetch-ahead, --keys-per-query, "
                    "--page-steps, --query-chunk, --row-sum and --numbers go "

@@ -132,13 +132,20 @@ Result<PackReport> run_pack(const PackFlags& f, const StreamOptions& options) {
   }
   data::RowStats stats;
   const auto begin = std::chrono::steady_clock::now();
+  std::chrono::duration<double> took = {};
+  const auto stop_clock = [&] {
+    took = std::chrono::steady_clock::now() - begin;
+  };
   SeeRows see;
   std::function<Result<void>()> draw;
   if (f.stats) {
     see = [&](const Rows& rows) {
       return data::add_row_stats(rows, options.pack, stats);
     };
-    draw = [&] { return draw_stats(f, stats); };
+    draw = [&] {
+      stop_clock();
+      return draw_stats(f, stats);
+    };
   }
   auto report = to_folder ? pack_to_folder(f, {.stream = options,
                                                .rows_per_file = *size,
@@ -147,12 +154,12 @@ Result<PackReport> run_pack(const PackFlags& f, const StreamOptions& options) {
                                                .last = draw})
                           : pack_stream(f, *stream, *size, see);
   if (!report) return report.error();
-  const std::chrono::duration<double> took =
-      std::chrono::steady_clock::now() - begin;
-  report->seconds = took.count();
-  if (draw && !to_folder) {
+  if (!draw) {
+    stop_clock();
+  } else if (!to_folder) {
     if (auto e = draw(); !e) return e.error();
   }
+  report->seconds = took.count();
   return report;
 }
 

@@ -345,7 +345,7 @@ TEST_F(ReceiptCommand, VerifiesWhatWasOnlyCompiled) {
             0)
       << err_;
   KernelFlags plan, blocks, gradients, rounded;
-  rounded.numbers = "any";
+  rounded.run.numbers = "any";
   rounded.run.request.masks = {"causal"};
   rounded.run.request.q_len = "512";
   rounded.row_sum = "rounded";
@@ -386,7 +386,7 @@ TEST_F(ReceiptCommand, VerifiesWhatWasOnlyCompiled) {
         {"/parameters/fetch_ahead", 7},
         {"/parameters/dlse", flags.dlse ? 0 : 1},
         {"/parameters/row_sum_rounded", flags.row_sum ? 0 : 1},
-        {"/parameters/any_numbers", flags.numbers ? 0 : 1},
+        {"/parameters/any_numbers", flags.run.numbers ? 0 : 1},
         {"/direction", flags.run.backward ? "forward" : "forward+backward"},
         {"/lane/executed", "cpu"}};
     for (const auto& [field, value] : lies) {

@@ -109,7 +109,7 @@ Result<run::SecondRun> make_kernel(const receipt::Receipt& claimed) {
   }
   const auto any = claimed.parameters.find("any_numbers");
   if (any != claimed.parameters.end() && any->second != 0) {
-    kernel.numbers = to_string(Numbers::any);
+    kernel.run.numbers = to_string(Numbers::any);
   }
   for (const auto& [name, value] :
        {std::pair("page_steps", &kernel.page_steps),

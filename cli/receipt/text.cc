@@ -34,7 +34,9 @@ void add_place(const receipt::Receipt& r, Lines& line) {
                   r.isa ? fmt::format(", {}, {}", *r.isa,
                                       plural(r.threads.value_or(1), "thread"))
                         : "",
-                  r.method.empty() ? "" : ", " + r.method,
+                  !r.method.empty()       ? ", " + r.method
+                  : r.numbers == "finite" ? ", of finite numbers"
+                                          : "",
                   r.of_plan() ? ", " + r.device : ", family " + r.lane.family));
   if (r.of_plan() && r.lane.requested == "auto") {
     line("choice", r.choice.reason);

@@ -509,6 +509,7 @@ TEST_F(Run, FlagsGoWithTheirLane) {
         {"--cache", "off", kPlugins},
         {"--artifact", "x", "jax_bridge or splash"},
         {"--max-compiles", "3", "xla or mosaic"},
+        {"--numbers", "finite", "mosaic"},
         {"--lowering-reason", "few tokens", "xla, mosaic or splash"}}) {
     const std::string other = lane == std::string("cpu") ? "xla" : "cpu";
     for (const std::string& with : {other, std::string("reference")}) {
@@ -517,6 +518,11 @@ TEST_F(Run, FlagsGoWithTheirLane) {
                     ", found --lane " + with);
     }
   }
+}
+
+TEST_F(Run, NumbersAreFiniteOrAny) {
+  EXPECT_EQ(message({"--lane", "mosaic", "--numbers", "both"}),
+            "[mosaic] --numbers must be finite or any, found 'both'");
 }
 
 TEST_F(Run, XlaFlagsAreChecked) {

@@ -103,6 +103,7 @@ void add_run_flags(Command& command, RunFlags& f) {
            "Of the xla lane, 0 is no limit: one more is an error [0]"},
           {"--lowering-reason", &f.lowering_reason, "TEXT",
            kLoweringReasonHelp},
+          {"--numbers", &f.numbers, "WHICH", kSessionNumbersHelp},
           {"--artifact", &f.artifact, "FILE",
            "Of --lane jax_bridge or splash: what jax.export serializes"},
           {"--shapes", &f.shapes, "FILE", "The JSON beside the artifact"},

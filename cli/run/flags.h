@@ -12,6 +12,10 @@
 
 namespace tessera::cli {
 
+inline constexpr const char* kSessionNumbersHelp =
+    "Of lane mosaic: any, or finite, which promises that no NaN or infinity is "
+    "read and saves cycles [any]";
+
 // As typed.
 struct RunFlags : PluginFlags, SpreadFlags {
   RequestFlags request;
@@ -19,7 +23,7 @@ struct RunFlags : PluginFlags, SpreadFlags {
   std::optional<std::string> heads, kv_heads, head_dim, v_head_dim, dtype,
       layout, scale, softcap, lane, fallback, gate, threads, isa, mesh, method,
       max_compiles, artifact, shapes, sink_telemetry, seed, inputs, outputs,
-      receipt, trace, lowering_reason;
+      receipt, trace, lowering_reason, numbers;
   bool sink_logits = false;
   bool backward = false;
   bool check = false;

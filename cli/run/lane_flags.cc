@@ -39,6 +39,7 @@ constexpr LaneFlag kLaneFlags[] = {
     {&RunFlags::max_compiles, "--max-compiles", kCompiled, "xla or mosaic"},
     {&RunFlags::lowering_reason, "--lowering-reason", kTiles,
      "xla, mosaic or splash"},
+    {&RunFlags::numbers, "--numbers", bits({LaneId::mosaic}), "mosaic"},
     {&RunFlags::artifact, "--artifact", kExported, "jax_bridge or splash"},
 };
 

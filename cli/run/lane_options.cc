@@ -40,6 +40,9 @@ Result<void> read_xla(const RunFlags& f, XlaOptions& xla) {
   xla.max_compiles = *compiles;
   if (auto e = check_reason_flag(f.lowering_reason); !e) return e;
   xla.lowering_reason = f.lowering_reason;
+  auto numbers = parse_numbers(f.numbers.value_or("any"), "--numbers");
+  if (!numbers) return numbers.error();
+  xla.numbers = *numbers;
   return read_plugin_flags(f, xla);
 }
 

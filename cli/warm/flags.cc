@@ -36,6 +36,7 @@ void add_warm_flags(Command& command, WarmFlags& f) {
            "0 is no limit: one more is an error that says what varied [0]"},
           {"--lowering-reason", &f.run.lowering_reason, "TEXT",
            kLoweringReasonHelp},
+          {"--numbers", &f.run.numbers, "WHICH", kSessionNumbersHelp},
       });
 }
 

@@ -196,7 +196,8 @@ std::string gate_json(const GateTable& table);
 
 // A row of the table of thresholds: on the platform, the lane visits what the
 // plan lists where the longer of both lengths is beyond, and the share of
-// active tiles below, what stands here.
+// active tiles below, what stands here. Or a candidate with no threshold: what
+// was given by name, and the last one.
 struct DispatchRule {
   std::string_view name;
   LaneId lane = LaneId::cpu;
@@ -207,8 +208,8 @@ struct DispatchRule {
   std::string_view generation = {};  // of TPUs that its source is of, if any
 };
 std::span<const DispatchRule> dispatch_rules();
-// The row's source; on a TPU of another generation, or of one that is not
-// known, also whose threshold it is.
+// The row's source; on any device but a TPU of its generation, also whose
+// threshold it is.
 std::string source_words(const DispatchRule& rule, const Machine& machine);
 
 struct Rejected {

@@ -193,7 +193,7 @@ struct StreamPosition {
   PackState state;        // before that window
   int64_t rows = 0;       // of the window, handed out
   // Digests of the stream's options and of its source's inputs, which must be
-  // the same to go on; empty at the beginning.
+  // the same to go on.
   std::string options, inputs;
   StreamCounts counted;
   bool operator==(const StreamPosition&) const = default;
@@ -245,7 +245,7 @@ struct RowFolderOptions {
   // Sees the rows of each file in turn, of those that were there too.
   std::function<Result<void>(const Rows&)> each = {};
   // Called when all rows are written, before the folder has them: after an
-  // error another run goes on from there.
+  // error another run goes on from there. Where an input is a pipe, after.
   std::function<Result<void>()> last = {};
 };
 
@@ -333,7 +333,7 @@ class Loader {
   // Whether next() has an answer; waits for it so long at most.
   bool ready(int64_t milliseconds) const;
   // Of the last batch that was handed out, and at the end of all documents;
-  // where it was opened before any.
+  // where it was opened before any. next() writes over them.
   const StreamPosition& position() const;
   const StreamReport& report() const;
   const RowShape& shape() const;

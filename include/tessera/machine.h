@@ -65,6 +65,15 @@ enum class XlaMethod : uint8_t { worklist, chunked, dense };
 std::string_view to_string(XlaMethod method);
 Result<XlaMethod> parse_xla_method(std::string_view text);
 
+// Which numbers a TPU kernel of ours may read where no veto takes them.
+enum class Numbers : uint8_t {
+  finite,  // a promise: NaN or infinity would reach what it is illegal for
+  any,     // it reaches what it is legal for and nothing else
+};
+std::string_view to_string(Numbers numbers);
+Result<Numbers> parse_numbers(std::string_view text,
+                              std::string_view name = "numbers");
+
 // Of a cache on disk, where nobody says more or less.
 inline constexpr int64_t kDefaultCacheBytes = int64_t{1} << 30;
 
@@ -86,6 +95,9 @@ struct XlaOptions {
   // lowered to it (Lowering). A lane that was named alone, and takes no tiles
   // to a TPU, refuses one; any other without use for it does not look at it.
   std::optional<std::string> lowering_reason = {};
+  // What the caller hands to lane mosaic: a promise of finite numbers saves its
+  // kernels cycles (docs/mosaic.md). No other lane looks at it.
+  Numbers numbers = Numbers::any;
 };
 
 // How often a plugin's programs were come by, and how.

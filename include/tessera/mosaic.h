@@ -33,15 +33,6 @@ std::string_view to_string(RowSum row_sum);
 Result<RowSum> parse_row_sum(std::string_view text,
                              std::string_view name = "row_sum");
 
-// Which numbers a kernel may read where no veto takes them.
-enum class Numbers : uint8_t {
-  finite,  // a promise: NaN or infinity would reach what it is illegal for
-  any,     // it reaches what it is legal for and nothing else
-};
-std::string_view to_string(Numbers numbers);
-Result<Numbers> parse_numbers(std::string_view text,
-                              std::string_view name = "numbers");
-
 struct MosaicOptions {
   int64_t tiles_per_pass = 4;  // steps of a row taken at a time
   // Between a copy's start and its use: passes, backward columns of tiles.

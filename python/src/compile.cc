@@ -433,11 +433,8 @@ void check(const PyKernel& of, const nb::dict& given) {
   take(check_mosaic_arrays(kernel, views, ints_of(digests)));
 }
 
-void bind_kernel(nb::module_& m) {
-  nb::class_<PyKernel> kernel(
-      m, "TpuKernel",
-      "A TPU program of attention or of its gradients, as text: it serves "
-      "every batch of its contract.");
+// What it is, and what it is for.
+void bind_values(nb::class_<PyKernel>& kernel) {
   // A value of the kernel, or of the call that it is for.
   const auto add = [&](const char* name, auto value, const char* doc) {
     kernel.def_prop_ro(
@@ -509,6 +506,14 @@ void bind_kernel(nb::module_& m) {
       "has the dim last.");
   kernel.def_prop_ro("array_shapes", &array_shapes,
                      "Of what the program reads of a batch, all int32.");
+}
+
+void bind_kernel(nb::module_& m) {
+  nb::class_<PyKernel> kernel(
+      m, "TpuKernel",
+      "A TPU program of attention or of its gradients, as text: it serves "
+      "every batch of its contract.");
+  bind_values(kernel);
   kernel
       .def("arrays", &arrays, nb::arg("batch"),
            "What the program reads of a batch beside q, k and v, and digests "

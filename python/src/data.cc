@@ -146,6 +146,7 @@ nb::dict next(PyLoader& self) {
     if (!closed && !interrupted) {
       got = loader->next();
       spare = loader->spare();
+      const nb::gil_scoped_acquire held;  // state() and account() read these
       self.position = loader->position();
       self.report = loader->report();
     }

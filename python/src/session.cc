@@ -89,7 +89,8 @@ SessionOptions options_of(
     const std::string& evenness = "", bool uneven = false,
     const std::optional<std::string>& artifact = {},
     const std::optional<std::string>& shapes = {},
-    const std::optional<std::string>& reason = {}, int64_t max_compiles = 0) {
+    const std::optional<std::string>& reason = {},
+    const std::string& numbers = "any", int64_t max_compiles = 0) {
   SessionOptions o;
   o.xla.max_compiles = checked_compiles(max_compiles);
   o.artifact = read_artifact(artifact, shapes);
@@ -116,6 +117,7 @@ SessionOptions options_of(
   if (plugin) o.xla.plugin = *plugin;
   o.xla.cache_folder = cache_folder;
   o.xla.lowering_reason = reason;
+  o.xla.numbers = take(parse_numbers(numbers));
   o.input_digests = input_digests;
   if (o.artifact && o.lane && *o.lane != LaneId::splash &&
       *o.lane != LaneId::jax_bridge) {
@@ -538,14 +540,14 @@ void bind_open(nb::class_<PySession>& session) {
              const std::optional<std::string>& artifact,
              const std::optional<std::string>& shapes,
              const std::optional<std::string>& lowering_reason,
-             int64_t max_compiles) {
-            new (self)
-                PySession{open(options_of(lane, fallback, threads, isa, plugin,
-                                          cache_folder, input_digests, mesh,
-                                          balance, exchange, ceilings, work,
-                                          evenness, uneven, artifact, shapes,
-                                          lowering_reason, max_compiles)),
-                          words_of(lane, fallback, threads, mesh)};
+             const std::string& numbers, int64_t max_compiles) {
+            new (self) PySession{
+                open(options_of(lane, fallback, threads, isa, plugin,
+                                cache_folder, input_digests, mesh, balance,
+                                exchange, ceilings, work, evenness, uneven,
+                                artifact, shapes, lowering_reason, numbers,
+                                max_compiles)),
+                words_of(lane, fallback, threads, mesh)};
           },
           nb::arg("lane") = nb::none(), nb::kw_only(),
           nb::arg("fallback") = std::vector<std::string>{},
@@ -556,7 +558,8 @@ void bind_open(nb::class_<PySession>& session) {
           nb::arg("ceilings") = "", nb::arg("work") = "",
           nb::arg("evenness") = "", nb::arg("uneven") = false,
           nb::arg("artifact") = nb::none(), nb::arg("shapes") = nb::none(),
-          nb::arg("lowering_reason") = nb::none(), nb::arg("max_compiles") = 0,
+          nb::arg("lowering_reason") = nb::none(), nb::arg("numbers") = "any",
+          nb::arg("max_compiles") = 0,
           "`artifact` and `shapes` are files of what JAX exported, for the "
           "lanes splash and jax_bridge (docs/bridge.md). `mesh`, such as "
           "'data=2,seq=4', spreads every call over devices of "
@@ -566,7 +569,9 @@ void bind_open(nb::class_<PySession>& session) {
           "share one program, `work` weighs tiles by class, and "
           "`evenness` is what shards are to have at most (see ts.shard). "
           "`lowering_reason`: why tiles or logical blocks below the granule of "
-          "a TPU's matrix unit are lowered to it. `max_compiles`: programs to "
+          "a TPU's matrix unit are lowered to it. `numbers`: 'finite' promises "
+          "that no NaN or infinity is among what lane mosaic reads, which "
+          "saves it cycles. `max_compiles`: programs to "
           "compile at most, else "
           "an error that says what varied; 0 is no limit.");
 }

@@ -7,6 +7,7 @@
 #include <system_error>
 #include <thread>
 #include <utility>
+#include <variant>
 
 #include "base/fail.h"
 #include "base/no_signals.h"
@@ -59,13 +60,8 @@ struct Taken {
   StreamReport report;
 };
 
-// With no batch at the end. That is the last, as an error is.
-struct Made {
-  std::optional<LoadedBatch> batch;
-  StreamPosition after;
-  StreamReport report;
-};
-using Answer = Result<Made>;
+// A batch, or how the stream was at its end. That is the last, as an error is.
+using Answer = Result<std::variant<LoadedBatch, Taken>>;
 
 template <class Work>
 auto within_memory(const Work& work) -> decltype(work()) {
@@ -89,13 +85,11 @@ Result<Taken> take_rows(RowStream& stream, int64_t wanted, SpareRows& spare) {
 Answer plan_rows(Result<Taken> taken, OwnedBatch& plan) {
   if (!taken) return taken.error();
   Taken& t = *taken;
-  Made out = {{}, std::move(t.after), std::move(t.report)};
-  if (t.filled == 0) return out;
+  if (t.filled == 0) return Answer(std::move(t));
   if (auto e = plan.remake(own_facts(t.rows.facts())); !e) return e.error();
   if (auto e = check_ceilings(plan); !e) return e.error();
-  out.batch.emplace(
-      LoadedBatch{std::move(t.rows), t.filled, plan, out.after, out.report});
-  return out;
+  return Answer(LoadedBatch{std::move(t.rows), t.filled, plan,
+                            std::move(t.after), std::move(t.report)});
 }
 
 // Rows cost what the loader's mask costs, unless another is named.
@@ -234,12 +228,16 @@ Result<std::optional<LoadedBatch>> Loader::next() {
   s.changed.wait(lock, [&] { return s.has_answer(); });
   const auto answer = s.ready.find(s.handed);
   if (!answer->second) return answer->second.error();
-  Made& made = *answer->second;
-  s.position = made.after;
-  s.report = made.report;
   // The end is an answer for good.
-  if (!made.batch) return std::optional<LoadedBatch>();
-  std::optional<LoadedBatch> out = std::move(made.batch);
+  if (const auto* const end = std::get_if<Taken>(&*answer->second)) {
+    s.position = end->after;
+    s.report = end->report;
+    return std::optional<LoadedBatch>();
+  }
+  std::optional<LoadedBatch> out(
+      std::get<LoadedBatch>(std::move(*answer->second)));
+  s.position = out->after;
+  s.report = out->report;
   s.ready.erase(answer);
   ++s.handed;
   s.changed.notify_all();

@@ -163,7 +163,7 @@ Result<PackedFolder> pack_on(RowFolder& folder,
                              const RowFolderOptions& options,
                              const data::PackOrigin& origin,
                              const std::vector<PackedFile>& finished,
-                             Journal& journal) {
+                             Journal& journal, bool& all_written) {
   PackedFolder out;
   out.resumed_files = static_cast<int64_t>(finished.size());
   const PackedFile from = finished.empty() ? PackedFile{} : finished.back();
@@ -181,10 +181,18 @@ Result<PackedFolder> pack_on(RowFolder& folder,
   auto files =
       write_files(folder, out.resumed_files, *stream, journal, options);
   if (!files) return files.error();
-  if (options.last) {
-    if (auto e = options.last(); !e) return e.error();
+  all_written = true;
+  const auto last = [&] {
+    return options.last ? options.last() : Result<void>();
+  };
+  // Of a pipe nothing is kept: its rows are there first.
+  if (origin.stays) {
+    if (auto e = last(); !e) return e.error();
   }
   if (auto e = folder.finish(*files); !e) return e.error();
+  if (!origin.stays) {
+    if (auto e = last(); !e) return e.error();
+  }
   out.files = *files;
   out.report = stream->report();
   out.balance = stream->balance();
@@ -210,10 +218,12 @@ Result<PackedFolder> pack_row_folder(const std::vector<std::string>& inputs,
   if (!finished) return finished.error();
   if (auto e = (*folder)->keep(std::ssize(*finished)); !e) return e.error();
   Journal journal((*folder)->aside(data::kJournal), finished->size());
-  auto packed = pack_on(**folder, inputs, options, *origin, *finished, journal);
+  bool all_written = false;
+  auto packed = pack_on(**folder, inputs, options, *origin, *finished, journal,
+                        all_written);
   // What is wrong with an input would have to change first. All else, as a disk
   // that is full, may pass, and what is finished stays.
-  if (!packed &&
+  if (!packed && !all_written &&
       (packed.error().kind == ErrorKind::invalid || journal.files() == 0)) {
     (*folder)->clear();
   }

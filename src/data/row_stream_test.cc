@@ -229,7 +229,8 @@ TEST(RowStreams, APositionIsOfTheSameStream) {
   const testing::TempFolder folder;
   const std::string path = folder.file("a.jsonl");
   ASSERT_TRUE(write_file(path, write_documents(80, 5).text));
-  const StreamOptions options = options_of(2);
+  const StreamOptions options = options_of(3);
+  ASSERT_EQ(options.pack.strategy, PackStrategy::by_cost);
   RowStream stream = stream_of(path, options);
   ASSERT_TRUE(stream.next(5));
   const StreamPosition good = stream.position();
@@ -242,11 +243,10 @@ TEST(RowStreams, APositionIsOfTheSameStream) {
   EXPECT_EQ(refusal(options, good), "");
   std::vector<StreamOptions> others(9, options);
   others[0].pack.tokens = 99;
-  others[1].pack.strategy = PackStrategy::by_cost;
+  others[1].pack.strategy = PackStrategy::best_fit;
   others[2].pack.long_documents = LongDocuments::drop;
   others[3].pack.window_rows += 1;
   others[4].pack.rows_per_step += 1;
-  others[5].pack.strategy = PackStrategy::by_cost;
   others[5].pack.mixing = 0.5;
   others[6].pack.seed = 9;
   others[7].pack.mask = *parse_mask("documents");

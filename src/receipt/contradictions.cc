@@ -153,6 +153,8 @@ void check_what_ran(const Receipt& r, const std::string& executed,
                     Rules& must) {
   must((executed == "xla") == !r.method.empty(),
        "method must be there for the xla lane alone");
+  must((executed == "mosaic") == !r.numbers.empty(),
+       "numbers must be there for the mosaic lane alone");
   const bool exported = executed == "jax_bridge" || executed == "splash";
   must(exported == r.artifact.has_value(),
        "artifact must be there for jax_bridge and splash alone");
@@ -202,6 +204,7 @@ void check_compiled_only(const Receipt& r, Rules& must) {
        "ms must be of compiling alone where nothing ran");
   must(r.device == r.machine.cpu,
        "device must be machine.cpu where nothing ran");
+  must(r.numbers.empty(), "numbers must be null where nothing ran");
 }
 
 void check_machine(const Receipt& r, Rules& must) {

@@ -66,6 +66,7 @@ inline constexpr Texts kModes = {"executed", "compiled only"};
 inline constexpr Texts kIsas = {"portable", "avx2", "avx512", "avx512bf16",
                                 "amx"};
 inline constexpr Texts kMethods = {"worklist", "chunked", "dense"};
+inline constexpr Texts kNumbers = {"finite", "any"};
 inline constexpr Texts kBalances = {"contiguous", "headtail", "rows", "tasks"};
 inline constexpr Texts kExchanges = {"rounds", "ragged"};
 inline constexpr Texts kTrainExchanges = {"gather", "rounds", "ragged"};
@@ -77,8 +78,9 @@ inline constexpr Texts kLayouts = {"bhsd", "bshd", "strided"};
 inline constexpr Texts kChecks = {"none", "sampled", "full"};
 inline constexpr Texts kClasses = {"sparse blocks", "custom", "plain causal",
                                    "other"};
-// Of a row that decided a choice: no other verdict lets it.
-inline constexpr Texts kVerdicts = {"promote", "experimental", "delete"};
+// Of rows that decide a choice, and of rows that keep a lane out.
+inline constexpr Texts kVerdicts = {"promote", "experimental", "delete",
+                                    "wrong", "out of the hot loop"};
 inline constexpr Texts kJudgements = {"passed", "wrong", "unjudged"};
 inline constexpr Texts kBases = {"measured", "predicted"};
 inline constexpr Texts kRules = {"kv-head", "query-head", "query-tile"};
@@ -448,7 +450,8 @@ void visit_fields(Is<Receipt> auto& r, auto&& field) {
   field("choice.rejected", r.choice.rejected, {.keys = kLanes, .of = kPlan},
         "Every other lane, with the reason against it");
   field("choice.gate", r.choice.gate, {.def = "gate_row", .of = kPlan},
-        "The row of the gate's table that decided, or null");
+        "The row of the gate's table that decided, or that kept a lane out; "
+        "else null");
   field("choice.rule", r.choice.rule, {.or_null = true, .of = kPlan},
         "The row of the table of thresholds that decided, or null");
   visit_training(r.training, [&](std::string_view path, auto& member,
@@ -485,6 +488,10 @@ void visit_fields(Is<Receipt> auto& r, auto&& field) {
         "took them; else null");
   field("method", r.method, {.one_of = kMethods, .or_null = true, .of = kPlan},
         "The program of the xla lane, else null");
+  field("numbers", r.numbers,
+        {.one_of = kNumbers, .or_null = true, .of = kPlan},
+        "Which numbers the mosaic lane's kernels may read: any, or finite "
+        "alone, which the caller promised; else null");
   field("artifact", r.artifact, {.of = kRun},
         "What JAX exported and the bridge or splash ran, else null");
   field("parameters", r.parameters, {.of = kPlan},

@@ -111,6 +111,7 @@ TEST(ReceiptWords, AreThoseOfTheEnums) {
   using namespace allowed;
   EXPECT_EQ(words(kIsas), words_to(Isa::amx));
   EXPECT_EQ(words(kMethods), words_to(XlaMethod::dense));
+  EXPECT_EQ(words(kNumbers), words_to(Numbers::any));
   EXPECT_EQ(words(kBalances), words_to(Balance::tasks));
   EXPECT_EQ(words(kExchanges), words_to(TileExchange::ragged));
   Words training = words_to(TileExchange::ragged);
@@ -133,14 +134,15 @@ TEST(ReceiptWords, AreThoseOfTheEnums) {
   }
 }
 
-// A receipt has a row that decided, and so no verdict that lets none.
-TEST(ReceiptWords, OfVerdictsAreThoseThatDecide) {
+// A receipt has a row that decided or kept a lane out, and so no other verdict.
+TEST(ReceiptWords, OfVerdictsAreThoseThatDecideOrBar) {
   const RequestFeatures f = causal_features();
   GateRow row = row_for(f, kMachine);
   for (int i = 0; i <= static_cast<int>(GateVerdict::unmeasured); ++i) {
     row.verdict = static_cast<GateVerdict>(i);
-    EXPECT_EQ(applies(row, f, {10, 6}, kMachine),
-              is_word(allowed::kVerdicts, to_string(row.verdict)))
+    EXPECT_EQ(
+        applies(row, f, {10, 6}, kMachine) || bars(row, row.lane, f, kMachine),
+        is_word(allowed::kVerdicts, to_string(row.verdict)))
         << to_string(row.verdict);
   }
 }

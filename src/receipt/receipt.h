@@ -220,7 +220,8 @@ struct Receipt {
   std::optional<Plugin> plugin;
   std::optional<Shards> shards;
   std::optional<Lowering> lowering;
-  std::string method;  // of a lane that has several; else ""
+  std::string method;   // of a lane that has several; else ""
+  std::string numbers;  // that kernels of the mosaic lane may read; else ""
   std::optional<Artifact> artifact;
   // Of a kernel that was compiled for itself: "tiles_per_pass".
   std::map<std::string, int64_t> parameters;

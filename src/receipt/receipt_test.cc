@@ -49,18 +49,18 @@ Receipt example() {
 TEST(Receipt, HoldsEveryField) {
   const json j = json::parse(receipt_json(example()));
   const std::vector<std::string> names = {
-      "artifact",       "cache_hits", "check",     "choice",       "compiles",
-      "contract",       "device",     "direction", "facts_digest", "fallback",
-      "gflops",         "inputs",     "isa",       "kernels",      "lane",
-      "lowering",       "machine",    "method",    "ms",           "output",
-      "pairs",          "parameters", "plan",      "plan_file",    "plugin",
-      "receipt_digest", "request",    "routing",   "schema",       "settings",
-      "shape",          "shards",     "tessera",   "threads",      "tiles",
-      "warnings"};
+      "artifact", "cache_hits",     "check",      "choice",       "compiles",
+      "contract", "device",         "direction",  "facts_digest", "fallback",
+      "gflops",   "inputs",         "isa",        "kernels",      "lane",
+      "lowering", "machine",        "method",     "ms",           "numbers",
+      "output",   "pairs",          "parameters", "plan",         "plan_file",
+      "plugin",   "receipt_digest", "request",    "routing",      "schema",
+      "settings", "shape",          "shards",     "tessera",      "threads",
+      "tiles",    "warnings"};
   std::vector<std::string> found;
   for (const auto& [name, unused] : j.items()) found.push_back(name);
   EXPECT_EQ(found, names);
-  EXPECT_EQ(j["schema"], 10);
+  EXPECT_EQ(j["schema"], 11);
   EXPECT_EQ(j["lane"]["source"], "default");
   EXPECT_EQ(j["request"],
             json::parse(R"({"mask": ["causal"], "batch": 2, "q_len": 8,
@@ -79,6 +79,7 @@ TEST(Receipt, TellsOwnLanesFromPlugins) {
   EXPECT_EQ(own["threads"], 2);
   EXPECT_TRUE(own["plugin"].is_null());
   EXPECT_TRUE(own["method"].is_null());
+  EXPECT_TRUE(own["numbers"].is_null());
   EXPECT_EQ(own["kernels"], json::object());
   EXPECT_EQ(own["cache_hits"], json({{"memory", 0}, {"disk", 0}}));
   EXPECT_EQ(own["warnings"], json::array());

@@ -333,6 +333,14 @@ Why against(LaneId lane, const RequestFeatures& f, const PlanFacts& plan,
   return row ? Why(run::barred_words(*row)) : Why();
 }
 
+// The same of what a receipt of the choice holds: of the gate one row.
+Why against(LaneId lane, const RequestFeatures& f, const PlanFacts& plan,
+            const Machine& m, const Choice& choice) {
+  GateTable gate;
+  if (choice.gate) gate.rows.push_back(*choice.gate);
+  return against(lane, f, plan, m, gate);
+}
+
 // A row goes before the rules, and what was measured on this machine before
 // what is predicted. The first that applies is its kernel's word; of kernels
 // that win and can run, the one that is furthest ahead. A row that loses sends
@@ -382,7 +390,7 @@ Choice run::no_lane(const RequestFeatures& f, const PlanFacts& plan,
   for (const LaneFacts& other : lane_registry()) {
     if (other.lane == out.lane) continue;
     out.rejected.push_back(
-        {other.lane, against(other.lane, f, plan, m, gate)
+        {other.lane, against(other.lane, f, plan, m, out)
                          .value_or("it runs only where it is asked for by "
                                    "name")});
   }
@@ -459,7 +467,7 @@ Result<Choice> choose(const RequestFeatures& f, const PlanFacts& plan,
   }
   for (const LaneFacts& other : lane_registry()) {
     if (other.lane == out.lane) continue;
-    auto why = against(other.lane, f, plan, m, gate);
+    auto why = against(other.lane, f, plan, m, out);
     if (!why && bar && bar->lane == other.lane) why = run::barred_words(*bar);
     out.rejected.push_back({other.lane, why ? *why : behind(other, f, out)});
   }

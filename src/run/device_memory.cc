@@ -41,7 +41,7 @@ Result<void> check_mesh(const Batch& batch, const AttentionCall& call,
   asked.lane = lane;
   asked.chip = chip.name;
   asked.lowering_reason = options.xla.lowering_reason;
-  asked.numbers = Numbers::any;
+  asked.numbers = options.xla.numbers;
   return check_room(asked);
 }
 
@@ -63,6 +63,7 @@ Result<void> check_device_memory(const Batch& batch, const AttentionCall& call,
   if (!asked) return asked.error();
   asked->method = options.xla.method;
   asked->mosaic.lowering_reason = options.xla.lowering_reason;
+  asked->mosaic.numbers = options.xla.numbers;
   return check_room(*asked);
 }
 

@@ -133,6 +133,7 @@ void add_what_ran(const Prepared& prepared, receipt::Receipt& r) {
     r.lowering = receipt::lowering_of(*did.lowering, counters.pairs_run);
   }
   if (lane == LaneId::xla) r.method = to_string(p.options.xla.method);
+  if (lane == LaneId::mosaic) r.numbers = to_string(p.options.xla.numbers);
   if (!did.artifact_digest.empty()) {
     r.artifact = receipt::Receipt::Artifact();
     r.artifact->digest = did.artifact_digest;

@@ -52,6 +52,11 @@ Result<SessionOptions> options_to_repeat(
     if (!method) return method.error();
     options.xla.method = *method;
   }
+  if (*lane == LaneId::mosaic) {
+    auto numbers = parse_numbers(claimed.numbers);
+    if (!numbers) return numbers.error();
+    options.xla.numbers = *numbers;
+  }
   options.xla.lowering_reason =
       claimed.lowering ? claimed.lowering->reason : std::nullopt;
   options.mesh = {};

@@ -223,7 +223,7 @@ std::vector<run::Candidate> run::by_rule(const RequestFeatures& f,
                    &rule_named("artifact given")});
   }
   for (const DispatchRule& rule : kRules) {
-    // What has no platform is no row of lengths and densities.
+    // Rows without a platform are candidates of their own, before and after.
     if (plain || rule.lane == LaneId::xla || rule.platform.empty() ||
         rule.platform != device->platform) {
       continue;

@@ -23,8 +23,8 @@ bool is_device(const MachinePlugin& plugin);
 const MachinePlugin* first_device(const Machine& machine);
 
 // Up to so many tokens what skips too little takes all scores at a time. By
-// bench/results/v6e/dispatch.json chunked takes longer there; at twice as many
-// they tie, and chunked holds less.
+// bench/results/v6e/dispatch.json chunked takes longer there forward, and with
+// gradients they tie; at twice as many they tie, and chunked holds less.
 inline constexpr int64_t kDenseTokens = 1024;
 
 // XLA's program of plain causal: all scores at a time where they are few, else

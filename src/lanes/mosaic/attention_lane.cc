@@ -43,6 +43,7 @@ struct Open {
   PluginPlace place;
   std::string target;
   std::optional<std::string> lowering_reason;
+  Numbers numbers;
   pjrt::CompileCache cache;
 
   Open(const XlaOptions& o, const pjrt::Place& where, std::string made_for)
@@ -50,6 +51,7 @@ struct Open {
         place(describe(where)),
         target(std::move(made_for)),
         lowering_reason(o.lowering_reason),
+        numbers(o.numbers),
         cache({.folder = o.cache_folder,
                .max_bytes = o.max_cache_bytes,
                .max_compiles = o.max_compiles}) {}
@@ -89,7 +91,7 @@ Result<mosaic::PlannedKernel> plan_kernel(const Open& lane,
                                           const Facts& present,
                                           const AttentionCall& call,
                                           lanes::WorkFacts& facts) {
-  const Numbers numbers = call.sink_telemetry ? Numbers::finite : Numbers::any;
+  const Numbers numbers = call.sink_telemetry ? Numbers::finite : lane.numbers;
   const mosaic::ChosenSetting chosen = mosaic::fit_passes(
       request, present, call, lane.target, lane.lowering_reason, numbers);
   const MosaicOptions& options = chosen.setting.options;

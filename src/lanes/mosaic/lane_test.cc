@@ -139,7 +139,8 @@ class MosaicLane : public ::testing::Test {
 
   // Of the kernels that the lane will make for this batch.
   void write_plain(const Batch& batch, AttentionCall call,
-                   const Chip& chip = *find_chip("v6e")) {
+                   const Chip& chip = *find_chip("v6e"),
+                   Numbers numbers = Numbers::any) {
     Request request = batch.request();
     request.ceilings.max_steps = make_contract(batch)->steps;
     const AttentionCall whole = call;
@@ -157,7 +158,7 @@ class MosaicLane : public ::testing::Test {
                               : std::nullopt;
       const MosaicOptions options =
           fit_passes(request, batch.facts(), call, target, reason,
-                     sinks ? Numbers::finite : Numbers::any)
+                     sinks ? Numbers::finite : numbers)
               .setting.options;
       const auto kernel =
           make_mosaic_kernel(request, batch.facts(), call, target, options);
@@ -756,6 +757,49 @@ TEST_F(MosaicLane, RunsOnEveryChipThatIsKnown) {
     }
   }
   EXPECT_EQ(keys.size(), 10u);
+}
+
+// The caller's promise makes other kernels, stands in the receipt, and is what
+// a second run is made with.
+TEST_F(MosaicLane, APromiseOfFiniteNumbersIsInTheReceipt) {
+  AttentionArrays arrays(packed_case(testing::Layout::padded, 1));
+  const auto batch = BorrowedBatch::make(arrays.request, arrays.facts);
+  ASSERT_TRUE(batch.ok()) << batch.error().message;
+  const AttentionCall call = {arrays.c.shape, Dtype::bf16, false, true};
+  std::set<std::string> keys;
+  for (const Numbers numbers : {Numbers::any, Numbers::finite}) {
+    SCOPED_TRACE(std::string(to_string(numbers)));
+    write_plain(*batch, call, *find_chip("v6e"), numbers);
+    SessionOptions o = options();
+    o.xla.numbers = numbers;
+    const auto ran =
+        run_attention({*batch, arrays.c.shape, arrays.forward(true),
+                       Gradients{arrays.backward().dout,
+                                 {},
+                                 arrays.backward().dq,
+                                 arrays.backward().dk,
+                                 arrays.backward().dv,
+                                 {}}},
+                      o);
+    ASSERT_TRUE(ran.ok()) << ran.error().message;
+    const auto json = nlohmann::json::parse(ran->receipt);
+    EXPECT_EQ(json["numbers"], to_string(numbers));
+    for (const char* direction : {"forward", "backward"}) {
+      EXPECT_EQ(json["kernels"][direction], keys_[direction]) << direction;
+      EXPECT_TRUE(keys.insert(keys_[direction]).second) << direction;
+    }
+    o.xla.numbers = Numbers::any;  // the receipt's are taken
+    const RunCall again = {*batch, arrays.c.shape, arrays.forward(true),
+                           Gradients{arrays.backward().dout,
+                                     {},
+                                     arrays.backward().dq,
+                                     arrays.backward().dk,
+                                     arrays.backward().dv,
+                                     {}}};
+    const auto wrong = verify_run(ran->receipt, again, o);
+    ASSERT_TRUE(wrong.ok()) << wrong.error().message;
+    EXPECT_TRUE(wrong->empty()) << wrong->front();
+  }
 }
 
 // Where the rules choose: what this machine is found to have is enough, and a
