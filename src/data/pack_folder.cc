@@ -163,7 +163,7 @@ Result<PackedFolder> pack_on(RowFolder& folder,
                              const RowFolderOptions& options,
                              const data::PackOrigin& origin,
                              const std::vector<PackedFile>& finished,
-                             Journal& journal, bool& all_written) {
+                             Journal& journal, bool& last_failed) {
   PackedFolder out;
   out.resumed_files = static_cast<int64_t>(finished.size());
   const PackedFile from = finished.empty() ? PackedFile{} : finished.back();
@@ -181,9 +181,10 @@ Result<PackedFolder> pack_on(RowFolder& folder,
   auto files =
       write_files(folder, out.resumed_files, *stream, journal, options);
   if (!files) return files.error();
-  all_written = true;
   const auto last = [&] {
-    return options.last ? options.last() : Result<void>();
+    auto done = options.last ? options.last() : Result<void>();
+    last_failed = !done;
+    return done;
   };
   // Of a pipe nothing is kept: its rows are there first.
   if (origin.stays) {
@@ -218,12 +219,12 @@ Result<PackedFolder> pack_row_folder(const std::vector<std::string>& inputs,
   if (!finished) return finished.error();
   if (auto e = (*folder)->keep(std::ssize(*finished)); !e) return e.error();
   Journal journal((*folder)->aside(data::kJournal), finished->size());
-  bool all_written = false;
+  bool last_failed = false;
   auto packed = pack_on(**folder, inputs, options, *origin, *finished, journal,
-                        all_written);
+                        last_failed);
   // What is wrong with an input would have to change first. All else, as a disk
   // that is full, may pass, and what is finished stays.
-  if (!packed && !all_written &&
+  if (!packed && !last_failed &&
       (packed.error().kind == ErrorKind::invalid || journal.files() == 0)) {
     (*folder)->clear();
   }

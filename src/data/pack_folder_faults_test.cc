@@ -226,6 +226,14 @@ TEST_F(PackFolderFaults, APipeIsReadOnce) {
     return pack_where_taken({pipe}, "rows-00003.safetensors/").ok();
   }));
   EXPECT_EQ(files_of(out()), (Files{{"rows-00003.safetensors", ""}}));
+  // What comes last comes after its rows, which stay.
+  fs::remove(out() + "/rows-00003.safetensors");
+  RowFolderOptions drawn = options_;
+  drawn.last = []() -> Result<void> {
+    return invalid("test", "a picture must be drawn, found {}", "none");
+  };
+  EXPECT_FALSE(fed([&] { return pack_row_folder({pipe}, out(), drawn).ok(); }));
+  EXPECT_TRUE(RowFiles::open(out()));
 }
 
 }  // namespace
