@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 #include <random>
 #include <string>
@@ -98,6 +99,30 @@ inline void expect_same(const std::vector<Numbers>& a,
       ASSERT_NEAR(a[i][j], b[i][j], 1024 * rounding * size) << i << ", " << j;
     }
   }
+}
+
+// How `sum` grows with the i-th of its arrays along a direction, by a central
+// difference, and how far that is from one of twice the step.
+struct Growth {
+  double slope = 0, apart = 0;
+};
+inline constexpr double kGrowthStep = 1e-5;
+template <class Sum>
+Growth growth_along(const Sum& sum, const std::vector<Numbers>& at, size_t i,
+                    const Numbers& direction) {
+  const auto difference = [&](double step) {
+    double out = 0;
+    for (const double sign : {-1.0, 1.0}) {
+      std::vector<Numbers> moved = at;
+      for (size_t j = 0; j < direction.size(); ++j) {
+        moved[i][j] += sign * step * direction[j];
+      }
+      out += sign * sum(moved);
+    }
+    return out / (2 * step);
+  };
+  const double near = difference(kGrowthStep);
+  return {near, std::abs(difference(2 * kGrowthStep) - near)};
 }
 
 class ModelCase : public ::testing::Test {

@@ -242,6 +242,8 @@ Result<RowStream> RowStream::open(std::unique_ptr<DocumentSource> source,
   if (auto e = data::RowCost::make(options.pack); !e) return e.error();
   if (from == StreamPosition{}) return RowStream(std::move(state));
   if (auto e = check_position(from, options, s.at); !e) return e.error();
+  // At the beginning nothing is read before it is asked for.
+  if (from == s.at) return RowStream(std::move(state));
   if (auto e = s.source->seek(from.source); !e) return e.error();
   s.next_state = from.state;
   if (auto e = s.load_window(); !e) return e.error();

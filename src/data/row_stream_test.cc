@@ -241,6 +241,11 @@ TEST(RowStreams, APositionIsOfTheSameStream) {
     return opened ? "" : opened.error().message;
   };
   EXPECT_EQ(refusal(options, good), "");
+  // The beginning reads nothing, so what is wrong there is told by next().
+  const std::string wrong = folder.file("wrong.jsonl");
+  ASSERT_TRUE(write_file(wrong, "11\n"));
+  const StreamPosition begin = stream_of(wrong, options).position();
+  EXPECT_FALSE(stream_of(wrong, options, begin).next(1));
   std::vector<StreamOptions> others(9, options);
   others[0].pack.tokens = 99;
   others[1].pack.strategy = PackStrategy::best_fit;

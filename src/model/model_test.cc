@@ -33,26 +33,18 @@ class Model : public ModelCase {
         direction[j] = normal(random);
         slope += direction[j] * got[i + 1][j];
       }
-      const auto difference = [&](double step) {
-        double out = 0;
-        for (const double sign : {-1.0, 1.0}) {
-          std::vector<Numbers> moved = at;
-          for (size_t j = 0; j < direction.size(); ++j) {
-            moved[i][j] += sign * step * direction[j];
-          }
-          out += sign * run(losses, moved)[0][0];
-        }
-        return out / (2 * step);
-      };
-      const double step = 1e-5;
-      const double near = difference(step), far = difference(2 * step);
+      const Growth seen = growth_along(
+          [&](const std::vector<Numbers>& moved) {
+            return run(losses, moved)[0][0];
+          },
+          at, i, direction);
       // A loss is a sum over tokens of terms of its own size.
       const double rounding =
           64 * 2.3e-16 * (std::abs(loss) + 1) *
-          std::sqrt(static_cast<double>(s_.batch * s_.tokens)) / step;
-      EXPECT_NEAR(near, slope, std::abs(far - near) + rounding)
+          std::sqrt(static_cast<double>(s_.batch * s_.tokens)) / kGrowthStep;
+      EXPECT_NEAR(seen.slope, slope, seen.apart + rounding)
           << (*shapes)[i].name;
-      EXPECT_GT(std::abs(slope), 4 * (std::abs(far - near) + rounding))
+      EXPECT_GT(std::abs(slope), 4 * (seen.apart + rounding))
           << (*shapes)[i].name << ": the test sees nothing";
     }
   }

@@ -135,22 +135,14 @@ class Slots : public ModelCase {
         direction[j] = normal(random);
         slope += direction[j] * got[i + 2][j];
       }
-      const auto difference = [&](double step) {
-        double out = 0;
-        for (const double sign : {-1.0, 1.0}) {
-          std::vector<Numbers> moved = at;
-          for (size_t j = 0; j < direction.size(); ++j) {
-            moved[i][j] += sign * step * direction[j];
-          }
-          out += sign * run_slot(p, *program, moved, weights)[0][0];
-        }
-        return out / (2 * step);
-      };
-      const double step = 1e-5;
-      const double near = difference(step), far = difference(2 * step);
-      const double bound =
-          std::abs(far - near) + 64 * 2.3e-16 * got[1][0] / step;
-      EXPECT_NEAR(near, slope, bound) << p.moved[i].name;
+      const Growth seen = growth_along(
+          [&](const std::vector<Numbers>& moved) {
+            return run_slot(p, *program, moved, weights)[0][0];
+          },
+          at, i, direction);
+      // Sums of terms, and sums of these: a few roundings of their sizes.
+      const double bound = seen.apart + 64 * 2.3e-16 * got[1][0] / kGrowthStep;
+      EXPECT_NEAR(seen.slope, slope, bound) << p.moved[i].name;
       EXPECT_GT(std::abs(slope), 4 * bound)
           << p.moved[i].name << ": the test sees nothing";
     }
