@@ -333,12 +333,11 @@ Why against(LaneId lane, const RequestFeatures& f, const PlanFacts& plan,
   return row ? Why(run::barred_words(*row)) : Why();
 }
 
-// The same of what a receipt of the choice holds: of the gate one row.
-Why against(LaneId lane, const RequestFeatures& f, const PlanFacts& plan,
-            const Machine& m, const Choice& choice) {
-  GateTable gate;
-  if (choice.gate) gate.rows.push_back(*choice.gate);
-  return against(lane, f, plan, m, gate);
+// What a receipt of the choice holds of the gate, and may quote: one row.
+GateTable told_of(const Choice& choice) {
+  GateTable out;
+  if (choice.gate) out.rows.push_back(*choice.gate);
+  return out;
 }
 
 // A row goes before the rules, and what was measured on this machine before
@@ -387,10 +386,11 @@ Choice run::no_lane(const RequestFeatures& f, const PlanFacts& plan,
   out.request_class = f.request_class;
   out.reason = "no lane of the rules can run it";
   if (const GateRow* row = barred(gate, out.lane, f, m)) out.gate = *row;
+  const GateTable told = told_of(out);
   for (const LaneFacts& other : lane_registry()) {
     if (other.lane == out.lane) continue;
     out.rejected.push_back(
-        {other.lane, against(other.lane, f, plan, m, out)
+        {other.lane, against(other.lane, f, plan, m, told)
                          .value_or("it runs only where it is asked for by "
                                    "name")});
   }
@@ -465,9 +465,10 @@ Result<Choice> choose(const RequestFeatures& f, const PlanFacts& plan,
   if (lane.needs_plugin) {
     out.plugin = run::plugin_for(lane, m, f.call)->name;
   }
+  const GateTable told = told_of(out);
   for (const LaneFacts& other : lane_registry()) {
     if (other.lane == out.lane) continue;
-    auto why = against(other.lane, f, plan, m, out);
+    auto why = against(other.lane, f, plan, m, told);
     if (!why && bar && bar->lane == other.lane) why = run::barred_words(*bar);
     out.rejected.push_back({other.lane, why ? *why : behind(other, f, out)});
   }
