@@ -945,13 +945,18 @@ TEST(Session, AStepOfDecodingStopsToo) {
   EXPECT_FALSE(std::isnan(query.out[0]));
 }
 
-TEST(Session, ALongCallStopsFromAnotherThread) {
-  constexpr int64_t kLong = 2048;
+// Of many blocks, none of which is skipped.
+constexpr int64_t kLong = 2048;
+Result<OwnedBatch> long_batch() {
   Request request;
   request.q_len = request.kv_len = kLong;
   request.masks = {*parse_mask("full")};
   request.tile = {64, 64};
-  const auto batch = OwnedBatch::make(request, {});
+  return OwnedBatch::make(request, {});
+}
+
+TEST(Session, ALongCallStopsFromAnotherThread) {
+  const auto batch = long_batch();
   ASSERT_TRUE(batch.ok()) << batch.error().message;
   std::atomic<bool> begun{false};
   SessionOptions options;
@@ -982,12 +987,7 @@ TEST(Session, ALongCallStopsFromAnotherThread) {
 // The flag is set when the first of many blocks is done, so that a pass that
 // looks at it before it begins, or never, gives its outputs.
 TEST(Session, AFlagThatIsSetWhileAPassRunsStopsIt) {
-  constexpr int64_t kLong = 2048;
-  Request request;
-  request.q_len = request.kv_len = kLong;
-  request.masks = {*parse_mask("full")};
-  request.tile = {64, 64};
-  const auto batch = OwnedBatch::make(request, {});
+  const auto batch = long_batch();
   ASSERT_TRUE(batch.ok()) << batch.error().message;
   StopFlag stop;
   bool stops = true;
