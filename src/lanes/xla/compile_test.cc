@@ -4,7 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lanes/xla/planned.h"
@@ -37,13 +39,32 @@ std::string program_of(const Shape& s) {
   return s.backward ? backward_program(s) : forward_program(s);
 }
 
-TEST(XlaCompile, EveryDirectionAndMethodForATpu) {
-  TESSERA_NEEDS_PLUGINS();
-  const auto plugin = testing::real_plugin("libtpu");
-  if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
-  ASSERT_TRUE(plugin.ok()) << plugin.error().message;
-  const auto topology = pjrt::make_topology(**plugin, "v6e:1x1");
-  ASSERT_TRUE(topology.ok()) << topology.error().message;
+class XlaCompile : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    TESSERA_NEEDS_PLUGINS();
+    const auto plugin = testing::real_plugin("libtpu");
+    if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
+    ASSERT_TRUE(plugin.ok()) << plugin.error().message;
+    auto topology = pjrt::make_topology(**plugin, "v6e:1x1");
+    ASSERT_TRUE(topology.ok()) << topology.error().message;
+    topology_.emplace(std::move(*topology));
+  }
+
+  // That the vendor's compiler takes what the lane would run.
+  void expect_compiles(const Batch& batch, XlaMethod method,
+                       const std::string& direction) {
+    const auto plan = planned(batch, method, direction);
+    ASSERT_TRUE(plan.ok()) << plan.error().message;
+    const auto compiled = pjrt::compile(*topology_, program_of(plan->shape));
+    EXPECT_TRUE(compiled.ok()) << compiled.error().message;
+  }
+
+ private:
+  std::optional<pjrt::Topology> topology_;
+};
+
+TEST_F(XlaCompile, EveryDirectionAndMethodForATpu) {
   Request request;
   request.masks = {*parse_mask("causal & documents")};
   request.q_len = request.kv_len = 2048;
@@ -55,10 +76,7 @@ TEST(XlaCompile, EveryDirectionAndMethodForATpu) {
        {XlaMethod::worklist, XlaMethod::chunked, XlaMethod::dense}) {
     for (const std::string direction : {"forward", "backward", "sinks"}) {
       SCOPED_TRACE(direction + " " + std::string(to_string(method)));
-      const auto plan = planned(*batch, method, direction);
-      ASSERT_TRUE(plan.ok()) << plan.error().message;
-      const auto compiled = pjrt::compile(*topology, program_of(plan->shape));
-      EXPECT_TRUE(compiled.ok()) << compiled.error().message;
+      expect_compiles(*batch, method, direction);
     }
   }
 }
@@ -94,13 +112,7 @@ OwnedFacts facts_for(const std::string& mask) {
 }
 
 // What reads facts beside documents: each has operations of its own.
-TEST(XlaCompile, EveryKindOfFactForATpu) {
-  TESSERA_NEEDS_PLUGINS();
-  const auto plugin = testing::real_plugin("libtpu");
-  if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
-  ASSERT_TRUE(plugin.ok()) << plugin.error().message;
-  const auto topology = pjrt::make_topology(**plugin, "v6e:1x1");
-  ASSERT_TRUE(topology.ok()) << topology.error().message;
+TEST_F(XlaCompile, EveryKindOfFactForATpu) {
   for (const std::string mask :
        {"tree", "causal | same(a)", "causal & blocks(128)"}) {
     Request request;
@@ -110,10 +122,7 @@ TEST(XlaCompile, EveryKindOfFactForATpu) {
     ASSERT_TRUE(batch.ok()) << batch.error().message;
     for (const std::string direction : {"forward", "backward"}) {
       SCOPED_TRACE(mask + " " + direction);
-      const auto plan = planned(*batch, XlaMethod::worklist, direction);
-      ASSERT_TRUE(plan.ok()) << plan.error().message;
-      const auto compiled = pjrt::compile(*topology, program_of(plan->shape));
-      EXPECT_TRUE(compiled.ok()) << compiled.error().message;
+      expect_compiles(*batch, XlaMethod::worklist, direction);
     }
   }
 }
