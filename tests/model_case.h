@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <map>
 #include <random>
 #include <string>
@@ -101,15 +102,23 @@ inline void expect_same(const std::vector<Numbers>& a,
   }
 }
 
-// How `sum` grows with the i-th of its arrays along a direction, by a central
-// difference, and how far that is from one of twice the step.
+// How `sum` grows with the i-th of its arrays along a random direction: as the
+// gradient of that array says, by a central difference, and how far that is
+// from one of twice the step.
 struct Growth {
-  double slope = 0, apart = 0;
+  double due = 0, slope = 0, apart = 0;
 };
 inline constexpr double kGrowthStep = 1e-5;
 template <class Sum>
 Growth growth_along(const Sum& sum, const std::vector<Numbers>& at, size_t i,
-                    const Numbers& direction) {
+                    const Numbers& gradient,
+                    const std::function<double()>& draw) {
+  Numbers direction(at[i].size());
+  double due = 0;
+  for (size_t j = 0; j < direction.size(); ++j) {
+    direction[j] = draw();
+    due += direction[j] * gradient[j];
+  }
   const auto difference = [&](double step) {
     double out = 0;
     for (const double sign : {-1.0, 1.0}) {
@@ -122,7 +131,7 @@ Growth growth_along(const Sum& sum, const std::vector<Numbers>& at, size_t i,
     return out / (2 * step);
   };
   const double near = difference(kGrowthStep);
-  return {near, std::abs(difference(2 * kGrowthStep) - near)};
+  return {due, near, std::abs(difference(2 * kGrowthStep) - near)};
 }
 
 class ModelCase : public ::testing::Test {

@@ -27,24 +27,18 @@ class Model : public ModelCase {
     auto shapes = model_parameters(s_.model, s_.spec);
     std::normal_distribution<double> normal;
     for (size_t i = 0; i < at.size(); ++i) {
-      Numbers direction(at[i].size());
-      double slope = 0;
-      for (size_t j = 0; j < direction.size(); ++j) {
-        direction[j] = normal(random);
-        slope += direction[j] * got[i + 1][j];
-      }
       const Growth seen = growth_along(
           [&](const std::vector<Numbers>& moved) {
             return run(losses, moved)[0][0];
           },
-          at, i, direction);
+          at, i, got[i + 1], [&] { return normal(random); });
       // A loss is a sum over tokens of terms of its own size.
       const double rounding =
           64 * 2.3e-16 * (std::abs(loss) + 1) *
           std::sqrt(static_cast<double>(s_.batch * s_.tokens)) / kGrowthStep;
-      EXPECT_NEAR(seen.slope, slope, seen.apart + rounding)
+      EXPECT_NEAR(seen.slope, seen.due, seen.apart + rounding)
           << (*shapes)[i].name;
-      EXPECT_GT(std::abs(slope), 4 * (seen.apart + rounding))
+      EXPECT_GT(std::abs(seen.due), 4 * (seen.apart + rounding))
           << (*shapes)[i].name << ": the test sees nothing";
     }
   }
