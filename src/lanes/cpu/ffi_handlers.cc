@@ -228,22 +228,23 @@ Result<void> forward(const Terms& terms, const ffi::RemainingArgs& args,
 Result<void> backward(const Terms& terms, const ffi::RemainingArgs& args,
                       const ffi::RemainingRets& rets) {
   Reader read(args, rets, terms);
-  lanes::BackwardTensors t;
+  ForwardTensors t;
   t.q = as_input(read.next_tensor("q"));
   t.k = as_input(read.next_tensor("k"));
   t.v = as_input(read.next_tensor("v"));
   if (terms.sinks) t.sink_logits = read.next_floats("sink_logits");
-  t.out = as_input(read.next_tensor("out"));
+  t.out = read.next_tensor("out");
   t.lse = read.next_floats("lse");
-  t.dout = as_input(read.next_tensor("dout"));
-  t.dlse = read.next_floats("dlse");
-  t.dq = read.result_tensor("dq");
-  t.dk = read.result_tensor("dk");
-  t.dv = read.result_tensor("dv");
-  if (terms.sinks) t.dsink_logits = read.result_floats("dsink_logits");
+  Gradients g;
+  g.dout = as_input(read.next_tensor("dout"));
+  g.dlse = read.next_floats("dlse");
+  g.dq = read.result_tensor("dq");
+  g.dk = read.result_tensor("dk");
+  g.dv = read.result_tensor("dv");
+  if (terms.sinks) g.dsink_logits = read.result_floats("dsink_logits");
   auto work = read_work(read, terms, t.q, t.k);
   if (!work) return work.error();
-  auto ran = cpu_backward(**work, shape_of(terms, t.q, t.k, t.v), t,
+  auto ran = cpu_backward(**work, shape_of(terms, t.q, t.k, t.v), t, g,
                           options_of_calls());
   if (!ran) return ran.error();
   return {};

@@ -196,11 +196,10 @@ TEST_F(MosaicLane, RunsBatchesOfOneContractOnOneProgram) {
     EXPECT_EQ(testing::forward_fault(want, arrays.forward(true)), std::nullopt);
     EXPECT_EQ(ready->counters().tiles_run,
               4 * static_cast<int64_t>(batch->plan().forward.entries.size()));
-    const lanes::BackwardTensors t = arrays.backward();
-    const Gradients gradients = {t.dout, {}, t.dq, t.dk, t.dv, {}};
+    const Gradients gradients = arrays.gradients();
     const auto done = ready->backward(*saved, gradients);
     ASSERT_TRUE(done.ok()) << done.error().message;
-    EXPECT_EQ(testing::backward_fault(arrays.c, want, t), std::nullopt);
+    EXPECT_EQ(testing::backward_fault(arrays.c, want, gradients), std::nullopt);
     EXPECT_EQ(arrays.spilled(), std::nullopt);
     for (const bool backward : {false, true}) {
       const auto text = ready->program_text(backward);
@@ -238,9 +237,7 @@ TEST_F(MosaicLane, LayersRunTheirProgramsAndNothingElse) {
     for (int i = 0; i < layers; ++i) {
       const auto saved = ready->forward(arrays.forward(true));
       ASSERT_TRUE(saved.ok()) << saved.error().message;
-      const lanes::BackwardTensors t = arrays.backward();
-      const auto ran =
-          ready->backward(*saved, {t.dout, {}, t.dq, t.dk, t.dv, {}});
+      const auto ran = ready->backward(*saved, arrays.gradients());
       ASSERT_TRUE(ran.ok()) << ran.error().message;
     }
   };
@@ -278,9 +275,7 @@ TEST_F(MosaicLane, AStopFlagThatIsSetStopsAndThenItRuns) {
   EXPECT_EQ(none.error().kind, ErrorKind::stopped);
   const auto saved = ready->forward(arrays.forward(true));
   ASSERT_TRUE(saved.ok()) << saved.error().message;
-  const lanes::BackwardTensors t = arrays.backward();
-  const auto neither =
-      ready->backward(*saved, {t.dout, {}, t.dq, t.dk, t.dv, {}}, &stop);
+  const auto neither = ready->backward(*saved, arrays.gradients(), &stop);
   ASSERT_FALSE(neither.ok());
   EXPECT_EQ(neither.error().kind, ErrorKind::stopped);
   EXPECT_TRUE(testing::judge_passes(*ready, arrays).ok());
@@ -772,15 +767,8 @@ TEST_F(MosaicLane, APromiseOfFiniteNumbersIsInTheReceipt) {
     write_plain(*batch, call, *find_chip("v6e"), numbers);
     SessionOptions o = options();
     o.xla.numbers = numbers;
-    const auto ran =
-        run_attention({*batch, arrays.c.shape, arrays.forward(true),
-                       Gradients{arrays.backward().dout,
-                                 {},
-                                 arrays.backward().dq,
-                                 arrays.backward().dk,
-                                 arrays.backward().dv,
-                                 {}}},
-                      o);
+    const auto ran = run_attention(
+        {*batch, arrays.c.shape, arrays.forward(true), arrays.gradients()}, o);
     ASSERT_TRUE(ran.ok()) << ran.error().message;
     const auto json = nlohmann::json::parse(ran->receipt);
     EXPECT_EQ(json["numbers"], to_string(numbers));
@@ -790,12 +778,7 @@ TEST_F(MosaicLane, APromiseOfFiniteNumbersIsInTheReceipt) {
     }
     o.xla.numbers = Numbers::any;  // the receipt's are taken
     const RunCall again = {*batch, arrays.c.shape, arrays.forward(true),
-                           Gradients{arrays.backward().dout,
-                                     {},
-                                     arrays.backward().dq,
-                                     arrays.backward().dk,
-                                     arrays.backward().dv,
-                                     {}}};
+                           arrays.gradients()};
     const auto wrong = verify_run(ran->receipt, again, o);
     ASSERT_TRUE(wrong.ok()) << wrong.error().message;
     EXPECT_TRUE(wrong->empty()) << wrong->front();

@@ -270,9 +270,7 @@ TEST_F(MosaicMesh, EachDeviceReadsItsOwn) {
   for (const ShardKernel& kernel : made->kernels) {
     const MosaicKernel& k = kernel.planned.kernel;
     if (k.call.backward) {
-      const lanes::BackwardTensors t = arrays.backward();
-      const auto ran =
-          ready->backward(*saved, {t.dout, {}, t.dq, t.dk, t.dv, {}});
+      const auto ran = ready->backward(*saved, arrays.gradients());
       ASSERT_TRUE(ran) << ran.error().message;
     }
     const auto integers = make_mosaic_shard_arrays(*batch, made->shards, k);
@@ -352,7 +350,7 @@ TEST_F(MosaicMesh, LayersPutAndCompileNothingMore) {
   in.q = *ready->put(ArrayRole::q, t.q);
   in.k = *ready->put(ArrayRole::k, t.k);
   in.v = *ready->put(ArrayRole::v, t.v);
-  const lanes::BackwardTensors back = arrays.backward();
+  const Gradients back = arrays.gradients();
   const DeviceArray dout = *ready->put(ArrayRole::out, back.dout);
   std::optional<DeviceSaved> last;
   for (int layer = 0; layer < 32; ++layer) {
@@ -439,9 +437,7 @@ TEST_F(MosaicMesh, ADeviceThatFailsLeavesNothingHalfWritten) {
           saved = *ran;
           return "";
         }
-        const lanes::BackwardTensors t = arrays.backward();
-        const auto ran =
-            ready->backward(*saved, {t.dout, {}, t.dq, t.dk, t.dv, {}});
+        const auto ran = ready->backward(*saved, arrays.gradients());
         return ran ? "" : ran.error().message;
       };
       if (backward) {
@@ -457,9 +453,9 @@ TEST_F(MosaicMesh, ADeviceThatFailsLeavesNothingHalfWritten) {
       EXPECT_EQ(arrays.bits(), before);
       EXPECT_EQ(testing::counted(inner, "errors_alive"), 0);
       ASSERT_EQ(run(backward), "");
-      const auto found = backward
-                             ? backward_fault(arrays.c, want, arrays.backward())
-                             : forward_fault(want, arrays.forward(true));
+      const auto found =
+          backward ? backward_fault(arrays.c, want, arrays.gradients())
+                   : forward_fault(want, arrays.forward(true));
       EXPECT_FALSE(found) << *found;
     }
   }
@@ -482,16 +478,15 @@ TEST_F(MosaicMesh, TheRulesChooseItAndVerifyRunsItAgain) {
   o.lane.reset();
   o.machine =
       Machine{"A CPU", 8, {}, true, true, {{plugin_, "tpu", kDevices, "v6e"}}};
-  const lanes::BackwardTensors t = arrays.backward();
   const RunCall run = {*batch, c.shape, arrays.forward(true),
-                       Gradients{t.dout, {}, t.dq, t.dk, t.dv, {}}};
+                       arrays.gradients()};
   const testing::Wanted want = testing::wanted(arrays, true);
   arrays.clear_outputs();
   const auto ran = run_attention(run, o);
   ASSERT_TRUE(ran) << ran.error().message;
   EXPECT_EQ(ran->executed, LaneId::mosaic);
   EXPECT_EQ(testing::forward_fault(want, arrays.forward(true)), std::nullopt);
-  EXPECT_EQ(testing::backward_fault(c, want, arrays.backward()), std::nullopt);
+  EXPECT_EQ(testing::backward_fault(c, want, arrays.gradients()), std::nullopt);
   const auto json = nlohmann::json::parse(ran->receipt);
   EXPECT_EQ(json["choice"]["rule"], "tpu kernels");
   EXPECT_TRUE(json["choice"]["reason"].get<std::string>().ends_with(

@@ -11,6 +11,7 @@
 #include "base/fail.h"
 #include "lanes/mosaic/kernel_steps.h"
 #include "lanes/mosaic/settings.h"
+#include "lanes/tensors.h"
 #include "lanes/xla/planned.h"
 #include "plan/batch_state.h"
 

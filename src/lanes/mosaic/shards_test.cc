@@ -264,10 +264,10 @@ class MosaicShards : public ::testing::Test {
                                 options_of(s, true));
     if (!backward) return backward.error().message;
     check_audit(*backward, *shards, s);
-    const lanes::BackwardTensors b = arrays.backward();
-    from["out"] = input(b.out, true);
+    const Gradients b = arrays.gradients();
+    from["out"] = result(f.out, true);
     from["dout"] = input(b.dout, true);
-    from["lse"] = numbers(b.lse);
+    from["lse"] = numbers(f.lse);
     if (c.dlse) from["dlse"] = numbers(b.dlse);
     made = run(*backward, *batch, *shards, from, sinks);
     if (!made) return made.error().message;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lanes/program_arrays.h"
+#include "lanes/tensors.h"
 #include "lanes/xla/arrays.h"
 #include "lanes/xla/device_parts.h"
 #include "lanes/xla/lane.h"
