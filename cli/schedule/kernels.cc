@@ -44,7 +44,7 @@ Result<schedule::Dump> own_kernels(const ScheduleFlags& o,
   own->work = paid_work(own->kernel.tile, own->kernel.lowering.granule, tiles);
   if (o.dump) return schedule::read_dump(*o.dump);
   return schedule::compile_text_for_dump(
-      own->kernel.program,
+      own->kernel.program_text,
       {"", ask.target, o.plugin.value_or(""), o.keep.value_or("")});
 }
 

@@ -17,7 +17,7 @@ using nlohmann::json;
 using picture::with_commas;
 
 Result<void> compile(const MeshFitCall& asked, ProgramReport& out) {
-  auto text = fit_program(asked, out.backward);
+  auto text = program_text(asked, out.backward);
   if (!text) return text.error();
   schedule::DumpAsk ask;
   ask.target = asked.chip;
@@ -96,7 +96,7 @@ json program_json(const ProgramReport& r) {
   return out;
 }
 
-std::string program_text(const ProgramReport& r) {
+std::string report_text(const ProgramReport& r) {
   std::string out = "\non each chip\n" + fit_text(r.fit);
   if (r.target.empty()) return out;
   out += fmt::format("{:<11} by libtpu, {} pass for {}{}\n", "schedule",

@@ -145,10 +145,10 @@ TEST(KernelStep, CallsTheKernelsOfTheLane) {
     const std::string found = text.substr(at, text.find('\n', at) - at);
     at += call.size();
     const std::string config = "backend_config = ";
-    const std::string own = between(kernel->program, config, "} : (");
+    const std::string own = between(kernel->program_text, config, "} : (");
     ASSERT_FALSE(own.empty());
     EXPECT_EQ(between(found, config, "} : ("), own);
-    const std::string types = between(kernel->program, "} : (", " loc(");
+    const std::string types = between(kernel->program_text, "} : (", " loc(");
     EXPECT_NE(types.find("tensor<2x4x256x128xbf16>"), std::string::npos);
     EXPECT_EQ(between(found, "} : (", " loc("), types);
     // The batch's integers are arguments of the step.

@@ -111,7 +111,7 @@ Result<std::shared_ptr<const pjrt::Loaded>> load(
   const TraceSpan span("mosaic", "program");
   const MosaicKernel& kernel = planned.kernel;
   const auto write = [&] {
-    return Result<std::string>(mosaic::write_kernel(planned).program);
+    return Result<std::string>(mosaic::write_kernel(planned).program_text);
   };
   auto cached = timed(facts.compile_ms, [&] {
     return lane.cache.get(*lane.on.client, *lane.on.device,
@@ -324,7 +324,7 @@ class Work : public lanes::LaneWork {
     if (!pass) {
       return lanes::no_backward("mosaic");
     }
-    return mosaic::write_kernel(pass->planned).program;
+    return mosaic::write_kernel(pass->planned).program_text;
   }
 
  private:

@@ -463,7 +463,7 @@ TEST_F(MosaicLane, TakesTheTablesPasses) {
   EXPECT_EQ(warmed->compiles, 1);
   auto ready = session->prepare(*batch, call);
   ASSERT_TRUE(ready.ok()) << ready.error().message;
-  EXPECT_EQ(*ready->program_text(), kernel->program);
+  EXPECT_EQ(*ready->program_text(), kernel->program_text);
   EXPECT_EQ(ready->counters().compiles, 0);
   const auto saved = ready->forward(arrays.forward(true));
   ASSERT_TRUE(saved.ok()) << saved.error().message;

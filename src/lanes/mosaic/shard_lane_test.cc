@@ -156,7 +156,7 @@ class MosaicMesh : public ::testing::Test {
     for (const ShardKernel& kernel : made.kernels) {
       const bool backward = kernel.planned.kernel.call.backward;
       const std::string text = testing::with_plain_exchanges(
-          program_of(kernel, testing::plain_call));
+          program_text(kernel, testing::plain_call));
       ASSERT_TRUE(
           write_file(program_ + (backward ? ".backward" : ""), text).ok());
     }
@@ -241,7 +241,7 @@ TEST_F(MosaicMesh, JoinedDevicesAreTheReference) {
       EXPECT_TRUE(json["settings"].contains(direction)) << json["settings"];
       const auto text = ready->program_text(k.call.backward);
       ASSERT_TRUE(text) << text.error().message;
-      EXPECT_EQ(*text, program_of(kernel));
+      EXPECT_EQ(*text, program_text(kernel));
     }
   }
 }

@@ -104,7 +104,7 @@ Result<Shards> shards_of(const ShardCase& s, const Batch& batch) {
 // The real program says how every array lies, and sends what the report says.
 void check_audit(const ShardKernel& kernel, const Shards& shards,
                  const ShardCase& s) {
-  const std::string text = program_of(kernel);
+  const std::string text = program_text(kernel);
   const auto audit = audit_program(text);
   ASSERT_TRUE(audit) << audit.error().message;
   EXPECT_EQ(audit->partitions, shards.mesh.devices());
@@ -148,9 +148,9 @@ class MosaicShards : public ::testing::Test {
       const ShardKernel& kernel, const Batch& batch, const Shards& shards,
       const std::map<std::string, xla::CallArray>& from,
       std::span<const float> sinks) {
-    auto loaded = pjrt::compile(
-        *places_->client, places_->devices,
-        testing::with_plain_exchanges(program_of(kernel, testing::plain_call)));
+    auto loaded = pjrt::compile(*places_->client, places_->devices,
+                                testing::with_plain_exchanges(
+                                    program_text(kernel, testing::plain_call)));
     if (!loaded) return loaded.error();
     auto integers =
         make_mosaic_shard_arrays(batch, shards, kernel.planned.kernel);
@@ -400,9 +400,9 @@ TEST(MosaicShardProgram, CompilesForTpus) {
           *batch, *shards, {s.shape, s.dtype, false, backward, false}, target,
           options_of(s, backward));
       ASSERT_TRUE(kernel) << kernel.error().message;
-      auto spread = pjrt::options_of(*topology, kernel->program);
+      auto spread = pjrt::options_of(*topology, kernel->program_text);
       ASSERT_TRUE(spread) << spread.error().message;
-      auto compiled = pjrt::compile(*topology, kernel->program, *spread);
+      auto compiled = pjrt::compile(*topology, kernel->program_text, *spread);
       ASSERT_TRUE(compiled) << target << ": " << compiled.error().message;
     }
   }

@@ -56,7 +56,7 @@ struct XlaLane::State {
     const TraceSpan span("xla", "program");
     const auto write = [&] {
       const TraceSpan writing("xla", "write");
-      return text_of(planned.shape);
+      return program_text(planned.shape);
     };
     auto cached = timed(run.compile_ms, [&] {
       return cache.get(*on.client, *on.device,

@@ -127,7 +127,7 @@ TEST(ShardProgram, CompilesForTpus) {
     auto topology = pjrt::make_topology(**plugin, target);
     ASSERT_TRUE(topology) << topology.error().message;
     for (const bool backward : {false, true}) {
-      auto text = shard_program(*batch, *shards, call, backward);
+      auto text = program_text(*batch, *shards, call, backward);
       ASSERT_TRUE(text) << text.error().message;
       auto spread = pjrt::options_of(*topology, *text);
       ASSERT_TRUE(spread) << spread.error().message;

@@ -51,7 +51,7 @@ Result<void> check_pass(const Shape& s, Dtype dtype, bool sink_logits,
 
 }  // namespace
 
-Result<std::string> text_of(const Shape& shape) {
+Result<std::string> program_text(const Shape& shape) {
   if (shape.sinks) return sinks_program(shape);
   return shape.backward ? backward_program(shape) : forward_program(shape);
 }
@@ -113,7 +113,7 @@ const XlaRun* XlaWork::prepared_sinks() const {
 Result<std::string> XlaWork::program_text(bool backward) const {
   auto pass = state_->pass(backward);
   if (!pass) return pass.error();
-  return text_of((*pass)->shape);
+  return xla::program_text((*pass)->shape);
 }
 
 Result<XlaRun> XlaWork::forward(const ForwardTensors& t,

@@ -68,6 +68,6 @@ struct XlaWork::State {
                      const StopFlag* stop) const;
 };
 
-Result<std::string> text_of(const Shape& shape);
+Result<std::string> program_text(const Shape& shape);
 
 }  // namespace tessera::xla
