@@ -19,12 +19,12 @@ using picture::with_commas;
 Result<void> compile(const MeshFitCall& asked, ProgramReport& out) {
   auto text = program_text(asked, out.backward);
   if (!text) return text.error();
-  schedule::DumpAsk ask;
-  ask.target = asked.chip;
-  auto made = schedule::compile_and_dump(*text, ask);
+  schedule::DumpOptions options;
+  options.target = asked.chip;
+  auto made = schedule::compile_and_dump(*text, options);
   if (!made) return made.error();
   (out.backward ? out.fit.backward : out.fit.forward) = made->memory;
-  schedule::ScheduleAsk of;
+  schedule::ScheduleOptions of;
   of.target = asked.chip;
   auto schedule = schedule::make_schedule(std::move(made->dump), of);
   if (!schedule) return schedule.error();

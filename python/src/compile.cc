@@ -15,7 +15,7 @@
 #include "arrays.h"
 #include "batch.h"
 #include "failure.h"
-#include "lanes/cpu/plain_call.h"
+#include "lanes/cpu/batch_arrays.h"
 #include "lanes/mosaic/array_check.h"
 #include "lanes/mosaic/kernel.h"
 #include "lanes/mosaic/kernel_checks.h"

@@ -1,6 +1,6 @@
-// cli/train/ahead_test.cc: `tessera train --compile-only`, and the spec tpu
-// where no TPU is.
-#include "cli/train/ahead.h"
+// cli/train/compile_only_test.cc: `tessera train --compile-only`, and the spec
+// tpu where no TPU is.
+#include "cli/train/compile_only.h"
 
 #include <gtest/gtest.h>
 
