@@ -31,9 +31,9 @@
 #include "tests/attention_case.h"
 #include "tests/heap.h"
 #include "tests/judged_passes.h"
-#include "tests/plain_kernel.h"
 #include "tests/plugins.h"
 #include "tests/spans.h"
+#include "tests/stablehlo_kernel.h"
 
 namespace tessera::mosaic {
 namespace {
@@ -44,9 +44,10 @@ using testing::AttentionCase;
 // Of the cases' tile, 128x128.
 constexpr const char* kReason = "a test of few tokens";
 
-std::string plain_program(const MosaicKernel& kernel) {
-  xla::Writer w(testing::PlainKernel::arguments(kernel));
-  return w.module("plain", testing::PlainKernel(w, kernel, false).results());
+std::string stablehlo_program(const MosaicKernel& kernel) {
+  xla::Writer w(testing::StablehloKernel::arguments(kernel));
+  return w.module("plain",
+                  testing::StablehloKernel(w, kernel, false).results());
 }
 
 AttentionCase packed_case(testing::Layout layout, uint64_t seed,
@@ -138,9 +139,9 @@ class MosaicLane : public ::testing::Test {
   }
 
   // Of the kernels that the lane will make for this batch.
-  void write_plain(const Batch& batch, AttentionCall call,
-                   const Chip& chip = *find_chip("v6e"),
-                   Numbers numbers = Numbers::any) {
+  void write_stablehlo(const Batch& batch, AttentionCall call,
+                       const Chip& chip = *find_chip("v6e"),
+                       Numbers numbers = Numbers::any) {
     Request request = batch.request();
     request.ceilings.max_steps = make_contract(batch)->steps;
     const AttentionCall whole = call;
@@ -164,7 +165,8 @@ class MosaicLane : public ::testing::Test {
           make_mosaic_kernel(request, batch.facts(), call, target, options);
       ASSERT_TRUE(kernel.ok()) << kernel.error().message;
       keys_[direction_of(call)] = kernel->contract.key;
-      ASSERT_TRUE(write_file(program_ + suffix, plain_program(*kernel)).ok());
+      ASSERT_TRUE(
+          write_file(program_ + suffix, stablehlo_program(*kernel)).ok());
     }
   }
 
@@ -185,7 +187,7 @@ TEST_F(MosaicLane, RunsBatchesOfOneContractOnOneProgram) {
     const auto batch = BorrowedBatch::make(arrays.request, arrays.facts);
     ASSERT_TRUE(batch.ok()) << batch.error().message;
     const AttentionCall call = {arrays.c.shape, Dtype::bf16, false, true};
-    write_plain(*batch, call);
+    write_stablehlo(*batch, call);
     auto ready = session->prepare(*batch, call);
     ASSERT_TRUE(ready.ok()) << ready.error().message;
     EXPECT_EQ(ready->lane(), LaneId::mosaic);
@@ -225,7 +227,7 @@ TEST_F(MosaicLane, LayersRunTheirProgramsAndNothingElse) {
   const auto batch = OwnedBatch::copy(arrays.request, arrays.facts);
   ASSERT_TRUE(batch.ok()) << batch.error().message;
   const AttentionCall call = {arrays.c.shape, Dtype::bf16, false, true};
-  write_plain(*batch, call);
+  write_stablehlo(*batch, call);
   const Trace trace;
   auto ready = session->prepare(*batch, call);
   ASSERT_TRUE(ready.ok()) << ready.error().message;
@@ -265,7 +267,7 @@ TEST_F(MosaicLane, AStopFlagThatIsSetStopsAndThenItRuns) {
   const auto batch = OwnedBatch::copy(arrays.request, arrays.facts);
   ASSERT_TRUE(batch.ok()) << batch.error().message;
   const AttentionCall call = {arrays.c.shape, Dtype::bf16, false, true};
-  write_plain(*batch, call);
+  write_stablehlo(*batch, call);
   auto ready = session->prepare(*batch, call);
   ASSERT_TRUE(ready.ok()) << ready.error().message;
   StopFlag stop;
@@ -292,7 +294,7 @@ TEST_F(MosaicLane, HasOtherHeadDimsAndFloat32) {
     const auto batch = BorrowedBatch::make(arrays.request, arrays.facts);
     ASSERT_TRUE(batch.ok()) << batch.error().message;
     const AttentionCall call = {arrays.c.shape, dtype, false, true};
-    write_plain(*batch, call);
+    write_stablehlo(*batch, call);
     auto ready = session->prepare(*batch, call);
     ASSERT_TRUE(ready.ok()) << ready.error().message;
     const auto passes = testing::judge_passes(*ready, arrays);
@@ -319,7 +321,7 @@ TEST_F(MosaicLane, RunsGradientsInChunksOfQueries) {
   const auto batch = BorrowedBatch::make(arrays.request, arrays.facts);
   ASSERT_TRUE(batch.ok()) << batch.error().message;
   const AttentionCall call = {c.shape, c.dtype, false, true};
-  write_plain(*batch, call, chip);
+  write_stablehlo(*batch, call, chip);
   SessionOptions o = options();
   o.xla.plugin = plugin_of_kind(std::string(chip.kind));
   o.xla.lowering_reason.reset();
@@ -349,7 +351,7 @@ TEST_F(MosaicLane, TakesSinkLogits) {
     const auto batch = BorrowedBatch::make(arrays.request, arrays.facts);
     ASSERT_TRUE(batch.ok()) << batch.error().message;
     const AttentionCall call = {c.shape, Dtype::bf16, true, true, dlse};
-    write_plain(*batch, call);
+    write_stablehlo(*batch, call);
     auto session = Session::open(options());
     ASSERT_TRUE(session.ok()) << session.error().message;
     auto ready = session->prepare(*batch, call);
@@ -378,7 +380,7 @@ TEST_F(MosaicLane, TellsWhereAttentionGoes) {
     ASSERT_TRUE(batch.ok()) << batch.error().message;
     AttentionCall call = {c.shape, Dtype::bf16, sink_logits, false};
     call.sink_telemetry = true;
-    write_plain(*batch, call);
+    write_stablehlo(*batch, call);
     auto session = Session::open(options());
     ASSERT_TRUE(session.ok()) << session.error().message;
     AttentionCall without = call;
@@ -423,7 +425,7 @@ TEST_F(MosaicLane, SendsBitmaps) {
   const auto batch = BorrowedBatch::make(arrays.request, arrays.facts);
   ASSERT_TRUE(batch.ok()) << batch.error().message;
   const AttentionCall call = {c.shape, Dtype::bf16, false, true};
-  write_plain(*batch, call);
+  write_stablehlo(*batch, call);
   auto session = Session::open(options());
   ASSERT_TRUE(session.ok()) << session.error().message;
   auto ready = session->prepare(*batch, call);
@@ -446,7 +448,7 @@ TEST_F(MosaicLane, TakesTheTablesPasses) {
   const auto batch = BorrowedBatch::make(arrays.request, arrays.facts);
   ASSERT_TRUE(batch.ok()) << batch.error().message;
   const AttentionCall call = {c.shape, Dtype::bf16, false, false};
-  write_plain(*batch, call);
+  write_stablehlo(*batch, call);
   Request request = batch->request();
   request.ceilings.max_steps = make_contract(*batch)->steps;
   MosaicOptions due = {1, 4};
@@ -482,7 +484,7 @@ TEST_F(MosaicLane, ASmallTileNeedsAReasonWhichItsReceiptHas) {
   const auto batch = BorrowedBatch::make(arrays.request, arrays.facts);
   ASSERT_TRUE(batch.ok()) << batch.error().message;
   const AttentionCall call = {c.shape, Dtype::bf16, false, false};
-  write_plain(*batch, call);
+  write_stablehlo(*batch, call);
   SessionOptions o = options();
   o.xla.lowering_reason.reset();
   const std::string none =
@@ -735,7 +737,7 @@ TEST_F(MosaicLane, RunsOnEveryChipThatIsKnown) {
       o.xla.lowering_reason = kReason;
     }
     const AttentionCall call = {arrays.c.shape, Dtype::bf16, false, true};
-    write_plain(*batch, call, chip);
+    write_stablehlo(*batch, call, chip);
     auto session = Session::open(o);
     ASSERT_TRUE(session.ok()) << session.error().message;
     EXPECT_EQ(chip_of_device(session->place()->device)->name, chip.name);
@@ -764,7 +766,7 @@ TEST_F(MosaicLane, APromiseOfFiniteNumbersIsInTheReceipt) {
   std::set<std::string> keys;
   for (const Numbers numbers : {Numbers::any, Numbers::finite}) {
     SCOPED_TRACE(std::string(to_string(numbers)));
-    write_plain(*batch, call, *find_chip("v6e"), numbers);
+    write_stablehlo(*batch, call, *find_chip("v6e"), numbers);
     SessionOptions o = options();
     o.xla.numbers = numbers;
     const auto ran = run_attention(
@@ -808,7 +810,7 @@ TEST_F(MosaicLane, IsChosenOnEveryChipThatIsKnown) {
     const auto batch = BorrowedBatch::make(arrays.request, arrays.facts);
     ASSERT_TRUE(batch.ok()) << batch.error().message;
     const AttentionCall call = {arrays.c.shape, Dtype::bf16, false, false};
-    write_plain(*batch, call, chip);
+    write_stablehlo(*batch, call, chip);
     o.xla.lowering_reason.reset();
     auto session = Session::open(o);
     ASSERT_TRUE(session.ok()) << session.error().message;

@@ -25,12 +25,12 @@
 #include "tessera/receipt.h"
 #include "tessera/session.h"
 #include "tests/attention_case.h"
+#include "tests/cpu_exchange.h"
 #include "tests/judged_passes.h"
 #include "tests/lowering.h"
-#include "tests/plain_exchange.h"
-#include "tests/plain_shards.h"
 #include "tests/plugins.h"
 #include "tests/resident_run.h"
+#include "tests/stablehlo_shards.h"
 
 struct PJRT_Api;
 
@@ -152,11 +152,11 @@ class MosaicMesh : public ::testing::Test {
     return out;
   }
   // Of these programs, what the plugin compiles in their place.
-  void write_plain(const Made& made) {
+  void write_stablehlo(const Made& made) {
     for (const ShardKernel& kernel : made.kernels) {
       const bool backward = kernel.planned.kernel.call.backward;
-      const std::string text = testing::with_plain_exchanges(
-          program_text(kernel, testing::plain_call));
+      const std::string text = testing::with_cpu_exchanges(
+          program_text(kernel, testing::stablehlo_call));
       ASSERT_TRUE(
           write_file(program_ + (backward ? ".backward" : ""), text).ok());
     }
@@ -216,7 +216,7 @@ TEST_F(MosaicMesh, JoinedDevicesAreTheReference) {
     o.shards.exchange = one.exchange;
     const auto made = make(*batch, call_of(c), o);
     ASSERT_TRUE(made) << made.error().message;
-    write_plain(*made);
+    write_stablehlo(*made);
     const auto session = Session::open(o);
     ASSERT_TRUE(session) << session.error().message;
     auto ready = session->prepare(*batch, call_of(c));
@@ -257,7 +257,7 @@ TEST_F(MosaicMesh, EachDeviceReadsItsOwn) {
   const SessionOptions o = options("copy=2,seq=2", Balance::tasks);
   const auto made = make(*batch, call_of(c), o);
   ASSERT_TRUE(made) << made.error().message;
-  write_plain(*made);
+  write_stablehlo(*made);
   const auto session = Session::open(o);
   ASSERT_TRUE(session) << session.error().message;
   find<void (*)(int)>(plugin_, "record_inputs")(1);
@@ -327,7 +327,7 @@ TEST_F(MosaicMesh, LayersPutAndCompileNothingMore) {
   const SessionOptions o = options();
   const auto made = make(*batch, call, o);
   ASSERT_TRUE(made) << made.error().message;
-  write_plain(*made);
+  write_stablehlo(*made);
   const auto session = Session::open(o);
   ASSERT_TRUE(session) << session.error().message;
   const int compiles = compiled();
@@ -385,7 +385,7 @@ TEST_F(MosaicMesh, BatchesOfOneContractShareAProgram) {
     if (seed == 1) {
       const auto made = make(*batch, call_of(arrays.c), o);
       ASSERT_TRUE(made) << made.error().message;
-      write_plain(*made);
+      write_stablehlo(*made);
     }
     auto ready = session->prepare(*batch, call_of(arrays.c));
     ASSERT_TRUE(ready) << ready.error().message;
@@ -405,7 +405,7 @@ TEST_F(MosaicMesh, ADeviceThatFailsLeavesNothingHalfWritten) {
   const SessionOptions o = options();
   const auto made = make(*batch, call_of(arrays.c), o);
   ASSERT_TRUE(made) << made.error().message;
-  write_plain(*made);
+  write_stablehlo(*made);
   const auto session = Session::open(o);
   ASSERT_TRUE(session) << session.error().message;
   const std::string inner = testing::fake_plugin("fails_once");
@@ -474,7 +474,7 @@ TEST_F(MosaicMesh, TheRulesChooseItAndVerifyRunsItAgain) {
   o.xla.lowering_reason.reset();
   const auto made = make(*batch, call_of(c), o);
   ASSERT_TRUE(made) << made.error().message;
-  write_plain(*made);
+  write_stablehlo(*made);
   o.lane.reset();
   o.machine =
       Machine{"A CPU", 8, {}, true, true, {{plugin_, "tpu", kDevices, "v6e"}}};

@@ -25,10 +25,10 @@
 #include "pjrt/place.h"
 #include "pjrt/topology.h"
 #include "tests/attention_case.h"
+#include "tests/cpu_exchange.h"
 #include "tests/lowering.h"
-#include "tests/plain_exchange.h"
-#include "tests/plain_shards.h"
 #include "tests/plugins.h"
+#include "tests/stablehlo_shards.h"
 #include "tests/tpu_meshes.h"
 
 namespace tessera::mosaic {
@@ -149,8 +149,8 @@ class MosaicShards : public ::testing::Test {
       const std::map<std::string, xla::CallArray>& from,
       std::span<const float> sinks) {
     auto loaded = pjrt::compile(*places_->client, places_->devices,
-                                testing::with_plain_exchanges(
-                                    program_text(kernel, testing::plain_call)));
+                                testing::with_cpu_exchanges(program_text(
+                                    kernel, testing::stablehlo_call)));
     if (!loaded) return loaded.error();
     auto integers =
         make_mosaic_shard_arrays(batch, shards, kernel.planned.kernel);

@@ -14,8 +14,8 @@
 #include "tessera/shard.h"
 #include "tests/attention_case.h"
 #include "tests/attention_choices.h"
+#include "tests/cpu_exchange.h"
 #include "tests/hold_for_all.h"
-#include "tests/plain_exchange.h"
 
 namespace tessera::xla {
 namespace {
