@@ -384,34 +384,27 @@ void AttentionArrays::set(char array, int64_t b, int64_t h, int64_t t,
 
 ForwardTensors AttentionArrays::forward(bool with_lse) {
   ForwardTensors t;
-  t.q = as_const(q_.view), t.k = as_const(k_.view), t.v = as_const(v_.view);
+  t.q = as_input(q_.view), t.k = as_input(k_.view), t.v = as_input(v_.view);
   if (c.sinks) t.sink_logits = sinks_;
   t.out = out_.view;
   if (with_lse) t.lse = lse_;
   return t;
 }
 
-lanes::BackwardTensors AttentionArrays::backward() {
-  lanes::BackwardTensors t;
-  t.q = as_const(q_.view), t.k = as_const(k_.view), t.v = as_const(v_.view);
-  if (c.sinks) t.sink_logits = sinks_;
-  t.out = as_const(out_.view), t.dout = as_const(dout_.view);
-  t.lse = lse_, t.dlse = dlse_;
-  t.dq = dq_.view, t.dk = dk_.view, t.dv = dv_.view;
-  t.dsink_logits = dsinks_;
-  return t;
+Gradients AttentionArrays::gradients() {
+  return {as_input(dout_.view), dlse_, dq_.view, dk_.view, dv_.view, dsinks_};
 }
 
 Wanted wanted(AttentionArrays& arrays, bool flushes) {
   return wanted_of(arrays.request, arrays.facts, arrays.c.shape,
-                   arrays.backward(), flushes);
+                   arrays.forward(true), arrays.gradients(), flushes);
 }
 
 Wanted wanted_of(const Request& request, const Facts& facts,
-                 const AttentionShape& s, const lanes::BackwardTensors& t,
-                 bool flushes) {
+                 const AttentionShape& s, const ForwardTensors& t,
+                 const Gradients& g, bool flushes) {
   const auto q = dense(t.q), k = dense(t.k), v = dense(t.v);
-  const auto dout = dense(t.dout), dlse = wide(t.dlse);
+  const auto dout = dense(g.dout), dlse = wide(g.dlse);
   const std::vector<double> sinks =
       t.sink_logits ? wide(*t.sink_logits) : std::vector<double>{};
   reference::AttentionInputs in{q, k, v, {}};
@@ -420,7 +413,7 @@ Wanted wanted_of(const Request& request, const Facts& facts,
   const auto backward =
       *reference::reference_backward(request, facts, s, in, dout, dlse);
 
-  auto oracle = *reference::RowOracle::bind(request, facts, s, t, flushes);
+  auto oracle = *reference::RowOracle::bind(request, facts, s, t, g, flushes);
   Wanted w;
   w.out.resize(forward.out.size());
   w.lse.resize(forward.lse.size());
@@ -496,19 +489,19 @@ std::optional<std::string> values_fault(
 std::optional<std::string> forward_fault(const Wanted& want,
                                          const ForwardTensors& t) {
   Worst worst;
-  worst.tensor("out", want.out, as_const(t.out));
+  worst.tensor("out", want.out, as_input(t.out));
   if (!t.lse.empty()) worst.floats("lse", want.lse, t.lse);
   return worst.fault();
 }
 
 std::optional<std::string> backward_fault(const AttentionCase& c,
                                           const Wanted& want,
-                                          const lanes::BackwardTensors& t) {
+                                          const Gradients& g) {
   Worst worst;
-  worst.tensor("dq", want.dq, as_const(t.dq));
-  worst.tensor("dk", want.dk, as_const(t.dk));
-  worst.tensor("dv", want.dv, as_const(t.dv));
-  if (c.sinks) worst.floats("dsink_logits", want.dsinks, t.dsink_logits);
+  worst.tensor("dq", want.dq, as_input(g.dq));
+  worst.tensor("dk", want.dk, as_input(g.dk));
+  worst.tensor("dv", want.dv, as_input(g.dv));
+  if (c.sinks) worst.floats("dsink_logits", want.dsinks, g.dsink_logits);
   return worst.fault();
 }
 
@@ -558,14 +551,14 @@ std::optional<std::string> cpu_fault(AttentionArrays& arrays,
     }
     if (auto f = forward_fault(want, arrays.forward(true))) return fail(*f);
   }
-  const auto back =
-      cpu::cpu_backward(*work, c.shape, arrays.backward(), options);
+  const auto back = cpu::cpu_backward(*work, c.shape, arrays.forward(true),
+                                      arrays.gradients(), options);
   if (!back) return fail(back.error().message);
   if (!counted(*back,
                isa_that_runs(kernels::backward_variants(), c.dtype, isa))) {
     return fail("the counts of backward are wrong");
   }
-  if (auto f = backward_fault(c, want, arrays.backward())) return fail(*f);
+  if (auto f = backward_fault(c, want, arrays.gradients())) return fail(*f);
   if (auto f = arrays.spilled()) return fail(*f);
   return {};
 }

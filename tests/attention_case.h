@@ -43,9 +43,9 @@ class AttentionArrays {
   explicit AttentionArrays(const AttentionCase& c);
   AttentionArrays(const AttentionArrays&) = delete;
 
-  // Views of the arrays; the outputs of forward are inputs of backward.
+  // Views of the arrays.
   ForwardTensors forward(bool with_lse);
-  lanes::BackwardTensors backward();
+  Gradients gradients();
 
   // NaN into all outputs.
   void clear_outputs();
@@ -85,10 +85,10 @@ struct Wanted {
 };
 // `flushes`: of a lane that takes and gives 0 for subnormal numbers.
 Wanted wanted(AttentionArrays& arrays, bool flushes = false);
-// The same of any call: of `tensors`, the inputs alone are read.
+// The same of any call; its inputs alone are read.
 Wanted wanted_of(const Request& request, const Facts& facts,
-                 const AttentionShape& shape,
-                 const lanes::BackwardTensors& tensors, bool flushes = false);
+                 const AttentionShape& shape, const ForwardTensors& tensors,
+                 const Gradients& gradients, bool flushes = false);
 
 // Names the worst of dense fp32 numbers that is beyond its error.
 std::optional<std::string> values_fault(
@@ -100,7 +100,7 @@ std::optional<std::string> forward_fault(const Wanted& want,
                                          const ForwardTensors& t);
 std::optional<std::string> backward_fault(const AttentionCase& c,
                                           const Wanted& want,
-                                          const lanes::BackwardTensors& t);
+                                          const Gradients& g);
 
 // Runs the cpu lane forward and backward and judges all that it wrote, and the
 // counts that it gave.

@@ -51,8 +51,9 @@ std::vector<uint32_t> written(AttentionArrays& arrays) {
       }
     }
   };
-  const lanes::BackwardTensors t = arrays.backward();
-  add(t.out), add(t.dq), add(t.dk), add(t.dv);
+  const ForwardTensors t = arrays.forward(true);
+  const Gradients g = arrays.gradients();
+  add(t.out), add(g.dq), add(g.dk), add(g.dv);
   for (const float x : t.lse) all.push_back(std::bit_cast<uint32_t>(x));
   return all;
 }

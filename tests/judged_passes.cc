@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include "lanes/tensors.h"
 #include "tessera/receipt.h"
 
 namespace tessera::testing {
@@ -14,12 +13,10 @@ Result<JudgedPasses> judge_passes(Prepared& ready, AttentionArrays& arrays) {
   auto saved = ready.forward(arrays.forward(true));
   if (!saved) return saved.error();
   EXPECT_EQ(forward_fault(want, arrays.forward(true)), std::nullopt);
-  const lanes::BackwardTensors t = arrays.backward();
-  const Gradients gradients = {t.dout, t.dlse, t.dq,
-                               t.dk,   t.dv,   t.dsink_logits};
+  const Gradients gradients = arrays.gradients();
   const auto done = ready.backward(*saved, gradients);
   if (!done) return done.error();
-  EXPECT_EQ(backward_fault(arrays.c, want, t), std::nullopt);
+  EXPECT_EQ(backward_fault(arrays.c, want, gradients), std::nullopt);
   EXPECT_EQ(arrays.spilled(), std::nullopt);
   return JudgedPasses{*saved, gradients};
 }

@@ -19,8 +19,8 @@
 #include "model/spread.h"
 #include "pjrt/place.h"
 #include "tests/lowering.h"
-#include "tests/plain_shards.h"
 #include "tests/plugins.h"
+#include "tests/stablehlo_shards.h"
 
 namespace tessera::model {
 
@@ -186,7 +186,7 @@ class ModelCase : public ::testing::Test {
       s_.places[i].shape.element = attention_;
       if (s_.places[i].kernels) {
         s_.places[i].kernels->element = Element::f64;
-        s_.places[i].kernels->call = testing::plain_call_of_any;
+        s_.places[i].kernels->call = testing::stablehlo_call_of_any;
       }
       auto made = OwnedBatch::copy((*requests)[i], facts);
       ASSERT_TRUE(made) << made.error().message;
@@ -235,7 +235,7 @@ class ModelCase : public ::testing::Test {
       s_.places[i].shape.element = attention_;
       if (s_.places[i].shard_kernels) {
         s_.places[i].shard_kernels->element = Element::f64;
-        s_.places[i].shard_kernels->call = testing::plain_call_of_any;
+        s_.places[i].shard_kernels->call = testing::stablehlo_call_of_any;
       }
       auto integers = spread_integers(s_.places[i], batches[i], (*shards)[i]);
       ASSERT_TRUE(integers) << integers.error().message;

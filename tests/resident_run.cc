@@ -11,7 +11,7 @@ std::optional<std::string> resident_fault(lanes::LaneWork& work,
   const auto before = arrays.bits();
   arrays.clear_outputs();
   const ForwardTensors t = arrays.forward(true);
-  const lanes::BackwardTensors back = arrays.backward();
+  const Gradients back = arrays.gradients();
   AttentionCall call;
   call.shape = arrays.c.shape;
   call.dtype = arrays.c.dtype;

@@ -89,13 +89,10 @@ class RouteAttention : public ::testing::TestWithParam<RouteMeaning> {
                                  to(g.out, kHeads), g.lse};
     auto ran = cpu::cpu_forward(*work, shape_, forward);
     EXPECT_TRUE(ran) << ran.error().message;
-    lanes::BackwardTensors backward;
-    backward.q = of(a.q, kHeads), backward.k = of(a.k, kKvHeads);
-    backward.v = of(a.v, kKvHeads), backward.out = of(g.out, kHeads);
-    backward.dout = of(a.dout, kHeads), backward.lse = g.lse;
-    backward.dq = to(g.dq, kHeads), backward.dk = to(g.dk, kKvHeads);
-    backward.dv = to(g.dv, kKvHeads);
-    ran = cpu::cpu_backward(*work, shape_, backward);
+    const tessera::Gradients gradients{of(a.dout, kHeads), {},
+                                       to(g.dq, kHeads),   to(g.dk, kKvHeads),
+                                       to(g.dv, kKvHeads), {}};
+    ran = cpu::cpu_backward(*work, shape_, forward, gradients);
     EXPECT_TRUE(ran) << ran.error().message;
     return g;
   }
@@ -105,10 +102,11 @@ class RouteAttention : public ::testing::TestWithParam<RouteMeaning> {
     const auto of = [](const std::vector<float>& x, int64_t heads) {
       return TensorView::bhsd(x.data(), Dtype::f32, 1, heads, kTokens, kDim);
     };
-    lanes::BackwardTensors t;
+    ForwardTensors t;
     t.q = of(a.q, kHeads), t.k = of(a.k, kKvHeads), t.v = of(a.v, kKvHeads);
-    t.dout = of(a.dout, kHeads);
-    return testing::wanted_of(request_, picks.facts(facts_), shape_, t);
+    tessera::Gradients g;
+    g.dout = of(a.dout, kHeads);
+    return testing::wanted_of(request_, picks.facts(facts_), shape_, t, g);
   }
 
   // Softmax over the keys that the meaning gives each query, in fp64: out .

@@ -90,30 +90,24 @@ TEST_F(Sinks, AreTheReferencesAndStayOutOfTheLogSumExp) {
 
     // With sinks, the gradient by the output; without, by the log-sum-exp.
     const Facts view = facts.view();
-    lanes::BackwardTensors with, without;
-    with.q = without.q = of_queries(q);
-    with.k = without.k = of_keys(k);
-    with.v = without.v = of_keys(v);
-    with.dout = of_queries(dout);
+    std::vector<float> out(q.size()), lse(static_cast<size_t>(nq)),
+        joined(out.size());
+    const ForwardTensors t{of_queries(q),   of_keys(k), of_keys(v), {},
+                           to_queries(out), lse};
+    ForwardTensors with = t;
     with.sink_logits = sinks;
+    Gradients by_out, by_lse;
+    by_out.dout = of_queries(dout);
     const Floats zeros(dout.size());
-    without.dout = of_queries(zeros);
-    without.dlse = dlse;
-    const Wanted want = wanted_of(r, view, shape, with);
-    const Wanted plain = wanted_of(r, view, shape, without);
+    by_lse.dout = of_queries(zeros);
+    by_lse.dlse = dlse;
+    const Wanted want = wanted_of(r, view, shape, with, by_out);
+    const Wanted plain = wanted_of(r, view, shape, t, by_lse);
 
     const auto batch = OwnedBatch::make(r, facts);
     ASSERT_TRUE(batch);
     const auto work = cpu::cpu_prepare(*batch);
     ASSERT_TRUE(work);
-    std::vector<float> out(q.size()), lse(static_cast<size_t>(nq)),
-        joined(out.size());
-    ForwardTensors t;
-    t.q = of_queries(q);
-    t.k = of_keys(k);
-    t.v = of_keys(v);
-    t.out = to_queries(out);
-    t.lse = lse;
     ASSERT_TRUE(cpu::cpu_forward(*work, shape, t));
     ASSERT_TRUE(join_sinks(as_input(t.out), lse, sinks, to_queries(joined)));
     expect_within(joined, want.out, "out");
@@ -134,14 +128,13 @@ TEST_F(Sinks, AreTheReferencesAndStayOutOfTheLogSumExp) {
                                of_queries(given), dlse,
                                {to_queries(inner), inner_dlse, dsinks}));
     std::vector<float> dq(q.size()), dk(k.size()), dv(v.size());
-    const auto ran =
-        cpu::cpu_backward(*work, shape,
-                          lanes::backward_tensors(t, {of_queries(inner),
-                                                      inner_dlse,
-                                                      to_queries(dq),
-                                                      to_keys(dk),
-                                                      to_keys(dv),
-                                                      {}}));
+    const auto ran = cpu::cpu_backward(*work, shape, t,
+                                       {of_queries(inner),
+                                        inner_dlse,
+                                        to_queries(dq),
+                                        to_keys(dk),
+                                        to_keys(dv),
+                                        {}});
     ASSERT_TRUE(ran) << ran.error().message;
     expect_within(dq, sum(want.dq, plain.dq), "dq");
     expect_within(dk, sum(want.dk, plain.dk), "dk");

@@ -190,12 +190,12 @@ TEST(TopkAttention, TheXlaLaneIsTheReference) {
     const auto forward =
         lane->forward(*batch, arrays.c.shape, arrays.forward(true));
     ASSERT_TRUE(forward) << forward.error().message;
-    const auto backward =
-        lane->backward(*batch, arrays.c.shape, arrays.backward());
+    const auto backward = lane->backward(
+        *batch, arrays.c.shape, arrays.forward(true), arrays.gradients());
     ASSERT_TRUE(backward) << backward.error().message;
     EXPECT_EQ(forward_fault(want, arrays.forward(true)), std::nullopt)
         << describe(arrays.c);
-    EXPECT_EQ(backward_fault(arrays.c, want, arrays.backward()), std::nullopt)
+    EXPECT_EQ(backward_fault(arrays.c, want, arrays.gradients()), std::nullopt)
         << describe(arrays.c);
     EXPECT_EQ(arrays.spilled(), std::nullopt);
   }

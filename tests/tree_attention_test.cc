@@ -122,7 +122,7 @@ TEST(TreeAttention, ASharedPrefixGivesWhatTheSequencesGive) {
     ASSERT_TRUE(want.ok());
     const std::vector<float> q32(pq.begin(), pq.end()),
         k32(pk.begin(), pk.end()), v32(pv.begin(), pv.end());
-    lanes::BackwardTensors own;
+    ForwardTensors own;
     own.q = view(q32, length);
     own.k = view(k32, length);
     own.v = view(v32, length);

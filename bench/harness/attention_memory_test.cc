@@ -60,11 +60,9 @@ Extra measure(int64_t tokens) {
     ForwardTensors f{view(q), view(q), view(q), std::nullopt, write(out), lse};
     extra.forward = peak_of(
         [&] { EXPECT_TRUE(cpu::cpu_forward(**work, shape, f, options)); });
-    lanes::BackwardTensors b{view(q),   view(q),   view(q),   std::nullopt,
-                             view(out), view(out), lse,       {},
-                             write(dq), write(dk), write(dv), {}};
+    const Gradients g{view(out), {}, write(dq), write(dk), write(dv), {}};
     extra.backward = peak_of(
-        [&] { EXPECT_TRUE(cpu::cpu_backward(**work, shape, b, options)); });
+        [&] { EXPECT_TRUE(cpu::cpu_backward(**work, shape, f, g, options)); });
   }).join();
   return extra;
 }

@@ -21,7 +21,8 @@ constexpr KernelSize kSizes[] = {{"full", 128, 128, 1, 64},
 class Call {
  public:
   Call(KernelCall& call, const kernels::BackwardKernel& kernel)
-      : t_(call.data.backward_tensors()),
+      : t_(call.data.forward_tensors()),
+        g_(call.data.gradients()),
         kernel_(kernel),
         queries_(call.data.q_len),
         dtype_(call.data.dtype),
@@ -41,16 +42,16 @@ class Call {
   void run() {
     auto* const dq = static_cast<float*>(dq_.view().data);
     std::fill_n(dq, queries_ * row_, 0.0F);
-    kernel_.delta({dtype_, queries_, t_.v.dim, t_.dout.data, t_.out.data,
-                   t_.dout.token_stride, t_.out.token_stride, delta_.data()});
+    kernel_.delta({dtype_, queries_, t_.v.dim, g_.dout.data, t_.out.data,
+                   g_.dout.token_stride, t_.out.token_stride, delta_.data()});
     for (const Block& b : blocks_) {
       kernel_.begin(b.block);
       for (const kernels::BackwardChunk& chunk : b.chunks)
         kernel_.add(b.block, chunk);
       kernel_.end(b.block);
     }
-    kernel_.write_dq({dtype_, queries_, t_.q.dim, dq, row_, scale_, t_.dq.data,
-                      t_.dq.token_stride});
+    kernel_.write_dq({dtype_, queries_, t_.q.dim, dq, row_, scale_, g_.dq.data,
+                      g_.dq.token_stride});
   }
 
  private:
@@ -72,12 +73,12 @@ class Call {
     block.v_head_dim = t_.v.dim;
     block.k = cpu::element(t_.k, 0, 0, k);
     block.v = cpu::element(t_.v, 0, 0, k);
-    block.dk = cpu::element(t_.dk, 0, 0, k);
-    block.dv = cpu::element(t_.dv, 0, 0, k);
+    block.dk = cpu::element(g_.dk, 0, 0, k);
+    block.dv = cpu::element(g_.dv, 0, 0, k);
     block.k_stride = t_.k.token_stride;
     block.v_stride = t_.v.token_stride;
-    block.dk_stride = t_.dk.token_stride;
-    block.dv_stride = t_.dv.token_stride;
+    block.dk_stride = g_.dk.token_stride;
+    block.dv_stride = g_.dv.token_stride;
     block.scale = scale_;
     block.dq_row = row_;
     block.scratch = static_cast<float*>(scratch_.view().data);
@@ -94,9 +95,9 @@ class Call {
         chunk.last = bounds_.back().data();
       }
       chunk.q = cpu::element(t_.q, 0, 0, q);
-      chunk.dout = cpu::element(t_.dout, 0, 0, q);
+      chunk.dout = cpu::element(g_.dout, 0, 0, q);
       chunk.q_stride = t_.q.token_stride;
-      chunk.dout_stride = t_.dout.token_stride;
+      chunk.dout_stride = g_.dout.token_stride;
       chunk.lse = lse_.data() + q;
       chunk.delta = delta_.data() + q;
       chunk.live = live_.data() + q;
@@ -105,7 +106,8 @@ class Call {
     }
   }
 
-  lanes::BackwardTensors t_;
+  ForwardTensors t_;
+  Gradients g_;
   const kernels::BackwardKernel& kernel_;
   int64_t queries_;
   Dtype dtype_;

@@ -85,7 +85,7 @@ Result<int> run(const CompileFlags& o) {
     kernel = std::move(*made);
   }
   auto program =
-      kernel ? Result(kernel->kernel.program) : read_program(*o.program);
+      kernel ? Result(kernel->kernel.program_text) : read_program(*o.program);
   if (!program) return program.error();
   if (o.emit) {
     if (auto e = write_file(*o.emit, *program); !e) return e.error();

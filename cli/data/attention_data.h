@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "cli/data/aligned_bytes.h"
-#include "lanes/tensors.h"
 #include "tessera/session.h"
 
 namespace tessera::cli {
@@ -62,9 +61,6 @@ struct AttentionData {
   double scale() const;
   ForwardTensors forward_tensors();
   Gradients gradients();
-  lanes::BackwardTensors backward_tensors() {
-    return lanes::backward_tensors(forward_tensors(), gradients());
-  }
   AttentionCall call() const;
   RunCall over(const Batch& batch);  // the call with its arrays
 };

@@ -29,7 +29,7 @@ void fill(Array& array, const Clusters& c, int64_t size, Stream stream) {
       for (int64_t s = 0; s < t.tokens; ++s) {
         const float* centroid =
             centroids.data() + ((b * t.heads + h) * groups + s / size) * t.dim;
-        read_row(as_const(t), b, h, s, row.data());
+        read_row(as_input(t), b, h, s, row.data());
         for (size_t d = 0; d < row.size(); ++d) {
           const float sum = spread * static_cast<float>(row[d]) + centroid[d];
           row[d] = static_cast<double>(sum);

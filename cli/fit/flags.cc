@@ -79,7 +79,7 @@ Result<FitCall> read_asked(const FitFlags& o, LaneId lane) {
 
 Result<pjrt::MemoryStats> compiled(const FitFlags& o, const FitCall& asked,
                                    const Chip& chip, bool backward) {
-  auto program = fit_program(asked, backward);
+  auto program = program_text(asked, backward);
   if (!program) return program.error();
   const std::string& name = asked.chip;
   auto report = compile_program(

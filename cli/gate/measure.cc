@@ -7,7 +7,7 @@
 #include "base/fail.h"
 #include "cli/data/attention_data.h"
 #include "cli/data/random_inputs.h"
-#include "cli/gate/plain.h"
+#include "cli/gate/plain_xla.h"
 #include "cli/machine.h"
 #include "cli/progress.h"
 #include "cli/run/check.h"
@@ -81,7 +81,7 @@ Result<void> judge_case(GateRow& row, const Session& ours, const Batch& batch,
 
 Result<Times> time_case(const GateCase& c, const Session& ours,
                         const Batch& batch, AttentionData& data, int64_t rounds,
-                        std::vector<Plain>& plains) {
+                        std::vector<PlainXla>& plains) {
   const double scores = static_cast<double>(c.shape.heads) *
                         static_cast<double>(data.q_len) *
                         static_cast<double>(data.kv_len);
@@ -124,7 +124,7 @@ Result<Times> time_case(const GateCase& c, const Session& ours,
 // Judged first; what is wrong is not timed.
 Result<void> measure_case(GateRow& row, const GateCase& c, const Batch& batch,
                           int64_t rounds, const std::string& device,
-                          std::vector<Plain>& plains,
+                          std::vector<PlainXla>& plains,
                           const std::string& no_plugin) {
   auto data = data_of(c);
   if (!data) return data.error();
@@ -173,8 +173,8 @@ Result<GateMeasured> measure_gate(const GateSizes& sizes, int64_t rounds,
   // Rows speak for this machine, so what stands beside ours is of its device.
   const MachinePlugin* const first = run::first_device(machine);
   const std::string device = first ? first->name : "";
-  auto plains = open_plains(plugin || !first ? plugin : std::optional(device),
-                            out.plugin);
+  auto plains = open_plain_xla(
+      plugin || !first ? plugin : std::optional(device), out.plugin);
   if (!plains) return plains.error();
   const OtherCores others;
   Progress progress("measuring");

@@ -47,9 +47,9 @@ Result<receipt::Receipt::Check> check_run(const Batch& batch,
                                data.forward_tensors(), options);
   if (!all) return all.error();
   if (data.backward) {
-    auto more =
-        reference::judge_backward(batch.request(), batch.facts(), data.shape,
-                                  data.backward_tensors(), options);
+    auto more = reference::judge_backward(batch.request(), batch.facts(),
+                                          data.shape, data.forward_tensors(),
+                                          data.gradients(), options);
     if (!more) return more.error();
     all->rows += more->rows;
     all->max_error = std::max(all->max_error, more->max_error);

@@ -13,8 +13,8 @@
 #include "base/text.h"
 #include "cli/json_line.h"
 #include "cli/request/flags.h"
-#include "cli/schedule/ask.h"
 #include "cli/schedule/kernels.h"
+#include "cli/schedule/options.h"
 #include "cli/schedule/report.h"
 #include "picture/schedule.h"
 
@@ -34,22 +34,22 @@ Result<void> write_picture(const schedule::ScheduleReport& report,
 
 Result<int> run(const ScheduleFlags& o) {
   if (auto e = check_flags(o); !e) return e.error();
-  auto ask = read_ask(o);
-  if (!ask) return ask.error();
+  auto options = read_schedule_options(o);
+  if (!options) return options.error();
   auto request = asked_request(o.kernel.run.request);
   if (!request) return request.error();
   const Resolved* const asked = *request ? &**request : nullptr;
   if (asked) {
-    ask->request = &asked->request;
-    ask->facts = asked->facts.view();
+    options->request = &asked->request;
+    options->facts = asked->facts.view();
   }
   if (o.picture) {
     if (auto e = check_output(*o.picture); !e) return e.error();
   }
   std::optional<AskedKernel> own;
-  auto dump = read_kernels(o, asked, *ask, own);
+  auto dump = read_kernels(o, asked, *options, own);
   if (!dump) return dump.error();
-  auto report = schedule::make_schedule(std::move(*dump), *ask);
+  auto report = schedule::make_schedule(std::move(*dump), *options);
   if (!report) return report.error();
   if (o.picture) {
     if (auto e = write_picture(*report, *o.picture); !e) return e.error();

@@ -5,7 +5,7 @@
 
 #include "base/fail.h"
 #include "lanes/lane.h"
-#include "lanes/mosaic/trips.h"
+#include "lanes/mosaic/region_trips.h"
 #include "schedule/compile_dump.h"
 
 namespace tessera::cli {
@@ -15,13 +15,14 @@ namespace {
 // is open: its dumps, and its trips for the plan.
 Result<schedule::Dump> own_kernels(const ScheduleFlags& o,
                                    const Resolved& request,
-                                   schedule::ScheduleAsk& ask,
+                                   schedule::ScheduleOptions& options,
                                    std::optional<AskedKernel>& own) {
   if (auto e = schedule::check_schedulable(request.request); !e)
     return e.error();
   auto known = OwnedBatch::copy(request.request, request.facts.view());
   if (!known) return known.error();
-  auto made = make_asked_kernel(o.kernel, ask.target, keys_per_query(*known));
+  auto made =
+      make_asked_kernel(o.kernel, options.target, keys_per_query(*known));
   if (!made) return made.error();
   own = std::move(*made);
   if (o.dump && own->open) {
@@ -33,10 +34,10 @@ Result<schedule::Dump> own_kernels(const ScheduleFlags& o,
   at_tile.tile = own->kernel.tile;
   auto batch = OwnedBatch::copy(std::move(at_tile), request.facts.view());
   if (!batch) return batch.error();
-  auto trips = mosaic::mosaic_trips(*batch, own->kernel);
+  auto trips = mosaic::region_trips(*batch, own->kernel);
   if (!trips) return trips.error();
-  ask.known = std::move(*trips);
-  ask.heads = own->shape.heads;
+  options.known = std::move(*trips);
+  options.heads = own->shape.heads;
   const Plan& plan = batch->plan();
   const int64_t tiles = static_cast<int64_t>(plan.forward.entries.size()) *
                         (own->shape.heads / plan.heads);
@@ -44,8 +45,8 @@ Result<schedule::Dump> own_kernels(const ScheduleFlags& o,
   own->work = paid_work(own->kernel.tile, own->kernel.lowering.granule, tiles);
   if (o.dump) return schedule::read_dump(*o.dump);
   return schedule::compile_text_for_dump(
-      own->kernel.program,
-      {"", ask.target, o.plugin.value_or(""), o.keep.value_or("")});
+      own->kernel.program_text,
+      {"", options.target, o.plugin.value_or(""), o.keep.value_or("")});
 }
 
 }  // namespace
@@ -64,12 +65,12 @@ bool asks_own_kernel(const ScheduleFlags& o) {
 
 Result<schedule::Dump> read_kernels(const ScheduleFlags& o,
                                     const Resolved* request,
-                                    schedule::ScheduleAsk& ask,
+                                    schedule::ScheduleOptions& options,
                                     std::optional<AskedKernel>& own) {
-  if (asks_own_kernel(o)) return own_kernels(o, *request, ask, own);
+  if (asks_own_kernel(o)) return own_kernels(o, *request, options, own);
   if (o.dump) return schedule::read_dump(*o.dump);
   return schedule::compile_for_dump(
-      {*o.program, ask.target, o.plugin.value_or(""), o.keep.value_or("")});
+      {*o.program, options.target, o.plugin.value_or(""), o.keep.value_or("")});
 }
 
 }  // namespace tessera::cli

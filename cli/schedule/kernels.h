@@ -16,10 +16,10 @@ bool has_kernel_flags(const ScheduleFlags& flags);
 bool asks_own_kernel(const ScheduleFlags& flags);
 
 // From a dump, or by compiling a program or our own kernel for `request`. Of
-// our own, `ask` learns its trips and heads, and `own` is what it is.
+// our own, `options` learns its trips and heads, and `own` is what it is.
 Result<schedule::Dump> read_kernels(const ScheduleFlags& flags,
                                     const Resolved* request,
-                                    schedule::ScheduleAsk& ask,
+                                    schedule::ScheduleOptions& options,
                                     std::optional<AskedKernel>& own);
 
 }  // namespace tessera::cli

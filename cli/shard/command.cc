@@ -49,7 +49,7 @@ MeshFitCall asked_of(const ShardFlags& f, const Planned& planned,
 Result<void> write_files(const ShardFlags& f, const MeshFitCall& asked,
                          const Planned& planned, const Shards& shards) {
   if (f.emit) {
-    auto text = fit_program(asked, f.backward);
+    auto text = program_text(asked, f.backward);
     if (!text) return text.error();
     if (auto e = write_file(*f.emit, *text); !e) return e;
   }

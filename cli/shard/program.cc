@@ -17,14 +17,14 @@ using nlohmann::json;
 using picture::with_commas;
 
 Result<void> compile(const MeshFitCall& asked, ProgramReport& out) {
-  auto text = fit_program(asked, out.backward);
+  auto text = program_text(asked, out.backward);
   if (!text) return text.error();
-  schedule::DumpAsk ask;
-  ask.target = asked.chip;
-  auto made = schedule::compile_and_dump(*text, ask);
+  schedule::DumpOptions options;
+  options.target = asked.chip;
+  auto made = schedule::compile_and_dump(*text, options);
   if (!made) return made.error();
   (out.backward ? out.fit.backward : out.fit.forward) = made->memory;
-  schedule::ScheduleAsk of;
+  schedule::ScheduleOptions of;
   of.target = asked.chip;
   auto schedule = schedule::make_schedule(std::move(made->dump), of);
   if (!schedule) return schedule.error();
@@ -96,7 +96,7 @@ json program_json(const ProgramReport& r) {
   return out;
 }
 
-std::string program_text(const ProgramReport& r) {
+std::string report_text(const ProgramReport& r) {
   std::string out = "\non each chip\n" + fit_text(r.fit);
   if (r.target.empty()) return out;
   out += fmt::format("{:<11} by libtpu, {} pass for {}{}\n", "schedule",

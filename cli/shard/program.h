@@ -28,6 +28,6 @@ Result<ProgramReport> report_program(const MeshFitCall& asked,
 nlohmann::json collectives_json(
     const std::vector<schedule::Collective>& collectives);
 nlohmann::json program_json(const ProgramReport& report);
-std::string program_text(const ProgramReport& report);
+std::string report_text(const ProgramReport& report);
 
 }  // namespace tessera::cli

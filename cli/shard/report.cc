@@ -203,7 +203,7 @@ std::string shard_text(const ShardRun& run) {
   } else {
     out += lines_text(s, r);
   }
-  return run.program ? out + program_text(*run.program) : out;
+  return run.program ? out + report_text(*run.program) : out;
 }
 
 }  // namespace tessera::cli

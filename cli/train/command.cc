@@ -8,7 +8,7 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "cli/receipt/output.h"
-#include "cli/train/ahead.h"
+#include "cli/train/compile_only.h"
 #include "cli/train/report.h"
 #include "cli/train/run.h"
 
@@ -26,7 +26,7 @@ Result<int> run(const TrainFlags& f) {
     if (!text) return text.error();
     if (auto e = write_file(*f.program, *text); !e) return e.error();
   }
-  if (f.compile_only) return run_ahead(*settings, f, rows->files);
+  if (f.compile_only) return run_compile_only(*settings, f, rows->files);
   if (f.warm) return run_warm(*settings, f);
   auto receipt = run_training(*settings, f, *rows);
   if (!receipt) return receipt.error();

@@ -15,7 +15,7 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "cli/request/flags.h"
-#include "cli/train/ahead.h"
+#include "cli/train/compile_only.h"
 #include "cli/train/receipt.h"
 #include "cli/train/report.h"
 #include "picture/losses.h"

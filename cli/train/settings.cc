@@ -12,7 +12,7 @@
 #include "cli/numbers.h"
 #include "cli/request/file_checks.h"
 #include "cli/request/make_request.h"
-#include "cli/run/warmed.h"
+#include "cli/run/warm_report.h"
 #include "model/layer.h"
 #include "model/mesh.h"
 #include "model/spread.h"
@@ -172,7 +172,7 @@ Result<TrainSettings> read_train_flags(const TrainFlags& f) {
   }
   if (auto e = check_compiled(f); !e) return e.error();
   if (f.warm) {
-    auto kept = check_kept(out.options.xla.cache_folder);
+    auto kept = check_cache_folder(out.options.xla.cache_folder);
     if (!kept) return kept.error();
   }
   out.target = f.target.value_or("v6e:1x1");

@@ -14,7 +14,7 @@
 #include "cli/progress.h"
 #include "cli/run/kernel_tile.h"
 #include "cli/run/options.h"
-#include "cli/run/warmed.h"
+#include "cli/run/warm_report.h"
 #include "cli/warm/flags.h"
 #include "cli/warm/requests.h"
 #include "run/passes.h"
@@ -36,7 +36,7 @@ Result<RunOptions> open_session(RunFlags run) {
   }
   auto options = read_run_options(run);
   if (!options) return options.error();
-  if (auto e = check_kept(options->lanes.xla.cache_folder); !e) {
+  if (auto e = check_cache_folder(options->lanes.xla.cache_folder); !e) {
     return e.error();
   }
   if (auto e = open_early(*options); !e) return e.error();
@@ -110,7 +110,7 @@ Result<int> run(const Options& o) {
   }
   auto told = warm_all(*options->session, list, warm);
   if (!told) return told.error();
-  return print_warmed(
+  return print_warm_report(
       {*told, told->ms, options->lanes.xla.cache_folder, told->warnings},
       o.json, {{"batches", told->batches}, {"contracts", told->contracts}},
       fmt::format("{:<11} {} batches, {} distinct contracts\n", "planned",

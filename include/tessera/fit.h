@@ -100,8 +100,8 @@ Result<Budget> make_budget(const FitCall& asked);
 Result<FitCall> fit_call(const Batch& batch, const AttentionCall& call,
                          LaneId lane, std::string chip);
 
-// The program that a direction of the call compiles: StableHLO.
-Result<std::string> fit_program(const FitCall& asked, bool backward);
+// The StableHLO that a direction of the call compiles.
+Result<std::string> program_text(const FitCall& asked, bool backward);
 
 // One change alone that makes it fit, the largest of its kind.
 struct Remedy {
@@ -134,7 +134,7 @@ struct MeshFitCall {
   Numbers numbers = Numbers::finite;                // of lane mosaic
 };
 Result<Budget> make_budget(const MeshFitCall& asked);
-Result<std::string> fit_program(const MeshFitCall& asked, bool backward);
+Result<std::string> program_text(const MeshFitCall& asked, bool backward);
 // Of more devices along one axis.
 std::vector<Remedy> what_fits(const MeshFitCall& asked);
 Result<void> check_fits(const MeshFitCall& asked, const Budget& budget);

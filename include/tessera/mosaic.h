@@ -79,8 +79,8 @@ MosaicSetting mosaic_setting(const Request& request, const AttentionCall& call,
 int64_t keys_per_query(const Batch& batch);
 
 struct MosaicKernel {
-  std::string text;     // the kernel alone
-  std::string program;  // StableHLO around it, ready to compile
+  std::string text;          // the kernel alone
+  std::string program_text;  // StableHLO around it, ready to compile
   PlanContract plan;
   KernelContract contract;
 

@@ -259,8 +259,8 @@ Result<Steps> pack_shard(const Batch& batch, const Shards& shards,
 // needs a compiler with Shardy, and of a ragged exchange one for TPUs.
 // Arguments are integers of each device, then q, k and v (backward also out,
 // dout and lse) with the tokens of shard 0 first.
-Result<std::string> shard_program(const Batch& batch, const Shards& shards,
-                                  const AttentionCall& call, bool backward);
+Result<std::string> program_text(const Batch& batch, const Shards& shards,
+                                 const AttentionCall& call, bool backward);
 // Its arguments and results in their order, whole, and how they lie.
 struct ShardProgramArrays {
   std::vector<ArraySpec> arguments, results;

@@ -15,7 +15,7 @@
 #include "arrays.h"
 #include "batch.h"
 #include "failure.h"
-#include "lanes/cpu/plain_call.h"
+#include "lanes/cpu/batch_arrays.h"
 #include "lanes/mosaic/array_check.h"
 #include "lanes/mosaic/kernel.h"
 #include "lanes/mosaic/kernel_checks.h"
@@ -346,7 +346,7 @@ std::tuple<int64_t, int64_t, int64_t> tpu_passes(
 std::string backend_config(const PyKernel& of) {
   const MosaicKernel& kernel = of.kernel;
   constexpr std::string_view kBegin = "backend_config = \"";
-  const std::string& program = kernel.program;
+  const std::string& program = kernel.program_text;
   const size_t begin = program.find(kBegin) + kBegin.size();
   std::string out = program.substr(begin, program.find('"', begin) - begin);
   for (size_t at = 0; (at = out.find("\\22", at)) != std::string::npos;) {
@@ -444,7 +444,8 @@ void bind_values(nb::class_<PyKernel>& kernel) {
   add(
       "text", [](const K& k) { return k.text; }, "The kernel alone.");
   add(
-      "program", [](const K& k) { return k.program; }, "StableHLO around it.");
+      "program_text", [](const K& k) { return k.program_text; },
+      "StableHLO around it.");
   kernel.def_prop_ro("backend_config", &backend_config,
                      "JSON that holds the kernel: what a framework hands to "
                      "`tpu_custom_call`.");
@@ -524,7 +525,7 @@ void bind_kernel(nb::module_& m) {
           "__eq__",
           [](const PyKernel& l, const PyKernel& r) {
             return l.kernel.contract.key == r.kernel.contract.key &&
-                   l.kernel.program == r.kernel.program;
+                   l.kernel.program_text == r.kernel.program_text;
           },
           nb::is_operator(), nb::sig(kEqual))
       .def("__hash__",

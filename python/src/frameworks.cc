@@ -9,8 +9,8 @@
 #include "arrays.h"
 #include "batch.h"
 #include "failure.h"
+#include "lanes/cpu/batch_arrays.h"
 #include "lanes/cpu/ffi_handlers.h"
-#include "lanes/cpu/plain_call.h"
 #include "tessera/batch.h"
 
 namespace tessera::python {

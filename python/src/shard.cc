@@ -98,14 +98,14 @@ AttentionCall call_of(const PyShards& self, bool backward,
   return call;
 }
 
-std::string program(const PyShards& self, bool backward,
-                    std::optional<double> scale, double softcap,
-                    bool sink_logits, bool dlse) {
+std::string text_of_program(const PyShards& self, bool backward,
+                            std::optional<double> scale, double softcap,
+                            bool sink_logits, bool dlse) {
   const AttentionCall call =
       call_of(self, backward, scale, softcap, sink_logits, dlse);
   const Batch& of = self.of();
   auto text =
-      unlocked([&] { return shard_program(of, self.shards, call, backward); });
+      unlocked([&] { return program_text(of, self.shards, call, backward); });
   return take(std::move(text));
 }
 
@@ -181,7 +181,7 @@ nb::dict kernel_program(const PyShards& self, const std::string& target,
     return make_mosaic_shards(of, self.shards, call, target, options);
   }));
   nb::dict out;
-  out["text"] = kernel.program;
+  out["text"] = kernel.program_text;
   out["arguments"] = specs_of(kernel.of_mesh.arguments);
   out["results"] = specs_of(kernel.of_mesh.results);
   return out;
@@ -415,9 +415,10 @@ void bind_layout(ShardsClass& shards) {
 
 void bind_programs(ShardsClass& shards) {
   shards
-      .def("program_text", &program, nb::arg("backward") = false, nb::kw_only(),
-           nb::arg("scale") = nb::none(), nb::arg("softcap") = 0.0,
-           nb::arg("sink_logits") = false, nb::arg("dlse") = false,
+      .def("program_text", &text_of_program, nb::arg("backward") = false,
+           nb::kw_only(), nb::arg("scale") = nb::none(),
+           nb::arg("softcap") = 0.0, nb::arg("sink_logits") = false,
+           nb::arg("dlse") = false,
            "The program of all shards as StableHLO, for a compiler with "
            "Shardy.")
       .def("program_arrays", &program_arrays, nb::arg("backward") = false,

@@ -145,12 +145,12 @@ Call read_call(nb::handle q, nb::handle k, nb::handle v, nb::handle sink_logits,
 }
 
 // Runs one of the lane's two passes on `tensors`, without the GIL.
-template <class Pass, class Tensors>
-void run(const Call& call, Pass pass, const Tensors& tensors) {
+template <class Pass, class... Tensors>
+void run(const Call& call, Pass pass, const Tensors&... tensors) {
   take(without_gil([&](const StopFlag* stop) -> Result<void> {
     auto work = call.ready->work();
     if (!work) return work.error();
-    auto ran = pass(**work, call.shape, tensors, call.options, stop);
+    auto ran = pass(**work, call.shape, tensors..., call.options, stop);
     if (!ran) return ran.error();
     return {};
   }));
@@ -180,7 +180,7 @@ void backward(nb::handle q, nb::handle k, nb::handle v, nb::handle sink_logits,
               nb::handle dv, nb::handle dsink_logits) {
   const Call call =
       read_call(q, k, v, sink_logits, batch, scale, softcap, bshd, threads);
-  lanes::BackwardTensors t;
+  ForwardTensors t;
   t.q = input_of(call.q, call.layout);
   t.k = input_of(call.k, call.layout);
   t.v = input_of(call.v, call.layout);
@@ -188,23 +188,24 @@ void backward(nb::handle q, nb::handle k, nb::handle v, nb::handle sink_logits,
   const Array result = read_array("out", out);
   const Array sums = read_array("lse", lse);
   const Array given = read_array("dout", dout);
-  t.out = input_of(result, call.layout);
+  t.out = tensor_of(result, call.layout);
   t.lse = floats_of(sums);
-  t.dout = input_of(given, call.layout);
+  Gradients g;
+  g.dout = input_of(given, call.layout);
   std::optional<Array> more;
   if (!dlse.is_none()) {
     more = read_array("dlse", dlse);
-    t.dlse = floats_of(*more);
+    g.dlse = floats_of(*more);
   }
   const Array rq = read_array("dq", dq, true);
   const Array rk = read_array("dk", dk, true);
   const Array rv = read_array("dv", dv, true);
   const Array rs = read_array("dsink_logits", dsink_logits, true);
-  t.dq = tensor_of(rq, call.layout);
-  t.dk = tensor_of(rk, call.layout);
-  t.dv = tensor_of(rv, call.layout);
-  if (call.sink_logits) t.dsink_logits = floats_of(rs);
-  run(call, &cpu::cpu_backward, t);
+  g.dq = tensor_of(rq, call.layout);
+  g.dk = tensor_of(rk, call.layout);
+  g.dv = tensor_of(rv, call.layout);
+  if (call.sink_logits) g.dsink_logits = floats_of(rs);
+  run(call, &cpu::cpu_backward, t, g);
 }
 
 }  // namespace

@@ -590,7 +590,7 @@ def test_choices_and_tpu_programs():
     for_tpu = ts.plan(ts.causal & ts.documents, q_len=2048, doc_ids=ids,
                       tile=(512, 256), max_steps=128)
     kernel = ts.compile(for_tpu, heads=8, kv_heads=2)
-    assert "tpu_custom_call" in kernel.program
+    assert "tpu_custom_call" in kernel.program_text
     found = kernel.arrays(for_tpu)
     assert found["kv_ids"].tolist() == [ids.reshape(-1, 128).tolist()]
     assert found["steps"].shape == (kernel.steps,)

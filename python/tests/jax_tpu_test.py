@@ -100,7 +100,7 @@ def test_the_payload_is_the_programs_too(tmp_path):
         subprocess.run([program(), "compile", *words, "--emit", file] +
                        ["--backward"] * backward, check=True,
                        capture_output=True)
-        assert file.read_text() == kernel.program
+        assert file.read_text() == kernel.program_text
 
 
 @pytest.mark.parametrize("mask, more", [

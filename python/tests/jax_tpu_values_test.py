@@ -23,7 +23,7 @@ TUPLE = ("and", ("causal",), ("documents",))
 
 @pytest.fixture(autouse=True)
 def kernels_are_evaluated(monkeypatch):
-    program = functools.cache(lambda kernel: Program(kernel.program))
+    program = functools.cache(lambda kernel: Program(kernel.program_text))
 
     def launch(kernel, results, args):
         made = program(kernel).run([np.asarray(x) for x in args])

@@ -116,7 +116,7 @@ def test_a_kernel_comes_back_as_the_same_program(kernel):
                   ts.TpuKernel.from_json(kernel.json())):
         same(kernel, again)
         assert again == kernel and hash(again) == hash(kernel)
-        assert again.program == kernel.program
+        assert again.program_text == kernel.program_text
     others = [k for k in kernels() if k == kernel]
     assert len(others) == 1
 

@@ -45,9 +45,4 @@ void write_row(const MutableTensorView& to, int64_t b, int64_t h, int64_t t,
   }
 }
 
-TensorView as_const(const MutableTensorView& t) {
-  return {t.data, t.dtype,        t.batch,       t.heads,       t.tokens,
-          t.dim,  t.batch_stride, t.head_stride, t.token_stride};
-}
-
 }  // namespace tessera

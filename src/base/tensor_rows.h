@@ -20,6 +20,4 @@ void read_row(const TensorView& from, int64_t b, int64_t h, int64_t t,
 void write_row(const MutableTensorView& to, int64_t b, int64_t h, int64_t t,
                const double* from);
 
-TensorView as_const(const MutableTensorView& t);
-
 }  // namespace tessera

@@ -128,12 +128,12 @@ Result<FitCall> fit_call(const Batch& batch, const AttentionCall& call,
   return out;
 }
 
-Result<std::string> fit_program(const FitCall& asked, bool backward) {
+Result<std::string> program_text(const FitCall& asked, bool backward) {
   if (auto e = fit::check_lane(asked.lane, asked.call); !e) return e.error();
   if (asked.lane == LaneId::mosaic) {
     auto planned = fit::planned_kernel(asked, backward);
     if (!planned) return planned.error();
-    return mosaic::write_kernel(*planned).program;
+    return mosaic::write_kernel(*planned).program_text;
   }
   auto shape = fit::xla_shape(asked, backward);
   if (!shape) return shape.error();

@@ -40,7 +40,7 @@ class FitCompile : public ::testing::Test {
     for (const bool backward : {false, true}) {
       if (backward && !budget->backward) continue;
       const PassMemory& ours = backward ? *budget->backward : budget->forward;
-      const auto program = fit_program(asked, backward);
+      const auto program = program_text(asked, backward);
       ASSERT_TRUE(program.ok()) << program.error().message;
       const auto theirs = compile(budget->chip.target, *program);
       ASSERT_TRUE(theirs.ok()) << theirs.error().message;
@@ -246,7 +246,7 @@ TEST_F(FitCompile, LongSequencesAreWithinTenPercentWhole) {
       call_of({"causal", 1, 8, 8, 131072, 128, Dtype::bf16, {512, 512}, "v6e"});
   const auto budget = make_budget(asked);
   ASSERT_TRUE(budget.ok());
-  const auto theirs = compile("v6e:1x1", *fit_program(asked, true));
+  const auto theirs = compile("v6e:1x1", *program_text(asked, true));
   ASSERT_TRUE(theirs.ok()) << theirs.error().message;
   const int64_t total = theirs->argument + theirs->output + theirs->temporary;
   EXPECT_GE(budget->backward->total(), total);

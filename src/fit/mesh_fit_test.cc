@@ -84,7 +84,7 @@ class MeshFitCompile : public ::testing::Test {
     ASSERT_TRUE(budget.ok()) << budget.error().message;
     for (const bool backward : {false, true}) {
       const PassMemory& ours = backward ? *budget->backward : budget->forward;
-      const auto program = fit_program(asked, backward);
+      const auto program = program_text(asked, backward);
       ASSERT_TRUE(program.ok()) << program.error().message;
       const auto theirs = compile(*program);
       ASSERT_TRUE(theirs.ok()) << theirs.error().message;

@@ -352,16 +352,16 @@ Result<Budget> make_budget(const MeshFitCall& asked) {
   return out;
 }
 
-Result<std::string> fit_program(const MeshFitCall& asked, bool backward) {
+Result<std::string> program_text(const MeshFitCall& asked, bool backward) {
   auto shards = fit::shards_of(asked);
   if (!shards) return shards.error();
   if (asked.lane == LaneId::xla) {
-    return shard_program(*asked.batch, *shards,
-                         lanes::one_direction(asked.call, backward), backward);
+    return program_text(*asked.batch, *shards,
+                        lanes::one_direction(asked.call, backward), backward);
   }
   auto kernel = fit::kernel_of(asked, *shards, backward);
   if (!kernel) return kernel.error();
-  return mosaic::program_of(*kernel);
+  return mosaic::program_text(*kernel);
 }
 
 }  // namespace tessera

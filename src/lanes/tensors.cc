@@ -120,10 +120,7 @@ class Check {
     tensor(name, t, false);
   }
   void output(std::string_view name, const MutableTensorView& t) {
-    tensor(name,
-           {t.data, t.dtype, t.batch, t.heads, t.tokens, t.dim, t.batch_stride,
-            t.head_stride, t.token_stride},
-           true);
+    tensor(name, as_input(t), true);
   }
   void input(std::string_view name, std::span<const float> s, bool may_lack) {
     floats(name, s, may_lack, false);
@@ -408,38 +405,22 @@ Result<void> check_forward(std::string_view where, const PlanSizes& plan,
 
 Result<void> check_backward(std::string_view where, const PlanSizes& plan,
                             const AttentionShape& shape,
-                            const BackwardTensors& tensors) {
+                            const ForwardTensors& tensors,
+                            const Gradients& gradients) {
   Check check(where, plan, shape);
   check.shape();
   check.input("q", tensors.q);
   check.input("k", tensors.k);
   check.input("v", tensors.v);
-  check.input("out", tensors.out);
-  check.input("dout", tensors.dout);
-  check.output("dq", tensors.dq);
-  check.output("dk", tensors.dk);
-  check.output("dv", tensors.dv);
+  check.input("out", as_input(tensors.out));
+  check.input("dout", gradients.dout);
+  check.output("dq", gradients.dq);
+  check.output("dk", gradients.dk);
+  check.output("dv", gradients.dv);
   check.input("lse", tensors.lse, false);
-  check.input("dlse", tensors.dlse, true);
-  check.sinks(tensors.sink_logits, &tensors.dsink_logits);
+  check.input("dlse", gradients.dlse, true);
+  check.sinks(tensors.sink_logits, &gradients.dsink_logits);
   return check.done();
-}
-
-BackwardTensors backward_tensors(const ForwardTensors& f, const Gradients& g) {
-  BackwardTensors out;
-  out.q = f.q;
-  out.k = f.k;
-  out.v = f.v;
-  out.sink_logits = f.sink_logits;
-  out.out = as_input(f.out);
-  out.lse = f.lse;
-  out.dout = g.dout;
-  out.dlse = g.dlse;
-  out.dq = g.dq;
-  out.dk = g.dk;
-  out.dv = g.dv;
-  out.dsink_logits = g.dsink_logits;
-  return out;
 }
 
 PassArrays arrays_of(const AttentionCall& call) {

@@ -2,8 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
-#include <span>
 #include <string_view>
 
 #include "tessera/attention.h"
@@ -23,21 +21,6 @@ struct PlanSizes {
     return {plan.batch, plan.q_len, plan.kv_len, plan.heads};
   }
 };
-
-// All arrays of a backward pass. `out` and `lse` are those of the forward pass;
-// `dlse` may be empty: no gradient reaches the log-sum-exp.
-struct BackwardTensors {
-  TensorView q, k, v;
-  std::optional<std::span<const float>> sink_logits;
-  TensorView out, dout;         // [batch, heads, q_len, v_head_dim]
-  std::span<const float> lse;   // [batch, heads, q_len]
-  std::span<const float> dlse;  // [batch, heads, q_len] or empty
-  MutableTensorView dq, dk, dv;
-  std::span<float> dsink_logits;  // [heads], where sink logits are given
-};
-
-BackwardTensors backward_tensors(const ForwardTensors& forward,
-                                 const Gradients& gradients);
 
 // What a lane with kernels takes, beyond what attention.h says.
 inline constexpr int64_t kDimStep = 8;  // head dims are multiples of it
@@ -69,9 +52,12 @@ Result<void> check_array(std::string_view where, const PlanSizes& plan,
 Result<void> check_forward(std::string_view where, const PlanSizes& plan,
                            const AttentionShape& shape,
                            const ForwardTensors& tensors);
+// Backward only reads the arrays of its forward pass, whose `lse` must be
+// there.
 Result<void> check_backward(std::string_view where, const PlanSizes& plan,
                             const AttentionShape& shape,
-                            const BackwardTensors& tensors);
+                            const ForwardTensors& tensors,
+                            const Gradients& gradients);
 
 // Beside the shape: what a program was compiled for, or what a call brings.
 struct PassArrays {

@@ -35,23 +35,21 @@ struct Call {
   std::vector<float> lse = std::vector<float>(2 * 4 * 3), dlse = lse;
   std::vector<float> sinks = std::vector<float>(4), dsinks = sinks;
   ForwardTensors f;
-  BackwardTensors b;
+  Gradients g;
 
   Call() {
-    f.q = b.q = view<TensorView>(q, 4, 3, 16);
-    f.k = b.k = view<TensorView>(k, 2, 5, 16);
-    f.v = b.v = view<TensorView>(v, 2, 5, 8);
+    f.q = view<TensorView>(q, 4, 3, 16);
+    f.k = view<TensorView>(k, 2, 5, 16);
+    f.v = view<TensorView>(v, 2, 5, 8);
     f.out = view<MutableTensorView>(out, 4, 3, 8);
-    b.out = view<TensorView>(out, 4, 3, 8);
-    b.dout = view<TensorView>(dout, 4, 3, 8);
-    b.dq = view<MutableTensorView>(dq, 4, 3, 16);
-    b.dk = view<MutableTensorView>(dk, 2, 5, 16);
-    b.dv = view<MutableTensorView>(dv, 2, 5, 8);
-    f.sink_logits = b.sink_logits = sinks;
+    g.dout = view<TensorView>(dout, 4, 3, 8);
+    g.dq = view<MutableTensorView>(dq, 4, 3, 16);
+    g.dk = view<MutableTensorView>(dk, 2, 5, 16);
+    g.dv = view<MutableTensorView>(dv, 2, 5, 8);
+    f.sink_logits = sinks;
     f.lse = lse;
-    b.lse = lse;
-    b.dlse = dlse;
-    b.dsink_logits = dsinks;
+    g.dlse = dlse;
+    g.dsink_logits = dsinks;
   }
   Call(const Call&) = delete;
 
@@ -67,7 +65,7 @@ struct Call {
     return r.ok() ? "" : r.error().message;
   }
   std::string backward() const {
-    const auto r = check_backward("here", plan, shape, b);
+    const auto r = check_backward("here", plan, shape, f, g);
     return r.ok() ? "" : r.error().message;
   }
 };
@@ -238,21 +236,21 @@ TEST(CheckTensors, RulesOfEachTensor) {
   expect_tensor_rules<Out>(
       "out", false, [](Call& c) -> Out& { return c.f.out; }, forward);
   expect_tensor_rules<In>(
-      "q", true, [](Call& c) -> In& { return c.b.q; }, backward);
+      "q", true, [](Call& c) -> In& { return c.f.q; }, backward);
   expect_tensor_rules<In>(
-      "k", false, [](Call& c) -> In& { return c.b.k; }, backward);
+      "k", false, [](Call& c) -> In& { return c.f.k; }, backward);
   expect_tensor_rules<In>(
-      "v", false, [](Call& c) -> In& { return c.b.v; }, backward);
-  expect_tensor_rules<In>(
-      "out", false, [](Call& c) -> In& { return c.b.out; }, backward);
-  expect_tensor_rules<In>(
-      "dout", false, [](Call& c) -> In& { return c.b.dout; }, backward);
+      "v", false, [](Call& c) -> In& { return c.f.v; }, backward);
   expect_tensor_rules<Out>(
-      "dq", false, [](Call& c) -> Out& { return c.b.dq; }, backward);
+      "out", false, [](Call& c) -> Out& { return c.f.out; }, backward);
+  expect_tensor_rules<In>(
+      "dout", false, [](Call& c) -> In& { return c.g.dout; }, backward);
   expect_tensor_rules<Out>(
-      "dk", false, [](Call& c) -> Out& { return c.b.dk; }, backward);
+      "dq", false, [](Call& c) -> Out& { return c.g.dq; }, backward);
   expect_tensor_rules<Out>(
-      "dv", false, [](Call& c) -> Out& { return c.b.dv; }, backward);
+      "dk", false, [](Call& c) -> Out& { return c.g.dk; }, backward);
+  expect_tensor_rules<Out>(
+      "dv", false, [](Call& c) -> Out& { return c.g.dv; }, backward);
 }
 
 TEST(CheckTensors, AnErrorShowsAllSizes) {
@@ -295,21 +293,21 @@ TEST(CheckTensors, RulesOfArraysOfFloatsForward) {
 
 TEST(CheckTensors, RulesOfArraysOfFloatsBackward) {
   const Change changes[] = {
-      {[](Call& c) { c.b.dlse = {}; }, ""},
-      {[](Call& c) { c.b.sink_logits.reset(), c.b.dsink_logits = {}; }, ""},
-      {[](Call& c) { c.b.lse = {}; },
+      {[](Call& c) { c.g.dlse = {}; }, ""},
+      {[](Call& c) { c.f.sink_logits.reset(), c.g.dsink_logits = {}; }, ""},
+      {[](Call& c) { c.f.lse = {}; },
        "lse must hold 24 values, found 0 for [batch, heads, q_len]"},
-      {[](Call& c) { c.b.dlse = std::span(c.dlse).first(1); },
+      {[](Call& c) { c.g.dlse = std::span(c.dlse).first(1); },
        "dlse must hold 24 values, found 1 for [batch, heads, q_len]"},
-      {[](Call& c) { c.b.lse = at(0x1002, 24); },
+      {[](Call& c) { c.f.lse = at(0x1002, 24); },
        "data must be aligned to its 4 bytes an element, found 0x1002 for lse"},
-      {[](Call& c) { c.b.sink_logits = std::span(c.sinks).first(2); },
+      {[](Call& c) { c.f.sink_logits = std::span(c.sinks).first(2); },
        "sink_logits must hold 4 values, found 2 for [heads]"},
-      {[](Call& c) { c.b.sink_logits.reset(); },
+      {[](Call& c) { c.f.sink_logits.reset(); },
        "dsink_logits must hold 0 values, found 4 for no sink logits"},
-      {[](Call& c) { c.b.dsink_logits = {}; },
+      {[](Call& c) { c.g.dsink_logits = {}; },
        "dsink_logits must hold 4 values, found 0 for [heads]"},
-      {[](Call& c) { c.b.dsink_logits = at(0, 4); },
+      {[](Call& c) { c.g.dsink_logits = at(0, 4); },
        "data must be there, found a null pointer for dsink_logits"},
   };
   for (const Change& change : changes) {
@@ -339,17 +337,17 @@ TEST(CheckTensors, OutputsShareNothing) {
   EXPECT_EQ(
       found([](Call& c) { c.f.sink_logits = std::span(c.out).first(4); }, true),
       rule + "sink_logits for out");
-  EXPECT_EQ(found([](Call& c) { c.b.dq.data = c.q.data(); }, false),
+  EXPECT_EQ(found([](Call& c) { c.g.dq.data = c.q.data(); }, false),
             rule + "q for dq");
-  EXPECT_EQ(found([](Call& c) { c.b.dk.data = c.dq.data(); }, false),
+  EXPECT_EQ(found([](Call& c) { c.g.dk.data = c.dq.data(); }, false),
             rule + "dq for dk");
-  EXPECT_EQ(found([](Call& c) { c.b.dsink_logits = c.sinks; }, false),
+  EXPECT_EQ(found([](Call& c) { c.g.dsink_logits = c.sinks; }, false),
             rule + "sink_logits for dsink_logits");
   // Inputs may share all they have.
   EXPECT_EQ(found(
                 [](Call& c) {
-                  c.b.dlse = c.lse;
-                  c.b.dout.data = c.out.data();
+                  c.g.dlse = c.lse;
+                  c.g.dout.data = c.out.data();
                 },
                 false),
             "");
@@ -357,8 +355,8 @@ TEST(CheckTensors, OutputsShareNothing) {
   EXPECT_EQ(found(
                 [](Call& c) {
                   c.dq.resize(c.dq.size() + c.dk.size());
-                  c.b.dq.data = c.dq.data();
-                  c.b.dk.data = c.dq.data() + 2 * 4 * 3 * 16;
+                  c.g.dq.data = c.dq.data();
+                  c.g.dk.data = c.dq.data() + 2 * 4 * 3 * 16;
                 },
                 false),
             "");
@@ -442,43 +440,44 @@ TEST(CheckTensors, OutputsMayInterleaveInOneBuffer) {
         fused.data() + offset, Dtype::f32,  2,           heads, kTokens, kDim,
         batch_stride,          head_stride, token_stride};
   };
-  c.b.q = in(q, 4);
-  c.b.k = c.b.v = in(kv, 2);
-  c.b.out = c.b.dout = in(q, 4);
-  c.b.lse = lse;
-  c.b.dlse = {};
+  c.f.q = in(q, 4);
+  c.f.k = c.f.v = in(kv, 2);
+  c.f.out = MutableTensorView::bhsd(q.data(), Dtype::f32, 2, 4, kTokens, kDim);
+  c.g.dout = in(q, 4);
+  c.f.lse = lse;
+  c.g.dlse = {};
 
   // [batch, tokens, (4 + 2 + 2) heads, dim].
   constexpr int64_t kToken = 8 * kDim;
-  c.b.dq = part(4, 0, kTokens * kToken, kDim, kToken);
-  c.b.dk = part(2, 4 * kDim, kTokens * kToken, kDim, kToken);
-  c.b.dv = part(2, 6 * kDim, kTokens * kToken, kDim, kToken);
+  c.g.dq = part(4, 0, kTokens * kToken, kDim, kToken);
+  c.g.dk = part(2, 4 * kDim, kTokens * kToken, kDim, kToken);
+  c.g.dv = part(2, 6 * kDim, kTokens * kToken, kDim, kToken);
   EXPECT_EQ(c.backward(), "");
   // Any order of the parts.
-  c.b.dq = part(4, 4 * kDim, kTokens * kToken, kDim, kToken);
-  c.b.dk = part(2, 0, kTokens * kToken, kDim, kToken);
-  c.b.dv = part(2, 2 * kDim, kTokens * kToken, kDim, kToken);
+  c.g.dq = part(4, 4 * kDim, kTokens * kToken, kDim, kToken);
+  c.g.dk = part(2, 0, kTokens * kToken, kDim, kToken);
+  c.g.dv = part(2, 2 * kDim, kTokens * kToken, kDim, kToken);
   EXPECT_EQ(c.backward(), "");
   // One element too near.
-  c.b.dv = part(2, 2 * kDim - 1, kTokens * kToken, kDim, kToken);
+  c.g.dv = part(2, 2 * kDim - 1, kTokens * kToken, kDim, kToken);
   EXPECT_EQ(c.backward(),
             "[here] an output must share no byte with another array, found dk "
             "for dv");
   // [batch, (4 + 2 + 2) heads, tokens, dim].
   constexpr int64_t kHead = kTokens * kDim;
-  c.b.dq = part(4, 0, 8 * kHead, kHead, kDim);
-  c.b.dk = part(2, 4 * kHead, 8 * kHead, kHead, kDim);
-  c.b.dv = part(2, 6 * kHead, 8 * kHead, kHead, kDim);
+  c.g.dq = part(4, 0, 8 * kHead, kHead, kDim);
+  c.g.dk = part(2, 4 * kHead, 8 * kHead, kHead, kDim);
+  c.g.dv = part(2, 6 * kHead, 8 * kHead, kHead, kDim);
   EXPECT_EQ(c.backward(), "");
   // [batch, tokens, 2 kv heads, (2 + 1 + 1), dim] without dq, whose heads step
   // twice: only dk and dv lie so.
   std::vector<float> alone(q.size());
-  c.b.dq =
+  c.g.dq =
       MutableTensorView::bhsd(alone.data(), Dtype::f32, 2, 4, kTokens, kDim);
-  c.b.dk = part(2, 2 * kDim, kTokens * kToken, 4 * kDim, kToken);
-  c.b.dv = part(2, 3 * kDim, kTokens * kToken, 4 * kDim, kToken);
+  c.g.dk = part(2, 2 * kDim, kTokens * kToken, 4 * kDim, kToken);
+  c.g.dv = part(2, 3 * kDim, kTokens * kToken, 4 * kDim, kToken);
   EXPECT_EQ(c.backward(), "");
-  c.b.dv = part(2, 6 * kDim, kTokens * kToken, 4 * kDim, kToken);
+  c.g.dv = part(2, 6 * kDim, kTokens * kToken, 4 * kDim, kToken);
   EXPECT_NE(c.backward(), "");  // head 0 of dv is head 1 of dk
 }
 

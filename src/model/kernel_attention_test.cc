@@ -18,9 +18,9 @@
 #include "pjrt/tpu_here.h"
 #include "tessera/mosaic.h"
 #include "tessera/train.h"
+#include "tests/cpu_exchange.h"
 #include "tests/lowering.h"
 #include "tests/model_case.h"
-#include "tests/plain_exchange.h"
 #include "tests/random_case.h"
 
 namespace tessera::model {
@@ -145,10 +145,10 @@ TEST(KernelStep, CallsTheKernelsOfTheLane) {
     const std::string found = text.substr(at, text.find('\n', at) - at);
     at += call.size();
     const std::string config = "backend_config = ";
-    const std::string own = between(kernel->program, config, "} : (");
+    const std::string own = between(kernel->program_text, config, "} : (");
     ASSERT_FALSE(own.empty());
     EXPECT_EQ(between(found, config, "} : ("), own);
-    const std::string types = between(kernel->program, "} : (", " loc(");
+    const std::string types = between(kernel->program_text, "} : (", " loc(");
     EXPECT_NE(types.find("tensor<2x4x256x128xbf16>"), std::string::npos);
     EXPECT_EQ(between(found, "} : (", " loc("), types);
     // The batch's integers are arguments of the step.
@@ -328,7 +328,7 @@ TEST(KernelStep, TrainsAsTheReferenceDoes) {
                            o.optimizer.eps, o.optimizer.weight_decay};
   for (AttentionPlace& place : plain.shape.places) {
     place.kernels->element = Element::f32;
-    place.kernels->call = testing::plain_call_of_any;
+    place.kernels->call = testing::stablehlo_call_of_any;
   }
   ASSERT_TRUE(write_file(file + ".backward", *step_program(plain.shape)));
   o.xla.plugin = testing::fake_plugin("tpu");
@@ -423,11 +423,11 @@ TEST(KernelStep, ExchangesAsTheReferenceDoes) {
     plain->shape.products = Element::f32;
     for (AttentionPlace& place : plain->shape.places) {
       place.shard_kernels->element = Element::f32;
-      place.shard_kernels->call = testing::plain_call_of_any;
+      place.shard_kernels->call = testing::stablehlo_call_of_any;
     }
     ASSERT_TRUE(
         write_file(file + ".backward",
-                   testing::with_plain_exchanges(*step_program(plain->shape))));
+                   testing::with_cpu_exchanges(*step_program(plain->shape))));
     auto trainer = Trainer::open(o);
     std::filesystem::remove(file + ".backward");
     ASSERT_TRUE(trainer) << trainer.error().message;

@@ -89,7 +89,7 @@ using ShardKernelPair = Kernels<mosaic::ShardKernel>;  // of one frame
 
 // A call of the CPU kernels, whose arrays are arguments of the step.
 struct CpuCall {
-  std::string text;  // what of a batch is static (lanes/cpu/plain_call.h)
+  std::string text;  // what of a batch is static (lanes/cpu/batch_arrays.h)
   AttentionShape shape;
   Element element = Element::f32;  // of q, k and v
   // That each list has room for. None: it plans what the step's router picked.

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/fail.h"
-#include "lanes/cpu/plain_call.h"
+#include "lanes/cpu/batch_arrays.h"
 #include "lanes/mosaic/settings.h"
 #include "lanes/tensors.h"
 #include "lanes/xla/arrays.h"
@@ -126,7 +126,7 @@ Result<CpuCall> plan_cpu(Request request, Facts present,
     out.steps = contract->steps;
   }
   for (const auto& [name, size] :
-       cpu::plain_sizes(request, present, out.steps)) {
+       cpu::batch_array_sizes(request, present, out.steps)) {
     out.integers.push_back({name, {Element::i32, {size}}});
   }
   if (route.top > 0) {
@@ -232,7 +232,7 @@ Result<Integers> plan_integers(const AttentionPlace& place,
   if (place.kernels) return kernel_arrays(place, batch);
   Integers out;
   if (place.cpu) {
-    auto arrays = cpu::plain_arrays(batch, place.cpu->steps);
+    auto arrays = cpu::batch_arrays(batch, place.cpu->steps);
     if (!arrays) return arrays.error();
     for (auto& [name, values] : *arrays) {
       out.emplace(place.prefix + name, std::move(values));

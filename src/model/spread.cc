@@ -14,7 +14,7 @@
 #include "lanes/xla/shard_arrays.h"
 #include "lanes/xla/shard_shape.h"
 #include "model/routes.h"
-#include "shard/homes.h"
+#include "shard/row_places.h"
 #include "tessera/mosaic.h"
 
 namespace tessera::model {
@@ -236,19 +236,19 @@ namespace {
 Result<std::vector<Shards>> spread_within(
     const Spread& s, const std::vector<BorrowedBatch>& batches,
     const std::vector<ShardCeilings>& ceilings) {
-  shard::RowHomes homes;
+  shard::RowPlaces places;
   const bool joint = batches.size() > 1 && s.shards.balance == Balance::rows;
   if (joint) {
     std::vector<const Batch*> all;
     all.reserve(batches.size());
     for (const Batch& batch : batches) all.push_back(&batch);
-    homes = shard::find_homes(all, s.mesh, options_of(s, ceilings.front()));
+    places = shard::place_rows(all, s.mesh, options_of(s, ceilings.front()));
   }
   std::vector<Shards> out;
   for (size_t i = 0; i < batches.size(); ++i) {
     const ShardOptions options = options_of(s, ceilings[i]);
     auto made = joint
-                    ? shard::make_shards_at(batches[i], s.mesh, options, homes)
+                    ? shard::make_shards_at(batches[i], s.mesh, options, places)
                     : make_shards(batches[i], s.mesh, options);
     if (!made) return named(made.error(), ceilings[i]);
     out.push_back(std::move(*made));

@@ -126,7 +126,7 @@ std::vector<Reader> shard_readers() {
       {"contract",
        [](const Batch& b) {
          return text_of(
-             shard_program(b, shards_of_readers(), call_of_readers(), false));
+             program_text(b, shards_of_readers(), call_of_readers(), false));
        }},
       {"contract",
        [](const Batch& b) {

@@ -560,10 +560,8 @@ TEST_P(SessionLane, RoutedBatchesRunAndTheirReceiptsHaveTheRoutersCounts) {
     ASSERT_TRUE(batch.ok()) << batch.error().message;
     ASSERT_NE(batch->routing(), nullptr);
 
-    const lanes::BackwardTensors b = arrays.backward();
     const ForwardTensors forward = arrays.forward(true);
-    const Gradients gradients = {b.dout, b.dlse, b.dq,
-                                 b.dk,   b.dv,   b.dsink_logits};
+    const Gradients gradients = arrays.gradients();
     const RunCall call = {*batch, made.attention.shape, forward, gradients};
     const auto session = Session::open(options());
     ASSERT_TRUE(session.ok()) << session.error().message;
@@ -573,7 +571,7 @@ TEST_P(SessionLane, RoutedBatchesRunAndTheirReceiptsHaveTheRoutersCounts) {
     ASSERT_TRUE(saved.ok()) << saved.error().message;
     ASSERT_EQ(message(ready->backward(*saved, gradients)), "");
     EXPECT_EQ(forward_fault(want, forward), std::nullopt);
-    EXPECT_EQ(backward_fault(made.attention, want, b), std::nullopt);
+    EXPECT_EQ(backward_fault(made.attention, want, gradients), std::nullopt);
 
     const auto receipt = ready->receipt(*saved, &gradients);
     ASSERT_TRUE(receipt.ok()) << receipt.error().message;

@@ -66,9 +66,9 @@ TEST(ScheduleCollectives, SayWhatRunsBesideThem) {
   dump.bodies = parse_bodies(kModule);
   ASSERT_EQ(dump.bodies.size(), 3U);
   EXPECT_EQ(dump.bodies.at("body.1").size(), 5U);
-  ScheduleAsk ask;
-  ask.target = "v6e:2x2";
-  const auto report = make_schedule(dump, ask);
+  ScheduleOptions options;
+  options.target = "v6e:2x2";
+  const auto report = make_schedule(dump, options);
   ASSERT_TRUE(report.ok()) << report.error().message;
   // The code of slice.5 is that of slice.6 too.
   const std::vector<Collective> due = {
@@ -95,9 +95,9 @@ TEST(ScheduleCollectives, TakesOddModules) {
   dump.kernels = {kernel("slice.5", 100)};
   dump.calls = *parse_calls(kOdd);
   dump.bodies = parse_bodies(kOdd);
-  ScheduleAsk ask;
-  ask.target = "v6e:2x2";
-  const auto report = make_schedule(dump, ask);
+  ScheduleOptions options;
+  options.target = "v6e:2x2";
+  const auto report = make_schedule(dump, options);
   ASSERT_TRUE(report.ok()) << report.error().message;
   ASSERT_EQ(report->collectives.size(), 1U);
   EXPECT_EQ(report->collectives[0].ops_between, 0);

@@ -66,37 +66,37 @@ class DumpFolder {
 }  // namespace
 
 Result<CompiledDump> compile_and_dump(const std::string& text,
-                                      const DumpAsk& ask) {
+                                      const DumpOptions& options) {
   if (Result<void> r = pjrt::check_available(); !r) return r.error();
   DumpFolder made;
-  auto folder = made.make(ask.keep);
+  auto folder = made.make(options.keep);
   if (!folder) return folder.error();
-  pjrt::PluginOptions options;
-  if (!ask.plugin.empty()) options.plugin = ask.plugin;
-  options.dump_folder = *folder;
-  auto compiled = pjrt::compile_for(options, ask.target, text);
+  pjrt::PluginOptions plugin_options;
+  if (!options.plugin.empty()) plugin_options.plugin = options.plugin;
+  plugin_options.dump_folder = *folder;
+  auto compiled = pjrt::compile_for(plugin_options, options.target, text);
   if (!compiled) return compiled.error();
-  auto dump = read_dump(*folder, ask.labels);
+  auto dump = read_dump(*folder, options.labels);
   if (!dump) return dump.error();
   return CompiledDump{std::move(*dump), compiled->memory,
                       compiled->topology.platform_version()};
 }
 
 Result<Dump> compile_text_for_dump(const std::string& text,
-                                   const DumpAsk& ask) {
-  auto made = compile_and_dump(text, ask);
+                                   const DumpOptions& options) {
+  auto made = compile_and_dump(text, options);
   if (!made) return made.error();
   return std::move(made->dump);
 }
 
-Result<Dump> compile_for_dump(const DumpAsk& ask) {
-  auto text = read_file(ask.program, pjrt::kMaxProgramBytes);
+Result<Dump> compile_for_dump(const DumpOptions& options) {
+  auto text = read_file(options.program, pjrt::kMaxProgramBytes);
   if (!text) return text.error();
   if (text->empty()) {
     return invalid("schedule", "a program must hold a module, found {} empty",
-                   in_quotes(ask.program));
+                   in_quotes(options.program));
   }
-  return compile_text_for_dump(*text, ask);
+  return compile_text_for_dump(*text, options);
 }
 
 }  // namespace tessera::schedule

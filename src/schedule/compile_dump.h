@@ -10,7 +10,7 @@
 
 namespace tessera::schedule {
 
-struct DumpAsk {
+struct DumpOptions {
   std::string program;  // a file
   std::string target;
   std::string plugin;  // empty: libtpu
@@ -26,11 +26,12 @@ struct CompiledDump {
 
 // The kernels of the program, compiled by the vendor in this process: once a
 // process, because a plugin reads where to dump when it loads.
-Result<Dump> compile_for_dump(const DumpAsk& ask);
+Result<Dump> compile_for_dump(const DumpOptions& options);
 
 // The same for a program's text, and what the compiler says of its memory.
 Result<CompiledDump> compile_and_dump(const std::string& text,
-                                      const DumpAsk& ask);
-Result<Dump> compile_text_for_dump(const std::string& text, const DumpAsk& ask);
+                                      const DumpOptions& options);
+Result<Dump> compile_text_for_dump(const std::string& text,
+                                   const DumpOptions& options);
 
 }  // namespace tessera::schedule

@@ -78,9 +78,9 @@ TEST(ScheduleHlo, AProgramIsTheSumOfItsCalls) {
   Dump dump;
   dump.kernels = {kernel("copy.2"), kernel("copy.4"), kernel("copy.9")};
   dump.calls = *parse_calls(kModule);
-  ScheduleAsk ask;
-  ask.target = "v6e:1x1";
-  const auto report = make_schedule(dump, ask);
+  ScheduleOptions options;
+  options.target = "v6e:1x1";
+  const auto report = make_schedule(dump, options);
   ASSERT_TRUE(report.ok()) << report.error().message;
   EXPECT_EQ(report->kernels[0].calls, 2);
   EXPECT_EQ(report->kernels[1].calls, 1);

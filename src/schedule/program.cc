@@ -14,12 +14,12 @@ namespace {
 
 constexpr Tile kExactTile{256, 256};
 
-Result<BorrowedBatch> batch_at(const ScheduleAsk& ask, Tile tile) {
-  Request request = *ask.request;
+Result<BorrowedBatch> batch_at(const ScheduleOptions& options, Tile tile) {
+  Request request = *options.request;
   request.tile = tile;
   request.logical_block = {0, 0};
   request.ceilings = {};
-  return BorrowedBatch::make(std::move(request), ask.facts);
+  return BorrowedBatch::make(std::move(request), options.facts);
 }
 
 // Each kernel without its trips.
@@ -41,25 +41,27 @@ Result<std::vector<KernelProfile>> profiles_of(std::vector<KernelText> kernels,
 
 // Of two rules for a region the last one holds.
 Result<std::vector<TripRule>> rules_of(
-    const ScheduleAsk& ask, const std::vector<KernelProfile>& profiles) {
-  if (auto e = check_rules(profiles, ask.rules); !e) return e.error();
+    const ScheduleOptions& options,
+    const std::vector<KernelProfile>& profiles) {
+  if (auto e = check_rules(profiles, options.rules); !e) return e.error();
   std::vector<TripRule> out;
-  for (const TripRule& rule : ask.known) {
+  for (const TripRule& rule : options.known) {
     if (check_rules(profiles, {&rule, 1})) out.push_back(rule);
   }
-  out.insert(out.end(), ask.rules.begin(), ask.rules.end());
+  out.insert(out.end(), options.rules.begin(), options.rules.end());
   return out;
 }
 
 Result<KernelReport> report_kernel(KernelProfile profile,
-                                   const ScheduleAsk& ask, const Chip& chip,
+                                   const ScheduleOptions& options,
+                                   const Chip& chip,
                                    const std::vector<TripRule>& rules) {
   KernelReport k;
-  if (ask.request && profile.text.opcode == "custom-call") {
-    k.block =
-        kernel_blocks(profile.text, ask.request->q_len, ask.request->kv_len);
+  if (options.request && profile.text.opcode == "custom-call") {
+    k.block = kernel_blocks(profile.text, options.request->q_len,
+                            options.request->kv_len);
     if (k.block) {
-      auto batch = batch_at(ask, *k.block);
+      auto batch = batch_at(options, *k.block);
       if (!batch) return batch.error();
       k.counts = count_plan(batch->plan());
     }
@@ -214,28 +216,29 @@ Result<void> check_schedulable(const Request& r) {
                  r.batch, r.masks.size());
 }
 
-Result<ScheduleReport> make_schedule(Dump dump, const ScheduleAsk& ask) {
-  auto chip = find_chip(ask.target);
+Result<ScheduleReport> make_schedule(Dump dump,
+                                     const ScheduleOptions& options) {
+  auto chip = find_chip(options.target);
   if (!chip) return chip.error();
   ScheduleReport out;
   out.chip = *chip;
-  out.target = ask.target;
-  if (ask.request) {
-    if (auto e = check_schedulable(*ask.request); !e) return e.error();
-    auto exact = batch_at(ask, kExactTile);
+  out.target = options.target;
+  if (options.request) {
+    if (auto e = check_schedulable(*options.request); !e) return e.error();
+    auto exact = batch_at(options, kExactTile);
     if (!exact) return exact.error();
     out.exact_tiles = count_plan(exact->plan()).steps;
   }
   auto profiles = profiles_of(std::move(dump.kernels), *chip);
   if (!profiles) return profiles.error();
-  auto rules = rules_of(ask, *profiles);
+  auto rules = rules_of(options, *profiles);
   if (!rules) return rules.error();
-  out.follows_plan = !ask.known.empty();
+  out.follows_plan = !options.known.empty();
   out.cycles = 0;
   const Called kernel_of(dump, *profiles);
   const auto called = kernels_called(dump.calls, kernel_of);
   for (KernelProfile& profile : *profiles) {
-    auto kernel = report_kernel(std::move(profile), ask, *chip, *rules);
+    auto kernel = report_kernel(std::move(profile), options, *chip, *rules);
     if (!kernel) return kernel.error();
     out.kernels.push_back(std::move(*kernel));
   }
@@ -248,7 +251,7 @@ Result<ScheduleReport> make_schedule(Dump dump, const ScheduleAsk& ask) {
   out.collectives =
       find_collectives(dump.calls, dump.bodies,
                        [&](const HloCall& call) { return cycles.of(call); });
-  if (ask.heads) out.heads = *ask.heads;
+  if (options.heads) out.heads = *options.heads;
   return out;
 }
 

@@ -46,7 +46,7 @@ struct ScheduleReport {
 
 // What the caller knows beside the dump. A request gives the trips of attention
 // kernels and the exact tiles; `heads` those that no kernel's grid tells.
-struct ScheduleAsk {
+struct ScheduleOptions {
   std::string target;
   std::vector<TripRule> rules;
   // The same for a kernel that we know, which rules above come before; a region
@@ -61,6 +61,6 @@ struct ScheduleAsk {
 // A plan of many batch rows or heads says too little about a kernel's grid.
 Result<void> check_schedulable(const Request& request);
 
-Result<ScheduleReport> make_schedule(Dump dump, const ScheduleAsk& ask);
+Result<ScheduleReport> make_schedule(Dump dump, const ScheduleOptions& options);
 
 }  // namespace tessera::schedule

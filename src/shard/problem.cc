@@ -164,8 +164,8 @@ std::vector<Piece> pieces_of(const Problem& p) {
   return out;
 }
 
-Homes contiguous_homes(const Problem& p) {
-  Homes out(static_cast<size_t>(p.rows()));
+Places contiguous_places(const Problem& p) {
+  Places out(static_cast<size_t>(p.rows()));
   for (size_t r = 0; r < out.size(); ++r) {
     const int64_t unit = static_cast<int64_t>(r) % p.units;
     out[r] = static_cast<int32_t>(unit * p.shards / p.units);
@@ -173,8 +173,8 @@ Homes contiguous_homes(const Problem& p) {
   return out;
 }
 
-Homes headtail_homes(const Problem& p) {
-  Homes out(static_cast<size_t>(p.rows()));
+Places headtail_places(const Problem& p) {
+  Places out(static_cast<size_t>(p.rows()));
   for (size_t r = 0; r < out.size(); ++r) {
     const int64_t unit = static_cast<int64_t>(r) % p.units;
     const int64_t chunk = unit * 2 * p.shards / p.units;

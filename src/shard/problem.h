@@ -63,8 +63,8 @@ struct Problem {
   }
 };
 
-// Which shard has each row.
-using Homes = std::vector<int32_t>;
+// The shard that has each row.
+using Places = std::vector<int32_t>;
 
 // Of plans of the same sizes, one a mask; the request is of one of them. Their
 // work adds up, and a row needs the columns that it needs in any.
@@ -89,9 +89,9 @@ std::vector<Piece> pieces_of(const Problem& p);
 
 // The families. Each gives the shard that owns each row; `tasks` the one that
 // computes it.
-Homes contiguous_homes(const Problem& p);
-Homes headtail_homes(const Problem& p);
-Homes even_rows(const Problem& p);
-Homes even_tasks(const Problem& p);
+Places contiguous_places(const Problem& p);
+Places headtail_places(const Problem& p);
+Places even_rows(const Problem& p);
+Places even_tasks(const Problem& p);
 
 }  // namespace tessera::shard

@@ -74,7 +74,7 @@ class Repair {
 
   // Rows that follow each other, in one document and on one shard.
   void add_to_runs(int64_t row) {
-    std::vector<Piece>& runs = runs_[static_cast<size_t>(loads_.home(row))];
+    std::vector<Piece>& runs = runs_[static_cast<size_t>(loads_.place(row))];
     if (!runs.empty() && runs.back().end == row &&
         p_.joined[static_cast<size_t>(row)]) {
       ++runs.back().end;
@@ -85,10 +85,10 @@ class Repair {
 
   void find_runs(int32_t s) {
     runs_[static_cast<size_t>(s)].clear();
-    const Homes& homes = loads_.homes();
-    for (auto at = homes.begin();
-         (at = std::find(at, homes.end(), s)) != homes.end(); ++at) {
-      add_to_runs(at - homes.begin());
+    const Places& places = loads_.places();
+    for (auto at = places.begin();
+         (at = std::find(at, places.end(), s)) != places.end(); ++at) {
+      add_to_runs(at - places.begin());
     }
   }
 
@@ -220,8 +220,8 @@ class Repair {
       bytes = (rows + loads_.more_tasks_sent(begin, end, to)) *
               static_cast<double>(p_.row_bytes);
     }
-    const bool joins = (joined(begin) && loads_.home(begin - 1) == to) ||
-                       (joined(end) && loads_.home(end) == to);
+    const bool joins = (joined(begin) && loads_.place(begin - 1) == to) ||
+                       (joined(end) && loads_.place(end) == to);
     double tiles = 0;
     if (joins) {
       tiles = 2 * rows;

@@ -10,7 +10,7 @@
 #include <tuple>
 #include <vector>
 
-#include "shard/homes.h"
+#include "shard/row_places.h"
 #include "tests/sharded_run.h"
 
 namespace tessera {
@@ -419,7 +419,7 @@ TEST(Shards, NoWayNeedsLessThanTheBound) {
 }
 
 // Two masks of the same rows, planned apart and as one batch.
-TEST(RowHomes, OfSeveralMasksAreThoseOfOneBatch) {
+TEST(RowPlaces, OfSeveralMasksAreThoseOfOneBatch) {
   OwnedFacts facts;
   facts.doc_ids = drawn_ids(3, 8192);
   const Request masks[] = {request_of("window(0, 0)", 8192),
@@ -439,9 +439,9 @@ TEST(RowHomes, OfSeveralMasksAreThoseOfOneBatch) {
     const Batch* const two[] = {&apart[0], &apart[1]};
     const Mesh mesh = mesh_of("seq=8");
     const ShardOptions options = options_of(Balance::rows);
-    const auto homes = shard::find_homes(two, mesh, options);
-    EXPECT_EQ(homes, shard::find_homes({&one, 1}, mesh, options));
-    EXPECT_NE(homes, shard::find_homes({two, 1}, mesh, options));
+    const auto places = shard::place_rows(two, mesh, options);
+    EXPECT_EQ(places, shard::place_rows({&one, 1}, mesh, options));
+    EXPECT_NE(places, shard::place_rows({two, 1}, mesh, options));
   }
 }
 

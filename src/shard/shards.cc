@@ -8,7 +8,7 @@
 #include "plan/batch_state.h"
 #include "shard/check.h"
 #include "shard/groups.h"
-#include "shard/homes.h"
+#include "shard/row_places.h"
 #include "tessera/batch.h"
 
 namespace tessera {
@@ -24,19 +24,19 @@ Span part_of(int64_t total, int64_t n, int64_t i) {
   return {begin, total * (i + 1) / n - begin};
 }
 
-Homes homes_of(const Problem& p, Balance balance) {
+Places places_of(const Problem& p, Balance balance) {
   if (p.batch_rows == 0) return {};
   switch (balance) {
     case Balance::contiguous:
-      return contiguous_homes(p);
+      return contiguous_places(p);
     case Balance::headtail:
-      return headtail_homes(p);
+      return headtail_places(p);
     case Balance::rows:
       return even_rows(p);
     case Balance::tasks:
       return even_tasks(p);
   }
-  return contiguous_homes(p);
+  return contiguous_places(p);
 }
 
 // The same in every batch of these lengths, unless rows had no place.
@@ -52,11 +52,11 @@ int64_t own_row_capacity(const Problem& p, const Owners& o, int64_t seq,
 class Maker {
  public:
   Maker(const Batch& batch, const Mesh& mesh, const ShardOptions& options,
-        const RowHomes* homes)
+        const RowPlaces* places)
       : plan_(batch.plan()),
         request_(batch.request()),
         options_(options),
-        homes_(homes),
+        places_(places),
         data_(mesh.size("data")),
         head_(mesh.size("head")),
         seq_(mesh.size("seq")) {
@@ -87,9 +87,9 @@ class Maker {
       const Plan* const plan = &plan_;
       const Problem p = make_problem(request_, {&plan, 1}, options_, seq_,
                                      rows.begin, rows.size);
-      const Homes homes = homes_ ? (*homes_)[static_cast<size_t>(d)]
-                                 : homes_of(p, options_.balance);
-      owners_.push_back(make_owners(p, plan_, homes, rows.begin));
+      const Places places = places_ ? (*places_)[static_cast<size_t>(d)]
+                                    : places_of(p, options_.balance);
+      owners_.push_back(make_owners(p, plan_, places, rows.begin));
       if (rows.size == 0) continue;
       tied_ = p.tied;
       tiles_q_ = p.tiles_q;
@@ -243,7 +243,7 @@ class Maker {
   const Plan& plan_;
   const Request& request_;
   const ShardOptions& options_;
-  const RowHomes* homes_;  // null: where the balance puts rows
+  const RowPlaces* places_;  // null: where the balance puts rows
   const int64_t data_, head_, seq_;
   int64_t lists_ = 0;
   bool tied_ = false;    // columns lie where their rows do
@@ -255,18 +255,18 @@ class Maker {
 
 }  // namespace
 
-RowHomes find_homes(std::span<const Batch* const> batches, const Mesh& mesh,
-                    const ShardOptions& options) {
+RowPlaces place_rows(std::span<const Batch* const> batches, const Mesh& mesh,
+                     const ShardOptions& options) {
   std::vector<const Plan*> plans;
   plans.reserve(batches.size());
   for (const Batch* batch : batches) plans.push_back(&batch->plan());
   const int64_t data = mesh.size("data");
-  RowHomes out;
+  RowPlaces out;
   for (int64_t d = 0; d < data; ++d) {
     const Span rows = part_of(plans.front()->batch, data, d);
     const Problem p = make_problem(batches.front()->request(), plans, options,
                                    mesh.size("seq"), rows.begin, rows.size);
-    out.push_back(homes_of(p, options.balance));
+    out.push_back(places_of(p, options.balance));
   }
   return out;
 }
@@ -274,7 +274,7 @@ RowHomes find_homes(std::span<const Batch* const> batches, const Mesh& mesh,
 namespace {
 
 Result<Shards> make(const Batch& batch, const Mesh& mesh,
-                    const ShardOptions& options, const RowHomes* homes) {
+                    const ShardOptions& options, const RowPlaces* places) {
   const TraceSpan span("shard", "make_shards");
   auto read = plan::read_batch(batch, "shard");
   if (!read) return read.error();
@@ -283,15 +283,15 @@ Result<Shards> make(const Batch& batch, const Mesh& mesh,
   if (auto e = check_fit(batch, mesh, options); !e) return e.error();
   auto contract = plan::contract_of(**read);
   if (!contract) return contract.error();
-  return Maker(batch, mesh, options, homes).make(*contract);
+  return Maker(batch, mesh, options, places).make(*contract);
 }
 
 }  // namespace
 
 Result<Shards> make_shards_at(const Batch& batch, const Mesh& mesh,
                               const ShardOptions& options,
-                              const RowHomes& homes) {
-  return make(batch, mesh, options, &homes);
+                              const RowPlaces& places) {
+  return make(batch, mesh, options, &places);
 }
 
 }  // namespace shard

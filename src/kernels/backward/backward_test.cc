@@ -49,7 +49,8 @@ class Call {
   Call(const KernelCase& c, AttentionArrays& arrays,
        const BackwardKernel& kernel)
       : c_(c),
-        t_(arrays.backward()),
+        t_(arrays.forward(true)),
+        g_(arrays.gradients()),
         s_(c.attention.shape),
         kernel_(kernel),
         row_floats_(dq_row_floats(s_.head_dim)),
@@ -73,7 +74,7 @@ class Call {
     for (int64_t h = 0; h < s_.heads; ++h) {
       kernel_.write_dq({t_.q.dtype, c_.q_len(), s_.head_dim, dq_of(h, 0),
                         row_floats_, cpu::scale_of(s_),
-                        cpu::element(t_.dq, 0, h, 0), t_.dq.token_stride});
+                        cpu::element(g_.dq, 0, h, 0), g_.dq.token_stride});
     }
     if (!dq_.intact()) return "the kernel wrote behind dq's sums";
     if (!delta_.intact()) return "the kernel wrote behind delta";
@@ -92,8 +93,8 @@ class Call {
     const int64_t first = h * c_.q_len();
     float* const delta = delta_.data() + first;
     kernel_.delta({t_.q.dtype, c_.q_len(), s_.v_head_dim,
-                   cpu::element(t_.dout, 0, h, 0),
-                   cpu::element(t_.out, 0, h, 0), t_.dout.token_stride,
+                   cpu::element(g_.dout, 0, h, 0),
+                   cpu::element(t_.out, 0, h, 0), g_.dout.token_stride,
                    t_.out.token_stride, delta});
     bool finite = kernel_.finite({t_.q.dtype, c_.q_len(), s_.head_dim,
                                   cpu::element(t_.q, 0, h, 0),
@@ -102,7 +103,7 @@ class Call {
       const auto i = static_cast<size_t>(first + q);
       const bool live = live_[static_cast<size_t>(q)] != 0;
       if (!live) delta[q] = 0;
-      if (live && !t_.dlse.empty()) delta[q] -= t_.dlse[i];
+      if (live && !g_.dlse.empty()) delta[q] -= g_.dlse[i];
       lse_.data()[i] = live ? t_.lse[i] * 1.44269504F : 0;
       finite &= std::isfinite(delta[q]);
     }
@@ -119,12 +120,12 @@ class Call {
     block.v_head_dim = s_.v_head_dim;
     block.k = cpu::element(t_.k, 0, 0, begin);
     block.v = cpu::element(t_.v, 0, 0, begin);
-    block.dk = cpu::element(t_.dk, 0, 0, begin);
-    block.dv = cpu::element(t_.dv, 0, 0, begin);
+    block.dk = cpu::element(g_.dk, 0, 0, begin);
+    block.dv = cpu::element(g_.dv, 0, 0, begin);
     block.k_stride = t_.k.token_stride;
     block.v_stride = t_.v.token_stride;
-    block.dk_stride = t_.dk.token_stride;
-    block.dv_stride = t_.dv.token_stride;
+    block.dk_stride = g_.dk.token_stride;
+    block.dv_stride = g_.dv.token_stride;
     block.scale = cpu::scale_of(s_);
     block.softcap = static_cast<float>(s_.softcap);
     std::vector<uint8_t> live;
@@ -168,9 +169,9 @@ class Call {
     }
     const auto row = static_cast<size_t>(h * c_.q_len() + q);
     chunk.q = cpu::element(t_.q, 0, h, q);
-    chunk.dout = cpu::element(t_.dout, 0, h, q);
+    chunk.dout = cpu::element(g_.dout, 0, h, q);
     chunk.q_stride = t_.q.token_stride;
-    chunk.dout_stride = t_.dout.token_stride;
+    chunk.dout_stride = g_.dout.token_stride;
     chunk.lse = lse_.data() + row;
     chunk.delta = delta_.data() + row;
     chunk.live = live_.data() + q;
@@ -181,7 +182,8 @@ class Call {
   }
 
   const KernelCase& c_;
-  const lanes::BackwardTensors t_;
+  const ForwardTensors t_;
+  const Gradients g_;
   const AttentionShape& s_;
   const BackwardKernel& kernel_;
   int64_t row_floats_;
@@ -201,7 +203,7 @@ std::optional<std::string> fault(const KernelCase& c, AttentionArrays& arrays,
         write_forward(want, arrays);
         Call call(c, arrays, variant.kernel());
         if (auto f = call.run(keys, rows)) return f;
-        if (auto f = backward_fault(c.attention, want, arrays.backward())) {
+        if (auto f = backward_fault(c.attention, want, arrays.gradients())) {
           return f;
         }
         return arrays.spilled();
@@ -259,7 +261,8 @@ struct PlainGradients {
   std::vector<double> dq, dk, dv;
 };
 PlainGradients plain_gradients(const KernelCase& c, AttentionArrays& arrays) {
-  const lanes::BackwardTensors t = arrays.backward();
+  const ForwardTensors t = arrays.forward(true);
+  const TensorView given = arrays.gradients().dout;
   const AttentionShape& s = c.attention.shape;
   const auto dim = static_cast<size_t>(s.head_dim);
   const auto v_dim = static_cast<size_t>(s.v_head_dim);
@@ -273,7 +276,8 @@ PlainGradients plain_gradients(const KernelCase& c, AttentionArrays& arrays) {
   g.dk.resize(static_cast<size_t>(c.kv_len()) * dim);
   g.dv.resize(static_cast<size_t>(c.kv_len()) * v_dim);
   for (int64_t i = 0; i < c.q_len(); ++i) {
-    const auto q = row(t.q, i), dout = row(t.dout, i), out = row(t.out, i);
+    const auto q = row(t.q, i), dout = row(given, i),
+               out = row(as_input(t.out), i);
     const double delta = dot(dout, out);
     for (int64_t j = 0; j < c.kv_len(); ++j) {
       if (!c.is_legal(i, j)) continue;

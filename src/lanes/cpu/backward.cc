@@ -120,11 +120,12 @@ struct Worker {
 class Backward {
  public:
   Backward(const CpuWork::State& work, const AttentionShape& shape,
-           const lanes::BackwardTensors& tensors,
+           const ForwardTensors& tensors, const Gradients& gradients,
            const kernels::BackwardKernel& kernel, Tasks& tasks)
       : work_(work),
         shape_(shape),
         tensors_(tensors),
+        gradients_(gradients),
         kernel_(kernel),
         tasks_(tasks),
         map_{shape.heads, shape.kv_heads, work.sizes.heads},
@@ -197,10 +198,11 @@ class Backward {
 
   void prepare_chunk(int64_t b, int64_t h, int64_t q_begin, int64_t rows) {
     const auto row = static_cast<size_t>(row_of(b, h, q_begin));
-    kernel_.delta(
-        {dtype_, rows, shape_.v_head_dim, element(tensors_.dout, b, h, q_begin),
-         element(tensors_.out, b, h, q_begin), tensors_.dout.token_stride,
-         tensors_.out.token_stride, rows_.delta.data() + row});
+    kernel_.delta({dtype_, rows, shape_.v_head_dim,
+                   element(gradients_.dout, b, h, q_begin),
+                   element(tensors_.out, b, h, q_begin),
+                   gradients_.dout.token_stride, tensors_.out.token_stride,
+                   rows_.delta.data() + row});
     const int64_t list = list_of(b, h);
     for (int64_t r = 0; r < rows; ++r) {
       const size_t i = row + static_cast<size_t>(r);
@@ -208,7 +210,7 @@ class Backward {
       rows_.live[i] = live ? 1 : 0;
       // Without a legal key dout moves nothing, whatever it holds.
       if (!live) rows_.delta[i] = 0;
-      if (!tensors_.dlse.empty()) rows_.delta[i] -= tensors_.dlse[i];
+      if (!gradients_.dlse.empty()) rows_.delta[i] -= gradients_.dlse[i];
       rows_.lse[i] = live ? static_cast<float>(tensors_.lse[i] * kLog2e) : 0.0f;
     }
     // A dout that is not finite leaves a delta that is not.
@@ -234,8 +236,8 @@ class Backward {
     float* const sum = dq_of(b, h, q_begin);
     if (zero) clear_dq(sum, rows);
     kernel_.write_dq({dtype_, rows, shape_.head_dim, sum, row_floats_, scale_,
-                      element(tensors_.dq, b, h, q_begin),
-                      tensors_.dq.token_stride});
+                      element(gradients_.dq, b, h, q_begin),
+                      gradients_.dq.token_stride});
   }
   void clear_dq(float* sum, int64_t rows) const {
     std::fill_n(sum, rows * row_floats_, 0.0f);
@@ -250,12 +252,12 @@ class Backward {
     block.v_head_dim = shape_.v_head_dim;
     block.k = element(tensors_.k, b, kv, k_begin);
     block.v = element(tensors_.v, b, kv, k_begin);
-    block.dk = element(tensors_.dk, b, kv, k_begin);
-    block.dv = element(tensors_.dv, b, kv, k_begin);
+    block.dk = element(gradients_.dk, b, kv, k_begin);
+    block.dv = element(gradients_.dv, b, kv, k_begin);
     block.k_stride = tensors_.k.token_stride;
     block.v_stride = tensors_.v.token_stride;
-    block.dk_stride = tensors_.dk.token_stride;
-    block.dv_stride = tensors_.dv.token_stride;
+    block.dk_stride = gradients_.dk.token_stride;
+    block.dv_stride = gradients_.dv.token_stride;
     block.scale = scale_;
     block.dq_row = row_floats_;
     block.softcap = static_cast<float>(shape_.softcap);
@@ -320,9 +322,9 @@ class Backward {
       kernels::BackwardChunk task = worker.chunks.chunks()[i];
       if (task.rows > 0) {
         task.q = element(tensors_.q, b, h, q);
-        task.dout = element(tensors_.dout, b, h, q);
+        task.dout = element(gradients_.dout, b, h, q);
         task.q_stride = tensors_.q.token_stride;
-        task.dout_stride = tensors_.dout.token_stride;
+        task.dout_stride = gradients_.dout.token_stride;
         task.lse = rows_.lse.data() + row;
         task.delta = rows_.delta.data() + row;
         task.live = rows_.live.data() + row;
@@ -355,13 +357,14 @@ class Backward {
           sum -= p * double{rows_.delta[i]};
         }
       }
-      tensors_.dsink_logits[static_cast<size_t>(h)] = static_cast<float>(sum);
+      gradients_.dsink_logits[static_cast<size_t>(h)] = static_cast<float>(sum);
     }
   }
 
   const CpuWork::State& work_;
   const AttentionShape& shape_;
-  const lanes::BackwardTensors& tensors_;
+  const ForwardTensors& tensors_;
+  const Gradients& gradients_;
   const kernels::BackwardKernel& kernel_;
   Tasks& tasks_;
   HeadMap map_;
@@ -380,12 +383,15 @@ class Backward {
 
 Result<CpuRun> cpu_backward(const CpuWork& cpu_work,
                             const AttentionShape& shape,
-                            const lanes::BackwardTensors& tensors,
+                            const ForwardTensors& tensors,
+                            const Gradients& gradients,
                             const CpuOptions& options, const StopFlag* stop) {
   const TraceSpan span("cpu", "backward");
   const CpuWork::State& work = cpu_work.state();
   if (auto e = check_options(options); !e) return e.error();
-  if (auto e = lanes::check_backward("cpu", work.sizes, shape, tensors); !e) {
+  if (auto e =
+          lanes::check_backward("cpu", work.sizes, shape, tensors, gradients);
+      !e) {
     return e.error();
   }
   auto isa = choose_isa(options.isa);
@@ -394,7 +400,7 @@ Result<CpuRun> cpu_backward(const CpuWork& cpu_work,
       variant_for(kernels::backward_variants(), tensors.q.dtype, *isa);
   Tasks tasks(options, stop);
   CpuRun ran;
-  auto e = Backward(work, shape, tensors, variant.kernel(), tasks)
+  auto e = Backward(work, shape, tensors, gradients, variant.kernel(), tasks)
                .run(options.progress, ran);
   if (!e) return e.error();
   CpuRun run = count_tiles(ran.tiles_run, work.transposed, shape, work.sizes);

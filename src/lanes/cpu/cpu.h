@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <memory>
 
-#include "lanes/tensors.h"
 #include "tessera/attention.h"
 #include "tessera/batch.h"
 #include "tessera/machine.h"
@@ -55,7 +54,8 @@ Result<CpuRun> cpu_forward(const CpuWork& work, const AttentionShape& shape,
                            const StopFlag* stop = nullptr);
 
 Result<CpuRun> cpu_backward(const CpuWork& work, const AttentionShape& shape,
-                            const lanes::BackwardTensors& tensors,
+                            const ForwardTensors& tensors,
+                            const Gradients& gradients,
                             const CpuOptions& options = {},
                             const StopFlag* stop = nullptr);
 

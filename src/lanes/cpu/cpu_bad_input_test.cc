@@ -76,7 +76,7 @@ TEST(CpuBadInput, FactsThatChangedUnderTheirPlan) {
 struct Call {
   AttentionShape shape;
   ForwardTensors forward;
-  lanes::BackwardTensors backward;
+  Gradients gradients;
   CpuOptions options;
 };
 void expect_refused(const char* rule,
@@ -86,15 +86,15 @@ void expect_refused(const char* rule,
   const auto work = cpu_prepare(*BorrowedBatch::make(arrays.request, {}));
   ASSERT_TRUE(work.ok());
   const std::vector<uint8_t> before = arrays.bits();
-  Call call{arrays.c.shape, arrays.forward(true), arrays.backward(), {}};
+  Call call{arrays.c.shape, arrays.forward(true), arrays.gradients(), {}};
   change(call);
   const auto forward =
       cpu_forward(*work, call.shape, call.forward, call.options);
   ASSERT_FALSE(forward.ok());
   EXPECT_NE(forward.error().message.find(rule), std::string::npos)
       << forward.error().message;
-  const auto backward =
-      cpu_backward(*work, call.shape, call.backward, call.options);
+  const auto backward = cpu_backward(*work, call.shape, call.forward,
+                                     call.gradients, call.options);
   ASSERT_FALSE(backward.ok());
   EXPECT_NE(backward.error().message.find(rule), std::string::npos)
       << backward.error().message;
@@ -118,32 +118,22 @@ TEST(CpuBadInput, NumbersOfThreads) {
 
 TEST(CpuBadInput, TensorsAndShapes) {
   expect_refused("[cpu] q must be [batch, heads, q_len, head_dim]",
-                 [](Call& c) { c.forward.q.dim = c.backward.q.dim = 8; });
-  expect_refused("[cpu] k must be", [](Call& c) {
-    c.forward.k.tokens = c.backward.k.tokens = 31;
-  });
-  expect_refused("[cpu] tensors must share the dtype of q", [](Call& c) {
-    c.forward.v.dtype = c.backward.v.dtype = Dtype::bf16;
-  });
-  expect_refused("[cpu] tensors must be F32, BF16 or F16", [](Call& c) {
-    c.forward.q.dtype = c.backward.q.dtype = Dtype::f64;
-  });
-  expect_refused("[cpu] data must be there", [](Call& c) {
-    c.forward.v.data = c.backward.v.data = nullptr;
-  });
-  expect_refused("[cpu] strides must be 0 or more", [](Call& c) {
-    c.forward.q.head_stride = c.backward.q.head_stride = -16;
-  });
-  expect_refused("[cpu] token_stride must be at least", [](Call& c) {
-    c.forward.k.token_stride = c.backward.k.token_stride = 15;
-  });
-  expect_refused("[cpu] lse must hold", [](Call& c) {
-    c.forward.lse = c.forward.lse.first(79);
-    c.backward.lse = c.backward.lse.first(79);
-  });
+                 [](Call& c) { c.forward.q.dim = 8; });
+  expect_refused("[cpu] k must be", [](Call& c) { c.forward.k.tokens = 31; });
+  expect_refused("[cpu] tensors must share the dtype of q",
+                 [](Call& c) { c.forward.v.dtype = Dtype::bf16; });
+  expect_refused("[cpu] tensors must be F32, BF16 or F16",
+                 [](Call& c) { c.forward.q.dtype = Dtype::f64; });
+  expect_refused("[cpu] data must be there",
+                 [](Call& c) { c.forward.v.data = nullptr; });
+  expect_refused("[cpu] strides must be 0 or more",
+                 [](Call& c) { c.forward.q.head_stride = -16; });
+  expect_refused("[cpu] token_stride must be at least",
+                 [](Call& c) { c.forward.k.token_stride = 15; });
+  expect_refused("[cpu] lse must hold",
+                 [](Call& c) { c.forward.lse = c.forward.lse.first(79); });
   expect_refused("[cpu] sink_logits must hold", [](Call& c) {
     c.forward.sink_logits = c.forward.sink_logits->first(3);
-    c.backward.sink_logits = c.backward.sink_logits->first(3);
   });
   expect_refused("[cpu] numbers must be finite", [](Call& c) {
     c.shape.scale = std::numeric_limits<double>::infinity();
@@ -160,15 +150,15 @@ TEST(CpuBadInput, OutputsThatOverlap) {
   const char* const rule = "[cpu] an output must share no byte with another";
   expect_refused(rule, [](Call& c) {
     c.forward.out.data = const_cast<void*>(c.forward.v.data);
-    c.backward.dv.data = const_cast<void*>(c.backward.v.data);
+    c.gradients.dv.data = const_cast<void*>(c.forward.v.data);
   });
   expect_refused(rule, [](Call& c) {
     c.forward.lse = {static_cast<float*>(c.forward.out.data), 80};
-    c.backward.dk.data = c.backward.dq.data;
+    c.gradients.dk.data = c.gradients.dq.data;
   });
   expect_refused("[cpu] elements of an output must not coincide", [](Call& c) {
     c.forward.out.head_stride = 8;
-    c.backward.dq.head_stride = 16;
+    c.gradients.dq.head_stride = 16;
   });
 }
 

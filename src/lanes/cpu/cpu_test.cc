@@ -184,13 +184,14 @@ TEST(Cpu, GradientsAreSlopes) {
     c.shape.softcap = capped ? 2 : 0;
     AttentionArrays arrays(c);
     const Wanted want = wanted(arrays);
-    const lanes::BackwardTensors t = arrays.backward();
+    const ForwardTensors t = arrays.forward(true);
+    const Gradients to = arrays.gradients();
     const auto wide = [](const TensorView& x) {  // dense, as `plain` has them
       const auto* data = static_cast<const float*>(x.data);
       return std::vector<double>(data, data + x.heads * x.tokens * x.dim);
     };
     std::vector<double> q = wide(t.q), k = wide(t.k), v = wide(t.v);
-    const std::vector<double> g = wide(t.dout);
+    const std::vector<double> g = wide(to.dout);
     std::vector<double> z(t.sink_logits->begin(), t.sink_logits->end());
     const auto loss = [&] {
       reference::AttentionInputs in{q, k, v, z};
@@ -201,7 +202,7 @@ TEST(Cpu, GradientsAreSlopes) {
         if (std::isfinite(g[i])) sum += g[i] * out.out[i];
       }
       for (size_t i = 0; i < out.lse.size(); ++i) {
-        sum += double{t.dlse[i]} * out.lse[i];
+        sum += double{to.dlse[i]} * out.lse[i];
       }
       return sum;
     };
@@ -237,10 +238,10 @@ TEST(Cpu, GradientsAreSlopes) {
                   << name << " " << i << " " << to_string(isa);
             }
           };
-      expect_slopes("dq", q, static_cast<const float*>(t.dq.data), want.dq);
-      expect_slopes("dk", k, static_cast<const float*>(t.dk.data), want.dk);
-      expect_slopes("dv", v, static_cast<const float*>(t.dv.data), want.dv);
-      expect_slopes("dsink", z, t.dsink_logits.data(), want.dsinks);
+      expect_slopes("dq", q, static_cast<const float*>(to.dq.data), want.dq);
+      expect_slopes("dk", k, static_cast<const float*>(to.dk.data), want.dk);
+      expect_slopes("dv", v, static_cast<const float*>(to.dv.data), want.dv);
+      expect_slopes("dsink", z, to.dsink_logits.data(), want.dsinks);
     }
   }
 }

@@ -52,7 +52,9 @@ Bits run(AttentionArrays& arrays, Isa isa, int threads) {
   const auto ran = cpu_forward(*work, shape, arrays.forward(true), options);
   EXPECT_TRUE(ran.ok());
   EXPECT_EQ(ran->threads, threads);
-  EXPECT_TRUE(cpu_backward(*work, shape, arrays.backward(), options).ok());
+  EXPECT_TRUE(cpu_backward(*work, shape, arrays.forward(true),
+                           arrays.gradients(), options)
+                  .ok());
   return arrays.bits();
 }
 
@@ -100,7 +102,9 @@ TEST(CpuThreads, WorkIsShared) {
     options.threads = 2;
     EXPECT_TRUE(
         cpu_forward(*work, c.shape, arrays.forward(true), options).ok());
-    EXPECT_TRUE(cpu_backward(*work, c.shape, arrays.backward(), options).ok());
+    EXPECT_TRUE(cpu_backward(*work, c.shape, arrays.forward(true),
+                             arrays.gradients(), options)
+                    .ok());
   };
   std::thread other([&] { call(second); });
   call(first);

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "base/threads.h"
+#include "lanes/cpu/batch_arrays.h"
 #include "lanes/cpu/cpu.h"
-#include "lanes/cpu/plain_call.h"
 #include "lanes/cpu/work.h"
 
 namespace tessera::cpu {
@@ -101,8 +101,8 @@ class Reader {
     return keep(numbers<uint32_t>(
         name, buffer, has_sign ? ffi::DataType::S32 : ffi::DataType::U32));
   }
-  PlainArray next_array(const char* name) {
-    PlainArray out;
+  FactArray next_array(const char* name) {
+    FactArray out;
     const ffi::AnyBuffer buffer = next(name);
     if (error_) return out;
     const auto d = buffer.dimensions();
@@ -164,19 +164,19 @@ Result<std::shared_ptr<const CpuWork>> read_work(Reader& read,
                                                  const Terms& terms,
                                                  const TensorView& q,
                                                  const TensorView& k) {
-  PlainBatch plain;
-  plain.text = terms.batch;
-  plain.batch = q.batch;
-  plain.q_len = q.tokens;
-  plain.kv_len = k.tokens;
-  plain.window_bounds = read.next_ints("window_bounds");
-  plain.forward.row_start = read.next_ints("forward row_start");
-  plain.forward.entries = read.next_words("forward entries");
-  plain.transposed.row_start = read.next_ints("transposed row_start");
-  plain.transposed.entries = read.next_words("transposed entries");
-  while (read.left() > 0) plain.facts.push_back(read.next_array("a fact"));
+  BatchArrays given;
+  given.text = terms.batch;
+  given.batch = q.batch;
+  given.q_len = q.tokens;
+  given.kv_len = k.tokens;
+  given.window_bounds = read.next_ints("window_bounds");
+  given.forward.row_start = read.next_ints("forward row_start");
+  given.forward.entries = read.next_words("forward entries");
+  given.transposed.row_start = read.next_ints("transposed row_start");
+  given.transposed.entries = read.next_words("transposed entries");
+  while (read.left() > 0) given.facts.push_back(read.next_array("a fact"));
   if (read.error()) return *read.error();
-  return ready_work(plain);
+  return ready_work(given);
 }
 
 // As many threads as there are cores when the first call comes: XLA's own pool
@@ -228,22 +228,23 @@ Result<void> forward(const Terms& terms, const ffi::RemainingArgs& args,
 Result<void> backward(const Terms& terms, const ffi::RemainingArgs& args,
                       const ffi::RemainingRets& rets) {
   Reader read(args, rets, terms);
-  lanes::BackwardTensors t;
+  ForwardTensors t;
   t.q = as_input(read.next_tensor("q"));
   t.k = as_input(read.next_tensor("k"));
   t.v = as_input(read.next_tensor("v"));
   if (terms.sinks) t.sink_logits = read.next_floats("sink_logits");
-  t.out = as_input(read.next_tensor("out"));
+  t.out = read.next_tensor("out");
   t.lse = read.next_floats("lse");
-  t.dout = as_input(read.next_tensor("dout"));
-  t.dlse = read.next_floats("dlse");
-  t.dq = read.result_tensor("dq");
-  t.dk = read.result_tensor("dk");
-  t.dv = read.result_tensor("dv");
-  if (terms.sinks) t.dsink_logits = read.result_floats("dsink_logits");
+  Gradients g;
+  g.dout = as_input(read.next_tensor("dout"));
+  g.dlse = read.next_floats("dlse");
+  g.dq = read.result_tensor("dq");
+  g.dk = read.result_tensor("dk");
+  g.dv = read.result_tensor("dv");
+  if (terms.sinks) g.dsink_logits = read.result_floats("dsink_logits");
   auto work = read_work(read, terms, t.q, t.k);
   if (!work) return work.error();
-  auto ran = cpu_backward(**work, shape_of(terms, t.q, t.k, t.v), t,
+  auto ran = cpu_backward(**work, shape_of(terms, t.q, t.k, t.v), t, g,
                           options_of_calls());
   if (!ran) return ran.error();
   return {};

@@ -3,7 +3,7 @@
 // beside it, and where another call has that, this thread alone.
 //
 // Forward takes q, k, v, sink logits where there are any, then the arrays of a
-// plain call (lanes/cpu/plain_call.h): window bounds, row starts and entries of
+// batch (lanes/cpu/batch_arrays.h): window bounds, row starts and entries of
 // both lists, facts. It gives the output, the log-sum-exp and, where a third
 // result is there, how many score tiles of one head ran. Backward takes out,
 // lse, dout and dlse before those arrays, of which dlse may be empty.

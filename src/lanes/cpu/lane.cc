@@ -48,9 +48,7 @@ class Work : public lanes::LaneWork {
                                   const StopFlag* stop) override {
     double ms = 0;
     auto ran = timed(ms, [&] {
-      return cpu_backward(work_, shape_,
-                          lanes::backward_tensors(tensors, gradients), options_,
-                          stop);
+      return cpu_backward(work_, shape_, tensors, gradients, options_, stop);
     });
     if (!ran) return ran.error();
     return pass_of(*ran, ms);

@@ -111,7 +111,7 @@ Result<std::shared_ptr<const pjrt::Loaded>> load(
   const TraceSpan span("mosaic", "program");
   const MosaicKernel& kernel = planned.kernel;
   const auto write = [&] {
-    return Result<std::string>(mosaic::write_kernel(planned).program);
+    return Result<std::string>(mosaic::write_kernel(planned).program_text);
   };
   auto cached = timed(facts.compile_ms, [&] {
     return lane.cache.get(*lane.on.client, *lane.on.device,
@@ -228,21 +228,19 @@ class Work : public lanes::LaneWork {
     return run(*forward_, arrays, outputs, batch_.plan().forward, stop);
   }
 
-  Result<lanes::PassRun> backward(const ForwardTensors& tensors,
-                                  const Gradients& gradients,
+  Result<lanes::PassRun> backward(const ForwardTensors& t, const Gradients& g,
                                   const StopFlag* stop) override {
     const TraceSpan span("mosaic", "backward");
     if (!backward_) {
       return lanes::no_backward("mosaic");
     }
-    const lanes::BackwardTensors t =
-        lanes::backward_tensors(tensors, gradients);
     const lanes::PlanSizes sizes = lanes::PlanSizes::of(batch_.plan());
-    if (auto e = lanes::check_backward("mosaic", sizes, call_.shape, t); !e) {
+    if (auto e = lanes::check_backward("mosaic", sizes, call_.shape, t, g);
+        !e) {
       return e.error();
     }
     if (auto e =
-            check_arrays(t.q.dtype, t.sink_logits.has_value(), !t.dlse.empty());
+            check_arrays(t.q.dtype, t.sink_logits.has_value(), !g.dlse.empty());
         !e) {
       return e.error();
     }
@@ -250,7 +248,7 @@ class Work : public lanes::LaneWork {
     // A query that is not there sees no key.
     constexpr float kNoQuery = -std::numeric_limits<float>::infinity();
     const lanes::Staged q(t.q, n.queries), k(t.k, n.keys), v(t.v, n.values),
-        out(t.out, n.outputs), dout(t.dout, n.outputs),
+        out(as_input(t.out), n.outputs), dout(g.dout, n.outputs),
         lse(t.lse.data(), n.have, n.rows, kNoQuery);
     std::vector<pjrt::HostArray> arrays = scalars(backward_->sent);
     add_sinks(t.sink_logits, arrays);
@@ -262,16 +260,16 @@ class Work : public lanes::LaneWork {
                                  {{Dtype::f32, n.lines}, lse.data()}});
     std::optional<lanes::Staged> dlse;
     if (call_.dlse) {
-      dlse.emplace(t.dlse.data(), n.have, n.rows, 0.0F);
+      dlse.emplace(g.dlse.data(), n.have, n.rows, 0.0F);
       arrays.push_back({{Dtype::f32, n.lines}, dlse->data()});
     }
     add_ids(backward_->sent, arrays);
     std::vector<lanes::ProgramOutput> outputs = {
-        lanes::to_tensor(t.dq, n.queries), lanes::to_tensor(t.dk, n.keys),
-        lanes::to_tensor(t.dv, n.values)};
+        lanes::to_tensor(g.dq, n.queries), lanes::to_tensor(g.dk, n.keys),
+        lanes::to_tensor(g.dv, n.values)};
     if (t.sink_logits) {  // the same in every lane
       const int64_t heads = call_.shape.heads;
-      outputs.push_back(lanes::to_floats(t.dsink_logits, {1, heads, 1},
+      outputs.push_back(lanes::to_floats(g.dsink_logits, {1, heads, 1},
                                          {1, heads, kLanes},
                                          {heads, 1, kLanes}));
     }
@@ -326,7 +324,7 @@ class Work : public lanes::LaneWork {
     if (!pass) {
       return lanes::no_backward("mosaic");
     }
-    return mosaic::write_kernel(pass->planned).program;
+    return mosaic::write_kernel(pass->planned).program_text;
   }
 
  private:

@@ -127,7 +127,7 @@ void MosaicCompile::check(const Class& c) {
                                    std::string(c.target), options);
   ASSERT_TRUE(kernel.ok()) << c.target << ", " << c.mask << ", dim " << c.dim
                            << ": " << kernel.error().message;
-  auto made = compile(kernel->program);
+  auto made = compile(kernel->program_text);
   ASSERT_TRUE(made.ok()) << c.target << ", " << c.mask << ", dims " << c.dim
                          << " and " << c.v_dim << ": " << made.error().message;
   auto memory = made->memory();
@@ -460,7 +460,7 @@ void MosaicCompile::check_forward_budget() {
       r, present, {.shape = shape, .dtype = Dtype::bf16}, "v6e:1x1", {3, 6});
   ASSERT_TRUE(kernel.ok()) << kernel.error().message;
   EXPECT_GT(kernel->vector_bytes, 40 << 20);
-  auto made = compile(kernel->program);
+  auto made = compile(kernel->program_text);
   EXPECT_TRUE(made.ok()) << made.error().message;
 }
 
@@ -569,7 +569,7 @@ TEST_F(MosaicCompile, RowsBeyondVectorMemoryComeInChunks) {
                            call_of(c), std::string(row.target), c.options);
     ASSERT_TRUE(kernel.ok()) << kernel.error().message;
     EXPECT_GT(kernel->query_chunk, 0);
-    auto made = compile(kernel->program);
+    auto made = compile(kernel->program_text);
     EXPECT_TRUE(made.ok()) << made.error().message;
   }
 }
@@ -658,7 +658,7 @@ TEST_F(MosaicCompile, OneCompileServesEveryBatchOfAContract) {
     ASSERT_TRUE(
         make_mosaic_arrays(*BorrowedBatch::make(r, facts), *kernel).ok());
     if (compiled.contains(kernel->contract.key)) continue;
-    auto made = compile(kernel->program);
+    auto made = compile(kernel->program_text);
     ASSERT_TRUE(made.ok()) << made.error().message;
     ++compiles;
     compiled.emplace(kernel->contract.key, std::move(*made));

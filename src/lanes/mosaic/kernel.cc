@@ -408,7 +408,7 @@ mosaic::KernelText mosaic::write_kernel(const PlannedKernel& planned) {
   const bool backward = planned.kernel.call.backward;
   KernelText out;
   out.text = text_of(planned);
-  out.program =
+  out.program_text =
       program(name_of(planned), mosaic::arguments_of(planned.shape, backward),
               outputs_of(planned.shape, backward), out.text,
               vector_rooms(planned.shape.core_bytes).program);
@@ -425,7 +425,7 @@ Result<MosaicKernel> make_mosaic_kernel(const Request& request,
   mosaic::KernelText written = mosaic::write_kernel(*planned);
   MosaicKernel out = std::move(planned->kernel);
   out.text = std::move(written.text);
-  out.program = std::move(written.program);
+  out.program_text = std::move(written.program_text);
   return out;
 }
 

@@ -92,19 +92,20 @@ TEST(MosaicKernel, OneTextAContract) {
   // Lengths of one bucket, bounds of one class.
   EXPECT_EQ(make(request_of("documents & causal", 3500))->contract.key,
             base.contract.key);
-  EXPECT_EQ(make(request_of("documents & causal", 3500))->program,
-            base.program);
+  EXPECT_EQ(make(request_of("documents & causal", 3500))->program_text,
+            base.program_text);
   const MosaicKernel window = *make(request_of("window(1000, 0)"));
-  EXPECT_EQ(make(request_of("window(900, 0)"))->program, window.program);
+  EXPECT_EQ(make(request_of("window(900, 0)"))->program_text,
+            window.program_text);
   EXPECT_EQ(make(request_of("window(900, 0)"))->contract.key,
             window.contract.key);
 
   std::set<std::string> keys = {base.contract.key, window.contract.key};
-  std::set<std::string> programs = {base.program, window.program};
+  std::set<std::string> programs = {base.program_text, window.program_text};
   auto differs = [&](const Result<MosaicKernel>& kernel, const char* what) {
     ASSERT_TRUE(kernel.ok()) << kernel.error().message;
     EXPECT_TRUE(keys.insert(kernel->contract.key).second) << what;
-    EXPECT_TRUE(programs.insert(kernel->program).second) << what;
+    EXPECT_TRUE(programs.insert(kernel->program_text).second) << what;
   };
   const Request r = request_of("causal & documents");
   differs(make(request_of("documents")), "mask");
@@ -238,11 +239,11 @@ TEST(MosaicKernel, TheBackwardKernelIsAnotherContract) {
       base.contract.key,
       make(r, shape_of(), Dtype::bf16, "v6e:1x1", kMosaicBackward)
           ->contract.key};
-  std::set<std::string> programs = {base.program};
+  std::set<std::string> programs = {base.program_text};
   auto differs = [&](const Result<MosaicKernel>& kernel, const char* what) {
     ASSERT_TRUE(kernel.ok()) << kernel.error().message;
     EXPECT_TRUE(keys.insert(kernel->contract.key).second) << what;
-    EXPECT_TRUE(programs.insert(kernel->program).second) << what;
+    EXPECT_TRUE(programs.insert(kernel->program_text).second) << what;
   };
   differs(make_backward(r, shape_of(), kMosaicBackward, true), "dlse");
   differs(make_backward(r, shape_of(), {2, 1}), "tiles a pass");
@@ -290,7 +291,7 @@ TEST(MosaicKernel, WhatDoesNotFitComesInChunksOfQueries) {
         kernel->contract.text.find(fmt::format("\"query_chunk\":{}", chunk)),
         std::string::npos)
         << kernel->contract.text;
-    EXPECT_NE(kernel->program.find("dk_so_far"), std::string::npos);
+    EXPECT_NE(kernel->program_text.find("dk_so_far"), std::string::npos);
   };
   holds(make_backward(r, shared), 4, 26624);
   r.q_len = r.kv_len = 1 << 19;
@@ -381,7 +382,7 @@ TEST(MosaicKernel, AChunkOfQueriesMayBeSaid) {
   for (const int64_t all : {4096, 1 << 20}) {
     options.query_chunk = all;
     const auto whole = make_backward(r, shape_of(), options);
-    EXPECT_EQ(whole->program, make_backward(r)->program);
+    EXPECT_EQ(whole->program_text, make_backward(r)->program_text);
     EXPECT_EQ(whole->contract.key, make_backward(r)->contract.key);
   }
   options.query_chunk = 1000;
@@ -498,9 +499,9 @@ TEST(MosaicKernel, TensorsThatDoNotFillLanesHaveTheTokensLast) {
       const bool turned = dim % 128 != 0 || v_dim % 128 != 0;
       EXPECT_EQ(kernel->tokens_last, turned);
       EXPECT_EQ(has(kernel->contract.text, "tokens_last"), turned);
-      EXPECT_EQ(has(kernel->program, "stablehlo.transpose"), turned);
+      EXPECT_EQ(has(kernel->program_text, "stablehlo.transpose"), turned);
       const std::string program =
-          kernel->program.substr(0, kernel->program.find("\n//"));
+          kernel->program_text.substr(0, kernel->program_text.find("\n//"));
       const size_t call = program.find("stablehlo.custom_call");
       const std::string main = program.substr(0, program.find("stablehlo."));
       for (const int64_t d : {dim, v_dim}) {
@@ -618,10 +619,11 @@ TEST(MosaicKernel, SinkLogitsAreAnArrayMore) {
     EXPECT_EQ(kernel->vector_bytes - plain->vector_bytes,
               // Of a pass's heads a line of sums, and of each a result.
               backward ? 4 * (4 * 512 + 8 * 128) : 0);
-    EXPECT_NE(kernel->program.find("%sink_logits: tensor<8xf32>"),
+    EXPECT_NE(kernel->program_text.find("%sink_logits: tensor<8xf32>"),
               std::string::npos);
-    EXPECT_EQ(kernel->program.find("tensor<8x1x128xf32>") != std::string::npos,
-              backward);
+    EXPECT_EQ(
+        kernel->program_text.find("tensor<8x1x128xf32>") != std::string::npos,
+        backward);
   }
   // 65,536 heads: the logits and the list no longer fit beside each other, but
   // a page does.
@@ -667,7 +669,7 @@ TEST(MosaicKernel, SinkTelemetryTakesNoValuesAndBitmapsAlone) {
   EXPECT_EQ(forward->bitmaps, 0);
   EXPECT_GT(made->bitmaps, 0);
   for (const char* absent : {"%v: ", "%q_ids: ", "%kv_ids: ", "%sink_logits"}) {
-    EXPECT_EQ(made->program.find(absent), std::string::npos) << absent;
+    EXPECT_EQ(made->program_text.find(absent), std::string::npos) << absent;
   }
   const std::string rule =
       "[mosaic] sink telemetry must be of a forward call without sink logits, "

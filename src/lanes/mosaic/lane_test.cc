@@ -31,9 +31,9 @@
 #include "tests/attention_case.h"
 #include "tests/heap.h"
 #include "tests/judged_passes.h"
-#include "tests/plain_kernel.h"
 #include "tests/plugins.h"
 #include "tests/spans.h"
+#include "tests/stablehlo_kernel.h"
 
 namespace tessera::mosaic {
 namespace {
@@ -44,9 +44,10 @@ using testing::AttentionCase;
 // Of the cases' tile, 128x128.
 constexpr const char* kReason = "a test of few tokens";
 
-std::string plain_program(const MosaicKernel& kernel) {
-  xla::Writer w(testing::PlainKernel::arguments(kernel));
-  return w.module("plain", testing::PlainKernel(w, kernel, false).results());
+std::string stablehlo_program(const MosaicKernel& kernel) {
+  xla::Writer w(testing::StablehloKernel::arguments(kernel));
+  return w.module("plain",
+                  testing::StablehloKernel(w, kernel, false).results());
 }
 
 AttentionCase packed_case(testing::Layout layout, uint64_t seed,
@@ -138,9 +139,9 @@ class MosaicLane : public ::testing::Test {
   }
 
   // Of the kernels that the lane will make for this batch.
-  void write_plain(const Batch& batch, AttentionCall call,
-                   const Chip& chip = *find_chip("v6e"),
-                   Numbers numbers = Numbers::any) {
+  void write_stablehlo(const Batch& batch, AttentionCall call,
+                       const Chip& chip = *find_chip("v6e"),
+                       Numbers numbers = Numbers::any) {
     Request request = batch.request();
     request.ceilings.max_steps = make_contract(batch)->steps;
     const AttentionCall whole = call;
@@ -164,7 +165,8 @@ class MosaicLane : public ::testing::Test {
           make_mosaic_kernel(request, batch.facts(), call, target, options);
       ASSERT_TRUE(kernel.ok()) << kernel.error().message;
       keys_[direction_of(call)] = kernel->contract.key;
-      ASSERT_TRUE(write_file(program_ + suffix, plain_program(*kernel)).ok());
+      ASSERT_TRUE(
+          write_file(program_ + suffix, stablehlo_program(*kernel)).ok());
     }
   }
 
@@ -185,7 +187,7 @@ TEST_F(MosaicLane, RunsBatchesOfOneContractOnOneProgram) {
     const auto batch = BorrowedBatch::make(arrays.request, arrays.facts);
     ASSERT_TRUE(batch.ok()) << batch.error().message;
     const AttentionCall call = {arrays.c.shape, Dtype::bf16, false, true};
-    write_plain(*batch, call);
+    write_stablehlo(*batch, call);
     auto ready = session->prepare(*batch, call);
     ASSERT_TRUE(ready.ok()) << ready.error().message;
     EXPECT_EQ(ready->lane(), LaneId::mosaic);
@@ -196,11 +198,10 @@ TEST_F(MosaicLane, RunsBatchesOfOneContractOnOneProgram) {
     EXPECT_EQ(testing::forward_fault(want, arrays.forward(true)), std::nullopt);
     EXPECT_EQ(ready->counters().tiles_run,
               4 * static_cast<int64_t>(batch->plan().forward.entries.size()));
-    const lanes::BackwardTensors t = arrays.backward();
-    const Gradients gradients = {t.dout, {}, t.dq, t.dk, t.dv, {}};
+    const Gradients gradients = arrays.gradients();
     const auto done = ready->backward(*saved, gradients);
     ASSERT_TRUE(done.ok()) << done.error().message;
-    EXPECT_EQ(testing::backward_fault(arrays.c, want, t), std::nullopt);
+    EXPECT_EQ(testing::backward_fault(arrays.c, want, gradients), std::nullopt);
     EXPECT_EQ(arrays.spilled(), std::nullopt);
     for (const bool backward : {false, true}) {
       const auto text = ready->program_text(backward);
@@ -226,7 +227,7 @@ TEST_F(MosaicLane, LayersRunTheirProgramsAndNothingElse) {
   const auto batch = OwnedBatch::copy(arrays.request, arrays.facts);
   ASSERT_TRUE(batch.ok()) << batch.error().message;
   const AttentionCall call = {arrays.c.shape, Dtype::bf16, false, true};
-  write_plain(*batch, call);
+  write_stablehlo(*batch, call);
   const Trace trace;
   auto ready = session->prepare(*batch, call);
   ASSERT_TRUE(ready.ok()) << ready.error().message;
@@ -238,9 +239,7 @@ TEST_F(MosaicLane, LayersRunTheirProgramsAndNothingElse) {
     for (int i = 0; i < layers; ++i) {
       const auto saved = ready->forward(arrays.forward(true));
       ASSERT_TRUE(saved.ok()) << saved.error().message;
-      const lanes::BackwardTensors t = arrays.backward();
-      const auto ran =
-          ready->backward(*saved, {t.dout, {}, t.dq, t.dk, t.dv, {}});
+      const auto ran = ready->backward(*saved, arrays.gradients());
       ASSERT_TRUE(ran.ok()) << ran.error().message;
     }
   };
@@ -268,7 +267,7 @@ TEST_F(MosaicLane, AStopFlagThatIsSetStopsAndThenItRuns) {
   const auto batch = OwnedBatch::copy(arrays.request, arrays.facts);
   ASSERT_TRUE(batch.ok()) << batch.error().message;
   const AttentionCall call = {arrays.c.shape, Dtype::bf16, false, true};
-  write_plain(*batch, call);
+  write_stablehlo(*batch, call);
   auto ready = session->prepare(*batch, call);
   ASSERT_TRUE(ready.ok()) << ready.error().message;
   StopFlag stop;
@@ -278,9 +277,7 @@ TEST_F(MosaicLane, AStopFlagThatIsSetStopsAndThenItRuns) {
   EXPECT_EQ(none.error().kind, ErrorKind::stopped);
   const auto saved = ready->forward(arrays.forward(true));
   ASSERT_TRUE(saved.ok()) << saved.error().message;
-  const lanes::BackwardTensors t = arrays.backward();
-  const auto neither =
-      ready->backward(*saved, {t.dout, {}, t.dq, t.dk, t.dv, {}}, &stop);
+  const auto neither = ready->backward(*saved, arrays.gradients(), &stop);
   ASSERT_FALSE(neither.ok());
   EXPECT_EQ(neither.error().kind, ErrorKind::stopped);
   EXPECT_TRUE(testing::judge_passes(*ready, arrays).ok());
@@ -297,7 +294,7 @@ TEST_F(MosaicLane, HasOtherHeadDimsAndFloat32) {
     const auto batch = BorrowedBatch::make(arrays.request, arrays.facts);
     ASSERT_TRUE(batch.ok()) << batch.error().message;
     const AttentionCall call = {arrays.c.shape, dtype, false, true};
-    write_plain(*batch, call);
+    write_stablehlo(*batch, call);
     auto ready = session->prepare(*batch, call);
     ASSERT_TRUE(ready.ok()) << ready.error().message;
     const auto passes = testing::judge_passes(*ready, arrays);
@@ -324,7 +321,7 @@ TEST_F(MosaicLane, RunsGradientsInChunksOfQueries) {
   const auto batch = BorrowedBatch::make(arrays.request, arrays.facts);
   ASSERT_TRUE(batch.ok()) << batch.error().message;
   const AttentionCall call = {c.shape, c.dtype, false, true};
-  write_plain(*batch, call, chip);
+  write_stablehlo(*batch, call, chip);
   SessionOptions o = options();
   o.xla.plugin = plugin_of_kind(std::string(chip.kind));
   o.xla.lowering_reason.reset();
@@ -354,7 +351,7 @@ TEST_F(MosaicLane, TakesSinkLogits) {
     const auto batch = BorrowedBatch::make(arrays.request, arrays.facts);
     ASSERT_TRUE(batch.ok()) << batch.error().message;
     const AttentionCall call = {c.shape, Dtype::bf16, true, true, dlse};
-    write_plain(*batch, call);
+    write_stablehlo(*batch, call);
     auto session = Session::open(options());
     ASSERT_TRUE(session.ok()) << session.error().message;
     auto ready = session->prepare(*batch, call);
@@ -383,7 +380,7 @@ TEST_F(MosaicLane, TellsWhereAttentionGoes) {
     ASSERT_TRUE(batch.ok()) << batch.error().message;
     AttentionCall call = {c.shape, Dtype::bf16, sink_logits, false};
     call.sink_telemetry = true;
-    write_plain(*batch, call);
+    write_stablehlo(*batch, call);
     auto session = Session::open(options());
     ASSERT_TRUE(session.ok()) << session.error().message;
     AttentionCall without = call;
@@ -428,7 +425,7 @@ TEST_F(MosaicLane, SendsBitmaps) {
   const auto batch = BorrowedBatch::make(arrays.request, arrays.facts);
   ASSERT_TRUE(batch.ok()) << batch.error().message;
   const AttentionCall call = {c.shape, Dtype::bf16, false, true};
-  write_plain(*batch, call);
+  write_stablehlo(*batch, call);
   auto session = Session::open(options());
   ASSERT_TRUE(session.ok()) << session.error().message;
   auto ready = session->prepare(*batch, call);
@@ -451,7 +448,7 @@ TEST_F(MosaicLane, TakesTheTablesPasses) {
   const auto batch = BorrowedBatch::make(arrays.request, arrays.facts);
   ASSERT_TRUE(batch.ok()) << batch.error().message;
   const AttentionCall call = {c.shape, Dtype::bf16, false, false};
-  write_plain(*batch, call);
+  write_stablehlo(*batch, call);
   Request request = batch->request();
   request.ceilings.max_steps = make_contract(*batch)->steps;
   MosaicOptions due = {1, 4};
@@ -468,7 +465,7 @@ TEST_F(MosaicLane, TakesTheTablesPasses) {
   EXPECT_EQ(warmed->compiles, 1);
   auto ready = session->prepare(*batch, call);
   ASSERT_TRUE(ready.ok()) << ready.error().message;
-  EXPECT_EQ(*ready->program_text(), kernel->program);
+  EXPECT_EQ(*ready->program_text(), kernel->program_text);
   EXPECT_EQ(ready->counters().compiles, 0);
   const auto saved = ready->forward(arrays.forward(true));
   ASSERT_TRUE(saved.ok()) << saved.error().message;
@@ -487,7 +484,7 @@ TEST_F(MosaicLane, ASmallTileNeedsAReasonWhichItsReceiptHas) {
   const auto batch = BorrowedBatch::make(arrays.request, arrays.facts);
   ASSERT_TRUE(batch.ok()) << batch.error().message;
   const AttentionCall call = {c.shape, Dtype::bf16, false, false};
-  write_plain(*batch, call);
+  write_stablehlo(*batch, call);
   SessionOptions o = options();
   o.xla.lowering_reason.reset();
   const std::string none =
@@ -740,7 +737,7 @@ TEST_F(MosaicLane, RunsOnEveryChipThatIsKnown) {
       o.xla.lowering_reason = kReason;
     }
     const AttentionCall call = {arrays.c.shape, Dtype::bf16, false, true};
-    write_plain(*batch, call, chip);
+    write_stablehlo(*batch, call, chip);
     auto session = Session::open(o);
     ASSERT_TRUE(session.ok()) << session.error().message;
     EXPECT_EQ(chip_of_device(session->place()->device)->name, chip.name);
@@ -769,18 +766,11 @@ TEST_F(MosaicLane, APromiseOfFiniteNumbersIsInTheReceipt) {
   std::set<std::string> keys;
   for (const Numbers numbers : {Numbers::any, Numbers::finite}) {
     SCOPED_TRACE(std::string(to_string(numbers)));
-    write_plain(*batch, call, *find_chip("v6e"), numbers);
+    write_stablehlo(*batch, call, *find_chip("v6e"), numbers);
     SessionOptions o = options();
     o.xla.numbers = numbers;
-    const auto ran =
-        run_attention({*batch, arrays.c.shape, arrays.forward(true),
-                       Gradients{arrays.backward().dout,
-                                 {},
-                                 arrays.backward().dq,
-                                 arrays.backward().dk,
-                                 arrays.backward().dv,
-                                 {}}},
-                      o);
+    const auto ran = run_attention(
+        {*batch, arrays.c.shape, arrays.forward(true), arrays.gradients()}, o);
     ASSERT_TRUE(ran.ok()) << ran.error().message;
     const auto json = nlohmann::json::parse(ran->receipt);
     EXPECT_EQ(json["numbers"], to_string(numbers));
@@ -790,12 +780,7 @@ TEST_F(MosaicLane, APromiseOfFiniteNumbersIsInTheReceipt) {
     }
     o.xla.numbers = Numbers::any;  // the receipt's are taken
     const RunCall again = {*batch, arrays.c.shape, arrays.forward(true),
-                           Gradients{arrays.backward().dout,
-                                     {},
-                                     arrays.backward().dq,
-                                     arrays.backward().dk,
-                                     arrays.backward().dv,
-                                     {}}};
+                           arrays.gradients()};
     const auto wrong = verify_run(ran->receipt, again, o);
     ASSERT_TRUE(wrong.ok()) << wrong.error().message;
     EXPECT_TRUE(wrong->empty()) << wrong->front();
@@ -825,7 +810,7 @@ TEST_F(MosaicLane, IsChosenOnEveryChipThatIsKnown) {
     const auto batch = BorrowedBatch::make(arrays.request, arrays.facts);
     ASSERT_TRUE(batch.ok()) << batch.error().message;
     const AttentionCall call = {arrays.c.shape, Dtype::bf16, false, false};
-    write_plain(*batch, call, chip);
+    write_stablehlo(*batch, call, chip);
     o.xla.lowering_reason.reset();
     auto session = Session::open(o);
     ASSERT_TRUE(session.ok()) << session.error().message;

@@ -66,7 +66,7 @@ Result<void> add_pass(ShardWork& work, const AttentionCall& call,
   if (!sent) return sent.error();
   pass.integers = std::move(*sent);
   const KernelContract contract = k.contract;
-  pass.text = [made = std::move(kernel)] { return program_of(made); };
+  pass.text = [made = std::move(kernel)] { return program_text(made); };
   return work.add(std::move(pass), contract);
 }
 

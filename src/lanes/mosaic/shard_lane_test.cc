@@ -25,12 +25,12 @@
 #include "tessera/receipt.h"
 #include "tessera/session.h"
 #include "tests/attention_case.h"
+#include "tests/cpu_exchange.h"
 #include "tests/judged_passes.h"
 #include "tests/lowering.h"
-#include "tests/plain_exchange.h"
-#include "tests/plain_shards.h"
 #include "tests/plugins.h"
 #include "tests/resident_run.h"
+#include "tests/stablehlo_shards.h"
 
 struct PJRT_Api;
 
@@ -152,11 +152,11 @@ class MosaicMesh : public ::testing::Test {
     return out;
   }
   // Of these programs, what the plugin compiles in their place.
-  void write_plain(const Made& made) {
+  void write_stablehlo(const Made& made) {
     for (const ShardKernel& kernel : made.kernels) {
       const bool backward = kernel.planned.kernel.call.backward;
-      const std::string text = testing::with_plain_exchanges(
-          program_of(kernel, testing::plain_call));
+      const std::string text = testing::with_cpu_exchanges(
+          program_text(kernel, testing::stablehlo_call));
       ASSERT_TRUE(
           write_file(program_ + (backward ? ".backward" : ""), text).ok());
     }
@@ -216,7 +216,7 @@ TEST_F(MosaicMesh, JoinedDevicesAreTheReference) {
     o.shards.exchange = one.exchange;
     const auto made = make(*batch, call_of(c), o);
     ASSERT_TRUE(made) << made.error().message;
-    write_plain(*made);
+    write_stablehlo(*made);
     const auto session = Session::open(o);
     ASSERT_TRUE(session) << session.error().message;
     auto ready = session->prepare(*batch, call_of(c));
@@ -241,7 +241,7 @@ TEST_F(MosaicMesh, JoinedDevicesAreTheReference) {
       EXPECT_TRUE(json["settings"].contains(direction)) << json["settings"];
       const auto text = ready->program_text(k.call.backward);
       ASSERT_TRUE(text) << text.error().message;
-      EXPECT_EQ(*text, program_of(kernel));
+      EXPECT_EQ(*text, program_text(kernel));
     }
   }
 }
@@ -257,7 +257,7 @@ TEST_F(MosaicMesh, EachDeviceReadsItsOwn) {
   const SessionOptions o = options("copy=2,seq=2", Balance::tasks);
   const auto made = make(*batch, call_of(c), o);
   ASSERT_TRUE(made) << made.error().message;
-  write_plain(*made);
+  write_stablehlo(*made);
   const auto session = Session::open(o);
   ASSERT_TRUE(session) << session.error().message;
   find<void (*)(int)>(plugin_, "record_inputs")(1);
@@ -270,9 +270,7 @@ TEST_F(MosaicMesh, EachDeviceReadsItsOwn) {
   for (const ShardKernel& kernel : made->kernels) {
     const MosaicKernel& k = kernel.planned.kernel;
     if (k.call.backward) {
-      const lanes::BackwardTensors t = arrays.backward();
-      const auto ran =
-          ready->backward(*saved, {t.dout, {}, t.dq, t.dk, t.dv, {}});
+      const auto ran = ready->backward(*saved, arrays.gradients());
       ASSERT_TRUE(ran) << ran.error().message;
     }
     const auto integers = make_mosaic_shard_arrays(*batch, made->shards, k);
@@ -329,7 +327,7 @@ TEST_F(MosaicMesh, LayersPutAndCompileNothingMore) {
   const SessionOptions o = options();
   const auto made = make(*batch, call, o);
   ASSERT_TRUE(made) << made.error().message;
-  write_plain(*made);
+  write_stablehlo(*made);
   const auto session = Session::open(o);
   ASSERT_TRUE(session) << session.error().message;
   const int compiles = compiled();
@@ -352,7 +350,7 @@ TEST_F(MosaicMesh, LayersPutAndCompileNothingMore) {
   in.q = *ready->put(ArrayRole::q, t.q);
   in.k = *ready->put(ArrayRole::k, t.k);
   in.v = *ready->put(ArrayRole::v, t.v);
-  const lanes::BackwardTensors back = arrays.backward();
+  const Gradients back = arrays.gradients();
   const DeviceArray dout = *ready->put(ArrayRole::out, back.dout);
   std::optional<DeviceSaved> last;
   for (int layer = 0; layer < 32; ++layer) {
@@ -387,7 +385,7 @@ TEST_F(MosaicMesh, BatchesOfOneContractShareAProgram) {
     if (seed == 1) {
       const auto made = make(*batch, call_of(arrays.c), o);
       ASSERT_TRUE(made) << made.error().message;
-      write_plain(*made);
+      write_stablehlo(*made);
     }
     auto ready = session->prepare(*batch, call_of(arrays.c));
     ASSERT_TRUE(ready) << ready.error().message;
@@ -407,7 +405,7 @@ TEST_F(MosaicMesh, ADeviceThatFailsLeavesNothingHalfWritten) {
   const SessionOptions o = options();
   const auto made = make(*batch, call_of(arrays.c), o);
   ASSERT_TRUE(made) << made.error().message;
-  write_plain(*made);
+  write_stablehlo(*made);
   const auto session = Session::open(o);
   ASSERT_TRUE(session) << session.error().message;
   const std::string inner = testing::fake_plugin("fails_once");
@@ -439,9 +437,7 @@ TEST_F(MosaicMesh, ADeviceThatFailsLeavesNothingHalfWritten) {
           saved = *ran;
           return "";
         }
-        const lanes::BackwardTensors t = arrays.backward();
-        const auto ran =
-            ready->backward(*saved, {t.dout, {}, t.dq, t.dk, t.dv, {}});
+        const auto ran = ready->backward(*saved, arrays.gradients());
         return ran ? "" : ran.error().message;
       };
       if (backward) {
@@ -457,9 +453,9 @@ TEST_F(MosaicMesh, ADeviceThatFailsLeavesNothingHalfWritten) {
       EXPECT_EQ(arrays.bits(), before);
       EXPECT_EQ(testing::counted(inner, "errors_alive"), 0);
       ASSERT_EQ(run(backward), "");
-      const auto found = backward
-                             ? backward_fault(arrays.c, want, arrays.backward())
-                             : forward_fault(want, arrays.forward(true));
+      const auto found =
+          backward ? backward_fault(arrays.c, want, arrays.gradients())
+                   : forward_fault(want, arrays.forward(true));
       EXPECT_FALSE(found) << *found;
     }
   }
@@ -478,20 +474,19 @@ TEST_F(MosaicMesh, TheRulesChooseItAndVerifyRunsItAgain) {
   o.xla.lowering_reason.reset();
   const auto made = make(*batch, call_of(c), o);
   ASSERT_TRUE(made) << made.error().message;
-  write_plain(*made);
+  write_stablehlo(*made);
   o.lane.reset();
   o.machine =
       Machine{"A CPU", 8, {}, true, true, {{plugin_, "tpu", kDevices, "v6e"}}};
-  const lanes::BackwardTensors t = arrays.backward();
   const RunCall run = {*batch, c.shape, arrays.forward(true),
-                       Gradients{t.dout, {}, t.dq, t.dk, t.dv, {}}};
+                       arrays.gradients()};
   const testing::Wanted want = testing::wanted(arrays, true);
   arrays.clear_outputs();
   const auto ran = run_attention(run, o);
   ASSERT_TRUE(ran) << ran.error().message;
   EXPECT_EQ(ran->executed, LaneId::mosaic);
   EXPECT_EQ(testing::forward_fault(want, arrays.forward(true)), std::nullopt);
-  EXPECT_EQ(testing::backward_fault(c, want, arrays.backward()), std::nullopt);
+  EXPECT_EQ(testing::backward_fault(c, want, arrays.gradients()), std::nullopt);
   const auto json = nlohmann::json::parse(ran->receipt);
   EXPECT_EQ(json["choice"]["rule"], "tpu kernels");
   EXPECT_TRUE(json["choice"]["reason"].get<std::string>().ends_with(

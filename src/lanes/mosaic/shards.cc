@@ -11,6 +11,7 @@
 #include "base/fail.h"
 #include "lanes/mosaic/kernel_steps.h"
 #include "lanes/mosaic/settings.h"
+#include "lanes/tensors.h"
 #include "lanes/xla/planned.h"
 #include "plan/batch_state.h"
 
@@ -362,7 +363,7 @@ std::vector<xla::Made> write_calls(xla::Writer& w, const ShardKernel& kernel,
   return CallWriter(w, kernel, label, call).write(awaited);
 }
 
-std::string program_of(const ShardKernel& kernel, const KernelCall& call) {
+std::string program_text(const ShardKernel& kernel, const KernelCall& call) {
   const bool backward = kernel.planned.kernel.call.backward;
   return xla::frame_program(
       backward ? "tessera_sharded_backward" : "tessera_sharded_forward",
@@ -386,7 +387,7 @@ Result<MosaicKernel> make_mosaic_shards(const Batch& batch,
   if (!planned) return planned.error();
   MosaicKernel out = planned->planned.kernel;
   out.text = mosaic::text_of(planned->planned);
-  out.program = mosaic::program_of(*planned);
+  out.program_text = mosaic::program_text(*planned);
   out.of_mesh =
       xla::program_arrays(planned->frame, mosaic::arrays_of(*planned));
   return out;

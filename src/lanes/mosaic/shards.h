@@ -76,7 +76,7 @@ std::vector<xla::Made> write_calls(xla::Writer& w, const ShardKernel& kernel,
                                    const std::vector<xla::Awaited>& awaited,
                                    std::string_view label,
                                    const KernelCall& attend = call_kernel);
-std::string program_of(const ShardKernel& kernel,
-                       const KernelCall& attend = call_kernel);
+std::string program_text(const ShardKernel& kernel,
+                         const KernelCall& attend = call_kernel);
 
 }  // namespace tessera::mosaic

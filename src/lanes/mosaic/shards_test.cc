@@ -25,10 +25,10 @@
 #include "pjrt/place.h"
 #include "pjrt/topology.h"
 #include "tests/attention_case.h"
+#include "tests/cpu_exchange.h"
 #include "tests/lowering.h"
-#include "tests/plain_exchange.h"
-#include "tests/plain_shards.h"
 #include "tests/plugins.h"
+#include "tests/stablehlo_shards.h"
 #include "tests/tpu_meshes.h"
 
 namespace tessera::mosaic {
@@ -104,7 +104,7 @@ Result<Shards> shards_of(const ShardCase& s, const Batch& batch) {
 // The real program says how every array lies, and sends what the report says.
 void check_audit(const ShardKernel& kernel, const Shards& shards,
                  const ShardCase& s) {
-  const std::string text = program_of(kernel);
+  const std::string text = program_text(kernel);
   const auto audit = audit_program(text);
   ASSERT_TRUE(audit) << audit.error().message;
   EXPECT_EQ(audit->partitions, shards.mesh.devices());
@@ -148,9 +148,9 @@ class MosaicShards : public ::testing::Test {
       const ShardKernel& kernel, const Batch& batch, const Shards& shards,
       const std::map<std::string, xla::CallArray>& from,
       std::span<const float> sinks) {
-    auto loaded = pjrt::compile(
-        *places_->client, places_->devices,
-        testing::with_plain_exchanges(program_of(kernel, testing::plain_call)));
+    auto loaded = pjrt::compile(*places_->client, places_->devices,
+                                testing::with_cpu_exchanges(program_text(
+                                    kernel, testing::stablehlo_call)));
     if (!loaded) return loaded.error();
     auto integers =
         make_mosaic_shard_arrays(batch, shards, kernel.planned.kernel);
@@ -264,10 +264,10 @@ class MosaicShards : public ::testing::Test {
                                 options_of(s, true));
     if (!backward) return backward.error().message;
     check_audit(*backward, *shards, s);
-    const lanes::BackwardTensors b = arrays.backward();
-    from["out"] = input(b.out, true);
+    const Gradients b = arrays.gradients();
+    from["out"] = result(f.out, true);
     from["dout"] = input(b.dout, true);
-    from["lse"] = numbers(b.lse);
+    from["lse"] = numbers(f.lse);
     if (c.dlse) from["dlse"] = numbers(b.dlse);
     made = run(*backward, *batch, *shards, from, sinks);
     if (!made) return made.error().message;
@@ -400,9 +400,9 @@ TEST(MosaicShardProgram, CompilesForTpus) {
           *batch, *shards, {s.shape, s.dtype, false, backward, false}, target,
           options_of(s, backward));
       ASSERT_TRUE(kernel) << kernel.error().message;
-      auto spread = pjrt::options_of(*topology, kernel->program);
+      auto spread = pjrt::options_of(*topology, kernel->program_text);
       ASSERT_TRUE(spread) << spread.error().message;
-      auto compiled = pjrt::compile(*topology, kernel->program, *spread);
+      auto compiled = pjrt::compile(*topology, kernel->program_text, *spread);
       ASSERT_TRUE(compiled) << target << ": " << compiled.error().message;
     }
   }

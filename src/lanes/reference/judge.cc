@@ -171,12 +171,10 @@ Result<Verdict> judge_forward(const Request& request, const Facts& facts,
                               const ForwardTensors& tensors,
                               const JudgeOptions& options) {
   const TraceSpan span("check", "forward");
-  lanes::BackwardTensors inputs;
-  inputs.q = tensors.q, inputs.k = tensors.k, inputs.v = tensors.v;
-  inputs.sink_logits = tensors.sink_logits;
-  auto oracle = RowOracle::bind(request, facts, shape, inputs, options.flushes);
+  auto oracle =
+      RowOracle::bind(request, facts, shape, tensors, {}, options.flushes);
   if (!oracle) return oracle.error();
-  const TensorView out = as_const(tensors.out);
+  const TensorView out = as_input(tensors.out);
   const std::vector<Place> rows =
       places(request.batch, shape.heads, request.q_len, options.query_rows,
              options.seed);
@@ -201,10 +199,12 @@ Result<Verdict> judge_forward(const Request& request, const Facts& facts,
 
 Result<Verdict> judge_backward(const Request& request, const Facts& facts,
                                const AttentionShape& shape,
-                               const lanes::BackwardTensors& tensors,
+                               const ForwardTensors& tensors,
+                               const Gradients& gradients,
                                const JudgeOptions& options) {
   const TraceSpan span("check", "backward");
-  auto bound = RowOracle::bind(request, facts, shape, tensors, options.flushes);
+  auto bound = RowOracle::bind(request, facts, shape, tensors, gradients,
+                               options.flushes);
   if (!bound) return bound.error();
   RowOracle& oracle = *bound;
   const bool full = options.query_rows == 0;
@@ -217,9 +217,9 @@ Result<Verdict> judge_backward(const Request& request, const Facts& facts,
   Verdict verdict;
   Tally tally(verdict);
   Ticker ticker(options, queries.size() + (full ? 0 : keys.size()));
-  const TensorView dq = as_const(tensors.dq);
-  const TensorView dk = as_const(tensors.dk);
-  const TensorView dv = as_const(tensors.dv);
+  const TensorView dq = as_input(gradients.dq);
+  const TensorView dk = as_input(gradients.dk);
+  const TensorView dv = as_input(gradients.dv);
 
   const int64_t key_rows =
       full ? request.batch * shape.kv_heads * request.kv_len : 0;
@@ -265,8 +265,8 @@ Result<Verdict> judge_backward(const Request& request, const Facts& facts,
     Expected want = sinks[at];
     want.error += sum_error(request.batch * request.q_len) * sink_sizes[at];
     if (!full) want = oracle.sink_gradient(h);
-    tally.element("dsink_logits", {0, h, 0}, -1, want, tensors.dsink_logits[at],
-                  rounding_of(Dtype::f32));
+    tally.element("dsink_logits", {0, h, 0}, -1, want,
+                  gradients.dsink_logits[at], rounding_of(Dtype::f32));
   }
   return verdict;
 }

@@ -7,7 +7,7 @@
 #include <functional>
 #include <string>
 
-#include "lanes/tensors.h"
+#include "tessera/attention.h"
 #include "tessera/plan.h"
 #include "tessera/result.h"
 
@@ -46,7 +46,8 @@ Result<Verdict> judge_forward(const Request& request, const Facts& facts,
 // and `lse` as they are.
 Result<Verdict> judge_backward(const Request& request, const Facts& facts,
                                const AttentionShape& shape,
-                               const lanes::BackwardTensors& tensors,
+                               const ForwardTensors& tensors,
+                               const Gradients& gradients,
                                const JudgeOptions& options = {});
 
 }  // namespace tessera::reference

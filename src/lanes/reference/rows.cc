@@ -82,11 +82,12 @@ void add_key_term(const std::vector<double>& x, double factor, RowValues& sum,
 }  // namespace
 
 RowOracle::RowOracle(Legality legality, const Request& request,
-                     const AttentionShape& shape,
-                     const lanes::BackwardTensors& tensors, bool flushes)
+                     const AttentionShape& shape, const ForwardTensors& tensors,
+                     const Gradients& gradients, bool flushes)
     : legality_(std::move(legality)),
       shape_(shape),
       tensors_(tensors),
+      gradients_(gradients),
       batch_(request.batch),
       q_len_(request.q_len),
       kv_len_(request.kv_len),
@@ -101,8 +102,8 @@ RowOracle::RowOracle(Legality legality, const Request& request,
 
 Result<RowOracle> RowOracle::bind(const Request& request, const Facts& facts,
                                   const AttentionShape& shape,
-                                  const lanes::BackwardTensors& tensors,
-                                  bool flushes) {
+                                  const ForwardTensors& tensors,
+                                  const Gradients& gradients, bool flushes) {
   if (shape.heads < 1 || shape.kv_heads < 1 ||
       shape.heads % shape.kv_heads != 0) {
     return invalid("check", "kv_heads must divide heads, found {} for {}",
@@ -114,7 +115,8 @@ Result<RowOracle> RowOracle::bind(const Request& request, const Facts& facts,
     return invalid("check", "plan heads must divide heads, found {} for {}",
                    legality->heads(), shape.heads);
   }
-  return RowOracle(std::move(*legality), request, shape, tensors, flushes);
+  return RowOracle(std::move(*legality), request, shape, tensors, gradients,
+                   flushes);
 }
 
 const double* RowOracle::query(int64_t b, int64_t h, int64_t q) {
@@ -123,13 +125,13 @@ const double* RowOracle::query(int64_t b, int64_t h, int64_t q) {
 }
 
 const double* RowOracle::dout(int64_t b, int64_t h, int64_t q) {
-  read_row(tensors_.dout, b, h, q, g_.data());
+  read_row(gradients_.dout, b, h, q, g_.data());
   return g_.data();
 }
 
 double RowOracle::dlse(int64_t b, int64_t h, int64_t q) const {
-  if (tensors_.dlse.empty()) return 0;
-  return tensors_.dlse[index((b * shape_.heads + h) * q_len_ + q)];
+  if (gradients_.dlse.empty()) return 0;
+  return gradients_.dlse[index((b * shape_.heads + h) * q_len_ + q)];
 }
 
 void RowOracle::forward(int64_t b, int64_t h, int64_t q, QueryRow& row) {
@@ -257,7 +259,7 @@ void RowOracle::key_gradient(int64_t b, int64_t kv_head_of_key, int64_t key,
       ++terms;
       query(b, h, q);
       dout(b, h, q);
-      read_row(tensors_.out, b, h, q, out_.data());
+      read_row(as_input(tensors_.out), b, h, q, out_.data());
       const Dot score = dot(q_.data(), k_.data(), dim);
       const double lse =
           tensors_.lse[index((b * shape_.heads + h) * q_len_ + q)];
@@ -306,7 +308,7 @@ Expected RowOracle::sink_gradient(int64_t h) {
   for (int64_t b = 0; b < batch_; ++b) {
     for (int64_t q = 0; q < q_len_; ++q) {
       dout(b, h, q);
-      read_row(tensors_.out, b, h, q, out_.data());
+      read_row(as_input(tensors_.out), b, h, q, out_.data());
       const bool zero = std::all_of(out_.begin(), out_.end(),
                                     [](double x) { return x == 0; });
       const Dot delta =

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "lanes/reference/bound.h"
-#include "lanes/tensors.h"
+#include "tessera/attention.h"
 #include "tessera/plan.h"
 
 namespace tessera::reference {
@@ -48,7 +48,8 @@ class RowOracle {
   // only where a function says so. Views must outlive it.
   static Result<RowOracle> bind(const Request& request, const Facts& facts,
                                 const AttentionShape& shape,
-                                const lanes::BackwardTensors& tensors,
+                                const ForwardTensors& tensors,
+                                const Gradients& gradients = {},
                                 bool flushes = false);
 
   void forward(int64_t b, int64_t h, int64_t q, QueryRow& row);
@@ -70,8 +71,8 @@ class RowOracle {
 
  private:
   RowOracle(Legality legality, const Request& request,
-            const AttentionShape& shape, const lanes::BackwardTensors& tensors,
-            bool flushes);
+            const AttentionShape& shape, const ForwardTensors& tensors,
+            const Gradients& gradients, bool flushes);
   // Of ds: what its products may lose, the scale's left out.
   double ds_lost() const {
     return (2 + 2 * static_cast<double>(shape_.v_head_dim)) * rounding_.lost;
@@ -86,7 +87,8 @@ class RowOracle {
 
   Legality legality_;
   AttentionShape shape_;
-  lanes::BackwardTensors tensors_;
+  ForwardTensors tensors_;
+  Gradients gradients_;
   int64_t batch_, q_len_, kv_len_;
   double scale_;
   Rounding rounding_;

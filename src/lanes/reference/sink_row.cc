@@ -123,10 +123,7 @@ Result<std::vector<SinkRow>> sink_rows(const Batch& batch,
   if (!among) return among.error();
   auto first = Legality::bind(among->request(), among->facts());
   if (!first) return first.error();
-  lanes::BackwardTensors inputs;
-  inputs.q = tensors.q, inputs.k = tensors.k, inputs.v = tensors.v;
-  inputs.sink_logits = tensors.sink_logits;
-  auto oracle = RowOracle::bind(batch.request(), batch.facts(), shape, inputs);
+  auto oracle = RowOracle::bind(batch.request(), batch.facts(), shape, tensors);
   if (!oracle) return oracle.error();
   const int64_t group = shape.heads / first->heads();
   std::vector<SinkRow> out;

@@ -54,8 +54,7 @@ class Work : public lanes::LaneWork, public lanes::ResidentWork {
   Result<lanes::PassRun> backward(const ForwardTensors& tensors,
                                   const Gradients& gradients,
                                   const StopFlag* stop) override {
-    auto ran =
-        work_.backward(lanes::backward_tensors(tensors, gradients), stop);
+    auto ran = work_.backward(tensors, gradients, stop);
     if (!ran) return ran.error();
     return pass_of(*ran);
   }

@@ -56,7 +56,7 @@ struct XlaLane::State {
     const TraceSpan span("xla", "program");
     const auto write = [&] {
       const TraceSpan writing("xla", "write");
-      return text_of(planned.shape);
+      return program_text(planned.shape);
     };
     auto cached = timed(run.compile_ms, [&] {
       return cache.get(*on.client, *on.device,
@@ -196,17 +196,18 @@ Result<XlaRun> XlaLane::forward(const Batch& batch, const AttentionShape& shape,
 
 Result<XlaRun> XlaLane::backward(const Batch& batch,
                                  const AttentionShape& shape,
-                                 const lanes::BackwardTensors& t) const {
+                                 const ForwardTensors& t,
+                                 const Gradients& g) const {
   AttentionCall call;
   call.shape = shape;
   call.dtype = t.q.dtype;
   call.sink_logits = t.sink_logits.has_value();
-  call.dlse = !t.dlse.empty();
+  call.dlse = !g.dlse.empty();
   call.backward = true;
   auto state = make_work(state_, batch, call, Passes::backward);
   if (!state) return state.error();
   const XlaWork work(std::move(*state));
-  auto ran = work.backward(t);
+  auto ran = work.backward(t, g);
   if (!ran) return ran;
   return together(*work.prepared(true), std::move(*ran));
 }

@@ -17,7 +17,6 @@
 
 #include "lanes/resident.h"
 #include "lanes/sink_rows.h"
-#include "lanes/tensors.h"
 #include "tessera/attention.h"
 #include "tessera/batch.h"
 #include "tessera/machine.h"
@@ -53,7 +52,8 @@ class XlaWork {
   Result<lanes::SinkRows> sink_rows(const ForwardTensors& tensors,
                                     int64_t first_keys,
                                     const StopFlag* stop = nullptr) const;
-  Result<XlaRun> backward(const lanes::BackwardTensors& tensors,
+  Result<XlaRun> backward(const ForwardTensors& tensors,
+                          const Gradients& gradients,
                           const StopFlag* stop = nullptr) const;
   // The same over arrays that stay on the device (lanes/resident.h).
   Result<XlaRun> forward(lanes::ResidentForward& pass,
@@ -91,7 +91,8 @@ class XlaLane {
   Result<XlaRun> forward(const Batch& batch, const AttentionShape& shape,
                          const ForwardTensors& tensors) const;
   Result<XlaRun> backward(const Batch& batch, const AttentionShape& shape,
-                          const lanes::BackwardTensors& tensors) const;
+                          const ForwardTensors& tensors,
+                          const Gradients& gradients) const;
 
   // Compiles what a batch under the request's ceilings will need in the
   // direction of the call, so that its first call finds it. Of `present` only

@@ -76,14 +76,14 @@ TEST_P(XlaRouted, ChangedPicksNeverCompile) {
                        batch.attention.shape, arrays.forward(true));
     ASSERT_TRUE(forward) << forward.error().message;
     forward_compiles += forward->compiles;
-    const auto backward =
-        lane_->backward(*BorrowedBatch::make(request, facts),
-                        batch.attention.shape, arrays.backward());
+    const auto backward = lane_->backward(
+        *BorrowedBatch::make(request, facts), batch.attention.shape,
+        arrays.forward(true), arrays.gradients());
     ASSERT_TRUE(backward) << backward.error().message;
     backward_compiles += backward->compiles;
     keys.insert(forward->contract.key);
     EXPECT_EQ(forward_fault(want, arrays.forward(true)), std::nullopt);
-    EXPECT_EQ(backward_fault(batch.attention, want, arrays.backward()),
+    EXPECT_EQ(backward_fault(batch.attention, want, arrays.gradients()),
               std::nullopt);
     EXPECT_EQ(arrays.spilled(), std::nullopt);
     results.insert(text_of(arrays.bits()));

@@ -14,8 +14,8 @@
 #include "tessera/shard.h"
 #include "tests/attention_case.h"
 #include "tests/attention_choices.h"
+#include "tests/cpu_exchange.h"
 #include "tests/hold_for_all.h"
-#include "tests/plain_exchange.h"
 
 namespace tessera::xla {
 namespace {
@@ -54,7 +54,7 @@ std::vector<Emitted> random_programs(uint64_t seed) {
   const AttentionCall call = {c.shape, c.dtype, c.sinks, true, c.dlse};
   std::vector<Emitted> out;
   for (const bool backward : {false, true}) {
-    auto text = shard_program(*batch, *shards, call, backward);
+    auto text = program_text(*batch, *shards, call, backward);
     EXPECT_TRUE(text) << text.error().message;
     auto shape = shard_shape(*batch, *shards, call, backward);
     EXPECT_TRUE(shape) << shape.error().message;
@@ -136,8 +136,7 @@ TEST(ShardAudit, ProgramsOfOtherSpecsHaveOtherKeys) {
           shard_contract(*shape, fingerprint, *shards, call, "cpu:any");
       // The key is the digest of a text that has the program's fingerprint.
       EXPECT_EQ(nlohmann::json::parse(contract.text)["sharding"], fingerprint);
-      EXPECT_EQ(audit_program(shard_program_text(*shape))->fingerprint,
-                fingerprint);
+      EXPECT_EQ(audit_program(program_text(*shape))->fingerprint, fingerprint);
       EXPECT_TRUE(fingerprints.insert(fingerprint).second) << text;
       EXPECT_TRUE(keys.insert(contract.key).second) << text;
     }
@@ -149,8 +148,8 @@ TEST(ShardAudit, ProgramsOfOtherSpecsHaveOtherKeys) {
           .key;
     };
     const std::string is = key();
-    EXPECT_EQ(shard_program_text(backward_shape(*shape, call)),
-              shard_program_text(*shard_shape(*batch, *shards, call, true)));
+    EXPECT_EQ(program_text(backward_shape(*shape, call)),
+              program_text(*shard_shape(*batch, *shards, call, true)));
     shape->mesh.axes.push_back({"more", 1});
     EXPECT_NE(key(), is);
   }

@@ -75,9 +75,7 @@ class ShardFails : public ::testing::Test {
       saved_ = *saved;
       return "";
     }
-    const lanes::BackwardTensors t = arrays_.backward();
-    auto ran = prepared_->backward(
-        *saved_, {t.dout, t.dlse, t.dq, t.dk, t.dv, t.dsink_logits});
+    auto ran = prepared_->backward(*saved_, arrays_.gradients());
     return ran ? "" : ran.error().message;
   }
 
@@ -135,7 +133,7 @@ TEST_F(ShardFails, OneLineNoOutputTouchedAndItRunsAgain) {
       // Again, on the same devices.
       ASSERT_EQ(run(backward), "") << c.message;
       const auto fault =
-          backward ? backward_fault(arrays_.c, want, arrays_.backward())
+          backward ? backward_fault(arrays_.c, want, arrays_.gradients())
                    : forward_fault(want, arrays_.forward(true));
       EXPECT_FALSE(fault) << *fault;
     }

@@ -60,7 +60,7 @@ Result<void> add_pass(ShardWork& work, const AttentionCall& call,
   pass.pairs_run = pairs_of(shards);
   pass.heads_of_tile = shape.local.unit_heads();
   pass.lowering = std::move(*lowering);
-  pass.text = [s = std::move(shape)] { return shard_program_text(s); };
+  pass.text = [s = std::move(shape)] { return program_text(s); };
   return work.add(std::move(pass), contract);
 }
 

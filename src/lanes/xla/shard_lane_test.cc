@@ -54,10 +54,6 @@ AttentionCall call_of(const AttentionCase& c) {
   return {c.shape, c.dtype, c.sinks, true, c.dlse};
 }
 
-Gradients gradients_of(const lanes::BackwardTensors& t) {
-  return {t.dout, t.dlse, t.dq, t.dk, t.dv, t.dsink_logits};
-}
-
 Fault run_fault(lanes::OpenLane& lane, AttentionArrays& arrays) {
   const AttentionCase& c = arrays.c;
   const testing::Wanted want = testing::wanted(arrays, true);
@@ -78,9 +74,9 @@ Fault run_fault(lanes::OpenLane& lane, AttentionArrays& arrays) {
     return "tiles_run is " + std::to_string(ran->tiles_run) + ", not " +
            std::to_string(active);
   }
-  const lanes::BackwardTensors back = arrays.backward();
+  const Gradients back = arrays.gradients();
   // Its out and log-sum-exp are those of the forward pass.
-  auto returned = (*work)->backward(forward, gradients_of(back), nullptr);
+  auto returned = (*work)->backward(forward, back, nullptr);
   if (!returned) return returned.error().message;
   if (auto f = testing::backward_fault(c, want, back)) return f;
   if (auto f = arrays.spilled()) return f;
@@ -131,7 +127,7 @@ TEST(ShardProgram, CompilesForTpus) {
     auto topology = pjrt::make_topology(**plugin, target);
     ASSERT_TRUE(topology) << topology.error().message;
     for (const bool backward : {false, true}) {
-      auto text = shard_program(*batch, *shards, call, backward);
+      auto text = program_text(*batch, *shards, call, backward);
       ASSERT_TRUE(text) << text.error().message;
       auto spread = pjrt::options_of(*topology, *text);
       ASSERT_TRUE(spread) << spread.error().message;

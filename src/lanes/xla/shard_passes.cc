@@ -90,19 +90,17 @@ Result<PassRun> ShardWork::forward(lanes::ResidentForward& t,
   return ran;
 }
 
-Result<PassRun> ShardWork::backward(const ForwardTensors& forward,
-                                    const Gradients& gradients,
+Result<PassRun> ShardWork::backward(const ForwardTensors& t, const Gradients& g,
                                     const StopFlag* stop) {
   const TraceSpan span(name_.text, "backward");
-  const lanes::BackwardTensors t = lanes::backward_tensors(forward, gradients);
   auto e = lanes::check_backward(
-      name_.text, lanes::PlanSizes::of(batch_.plan()), call_shape_, t);
+      name_.text, lanes::PlanSizes::of(batch_.plan()), call_shape_, t, g);
   if (!e) return e.error();
   auto pass = pass_of(true);
   if (!pass) return pass.error();
   if (auto fits = lanes::check_pass(
           name_.text, lanes::arrays_of((*pass)->call),
-          {t.q.dtype, t.sink_logits.has_value(), !t.dlse.empty()});
+          {t.q.dtype, t.sink_logits.has_value(), !g.dlse.empty()});
       !fits) {
     return fits.error();
   }
@@ -110,14 +108,14 @@ Result<PassRun> ShardWork::backward(const ForwardTensors& forward,
   arrays.from = {{"q", input(t.q, true)},
                  {"k", input(t.k, false)},
                  {"v", input(t.v, false)},
-                 {"out", input(t.out, true)},
-                 {"dout", input(t.dout, true)}};
-  add_rows(**pass, t.lse, t.dlse, arrays);
-  arrays.to = {{"dq", result(t.dq, true)},
-               {"dk", result(t.dk, false)},
-               {"dv", result(t.dv, false)}};
+                 {"out", input(as_input(t.out), true)},
+                 {"dout", input(g.dout, true)}};
+  add_rows(**pass, t.lse, g.dlse, arrays);
+  arrays.to = {{"dq", result(g.dq, true)},
+               {"dk", result(g.dk, false)},
+               {"dv", result(g.dv, false)}};
   arrays.sinks = t.sink_logits;
-  arrays.dsinks = t.dsink_logits;
+  arrays.dsinks = g.dsink_logits;
   return run(**pass, arrays, stop);
 }
 

@@ -41,7 +41,7 @@ std::vector<ShardArray> shard_results(const ShardShape& s) {
   return out;
 }
 
-std::string shard_program_text(const ShardShape& s) {
+std::string program_text(const ShardShape& s) {
   return frame_program(
       s.local.backward ? "tessera_sharded_backward" : "tessera_sharded_forward",
       s, {shard_arguments(s), shard_results(s)},

@@ -21,7 +21,7 @@ std::vector<ShardArray> shard_arguments(const ShardShape& s);
 // over devices are left to the caller: tiles and dsink_logits.
 std::vector<ShardArray> shard_results(const ShardShape& s);
 
-std::string shard_program_text(const ShardShape& s);
+std::string program_text(const ShardShape& s);
 
 // Every argument and result as the text has it.
 std::vector<ArraySpec> shard_program_specs(const ShardShape& s);

@@ -80,11 +80,11 @@ KernelContract shard_contract(const ShardShape& s,
 
 }  // namespace xla
 
-Result<std::string> shard_program(const Batch& batch, const Shards& shards,
-                                  const AttentionCall& call, bool backward) {
+Result<std::string> program_text(const Batch& batch, const Shards& shards,
+                                 const AttentionCall& call, bool backward) {
   auto shape = xla::shard_shape(batch, shards, call, backward);
   if (!shape) return shape.error();
-  return xla::shard_program_text(*shape);
+  return xla::program_text(*shape);
 }
 
 Result<ShardProgramArrays> shard_program_arrays(const Batch& batch,

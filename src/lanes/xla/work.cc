@@ -51,7 +51,7 @@ Result<void> check_pass(const Shape& s, Dtype dtype, bool sink_logits,
 
 }  // namespace
 
-Result<std::string> text_of(const Shape& shape) {
+Result<std::string> program_text(const Shape& shape) {
   if (shape.sinks) return sinks_program(shape);
   return shape.backward ? backward_program(shape) : forward_program(shape);
 }
@@ -113,7 +113,7 @@ const XlaRun* XlaWork::prepared_sinks() const {
 Result<std::string> XlaWork::program_text(bool backward) const {
   auto pass = state_->pass(backward);
   if (!pass) return pass.error();
-  return text_of((*pass)->shape);
+  return xla::program_text((*pass)->shape);
 }
 
 Result<XlaRun> XlaWork::forward(const ForwardTensors& t,
@@ -197,16 +197,16 @@ Result<XlaRun> XlaWork::forward(lanes::ResidentForward& t,
   return ran;
 }
 
-Result<XlaRun> XlaWork::backward(const lanes::BackwardTensors& t,
+Result<XlaRun> XlaWork::backward(const ForwardTensors& t, const Gradients& g,
                                  const StopFlag* stop) const {
   const TraceSpan span("xla", "backward");
-  auto e = lanes::check_backward("xla", state_->sizes(), state_->shape, t);
+  auto e = lanes::check_backward("xla", state_->sizes(), state_->shape, t, g);
   if (!e) return e.error();
   auto pass = state_->pass(true);
   if (!pass) return pass.error();
   const Shape& s = (*pass)->shape;
   if (auto fits =
-          check_pass(s, t.q.dtype, t.sink_logits.has_value(), !t.dlse.empty());
+          check_pass(s, t.q.dtype, t.sink_logits.has_value(), !g.dlse.empty());
       !fits) {
     return fits.error();
   }
@@ -214,16 +214,16 @@ Result<XlaRun> XlaWork::backward(const lanes::BackwardTensors& t,
   inputs.add("q", lanes::Staged(t.q, q_dims(s, s.head_dim)));
   inputs.add("k", lanes::Staged(t.k, k_dims(s, s.head_dim)));
   inputs.add("v", lanes::Staged(t.v, k_dims(s, s.v_head_dim)));
-  inputs.add("out", lanes::Staged(t.out, q_dims(s, s.v_head_dim)));
-  inputs.add("dout", lanes::Staged(t.dout, q_dims(s, s.v_head_dim)));
-  add_rows(inputs, s, state_->batch.plan(), t.lse, t.dlse);
+  inputs.add("out", lanes::Staged(as_input(t.out), q_dims(s, s.v_head_dim)));
+  inputs.add("dout", lanes::Staged(g.dout, q_dims(s, s.v_head_dim)));
+  add_rows(inputs, s, state_->batch.plan(), t.lse, g.dlse);
   if (t.sink_logits) inputs.add("sink_logits", t.sink_logits->data());
   std::vector<lanes::ProgramOutput> outputs = {
-      lanes::to_tensor(t.dq, q_dims(s, s.head_dim)),
-      lanes::to_tensor(t.dk, k_dims(s, s.head_dim)),
-      lanes::to_tensor(t.dv, k_dims(s, s.v_head_dim))};
+      lanes::to_tensor(g.dq, q_dims(s, s.head_dim)),
+      lanes::to_tensor(g.dk, k_dims(s, s.head_dim)),
+      lanes::to_tensor(g.dv, k_dims(s, s.v_head_dim))};
   if (t.sink_logits) {
-    outputs.push_back({{Dtype::f32, {s.heads}}, t.dsink_logits.data(), {}});
+    outputs.push_back({{Dtype::f32, {s.heads}}, g.dsink_logits.data(), {}});
   }
   return state_->run(**pass, inputs, std::move(outputs), stop);
 }

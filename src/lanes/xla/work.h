@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "lanes/program_arrays.h"
+#include "lanes/tensors.h"
 #include "lanes/xla/arrays.h"
 #include "lanes/xla/device_parts.h"
 #include "lanes/xla/lane.h"
@@ -67,6 +68,6 @@ struct XlaWork::State {
                      const StopFlag* stop) const;
 };
 
-Result<std::string> text_of(const Shape& shape);
+Result<std::string> program_text(const Shape& shape);
 
 }  // namespace tessera::xla

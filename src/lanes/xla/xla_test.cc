@@ -88,10 +88,10 @@ std::optional<std::string> xla_fault(const XlaLane& lane, XlaMethod method,
   }
   const auto back =
       lane.backward(*BorrowedBatch::make(arrays.request, arrays.facts), c.shape,
-                    arrays.backward());
+                    arrays.forward(true), arrays.gradients());
   if (!back) return fail(back.error().message);
   if (!counted(*back)) return fail("the counts of backward are wrong");
-  if (auto f = backward_fault(c, want, arrays.backward())) return fail(*f);
+  if (auto f = backward_fault(c, want, arrays.gradients())) return fail(*f);
   if (auto f = arrays.spilled()) return fail(*f);
   return {};
 }
@@ -251,7 +251,7 @@ TEST_P(Xla, AChangedBatchNeverCompiles) {
           backward
               ? lane.backward(
                     *BorrowedBatch::make(arrays.request, arrays.facts), c.shape,
-                    arrays.backward())
+                    arrays.forward(true), arrays.gradients())
               : lane.forward(*BorrowedBatch::make(arrays.request, arrays.facts),
                              c.shape, arrays.forward(true));
       ASSERT_TRUE(ran) << ran.error().message;
@@ -260,7 +260,7 @@ TEST_P(Xla, AChangedBatchNeverCompiles) {
       contracts.insert(ran->contract.key);
     }
     EXPECT_EQ(forward_fault(want, arrays.forward(true)), std::nullopt);
-    EXPECT_EQ(backward_fault(c, want, arrays.backward()), std::nullopt);
+    EXPECT_EQ(backward_fault(c, want, arrays.gradients()), std::nullopt);
   }
   EXPECT_EQ(compiles, 2);
   EXPECT_EQ(hits, 22);
@@ -346,11 +346,12 @@ TEST_P(Xla, AChangedTreeNeverCompiles) {
     ASSERT_TRUE(planned) << planned.error().message;
     const auto ran = lane.forward(*planned, c.shape, arrays.forward(true));
     ASSERT_TRUE(ran) << ran.error().message;
-    const auto back = lane.backward(*planned, c.shape, arrays.backward());
+    const auto back = lane.backward(*planned, c.shape, arrays.forward(true),
+                                    arrays.gradients());
     ASSERT_TRUE(back) << back.error().message;
     compiles += ran->compiles + back->compiles;
     EXPECT_EQ(forward_fault(want, arrays.forward(true)), std::nullopt);
-    EXPECT_EQ(backward_fault(c, want, arrays.backward()), std::nullopt);
+    EXPECT_EQ(backward_fault(c, want, arrays.gradients()), std::nullopt);
   }
   EXPECT_EQ(compiles, 2);
 }
@@ -428,8 +429,9 @@ TEST_P(Xla, RefusesWhatDoesNotFit) {
                                   const std::string& text) {
     const auto forward = lane.forward(*BorrowedBatch::make(request, facts),
                                       shape, arrays.forward(true));
-    const auto backward = lane.backward(*BorrowedBatch::make(request, facts),
-                                        shape, arrays.backward());
+    const auto backward =
+        lane.backward(*BorrowedBatch::make(request, facts), shape,
+                      arrays.forward(true), arrays.gradients());
     for (const auto* ran : {&forward, &backward}) {
       ASSERT_FALSE(*ran);
       EXPECT_NE(ran->error().message.find(text), std::string::npos)

@@ -1,5 +1,5 @@
-// cli/run/warmed.cc: what was compiled, and where it is kept.
-#include "cli/run/warmed.h"
+// cli/run/warm_report.cc: what was compiled, and where it is kept.
+#include "cli/run/warm_report.h"
 
 #include <fmt/format.h>
 
@@ -11,15 +11,15 @@
 
 namespace tessera::cli {
 
-Result<void> check_kept(const std::string& folder) {
+Result<void> check_cache_folder(const std::string& folder) {
   if (!folder.empty()) return {};
   return invalid("cli",
                  "what is warmed must be kept for other processes, found no "
                  "folder (--cache FOLDER)");
 }
 
-int print_warmed(const Warmed& w, bool as_json, nlohmann::json more,
-                 const std::string& first) {
+int print_warm_report(const WarmReport& w, bool as_json, nlohmann::json more,
+                      const std::string& first) {
   print_warnings(w.warnings);
   const int code = w.warnings.empty() ? kOk : kFailed;
   if (as_json) {

@@ -1,6 +1,6 @@
-// cli/train/ahead_test.cc: `tessera train --compile-only`, and the spec tpu
-// where no TPU is.
-#include "cli/train/ahead.h"
+// cli/train/compile_only_test.cc: `tessera train --compile-only`, and the spec
+// tpu where no TPU is.
+#include "cli/train/compile_only.h"
 
 #include <gtest/gtest.h>
 
@@ -18,10 +18,10 @@
 #include "model/step_plan.h"
 #include "pjrt/locate.h"
 #include "pjrt/tpu_here.h"
-#include "tests/plain_shards.h"
 #include "tests/plugins.h"
 #include "tests/program.h"
 #include "tests/random_case.h"
+#include "tests/stablehlo_shards.h"
 
 namespace tessera::cli {
 namespace {
@@ -362,7 +362,7 @@ TEST_F(TrainAhead, ReceiptsOfAnExchangeAreVerified) {
   auto plain = model::plan_step(settings->options);
   ASSERT_TRUE(plain) << plain.error().message;
   for (model::AttentionPlace& place : plain->shape.places) {
-    place.shard_kernels->call = testing::plain_call;
+    place.shard_kernels->call = testing::stablehlo_call;
   }
   ASSERT_TRUE(
       write_file(file("plain.backward"), *model::step_program(plain->shape)));

@@ -1,6 +1,6 @@
-// model/ahead.h: a step compiled for a TPU that is not here: the memory that it
-// takes, as the compiler says, and the cycles that its attention will take, as
-// its schedule predicts, or what its devices send.
+// model/compile_ahead.h: a step compiled for a TPU that is not here: the memory
+// that it takes, as the compiler says, and the cycles that its attention will
+// take, as its schedule predicts, or what its devices send.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// cli/schedule/ask.h: what `tessera schedule` was asked, before any work.
+// cli/schedule/options.h: the options of `tessera schedule`, before any work.
 #pragma once
 
 #include <optional>
@@ -13,7 +13,8 @@ namespace tessera::cli {
 Result<void> check_flags(const ScheduleFlags& flags);
 
 // Target, trips and heads; the request is added.
-Result<schedule::ScheduleAsk> read_ask(const ScheduleFlags& flags);
+Result<schedule::ScheduleOptions> read_schedule_options(
+    const ScheduleFlags& flags);
 
 // Nothing where no request is given.
 Result<std::optional<Resolved>> asked_request(RequestFlags flags);

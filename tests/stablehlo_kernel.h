@@ -1,5 +1,5 @@
-// tests/plain_kernel.h: what the TPU kernels compute, as plain StableHLO over
-// the very arrays that they would read.
+// tests/stablehlo_kernel.h: what the TPU kernels compute, as StableHLO over the
+// very arrays that they would read.
 #pragma once
 
 #include <optional>
@@ -17,7 +17,7 @@ namespace tessera::testing {
 // Written where the writer stands; its arguments, or what is bound to their
 // names, are the kernel's. A pair is legal where its tile is in the list, its
 // ids are equal and its key lies within the bounds, or where its bit is set.
-class PlainKernel {
+class StablehloKernel {
  public:
   using Compare = xla::Compare;
   using Dims = xla::Dims;
@@ -26,8 +26,8 @@ class PlainKernel {
 
   // Without bitmaps, a mask with a lower bound of key - position `has_low`,
   // with an upper one always. dK and dV are float32 where they are `wide_sums`.
-  PlainKernel(xla::Writer& w, const MosaicKernel& kernel, bool has_low,
-              bool wide_sums = false)
+  StablehloKernel(xla::Writer& w, const MosaicKernel& kernel, bool has_low,
+                  bool wide_sums = false)
       : w_(w),
         k_(kernel),
         s_(kernel.call.shape),
@@ -521,7 +521,7 @@ class PlainKernel {
   std::optional<Value> sink_rows_;  // that count; none: all
 };
 
-inline std::vector<xla::Argument> PlainKernel::arguments(
+inline std::vector<xla::Argument> StablehloKernel::arguments(
     const MosaicKernel& k) {
   const AttentionShape& s = k.call.shape;
   const auto ints = [](Dims dims) {

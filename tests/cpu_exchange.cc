@@ -1,6 +1,6 @@
-// tests/plain_exchange.cc: a line of the program becomes many: what all have is
+// tests/cpu_exchange.cc: a line of the program becomes many: what all have is
 // gathered, and of it each device selects what was sent to it.
-#include "tests/plain_exchange.h"
+#include "tests/cpu_exchange.h"
 
 #include <fmt/format.h>
 
@@ -228,7 +228,7 @@ int64_t capacity_of(const Audit& audit) {
   return out;
 }
 
-std::string with_plain_exchanges(std::string_view program) {
+std::string with_cpu_exchanges(std::string_view program) {
   static const std::regex call(
       "^ *%([0-9]+) = \"stablehlo.custom_call\"\\(([^)]*)\\) "
       "\\{call_target_name = \"ragged_all_to_all\", .*"

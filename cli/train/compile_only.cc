@@ -1,6 +1,6 @@
-// cli/train/ahead.cc: a step that is compiled and not run, in words and as
-// JSON.
-#include "cli/train/ahead.h"
+// cli/train/compile_only.cc: a step that is compiled and not run, in words and
+// as JSON.
+#include "cli/train/compile_only.h"
 
 #include <fmt/format.h>
 
@@ -10,12 +10,12 @@
 #include "cli/command.h"
 #include "cli/json_line.h"
 #include "cli/lowering.h"
-#include "cli/run/warmed.h"
+#include "cli/run/warm_report.h"
 #include "cli/shard/program.h"
 #include "cli/train/receipt.h"
 #include "cli/train/report.h"
 #include "lanes/mosaic/tpu.h"
-#include "model/ahead.h"
+#include "model/compile_ahead.h"
 #include "model/layer.h"
 
 namespace tessera::cli {
@@ -139,8 +139,8 @@ Result<void> check_device(const TrainSettings& s, const TrainFlags& f) {
   return mosaic::check_tpu_here(s.options.xla);
 }
 
-Result<int> run_ahead(const TrainSettings& s, const TrainFlags& f,
-                      data::RowFiles& data) {
+Result<int> run_compile_only(const TrainSettings& s, const TrainFlags& f,
+                             data::RowFiles& data) {
   auto rows = data.take(0, s.options.rows);
   if (!rows) return rows.error();
   auto asked = training_receipt(s, f);
@@ -160,7 +160,7 @@ Result<int> run_warm(const TrainSettings& s, const TrainFlags& f) {
   auto trainer = Trainer::open(s.options);
   if (!trainer) return trainer.error();
   const TrainCounters did = trainer->counters();
-  return print_warmed(
+  return print_warm_report(
       {did, did.compile_ms, s.options.xla.cache_folder, did.warnings}, f.json,
       {{"program", trainer->program_key()}},
       fmt::format("{:<11} {}, a step of {} rows of {} tokens\n", "program",

@@ -1,5 +1,5 @@
-// tests/plain_shards.cc: the plain kernel, call by call.
-#include "tests/plain_shards.h"
+// tests/stablehlo_shards.cc: the kernel as StableHLO, call by call.
+#include "tests/stablehlo_shards.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-#include "tests/plain_kernel.h"
+#include "tests/stablehlo_kernel.h"
 
 namespace tessera::testing {
 namespace {
@@ -19,8 +19,8 @@ xla::Writer::Values plain_results(xla::Writer& w,
                                   const mosaic::PlannedKernel& kernel,
                                   const mosaic::CallArrays& arrays,
                                   const xla::Writer::Values& inputs) {
-  PlainKernel plain(w, kernel.kernel, kernel.shape.has_low,
-                    kernel.shape.wide_sums);
+  StablehloKernel plain(w, kernel.kernel, kernel.shape.has_low,
+                        kernel.shape.wide_sums);
   if (!kernel.shape.in_parts) return plain.results();
   const auto before_of = [&](const char* result) -> std::optional<xla::Value> {
     const std::string name = mosaic::before(result);
@@ -33,7 +33,7 @@ xla::Writer::Values plain_results(xla::Writer& w,
     return plain.forward_parts(
         {before_of("out"), before_of("lse"), before_of("so_far")});
   }
-  const PlainKernel::Parts made =
+  const StablehloKernel::Parts made =
       plain.parts({before_of("dq"), before_of("dk"), before_of("dv"),
                    before_of("dq_so_far")});
   xla::Writer::Values out = {made.dq, made.dk, made.dv};
@@ -86,10 +86,10 @@ xla::Writer::Values attend(xla::Writer& w, const mosaic::PlannedKernel& kernel,
 
 }  // namespace
 
-xla::Writer::Values plain_call(xla::Writer& w,
-                               const mosaic::PlannedKernel& kernel,
-                               std::string_view,
-                               const xla::Writer::Values& inputs) {
+xla::Writer::Values stablehlo_call(xla::Writer& w,
+                                   const mosaic::PlannedKernel& kernel,
+                                   std::string_view,
+                                   const xla::Writer::Values& inputs) {
   const mosaic::CallArrays arrays = arrays_of(kernel);
   for (size_t i = 0; i < inputs.size(); ++i) {
     EXPECT_EQ(inputs[i].type, mosaic::type_of(arrays.inputs[i]));
@@ -97,10 +97,10 @@ xla::Writer::Values plain_call(xla::Writer& w,
   return attend(w, kernel, inputs);
 }
 
-xla::Writer::Values plain_call_of_any(xla::Writer& w,
-                                      const mosaic::PlannedKernel& kernel,
-                                      std::string_view,
-                                      const xla::Writer::Values& inputs) {
+xla::Writer::Values stablehlo_call_of_any(xla::Writer& w,
+                                          const mosaic::PlannedKernel& kernel,
+                                          std::string_view,
+                                          const xla::Writer::Values& inputs) {
   return attend(w, kernel, inputs);
 }
 

@@ -1,5 +1,5 @@
-// cli/schedule/ask.cc: flags as settings.
-#include "cli/schedule/ask.h"
+// cli/schedule/options.cc: flags as options.
+#include "cli/schedule/options.h"
 
 #include <utility>
 
@@ -46,22 +46,24 @@ Result<void> check_flags(const ScheduleFlags& o) {
                  "beside it");
 }
 
-Result<schedule::ScheduleAsk> read_ask(const ScheduleFlags& o) {
+Result<schedule::ScheduleOptions> read_schedule_options(
+    const ScheduleFlags& o) {
   const RunFlags& flags = o.kernel.run;
-  schedule::ScheduleAsk ask;
-  ask.target = flags.request.target.value_or("v6e:1x1");
-  if (auto chip = schedule::find_chip(ask.target); !chip) return chip.error();
+  schedule::ScheduleOptions options;
+  options.target = flags.request.target.value_or("v6e:1x1");
+  if (auto chip = schedule::find_chip(options.target); !chip)
+    return chip.error();
   for (const std::string& text : o.trips) {
     auto rule = parse_trips(text);
     if (!rule) return rule.error();
-    ask.rules.push_back(std::move(*rule));
+    options.rules.push_back(std::move(*rule));
   }
   if (flags.heads) {
     auto heads = parse_int(*flags.heads, "--heads", 1, 1 << 20);
     if (!heads) return heads.error();
-    ask.heads = *heads;
+    options.heads = *heads;
   }
-  return ask;
+  return options;
 }
 
 Result<std::optional<Resolved>> asked_request(RequestFlags f) {

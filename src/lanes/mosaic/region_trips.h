@@ -1,4 +1,4 @@
-// lanes/mosaic/trips.h: how often each region of our TPU kernel runs for
+// lanes/mosaic/region_trips.h: how often each region of our TPU kernel runs for
 // a plan.
 #pragma once
 
@@ -11,7 +11,7 @@ namespace tessera::mosaic {
 
 // An error of a batch that is not planned at the kernel's tile, or too large
 // for it.
-Result<std::vector<schedule::TripRule>> mosaic_trips(
+Result<std::vector<schedule::TripRule>> region_trips(
     const Batch& batch, const MosaicKernel& kernel);
 
 }  // namespace tessera::mosaic

@@ -1,9 +1,9 @@
-// lanes/mosaic/trips.cc: counts passes as the kernels walk them.
+// lanes/mosaic/region_trips.cc: counts passes as the kernels walk them.
 //
 // Forward, the scores of the first pass are made before the loop, masked; the
 // softmax of the last pass, and the last row's end, come after it. Backward,
 // every pass is one trip.
-#include "lanes/mosaic/trips.h"
+#include "lanes/mosaic/region_trips.h"
 
 #include <algorithm>
 #include <span>
@@ -213,7 +213,7 @@ void add(const std::vector<schedule::TripRule>& row,
 
 }  // namespace
 
-Result<std::vector<schedule::TripRule>> mosaic_trips(
+Result<std::vector<schedule::TripRule>> region_trips(
     const Batch& batch, const MosaicKernel& kernel) {
   auto read = plan::read_batch(batch, "mosaic");
   if (!read) return read.error();

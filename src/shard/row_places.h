@@ -1,5 +1,5 @@
-// shard/homes.h: where rows lie, apart from who needs what: several masks of
-// the same rows are spread alike.
+// shard/row_places.h: where rows lie, apart from who needs what: several masks
+// of the same rows are spread alike.
 #pragma once
 
 #include <span>
@@ -11,16 +11,16 @@
 namespace tessera::shard {
 
 // Of each index of "data", the shard of each unit of its rows.
-using RowHomes = std::vector<Homes>;
+using RowPlaces = std::vector<Places>;
 
 // As make_shards() places rows of one batch; mesh and options are checked. Of
 // several of the same rows, each of another mask, the work of all counts.
-RowHomes find_homes(std::span<const Batch* const> batches, const Mesh& mesh,
-                    const ShardOptions& options);
+RowPlaces place_rows(std::span<const Batch* const> batches, const Mesh& mesh,
+                     const ShardOptions& options);
 
-// make_shards() with rows at these homes, those of a batch of the same sizes.
+// make_shards() with rows at these places, those of a batch of the same sizes.
 Result<Shards> make_shards_at(const Batch& batch, const Mesh& mesh,
                               const ShardOptions& options,
-                              const RowHomes& homes);
+                              const RowPlaces& places);
 
 }  // namespace tessera::shard

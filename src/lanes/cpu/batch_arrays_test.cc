@@ -1,6 +1,6 @@
-// lanes/cpu/plain_call_test.cc: whose lists may be left out, and what is kept
+// lanes/cpu/batch_arrays_test.cc: whose lists may be left out, and what is kept
 // from call to call.
-#include "lanes/cpu/plain_call.h"
+#include "lanes/cpu/batch_arrays.h"
 
 #include <gtest/gtest.h>
 
@@ -35,18 +35,18 @@ struct Call {
       const std::span<const int32_t> of = by_name.at(name);
       return std::span(reinterpret_cast<const uint32_t*>(of.data()), of.size());
     };
-    PlainBatch plain;
-    plain.text = text;
-    plain.q_len = plain.kv_len = kTokens;
-    plain.forward = {by_name.at("forward.row_start"), words("forward.entries")};
-    plain.transposed = {by_name.at("transposed.row_start"),
+    BatchArrays given;
+    given.text = text;
+    given.q_len = given.kv_len = kTokens;
+    given.forward = {by_name.at("forward.row_start"), words("forward.entries")};
+    given.transposed = {by_name.at("transposed.row_start"),
                         words("transposed.entries")};
     for (const std::string& name : fact_names(facts())) {
       std::vector<int64_t> shape = {1, kTokens};
       if (name == "picks") shape = {1, 1, kTokens, 1};
-      plain.facts.push_back({by_name.at(name), shape});
+      given.facts.push_back({by_name.at(name), shape});
     }
-    return ready_work(plain);
+    return ready_work(given);
   }
 };
 
@@ -63,11 +63,11 @@ Call call_of(const std::string& mask, bool picks, bool lists,
   EXPECT_TRUE(batch) << batch.error().message;
   out.text = static_text(out.request, out.facts());
   out.arrays =
-      *plain_arrays(*batch, lists ? std::optional<int64_t>(64) : std::nullopt);
+      *batch_arrays(*batch, lists ? std::optional<int64_t>(64) : std::nullopt);
   return out;
 }
 
-TEST(PlainCall, ListsOfPicksMayBeLeftOut) {
+TEST(CpuBatchArrays, ListsOfPicksMayBeLeftOut) {
   const std::string mask = "causal & documents & routed(1, 16)";
   const auto with = call_of(mask, true, true).ready();
   const auto without = call_of(mask, true, false).ready();
@@ -75,7 +75,7 @@ TEST(PlainCall, ListsOfPicksMayBeLeftOut) {
   ASSERT_TRUE(without) << without.error().message;
 }
 
-TEST(PlainCall, NoOtherListsMay) {
+TEST(CpuBatchArrays, NoOtherListsMay) {
   auto none = call_of("causal & documents", false, false).ready();
   ASSERT_FALSE(none);
   EXPECT_EQ(none.error().message,
@@ -93,7 +93,7 @@ TEST(PlainCall, NoOtherListsMay) {
 }
 
 // The way back of a step meets its layers from the last to the first.
-TEST(PlainCall, ManyBatchesAreMadeReadyOnce) {
+TEST(CpuBatchArrays, ManyBatchesAreMadeReadyOnce) {
   std::vector<Call> layers;
   for (int32_t i = 0; i < 40; ++i) {
     layers.push_back(
@@ -103,7 +103,7 @@ TEST(PlainCall, ManyBatchesAreMadeReadyOnce) {
     layers.back().picks[kTokens - 3] = i / 16;
     auto batch = OwnedBatch::copy(layers.back().request, layers.back().facts());
     ASSERT_TRUE(batch) << batch.error().message;
-    layers.back().arrays = *plain_arrays(*batch, {});
+    layers.back().arrays = *batch_arrays(*batch, {});
   }
   std::vector<std::shared_ptr<const CpuWork>> there;
   for (const Call& layer : layers) there.push_back(*layer.ready());

@@ -1,5 +1,5 @@
-// lanes/cpu/plain_call.cc: reads the text, plans anew, compares, keeps.
-#include "lanes/cpu/plain_call.h"
+// lanes/cpu/batch_arrays.cc: reads the text, plans anew, compares, keeps.
+#include "lanes/cpu/batch_arrays.h"
 
 #include <algorithm>
 #include <cstring>
@@ -53,15 +53,15 @@ std::optional<size_t> same_number(std::string_view name) {
   return {};
 }
 
-Result<Facts> read_facts(const StaticTerms& terms, const PlainBatch& plain) {
-  if (terms.facts.size() != plain.facts.size()) {
+Result<Facts> read_facts(const StaticTerms& terms, const BatchArrays& given) {
+  if (terms.facts.size() != given.facts.size()) {
     return invalid("cpu", "a batch of {} facts needs as many arrays, found {}",
-                   terms.facts.size(), plain.facts.size());
+                   terms.facts.size(), given.facts.size());
   }
   Facts out;
   for (size_t i = 0; i < terms.facts.size(); ++i) {
     const std::string& name = terms.facts[i];
-    const PlainArray& array = plain.facts[i];
+    const FactArray& array = given.facts[i];
     if (name == "doc_ids") {
       out.doc_ids = array.values;
     } else if (name == "q_doc_ids") {
@@ -94,7 +94,7 @@ bool same(std::span<const uint32_t> ours, std::span<const int32_t> theirs) {
 }
 
 // Not one of the given words is used as an index before it has been compared.
-bool same(const Worklist& ours, const PlainList& theirs) {
+bool same(const Worklist& ours, const ListArrays& theirs) {
   return same(ours.row_start, theirs.row_start) &&
          ours.entries.size() <= theirs.entries.size() &&
          std::memcmp(ours.entries.data(), theirs.entries.data(),
@@ -103,24 +103,24 @@ bool same(const Worklist& ours, const PlainList& theirs) {
 
 // Nobody has lists of picks that the program itself makes. A list that is there
 // has a row start at least.
-bool has_none(const PlainBatch& plain, const Facts& facts) {
+bool has_none(const BatchArrays& given, const Facts& facts) {
   if (!facts.picks) return false;
-  for (const PlainList& list : {plain.forward, plain.transposed}) {
+  for (const ListArrays& list : {given.forward, given.transposed}) {
     if (!list.row_start.empty() || !list.entries.empty()) return false;
   }
   return true;
 }
 
 // The list that is not the plan's, if one is.
-const char* other_list(const Batch& batch, const PlainBatch& plain) {
-  if (has_none(plain, batch.facts())) return nullptr;
+const char* other_list(const Batch& batch, const BatchArrays& given) {
+  if (has_none(given, batch.facts())) return nullptr;
   const Plan& plan = batch.plan();
-  if (!same(plan.forward, plain.forward)) return "forward";
-  return same(plan.transposed, plain.transposed) ? nullptr : "transposed";
+  if (!same(plan.forward, given.forward)) return "forward";
+  return same(plan.transposed, given.transposed) ? nullptr : "transposed";
 }
 
-Result<void> check_lists(const Batch& batch, const PlainBatch& plain) {
-  const char* const which = other_list(batch, plain);
+Result<void> check_lists(const Batch& batch, const BatchArrays& given) {
+  const char* const which = other_list(batch, given);
   if (which == nullptr) return {};
   return invalid("cpu",
                  "worklists must be those that the batch's facts plan to, "
@@ -160,18 +160,18 @@ struct Kept {
   std::vector<std::vector<int64_t>> shapes;
   std::shared_ptr<const CpuWork> work;
 
-  bool is_of(const PlainBatch& plain) const {
+  bool is_of(const BatchArrays& given) const {
     const Request& r = batch.request();
-    if (r.q_len != plain.q_len || r.kv_len != plain.kv_len ||
-        r.batch != plain.batch || text != plain.text ||
-        facts.size() != plain.facts.size() ||
-        !std::ranges::equal(window_bounds, plain.window_bounds) ||
-        other_list(batch, plain) != nullptr) {
+    if (r.q_len != given.q_len || r.kv_len != given.kv_len ||
+        r.batch != given.batch || text != given.text ||
+        facts.size() != given.facts.size() ||
+        !std::ranges::equal(window_bounds, given.window_bounds) ||
+        other_list(batch, given) != nullptr) {
       return false;
     }
     for (size_t i = facts.size(); i-- > 0;) {  // picks, the last, differ most
-      const std::span<const int32_t> theirs = plain.facts[i].values;
-      if (shapes[i] != plain.facts[i].shape ||
+      const std::span<const int32_t> theirs = given.facts[i].values;
+      if (shapes[i] != given.facts[i].shape ||
           facts[i].size() != theirs.size() ||
           std::memcmp(facts[i].data(), theirs.data(), facts[i].size_bytes()) !=
               0) {
@@ -214,7 +214,7 @@ KeptBatches& kept() {
 }
 
 // Compares outside the lock: another thread's batch may be large.
-std::shared_ptr<const CpuWork> find_kept(const PlainBatch& plain) {
+std::shared_ptr<const CpuWork> find_kept(const BatchArrays& given) {
   KeptBatches& k = kept();
   for (size_t i = 0; i < kMaxKept; ++i) {
     std::shared_ptr<const Kept> one;
@@ -223,7 +223,7 @@ std::shared_ptr<const CpuWork> find_kept(const PlainBatch& plain) {
       if (i >= k.all.size()) break;
       one = k.all[i];
     }
-    if (!one->is_of(plain)) continue;
+    if (!one->is_of(given)) continue;
     if (i == 0) return one->work;
     const std::lock_guard lock(k.mutex);
     const auto at = std::ranges::find(k.all, one);
@@ -327,7 +327,7 @@ std::string static_text(const Request& r, const Facts& f) {
   return out;
 }
 
-Result<std::vector<NamedInts>> plain_arrays(const Batch& batch,
+Result<std::vector<NamedInts>> batch_arrays(const Batch& batch,
                                             std::optional<int64_t> steps) {
   const Plan& plan = batch.plan();
   std::vector<NamedInts> out;
@@ -361,8 +361,8 @@ Result<std::vector<NamedInts>> plain_arrays(const Batch& batch,
   return out;
 }
 
-std::vector<NamedSize> plain_sizes(const Request& r, const Facts& present,
-                                   std::optional<int64_t> steps) {
+std::vector<NamedSize> batch_array_sizes(const Request& r, const Facts& present,
+                                         std::optional<int64_t> steps) {
   const int64_t lists = r.batch * static_cast<int64_t>(r.masks.size());
   const auto starts = [&](int64_t tiles) {
     return steps ? lists * tiles + 1 : 0;
@@ -381,27 +381,27 @@ std::vector<NamedSize> plain_sizes(const Request& r, const Facts& present,
   return out;
 }
 
-Result<std::shared_ptr<const CpuWork>> ready_work(const PlainBatch& plain) {
-  if (auto work = find_kept(plain)) return work;
-  auto terms = read_static_text(plain.text, plain.window_bounds);
+Result<std::shared_ptr<const CpuWork>> ready_work(const BatchArrays& given) {
+  if (auto work = find_kept(given)) return work;
+  auto terms = read_static_text(given.text, given.window_bounds);
   if (!terms) return terms.error();
-  terms->request.batch = plain.batch;
-  terms->request.q_len = plain.q_len;
-  terms->request.kv_len = plain.kv_len;
-  auto facts = read_facts(*terms, plain);
+  terms->request.batch = given.batch;
+  terms->request.q_len = given.q_len;
+  terms->request.kv_len = given.kv_len;
+  auto facts = read_facts(*terms, given);
   if (!facts) return facts.error();
   auto batch = OwnedBatch::copy(std::move(terms->request), *facts);
   if (!batch) return batch.error();
-  if (auto e = check_lists(*batch, plain); !e) return e.error();
+  if (auto e = check_lists(*batch, given); !e) return e.error();
   auto made = cpu_prepare(*batch);
   if (!made) return made.error();
   auto work = std::make_shared<const CpuWork>(std::move(*made));
   std::vector<Ints> values = fact_values(batch->facts());
   std::vector<std::vector<int64_t>> shapes;
-  for (const PlainArray& array : plain.facts) shapes.push_back(array.shape);
+  for (const FactArray& array : given.facts) shapes.push_back(array.shape);
   keep(std::make_shared<const Kept>(
-      Kept{std::string(plain.text),
-           {plain.window_bounds.begin(), plain.window_bounds.end()},
+      Kept{std::string(given.text),
+           {given.window_bounds.begin(), given.window_bounds.end()},
            std::move(*batch),
            std::move(values),
            std::move(shapes),

@@ -1,4 +1,4 @@
-// cli/train/ahead.h: `tessera train` that compiles and runs no step.
+// cli/train/compile_only.h: `tessera train` that compiles and runs no step.
 #pragma once
 
 #include "cli/train/settings.h"
@@ -12,8 +12,8 @@ Result<void> check_device(const TrainSettings& settings,
                           const TrainFlags& flags);
 
 // Compiles the step for a TPU, which need not be here, and says what it takes.
-Result<int> run_ahead(const TrainSettings& settings, const TrainFlags& flags,
-                      data::RowFiles& data);
+Result<int> run_compile_only(const TrainSettings& settings,
+                             const TrainFlags& flags, data::RowFiles& data);
 
 // Compiles it for the device that will run it, into the cache.
 Result<int> run_warm(const TrainSettings& settings, const TrainFlags& flags);

@@ -1,5 +1,6 @@
-// model/ahead.cc: compiles once, with dumps where there are kernels to count.
-#include "model/ahead.h"
+// model/compile_ahead.cc: compiles once, with dumps where there are kernels to
+// count.
+#include "model/compile_ahead.h"
 
 #include <algorithm>
 #include <charconv>
@@ -9,7 +10,7 @@
 #include "base/fail.h"
 #include "base/text.h"
 #include "base/timed.h"
-#include "lanes/mosaic/trips.h"
+#include "lanes/mosaic/region_trips.h"
 #include "model/mesh.h"
 #include "model/step_plan.h"
 #include "pjrt/compile_for.h"
@@ -39,9 +40,9 @@ int64_t chips_of(std::string_view target) {
   return out;
 }
 
-Result<schedule::CompiledDump> compile_plain(const std::string& text,
-                                             const schedule::DumpAsk& ask) {
-  auto made = pjrt::compile_for({ask.plugin, {}}, ask.target, text);
+Result<schedule::CompiledDump> compile_plain(
+    const std::string& text, const schedule::DumpOptions& options) {
+  auto made = pjrt::compile_for({options.plugin, {}}, options.target, text);
   if (!made) return made.error();
   return schedule::CompiledDump{
       {}, made->memory, made->topology.platform_version()};
@@ -65,12 +66,12 @@ Result<std::optional<double>> predict(const schedule::Dump& dump,
                                       bool backward, const Batch& batch,
                                       const std::string& target) {
   const mosaic::PlannedKernel& kernel = place.kernels->of(backward);
-  auto trips = mosaic::mosaic_trips(batch, kernel.kernel);
+  auto trips = mosaic::region_trips(batch, kernel.kernel);
   if (!trips) return trips.error();
-  schedule::ScheduleAsk ask;
-  ask.target = target;
-  ask.known = std::move(*trips);
-  ask.heads = kernel.kernel.call.shape.heads;
+  schedule::ScheduleOptions options;
+  options.target = target;
+  options.known = std::move(*trips);
+  options.heads = kernel.kernel.call.shape.heads;
   std::optional<double> out;
   for (const schedule::KernelText& text : dump.kernels) {
     if (!schedule::has_label(text.name, kernel_label(place, backward))) {
@@ -78,7 +79,7 @@ Result<std::optional<double>> predict(const schedule::Dump& dump,
     }
     schedule::Dump alone;
     alone.kernels.push_back(text);
-    auto report = schedule::make_schedule(std::move(alone), ask);
+    auto report = schedule::make_schedule(std::move(alone), options);
     if (!report) return report.error();
     if (!report->cycles) return std::optional<double>();
     out = std::max(out.value_or(0), *report->cycles);
@@ -194,15 +195,15 @@ Result<AheadReport> compile_ahead(const TrainOptions& options,
   // No prediction knows calls that share a pass.
   const bool spread = step->spread.has_value();
   const bool predicts = has_kernels(options.spec) && !spread;
-  schedule::DumpAsk ask;
-  ask.target = target;
-  ask.plugin =
+  schedule::DumpOptions dumps;
+  dumps.target = target;
+  dumps.plugin =
       options.xla.plugin.empty() ? std::string(kTpuPlugin) : options.xla.plugin;
-  ask.labels = labels_of(step->shape);
+  dumps.labels = labels_of(step->shape);
   AheadReport out;
   auto made = timed(out.compile_ms, [&] {
-    return predicts || spread ? schedule::compile_and_dump(*text, ask)
-                              : compile_plain(*text, ask);
+    return predicts || spread ? schedule::compile_and_dump(*text, dumps)
+                              : compile_plain(*text, dumps);
   });
   if (!made) return made.error();
   out.target = target;
@@ -212,7 +213,7 @@ Result<AheadReport> compile_ahead(const TrainOptions& options,
   out.lowering = std::move(*lowering);
   out.memory = made->memory;
   if (spread) {
-    schedule::ScheduleAsk of;
+    schedule::ScheduleOptions of;
     of.target = target;
     auto schedule = schedule::make_schedule(std::move(made->dump), of);
     if (!schedule) return schedule.error();

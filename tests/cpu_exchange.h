@@ -1,4 +1,4 @@
-// tests/plain_exchange.h: ragged exchanges as ops that CPUs have.
+// tests/cpu_exchange.h: ragged exchanges as ops that CPUs have.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,6 @@ int64_t capacity_of(const Audit& audit);
 // The program with all-gathers and selects in place of its ragged exchanges,
 // which XLA's CPU compiler does not have. Where a device is told of other sizes
 // than it is sent, what it gets is NaN.
-std::string with_plain_exchanges(std::string_view program);
+std::string with_cpu_exchanges(std::string_view program);
 
 }  // namespace tessera::testing

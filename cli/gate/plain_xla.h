@@ -1,5 +1,5 @@
-// cli/gate/plain.h: what our kernels are measured against: XLA's programs, of
-// every score, of each query's in turn, and over the worklist.
+// cli/gate/plain_xla.h: what our kernels are measured against: XLA's programs,
+// of every score, of each query's in turn, and over the worklist.
 #pragma once
 
 #include <optional>
@@ -10,14 +10,14 @@
 
 namespace tessera::cli {
 
-struct Plain {
+struct PlainXla {
   XlaMethod method;
   Session session;
 };
 
 // XLA's own programs; none, with the reason in `plugin`, where there is
 // no plugin and none was asked for.
-Result<std::vector<Plain>> open_plains(const std::optional<std::string>& asked,
-                                       std::string& plugin);
+Result<std::vector<PlainXla>> open_plain_xla(
+    const std::optional<std::string>& asked, std::string& plugin);
 
 }  // namespace tessera::cli

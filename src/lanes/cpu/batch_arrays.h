@@ -1,5 +1,5 @@
-// lanes/cpu/plain_call.h: attention from plain arrays alone, as compilers hand
-// them over when a program runs: JAX's, and those of PJRT plugins.
+// lanes/cpu/batch_arrays.h: a batch as arrays alone, as compilers hand them
+// over when a program runs: JAX's, and those of PJRT plugins.
 //
 // The arrays are all that there is of the batch. They are never taken on trust:
 // the lists must be those that the facts plan to, which is checked before any
@@ -44,22 +44,22 @@ Result<StaticTerms> read_static_text(
 
 // One direction of a batch: row starts, then entries and what fills the array
 // up to its capacity.
-struct PlainList {
+struct ListArrays {
   std::span<const int32_t> row_start;
   std::span<const uint32_t> entries;
 };
 
-struct PlainArray {
+struct FactArray {
   std::span<const int32_t> values;
   std::vector<int64_t> shape;
 };
 
-struct PlainBatch {
+struct BatchArrays {
   std::string_view text;  // of static_text
   int64_t batch = 1, q_len = 0, kv_len = 0;
   std::span<const int32_t> window_bounds;
-  PlainList forward, transposed;
-  std::vector<PlainArray> facts;  // in the order of the text
+  ListArrays forward, transposed;
+  std::vector<FactArray> facts;  // in the order of the text
 };
 
 // The names of a batch's facts, in the order of its arrays.
@@ -71,7 +71,7 @@ struct NamedInts {
   std::string name;  // "forward.entries", "doc_ids"
   std::vector<int32_t> values;
 };
-Result<std::vector<NamedInts>> plain_arrays(const Batch& batch,
+Result<std::vector<NamedInts>> batch_arrays(const Batch& batch,
                                             std::optional<int64_t> steps);
 
 // What they are of any batch of the request with such facts.
@@ -79,9 +79,10 @@ struct NamedSize {
   std::string name;
   int64_t size = 0;
 };
-std::vector<NamedSize> plain_sizes(const Request& request, const Facts& present,
-                                   std::optional<int64_t> steps);
+std::vector<NamedSize> batch_array_sizes(const Request& request,
+                                         const Facts& present,
+                                         std::optional<int64_t> steps);
 
-Result<std::shared_ptr<const CpuWork>> ready_work(const PlainBatch& plain);
+Result<std::shared_ptr<const CpuWork>> ready_work(const BatchArrays& given);
 
 }  // namespace tessera::cpu

@@ -1,14 +1,14 @@
-// cli/gate/plain.cc: opens XLA's programs.
-#include "cli/gate/plain.h"
+// cli/gate/plain_xla.cc: opens XLA's programs.
+#include "cli/gate/plain_xla.h"
 
 #include <filesystem>
 #include <utility>
 
 namespace tessera::cli {
 
-Result<std::vector<Plain>> open_plains(const std::optional<std::string>& asked,
-                                       std::string& plugin) {
-  std::vector<Plain> out;
+Result<std::vector<PlainXla>> open_plain_xla(
+    const std::optional<std::string>& asked, std::string& plugin) {
+  std::vector<PlainXla> out;
   for (const XlaMethod method :
        {XlaMethod::dense, XlaMethod::chunked, XlaMethod::worklist}) {
     SessionOptions options;

@@ -1,5 +1,6 @@
-// lanes/mosaic/trips_test.cc: a batch of several rows walks each of them.
-#include "lanes/mosaic/trips.h"
+// lanes/mosaic/region_trips_test.cc: a batch of several rows walks each of
+// them.
+#include "lanes/mosaic/region_trips.h"
 
 #include <gtest/gtest.h>
 
@@ -42,7 +43,7 @@ Result<std::vector<schedule::TripRule>> trips(const std::vector<int32_t>& ids,
   if (!kernel) return kernel.error();
   auto batch = BorrowedBatch::make(request, facts);
   if (!batch) return batch.error();
-  return mosaic_trips(*batch, *kernel);
+  return region_trips(*batch, *kernel);
 }
 
 TEST(MosaicTrips, AreThoseOfEachRow) {
@@ -243,7 +244,7 @@ TEST(MosaicTrips, ABatchThatDoesNotFitIsRefused) {
       change(request);
       const auto batch = BorrowedBatch::make(request, {});
       if (!batch) return batch.error().message;
-      const auto found = mosaic_trips(*batch, *kernel);
+      const auto found = region_trips(*batch, *kernel);
       const auto arrays = make_mosaic_arrays(*batch, *kernel);
       if (found || arrays) return std::string();
       EXPECT_EQ(found.error().message, arrays.error().message);
