@@ -193,6 +193,21 @@ TEST_F(PackProgram, RowsMayBeLong) {
   EXPECT_EQ(rows->rows, 1);
 }
 
+// A file that cannot be resumed is told apart from a folder that can.
+TEST_F(PackProgram, OneFileIsNeitherRestartedNorOfAnotherFormat) {
+  const std::string out = file("rows.parquet");
+  for (const testing::Arguments& flag :
+       {testing::Arguments{"--restart"},
+        testing::Arguments{"--format", "parquet"}}) {
+    testing::Arguments asked = {file("a.jsonl"), "-o", out};
+    asked.insert(asked.end(), flag.begin(), flag.end());
+    EXPECT_EQ(err_of(asked), "tessera: [cli] " + flag[0] +
+                                 " must come with a folder as --out, found '" +
+                                 out + "' for it\n");
+    EXPECT_FALSE(std::filesystem::exists(out));
+  }
+}
+
 // Of rows that fill no step nothing is known.
 TEST_F(PackProgram, SaysWhatIsNotKnown) {
   program({"pack", file("a.jsonl"), "--tokens", "8192", "--json"});
@@ -222,6 +237,8 @@ TEST_F(PackProgram, RefusesBadInputInOneLine) {
       {"pack", file("a.jsonl"), "--rows-per-file", "0"},
       {"pack", file("a.jsonl"), "--stats", file("rows.png")},
       {"pack", file("a.jsonl"), "-o", file("none/rows.parquet")},
+      {"pack", file("a.jsonl"), "--format", "parquet"},
+      {"pack", file("a.jsonl"), "--format", "csv", "-o", file("none")},
       {"pack", file("none.parquet")},
   };
   for (const auto& arguments : cases) {

@@ -96,6 +96,63 @@ TEST_F(PackFolder, GoesOnAcrossFilesOfAllKinds) {
   }
 }
 
+// Parquet has no form that a run could go on with; a folder of such files has.
+TEST_F(PackFolder, GoesOnInFilesOfEveryFormat) {
+  if (auto found = arrow_component(); !found) {
+    GTEST_SKIP() << found.error().message;
+  }
+  options_.format = "safetensors";
+  ASSERT_TRUE(pack("plain"));
+  auto plain = RowFiles::open(out("plain"));
+  ASSERT_TRUE(plain) << plain.error().message;
+  for (const std::string format : {"parquet", "arrow"}) {
+    options_.format = format;
+    const auto whole = pack("whole");
+    ASSERT_TRUE(whole) << whole.error().message;
+    for (const auto& [name, bytes] : files_of(out("whole"))) {
+      EXPECT_TRUE(name.ends_with("." + format)) << name;
+    }
+    auto rows = RowFiles::open(out("whole"));
+    ASSERT_TRUE(rows) << rows.error().message;
+    ASSERT_EQ(rows->rows(), plain->rows());
+    EXPECT_EQ(*rows->take(0, rows->rows()), *plain->take(0, plain->rows()));
+    ASSERT_FALSE(pack_files(3));
+    int64_t seen = 0;
+    options_.each = [&](const Rows& some) -> Result<void> {
+      seen += some.rows;
+      return {};
+    };
+    const auto packed = pack();
+    options_.each = {};
+    ASSERT_TRUE(packed) << packed.error().message;
+    EXPECT_EQ(packed->resumed_files, 3);
+    EXPECT_EQ(seen, rows->rows());
+    expect_same(*packed, *whole);
+    fs::remove_all(out());
+    // Another format may begin anew.
+    ASSERT_FALSE(pack_files(3));
+    options_.format = "safetensors";
+    refuses("format safetensors for " + format);
+    options_.restart = true;
+    const auto anew = pack();
+    options_.restart = false;
+    ASSERT_TRUE(anew) << anew.error().message;
+    EXPECT_EQ(files_of(out()), files_of(out("plain")));
+    fs::remove_all(out());
+    fs::remove_all(out("whole"));
+  }
+}
+
+TEST_F(PackFolder, AFormatIsOneOfThree) {
+  options_.format = "csv";
+  const auto packed = pack();
+  ASSERT_FALSE(packed);
+  EXPECT_EQ(packed.error().message,
+            "[data] files of a folder of rows must be one of safetensors, "
+            "parquet, arrow, found 'csv' for them");
+  EXPECT_FALSE(fs::exists(out()));
+}
+
 // A system may fail at any moment: with a file half written, with a line of the
 // journal cut anywhere, with files half put in their place.
 TEST_F(PackFolder, GoesOnFromWhateverIsLeft) {
@@ -173,8 +230,8 @@ TEST_F(PackFolder, GoesOnPuttingFilesInTheirPlace) {
     fs::create_directories(out() + "/.unfinished");
     ASSERT_TRUE(write_file(aside("journal"), journal));
     for (int64_t f = placed; f < whole->files; ++f) {
-      fs::rename(out() + "/" + RowFolder::name_of(f),
-                 aside(RowFolder::name_of(f)));
+      const std::string name = fmt::format("rows-{:05}.safetensors", f);
+      fs::rename(out() + "/" + name, aside(name));
     }
     // The journal lacks the last file: wherever it is, it is written again.
     options_.stream.pack.seed = 1;
@@ -232,6 +289,9 @@ TEST_F(PackFolder, NeverMixesRowsOfOtherInputsOrOptions) {
   with("max_chunks", [&] { s.max_chunks = 10; });
   with("max_edges", [&] { s.max_edges = 10; });
   with("rows_per_file", [&] { options_.rows_per_file = 8; });
+  if (arrow_component()) {
+    with("format arrow for safetensors", [&] { options_.format = "arrow"; });
+  }
 
   const auto other = [&](const std::vector<std::string>& inputs) {
     const auto packed = pack_row_folder(inputs, out(), options_);
