@@ -224,6 +224,27 @@ TEST_F(PackProgram, SaysWhatIsNotKnown) {
   EXPECT_GT(json::parse(out_)["full_steps"], 0);
 }
 
+// A count of what is lost comes with the rule that lost it.
+TEST_F(PackProgram, NamesWhatBecomesOfChunksWithoutRoom) {
+  ASSERT_TRUE(write_file(
+      file("chunks.jsonl"),
+      "{\"input_ids\": [1, 2, 3], \"chunk_starts\": [0, 1, 2], "
+      "\"chunk_ends\": [1, 2, 3], \"type_edges\": [[0, 1], [0, 2]]}\n"));
+  program({"pack", file("chunks.jsonl"), "--tokens", "8", "--max-chunks", "2"});
+  EXPECT_NE(out_.find("2 out, 0 cut, 1 without room (drop), 0 dropped\n"),
+            std::string::npos)
+      << out_;
+  EXPECT_NE(out_.find("1 out, 0 across rows, 1 without room (drop), "),
+            std::string::npos)
+      << out_;
+  EXPECT_NE(err_of({file("chunks.jsonl"), "--tokens", "8", "--max-chunks", "2",
+                    "--strict-chunks"})
+                .find("[data] a row must have at most 2 of chunk_starts, found "
+                      "more for line 1 of '"),
+            std::string::npos)
+      << err_;
+}
+
 TEST_F(PackProgram, RefusesBadInputInOneLine) {
   const std::vector<tessera::testing::Arguments> cases = {
       {"pack"},
