@@ -3,24 +3,24 @@
 tessera.data.Loader beside pyarrow to NumPy and padding in Python, and beside
 pyarrow's reading alone, one core: who reads by it can be no faster.
 Then the same documents in memory, in GB of rows a second, beside a plain copy
-of those rows. The best of several rounds after one that warms up, in seconds of
-processor time, those of all threads: what one core takes.
+of those rows. The best of several rounds, in turns, after one that warms up, by the
+clock and by the processor's time of all threads: what one core takes.
 
-    PYTHONPATH=build/python taskset -c 1 .venv/bin/python bench/pack_enriched.py
+    PYTHONPATH=build/python taskset -c 1 .venv/bin/python bench/pack_enriched.py \
+      --documents 8000 --results bench/results
 
 Memory is measured in a process of its own, over a file and over one of four
 times its documents, with windows of 256 rows, so that both have many.
 """
 
 import argparse
-import json
 import os
 import pathlib
 import subprocess
 import sys
 import tempfile
-import time
 
+import machine
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -160,16 +160,6 @@ def emit(rows):
     return int(batch["valid_token_count"].sum())
 
 
-def best(run, rounds):
-    run()
-    taken = []
-    for _ in range(rounds):
-        started = time.process_time()
-        found = run()
-        taken.append(time.process_time() - started)
-    return min(taken), found
-
-
 def copied(table):
     """Batches of rows, held, copied array by array into memory that is there."""
     loader = tessera.data.Loader(table, tokens=TOKENS, rows=ROWS,
@@ -196,54 +186,88 @@ def peak_mb(path):
                                 check=True, capture_output=True, text=True).stdout)
 
 
-def main():
-    arguments = argparse.ArgumentParser()
-    arguments.add_argument("--documents", type=int, default=20_000)
-    arguments.add_argument("--mean", type=float, default=1500)
-    arguments.add_argument("--rounds", type=int, default=3)
-    arguments.add_argument("-o", "--out")
-    a = arguments.parse_args()
-    table, tokens = documents(a.documents, a.mean)
-    print(f"load {os.getloadavg()[0]:.1f}; {a.documents} documents, "
-          f"{tokens / 1e6:.1f} M tokens, rows of {TOKENS}")
-    found = {"tokens": tokens}
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "documents.parquet")
-        pq.write_table(table, path, compression="zstd", row_group_size=2048)
-        for name, run in (
-                ("Loader, bestfit", lambda: ours(path, "bestfit")),
-                ("Loader, inorder", lambda: ours(path, "inorder")),
-                ("NumPy, in Python", lambda: by_hand(path)),
-                ("pyarrow's reading", lambda: read_alone(path))):
-            seconds, (used, _) = best(run, a.rounds)
-            if used != tokens:
-                raise SystemExit(f"{name}: {used} of {tokens} tokens came out")
-            found[name] = tokens / seconds
-            print(f"Parquet, {name:17} {tokens / seconds / 1e6:8.1f} M tokens/s",
-                  flush=True)
-        ratio = found["Loader, bestfit"] / found["NumPy, in Python"]
-        most = found["pyarrow's reading"] / found["NumPy, in Python"]
-        print(f"ours {ratio:.1f} times Python, pyarrow's reading alone {most:.1f} times")
-        for name, times in (("once", 1), ("four times", 4)):
-            long = os.path.join(folder, "long.parquet")
-            with pq.ParquetWriter(long, table.schema, compression="zstd") as out:
-                for _ in range(times):
-                    out.write_table(table, row_group_size=2048)
-            found["MB, " + name] = peak_mb(long)
-            print(f"peak of the documents {name}: {found['MB, ' + name]:.0f} MB")
-    seconds, (_, size) = best(lambda: ours(table, "bestfit"), a.rounds)
-    found["GB/s, rows"] = size / seconds / 1e9
+def parse_flags():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    add = parser.add_argument
+    add("--documents", type=int, default=20_000)
+    add("--mean", type=float, default=1500)
+    add("--rounds", type=int, default=5)
+    machine.add_keep_flags(add)
+    return parser.parse_args()
+
+
+def measure_files(table, tokens, folder, rounds):
+    """A row a way of reading the documents from one file."""
+    path = os.path.join(folder, "documents.parquet")
+    pq.write_table(table, path, compression="zstd", row_group_size=2048)
+    found = machine.best_of({
+        "Loader, best fit": lambda: ours(path, "bestfit"),
+        "Loader, in order": lambda: ours(path, "inorder"),
+        "NumPy, in Python": lambda: by_hand(path),
+        "pyarrow's reading": lambda: read_alone(path)}, rounds)
+    rows = []
+    for name, row in found.items():
+        used, _ = row.pop("gave")
+        if used != tokens:
+            raise SystemExit(f"{name}: {used} of {tokens} tokens came out")
+        rows.append({"case": name, **row})
+    return rows
+
+
+def measure_peaks(table, folder):
+    """In MB, by how many times the documents are in the file."""
+    peaks = {}
+    for times in (1, 4):
+        path = os.path.join(folder, "long.parquet")
+        with pq.ParquetWriter(path, table.schema, compression="zstd") as out:
+            for _ in range(times):
+                out.write_table(table, row_group_size=2048)
+        peaks[str(times)] = peak_mb(path)
+    return peaks
+
+
+def measure_memory(table, rounds):
+    """GB of rows a second of processor time, of ours and of a copy."""
     run, size = copied(table)
-    seconds, _ = best(run, 5 * a.rounds)
-    found["GB/s, copy"] = size / seconds / 1e9
-    print(f"from memory: rows of {found['GB/s, rows']:.2f} GB/s, "
-          f"a plain copy {found['GB/s, copy']:.2f} GB/s")
-    if a.out:
-        with open(a.out, "w", encoding="utf-8") as f:
-            json.dump({"bench": "pack_enriched", "documents": a.documents,
-                       "mean": a.mean, "rounds": a.rounds, "found": found}, f,
-                      indent=1)
-            f.write("\n")
+    found = machine.best_of({"rows": lambda: ours(table, "bestfit"),
+                             "copy": lambda: (run(), size)}, rounds)
+    return {name: row["gave"][1] / row["seconds"] / 1e9
+            for name, row in found.items()}
+
+
+def show(result):
+    tokens, of = result["tokens"], {row["case"]: row for row in result["cases"]}
+    print(f"{result['cpu']}, {result['cores_used']} of {result['cores']} cores, others "
+          f"kept {result['other_cores']} busy; {result['documents']} documents, "
+          f"{tokens / 1e6:.1f} M tokens, rows of {result['row']}\n")
+    print("| M tokens/s | by the clock | of processor time | times Python's |")
+    print("| --- | ---: | ---: | ---: |")
+    for name, row in of.items():
+        times = of["NumPy, in Python"]["seconds"] / row["seconds"]
+        print(f"| {name} | {tokens / row['clock_seconds'] / 1e6:.1f} | "
+              f"{tokens / row['seconds'] / 1e6:.1f} | {times:.2f} |")
+    peaks, memory = result["peak_mb"], result["memory_gb_s"]
+    print(f"\npeak: {peaks['1']:.0f} MB, of four times the documents "
+          f"{peaks['4']:.0f} MB\nfrom memory: rows of {memory['rows']:.2f} GB/s, "
+          f"a plain copy {memory['copy']:.2f} GB/s")
+
+
+def main():
+    flags = parse_flags()
+    table, tokens = documents(flags.documents, flags.mean)
+    with tempfile.TemporaryDirectory() as folder, machine.Others() as others:
+        cases = measure_files(table, tokens, folder, flags.rounds)
+        peaks = measure_peaks(table, folder)
+        memory = measure_memory(table, flags.rounds)
+    result = {"bench": "pack_enriched", **machine.facts(),
+              "cores_used": len(os.sched_getaffinity(0)),
+              "other_cores": others.cores, "documents": flags.documents,
+              "mean": flags.mean, "row": TOKENS, "tokens": tokens,
+              "rounds": flags.rounds, "cases": cases, "peak_mb": peaks,
+              "memory_gb_s": memory}
+    show(result)
+    machine.keep_where_asked(result, flags)
 
 
 if __name__ == "__main__":

@@ -1,22 +1,26 @@
 #!/usr/bin/env python3
 """tessera.data.Loader beside TRL's, grain's and axolotl's packing: documents of lognormal
-lengths, tokens and all, to rows of one length with their loss masks. By the processor's
-time, that of all threads, which is what one core takes, and by the clock; each the best
-of several rounds after one that warms up. Row fill counts every row that was made.
+lengths, tokens and all, to rows of one length with their loss masks. All in one process,
+in turns, by the clock and by the processor's time of all threads, which is what one core
+takes; each the best of several rounds after one that warms up. Row fill counts every row
+that was made. A peer that is not installed is said to be not measured.
 
     pip install grain==0.2.18 trl==1.16.0 pyarrow==26.0.1 numba
     pip install --no-deps axolotl==0.19.0
-    PYTHONPATH=build/python taskset -c 1 PYTHON bench/pack_peers.py -o FILE
+    PYTHONPATH=build/python taskset -c 1 PYTHON bench/pack_peers.py --results bench/results
+    bench/pack_peers.py --show bench/results/CPU/pack_peers.json
+
+The last prints the table of a run that was kept, and needs no package.
 """
 
 import argparse
+import importlib.metadata
+import importlib.util
 import json
 import os
-import time
+import pathlib
 
-import numpy as np
-import pyarrow as pa
-import tessera.data
+import machine
 
 TOKENS, ROWS = 8192, 8
 BINS = 512  # grain's window; ours holds 4,096 rows
@@ -24,6 +28,7 @@ BINS = 512  # grain's window; ours holds 4,096 rows
 
 def documents(n, mean, seed=1):
     """No document is longer than a row: grain takes none, TRL cuts them."""
+    import numpy as np
     rng = np.random.default_rng(seed)
     lengths = np.clip(rng.lognormal(np.log(mean) - 0.5, 1, n), 1, TOKENS)
     ends = np.cumsum(lengths.astype(np.int64))
@@ -33,6 +38,7 @@ def documents(n, mean, seed=1):
 
 def ours(strategy):
     def run(tokens, ends, table):
+        import tessera.data
         rows = used = 0
         with_rows = tessera.data.Loader(table, tokens=TOKENS, rows=ROWS,
                                         strategy=strategy, mask="causal & documents",
@@ -55,6 +61,7 @@ def trl(tokens, ends, table):
 def axolotl(tokens, ends, table):
     """It packs lengths, in groups and bins of its defaults; what its collator
     makes of them is made as that does, and padded."""
+    import numpy as np
     from axolotl.utils.samplers.multipack import pack_parallel
     bins = pack_parallel(np.diff(ends), TOKENS, group_size=100_000, bin_size=200,
                          num_processes=1)
@@ -89,54 +96,84 @@ def grain_packing(kind):
     return run
 
 
-CASES = {
-    "tessera, bestfit": ours("bestfit"),
-    "tessera, by cost": ours("cost"),
-    "TRL 1.16, best fit decreasing": trl,
-    "grain 0.2.18, first fit": grain_packing("First"),
-    "grain 0.2.18, best fit": grain_packing("Best"),
-    "axolotl 0.19, first fit": axolotl,
-}
+# Name, the package that it needs, and the run.
+CASES = (
+    ("tessera, best fit", None, ours("bestfit")),
+    ("tessera, by cost", None, ours("cost")),
+    ("TRL, best fit decreasing", "trl", trl),
+    ("grain, first fit", "grain", grain_packing("First")),
+    ("grain, best fit", "grain", grain_packing("Best")),
+    ("axolotl, first fit", "axolotl", axolotl),
+)
 
 
-def main():
-    arguments = argparse.ArgumentParser()
-    arguments.add_argument("--documents", type=int, default=20_000)
-    arguments.add_argument("--mean", type=float, default=1500)
-    arguments.add_argument("--rounds", type=int, default=3)
-    arguments.add_argument("-o", "--out")
-    a = arguments.parse_args()
-    tokens, ends = documents(a.documents, a.mean)
+def parse_flags():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    add = parser.add_argument
+    add("--documents", type=int, default=20_000)
+    add("--mean", type=float, default=1500)
+    add("--rounds", type=int, default=5)
+    add("--show", type=pathlib.Path, metavar="FILE.json")
+    machine.add_keep_flags(add)
+    return parser.parse_args()
+
+
+def measure(flags):
+    import pyarrow as pa
+    tokens, ends = documents(flags.documents, flags.mean)
     table = pa.table({"input_ids": pa.ListArray.from_arrays(
-        pa.array(ends.astype(np.int32)), pa.array(tokens))})
-    print(f"load {os.getloadavg()[0]:.1f}; {a.documents} documents, "
-          f"{tokens.size / 1e6:.1f} M tokens, rows of {TOKENS}")
-    found = {}
-    for name, run in CASES.items():
-        seconds, clock = [], []
-        run(tokens, ends, table)  # imports, and what else is once
-        for _ in range(a.rounds):
-            started, clocked = time.process_time(), time.perf_counter()
-            rows, used = run(tokens, ends, table)
-            seconds.append(time.process_time() - started)
-            clock.append(time.perf_counter() - clocked)
+        pa.array(ends.astype("int32")), pa.array(tokens))})
+    is_there = lambda package: package is None or importlib.util.find_spec(package)
+    with machine.Others() as others:
+        found = machine.best_of(
+            {name: (lambda run=run: run(tokens, ends, table))
+             for name, package, run in CASES if is_there(package)}, flags.rounds)
+    rows = []
+    for name, package, _ in CASES:
+        row = {"case": name, "package": package}
+        if name not in found:
+            rows.append({**row, "state": "not measured", "why": f"no {package}"})
+            continue
+        made, used = found[name].pop("gave")
         # What is lost would be a faster packer.
         if used != tokens.size:
             raise SystemExit(f"{name}: {used} of {tokens.size} tokens came out")
-        fill = used / (rows * TOKENS)
-        found[name] = {"seconds": min(seconds), "clock_seconds": min(clock),
-                       "rows": rows, "fill": fill,
-                       "documents_per_second": a.documents / min(seconds),
-                       "tokens_per_second": tokens.size / min(seconds)}
-        print(f"{name:32} {a.documents / min(seconds) / 1e3:8.1f} k documents/s "
-              f"{tokens.size / min(seconds) / 1e6:8.1f} M tokens/s "
-              f"{tokens.size / min(clock) / 1e6:8.1f} by the clock   fill {fill:.5f}",
-              flush=True)
-    if a.out:
-        with open(a.out, "w", encoding="utf-8") as f:
-            json.dump({"bench": "pack_peers", "documents": a.documents, "mean": a.mean,
-                       "tokens": TOKENS, "rounds": a.rounds, "cases": found}, f, indent=1)
-            f.write("\n")
+        rows.append({**row, "state": "measured", **found[name],
+                     "version": package and importlib.metadata.version(package),
+                     "rows": made, "fill": used / (made * TOKENS)})
+    return {"bench": "pack_peers", **machine.facts(),
+            "cores_used": len(os.sched_getaffinity(0)),
+            "other_cores": others.cores, "documents": flags.documents,
+            "mean": flags.mean, "row": TOKENS, "tokens": int(tokens.size),
+            "rounds": flags.rounds, "cases": rows}
+
+
+def show(result):
+    """As docs/figures.md has it."""
+    print(f"{result['cpu']}, {result['cores_used']} of {result['cores']} cores, others "
+          f"kept {result['other_cores']} busy; {result['documents']} documents, "
+          f"{result['tokens'] / 1e6:.1f} M tokens, rows of {result['row']}\n")
+    print("| M tokens/s | by the clock | of processor time | filled |")
+    print("| --- | ---: | ---: | ---: |")
+    for row in result["cases"]:
+        name, _, how = row["case"].partition(", ")
+        name = f"{name} {row['version']}" if row.get("version") else name
+        if row["state"] != "measured":
+            print(f"| {name}, {how} | {row['state']}: {row['why']} | | |")
+            continue
+        speed = lambda seconds: f"{result['tokens'] / row[seconds] / 1e6:.0f}"
+        print(f"| {name}, {how} | {speed('clock_seconds')} | {speed('seconds')} | "
+              f"{row['fill']:.5f} |")
+
+
+def main():
+    flags = parse_flags()
+    if flags.show:
+        return show(json.loads(flags.show.read_text(encoding="utf-8")))
+    result = measure(flags)
+    show(result)
+    machine.keep_where_asked(result, flags)
 
 
 if __name__ == "__main__":

@@ -13,15 +13,13 @@ import argparse
 import json
 import os
 import pathlib
-import platform
-import re
 import resource
 import subprocess
 import sys
 import tempfile
-import time
 
 import documents
+import machine
 
 HERE = pathlib.Path(__file__).resolve().parent
 # name, flag of its interpreter, script, what the ratio should reach at least
@@ -65,52 +63,12 @@ def parse_flags():
     return flags
 
 
-def cpu_model():
-    with open("/proc/cpuinfo", encoding="utf-8") as lines:
-        for line in lines:
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or platform.machine()
-
-
-def slug(text):
-    text = re.sub(r"\((r|tm)\)", "", text.lower())
-    return re.sub(r"[^a-z0-9]+", "-", text).strip("-")
-
-
 def available_bytes():
     with open("/proc/meminfo", encoding="utf-8") as lines:
         for line in lines:
             if line.startswith("MemAvailable"):
                 return int(line.split()[1]) * 1024
     raise OSError("/proc/meminfo has no MemAvailable")
-
-
-def busy_seconds():
-    """CPU time the whole machine has spent, and our own part of it."""
-    with open("/proc/stat", encoding="utf-8") as lines:
-        ticks = [int(n) for n in lines.readline().split()[1:9]]
-    # user, nice, system, irq, softirq; guests are counted in user already.
-    machine = sum(ticks[i] for i in (0, 1, 2, 5, 6))
-    ours = os.times()
-    return machine / os.sysconf("SC_CLK_TCK"), sum(ours[:4])
-
-
-class Others:
-    """Cores that other processes kept busy while the block ran."""
-
-    def __enter__(self):
-        self.start = (time.perf_counter(), *busy_seconds())
-        return self
-
-    def __exit__(self, *_):
-        wall, machine, ours = (
-            now - then
-            for now, then in zip(
-                (time.perf_counter(), *busy_seconds()), self.start
-            )
-        )
-        self.cores = round(max(0.0, machine - ours) / max(wall, 1e-3), 2)
 
 
 def run_json(command, limit_memory=False):
@@ -170,7 +128,7 @@ def difference(want, got, size):
 
 
 def measure_ours(flags, docs):
-    with Others() as others:
+    with machine.Others() as others:
         runs = [ours(flags, docs, False)["plan_ns"] for _ in range(OUR_RUNS)]
     return runs, others.cores
 
@@ -188,7 +146,7 @@ def measure_peer(flags, name, venv, script, docs, folder, want):
     command += ["--docs", docs, "--mask", flags.mask, "--tile", flags.tile]
     command += ["--seconds", flags.seconds, "--classes", classes]
     try:
-        with Others() as others:
+        with machine.Others() as others:
             row.update(run_json(command, limit_memory=True))
         got = documents.read_classes(classes)
     except (OSError, RuntimeError, ValueError) as e:
@@ -234,7 +192,6 @@ def print_table(result):
 
 def main():
     flags = parse_flags()
-    cpu = cpu_model()
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         docs = folder / "documents.npy"
@@ -270,8 +227,7 @@ def main():
     busy = [before, after] + [r["other_cores"] for r in rows if "ratio" in r]
     result = {
         "bench": "plan_peers",
-        "cpu": cpu,
-        "cores": os.cpu_count(),
+        **machine.facts(),
         "mask": flags.mask,
         "tokens": flags.tokens,
         "tile": flags.tile,
@@ -287,12 +243,8 @@ def main():
         "peers": rows,
     }
     print_table(result)
-    out = flags.out or HERE / "results" / slug(cpu) / "plan_peers.json"
-    out.parent.mkdir(parents=True, exist_ok=True)
-    aside = out.with_name(out.name + f".{os.getpid()}.tmp")
-    aside.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-    aside.rename(out)
-    print(f"\n{out}")
+    out = flags.out or machine.place(result, HERE / "results")
+    print(f"\n{machine.keep(result, out)}")
     bad = any(
         row["state"] == "failed" or row.get("same_classes") is False
         for row in rows

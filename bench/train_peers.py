@@ -28,7 +28,7 @@ import sys
 import tempfile
 
 import sources
-from plan_peers import Others, cpu_model
+from machine import Others, cpu_model
 
 HERE = pathlib.Path(__file__).resolve().parent
 TOP = HERE.parent

@@ -193,6 +193,21 @@ TEST_F(PackProgram, RowsMayBeLong) {
   EXPECT_EQ(rows->rows, 1);
 }
 
+// A file that cannot be resumed is told apart from a folder that can.
+TEST_F(PackProgram, OneFileIsNeitherRestartedNorOfAnotherFormat) {
+  const std::string out = file("rows.parquet");
+  for (const testing::Arguments& flag :
+       {testing::Arguments{"--restart"},
+        testing::Arguments{"--format", "parquet"}}) {
+    testing::Arguments asked = {file("a.jsonl"), "-o", out};
+    asked.insert(asked.end(), flag.begin(), flag.end());
+    EXPECT_EQ(err_of(asked), "tessera: [cli] " + flag[0] +
+                                 " must come with a folder as --out, found '" +
+                                 out + "' for it\n");
+    EXPECT_FALSE(std::filesystem::exists(out));
+  }
+}
+
 // Of rows that fill no step nothing is known.
 TEST_F(PackProgram, SaysWhatIsNotKnown) {
   program({"pack", file("a.jsonl"), "--tokens", "8192", "--json"});
@@ -209,6 +224,27 @@ TEST_F(PackProgram, SaysWhatIsNotKnown) {
   EXPECT_GT(json::parse(out_)["full_steps"], 0);
 }
 
+// A count of what is lost comes with the rule that lost it.
+TEST_F(PackProgram, NamesWhatBecomesOfChunksWithoutRoom) {
+  ASSERT_TRUE(write_file(
+      file("chunks.jsonl"),
+      "{\"input_ids\": [1, 2, 3], \"chunk_starts\": [0, 1, 2], "
+      "\"chunk_ends\": [1, 2, 3], \"type_edges\": [[0, 1], [0, 2]]}\n"));
+  program({"pack", file("chunks.jsonl"), "--tokens", "8", "--max-chunks", "2"});
+  EXPECT_NE(out_.find("2 out, 0 cut, 1 without room (drop), 0 dropped\n"),
+            std::string::npos)
+      << out_;
+  EXPECT_NE(out_.find("1 out, 0 across rows, 1 without room (drop), "),
+            std::string::npos)
+      << out_;
+  EXPECT_NE(err_of({file("chunks.jsonl"), "--tokens", "8", "--max-chunks", "2",
+                    "--strict-chunks"})
+                .find("[data] a row must have at most 2 of chunk_starts, found "
+                      "more for line 1 of '"),
+            std::string::npos)
+      << err_;
+}
+
 TEST_F(PackProgram, RefusesBadInputInOneLine) {
   const std::vector<tessera::testing::Arguments> cases = {
       {"pack"},
@@ -222,6 +258,8 @@ TEST_F(PackProgram, RefusesBadInputInOneLine) {
       {"pack", file("a.jsonl"), "--rows-per-file", "0"},
       {"pack", file("a.jsonl"), "--stats", file("rows.png")},
       {"pack", file("a.jsonl"), "-o", file("none/rows.parquet")},
+      {"pack", file("a.jsonl"), "--format", "parquet"},
+      {"pack", file("a.jsonl"), "--format", "csv", "-o", file("none")},
       {"pack", file("none.parquet")},
   };
   for (const auto& arguments : cases) {

@@ -105,7 +105,9 @@ void add_pack_flags(Command& command, PackFlags& f) {
         "More chunks or edges are an error; else they are dropped and counted"},
        {"-o,--out", &f.out, "PATH",
         "Write rows: into a folder, as rows-00000.safetensors and so on, or "
-        "into one file, .parquet or .arrow"},
+        "into one file, .parquet or .arrow, which cannot be resumed"},
+       {"--format", &f.format, "NAME",
+        "Of a folder's files: safetensors, parquet or arrow [safetensors]"},
        {"--stats", &f.stats, "FILE",
         "Draw what the rows are like, as .svg: fill, cost, documents, tiles"},
        {"--rows-per-file", &f.rows_per_file, "N",

@@ -17,7 +17,7 @@ struct PackFlags {
               tile = "256x256";
   std::string seed = "0", pad_id = "0";
   std::optional<std::string> rows_per_file, mask, max_chunks, max_edges, out,
-      stats, threads;
+      format, stats, threads;
   bool strict_chunks = false;
   bool restart = false;
   bool json = false;

@@ -84,16 +84,16 @@ std::string pack_text(const PackReport& r, const StreamOptions& o) {
                          r.balance.worst, r.balance.length_spread));
   if (c.chunks_in > 0) {
     line("chunks",
-         fmt::format("{} in, {} out, {} cut, {} without room, {} dropped",
+         fmt::format("{} in, {} out, {} cut, {} without room ({}), {} dropped",
                      c.chunks_in, c.chunks_out, c.chunks_cut, c.chunks_over,
-                     c.chunks_dropped()));
+                     to_string(o.chunk_room), c.chunks_dropped()));
   }
   if (c.edges_in > 0) {
     line("edges",
          fmt::format(
-             "{} in, {} out, {} across rows, {} without room, {} dropped",
+             "{} in, {} out, {} across rows, {} without room ({}), {} dropped",
              c.edges_in, c.edges_out, c.edges_across, c.edges_over,
-             c.edges_dropped()));
+             to_string(o.chunk_room), c.edges_dropped()));
   }
   for (const std::string& name : r.stream.ignored)
     line("ignored", on_a_line(name));

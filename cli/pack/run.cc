@@ -70,6 +70,7 @@ using SeeRows = std::function<Result<void>(const Rows&)>;
 Result<PackReport> pack_to_folder(const PackFlags& f,
                                   RowFolderOptions options) {
   options.restart = f.restart;
+  options.format = f.format.value_or(options.format);
   options.resumes = [](int64_t rows) {
     fmt::print(stderr, "tessera: going on after {} rows of a run that ended\n",
                rows);
@@ -111,10 +112,10 @@ Result<PackReport> run_pack(const PackFlags& f, const StreamOptions& options) {
   auto threads = threads_of(f);
   if (!threads) return threads.error();
   const bool to_folder = f.out && !is_row_file(*f.out);
-  if (f.restart && !to_folder) {
+  if ((f.restart || f.format) && !to_folder) {
     return invalid("cli",
-                   "--restart must come with a folder as --out, found "
-                   "{} for it",
+                   "{} must come with a folder as --out, found {} for it",
+                   f.restart ? "--restart" : "--format",
                    f.out ? in_quotes(*f.out) : "none");
   }
   if (f.stats) {

@@ -108,8 +108,9 @@ struct Rows {
 // chunks of one document. An error names `file`, row and column.
 Result<void> check_rows(const Rows& rows, std::string_view file);
 
-// A .safetensors file, a tensor a column. Optional columns of padding alone are
-// left out of it and filled again; what is read is checked.
+// A .safetensors file, a tensor a column, or what save_row_file writes, by how
+// its name ends: every column is there, whatever the rows hold. Of a file that
+// lacks some that are not required they are filled; what is read is checked.
 Result<void> save_rows(const std::string& path, const Rows& rows);
 Result<Rows> load_rows(const std::string& path);
 

@@ -237,6 +237,9 @@ class RowStream {
 struct RowFolderOptions {
   StreamOptions stream;
   int64_t rows_per_file = 256;
+  // "safetensors", "parquet" or "arrow": what its files are, and how their
+  // names end. The last two need the component tessera_arrow.so.
+  std::string format = "safetensors";
   int64_t workers = 1;  // threads that read: files are the same for any number
   // Begin anew, whatever a run that was killed has left.
   bool restart = false;
@@ -259,12 +262,13 @@ struct PackedFolder {
   PackBalance balance;
 };
 
-// Writes rows-00000.safetensors and so on into a folder, which is made or is
-// empty. They are there when all of them are. What a run has finished when it
-// is killed, or meets an error but `invalid`, is kept, and the next one goes on
-// from there to the same files, byte for byte: if its inputs (name, size, time
-// of change), its options and this version are the same, else it is refused.
-// Nothing is kept where an input is a pipe, or is invalid. One run at a time.
+// Writes rows-00000.safetensors (or .parquet, .arrow) and so on into a folder,
+// which is made or is empty. They are there when all of them are. What a run
+// has finished when it is killed, or meets an error but `invalid`, is kept, and
+// the next one goes on from there to the same files, byte for byte: if its
+// inputs (name, size, time of change), its options and this version are the
+// same, else it is refused. Nothing is kept where an input is a pipe, or is
+// invalid. One run at a time.
 Result<PackedFolder> pack_row_folder(const std::vector<std::string>& inputs,
                                      const std::string& path,
                                      const RowFolderOptions& options);

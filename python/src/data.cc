@@ -194,6 +194,8 @@ nb::dict account_of(const PyLoader& self) {
   out["rows"] = a.rows;
   out["padding"] = a.padding;
   out["fill"] = a.rows == 0 ? nb::object(nb::none()) : nb::cast(a.fill());
+  // What becomes of chunks and edges beyond a row's room.
+  out["chunk_room"] = std::string(to_string(self.options.stream.chunk_room));
   out["chunks_in"] = c.chunks_in;
   out["chunks_out"] = c.chunks_out;
   out["chunks_cut"] = c.chunks_cut;

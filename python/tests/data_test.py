@@ -215,6 +215,39 @@ def test_a_state_is_of_the_same_files(tmp_path):
             loader(other, state=state)
 
 
+def test_batches_are_alike_whatever_documents_have():
+    plain = {"input_ids": [1] * 9}
+    more = [{"loss_mask": [1] * 9}, {"structure_ids": [1] * 9},
+            {"dep_levels": [2] * 9}, {"ast_depth": [3] * 9},
+            {"sibling_index": [4] * 9}, {"node_type": [5] * 9},
+            {"chunk_starts": [0, 4], "chunk_ends": [4, 9], "chunk_kinds": [1, 2],
+             "call_edges": [[0, 1]], "type_edges": [[1, 0]]}]
+    together = {k: v for columns in more for k, v in columns.items()}
+
+    def schema(document):
+        (batch,) = loader([document], tokens=16, rows=2)
+        return {name: (x.shape, x.dtype) for name, x in batch.items()
+                if isinstance(x, np.ndarray)}
+
+    want = schema(plain)
+    assert len(want) == 20
+    for columns in [*more, together]:
+        assert schema({**plain, **columns}) == want
+
+
+def test_the_rule_for_chunks_without_room_is_named():
+    chunks = {"input_ids": [1] * 3, "chunk_starts": [0, 1, 2],
+              "chunk_ends": [1, 2, 3]}
+    made = loader([chunks], tokens=8, max_chunks=2)
+    list(made)
+    assert made.account()["chunk_room"] == "drop"
+    assert made.account()["chunks_no_room"] == 1
+    made = loader([chunks], tokens=8, max_chunks=2, strict_chunks=True)
+    assert made.account()["chunk_room"] == "refuse"
+    with pytest.raises(ts.TesseraError, match="at most 2 of chunk_starts"):
+        list(made)
+
+
 @pytest.mark.parametrize("ends", [[], [[]] * 5, [[2] * 20] * 3])
 def test_the_account_at_the_end_is_of_all_documents(ends):
     """What comes after the last row is counted too: empty, or dropped."""

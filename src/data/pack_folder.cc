@@ -94,14 +94,16 @@ Result<std::vector<PackedFile>> finished_files(RowFolder& folder,
   const int64_t most = !journal.origin ? std::numeric_limits<int64_t>::max()
                        : listed > 0    ? listed + 1
                                        : 0;
-  if (auto e = folder.take_back(most); !e) return e.error();
+  const std::string format =
+      data::format_of(journal.origin ? *journal.origin : asked);
+  if (auto e = folder.take_back(most, format); !e) return e.error();
   if (restart) return std::vector<PackedFile>();
   // Each was whole when it was listed, and nobody's to change: its size tells
   // one that was lost.
   size_t whole = 0;
   for (; whole < journal.files.size(); ++whole) {
     const auto bytes = fs::file_size(
-        folder.aside(RowFolder::name_of(static_cast<int64_t>(whole))), error);
+        folder.aside(folder.name_of(static_cast<int64_t>(whole))), error);
     if (error || static_cast<int64_t>(bytes) != journal.files[whole].bytes) {
       break;
     }
@@ -123,7 +125,7 @@ Result<RowStream> open_stream(const std::vector<std::string>& inputs,
 Result<void> show(const RowFolder& folder, int64_t files,
                   const RowFolderOptions& options) {
   for (int64_t f = 0; options.each && f < files; ++f) {
-    auto rows = load_rows(folder.aside(RowFolder::name_of(f)).string());
+    auto rows = load_rows(folder.aside(folder.name_of(f)).string());
     if (!rows) {  // no fault of an input: what else is finished stays
       return io_error(
           "data",
@@ -146,7 +148,7 @@ Result<int64_t> write_files(RowFolder& folder, int64_t files, RowStream& stream,
     if (options.each) {
       if (auto e = options.each(*rows); !e) return e.error();
     }
-    const fs::path path = folder.aside(RowFolder::name_of(files));
+    const fs::path path = folder.aside(folder.name_of(files));
     if (auto e = save_rows(path.string(), *rows); !e) return e.error();
     std::error_code error;
     const auto bytes = fs::file_size(path, error);
@@ -206,6 +208,7 @@ Result<PackedFolder> pack_row_folder(const std::vector<std::string>& inputs,
                                      const std::string& path,
                                      const RowFolderOptions& options) {
   // What is wrong with the options or an input is told before any work.
+  if (auto e = data::check_row_format(options.format); !e) return e.error();
   if (auto e = open_stream(inputs, options, {}); !e) return e.error();
   if (options.rows_per_file < 1) {
     return invalid("data", "a file must have a row or more, found {} for it",
@@ -213,7 +216,7 @@ Result<PackedFolder> pack_row_folder(const std::vector<std::string>& inputs,
   }
   auto origin = data::pack_origin(inputs, options);
   if (!origin) return origin.error();
-  auto folder = RowFolder::open(path);
+  auto folder = RowFolder::open(path, options.format);
   if (!folder) return folder.error();
   auto finished = finished_files(**folder, path, origin->of, options.restart);
   if (!finished) return finished.error();

@@ -45,11 +45,11 @@ class PackFolderFaults : public testing::PackFolder {
 TEST_F(PackFolderFaults, TakesBackItsOwnFilesAlone) {
   const auto whole = pack("whole");
   ASSERT_TRUE(whole) << whole.error().message;
-  for (const char* name :
-       {"rows-00001.safetensors", "rows-00001.safetensors/", "rows-mine",
-        "rows-1.safetensors", "rows-000001.safetensors",
-        "rows-mine5.safetensors", "rows-00003.safetensors",
-        "rows-99999.safetensors", "notes"}) {
+  for (const char* name : {"rows-00001.safetensors", "rows-00001.safetensors/",
+                           "rows-mine", "rows-1.safetensors",
+                           "rows-000001.safetensors", "rows-mine5.safetensors",
+                           "rows-00003.safetensors", "rows-99999.safetensors",
+                           "rows-00000.parquet", "rows-00003.arrow", "notes"}) {
     ASSERT_FALSE(pack_files(3));
     take(name);
     const Files before = files_of(out());

@@ -173,8 +173,8 @@ TEST_F(PackFolder, GoesOnPuttingFilesInTheirPlace) {
     fs::create_directories(out() + "/.unfinished");
     ASSERT_TRUE(write_file(aside("journal"), journal));
     for (int64_t f = placed; f < whole->files; ++f) {
-      fs::rename(out() + "/" + RowFolder::name_of(f),
-                 aside(RowFolder::name_of(f)));
+      const std::string name = fmt::format("rows-{:05}.safetensors", f);
+      fs::rename(out() + "/" + name, aside(name));
     }
     // The journal lacks the last file: wherever it is, it is written again.
     options_.stream.pack.seed = 1;
@@ -232,6 +232,9 @@ TEST_F(PackFolder, NeverMixesRowsOfOtherInputsOrOptions) {
   with("max_chunks", [&] { s.max_chunks = 10; });
   with("max_edges", [&] { s.max_edges = 10; });
   with("rows_per_file", [&] { options_.rows_per_file = 8; });
+  if (arrow_component()) {
+    with("format arrow for safetensors", [&] { options_.format = "arrow"; });
+  }
 
   const auto other = [&](const std::vector<std::string>& inputs) {
     const auto packed = pack_row_folder(inputs, out(), options_);

@@ -12,6 +12,7 @@
 #include "base/fail.h"
 #include "base/text.h"
 #include "data/position_fields.h"
+#include "data/row_folder.h"
 #include "tessera/version.h"
 
 namespace tessera::data {
@@ -112,7 +113,8 @@ Json options_of(const RowFolderOptions& options) {
           {"max_chunks", s.max_chunks},
           {"max_edges", s.max_edges},
           {"strict_chunks", s.chunk_room == ChunkRoom::refuse},
-          {"rows_per_file", options.rows_per_file}};
+          {"rows_per_file", options.rows_per_file},
+          {"format", options.format}};
 }
 
 std::string text_of(const Json& value) {
@@ -139,6 +141,13 @@ Result<PackOrigin> pack_origin(const std::vector<std::string>& inputs,
   origin.of = options_of(options);
   origin.of["inputs"] = std::move(names);
   return origin;
+}
+
+std::string format_of(const Json& origin) {
+  const bool says = origin.is_object() && origin.contains("format") &&
+                    origin["format"].is_string();
+  return says ? origin["format"].get<std::string>()
+              : std::string(kRowFormats[0]);
 }
 
 std::string difference(const Json& asked, const Json& begun) {

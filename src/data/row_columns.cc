@@ -115,18 +115,14 @@ Result<void> data::check_size(const RowShape& shape, int64_t rows,
   return {};
 }
 
-bool data::may_be_filled(const RowShape& shape, RowColumn column) {
-  return shape.size(column) <= RowShape::of(shape.tokens).size(column);
-}
-
 Result<void> data::check_filled(const RowShape& shape, RowColumn column,
                                 std::string_view name) {
-  if (may_be_filled(shape, column)) return {};
+  const int64_t usual = RowShape::of(shape.tokens).size(column);
+  if (shape.size(column) <= usual) return {};
   return invalid("data",
                  "column {} must be there where a row has more than {} numbers "
                  "of it, found none for {} of {}",
-                 spec_of(column).name, RowShape::of(shape.tokens).size(column),
-                 shape.size(column), name);
+                 spec_of(column).name, usual, shape.size(column), name);
 }
 
 Result<Rows> Rows::make(const RowShape& shape, int64_t rows, int32_t pad_id) {

@@ -227,15 +227,9 @@ Result<std::string> encode_rows(const Rows& rows) {
   for (size_t c = 0; c < kRowColumns; ++c) {
     const auto column = static_cast<RowColumn>(c);
     const RowColumnSpec& spec = spec_of(column);
-    const std::vector<int32_t>& values = rows.columns[c];
-    const auto is_padding = [&](int32_t v) { return v == spec.padding; };
-    if (!spec.required && may_be_filled(rows.shape, column) &&
-        std::all_of(values.begin(), values.end(), is_padding)) {
-      continue;
-    }
     file.tensors[std::string(spec.name)] = {
         spec.dtype, rows.shape.array(column, rows.rows),
-        bytes_of(std::span<const int32_t>(values))};
+        bytes_of(std::span<const int32_t>(rows.columns[c]))};
   }
   return write_safetensors(file);
 }
@@ -245,6 +239,14 @@ Result<std::string> encode_rows(const Rows& rows) {
 namespace tessera {
 
 Result<void> save_rows(const std::string& path, const Rows& rows) {
+  if (is_row_file(path)) {
+    return save_row_file(path, [&, given = false]() mutable -> Result<Rows> {
+      if (std::exchange(given, true)) {
+        return Rows::make(rows.shape, 0, rows.pad_id);
+      }
+      return rows;
+    });
+  }
   if (auto e = check_rows(rows, path); !e) return e;
   auto bytes = data::encode_rows(rows);
   if (!bytes) return bytes.error();

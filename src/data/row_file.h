@@ -24,7 +24,6 @@ Result<void> check_size(const RowShape& shape, int64_t rows,
                         std::string_view name = "them");
 // Whether a column that a file lacks may be filled: a stranger's number is no
 // reason to make room, so room above the usual comes with its column.
-bool may_be_filled(const RowShape& shape, RowColumn column);
 Result<void> check_filled(const RowShape& shape, RowColumn column,
                           std::string_view name);
 // A number of 32 bits in a file's metadata, which may lack it.
@@ -40,8 +39,7 @@ Result<Rows> load_safetensors_rows(const std::string& path);
 // All rows of a file that is in memory. `name` is how errors call it.
 Result<Rows> decode_rows(std::string_view bytes, std::string_view name);
 
-// The bytes of a file. Columns that hold padding alone and are not required
-// are left out where they may be filled again.
+// The bytes of a file: every column, so that all files have one schema.
 Result<std::string> encode_rows(const Rows& rows);
 
 }  // namespace tessera::data

@@ -4,14 +4,17 @@
 #include <fcntl.h>
 #include <sys/file.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <set>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/text.h"
+#include "data/arrow_component.h"
 #include "data/row_files.h"
 
 namespace tessera {
@@ -99,6 +102,10 @@ Result<void> check_entries(const fs::path& path,
 
 bool is_nothing(const fs::path& /*path*/) { return false; }
 
+std::string name_in(std::string_view format, int64_t file) {
+  return fmt::format("rows-{:05}.{}", file, format);
+}
+
 // Whether a run gives this name to what lies aside.
 bool is_own(const std::string& name) {
   return name == data::kJournal || data::RowFolder::is_name(name) ||
@@ -123,15 +130,33 @@ Result<void> check_row_folder(const std::string& path) {
 
 namespace data {
 
-RowFolder::RowFolder(const std::string& path, int lock)
-    : folder_(path), aside_(folder_ / kUnfinished), lock_(lock) {}
+Result<void> check_row_format(std::string_view format) {
+  const auto end = std::end(kRowFormats);
+  if (std::find(std::begin(kRowFormats), end, format) == end) {
+    return invalid("data",
+                   "files of a folder of rows must be one of {}, found {} for "
+                   "them",
+                   fmt::join(kRowFormats, ", "), in_quotes(format));
+  }
+  if (format == kRowFormats[0]) return {};
+  auto component = arrow_component();
+  return component ? Result<void>() : component.error();
+}
 
-Result<std::unique_ptr<RowFolder>> RowFolder::open(const std::string& path) {
+RowFolder::RowFolder(const std::string& path, std::string format, int lock)
+    : folder_(path),
+      aside_(folder_ / kUnfinished),
+      format_(std::move(format)),
+      lock_(lock) {}
+
+Result<std::unique_ptr<RowFolder>> RowFolder::open(const std::string& path,
+                                                   std::string format) {
   if (auto e = check_row_folder(path); !e) return e.error();
   const fs::path folder(path);
   auto lock = lock_aside(folder / kUnfinished, folder);
   if (!lock) return lock.error();
-  std::unique_ptr<RowFolder> opened(new RowFolder(path, *lock));
+  std::unique_ptr<RowFolder> opened(
+      new RowFolder(path, std::move(format), *lock));
   // Another run may have ended since then, and its rows are there.
   if (auto e = check_row_folder(path); !e) return e.error();
   return opened;
@@ -141,25 +166,31 @@ fs::path RowFolder::aside(const std::string& name) const {
   return aside_ / name;
 }
 
-std::string RowFolder::name_of(int64_t file) {
-  return fmt::format("rows-{:05}.safetensors", file);
+std::string RowFolder::name_of(int64_t file) const {
+  return name_in(format_, file);
 }
 
 bool RowFolder::is_name(std::string_view name) {
-  constexpr std::string_view kBegin = "rows-", kEnd = ".safetensors";
-  if (!name.starts_with(kBegin) || !name.ends_with(kEnd)) return false;
-  name.remove_prefix(kBegin.size());
-  name.remove_suffix(kEnd.size());
+  constexpr std::string_view kBegin = "rows-";
+  const size_t dot = name.find('.');
+  if (!name.starts_with(kBegin) || dot == std::string_view::npos ||
+      std::find(std::begin(kRowFormats), std::end(kRowFormats),
+                name.substr(dot + 1)) == std::end(kRowFormats)) {
+    return false;
+  }
+  name = name.substr(kBegin.size(), dot - kBegin.size());
   return name.size() >= 5 && (name.size() == 5 || name[0] != '0') &&
          name.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
-Result<void> RowFolder::take_back(int64_t most) {
+Result<void> RowFolder::take_back(int64_t most, std::string_view format) {
   int64_t placed = 0;
-  while (placed < most && is_placed(folder_ / name_of(placed))) ++placed;
+  while (placed < most && is_placed(folder_ / name_in(format, placed))) {
+    ++placed;
+  }
   // The last one first, so that the first ones are left wherever this ends.
   while (placed-- > 0) {
-    const std::string name = name_of(placed);
+    const std::string name = name_in(format, placed);
     if (auto e = move(folder_ / name, aside_ / name); !e) return e;
   }
   return check_entries(folder_, is_nothing);

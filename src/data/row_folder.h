@@ -16,20 +16,29 @@ namespace tessera::data {
 // Within what lies aside: what is finished (data/pack_journal.h).
 inline constexpr const char* kJournal = "journal";
 
+// What the files may be. Others than the first need the component
+// tessera_arrow.so.
+inline constexpr std::string_view kRowFormats[] = {"safetensors", "parquet",
+                                                   "arrow"};
+Result<void> check_row_format(std::string_view format);
+
 class RowFolder {
  public:
   // Made where it is not, and this run's alone as long as this lives. What a
-  // run that was killed left is as it was.
-  static Result<std::unique_ptr<RowFolder>> open(const std::string& path);
+  // run that was killed left is as it was. The format is one of kRowFormats.
+  static Result<std::unique_ptr<RowFolder>> open(const std::string& path,
+                                                 std::string format);
 
   // What lies aside under a name: a file of rows, or another.
   std::filesystem::path aside(const std::string& name) const;
-  static std::string name_of(int64_t file);    // "rows-00000.safetensors"
-  static bool is_name(std::string_view name);  // of one of these
+  std::string name_of(int64_t file) const;  // "rows-00000.safetensors"
+  // Of a file of any format.
+  static bool is_name(std::string_view name);
 
-  // Files that a run was putting in their place, which are the first ones, at
-  // most so many, lie aside again. There must be nothing else in the folder.
-  Result<void> take_back(int64_t most);
+  // Files that a run was putting in their place, which are the first ones of
+  // its format, at most so many, lie aside again. There must be nothing else in
+  // the folder.
+  Result<void> take_back(int64_t most, std::string_view format);
   // Of what lies aside only these files of rows stay, and their journal. What
   // no run makes is refused, and nothing taken away.
   Result<void> keep(int64_t files);
@@ -39,9 +48,10 @@ class RowFolder {
   void clear();
 
  private:
-  RowFolder(const std::string& path, int lock);
+  RowFolder(const std::string& path, std::string format, int lock);
 
   std::filesystem::path folder_, aside_;
+  std::string format_;
   Descriptor lock_;
 };
 
