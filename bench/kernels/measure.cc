@@ -14,7 +14,7 @@ constexpr double kSampleMs = 2;  // long beside what reading a clock takes
 
 Result<KernelRow> measure_one(const KernelOperation& operation,
                               const KernelSize& size, Dtype dtype,
-                              size_t variant, const kernels::Peaks& peaks,
+                              size_t variant, const Peaks& peaks,
                               double seconds) {
   // Made anew, so that no result of another variant passes for its own.
   auto call = make_kernel_call(size, dtype, operation.backward);
@@ -56,15 +56,15 @@ double best_us(const std::function<void()>& run, double seconds) {
   return best;
 }
 
-std::map<Isa, kernels::Peaks> kernel_peaks(const std::vector<Isa>& isas) {
-  std::map<Isa, kernels::Peaks> out;
-  for (const Isa isa : isas) out[isa] = kernels::measure_products(isa, 1);
+std::map<Isa, Peaks> kernel_peaks(const std::vector<Isa>& isas) {
+  std::map<Isa, Peaks> out;
+  for (const Isa isa : isas) out[isa] = measure_products(isa, 1);
   return out;
 }
 
 Result<std::vector<KernelRow>> measure_kernels(
-    const KernelOperation& operation,
-    const std::map<Isa, kernels::Peaks>& peaks, double seconds) {
+    const KernelOperation& operation, const std::map<Isa, Peaks>& peaks,
+    double seconds) {
   std::vector<KernelRow> rows;
   for (const KernelSize& size : operation.sizes) {
     for (const Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::f16}) {
