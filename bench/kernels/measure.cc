@@ -2,9 +2,9 @@
 #include "bench/kernels/measure.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "base/timed.h"
+#include "cli/gate/turns.h"
 #include "cli/run/check.h"
 
 namespace tessera::bench {
@@ -40,20 +40,16 @@ Result<KernelRow> measure_one(const KernelOperation& operation,
 }  // namespace
 
 double best_us(const std::function<void()>& run, double seconds) {
-  using Clock = std::chrono::steady_clock;
   const auto sample = [&](int64_t runs) {
-    const auto start = Clock::now();
+    const auto start = std::chrono::steady_clock::now();
     for (int64_t i = 0; i < runs; ++i) run();
     return ms_since(start);
   };
   int64_t runs = 1;
   while (sample(runs) < kSampleMs) runs *= 2;
-  double best = std::numeric_limits<double>::infinity();
-  const auto start = Clock::now();
-  do {
-    best = std::min(best, sample(runs) * 1e3 / static_cast<double>(runs));
-  } while (ms_since(start) < 1e3 * seconds);
-  return best;
+  const auto ms = cli::repeat<double>(
+      {.seconds = seconds}, [&]() -> Result<double> { return sample(runs); });
+  return std::ranges::min(*ms) * 1e3 / static_cast<double>(runs);
 }
 
 std::map<Isa, Peaks> kernel_peaks(const std::vector<Isa>& isas) {
