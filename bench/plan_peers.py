@@ -38,6 +38,11 @@ def parse_flags():
     )
     add = parser.add_argument
     add("--tessera", default=HERE.parent / "build" / "tessera", metavar="FILE")
+    add(
+        "--tessera-bench",
+        default=HERE.parent / "build" / "tessera-bench",
+        metavar="FILE",
+    )
     for venv in ("jax", "torch", "tokamax"):
         variable = f"TESSERA_{venv.upper()}_PYTHON"
         add(
@@ -92,6 +97,18 @@ def run_json(command, limit_memory=False):
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
+def our_ns(flags, docs, digest):
+    """The least of several runs of our planner, of the plan of this digest."""
+    (case,) = run_json(
+        [flags.tessera_bench, "plan", "--mask", flags.mask, "--docs", docs]
+        + ["--tokens", flags.tokens, "--tile", f"{flags.tile}x{flags.tile}"]
+        + ["--json"]
+    )["cases"]
+    if case["digest"] != digest:
+        sys.exit("tessera-bench times another plan than tessera makes")
+    return case["plan_ns"]
+
+
 def ours(flags, docs, lists):
     return run_json(
         [flags.tessera, "plan", "--mask", flags.mask, "--docs", docs]
@@ -127,9 +144,15 @@ def difference(want, got, size):
     return None
 
 
+<<<<<<< HEAD
 def measure_ours(flags, docs):
     with machine.Others() as others:
         runs = [ours(flags, docs, False)["plan_ns"] for _ in range(OUR_RUNS)]
+=======
+def measure_ours(flags, docs, digest):
+    with Others() as others:
+        runs = [our_ns(flags, docs, digest) for _ in range(OUR_RUNS)]
+>>>>>>> w-bench
     return runs, others.cores
 
 
@@ -207,12 +230,12 @@ def main():
         want = dense(plan["forward"], size, False)
         if dense(plan["transposed"], size, True) != want:
             sys.exit("the transposed list is not the forward one")
-        ns, before = measure_ours(flags, docs)
+        ns, before = measure_ours(flags, docs, plan["digest"])
         rows = [
             measure_peer(flags, name, venv, script, docs, folder, want)
             for name, venv, script, _ in PEERS
         ]
-        ns_after, after = measure_ours(flags, docs)
+        ns_after, after = measure_ours(flags, docs, plan["digest"])
     best = min(ns + ns_after)
     goals = {p[0]: p[3] for p in PEERS}
     is_goal_case = (flags.mask, flags.tokens, flags.tile) == (

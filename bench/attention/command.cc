@@ -69,7 +69,7 @@ Result<int> run(const AttentionFlags& o) {
   json rows = json::array();
   for (const int32_t threads : settings->threads) {
     show_progress("peaks of the machine");
-    const kernels::Peaks measured = kernels::measure_peaks(threads);
+    const Peaks measured = measure_peaks(threads);
     show_progress("");
     peaks.push_back(peaks_json(measured, threads));
     if (!o.json) {

@@ -18,7 +18,7 @@ struct AttentionGroup {
   int64_t head_dim = 0;
   Dtype dtype = Dtype::f32;
   int threads = 1;
-  kernels::Peaks peaks;
+  Peaks peaks;
   std::vector<BenchRow> rows;
   std::vector<PeerRun> peers;
 };

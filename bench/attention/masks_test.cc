@@ -41,6 +41,33 @@ TEST_F(BenchMasks, TakesRoutedMasks) {
       err_,
       "tessera-bench: [cli] --mask is a case of its own, found --cases beside "
       "it\n");
+}
+
+TEST_F(BenchMasks, PlansDocumentsAndTilesThatAreGiven) {
+  const json plan = json::parse(
+      said({"plan", "--mask", "causal & documents", "--tokens", "1024",
+            "--docs", "lengths:600,424", "--tile", "128x64", "--json"}));
+  ASSERT_EQ(code_, 0) << err_;
+  EXPECT_EQ(plan["tile"], json({128, 64}));
+  const json row = plan["cases"][0];
+  EXPECT_EQ(row["docs"], "lengths:600,424");
+  EXPECT_GT(row["plan_ns"], 0);
+  // It is what `tessera plan` plans of them.
+  ASSERT_EQ(
+      program({"plan", "--mask", "causal & documents", "--q-len", "1024",
+               "--docs", "lengths:600,424", "--tile", "128x64", "--json"}),
+      0)
+      << err_;
+  EXPECT_EQ(row["digest"], json::parse(out_)["digest"]);
+  said({"plan", "--mask", "causal", "--docs", "lengths:600,424"});
+  EXPECT_EQ(err_,
+            "tessera-bench: [cli] --docs goes with a mask that names "
+            "documents, found 'causal'\n");
+  said({"plan", "--mask", "causal", "--tile", "0"});
+  EXPECT_EQ(code_, 2);
+  said({"plan", "--tile", "64"});
+  EXPECT_EQ(err_,
+            "tessera-bench: [cli] --tile goes with --mask, found it alone\n");
   said({"plan", "--tokens", "64"});
   EXPECT_EQ(err_,
             "tessera-bench: [cli] --tokens goes with --mask, found it alone\n");

@@ -25,7 +25,7 @@ void print_group(const AttentionGroup& group) {
   std::fflush(stdout);
 }
 
-json peaks_json(const kernels::Peaks& peaks, int threads) {
+json peaks_json(const Peaks& peaks, int threads) {
   return {{"threads", threads},
           {"fma_gflops", peaks.fma_gflops},
           {"bf16_dot_gflops", peaks.bf16_dot_gflops},

@@ -10,7 +10,7 @@ namespace tessera::bench {
 
 void print_group(const AttentionGroup& group);
 
-nlohmann::json peaks_json(const kernels::Peaks& peaks, int threads);
+nlohmann::json peaks_json(const Peaks& peaks, int threads);
 nlohmann::json peer_runs_json(const std::vector<AttentionGroup>& groups);
 
 // Whether the machine was otherwise idle, as far as we could see.

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "bench/harness/cases.h"
+#include "bench/harness/peak/peak.h"
 #include "bench/harness/times.h"
-#include "kernels/peak/peak.h"
 #include "receipt/receipt.h"
 #include "tessera/machine.h"
 
@@ -41,7 +41,7 @@ struct BenchRow {
   int64_t head_dim = 0;
   int threads = 1;
   int64_t pairs = 0;  // legal ones, of one head
-  kernels::Peaks peaks;
+  Peaks peaks;
   std::optional<OurTimes> ours;
   std::string why;  // ours is not measured
   std::vector<PeerTimes> peers;

@@ -3,16 +3,17 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
 #include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "base/fail.h"
+#include "base/timed.h"
 #include "cli/data/attention_data.h"
 #include "cli/data/clustered_inputs.h"
 #include "cli/data/random_inputs.h"
+#include "cli/gate/turns.h"
 #include "cli/machine.h"
 #include "cli/request/routed_picks.h"
 #include "cli/run/check.h"
@@ -30,43 +31,38 @@ using cli::fill_inputs;
 using cli::names_router;
 using cli::OtherCores;
 using cli::read_route_settings;
+using cli::repeat;
+using cli::Rounds;
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-constexpr int kMinRuns = 3;
-constexpr int kMaxRuns = 10000;
-
-double ms_between(Clock::time_point a, Clock::time_point b) {
-  return std::chrono::duration<double, std::milli>(b - a).count();
-}
+struct OneRun {
+  double ms = 0, prepare_ms = 0;
+};
 
 // All that a run needs, made before the first.
 struct Setup {
   std::optional<Session> session;
   std::optional<OwnedBatch> batch;
   AttentionData data;
-  OurTimes times;
 
-  Result<void> run(bool counts);
+  Result<OneRun> run();
 };
 
-Result<void> Setup::run(bool counts) {
-  const Clock::time_point begin = Clock::now();
+Result<OneRun> Setup::run() {
+  OneRun out;
+  const auto begin = std::chrono::steady_clock::now();
   auto ready = session->prepare(*batch, data.call());
   if (!ready) return ready.error();
-  const Clock::time_point prepared = Clock::now();
+  out.prepare_ms = ms_since(begin);
   auto saved = ready->forward(data.forward_tensors());
   if (!saved) return saved.error();
   if (data.backward) {
-    if (auto e = ready->backward(*saved, data.gradients()); !e) return e;
+    auto e = ready->backward(*saved, data.gradients());
+    if (!e) return e.error();
   }
-  if (counts) {
-    times.ms.push_back(ms_between(begin, Clock::now()));
-    times.prepare_ms = std::min(times.prepare_ms, ms_between(begin, prepared));
-  }
-  return {};
+  out.ms = ms_since(begin);
+  return out;
 }
 
 // A mask that names a router has q and k which are worth routing.
@@ -127,7 +123,6 @@ Result<void> bind(Setup& setup, BenchRow& row, Isa isa) {
   row.pairs = std::accumulate(plan.legal_pairs.begin(), plan.legal_pairs.end(),
                               int64_t{0}) /
               plan.heads;
-  setup.times.prepare_ms = std::numeric_limits<double>::infinity();
   return {};
 }
 
@@ -137,16 +132,17 @@ Result<OurTimes> measure_ours(BenchRow& row, Isa isa, double seconds) {
   Setup setup;
   if (auto r = bind(setup, row, isa); !r) return r.error();
   // The first run touches the memory and starts the threads.
-  if (auto r = setup.run(/*counts=*/false); !r) return r.error();
+  if (auto r = setup.run(); !r) return r.error();
   const OtherCores others;
-  const Clock::time_point start = Clock::now();
-  for (int run = 0; run < kMaxRuns; ++run) {
-    const double spent = ms_between(start, Clock::now()) / 1e3;
-    if (run >= kMinRuns && spent > seconds) break;
-    if (run > 0 && spent > 4 * seconds) break;
-    if (auto r = setup.run(/*counts=*/true); !r) return r.error();
-  }
-  setup.times.other_cores = others.so_far();
+  const Rounds rounds{
+      .least = 3, .most = 10000, .seconds = seconds, .limit = 4 * seconds};
+  auto runs = repeat<OneRun>(rounds, [&] { return setup.run(); });
+  if (!runs) return runs.error();
+  OurTimes times;
+  times.other_cores = others.so_far();
+  for (const OneRun& run : *runs) times.ms.push_back(run.ms);
+  times.prepare_ms =
+      std::ranges::min(*runs, {}, &OneRun::prepare_ms).prepare_ms;
   auto check = check_run(*setup.batch, setup.data, 0);
   if (!check) return check.error();
   if (!check->passed) {
@@ -155,8 +151,8 @@ Result<OurTimes> measure_ours(BenchRow& row, Isa isa, double seconds) {
                    "for {}: {}",
                    check->max_bound_ratio, row.what->name, check->worst);
   }
-  setup.times.check = std::move(*check);
-  return std::move(setup.times);
+  times.check = std::move(*check);
+  return times;
 }
 
 }  // namespace tessera::bench

@@ -90,7 +90,7 @@ json row_json(const KernelRow& r) {
           {"bound_ratio", r.ratio}};
 }
 
-json peaks_json(const std::map<Isa, kernels::Peaks>& peaks) {
+json peaks_json(const std::map<Isa, Peaks>& peaks) {
   json out = json::object();
   for (const auto& [isa, p] : peaks) {
     out[std::string(to_string(isa))] = {{"fma_gflops", p.fma_gflops},
@@ -99,7 +99,7 @@ json peaks_json(const std::map<Isa, kernels::Peaks>& peaks) {
   return out;
 }
 
-void print_head(const std::map<Isa, kernels::Peaks>& peaks) {
+void print_head(const std::map<Isa, Peaks>& peaks) {
   fmt::print("One thread of {}; at most, in GFLOP/s:\n", receipt::cpu_model());
   for (const auto& [isa, p] : peaks) {
     fmt::print("  {:<11} {:>7.1f}", to_string(isa), p.fma_gflops);

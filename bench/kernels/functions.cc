@@ -61,15 +61,14 @@ struct Row {
 
 // The products alone at the rate of the peak, which multiplies and adds. What
 // adds, shifts or compares may have units of its own.
-double limit_of(const Function& f, Isa isa, const kernels::Peaks& peaks) {
+double limit_of(const Function& f, Isa isa, const Peaks& peaks) {
   if (isa == Isa::portable) {
     return (f.products + f.fused) / peaks.fma_gflops;
   }
   return 2 * f.products / peaks.fma_gflops;
 }
 
-Row measure(const Function& f, Isa isa, const kernels::Peaks& peaks,
-            double seconds) {
+Row measure(const Function& f, Isa isa, const Peaks& peaks, double seconds) {
   std::vector<float> from(kCount), to(kCount);
   for (int64_t i = 0; i < kCount; ++i) {
     from[static_cast<size_t>(i)] =

@@ -2,9 +2,9 @@
 #include "bench/kernels/measure.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "base/timed.h"
+#include "cli/gate/turns.h"
 #include "cli/run/check.h"
 
 namespace tessera::bench {
@@ -14,7 +14,7 @@ constexpr double kSampleMs = 2;  // long beside what reading a clock takes
 
 Result<KernelRow> measure_one(const KernelOperation& operation,
                               const KernelSize& size, Dtype dtype,
-                              size_t variant, const kernels::Peaks& peaks,
+                              size_t variant, const Peaks& peaks,
                               double seconds) {
   // Made anew, so that no result of another variant passes for its own.
   auto call = make_kernel_call(size, dtype, operation.backward);
@@ -40,31 +40,27 @@ Result<KernelRow> measure_one(const KernelOperation& operation,
 }  // namespace
 
 double best_us(const std::function<void()>& run, double seconds) {
-  using Clock = std::chrono::steady_clock;
   const auto sample = [&](int64_t runs) {
-    const auto start = Clock::now();
+    const auto start = std::chrono::steady_clock::now();
     for (int64_t i = 0; i < runs; ++i) run();
     return ms_since(start);
   };
   int64_t runs = 1;
   while (sample(runs) < kSampleMs) runs *= 2;
-  double best = std::numeric_limits<double>::infinity();
-  const auto start = Clock::now();
-  do {
-    best = std::min(best, sample(runs) * 1e3 / static_cast<double>(runs));
-  } while (ms_since(start) < 1e3 * seconds);
-  return best;
+  const auto ms = cli::repeat<double>(
+      {.seconds = seconds}, [&]() -> Result<double> { return sample(runs); });
+  return std::ranges::min(*ms) * 1e3 / static_cast<double>(runs);
 }
 
-std::map<Isa, kernels::Peaks> kernel_peaks(const std::vector<Isa>& isas) {
-  std::map<Isa, kernels::Peaks> out;
-  for (const Isa isa : isas) out[isa] = kernels::measure_products(isa, 1);
+std::map<Isa, Peaks> kernel_peaks(const std::vector<Isa>& isas) {
+  std::map<Isa, Peaks> out;
+  for (const Isa isa : isas) out[isa] = measure_products(isa, 1);
   return out;
 }
 
 Result<std::vector<KernelRow>> measure_kernels(
-    const KernelOperation& operation,
-    const std::map<Isa, kernels::Peaks>& peaks, double seconds) {
+    const KernelOperation& operation, const std::map<Isa, Peaks>& peaks,
+    double seconds) {
   std::vector<KernelRow> rows;
   for (const KernelSize& size : operation.sizes) {
     for (const Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::f16}) {

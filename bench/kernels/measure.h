@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "bench/harness/peak/peak.h"
 #include "bench/kernels/kernels.h"
-#include "kernels/peak/peak.h"
 #include "tessera/result.h"
 
 namespace tessera::bench {
@@ -29,12 +29,12 @@ struct KernelRow {
 double best_us(const std::function<void()>& run, double seconds);
 
 // Of one thread.
-std::map<Isa, kernels::Peaks> kernel_peaks(const std::vector<Isa>& isas);
+std::map<Isa, Peaks> kernel_peaks(const std::vector<Isa>& isas);
 
 // Every size and dtype on every variant of these ISAs, `seconds` each. What
 // the last run wrote is judged by fp64.
 Result<std::vector<KernelRow>> measure_kernels(
-    const KernelOperation& operation,
-    const std::map<Isa, kernels::Peaks>& peaks, double seconds);
+    const KernelOperation& operation, const std::map<Isa, Peaks>& peaks,
+    double seconds);
 
 }  // namespace tessera::bench

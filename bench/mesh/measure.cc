@@ -10,6 +10,7 @@
 #include "base/timed.h"
 #include "bench/harness/times.h"
 #include "cli/data/random_inputs.h"
+#include "cli/gate/turns.h"
 #include "cli/progress.h"
 #include "cli/request/drawn_documents.h"
 #include "cli/run/check.h"
@@ -20,13 +21,6 @@ namespace {
 
 using cli::AttentionData;
 using cli::Progress;
-
-struct Open {
-  MeshContender* contender;
-  Prepared ready;
-  std::vector<double> forward, backward, cpu, stay_forward, stay_backward,
-      moved;
-};
 
 Result<OwnedBatch> drawn_batch(const MeshSettings& s) {
   Request request;
@@ -49,30 +43,33 @@ Result<Prepared> prepare(const MeshSettings& s, const MeshContender& c,
   return session->prepare(batch, call);
 }
 
-Result<void> run_on_host(Open& o, AttentionData& data, int64_t layers) {
+Result<MeshTimes> run_on_host(Prepared& ready, AttentionData& data,
+                              int64_t layers) {
   double forward = 0, backward = 0;
   const std::clock_t begun = std::clock();
   for (int64_t i = 0; i < layers; ++i) {
     auto saved =
-        timed(forward, [&] { return o.ready.forward(data.forward_tensors()); });
+        timed(forward, [&] { return ready.forward(data.forward_tensors()); });
     if (!saved) return saved.error();
     auto ok = timed(backward,
-                    [&] { return o.ready.backward(*saved, data.gradients()); });
-    if (!ok) return ok;
+                    [&] { return ready.backward(*saved, data.gradients()); });
+    if (!ok) return ok.error();
   }
   const auto cpu = static_cast<double>(std::clock() - begun);
-  o.cpu.push_back(1000 * cpu / CLOCKS_PER_SEC / static_cast<double>(layers));
-  o.forward.push_back(forward / static_cast<double>(layers));
-  o.backward.push_back(backward / static_cast<double>(layers));
-  return {};
+  MeshTimes out;
+  out.forward = forward / static_cast<double>(layers);
+  out.backward = backward / static_cast<double>(layers);
+  out.cpu = 1000 * cpu / CLOCKS_PER_SEC / static_cast<double>(layers);
+  return out;
 }
 
 // Puts once, runs the layers, fetches once.
-Result<void> run_in_place(Open& o, AttentionData& data, int64_t layers) {
+Result<MeshTimes> run_in_place(Prepared& ready, AttentionData& data,
+                               int64_t layers) {
   double forward = 0, backward = 0, moved = 0;
   const auto put = [&](ArrayRole role, cli::Array& array) {
     return timed(moved,
-                 [&] { return o.ready.put(role, as_input(array.view())); });
+                 [&] { return ready.put(role, as_input(array.view())); });
   };
   auto q = put(ArrayRole::q, data.q);
   auto k = put(ArrayRole::k, data.k);
@@ -85,11 +82,11 @@ Result<void> run_in_place(Open& o, AttentionData& data, int64_t layers) {
   DeviceGradients gradients;
   for (int64_t i = 0; i < layers; ++i) {
     auto ran = timed(forward, [&] {
-      return o.ready.forward(DeviceForward{*q, *k, *v, {}});
+      return ready.forward(DeviceForward{*q, *k, *v, {}});
     });
     if (!ran) return ran.error();
     saved = std::move(*ran);
-    auto back = timed(backward, [&] { return o.ready.backward(saved, *dout); });
+    auto back = timed(backward, [&] { return ready.backward(saved, *dout); });
     if (!back) return back.error();
     gradients = std::move(*back);
   }
@@ -101,15 +98,16 @@ Result<void> run_in_place(Open& o, AttentionData& data, int64_t layers) {
         {&gradients.dk, &data.dk},
         {&gradients.dv, &data.dv}};
     for (const auto& [from, to] : results) {
-      if (auto e = o.ready.fetch(*from, to->view()); !e) return e;
+      if (auto e = ready.fetch(*from, to->view()); !e) return e;
     }
     return {};
   });
-  if (!fetched) return fetched;
-  o.stay_forward.push_back(forward / static_cast<double>(layers));
-  o.stay_backward.push_back(backward / static_cast<double>(layers));
-  o.moved.push_back(moved);
-  return {};
+  if (!fetched) return fetched.error();
+  MeshTimes out;
+  out.stay_forward = forward / static_cast<double>(layers);
+  out.stay_backward = backward / static_cast<double>(layers);
+  out.put_and_fetch = moved;
+  return out;
 }
 
 // What one leaves behind must not pass for what the next one wrote.
@@ -123,17 +121,25 @@ void forget_outputs(AttentionData& data) {
   clear(data.dv);
 }
 
-Result<void> judge(const Batch& batch, Open& o, AttentionData& data) {
+Result<void> judge(const Batch& batch, Prepared& ready, MeshContender& c,
+                   AttentionData& data) {
   for (const bool in_place : {false, true}) {
     forget_outputs(data);
-    auto ran = in_place ? run_in_place(o, data, 1) : run_on_host(o, data, 1);
-    if (!ran) return ran;
+    auto ran =
+        in_place ? run_in_place(ready, data, 1) : run_on_host(ready, data, 1);
+    if (!ran) return ran.error();
     auto check = cli::check_run(batch, data, 0, true);
     if (!check) return check.error();
-    o.contender->check = std::move(*check);
-    if (!o.contender->check.passed) return {};
+    c.check = std::move(*check);
+    if (!c.check.passed) return {};
   }
   return {};
+}
+
+double median(const std::vector<MeshTimes>& runs, double MeshTimes::*time) {
+  std::vector<double> ms;
+  for (const MeshTimes& run : runs) ms.push_back(run.*time);
+  return times_of(std::move(ms)).median_ms;
 }
 
 }  // namespace
@@ -164,33 +170,35 @@ Result<void> measure_mesh(const MeshSettings& s,
   cli::fill_inputs(data, 0);
   // Before one device alone: all share the plugin's threads.
   pjrt::raise_threads(s.devices);
-  std::vector<Open> open;
+  std::vector<Prepared> open;
   for (MeshContender& c : contenders) {
     Progress progress(c.name);
     auto ready = prepare(s, c, *batch, data.call());
     if (!ready) return ready.error();
-    open.push_back({&c, std::move(*ready), {}, {}, {}, {}, {}, {}});
-    if (auto ok = judge(*batch, open.back(), data); !ok) return ok;
-    Open& o = open.back();
-    for (auto* times : {&o.forward, &o.backward, &o.cpu, &o.stay_forward,
-                        &o.stay_backward, &o.moved}) {
-      times->clear();  // the first calls
-    }
+    // The first calls, whose times do not count.
+    if (auto ok = judge(*batch, *ready, c, data); !ok) return ok;
+    open.push_back(std::move(*ready));
   }
-  for (int64_t round = 0; round < s.rounds; ++round) {
-    Progress progress(fmt::format("round {}", round + 1));
-    for (Open& o : open) {
-      if (auto ok = run_on_host(o, data, s.layers); !ok) return ok;
-      if (auto ok = run_in_place(o, data, s.layers); !ok) return ok;
-    }
+  std::vector<cli::Turn<MeshTimes>> turns;
+  for (Prepared& ready : open) {
+    turns.emplace_back([&data, &s, ready = &ready] {
+      return run_on_host(*ready, data, s.layers);
+    });
+    turns.emplace_back([&data, &s, ready = &ready] {
+      return run_in_place(*ready, data, s.layers);
+    });
   }
-  for (Open& o : open) {
-    const auto median = [](const std::vector<double>& ms) {
-      return times_of(ms).median_ms;
-    };
-    o.contender->times = {median(o.forward),       median(o.backward),
-                          median(o.cpu),           median(o.stay_forward),
-                          median(o.stay_backward), median(o.moved)};
+  auto runs = cli::take_turns<MeshTimes>(cli::just(s.rounds), turns);
+  if (!runs) return runs.error();
+  for (size_t i = 0; i < contenders.size(); ++i) {
+    const std::vector<MeshTimes>& host = (*runs)[2 * i];
+    const std::vector<MeshTimes>& stay = (*runs)[2 * i + 1];
+    contenders[i].times = {median(host, &MeshTimes::forward),
+                           median(host, &MeshTimes::backward),
+                           median(host, &MeshTimes::cpu),
+                           median(stay, &MeshTimes::stay_forward),
+                           median(stay, &MeshTimes::stay_backward),
+                           median(stay, &MeshTimes::put_and_fetch)};
   }
   return {};
 }

@@ -9,6 +9,7 @@
 
 #include "base/timed.h"
 #include "bench/pack/open_rows.h"
+#include "cli/gate/turns.h"
 
 namespace tessera::bench {
 namespace {
@@ -38,13 +39,13 @@ Result<void> pack_windows(std::span<const int32_t> lengths,
 // Documents a second of the fastest round.
 template <class Pack>
 Result<double> fastest(const PackCase& c, const Pack& pack) {
-  double best = 0;
-  for (int64_t round = 0; round < c.rounds; ++round) {
-    double ms = 0;
-    if (Result<void> packed = timed(ms, pack); !packed) return packed.error();
-    best = std::max(best, 1e3 * static_cast<double>(c.documents) / ms);
-  }
-  return best;
+  auto ms = cli::repeat<double>(cli::just(c.rounds), [&]() -> Result<double> {
+    double took = 0;
+    if (Result<void> packed = timed(took, pack); !packed) return packed.error();
+    return took;
+  });
+  if (!ms) return ms.error();
+  return 1e3 * static_cast<double>(c.documents) / std::ranges::min(*ms);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "tessera/plan.h"
 #include "tessera/result.h"
 
 namespace tessera::bench {
@@ -12,16 +13,20 @@ namespace tessera::bench {
 struct PlanCase {
   std::string mask;
   int64_t tokens;
-  bool documents = false;   // lognormal lengths, mean 2048, seed 0
+  std::string docs;         // where ids come from; "": no documents
   double goal_us;           // 0: none, the row only shows growth
   double goal_extra_bytes;  // a token; 0: none
+  Tile tile = {256, 256};
 };
 
 // The table that is measured where no mask is given.
 std::vector<PlanCase> plan_cases();
 
+// Where documents come from unless the user says it.
+inline constexpr const char* kPlanDocs = "lognormal:mean=2048,seed=0";
+
 struct PlanCost {
-  int64_t ns = 0;
+  int64_t ns = 0;  // the least of several runs into reused memory
   int64_t tiles = 0;
   int64_t result_bytes = 0;
   int64_t extra_bytes = 0;  // peak while planning, beyond the result

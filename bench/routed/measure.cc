@@ -11,14 +11,18 @@
 
 #include "bench/routed/case.h"
 #include "bench/routed/peer.h"
+#include "cli/gate/turns.h"
 #include "cli/machine.h"
 #include "cli/progress.h"
 #include "route/settings.h"
 
 namespace tessera::bench {
 
+using cli::just;
 using cli::OtherCores;
 using cli::Progress;
+using cli::repeat;
+using cli::take_turns;
 
 namespace {
 
@@ -63,52 +67,84 @@ void add(const RouteRecall& more, RouteRecall& to) {
   to.worst = std::min(to.worst, more.worst);
 }
 
-// A batch each round; hierarchical routing and dense attention in turn with the
-// whole, so that a machine that slows down favours nobody.
-Result<void> measure_batch(RoutedCase& c, int64_t batch,
-                           const RoutedSettings& s, RoutedTable& t) {
-  if (batch > 0) c.draw(batch);
-  auto run = c.route(t.top, false);
-  if (!run) return run.error();
-  if (auto e = c.attend(*run); !e) return e;
-  t.exhaustive.push_back(run->times);
-  auto key = c.contract(*run, t.top);
-  if (!key) return key.error();
-  t.contracts.insert(std::move(*key));
-  if (batch == 0) {
-    t.counts = run->routed().counts;
-    t.widest = run->routed().unions.widest;
-    t.tiles = static_cast<int64_t>(run->plan().forward.entries.size());
-    t.full_tiles = std::count_if(
-        run->plan().forward.entries.begin(), run->plan().forward.entries.end(),
-        [](Entry e) { return e.tile_class() == TileClass::full; });
-    t.causal_tiles = c.causal_tiles(*run);
-    const auto n = static_cast<double>(t.tokens);
-    t.causal_pairs = n * (n + 1) / 2 * static_cast<double>(t.heads);
-    for (const int64_t pairs : run->plan().legal_pairs) {
-      t.pairs += static_cast<double>(pairs);
-    }
-    auto verdict = c.judge(*run);
-    if (!verdict) return verdict.error();
-    t.check = std::move(*verdict);
-    if (!s.peer.folder.empty()) {
-      Progress progress(fmt::format("PyTorch, {} tokens", t.tokens));
-      t.peer = run_routed_peer(s.peer, c.data(), *run);
-    }
+// What the table says of the first batch alone, the peer's run too.
+Result<void> describe_first(RoutedCase& c, const RoutedRun& run,
+                            const RoutedSettings& s, RoutedTable& t) {
+  t.counts = run.routed().counts;
+  t.widest = run.routed().unions.widest;
+  t.tiles = static_cast<int64_t>(run.plan().forward.entries.size());
+  t.full_tiles = std::count_if(
+      run.plan().forward.entries.begin(), run.plan().forward.entries.end(),
+      [](Entry e) { return e.tile_class() == TileClass::full; });
+  t.causal_tiles = c.causal_tiles(run);
+  const auto n = static_cast<double>(t.tokens);
+  t.causal_pairs = n * (n + 1) / 2 * static_cast<double>(t.heads);
+  for (const int64_t pairs : run.plan().legal_pairs) {
+    t.pairs += static_cast<double>(pairs);
   }
-  auto few = c.route(t.top, true);
-  if (!few) return few.error();
-  t.hierarchical.push_back(few->times);
-  t.hierarchical_tiles =
-      static_cast<int64_t>(few->plan().forward.entries.size());
-  auto recall = route_recall(few->routed(), run->routed());
-  if (!recall) return recall.error();
-  add(*recall, t.recall);
-  auto dense = c.dense(t.dense_heads);
-  if (!dense) return dense.error();
-  t.dense_ms.push_back(*dense);
+  auto verdict = c.judge(run);
+  if (!verdict) return verdict.error();
+  t.check = std::move(*verdict);
+  if (!s.peer.folder.empty()) {
+    Progress progress(fmt::format("PyTorch, {} tokens", t.tokens));
+    t.peer = run_routed_peer(s.peer, c.data(), run);
+  }
   return {};
 }
+
+// Those that take turns over a table's batches, a batch each round.
+class RoutedTurns {
+ public:
+  RoutedTurns(RoutedCase& c, const RoutedSettings& s, RoutedTable& t)
+      : case_(c), settings_(s), table_(t) {}
+
+  // The next batch, whole.
+  Result<RoutedTimes> exhaustive() {
+    const int64_t batch = batches_++;
+    run_.reset();  // else its lists and the next ones take memory at once
+    if (batch > 0) case_.draw(batch);
+    auto run = case_.route(table_.top, false);
+    if (!run) return run.error();
+    run_ = std::move(*run);
+    if (auto e = case_.attend(*run_); !e) return e.error();
+    auto key = case_.contract(*run_, table_.top);
+    if (!key) return key.error();
+    table_.contracts.insert(std::move(*key));
+    if (batch == 0) {
+      auto told = describe_first(case_, *run_, settings_, table_);
+      if (!told) return told.error();
+    }
+    return run_->times;
+  }
+
+  // Hierarchical routing of the same batch.
+  Result<RoutedTimes> hierarchical() {
+    auto few = case_.route(table_.top, true);
+    if (!few) return few.error();
+    table_.hierarchical_tiles =
+        static_cast<int64_t>(few->plan().forward.entries.size());
+    auto recall = route_recall(few->routed(), run_->routed());
+    if (!recall) return recall.error();
+    add(*recall, table_.recall);
+    return few->times;
+  }
+
+  // Its dense attention, which is nothing but attention.
+  Result<RoutedTimes> dense() {
+    auto ms = case_.dense(table_.dense_heads);
+    if (!ms) return ms.error();
+    RoutedTimes times;
+    times.attention = *ms;
+    return times;
+  }
+
+ private:
+  RoutedCase& case_;
+  const RoutedSettings& settings_;
+  RoutedTable& table_;
+  std::optional<RoutedRun> run_;  // the whole of this round
+  int64_t batches_ = 0;
+};
 
 }  // namespace
 
@@ -138,9 +174,16 @@ Result<RoutedTable> measure(int64_t tokens, Dtype dtype,
     if (!warm) return warm.error();
     if (auto e = c.attend(*warm); !e) return e.error();
   }
-  for (int64_t batch = 0; batch < s.rounds; ++batch) {
-    Progress progress(fmt::format("{} tokens, batch {}", tokens, batch + 1));
-    if (auto e = measure_batch(c, batch, s, t); !e) return e.error();
+  RoutedTurns turns(c, s, t);
+  auto times = take_turns<RoutedTimes>(
+      just(s.rounds),
+      {[&] { return turns.exhaustive(); }, [&] { return turns.hierarchical(); },
+       [&] { return turns.dense(); }});
+  if (!times) return times.error();
+  t.exhaustive = std::move((*times)[0]);
+  t.hierarchical = std::move((*times)[1]);
+  for (const RoutedTimes& dense : (*times)[2]) {
+    t.dense_ms.push_back(dense.attention);
   }
   t.other_cores = others.so_far();
   return t;
@@ -159,14 +202,14 @@ Result<RoutedGrowth> measure_growth(const RoutedSettings& s, int64_t top) {
     RoutedCase& c = *made;
     c.draw(0);
     for (const bool hierarchical : {false, true}) {
-      std::vector<RoutedTimes> runs;
-      // The first one does not count.
-      for (int64_t round = 0; round <= s.rounds; ++round) {
-        auto run = c.route(top, hierarchical);
-        if (!run) return run.error();
-        if (round > 0) runs.push_back(run->times);
-      }
-      growth.rows.push_back({tokens, hierarchical, median_of(runs)});
+      auto runs = repeat<RoutedTimes>(just(s.rounds, /*warm_up=*/1),
+                                      [&]() -> Result<RoutedTimes> {
+                                        auto run = c.route(top, hierarchical);
+                                        if (!run) return run.error();
+                                        return run->times;
+                                      });
+      if (!runs) return runs.error();
+      growth.rows.push_back({tokens, hierarchical, median_of(*runs)});
     }
   }
   return growth;

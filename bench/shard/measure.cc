@@ -3,7 +3,10 @@
 
 #include <algorithm>
 #include <ctime>
+#include <utility>
 
+#include "bench/harness/times.h"
+#include "cli/gate/turns.h"
 #include "cli/request/drawn_documents.h"
 #include "tessera/batch.h"
 #include "tessera/mask.h"
@@ -11,12 +14,18 @@
 namespace tessera::bench {
 namespace {
 
-Spread spread_of(std::vector<double> values) {
+// What the shards of one batch are.
+struct Sample {
+  double work, tokens, needed, sent, backward_needed, backward_sent, least,
+      late, plan_ms, shard_ms;
+};
+
+Spread spread_of(const std::vector<Sample>& samples, double Sample::*figure) {
+  std::vector<double> values;
+  for (const Sample& sample : samples) values.push_back(sample.*figure);
   std::sort(values.begin(), values.end());
   const size_t n = values.size();
-  const double median =
-      n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
-  return {median, values[(n * 9 + 9) / 10 - 1]};
+  return {times_of(values).median_ms, values[(n * 9 + 9) / 10 - 1]};
 }
 
 // Of this thread's processor: others on the machine do not count.
@@ -25,6 +34,39 @@ double cpu_ms() {
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
   return static_cast<double>(now.tv_sec) * 1e3 +
          static_cast<double>(now.tv_nsec) / 1e6;
+}
+
+// The batch of a seed, planned and sharded.
+Result<Sample> shard_once(const ShardCase& c, const ShardOptions& options,
+                          uint64_t seed) {
+  Request request;
+  request.masks = {*parse_mask("causal & documents")};
+  request.q_len = request.kv_len = c.tokens;
+  const auto ids = cli::lognormal_ids(c.mean, seed, c.tokens);
+  Facts facts;
+  facts.doc_ids = ids;
+  const Mesh mesh{{{"seq", c.shards}}};
+  const double start = cpu_ms();
+  auto batch = BorrowedBatch::make(request, facts);
+  if (!batch) return batch.error();
+  const double planned = cpu_ms();
+  auto shards = make_shards(*batch, mesh, options);
+  if (!shards) return shards.error();
+  const double done = cpu_ms();
+  const ShardReport& r = shards->report;
+  const auto beside = [](const Moved& m, int64_t bytes) {
+    return static_cast<double>(bytes) / static_cast<double>(m.all_gather);
+  };
+  return Sample{.work = r.work_max_over_mean,
+                .tokens = r.tokens_max_over_mean,
+                .needed = beside(r.forward, r.forward.needed),
+                .sent = beside(r.forward, r.forward.sent),
+                .backward_needed = beside(r.backward, r.backward.needed),
+                .backward_sent = beside(r.backward, r.backward.sent),
+                .least = beside(r.forward, r.least_needed),
+                .late = 1 - r.early_work,
+                .plan_ms = planned - start,
+                .shard_ms = done - planned};
 }
 
 }  // namespace
@@ -74,44 +116,20 @@ Result<ShardFigures> measure_shards(const ShardCase& c, const ShardWay& way,
   options.shape.heads = 32;
   options.shape.kv_heads = 8;
   options.shape.head_dim = options.shape.v_head_dim = 128;
-  const Mesh mesh{{{"seq", c.shards}}};
-  std::vector<double> work, tokens, needed, sent, b_needed, b_sent, least, late,
-      plan, shard;
-  for (int64_t seed = 0; seed < seeds; ++seed) {
-    Request request;
-    request.masks = {*parse_mask("causal & documents")};
-    request.q_len = request.kv_len = c.tokens;
-    const auto ids =
-        cli::lognormal_ids(c.mean, static_cast<uint64_t>(seed), c.tokens);
-    Facts facts;
-    facts.doc_ids = ids;
-    const double start = cpu_ms();
-    auto batch = BorrowedBatch::make(request, facts);
-    if (!batch) return batch.error();
-    const double planned = cpu_ms();
-    auto shards = make_shards(*batch, mesh, options);
-    if (!shards) return shards.error();
-    const double done = cpu_ms();
-    plan.push_back(planned - start);
-    shard.push_back(done - planned);
-    const ShardReport& r = shards->report;
-    const auto beside = [](const Moved& m, int64_t bytes) {
-      return static_cast<double>(bytes) / static_cast<double>(m.all_gather);
-    };
-    work.push_back(r.work_max_over_mean);
-    tokens.push_back(r.tokens_max_over_mean);
-    needed.push_back(beside(r.forward, r.forward.needed));
-    sent.push_back(beside(r.forward, r.forward.sent));
-    b_needed.push_back(beside(r.backward, r.backward.needed));
-    b_sent.push_back(beside(r.backward, r.backward.sent));
-    least.push_back(beside(r.forward, r.least_needed));
-    late.push_back(1 - r.early_work);
-  }
-  return ShardFigures{spread_of(work),        spread_of(tokens),
-                      spread_of(needed),      spread_of(sent),
-                      spread_of(b_needed),    spread_of(b_sent),
-                      spread_of(least),       spread_of(late),
-                      spread_of(plan).median, spread_of(shard).median};
+  uint64_t seed = 0;
+  auto of = cli::repeat<Sample>(cli::just(seeds),
+                                [&] { return shard_once(c, options, seed++); });
+  if (!of) return of.error();
+  return ShardFigures{spread_of(*of, &Sample::work),
+                      spread_of(*of, &Sample::tokens),
+                      spread_of(*of, &Sample::needed),
+                      spread_of(*of, &Sample::sent),
+                      spread_of(*of, &Sample::backward_needed),
+                      spread_of(*of, &Sample::backward_sent),
+                      spread_of(*of, &Sample::least),
+                      spread_of(*of, &Sample::late),
+                      spread_of(*of, &Sample::plan_ms).median,
+                      spread_of(*of, &Sample::shard_ms).median};
 }
 
 }  // namespace tessera::bench

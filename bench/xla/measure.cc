@@ -1,13 +1,12 @@
 // bench/xla/measure.cc: each lane's run, its proof, and the turns they take.
 #include "bench/xla/measure.h"
 
-#include <fmt/format.h>
-
 #include <utility>
 
 #include "base/fail.h"
 #include "base/timed.h"
 #include "cli/data/random_inputs.h"
+#include "cli/gate/turns.h"
 #include "cli/progress.h"
 #include "cli/run/check.h"
 #include "run/passes.h"
@@ -77,17 +76,19 @@ Result<void> measure(XlaProblem& p, std::vector<XlaContender>& contenders,
     c.first_ms = *first;
     if (auto ok = judge(c, p); !ok) return ok;
   }
-  for (int64_t round = 0; round < rounds; ++round) {
-    Progress progress(fmt::format("round {}", round + 1));
-    for (XlaContender& c : contenders) {
-      if (!c.why.empty()) continue;
-      auto settled = time_of(c, p);
-      if (!settled) return settled.error();
-      auto ms = time_of(c, p);
-      if (!ms) return ms.error();
-      c.ms.push_back(*ms);
-    }
+  std::vector<XlaContender*> ran;
+  std::vector<cli::Turn<double>> turns;
+  for (XlaContender& c : contenders) {
+    if (!c.why.empty()) continue;
+    ran.push_back(&c);
+    turns.emplace_back([&p, c = &c] {
+      auto settled = time_of(*c, p);
+      return settled ? time_of(*c, p) : settled;
+    });
   }
+  auto ms = cli::take_turns<double>(cli::just(rounds), turns);
+  if (!ms) return ms.error();
+  for (size_t i = 0; i < ran.size(); ++i) ran[i]->ms = std::move((*ms)[i]);
   return {};
 }
 

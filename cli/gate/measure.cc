@@ -1,6 +1,7 @@
 // cli/gate/measure.cc: the least time of each, all taking turns.
 #include "cli/gate/measure.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -8,6 +9,7 @@
 #include "cli/data/attention_data.h"
 #include "cli/data/random_inputs.h"
 #include "cli/gate/plain_xla.h"
+#include "cli/gate/turns.h"
 #include "cli/machine.h"
 #include "cli/progress.h"
 #include "cli/run/check.h"
@@ -81,18 +83,10 @@ Result<void> judge_case(GateRow& row, const Session& ours, const Batch& batch,
 
 Result<Times> time_case(const GateCase& c, const Session& ours,
                         const Batch& batch, AttentionData& data, int64_t rounds,
-                        std::vector<PlainXla>& plains) {
+                        const std::vector<PlainXla>& plains) {
   const double scores = static_cast<double>(c.shape.heads) *
                         static_cast<double>(data.q_len) *
                         static_cast<double>(data.kv_len);
-  Times out;
-  const auto time = [&](LaneId lane, const Session& session, double& best,
-                        bool counts) -> Result<void> {
-    auto ms = run_case(lane, session, batch, data);
-    if (!ms) return ms.error();
-    if (counts && (best == 0 || *ms < best)) best = *ms;
-    return {};
-  };
   // Of plain causal one program alone is ever chosen.
   const RequestFeatures f = features_of(c);
   const auto fits = [&](XlaMethod method) {
@@ -101,21 +95,25 @@ Result<Times> time_case(const GateCase& c, const Session& ours,
     }
     return method != XlaMethod::dense || scores <= kMaxDenseScores;
   };
-  std::vector<double> best(plains.size(), 0);
-  // The first round warms up; then all take turns.
-  for (int64_t round = 0; round <= rounds; ++round) {
-    const bool counts = round > 0;
-    if (auto e = time(c.lane, ours, out.kernel, counts); !e) return e.error();
-    for (size_t i = 0; i < plains.size(); ++i) {
-      if (!fits(plains[i].method)) continue;
-      auto e = time(LaneId::xla, plains[i].session, best[i], counts);
-      if (!e) return e.error();
-    }
+  std::vector<XlaMethod> methods;  // of the turns behind ours
+  std::vector<Turn<double>> turns = {
+      [&] { return run_case(c.lane, ours, batch, data); }};
+  for (const Plain& plain : plains) {
+    if (!fits(plain.method)) continue;
+    methods.push_back(plain.method);
+    turns.emplace_back([&batch, &data, session = &plain.session] {
+      return run_case(LaneId::xla, *session, batch, data);
+    });
   }
-  for (size_t i = 0; i < plains.size(); ++i) {
-    if (best[i] > 0 && (out.plain == 0 || best[i] < out.plain)) {
-      out.plain = best[i];
-      out.method = plains[i].method;
+  auto ms = take_turns<double>(just(rounds, /*warm_up=*/1), turns);
+  if (!ms) return ms.error();
+  Times out;
+  out.kernel = std::ranges::min(ms->front());
+  for (size_t i = 0; i < methods.size(); ++i) {
+    const double best = std::ranges::min((*ms)[i + 1]);
+    if (out.plain == 0 || best < out.plain) {
+      out.plain = best;
+      out.method = methods[i];
     }
   }
   return out;

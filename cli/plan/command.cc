@@ -13,7 +13,6 @@
 #include "base/text.h"
 #include "cli/json_line.h"
 #include "cli/plan/report.h"
-#include "cli/plan/timing.h"
 #include "cli/request/file_checks.h"
 #include "cli/request/flags.h"
 #include "cli/trace_flag.h"
@@ -36,10 +35,10 @@ Result<void> check(const Options& o) {
   return check_files(request_files(o.request), given_files({&o.out, &o.trace}));
 }
 
-Result<int> show(const Options& o, Loaded loaded, int64_t ns) {
-  if (loaded.saved && !o.request.plan) {
-    // Routed and planned before a trace began. The report is of the picks that
-    // run, as a saved plan has them.
+Result<int> show(const Options& o, Loaded loaded) {
+  if (loaded.saved) {
+    // It was read, or routed before a trace began: planned here, it is timed
+    // and traced as any other. The report is of the picks that run.
     auto batch =
         OwnedBatch::copy(loaded.resolved.request, loaded.saved->facts());
     if (!batch) return batch.error();
@@ -47,7 +46,7 @@ Result<int> show(const Options& o, Loaded loaded, int64_t ns) {
   }
   auto planned = make_planned(std::move(loaded));
   if (!planned) return planned.error();
-  auto report = make_report(std::move(*planned), ns);
+  auto report = make_report(std::move(*planned));
   if (!report) return report.error();
   print_warnings(report->warnings);
   if (o.out) {
@@ -68,12 +67,8 @@ Result<int> run(const Options& o) {
   auto loaded = load_request(o.request, {}, o.route);
   if (!loaded) return loaded.error();
   if (auto e = take_picks(o.route, *loaded); !e) return e.error();
-  auto ns = best_plan_ns(loaded->resolved.request, facts_of(*loaded));
-  if (!ns) return ns.error();
-  // Traced is one more run: those that were timed were not watched.
-  return traced(o.trace, !o.json, [&]() -> Result<int> {
-    return show(o, std::move(*loaded), *ns);
-  });
+  return traced(o.trace, !o.json,
+                [&]() -> Result<int> { return show(o, std::move(*loaded)); });
 }
 
 constexpr const char* kFooter =
@@ -97,14 +92,13 @@ constexpr const char* kFooter =
     "row_histogram (tiles in a row -> rows), contract (the key), "
     "contract_terms\n"
     "(what the key digests), window_bounds and folded (what left the key),\n"
-    "metadata_bytes (packed forward steps and ranges), plan_ns (best of "
-    "several\n"
-    "runs from ids in memory to both lists), digest, warnings, target; of "
-    "masks\nwith picks: picks.{meaning,block,heads,slots,picks,union} and "
-    "phases (where a\ngradient flows). --lists\n"
-    "adds forward and transposed: an array of {batch, head, row_start, "
-    "column,\n"
-    "class}, class 1 partial and 2 full.";
+    "metadata_bytes (packed forward steps and ranges), plan_ns (from ids in\n"
+    "memory to both lists, of this one run: `tessera-bench plan` measures the\n"
+    "least of many), digest, warnings, target; of masks with picks:\n"
+    "picks.{meaning,block,heads,slots,picks,union} and phases (where a "
+    "gradient\nflows). --lists "
+    "adds forward and transposed: an array of {batch, head,\nrow_start, "
+    "column, class}, class 1 partial and 2 full.";
 
 }  // namespace
 

@@ -1,13 +1,19 @@
-// cli/plan/command_test.cc: what `tessera plan` saves.
+// cli/plan/command_test.cc: what `tessera plan` saves, and what time it tells.
 #include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
 
 #include "tessera/batch.h"
 #include "tests/program.h"
+#include "tests/spans.h"
 
 namespace tessera::cli {
 namespace {
 
 using PlanCommand = tessera::testing::Program;
+using tessera::testing::Arguments;
 
 // A fact that no mask names is a warning of the report, not of the plan.
 TEST_F(PlanCommand, AnUnusedFactIsSavedToo) {
@@ -19,6 +25,34 @@ TEST_F(PlanCommand, AnUnusedFactIsSavedToo) {
   ASSERT_TRUE(saved) << saved.error().message;
   EXPECT_TRUE(saved->plan().warnings.empty());
   EXPECT_TRUE(saved->facts().doc_ids.has_value());
+}
+
+// Nothing is measured here: the time is that of the planning that it shows. A
+// saved plan is planned anew, and is the same.
+TEST_F(PlanCommand, PlansOnceAndTellsWhatThatTook) {
+  const Arguments flags = {"plan",
+                           "--mask",
+                           "causal & documents",
+                           "--docs",
+                           "lognormal:mean=100,seed=1",
+                           "--q-len",
+                           "4096"};
+  std::set<std::string> digests;
+  for (const Arguments& one :
+       {flags, Arguments{"plan", "--plan", file("plan")}}) {
+    const Trace trace;
+    ASSERT_EQ(program(one, {"--json"}), 0) << err_;
+    EXPECT_EQ(tessera::testing::spans_of(trace)["plan make_plan"], 1);
+    const auto told = nlohmann::json::parse(out_);
+    EXPECT_GT(told["plan_ns"], 0);
+    digests.insert(told["digest"]);
+    if (one == flags) {
+      ASSERT_EQ(program(one, {"-o", file("plan")}), 0) << err_;
+      EXPECT_NE(out_.find(" us, once, memory cold\n"), std::string::npos)
+          << out_;
+    }
+  }
+  EXPECT_EQ(digests.size(), 1U);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "receipt/routing.h"
@@ -21,10 +22,15 @@ std::string with_unit(double value) {
                    : fmt::format("{:.3g}{}", value, kUnits[unit]);
 }
 
-Result<PlanReport> make_report(Planned planned, int64_t plan_ns) {
+std::string took_once(int64_t ns) {
+  return fmt::format("{:.1f} us, once, memory cold",
+                     static_cast<double>(ns) / 1e3);
+}
+
+Result<PlanReport> make_report(Planned planned) {
   PlanReport r(std::move(planned));
-  r.plan_ns = plan_ns;
   const Batch& batch = r.planned.batch;
+  r.plan_ns = std::llround(batch.plan_ms() * 1e6);
   const Request& request = batch.request();
   auto statistics = make_statistics(batch);
   if (!statistics) return statistics.error();

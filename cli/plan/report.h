@@ -19,7 +19,7 @@ struct PlanReport {
 
   Planned planned;
   std::vector<std::string> warnings;  // of the plan and of facts in vain
-  int64_t plan_ns = 0;
+  int64_t plan_ns = 0;                // that this one planning took
   Statistics statistics;
   PlanContract contract;
   std::string digest;
@@ -33,11 +33,12 @@ struct PlanReport {
   std::optional<int64_t> launches_transposed;
 };
 
-Result<PlanReport> make_report(Planned planned, int64_t plan_ns);
+Result<PlanReport> make_report(Planned planned);
 
 nlohmann::json report_json(const PlanReport& report, bool lists);
 std::string report_text(const PlanReport& report);
 
 std::string with_unit(double value);  // 40.1 M
+std::string took_once(int64_t ns);    // what a single run took
 
 }  // namespace tessera::cli

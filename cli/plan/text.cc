@@ -68,8 +68,7 @@ std::string report_text(const PlanReport& r) {
   line("contract", r.contract.key);
   for (const std::string& folded : r.contract.folded) line("", folded);
   line("digest", r.digest);
-  line("planned in",
-       fmt::format("{:.1f} us", static_cast<double>(r.plan_ns) / 1e3));
+  line("planned in", took_once(r.plan_ns));
   return out;
 }
 

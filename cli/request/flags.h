@@ -39,7 +39,6 @@ struct Loaded {
   // from.
   std::optional<PickSource> source;
 };
-Facts facts_of(const Loaded& loaded);
 Result<Loaded> load_request(const RequestFlags& flags,
                             const Lengths& otherwise = {},
                             const RouteFlags& route = {});

@@ -48,10 +48,6 @@ Result<Loaded> load_plan_file(const RequestFlags& f) {
 
 }  // namespace
 
-Facts facts_of(const Loaded& loaded) {
-  return loaded.saved ? loaded.saved->facts() : loaded.resolved.facts.view();
-}
-
 Result<Loaded> load_request(const RequestFlags& flags, const Lengths& otherwise,
                             const RouteFlags& route) {
   const auto unread = [&]() -> Result<void> {

@@ -4,13 +4,14 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <cmath>
 #include <memory>
 #include <utility>
 
 #include "base/files.h"
+#include "base/timed.h"
 #include "cli/compile/kernel_flags.h"
 #include "cli/json_line.h"
-#include "cli/plan/timing.h"
 #include "cli/shard/flags.h"
 #include "cli/shard/report.h"
 #include "picture/shards.h"
@@ -73,15 +74,9 @@ Result<int> run(const Options& o) {
   auto planned = load_planned(f.request);
   if (!planned) return planned.error();
   const Batch& batch = planned->batch;
-  auto shards = make_shards(batch, *mesh, *options);
+  double ms = batch.plan_ms();
+  auto shards = timed(ms, [&] { return make_shards(batch, *mesh, *options); });
   if (!shards) return shards.error();
-  auto plan_ns = best_plan_ns(batch.request(), batch.facts());
-  if (!plan_ns) return plan_ns.error();
-  auto shard_ns = least_ns([&]() -> Result<void> {
-    auto made = make_shards(batch, *mesh, *options);
-    return made ? Result<void>() : made.error();
-  });
-  if (!shard_ns) return shard_ns.error();
   const MeshFitCall asked = asked_of(f, *planned, *mesh, *options, *numbers);
   if (auto e = write_files(f, asked, *planned, *shards); !e) return e.error();
   std::optional<fit::MeshArrays> arrays;
@@ -91,7 +86,7 @@ Result<int> run(const Options& o) {
   }
   ShardRun out{std::move(*shards),
                *options,
-               *plan_ns + *shard_ns,
+               std::llround(ms * 1e6),
                {},
                std::move(arrays)};
   if (f.fit || f.compile) {
@@ -129,7 +124,8 @@ constexpr const char* kFooter =
     "and least_beside_all_gather (what no way to spread rows so evenly "
     "avoids)\n"
     "(forward; padding of static sizes is sent too), exchange, plan_ns (from\n"
-    "ids in memory to all shards, the least of several runs), forward and\n"
+    "ids in memory to all shards, of this one run, and of a saved plan the\n"
+    "shards alone: `tessera-bench shard` measures many), forward and\n"
     "backward.{needed,sent,capacity,busiest,all_gather}_bytes,\n"
     "kv_tiles[from][to], kv_rounds and q_rounds {shift,tiles}, shapes, specs,\n"
     "ceilings, work (of a tile by its class), evenness (null of a balance\n"

@@ -10,6 +10,7 @@
 #include "base/files.h"
 #include "tests/plugins.h"
 #include "tests/program.h"
+#include "tests/spans.h"
 
 namespace tessera::cli {
 namespace {
@@ -175,10 +176,14 @@ TEST_F(ShardCommand, ReportsARaggedExchange) {
   }
 }
 
+// Its time is that of the one planning.
 TEST_F(ShardCommand, ReportsAsText) {
+  const Trace trace;
   program({"shard", "--mask", "causal", "--q-len", "1024", "--mesh", "seq=2"});
   EXPECT_EQ(code_, 0) << err_;
   EXPECT_NE(out_.find("2 shards, rows"), std::string::npos) << out_;
+  EXPECT_NE(out_.find(" us, once, memory cold\n"), std::string::npos) << out_;
+  EXPECT_EQ(tessera::testing::spans_of(trace)["plan make_plan"], 1);
 }
 
 TEST_F(ShardCommand, DrawsAPicture) {

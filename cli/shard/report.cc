@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/dtype_word.h"
+#include "cli/plan/report.h"
 
 namespace tessera::cli {
 namespace {
@@ -193,10 +194,10 @@ std::string shard_text(const ShardRun& run) {
   out += rounds_text("q rounds", s.q);
   out += fmt::format(
       "{:<11} {} query tiles, {} key tiles, {} steps\n{:<11} {}\n{:<11} {}\n"
-      "{:<11} {:.1f} us\n",
+      "{:<11} {}\n",
       "room", s.shapes.rows, s.shapes.columns, s.shapes.steps, "ceilings",
       to_string(ceilings_of(s)), "contract", s.contract_key, "planned in",
-      static_cast<double>(run.plan_ns) / 1e3);
+      took_once(run.plan_ns));
   if (s.shards.size() > kMaxLines) {
     out +=
         fmt::format("{:<11} {} (--json has each)\n", "shards", s.shards.size());

@@ -15,7 +15,7 @@ namespace tessera::cli {
 struct ShardRun {
   Shards shards;
   ShardOptions options;
-  int64_t plan_ns = 0;
+  int64_t plan_ns = 0;  // from ids to all shards, once
   std::optional<ProgramReport> program;
   // Arrays of the pass's program; none where the lane has none of this batch.
   std::optional<fit::MeshArrays> arrays;

@@ -1,4 +1,4 @@
-// kernels/peak/loops.h: loops that do one thing as fast as the core can.
+// bench/harness/peak/loops.h: loops that do one thing as fast as the core can.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,7 @@
 
 #include "tessera/machine.h"
 
-namespace tessera::kernels {
+namespace tessera::bench {
 
 // Runs `rounds` rounds in registers; what it returns must be used.
 using RegisterLoop = float (*)(int64_t rounds);
@@ -22,4 +22,4 @@ Loop bf16_dot_loop(Isa isa);
 // Reads every byte: the sum of 8-byte words. `bytes` is a multiple of 512.
 uint64_t read_all(const std::byte* data, size_t bytes);
 
-}  // namespace tessera::kernels
+}  // namespace tessera::bench

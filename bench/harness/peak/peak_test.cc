@@ -1,6 +1,6 @@
-// kernels/peak/peak_test.cc: the loops do what they are counted for. How fast
-// they are no test can know.
-#include "kernels/peak/peak.h"
+// bench/harness/peak/peak_test.cc: the loops do what they are counted for. How
+// fast they are no test can know.
+#include "bench/harness/peak/peak.h"
 
 #include <gtest/gtest.h>
 
@@ -9,9 +9,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/peak/loops.h"
+#include "bench/harness/peak/loops.h"
 
-namespace tessera::kernels {
+namespace tessera::bench {
 namespace {
 
 TEST(PeakLoops, EveryFmaIsDone) {
@@ -71,4 +71,4 @@ TEST(Peaks, AreThereWhereTheMachineHasThem) {
 }
 
 }  // namespace
-}  // namespace tessera::kernels
+}  // namespace tessera::bench

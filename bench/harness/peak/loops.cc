@@ -1,7 +1,7 @@
-// kernels/peak/loops.cc: loops of independent instructions, as many as hide
-// the latency of one. Each function of an ISA names it for itself alone, so
-// that no other code of this file may use it.
-#include "kernels/peak/loops.h"
+// bench/harness/peak/loops.cc: loops of independent instructions, as many as
+// hide the latency of one. Each function of an ISA names it for itself alone,
+// so that no other code of this file may use it.
+#include "bench/harness/peak/loops.h"
 
 #include <cstring>
 
@@ -9,7 +9,7 @@
 #include <immintrin.h>
 #endif
 
-namespace tessera::kernels {
+namespace tessera::bench {
 namespace {
 
 // The compiler must believe that `x` is read and changed here.
@@ -179,4 +179,4 @@ uint64_t read_all(const std::byte* data, size_t bytes) {
   return total;
 }
 
-}  // namespace tessera::kernels
+}  // namespace tessera::bench

@@ -1,10 +1,10 @@
-// kernels/peak/peak.h: what this machine can do at most, measured: the figures
-// beside which kernels are judged.
+// bench/harness/peak/peak.h: what this machine can do at most, measured: the
+// figures beside which kernels are judged.
 #pragma once
 
 #include "tessera/machine.h"
 
-namespace tessera::kernels {
+namespace tessera::bench {
 
 struct Peaks {
   // Multiply-adds of fp32, two operations each, of the best ISA; the portable
@@ -20,4 +20,4 @@ Peaks measure_peaks(int threads);
 // What one ISA multiplies and adds; reads are left out. Half a second.
 Peaks measure_products(Isa isa, int threads);
 
-}  // namespace tessera::kernels
+}  // namespace tessera::bench

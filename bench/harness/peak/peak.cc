@@ -1,5 +1,6 @@
-// kernels/peak/peak.cc: runs the loops on all threads and keeps the best time.
-#include "kernels/peak/peak.h"
+// bench/harness/peak/peak.cc: runs the loops on all threads and keeps the best
+// time.
+#include "bench/harness/peak/peak.h"
 
 #include <algorithm>
 #include <atomic>
@@ -12,9 +13,9 @@
 
 #include "base/isa.h"
 #include "base/threads.h"
-#include "kernels/peak/loops.h"
+#include "bench/harness/peak/loops.h"
 
-namespace tessera::kernels {
+namespace tessera::bench {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -95,4 +96,4 @@ Peaks measure_peaks(int threads) {
   return peaks;
 }
 
-}  // namespace tessera::kernels
+}  // namespace tessera::bench
