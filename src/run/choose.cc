@@ -5,6 +5,8 @@
 #include <set>
 #include <span>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "base/fail.h"
 #include "lanes/splash/fits.h"
@@ -53,7 +55,7 @@ void tell_mesh(const RequestFeatures& f, Choice& out) {
     out.method = XlaMethod::worklist;
     out.reason += "; on a mesh xla has its worklist alone";
   }
-  if (out.gate || out.rule) {
+  if (!out.gate.empty() || out.rule) {
     out.reason += fmt::format(
         "; the row is of one device, applied to a mesh of {}", f.call.devices);
   }
@@ -119,19 +121,43 @@ Choice run::by_name(LaneId lane, const RequestFeatures& f,
 
 namespace {
 
-// What keeps a lane from a request: itself, the machine or the gate.
-Why against(LaneId lane, const RequestFeatures& f, const PlanFacts& plan,
-            const Machine& m, const GateTable& gate) {
-  if (auto why = why_not(lane, f, m, plan)) return why;
-  const GateRow* row = barred(gate, lane, f, m);
+struct Asked {
+  const RequestFeatures& f;
+  const PlanFacts& plan;
+  const Machine& m;
+  const GateTable& gate;
+};
+
+// Rows that keep lanes out, one a lane, in the order in which these were asked.
+using Bars = std::vector<const GateRow*>;
+
+const GateRow* bar_of(const Bars& bars, LaneId lane) {
+  const auto at = std::ranges::find(bars, lane, &GateRow::lane);
+  return at == bars.end() ? nullptr : *at;
+}
+
+void add(Bars& bars, const GateRow* row) {
+  if (!bar_of(bars, row->lane)) bars.push_back(row);
+}
+
+// What keeps a lane from a request: itself, the machine or the gate, whose row
+// `bars` then has.
+Why against(LaneId lane, const Asked& a, Bars& bars) {
+  if (auto why = why_not(lane, a.f, a.m, a.plan)) return why;
+  if (const GateRow* row = barred(a.gate, lane, a.f, a.m)) add(bars, row);
+  const GateRow* row = bar_of(bars, lane);
   return row ? Why(run::barred_words(*row)) : Why();
 }
 
-// What a receipt of the choice holds of the gate, and may quote: one row.
-GateTable told_of(const Choice& choice) {
-  GateTable out;
-  if (choice.gate) out.rows.push_back(*choice.gate);
-  return out;
+// The other lanes, with `behind` of those that nothing is against; and all rows
+// that keep lanes out.
+void reject_others(const Asked& a, Bars bars, const auto& behind, Choice& out) {
+  for (const LaneFacts& other : lane_registry()) {
+    if (other.lane == out.lane) continue;
+    const Why why = against(other.lane, a, bars);
+    out.rejected.push_back({other.lane, why ? *why : behind(other)});
+  }
+  for (const GateRow* row : bars) out.gate.push_back(*row);
 }
 
 // A row goes before the rules, and what was measured on this machine before
@@ -139,36 +165,81 @@ GateTable told_of(const Choice& choice) {
 // that win and can run, the one that is furthest ahead. A row that loses sends
 // the request to XLA: of a lane that runs by name, only where the rules name
 // it.
-std::optional<GateRow> row_for(const GateTable& gate, const RequestFeatures& f,
-                               const PlanFacts& plan, const Machine& m,
-                               std::span<const Candidate> by_rule) {
+const GateRow* row_for(const Asked& a, std::span<const Candidate> by_rule) {
   const auto lead = [](const GateRow& row) {
     return wins(row) ? *row.factor : 0;
   };
   const auto can_win = [&](const GateRow& row) {
-    return !by_name_alone(row.lane, f, m) && !why_not(row.lane, f, m, plan) &&
-           (row.basis == GateBasis::measured || !denied(gate, row.lane, f, m));
+    return !by_name_alone(row.lane, a.f, a.m) &&
+           !why_not(row.lane, a.f, a.m, a.plan) &&
+           (row.basis == GateBasis::measured ||
+            !denied(a.gate, row.lane, a.f, a.m));
   };
   const auto can_lose = [&](const GateRow& row) {
     return facts_of(row.lane).automatic ||
-           (!by_name_alone(row.lane, f, m) &&
+           (!by_name_alone(row.lane, a.f, a.m) &&
             std::ranges::find(by_rule, row.lane, &Candidate::lane) !=
                 by_rule.end());
   };
   for (const GateBasis basis : {GateBasis::measured, GateBasis::predicted}) {
     std::set<std::string_view> heard;
     const GateRow* best = nullptr;
-    for (const GateRow& row : gate.rows) {
-      if (row.basis != basis || !applies(row, f, plan, m) ||
+    for (const GateRow& row : a.gate.rows) {
+      if (row.basis != basis || !applies(row, a.f, a.plan, a.m) ||
           !heard.insert(row.kernel).second) {
         continue;
       }
       if (!(wins(row) ? can_win(row) : can_lose(row))) continue;
       if (!best || lead(row) > lead(*best)) best = &row;
     }
-    if (best) return *best;
+    if (best) return best;
   }
-  return {};
+  return nullptr;
+}
+
+// The first that can run and that no row keeps out, with the rows of those
+// before it. What is only denied runs where nothing else can.
+const Candidate* first_free(const Asked& a,
+                            std::span<const Candidate> candidates, Bars& bars) {
+  const auto& [f, plan, m, gate] = a;
+  for (const bool all : {false, true}) {
+    bars.clear();
+    for (const Candidate& c : candidates) {
+      if (by_name_alone(c.lane, f, m) || why_not(c.lane, f, m, plan)) continue;
+      const GateRow* row = barred(gate, c.lane, f, m);
+      if (!row && !all && is_predicted(c)) row = denied(gate, c.lane, f, m);
+      if (!row) return &c;
+      add(bars, row);
+    }
+  }
+  return nullptr;
+}
+
+Error no_candidate(const Asked& a, Bars bars) {
+  std::string found;
+  for (const LaneFacts& lane : lane_registry()) {
+    found +=
+        fmt::format("{}{}: {}", found.empty() ? "" : "; ", to_string(lane.lane),
+                    against(lane.lane, a, bars)
+                        .value_or("it runs only where it is asked for"));
+  }
+  return unavailable("dispatch", "a lane must be able to run this, found {}",
+                     found);
+}
+
+Result<Choice> forced_to(LaneId id, const Asked& a) {
+  if (auto why = why_not(id, a.f, a.m, a.plan)) {
+    return unavailable("dispatch",
+                       "the lane that was asked for must be able to run this, "
+                       "found {}: {}",
+                       to_string(id), *why);
+  }
+  Choice out = run::by_name(id, a.f, a.plan, a.m);
+  const LaneFacts& lane = facts_of(id);
+  if (lane.needs_plugin) {
+    out.plugin = run::plugin_for(lane, a.m, a.f.call)->name;
+  }
+  return out;
 }
 
 }  // namespace
@@ -179,93 +250,48 @@ Choice run::no_lane(const RequestFeatures& f, const PlanFacts& plan,
   out.lane = LaneId::cpu;
   out.request_class = f.request_class;
   out.reason = "no lane of the rules can run it";
-  if (const GateRow* row = barred(gate, out.lane, f, m)) out.gate = *row;
-  const GateTable told = told_of(out);
-  for (const LaneFacts& other : lane_registry()) {
-    if (other.lane == out.lane) continue;
-    out.rejected.push_back(
-        {other.lane, against(other.lane, f, plan, m, told)
-                         .value_or("it runs only where it is asked for by "
-                                   "name")});
-  }
+  Bars bars;
+  if (const GateRow* row = barred(gate, out.lane, f, m)) add(bars, row);
+  reject_others(
+      {f, plan, m, gate}, std::move(bars),
+      [](const LaneFacts&) {
+        return std::string("it runs only where it is asked for by name");
+      },
+      out);
   return out;
 }
 
 Result<Choice> choose(const RequestFeatures& f, const PlanFacts& plan,
                       const Machine& m, const GateTable& gate,
                       std::optional<LaneId> forced) {
-  if (forced) {
-    if (auto why = why_not(*forced, f, m, plan)) {
-      return unavailable("dispatch",
-                         "the lane that was asked for must be able to run "
-                         "this, found {}: {}",
-                         to_string(*forced), *why);
-    }
-    Choice out = run::by_name(*forced, f, plan, m);
-    const LaneFacts& lane = facts_of(*forced);
-    if (lane.needs_plugin) {
-      out.plugin = run::plugin_for(lane, m, f.call)->name;
-    }
-    return out;
-  }
-
+  const Asked asked = {f, plan, m, gate};
+  if (forced) return forced_to(*forced, asked);
   std::vector<Candidate> candidates = run::by_rule(f, plan, m);
+  const GateRow* row =
+      f.call.compile_only ? nullptr : row_for(asked, candidates);
+  if (row) candidates.insert(candidates.begin(), by_row(*row, f));
+  Bars bars;
+  const Candidate* chosen = first_free(asked, candidates, bars);
+  if (!chosen) return no_candidate(asked, std::move(bars));
   Choice out;
-  out.request_class = f.request_class;
-  if (!f.call.compile_only) {
-    out.gate = row_for(gate, f, plan, m, candidates);
-    if (out.gate) {
-      candidates.insert(candidates.begin(), by_row(*out.gate, f));
-    }
-  }
-
-  const Candidate* chosen = nullptr;
-  const GateRow* bar = nullptr;
-  // What is only denied runs where nothing else can.
-  for (const bool all : {false, true}) {
-    for (const Candidate& c : candidates) {
-      if (by_name_alone(c.lane, f, m) || why_not(c.lane, f, m, plan)) continue;
-      const GateRow* row = barred(gate, c.lane, f, m);
-      if (!row && !all && is_predicted(c)) row = denied(gate, c.lane, f, m);
-      if (row) {
-        if (!bar) bar = row;
-        continue;
-      }
-      chosen = &c;
-      break;
-    }
-    if (chosen) break;
-    bar = nullptr;
-  }
-  if (!chosen) {
-    std::string found;
-    for (const LaneFacts& lane : lane_registry()) {
-      found += fmt::format("{}{}: {}", found.empty() ? "" : "; ",
-                           to_string(lane.lane),
-                           against(lane.lane, f, plan, m, gate)
-                               .value_or("it runs only where it is asked for"));
-    }
-    return unavailable("dispatch", "a lane must be able to run this, found {}",
-                       found);
-  }
-  if (out.gate && chosen != &candidates.front()) out.gate.reset();
-  if (!out.gate && bar) out.gate = *bar;
   out.lane = chosen->lane;
   out.method = chosen->method;
+  out.request_class = f.request_class;
   out.reason = chosen->reason;
   out.rule = chosen->rule;
+  // Where its lane cannot run, a row has said nothing.
+  const Candidate& first = candidates.front();
+  if (row && (chosen == &first || bar_of(bars, first.lane))) {
+    out.gate.push_back(*row);
+  }
   tell_mesh(f, out);
   const LaneFacts& lane = facts_of(out.lane);
   if (lane.needs_plugin) {
     out.plugin = run::plugin_for(lane, m, f.call)->name;
   }
-  const GateTable told = told_of(out);
-  for (const LaneFacts& other : lane_registry()) {
-    if (other.lane == out.lane) continue;
-    auto why = against(other.lane, f, plan, m, told);
-    if (!why && bar && bar->lane == other.lane) why = run::barred_words(*bar);
-    out.rejected.push_back({other.lane, why ? *why : behind(other, f, out)});
-  }
+  reject_others(
+      asked, std::move(bars),
+      [&](const LaneFacts& other) { return behind(other, f, out); }, out);
   return out;
 }
 

@@ -102,7 +102,7 @@ TEST(ArtifactChoice, ARoundedScaleIsForThoseWhoNameIt) {
     EXPECT_EQ(choose(f, plan, tpu, {{wins}})->lane, LaneId::xla);
     GateRow loses = wins;
     loses.plain_ms = loses.factor = 0.5;
-    EXPECT_FALSE(choose(f, plan, tpu, {{loses}})->gate.has_value());
+    EXPECT_TRUE(choose(f, plan, tpu, {{loses}})->gate.empty());
   }
 }
 
