@@ -83,9 +83,6 @@ struct CallFeatures {
   // other.
   std::vector<std::string> artifact_platforms = {};
 };
-// What an artifact is, to the choice.
-void tell_artifact(const std::optional<BridgeArtifact>& artifact,
-                   CallFeatures& call);
 
 // The first that holds decides where a request belongs.
 enum class RequestClass : uint8_t {

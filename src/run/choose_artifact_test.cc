@@ -9,6 +9,7 @@
 
 #include "base/files.h"
 #include "plan/make_plan.h"
+#include "run/features.h"
 #include "run/reason_needed.h"
 #include "run/rules.h"
 #include "tessera/dispatch.h"
@@ -219,10 +220,10 @@ TEST(ArtifactChoice, ASmallBlockNeedsALoweringReason) {
 // CPU, and two tiles a row, of which causal needs three.
 TEST(ArtifactChoice, TheGoldenSplash) {
   const std::string path = "tests/golden/bridge/splash";
-  const std::optional<BridgeArtifact> artifact = BridgeArtifact{
+  SessionOptions options;
+  options.artifact = BridgeArtifact{
       "", *parse_bridge_spec(*read_file(path + ".json", 1 << 20))};
-  CallFeatures call;
-  tell_artifact(artifact, call);
+  const CallFeatures call = call_features({}, options);
   Request request;
   request.q_len = 256;
   request.kv_len = 384;
