@@ -27,6 +27,13 @@ using run::first_device;
 using run::is_device;
 using Why = std::optional<std::string>;
 
+struct Asked {
+  const RequestFeatures& f;
+  const PlanFacts& plan;
+  const Machine& m;
+  const GateTable& gate;
+};
+
 bool is_predicted(const Candidate& c) {
   return c.rule && c.rule->source.starts_with("predicted");
 }
@@ -61,6 +68,13 @@ void tell_mesh(const RequestFeatures& f, Choice& out) {
   }
 }
 
+// Why the scores of the caller's Splash kernel are out of bounds here.
+Why inexact(const RequestFeatures& f, const Machine& m) {
+  const MachinePlugin* on =
+      run::plugin_for(facts_of(LaneId::splash), m, f.call);
+  return splash::inexact(*f.call.splash, on ? on->platform : "");
+}
+
 // Of an artifact that can run all the same: one that was exported for another
 // platform than the machine's device, where that platform is, or whose scores
 // are out of bounds. Who names it asked for its roundings too, and --check
@@ -71,14 +85,13 @@ bool by_name_alone(LaneId lane, const RequestFeatures& f, const Machine& m) {
       !run::is_exported_for(facts_of(lane), f.call, device->platform)) {
     return true;
   }
-  return lane == LaneId::splash && f.call.splash &&
-         splash::inexact(*f.call.splash);
+  return lane == LaneId::splash && f.call.splash && inexact(f, m);
 }
 
-std::string behind(const LaneFacts& lane, const RequestFeatures& f,
+std::string behind(const LaneFacts& lane, const Asked& a,
                    const Choice& choice) {
   if (lane.lane == LaneId::splash) {
-    if (auto why = splash::inexact(*f.call.splash)) return *why;
+    if (auto why = inexact(a.f, a.m)) return *why;
   }
   if (!lane.automatic) {
     return lane.same_meaning ? "it runs only where it is asked for by name"
@@ -120,13 +133,6 @@ Choice run::by_name(LaneId lane, const RequestFeatures& f,
 }
 
 namespace {
-
-struct Asked {
-  const RequestFeatures& f;
-  const PlanFacts& plan;
-  const Machine& m;
-  const GateTable& gate;
-};
 
 // Rows that keep lanes out, one a lane, in the order in which these were asked.
 using Bars = std::vector<const GateRow*>;
@@ -291,7 +297,7 @@ Result<Choice> choose(const RequestFeatures& f, const PlanFacts& plan,
   }
   reject_others(
       asked, std::move(bars),
-      [&](const LaneFacts& other) { return behind(other, f, out); }, out);
+      [&](const LaneFacts& other) { return behind(other, asked, out); }, out);
   return out;
 }
 
