@@ -52,7 +52,7 @@ TEST_F(Dispatch, ChooseTellsAboutMachinesThatAreNotHere) {
   EXPECT_EQ(c["rule"]["lane"], "mosaic");
   EXPECT_EQ(c["rule"]["beyond_tokens"], 512);
   EXPECT_EQ(c["rule"]["below_density"], 1.0);
-  EXPECT_EQ(c["gate"], nullptr);
+  EXPECT_EQ(c["gate"], json::array());
   EXPECT_EQ(c["machine"], "A CPU, 8 threads, avx2, 4 x tpu");
   EXPECT_EQ(c["rejected"].size(), 6u);
   EXPECT_EQ(c["rejected"]["xla"], "it could, but mosaic comes first");
@@ -304,7 +304,7 @@ TEST_F(Dispatch, AGateTableGoesBeforeTheRules) {
   ASSERT_EQ(code_, 0) << err_ << r;
   EXPECT_EQ(r["lane"]["executed"], "xla");
   EXPECT_EQ(r["method"], "dense");
-  EXPECT_EQ(r["choice"]["gate"]["kernel"], "cpu/forward");
+  EXPECT_EQ(r["choice"]["gate"][0]["kernel"], "cpu/forward");
   EXPECT_EQ(r["choice"]["rule"], nullptr);
   EXPECT_EQ(r["check"]["passed"], true);
   const json other = run({"run", "--mask", "causal", "--q-len", "40", "--tile",
@@ -317,6 +317,12 @@ TEST_F(Dispatch, AGateTableGoesBeforeTheRules) {
   // The row is in the receipt, so the choice can be made again.
   run({"receipt", "verify", file("receipt")});
   EXPECT_EQ(code_, 0) << out_ << err_;
+  EXPECT_EQ(program({"receipt", "show", file("receipt")}), 0) << err_;
+  EXPECT_NE(out_.find("gate        measured row of "), std::string::npos)
+      << out_;
+  EXPECT_NE(out_.find("error 0.5 of its bound, of cpu/forward\n"),
+            std::string::npos)
+      << out_;
 }
 
 // The same request on two generations of TPUs: a row of one says nothing of
@@ -378,8 +384,8 @@ TEST_F(Dispatch, APredictedRowDecidesForItsGeneration) {
   const json on = choice_on("v6e", true);
   ASSERT_EQ(code_, 0) << err_;
   EXPECT_EQ(on["lane"], "mosaic");
-  EXPECT_EQ(on["gate"]["basis"], "predicted");
-  EXPECT_EQ(on["gate"]["verdict"], "experimental");
+  EXPECT_EQ(on["gate"][0]["basis"], "predicted");
+  EXPECT_EQ(on["gate"][0]["verdict"], "experimental");
   EXPECT_EQ(on["rule"], nullptr);
   EXPECT_EQ(on["machine"], "A CPU, 8 threads, avx2, 4 x tpu v6e");
   EXPECT_EQ(
@@ -396,7 +402,7 @@ TEST_F(Dispatch, APredictedRowDecidesForItsGeneration) {
       << out_;
   const json off = choice_on("v5e", true);
   EXPECT_EQ(off["lane"], "xla");
-  EXPECT_EQ(off["gate"], nullptr);
+  EXPECT_EQ(off["gate"], json::array());
   EXPECT_EQ(off["rule"]["name"], "plain causal");
   EXPECT_EQ(off["rejected"]["mosaic"], "it could, but xla comes first");
 
@@ -419,7 +425,7 @@ TEST_F(Dispatch, APredictedRowDecidesForItsGeneration) {
   row["judgement"] = "unjudged";
   row["error"] = nullptr;
   table(row);
-  EXPECT_EQ(choice_on("v6e", true)["gate"], nullptr);
+  EXPECT_EQ(choice_on("v6e", true)["gate"], json::array());
 }
 
 // A random request gets a lane that runs and agrees with fp64, or an error

@@ -17,16 +17,16 @@ Json rule_json(const DispatchRule& r, const Machine& m) {
           {"source", source_words(r, m)}};
 }
 
-// The row that decided: what its reason does not say.
+}  // namespace
+
 std::string gate_words(const GateRow& r) {
   return fmt::format(
-      "{} row of {}: {}, {} x {} tokens, density {:.3g}, {}{}",
+      "{} row of {}: {}, {} x {} tokens, density {:.3g}, {}{}, of {}",
       to_string(r.basis), r.machine.empty() ? r.generation : r.machine, r.mask,
       r.q_len, r.kv_len, r.density, to_string(r.judgement),
-      r.error ? fmt::format(", error {:.3g} of its bound", *r.error) : "");
+      r.error ? fmt::format(", error {:.3g} of its bound", *r.error) : "",
+      r.kernel);
 }
-
-}  // namespace
 
 Json choice_json(const Choice& c, const PlanFacts& plan, const Machine& m,
                  const std::optional<std::string>& needs) {
@@ -34,19 +34,22 @@ Json choice_json(const Choice& c, const PlanFacts& plan, const Machine& m,
   for (const Rejected& r : c.rejected) {
     rejected[std::string(to_string(r.lane))] = r.reason;
   }
+  Json gate = Json::array();
+  for (const GateRow& row : c.gate) {
+    gate.push_back(Json(receipt::fields_json(row)));
+  }
   const bool xla = c.lane == LaneId::xla;
-  return {
-      {"lane", to_string(c.lane)},
-      {"method", xla ? Json(to_string(c.method)) : Json(nullptr)},
-      {"plugin", c.plugin.empty() ? Json(nullptr) : Json(c.plugin)},
-      {"class", to_string(c.request_class)},
-      {"reason", c.reason},
-      {"rejected", rejected},
-      {"gate", c.gate ? Json(receipt::fields_json(*c.gate)) : Json(nullptr)},
-      {"rule", c.rule ? rule_json(*c.rule, m) : Json(nullptr)},
-      {"needs", needs ? Json(*needs) : Json(nullptr)},
-      {"density", plan.density()},
-      {"machine", m.key()}};
+  return {{"lane", to_string(c.lane)},
+          {"method", xla ? Json(to_string(c.method)) : Json(nullptr)},
+          {"plugin", c.plugin.empty() ? Json(nullptr) : Json(c.plugin)},
+          {"class", to_string(c.request_class)},
+          {"reason", c.reason},
+          {"rejected", rejected},
+          {"gate", gate},
+          {"rule", c.rule ? rule_json(*c.rule, m) : Json(nullptr)},
+          {"needs", needs ? Json(*needs) : Json(nullptr)},
+          {"density", plan.density()},
+          {"machine", m.key()}};
 }
 
 std::string choice_text(const Choice& c, const PlanFacts& plan,
@@ -68,7 +71,7 @@ std::string choice_text(const Choice& c, const PlanFacts& plan,
                        ? fmt::format(" [{}]", to_string(c.method))
                        : ""));
   if (needs) line("", "needs", *needs);
-  if (c.gate) line("", "gate", gate_words(*c.gate));
+  for (const GateRow& row : c.gate) line("", "gate", gate_words(row));
   if (c.rule)
     line("", "rule",
          fmt::format("{}: {}", c.rule->name, source_words(*c.rule, m)));

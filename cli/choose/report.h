@@ -9,6 +9,9 @@
 
 namespace tessera::cli {
 
+// What the reasons of a choice do not say of a row.
+std::string gate_words(const GateRow& row);
+
 // `needs`: what a run of it would have to be told.
 Json choice_json(const Choice& choice, const PlanFacts& plan,
                  const Machine& machine,

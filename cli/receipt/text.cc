@@ -6,6 +6,7 @@
 
 #include <utility>
 
+#include "cli/choose/report.h"
 #include "cli/receipt/lines.h"
 
 namespace tessera::cli {
@@ -20,6 +21,7 @@ void add_question(const receipt::Receipt& r, Lines& line) {
        fmt::format("{}, family {}",
                    r.ran() ? r.lane.executed : "nothing: compiled only",
                    r.lane.family));
+  for (const GateRow& row : r.choice.gate) line("gate", gate_words(row));
   for (const auto& [lane, reason] : r.choice.rejected) {
     line("not " + lane, reason);
   }

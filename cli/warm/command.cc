@@ -43,13 +43,16 @@ Result<RunOptions> open_session(RunFlags run) {
   return options;
 }
 
-// Where the rules choose: the choice has no use for flags of other lanes.
-Result<void> check_chosen(const RunFlags& flags, const RunOptions& o,
-                          const Batch& batch, const AttentionCall& call) {
-  if (o.lanes.lane) return {};
+// What the rules choose, where they do: it has no use for flags of other lanes.
+Result<std::optional<Choice>> chosen_by_rule(const RunFlags& flags,
+                                             const RunOptions& o,
+                                             const Batch& batch,
+                                             const AttentionCall& call) {
+  if (o.lanes.lane) return std::optional<Choice>();
   auto choice = o.session->choose(batch, call);
   if (!choice) return choice.error();
-  return check_choice(flags, *choice, o.lanes);
+  if (auto e = check_choice(flags, *choice, o.lanes); !e) return e.error();
+  return std::optional<Choice>(std::move(*choice));
 }
 
 // As `run` plans it: a tile that is open may be the kernel's to choose.
@@ -94,10 +97,10 @@ Result<int> run(const Options& o) {
     auto counted =
         run::check_first_keys(first_keys, planned->batch, call.shape.heads);
     if (!counted) return counted.error();
-    if (auto e = check_chosen(f.run, *options, planned->batch, call); !e) {
-      return e.error();
-    }
-    auto added = add_call(list, *options->session, planned->batch, call);
+    auto chosen = chosen_by_rule(f.run, *options, planned->batch, call);
+    if (!chosen) return chosen.error();
+    auto added = add_call(list, *options->session, planned->batch, call,
+                          std::move(*chosen));
     if (!added) return added.error();
   }
   WarmOptions warm;

@@ -83,9 +83,6 @@ struct CallFeatures {
   // other.
   std::vector<std::string> artifact_platforms = {};
 };
-// What an artifact is, to the choice.
-void tell_artifact(const std::optional<BridgeArtifact>& artifact,
-                   CallFeatures& call);
 
 // The first that holds decides where a request belongs.
 enum class RequestClass : uint8_t {
@@ -223,8 +220,11 @@ struct Choice {
   RequestClass request_class = RequestClass::other;
   std::string reason;
   std::vector<Rejected> rejected;  // every other lane
-  std::optional<GateRow> gate;     // the gate's row that decided
-  // The row of the thresholds that decided, where none of the gate's did.
+  // The gate's rows that it goes by, in the order in which they were asked: the
+  // one that speaks for the request, then one of each lane that is kept out.
+  // The same choice follows from these alone.
+  std::vector<GateRow> gate;
+  // The row of the thresholds that decided, where the gate's first did not.
   const DispatchRule* rule = nullptr;
 };
 

@@ -194,8 +194,10 @@ class Session {
   ~Session();
 
   // Chooses a lane, compiles at most once a contract and direction, and moves
-  // what the batch is to the device.
-  Result<Prepared> prepare(const Batch& batch, const AttentionCall& call) const;
+  // what the batch is to the device. `chosen`: what choose() gave for this
+  // batch; the rules are then not asked again.
+  Result<Prepared> prepare(const Batch& batch, const AttentionCall& call,
+                           const std::optional<Choice>& chosen = {}) const;
   // The choice alone; nothing is opened.
   Result<Choice> choose(const Batch& batch, const AttentionCall& call) const;
   // Compiles what every batch under the request's ceilings will need, on the
@@ -257,15 +259,17 @@ struct WarmList {
   struct Call {
     Batch batch;
     AttentionCall call;
+    std::optional<Choice> chosen;  // where the session names no lane
   };
   std::map<std::string, Call> calls;  // by contract and choice
   int64_t seen = 0;                   // batches that were added
 };
 // Keeps the batch where its contract in the session, or the choice for it, is a
 // new one; says whether it was. On a mesh the contract is that of the batch's
-// shards.
+// shards. `chosen` as of Session::prepare.
 Result<bool> add_call(WarmList& list, const Session& session,
-                      const Batch& batch, const AttentionCall& call);
+                      const Batch& batch, const AttentionCall& call,
+                      std::optional<Choice> chosen = {});
 
 struct WarmOptions {
   int threads = 0;  // compiles at a time; 0: every core this process may use

@@ -5,6 +5,8 @@
 #pragma once
 
 #include <concepts>
+#include <cstddef>
+#include <iterator>
 #include <span>
 #include <string_view>
 #include <type_traits>
@@ -35,6 +37,7 @@ struct FieldRule {
   std::string_view def = {};  // a definition of the schema: "digest"
   TextList one_of = {};       // one of these; of a bool: false, true
   TextList keys = {};         // of a map
+  size_t most = 0;            // items of a list; 0: any number
   bool constant = false;      // no other value than the one that is there
   bool or_null = false;       // null where the text is empty
   bool json = false;          // the text is itself JSON: an object
@@ -449,9 +452,10 @@ void visit_fields(Is<Receipt> auto& r, auto&& field) {
   field("choice.reason", r.choice.reason, {.of = kPlan}, "Why this lane");
   field("choice.rejected", r.choice.rejected, {.keys = kLanes, .of = kPlan},
         "Every other lane, with the reason against it");
-  field("choice.gate", r.choice.gate, {.def = "gate_row", .of = kPlan},
-        "The row of the gate's table that decided, or that kept a lane out; "
-        "else null");
+  field("choice.gate", r.choice.gate, {.most = std::size(kLanes), .of = kPlan},
+        "The rows of the gate's table that the choice went by, in the order in "
+        "which they were asked: the one that spoke for the request, and one of "
+        "each lane that was kept out");
   field("choice.rule", r.choice.rule, {.or_null = true, .of = kPlan},
         "The row of the table of thresholds that decided, or null");
   visit_training(r.training, [&](std::string_view path, auto& member,

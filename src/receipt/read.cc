@@ -116,6 +116,11 @@ class Validator {
       return invalid(kWhere, "{} must be an array, found {}", name,
                      describe(value));
     }
+    if (schema.contains("maxItems") &&
+        value.size() > schema["maxItems"].get<size_t>()) {
+      return invalid(kWhere, "{} must hold at most {} items, found {}", name,
+                     schema["maxItems"].dump(), describe(value));
+    }
     for (size_t i = 0; i < value.size(); ++i) {
       auto e = check(value[i], schema["items"], fmt::format("{}[{}]", name, i));
       if (!e) return e;

@@ -138,7 +138,7 @@ Receipt fullest() {
   row.machine = "A CPU";
   row.generation = "v6e";
   row.verdict = GateVerdict::promote;
-  r.choice.gate = row;
+  r.choice.gate = {row};
   r.choice.rule = "tpu kernels";
   r.machine.plugins = {{"p", "tpu", 2, "v6e"}};
   r.plugin = operation().plugin;
@@ -224,8 +224,8 @@ TEST(ReceiptSchema, UsesWordsThatTheReaderKnows) {
   EXPECT_EQ(words, (std::set<std::string>{
                        "$defs", "$ref", "$schema", "additionalProperties",
                        "anyOf", "const", "description", "enum", "items",
-                       "maximum", "minimum", "oneOf", "pattern", "properties",
-                       "required", "title", "type"}));
+                       "maxItems", "maximum", "minimum", "oneOf", "pattern",
+                       "properties", "required", "title", "type"}));
 }
 
 TEST(ReceiptReader, TakesWhatTheWriterWrites) {
@@ -253,7 +253,7 @@ TEST(ReceiptReader, EveryFieldComesBack) {
     EXPECT_EQ(claim->kind, r.kind);
   }
   const auto claim = parse_receipt(receipt_json(fullest()));
-  EXPECT_EQ(claim->choice.gate->verdict, GateVerdict::promote);
+  EXPECT_EQ(claim->choice.gate.at(0).verdict, GateVerdict::promote);
   EXPECT_EQ(claim->shape.attention.softcap, 30);
   EXPECT_EQ(claim->routing->settings, RouteSettings());
   EXPECT_EQ(claim->threads, 2);
@@ -351,10 +351,10 @@ TEST(ReceiptReader, FieldsGoWithTheirKind) {
 // An older receipt is told so before anything else of it is looked at.
 TEST(ReceiptReader, RefusesOtherVersionsByTheirNumber) {
   EXPECT_EQ(message(R"({"schema": 2, "operation": "attention"})"),
-            "[receipt] schema must be 11, found the integer 2: another "
+            "[receipt] schema must be 12, found the integer 2: another "
             "version wrote it");
   EXPECT_EQ(message(R"({"schema": 9})"),
-            "[receipt] schema must be 11, found the integer 9: another "
+            "[receipt] schema must be 12, found the integer 9: another "
             "version wrote it");
 }
 
@@ -416,7 +416,7 @@ TEST(ReceiptReader, RefusesWhatIsNotOne) {
   EXPECT_EQ(message("{}"),
             "[receipt] every field must be there, found no schema");
   EXPECT_EQ(message(with("/schema", 2)),
-            "[receipt] schema must be 11, found the integer 2: another "
+            "[receipt] schema must be 12, found the integer 2: another "
             "version wrote it");
   EXPECT_EQ(message(with("/more", 2)),
             "[receipt] fields must be known ones, found 'more'");
@@ -446,9 +446,15 @@ TEST(ReceiptReader, RefusesWhatIsNotOne) {
             "[receipt] lane.fallback_allowed[0] must be one of "
             "[\"cpu\",\"xla\",\"mosaic\",\"reference\"], found the string "
             "'jax_bridge'");
-  EXPECT_EQ(message(with("/choice/gate", {{"kernel", "cpu/forward"}})),
+  EXPECT_EQ(message(with("/choice/gate",
+                         Json::array({Json{{"kernel", "cpu/forward"}}}))),
             "[receipt] every field must be there, found no "
-            "choice.gate.lane");
+            "choice.gate[0].lane");
+  EXPECT_EQ(message(with("/choice/gate", {{"kernel", "cpu/forward"}})),
+            "[receipt] choice.gate must be an array, found an object");
+  EXPECT_EQ(message(with("/choice/gate", Json(8, Json::object()))),
+            "[receipt] choice.gate must hold at most 7 items, found an array "
+            "of 8");
   EXPECT_EQ(message(with("/choice/rejected", {{"quantum", "a"}})),
             "[receipt] fields must be known ones, found "
             "'choice.rejected.quantum'");

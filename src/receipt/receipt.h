@@ -41,7 +41,7 @@ struct Receipt {
     std::string request_class;  // "sparse blocks"
     std::string reason;
     std::map<std::string, std::string> rejected;
-    std::optional<GateRow> gate;      // its row that decided
+    std::vector<GateRow> gate;        // its rows that it went by
     std::optional<std::string> rule;  // the threshold that decided
   };
   // What the choice knew of the machine.

@@ -104,8 +104,10 @@ class SchemaMaker {
       if (std::is_integral_v<T>) return reference("count");
       return {{"type", "number"}};
     } else {
-      return {{"type", "array"},
-              {"items", schema_of(typename T::value_type(), rule)}};
+      Ordered list = {{"type", "array"},
+                      {"items", schema_of(typename T::value_type(), rule)}};
+      if (rule.most > 0) list["maxItems"] = rule.most;
+      return list;
     }
   }
 

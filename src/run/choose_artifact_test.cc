@@ -9,6 +9,7 @@
 
 #include "base/files.h"
 #include "plan/make_plan.h"
+#include "run/features.h"
 #include "run/reason_needed.h"
 #include "run/rules.h"
 #include "tessera/dispatch.h"
@@ -22,9 +23,11 @@ RequestFeatures causal_of(LaneId lane) {
   request.masks = {*parse_mask("causal")};
   request.q_len = request.kv_len = 4096;
   CallFeatures call;
+  call.dtype = Dtype::bf16;
   call.artifact_platforms = {"tpu"};
   call.bridge_artifact = lane == LaneId::jax_bridge;
-  RequestFeatures f = features_of(request, {}, {8, 8, 128, 128, {}, 0}, call);
+  RequestFeatures f =
+      features_of(request, {}, {8, 8, 128, 128, 0.125, 0}, call);
   if (lane == LaneId::splash) {
     f.call.splash = {f.call.dtype, f.shape, f.q_len, f.kv_len, f.tile.q,
                      f.tile.kv,    1,       64,      64};
@@ -70,7 +73,6 @@ TEST(ArtifactChoice, ARoundedScaleIsForThoseWhoNameIt) {
     const char* rounds;  // to what, and the scale; else it is chosen
   };
   const Row rows[] = {
-      {Dtype::f32, 128, {}, nullptr},
       {Dtype::bf16, 64, {}, nullptr},  // 1 / 8
       {Dtype::bf16, 256, {}, nullptr},
       {Dtype::bf16, 128, 0.125, nullptr},
@@ -102,7 +104,42 @@ TEST(ArtifactChoice, ARoundedScaleIsForThoseWhoNameIt) {
     EXPECT_EQ(choose(f, plan, tpu, {{wins}})->lane, LaneId::xla);
     GateRow loses = wins;
     loses.plain_ms = loses.factor = 0.5;
-    EXPECT_FALSE(choose(f, plan, tpu, {{loses}})->gate.has_value());
+    EXPECT_TRUE(choose(f, plan, tpu, {{loses}})->gate.empty());
+  }
+}
+
+// A TPU multiplies a kernel's float32 as bf16, whatever the scale; no other
+// device does.
+TEST(ArtifactChoice, OfFloat32OnATpuItIsForThoseWhoNameIt) {
+  const MachinePlugin tpu = {"libtpu", "tpu", 4};
+  const MachinePlugin gpu = {"/opt/cuda.so", "cuda", 1};
+  const PlanFacts plan = {64, 36};
+  for (const std::optional<double> scale : {std::optional(0.125), {}}) {
+    for (const MachinePlugin& device : {tpu, gpu}) {
+      const Machine m{"A CPU", 8, {Isa::portable}, true, true, {device}};
+      RequestFeatures f = causal_of(LaneId::splash);
+      f.call.artifact_platforms = {"tpu", "cuda"};
+      f.shape.scale = scale;
+      f.call.dtype = f.call.splash->dtype = Dtype::f32;
+      f.call.splash->shape = f.shape;
+      const bool rounds = device.platform == "tpu";
+      const auto c = choose(f, plan, m);
+      ASSERT_TRUE(c.ok()) << c.error().message;
+      EXPECT_EQ(c->lane, rounds ? LaneId::xla : LaneId::splash);
+      EXPECT_TRUE(choose(f, plan, m, {}, LaneId::splash).ok());
+      const GateRow wins = winning_row(LaneId::splash, f, m);
+      EXPECT_EQ(choose(f, plan, m, {{wins}})->lane, c->lane);
+      if (!rounds) continue;
+      EXPECT_EQ(reason_of(*c, LaneId::splash),
+                "its artifact is of f32, whose factors a TPU rounds to bf16: "
+                "it runs where it is asked for by name");
+      // A CPU beside it, that the artifact is for, rounds nothing.
+      Machine both = m;
+      both.plugins.push_back({"xla_cpu_pjrt", "cpu", 4});
+      f.call.artifact_platforms = {"cpu"};
+      EXPECT_EQ(reason_of(*choose(f, plan, both), LaneId::splash),
+                "an artifact runs where it is asked for by name");
+    }
   }
 }
 
@@ -219,10 +256,10 @@ TEST(ArtifactChoice, ASmallBlockNeedsALoweringReason) {
 // CPU, and two tiles a row, of which causal needs three.
 TEST(ArtifactChoice, TheGoldenSplash) {
   const std::string path = "tests/golden/bridge/splash";
-  const std::optional<BridgeArtifact> artifact = BridgeArtifact{
+  SessionOptions options;
+  options.artifact = BridgeArtifact{
       "", *parse_bridge_spec(*read_file(path + ".json", 1 << 20))};
-  CallFeatures call;
-  tell_artifact(artifact, call);
+  const CallFeatures call = call_features({}, options);
   Request request;
   request.q_len = 256;
   request.kv_len = 384;

@@ -52,14 +52,6 @@ RequestClass class_of(const RequestFeatures& f) {
 
 }  // namespace
 
-void tell_artifact(const std::optional<BridgeArtifact>& artifact,
-                   CallFeatures& call) {
-  if (!artifact) return;
-  call.splash = artifact->spec.splash;
-  call.bridge_artifact = !call.splash;
-  call.artifact_platforms = artifact->spec.platforms;
-}
-
 CallFeatures run::call_features(const AttentionCall& call,
                                 const SessionOptions& options) {
   CallFeatures out;
@@ -68,7 +60,12 @@ CallFeatures run::call_features(const AttentionCall& call,
   out.backward = call.backward;
   out.sink_telemetry = call.sink_telemetry;
   out.devices = options.mesh.devices();
-  tell_artifact(options.artifact, out);
+  if (options.artifact) {
+    const BridgeSpec& spec = options.artifact->spec;
+    out.splash = spec.splash;
+    out.bridge_artifact = !spec.splash;
+    out.artifact_platforms = spec.platforms;
+  }
   return out;
 }
 

@@ -20,12 +20,13 @@ Choice by_name(LaneId lane, const RequestFeatures& features,
                const PlanFacts& plan, const Machine& machine);
 
 // The choice where the rules know no lane and others may step in: the cpu lane,
-// whose failure tells why they do, with the row of the gate that keeps it out.
+// whose failure tells why they do, with the rows of the gate that keep lanes
+// out.
 Choice no_lane(const RequestFeatures& features, const PlanFacts& plan,
                const Machine& machine, const GateTable& gate);
 
-// The rows of a gate's table, each by itself: a receipt has one of many, so its
-// verdict cannot be made again.
+// The rows of a gate's table, each by itself: a receipt has some of many, so
+// their verdicts cannot be made again.
 Result<GateTable> parse_gate_rows(std::string_view json);
 
 }  // namespace tessera::run

@@ -245,7 +245,7 @@ TEST(RunAttention, AWrongKernelIsPassedOverByFallbacksToo) {
   EXPECT_EQ(ran->executed, LaneId::reference);
   const json r = json::parse(ran->receipt);
   EXPECT_EQ(r["lane"]["chosen"], "cpu");
-  EXPECT_EQ(r["choice"]["gate"]["verdict"], "wrong");
+  EXPECT_EQ(r["choice"]["gate"][0]["verdict"], "wrong");
   EXPECT_EQ(r["choice"]["rejected"]["reference"],
             "it runs only where it is asked for by name");
   EXPECT_EQ(r["fallback"],

@@ -31,9 +31,12 @@ RequestFeatures features_of_call(const Request& request, const Facts& present,
                      run::call_features(call, options));
 }
 
-// Under the session's mutex.
+// Under the session's mutex. A choice that was asked for stands, but for one of
+// another session: this one does not know its machine yet.
 Result<Choice> choose_lane(Session::State& s, const RequestFeatures& features,
-                           const Plan& plan) {
+                           const Plan& plan,
+                           const std::optional<Choice>& chosen = {}) {
+  if (chosen && s.machine) return *chosen;
   if (features.call.sink_telemetry && s.options.mesh.devices() > 1) {
     return unavailable("dispatch",
                        "sink telemetry must be of one device, found a mesh of "
@@ -293,8 +296,8 @@ Result<Choice> Session::choose(const Batch& batch,
       batch.plan());
 }
 
-Result<Prepared> Session::prepare(const Batch& batch,
-                                  const AttentionCall& call) const {
+Result<Prepared> Session::prepare(const Batch& batch, const AttentionCall& call,
+                                  const std::optional<Choice>& chosen) const {
   const TraceSpan span("run", "prepare");
   auto read = plan::read_batch(batch, "run");
   if (!read) return read.error();
@@ -309,7 +312,7 @@ Result<Prepared> Session::prepare(const Batch& batch,
       features_of_call(batch.request(), batch.facts(), call, state_->options);
   {
     const std::lock_guard lock(state_->mutex);
-    auto choice = choose_lane(*state_, p->features, batch.plan());
+    auto choice = choose_lane(*state_, p->features, batch.plan(), chosen);
     if (!choice) return choice.error();
     p->choice = std::move(*choice);
     p->machine = *state_->machine;

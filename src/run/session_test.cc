@@ -129,7 +129,7 @@ void expect_same(const Choice& a, const Choice& b) {
   EXPECT_EQ(a.method, b.method);
   EXPECT_EQ(a.request_class, b.request_class);
   EXPECT_EQ(a.reason, b.reason);
-  EXPECT_EQ(a.gate.has_value(), b.gate.has_value());
+  EXPECT_EQ(a.gate.size(), b.gate.size());
   ASSERT_EQ(a.rejected.size(), b.rejected.size());
   for (size_t i = 0; i < a.rejected.size(); ++i) {
     EXPECT_EQ(a.rejected[i].lane, b.rejected[i].lane);
@@ -1367,8 +1367,8 @@ TEST_F(Fallback, AWrongKernelStepsInForNone) {
       ASSERT_TRUE(r.ok()) << r.error().message;
       EXPECT_EQ(r->lane, LaneId::reference);
       EXPECT_EQ(r->reason, "cpu did not start: " + why);
-      ASSERT_TRUE(r->choice.gate.has_value());
-      EXPECT_EQ(r->choice.gate->verdict, verdict);
+      ASSERT_EQ(r->choice.gate.size(), 1U);
+      EXPECT_EQ(r->choice.gate[0].verdict, verdict);
       EXPECT_EQ(fakes.asked, std::vector{LaneId::reference});
     }
 

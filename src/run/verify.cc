@@ -31,10 +31,8 @@ Result<Choice> choice_due(const receipt::Receipt& claimed,
     if (!lane) return lane.error();
     return by_name(*lane, asked.features, asked.plan, machine);
   }
-  GateTable gate;
-  if (claimed.choice.gate) gate.rows.push_back(*claimed.choice.gate);
   // As a file of them would be checked.
-  auto checked = parse_gate_rows(gate_json(gate));
+  auto checked = parse_gate_rows(gate_json({claimed.choice.gate}));
   if (!checked) return checked.error();
   auto choice = choose(asked.features, asked.plan, machine, *checked);
   return choice ? choice
@@ -59,9 +57,9 @@ void compare(const receipt::Receipt& claimed, SecondRun second,
     } else {
       found.choice = claimed.choice;
       found.lane.chosen = claimed.lane.chosen;
-      const Json row = receipt::fields_json(claimed)["choice"]["gate"];
+      const Json rows = receipt::fields_json(claimed)["choice"]["gate"];
       out.wrong.push_back(
-          {"choice.gate", row.dump(), in_quotes(due.error().message)});
+          {"choice.gate", rows.dump(), in_quotes(due.error().message)});
     }
   }
   if (!claimed.ran()) {

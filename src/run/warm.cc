@@ -32,13 +32,10 @@ Result<PlanContract> contract_in(const SessionOptions& session,
 
 // What batches of one contract run, which their densities decide too where the
 // lane is the rules' to choose.
-Result<std::string> lane_of(const Session& session, const Batch& batch,
-                            const AttentionCall& call) {
-  if (session.state().options.lane) return std::string("any");
-  auto choice = session.choose(batch, call);
-  if (!choice) return choice.error();
-  return fmt::format("{} {}", to_string(choice->lane),
-                     to_string(choice->method));
+std::string lane_of(const std::optional<Choice>& chosen) {
+  if (!chosen) return "any";
+  return fmt::format("{} {}", to_string(chosen->lane),
+                     to_string(chosen->method));
 }
 
 // All that kernel contracts of our lanes have of a call.
@@ -61,17 +58,24 @@ std::string key_of(const PlanContract& plan, std::string lane,
 }  // namespace
 
 Result<bool> add_call(WarmList& list, const Session& session,
-                      const Batch& batch, const AttentionCall& call) {
+                      const Batch& batch, const AttentionCall& call,
+                      std::optional<Choice> chosen) {
   auto read = plan::read_batch(batch, "warm");
   if (!read) return read.error();
   auto contract = contract_in(session.state().options, batch, call);
   if (!contract) return contract.error();
-  auto lane = lane_of(session, batch, call);
-  if (!lane) return lane.error();
+  if (session.state().options.lane) {
+    chosen.reset();
+  } else if (!chosen) {
+    auto choice = session.choose(batch, call);
+    if (!choice) return choice.error();
+    chosen = std::move(*choice);
+  }
   ++list.seen;
   const std::string key =
-      key_of(*contract, std::move(*lane), batch.facts(), call);
-  return list.calls.emplace(key, WarmList::Call{batch, call}).second;
+      key_of(*contract, lane_of(chosen), batch.facts(), call);
+  return list.calls.emplace(key, WarmList::Call{batch, call, std::move(chosen)})
+      .second;
 }
 
 Result<WarmReport> warm_all(const Session& session, const WarmList& list,
@@ -95,7 +99,7 @@ Result<WarmReport> warm_all(const Session& session, const WarmList& list,
       }
     }
     const WarmList::Call& c = *calls[static_cast<size_t>(task)];
-    const auto ready = session.prepare(c.batch, c.call);
+    const auto ready = session.prepare(c.batch, c.call, c.chosen);
     const std::lock_guard lock(mutex);
     if (!ready) {
       if (!error) error = ready.error();

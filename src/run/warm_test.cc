@@ -143,6 +143,28 @@ TEST(WarmList, ANamedLaneNeedsOneOfAContract) {
   EXPECT_EQ(prepared, std::vector<std::string>{"mosaic"});
 }
 
+// A choice that was asked for is what is prepared: the rules, who would choose
+// the compiler, are not asked again.
+TEST(WarmList, AChoiceThatWasMadeStands) {
+  const OwnedBatch one = packed({8192});
+  const AttentionCall call = call_of_tests();
+  prepared.clear();
+  const auto session = open_session(on_a_tpu(), kLanes);
+  ASSERT_TRUE(session.ok()) << session.error().message;
+  const auto chosen = session->choose(packed({7168, 1024}), call);
+  ASSERT_TRUE(chosen.ok()) << chosen.error().message;
+  ASSERT_EQ(chosen->lane, LaneId::mosaic);
+  WarmList list;
+  EXPECT_TRUE(*add_call(list, *session, one, call, *chosen));
+  EXPECT_TRUE(*add_call(list, *session, one, call));  // the rules' own
+  EXPECT_EQ(list.calls.size(), 2U);
+  ASSERT_TRUE(warm_all(*session, list).ok());
+  std::ranges::sort(prepared);
+  EXPECT_EQ(prepared, (std::vector<std::string>{"mosaic", "xla chunked"}));
+  EXPECT_EQ(session->prepare(one, call, *chosen)->lane(), LaneId::mosaic);
+  EXPECT_EQ(session->prepare(one, call)->lane(), LaneId::xla);
+}
+
 // What no lane can run is told when it is added.
 TEST(WarmList, WhatNobodyRunsIsRefused) {
   const auto session = open_session(on_a_tpu(), kLanes);

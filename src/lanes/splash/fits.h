@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "tessera/dispatch.h"
 
@@ -15,8 +16,10 @@ std::optional<std::string> misfit(const BridgeSplash& kernel,
 // a plan: prepare() holds those against `blocks`.
 std::optional<std::string> misfit(const BridgeSplash& kernel,
                                   const PlanFacts& plan);
-// Why its scores are out of the bounds of any lane: it multiplies q by the
-// scale in q's dtype. Nothing where that is exact, or float32.
-std::optional<std::string> inexact(const BridgeSplash& kernel);
+// Why its scores are out of the bounds of any lane on such devices: it
+// multiplies q by the scale in q's dtype, and a TPU multiplies its float32 as
+// bf16. Nothing where it rounds no more than they do.
+std::optional<std::string> inexact(const BridgeSplash& kernel,
+                                   std::string_view platform);
 
 }  // namespace tessera::splash
