@@ -98,7 +98,7 @@ Result<Times> time_case(const GateCase& c, const Session& ours,
   std::vector<XlaMethod> methods;  // of the turns behind ours
   std::vector<Turn<double>> turns = {
       [&] { return run_case(c.lane, ours, batch, data); }};
-  for (const Plain& plain : plains) {
+  for (const PlainXla& plain : plains) {
     if (!fits(plain.method)) continue;
     methods.push_back(plain.method);
     turns.emplace_back([&batch, &data, session = &plain.session] {
