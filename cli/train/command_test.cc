@@ -17,6 +17,7 @@
 #include "tests/model_case.h"
 #include "tests/plugins.h"
 #include "tests/program.h"
+#include "tests/spans.h"
 
 namespace tessera::cli {
 namespace {
@@ -97,7 +98,9 @@ TEST_F(TrainCommand, GoesOnWhereItStopped) {
             *read_file(path("whole"), 1 << 24));
   refuses({"--steps", "6", "--resume", path("part")},
           "--steps must be above those that were done, found 6 for 6");
+  const Trace trace;
   const json more = trained({"--steps", "9", "--resume", path("part")});
+  EXPECT_EQ(testing::spans_of(trace)["checkpoint read"], 1);
   EXPECT_EQ(more["first_step"], 7);
   EXPECT_EQ(more["losses"].size(), 3U);
   EXPECT_EQ(more["compiles"], 0);
@@ -116,7 +119,11 @@ TEST_F(TrainCommand, AWarmedRunCompilesNothing) {
   EXPECT_EQ(warmed["cache"], path("cache"));
   EXPECT_FALSE(warmed.contains("losses"));
   EXPECT_EQ(trained({"--warm"})["disk_hits"], 1);
-  train({"--warm"});
+  {
+    const Trace trace;
+    train({"--warm"});
+    EXPECT_EQ(testing::spans_of(trace)["pjrt to_device"], 0);
+  }
   EXPECT_NE(out_.find("0 programs in"), std::string::npos) << out_;
   const json ran = trained({"--steps", "2", "--checkpoint", path("state")});
   EXPECT_EQ(ran["compiles"], 0);

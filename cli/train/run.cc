@@ -117,12 +117,9 @@ Result<void> train(Trainer& trainer, const TrainSettings& s,
 }
 
 Result<Trainer> open_trainer(TrainSettings& s) {
-  if (s.resumed) {
-    if (auto e = Trainer::check(s.options, *s.resumed); !e) return e.error();
-  }
-  auto trainer = Trainer::open(s.options);
-  if (!trainer || !s.resumed) return trainer;
-  if (auto e = trainer->restore(*s.resumed); !e) return e.error();
+  if (!s.resumed) return Trainer::open(s.options);
+  auto trainer = Trainer::open(s.options, *s.resumed);
+  if (!trainer) return trainer;
   s.resumed.reset();
   if (trainer->steps() < s.steps) return trainer;
   return invalid("train",

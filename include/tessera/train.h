@@ -273,6 +273,12 @@ class Trainer {
  public:
   // Compiles the step, and draws the parameters.
   static Result<Trainer> open(const TrainOptions& options);
+  // Goes on from a checkpoint, which is read before anything is compiled.
+  static Result<Trainer> open(const TrainOptions& options,
+                              std::string_view checkpoint);
+  // Compiles alone, and draws and sends nothing: for the cache, or for a state
+  // that restore() brings.
+  static Result<Trainer> compile(const TrainOptions& options);
   Trainer(Trainer&&) noexcept;
   Trainer& operator=(Trainer&&) noexcept;
   ~Trainer();
@@ -292,9 +298,6 @@ class Trainer {
 
   // Parameters, both moments of each and the number of steps, as .safetensors.
   Result<std::string> checkpoint() const;
-  // Whether restore() would take it, before anything is compiled.
-  static Result<void> check(const TrainOptions& options,
-                            std::string_view checkpoint);
   // Whether a step would take these rows; `first` is the number that an error
   // gives the first of them.
   static Result<void> check(const TrainOptions& options, const Rows& rows,

@@ -82,8 +82,8 @@ Result<std::vector<float>> Trainer::State::fetch_values(size_t kind,
 Result<model::TrainState> Trainer::State::fetch() const {
   if (values.empty()) {
     return invalid("train",
-                   "a step failed and took the state with it: restore a "
-                   "checkpoint, found none");
+                   "a trainer must have a state: restore a checkpoint (a step "
+                   "that fails takes the state with it), found none");
   }
   model::TrainState out;
   out.step = step;

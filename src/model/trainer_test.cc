@@ -12,6 +12,7 @@
 #include "tests/model_case.h"
 #include "tests/plugins.h"
 #include "tests/random_case.h"
+#include "tests/spans.h"
 
 namespace tessera {
 namespace {
@@ -125,6 +126,39 @@ TEST_P(Train, GoesOnBitForBitFromACheckpoint) {
 }
 
 // With the compiler's own attention over every pair.
+// A checkpoint is read once. What is compiled alone has no state before.
+TEST_P(Train, OpensWithACheckpointOrWithNothing) {
+  auto first = Trainer::open(options_);
+  ASSERT_TRUE(first) << first.error().message;
+  ASSERT_TRUE(first->step(rows(1), {.learning_rate = 1e-2}));
+  const std::string state = *first->checkpoint();
+  options_.seed = 7;
+  {
+    const Trace trace;
+    auto resumed = Trainer::open(options_, state);
+    ASSERT_TRUE(resumed) << resumed.error().message;
+    auto spans = testing::spans_of(trace);
+    EXPECT_EQ(spans["checkpoint read"], 1);
+    EXPECT_GT(spans["pjrt to_device"], 0);
+    EXPECT_EQ(resumed->steps(), 1);
+    EXPECT_EQ(*resumed->checkpoint(), state);
+  }
+  const Trace trace;
+  auto empty = Trainer::compile(options_);
+  ASSERT_TRUE(empty) << empty.error().message;
+  EXPECT_EQ(testing::spans_of(trace)["pjrt to_device"], 0);
+  EXPECT_EQ(empty->counters().compiles, 1);
+  EXPECT_EQ(empty->program_key(), first->program_key());
+  const std::string none =
+      "[train] a trainer must have a state: restore a checkpoint (a step that "
+      "fails takes the state with it), found none";
+  EXPECT_EQ(empty->step(rows(2), {}).error().message, none);
+  EXPECT_EQ(empty->logits(rows(2)).error().message, none);
+  EXPECT_EQ(empty->checkpoint().error().message, none);
+  ASSERT_TRUE(empty->restore(state));
+  EXPECT_EQ(*empty->checkpoint(), state);
+}
+
 TEST_P(Train, SpecsAgree) {
   auto listed = Trainer::open(options_);
   TrainOptions dense = options_;
@@ -586,7 +620,7 @@ TEST_P(TrainClustered, LearnsWithOneCompile) {
             "is clustered, found 0 after 1 for row 1, token 80");
   const std::string state = *trainer->checkpoint();
   o.model.routes = {{3, 16}, {}};
-  auto other = Trainer::check(o, state);
+  auto other = Trainer::open(o, state);
   ASSERT_FALSE(other);
   EXPECT_NE(other.error().message.find("of the model"), std::string::npos);
 }
