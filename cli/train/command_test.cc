@@ -80,6 +80,9 @@ TEST_F(TrainCommand, GoesOnWhereItStopped) {
   EXPECT_EQ(whole["work"][1]["flops"], 2 * 2 * 256 * 32 * 64);
   EXPECT_EQ(whole["work"][1]["bytes"]["outputs"], 2 * 256 * 64 * 4);
   EXPECT_TRUE(whole["work"][2]["flops"].is_null());
+  // Known with the batches: tiles of 32 x 32, each in four heads of dim 8.
+  EXPECT_EQ(whole["attention_flops"],
+            whole["tiles_planned"].get<double>() * 32 * 32 * 4 * 8 * 14);
   EXPECT_NE(read_file(path("loss.svg"), 1 << 20)->find("<polyline"),
             std::string::npos);
   EXPECT_NE(read_file(path("step.mlir"), 1 << 24)->find("tf.aliasing_output"),

@@ -38,6 +38,7 @@ void add_step(const StepReport& told, double seconds, receipt::Receipt& r) {
   r.training.counted += told.tokens;
   r.training.tiles_run += told.tiles_run;
   r.training.tiles_planned += told.tiles_planned;
+  r.training.attention_flops += told.attention_flops;
   if (!r.training.exchange) return;
   receipt::Receipt::Training::Exchange& e = *r.training.exchange;
   e.sent += told.sent;

@@ -180,7 +180,8 @@ struct SlotBytes {
 // layers.
 struct SlotWork {
   std::string slot;  // or "activation", of an MLP that is not fused
-  // Of products, multiply and add; none where they depend on the batch.
+  // Of products, multiply and add; none where they depend on the batch: a step
+  // tells those (StepReport::attention_flops).
   std::optional<double> flops;
   SlotBytes bytes;
 };
@@ -255,6 +256,11 @@ struct StepReport {
   // picks: what the program counted, and what the plans have, which know no
   // picks. The program of a dense spec counts none.
   int64_t tiles_run = 0, tiles_planned = 0;
+  // Of attention's products on all devices, multiply and add, forward and back:
+  // 4 and 10 head dims for each pair of tokens in a planned tile, and 4 more
+  // where blocks are computed again. The program of a dense spec takes every
+  // pair.
+  double attention_flops = 0;
   // Of all layers, each with its busiest device: planned tiles beside the mean.
   double tiles_max_over_mean = 1;
   // Bytes that attention sent along "seq", there and back, and what gathering

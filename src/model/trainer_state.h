@@ -74,6 +74,8 @@ struct Trainer::State {
   Result<std::vector<float>> fetch_values(size_t kind, size_t parameter) const;
   Result<void> plan(const Rows& rows);
   Result<void> spread();
+  // Of a layer, of which one head has so many tiles.
+  double attention_flops(int64_t tiles) const;
   // What plans tell of a step before it runs.
   void tell(StepReport& out) const;
   Result<pjrt::Buffer> send_rates(size_t device, const StepRates& rates) const;

@@ -42,6 +42,14 @@ Rows learnable(int64_t rows, int64_t tokens, int32_t vocab, uint64_t seed) {
   return out;
 }
 
+// Of layers that do not pick. Products of whole tiles in every head: two
+// forward and five back.
+double attention_flops(const TrainOptions& o, const StepReport& told) {
+  const int64_t products = (o.recompute ? 2 + 2 : 2) + 5;
+  return static_cast<double>(told.tiles_planned * o.tile.q * o.tile.kv *
+                             o.model.heads * o.model.head_dim * 2 * products);
+}
+
 // Of each spec that a machine without a TPU runs well.
 class Train : public ::testing::TestWithParam<const char*> {
  protected:
@@ -86,6 +94,7 @@ TEST_P(Train, LearnsWithOneCompile) {
     EXPECT_EQ(told->step, i);
     EXPECT_EQ(told->tiles_run, told->tiles_planned);
     EXPECT_GT(told->tiles_run, 0);
+    EXPECT_EQ(told->attention_flops, attention_flops(options_, *told));
     EXPECT_GT(told->gradient_norm, 0);
     if (i == 1) first = told->loss;
     last = told->loss;
@@ -170,6 +179,11 @@ TEST_P(Train, SpecsAgree) {
     auto b = plain->step(rows(i), {.learning_rate = 1e-3});
     ASSERT_TRUE(a && b);
     EXPECT_EQ(b->tiles_run, 0);
+    // Every pair of two rows of 96, in each layer.
+    StepReport all;
+    all.tiles_planned = 2 * options_.model.layers * 3 * 3;
+    EXPECT_EQ(b->attention_flops, attention_flops(options_, all));
+    EXPECT_LT(a->attention_flops, b->attention_flops);
     // Means of some 180 losses of float32, each of a few sums.
     EXPECT_NEAR(a->loss, b->loss, model::kLossError * a->loss);
   }
@@ -211,6 +225,7 @@ TEST_P(TrainMesh, DevicesAgreeWithOne) {
       auto b = many->step(some(i), {.learning_rate = 1e-3});
       ASSERT_TRUE(b) << b.error().message;
       expect_alike(*b, a);
+      EXPECT_EQ(b->attention_flops, attention_flops(options_, *b));
       // Halves of a row are no whole tiles: more of them are cut.
       const bool halves = options_.mesh.has("seq");
       EXPECT_TRUE(halves ? b->tiles_run > a.tiles_run
@@ -457,6 +472,9 @@ TEST_P(TrainMesh, RecomputesOnAMesh) {
     EXPECT_NEAR(got->loss, want->loss, model::kLossError * want->loss);
     EXPECT_NEAR(got->gradient_norm, want->gradient_norm,
                 model::kLossError * want->gradient_norm);
+    EXPECT_EQ(got->tiles_planned, want->tiles_planned);
+    EXPECT_EQ(got->attention_flops, attention_flops(options_, *got));
+    EXPECT_LT(want->attention_flops, got->attention_flops);
   }
 }
 
