@@ -11,6 +11,7 @@
 #include "base/threads.h"
 #include "bench/commands.h"
 #include "bench/harness/flags.h"
+#include "bench/recompile/kernels.h"
 #include "bench/recompile/peer.h"
 #include "bench/recompile/report.h"
 #include "bench/recompile/run.h"
@@ -29,19 +30,33 @@ namespace {
 
 using nlohmann::json;
 
-Result<int> run(const RecompileFlags& o) {
-  auto settings = read_settings(o);
-  if (!settings) return settings.error();
-  const RecompileSettings& s = *settings;
+Result<int> make_kernels(const RecompileFlags& o, const RecompileSettings& s,
+                         const std::vector<RaggedBatch>& batches) {
+  auto target = open_target(s, o.plugin.has_value());
+  if (!target) return target.error();
+  auto kernels = compile_kernels(s, *target, batches);
+  if (!kernels) return kernels.error();
+  const json result = kernels_json(s, *target, *kernels);
+  if (auto e = write_result(o.out, result); !e) return e.error();
+  if (o.json) {
+    fmt::print("{}\n", result.dump(2));
+  } else {
+    print_kernels(s, *target, *kernels);
+  }
+  if (kernels->one_each()) return kOk;
+  fmt::print(stderr,
+             "tessera-bench: [bench] each kernel contract must have one "
+             "program, found {} programs for {} contracts\n",
+             kernels->programs.size(), kernels->contracts.size());
+  return kFailed;
+}
+
+Result<int> run_lanes(const RecompileFlags& o, const RecompileSettings& s,
+                      const std::vector<RaggedBatch>& batches) {
   auto lanes = open_lanes(s);
   if (!lanes) return lanes.error();
   const auto place = lanes->xla.place();
   if (!place) return place.error();
-  std::vector<RaggedBatch> batches;
-  batches.reserve(static_cast<size_t>(s.batches));
-  for (int64_t i = 0; i < s.batches; ++i) {
-    batches.push_back(ragged_batch(s.sizes, s.seed, i));
-  }
   RecompileTotals totals;
   if (!o.cold) {
     auto warmed = warm_up(lanes->xla, s, batches, totals);
@@ -83,21 +98,38 @@ Result<int> run(const RecompileFlags& o) {
   return totals.passed() && totals.one_each() && !stray ? kOk : kFailed;
 }
 
+Result<int> run(const RecompileFlags& o) {
+  auto settings = read_settings(o);
+  if (!settings) return settings.error();
+  const RecompileSettings& s = *settings;
+  std::vector<RaggedBatch> batches;
+  batches.reserve(static_cast<size_t>(s.batches));
+  for (int64_t i = 0; i < s.batches; ++i) {
+    batches.push_back(ragged_batch(s.sizes, s.seed, i));
+  }
+  return s.lane == LaneId::mosaic ? make_kernels(o, s, batches)
+                                  : run_lanes(o, s, batches);
+}
+
 }  // namespace
 
 Command recompile_command() {
   auto o = std::make_shared<RecompileFlags>();
   Command command{"recompile",
-                  "How often the xla lane compiles while every batch differs"};
+                  "How often a lane compiles while every batch differs"};
   add_flags(
       command,
       {
+          {"--lane", &o->lane, "NAME",
+           "xla, beside cpu; mosaic, whose TPU kernels are compiled ahead of "
+           "time, where libtpu is [xla]"},
+          {"--target", &o->target, "NAME", "Of lane mosaic [v6e:1x1]"},
           {"--batches", &o->batches, "N", "Batches, no two alike [200]"},
           {"--tokens", &o->tokens, "N", "The longest batch row [512]"},
           {"--dtype", &o->dtype, "TYPE", "f32 or bf16 [f32]"},
           {"--seed", &o->seed, "N", "Of the batches [0]"},
           {"--plugin", &o->plugin, "NAME",
-           "A file or a known name [xla_cpu_pjrt]"},
+           "A file or a known name [xla_cpu_pjrt; of lane mosaic libtpu]"},
           {"--device", &o->device, "N", "Of the plugin's devices [0]"},
           {"--cache", &o->cache, "FOLDER",
            "Keep what is compiled there; a second run compiles nothing "
@@ -119,7 +151,9 @@ Command recompile_command() {
   command.footer =
       "Exits with 1 unless compiles (or, with --cache, compiles and programs\n"
       "from disk) are as many as the kernel contracts of the batches, and\n"
-      "every result of both lanes is within its bound of fp64.";
+      "every result of both lanes is within its bound of fp64. With --lane\n"
+      "mosaic unless all batches of a kernel contract make one program; no\n"
+      "batch is run there.";
   command.work = [o] { return run(*o); };
   return command;
 }

@@ -6,8 +6,10 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "bench/recompile/kernels.h"
 #include "bench/recompile/peer.h"
 #include "bench/recompile/ragged_batches.h"
+#include "bench/recompile/settings.h"
 #include "cli/command.h"
 #include "plan/make_plan.h"
 #include "tessera/batch.h"
@@ -95,6 +97,7 @@ class BenchRecompile : public tessera::testing::Program {
 TEST_F(BenchRecompile, CompilesOncePerContractAndNotAgainFromDisk) {
   const json first = run({"--cache", file("cache")});
   ASSERT_EQ(code_, kOk) << err_;
+  EXPECT_EQ(first["lane"], "xla");
   EXPECT_EQ(first["batches"], 6);
   EXPECT_GE(first["buckets"], 4);
   EXPECT_EQ(first["compiles"], first["buckets"]);
@@ -134,6 +137,65 @@ TEST_F(BenchRecompile, WithoutAnInterpreterThePeerIsNotMeasured) {
   ASSERT_EQ(code_, kOk) << err_;
   ASSERT_EQ(result["peers"].size(), 1u);
   EXPECT_EQ(result["peers"][0]["why"], "TESSERA_TORCH_PYTHON is not set");
+}
+
+// No two batches are alike, and each has room in the kernels of its contract,
+// whose text does not change.
+TEST(RecompileKernels, BatchesOfAContractHaveOneProgram) {
+  RecompileFlags flags;
+  flags.lane = "mosaic";
+  flags.tokens = "1024";
+  flags.batches = "16";
+  const auto s = read_settings(flags);
+  ASSERT_TRUE(s) << s.error().message;
+  std::vector<RaggedBatch> batches;
+  for (int64_t i = 0; i < s->batches; ++i) {
+    batches.push_back(ragged_batch(s->sizes, 0, i));
+  }
+  const auto t = compile_kernels(*s, {}, batches);
+  ASSERT_TRUE(t) << t.error().message;
+  EXPECT_EQ(t->batches, 16);
+  EXPECT_EQ(t->shapes.size(), 3u);  // buckets of lengths
+  EXPECT_EQ(t->contracts.size(), 6u);
+  EXPECT_TRUE(t->one_each());
+  EXPECT_GT(t->steps, 2 * 2 * 16);
+  EXPECT_EQ(t->compiles, 0);
+  // Another ceiling is another kernel.
+  ++batches.front().request.ceilings.max_steps;
+  const auto more = compile_kernels(*s, {}, batches);
+  ASSERT_TRUE(more) << more.error().message;
+  EXPECT_EQ(more->contracts.size(), 8u);
+  // And a batch beyond it has no room.
+  batches.front().request.ceilings.max_steps = 1;
+  const auto none = compile_kernels(*s, {}, batches);
+  ASSERT_FALSE(none);
+  EXPECT_NE(none.error().message.find("steps"), std::string::npos)
+      << none.error().message;
+}
+
+class BenchRecompileKernels : public tessera::testing::Program {};
+
+// Who names the compiler wants it.
+TEST_F(BenchRecompileKernels, ACompilerThatWasNamedMustBeThere) {
+  bench({"recompile", "--lane", "mosaic", "--batches", "1", "--plugin",
+         file("none.so")});
+  EXPECT_EQ(code_, kRefused) << out_;
+  EXPECT_NE(err_.find("none.so"), std::string::npos) << err_;
+}
+
+TEST_F(BenchRecompileKernels, AreCompiledOncePerContract) {
+  auto plugin = testing::real_plugin("libtpu");
+  if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
+  bench({"recompile", "--lane", "mosaic", "--batches", "6", "--tokens", "1024",
+         "--dtype", "bf16", "--json"});
+  ASSERT_EQ(code_, kOk) << err_;
+  const json out = json::parse(out_, nullptr, false);
+  EXPECT_EQ(out["lane"], "mosaic");
+  EXPECT_EQ(out["target"], "v6e:1x1");
+  EXPECT_GE(out["buckets"], 4);
+  EXPECT_EQ(out["programs"], out["buckets"]);
+  EXPECT_EQ(out["compiles"], out["buckets"]);
+  EXPECT_TRUE(out["why_not"].is_null());
 }
 
 }  // namespace

@@ -15,16 +15,15 @@ namespace tessera::bench {
 
 using nlohmann::json;
 
-json result_json(const RecompileFlags& o, const RecompileSettings& s,
-                 const PluginPlace& place, const RecompileTotals& t,
-                 const std::vector<RecompilePeer>& peers) {
-  json out = {
+namespace {
+
+// What the batches are, of either lane.
+json batches_json(const RecompileSettings& s, int64_t batches) {
+  return {
       {"version", kVersion},
       {"cpu", receipt::cpu_model()},
-      {"plugin", std::filesystem::path(place.plugin).filename().string()},
-      {"platform", place.platform},
-      {"device", place.device},
-      {"batches", t.batches},
+      {"lane", to_string(s.lane)},
+      {"batches", batches},
       {"rows_of_a_batch", s.sizes.rows},
       {"tokens", s.sizes.tokens},
       {"heads", s.shape.heads},
@@ -32,6 +31,28 @@ json result_json(const RecompileFlags& o, const RecompileSettings& s,
       {"head_dim", s.shape.head_dim},
       {"dtype", dtype_word(s.dtype)},
       {"seed", s.seed},
+  };
+}
+
+void print_batches(const RecompileSettings& s, std::string_view where) {
+  fmt::print(
+      "Batches of {} rows of {} to {} tokens in packed documents, {} heads "
+      "({} K/V),\nhead dim {}, {}, forward and backward; {}, {}\n\n",
+      s.sizes.rows, s.sizes.tokens * 7 / 16, s.sizes.tokens, s.shape.heads,
+      s.shape.kv_heads, s.shape.head_dim, dtype_word(s.dtype),
+      receipt::cpu_model(), where);
+}
+
+}  // namespace
+
+json result_json(const RecompileFlags& o, const RecompileSettings& s,
+                 const PluginPlace& place, const RecompileTotals& t,
+                 const std::vector<RecompilePeer>& peers) {
+  json out = batches_json(s, t.batches);
+  out.update({
+      {"plugin", std::filesystem::path(place.plugin).filename().string()},
+      {"platform", place.platform},
+      {"device", place.device},
       {"warmed", !o.cold},
       {"compiles", t.compiles},
       {"compiles_in_loop", t.compiles_in_loop},
@@ -51,7 +72,7 @@ json result_json(const RecompileFlags& o, const RecompileSettings& s,
       {"xla_ms", t.xla_ms},
       {"cpu_ms", t.cpu_ms},
       {"warnings", t.warnings},
-  };
+  });
   for (const RecompilePeer& p : peers) out["peers"].push_back(to_json(p));
   return out;
 }
@@ -62,12 +83,7 @@ void print_result(const RecompileFlags& o, const RecompileSettings& s,
   const auto each = [&](double ms) {
     return ms / static_cast<double>(t.batches);
   };
-  fmt::print(
-      "Batches of {} rows of {} to {} tokens in packed documents, {} heads "
-      "({} K/V),\nhead dim {}, {}, forward and backward; {}, {}\n\n",
-      s.sizes.rows, s.sizes.tokens * 7 / 16, s.sizes.tokens, s.shape.heads,
-      s.shape.kv_heads, s.shape.head_dim, dtype_word(s.dtype),
-      receipt::cpu_model(), place.device);
+  print_batches(s, place.device);
   fmt::print("compiles    {}{}\n", t.compiles,
              o.cold ? ""
                     : fmt::format(", {} of them after the warm-up",
@@ -103,6 +119,46 @@ void print_result(const RecompileFlags& o, const RecompileSettings& s,
         p.mask_ms / batches_run, p.run_ms / batches_run);
   }
   for (const std::string& w : t.warnings) fmt::print("warning     {}\n", w);
+  std::fflush(stdout);
+}
+
+json kernels_json(const RecompileSettings& s, const KernelTarget& target,
+                  const KernelTotals& t) {
+  json out = batches_json(s, t.batches);
+  out.update({
+      {"target", s.target},
+      {"tile", {s.sizes.tile, s.sizes.tile}},
+      {"buckets", t.contracts.size()},
+      {"programs", t.programs.size()},
+      {"compiles", target.topology ? json(t.compiles) : json()},
+      {"why_not", target.topology ? json() : json(target.why_not)},
+      {"steps", t.steps},
+      {"legal_pairs", t.legal_pairs},
+      {"plan_ms", t.plan_ms},
+      {"write_ms", t.write_ms},
+      {"arrays_ms", t.arrays_ms},
+      {"compile_ms", t.compile_ms},
+  });
+  return out;
+}
+
+void print_kernels(const RecompileSettings& s, const KernelTarget& target,
+                   const KernelTotals& t) {
+  print_batches(s, "compiled for " + s.target);
+  fmt::print("compiles    {}\n", target.topology ? fmt::to_string(t.compiles)
+                                                 : "none: " + target.why_not);
+  fmt::print(
+      "buckets     {} kernel contracts: {} of lengths, two directions\n"
+      "programs    {}\n"
+      "batches     {}, {} steps of worklists in all\n",
+      t.contracts.size(), t.shapes.size(), t.programs.size(), t.batches,
+      t.steps);
+  const auto batches = static_cast<double>(t.batches);
+  fmt::print(
+      "time        compile {:.0f} ms; a batch: plan {:.3g} ms, kernels as text "
+      "{:.3g} ms, arrays {:.3g} ms\n",
+      t.compile_ms, t.plan_ms / batches, t.write_ms / batches,
+      t.arrays_ms / batches);
   std::fflush(stdout);
 }
 

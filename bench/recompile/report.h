@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "bench/recompile/kernels.h"
 #include "bench/recompile/peer.h"
 #include "bench/recompile/run.h"
 
@@ -18,5 +19,12 @@ void print_result(const RecompileFlags& flags,
                   const RecompileSettings& settings, const PluginPlace& place,
                   const RecompileTotals& totals,
                   const std::vector<RecompilePeer>& peers);
+
+// Of lane mosaic.
+nlohmann::json kernels_json(const RecompileSettings& settings,
+                            const KernelTarget& target,
+                            const KernelTotals& totals);
+void print_kernels(const RecompileSettings& settings,
+                   const KernelTarget& target, const KernelTotals& totals);
 
 }  // namespace tessera::bench

@@ -1,6 +1,8 @@
 // bench/recompile/settings.cc: flags, checked.
 #include "bench/recompile/settings.h"
 
+#include <utility>
+
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/text.h"
@@ -14,6 +16,39 @@ using cli::parse_int;
 using cli::parse_positive;
 using cli::parse_seed;
 
+namespace {
+
+// What is compiled ahead of time runs nowhere, and is not kept.
+Result<LaneId> read_lane(const RecompileFlags& o) {
+  if (o.lane == "xla") {
+    if (!o.target) return LaneId::xla;
+    return invalid("cli", "--target goes with --lane mosaic, found it alone");
+  }
+  if (o.lane != "mosaic") {
+    return invalid("cli", "--lane must be xla or mosaic, found {}",
+                   in_quotes(o.lane));
+  }
+  for (const auto& [flag, given] :
+       {std::pair("--device", o.device.has_value()),
+        std::pair("--cache", o.cache.has_value()),
+        std::pair("--max-compiles", o.max_compiles.has_value()),
+        std::pair("--cold", o.cold),
+        std::pair("--peers", o.peers.has_value())}) {
+    if (!given) continue;
+    return invalid("cli", "--lane mosaic runs nothing, found {} beside it",
+                   flag);
+  }
+  return LaneId::mosaic;
+}
+
+// Dims and tiles that the kernel has; the tile fills any TPU's matrix unit.
+void take_kernel_sizes(RecompileSettings& s) {
+  s.shape.head_dim = s.shape.v_head_dim = 128;
+  s.sizes.tile = 256;
+}
+
+}  // namespace
+
 Result<RecompileSettings> read_settings(const RecompileFlags& o) {
   RecompileSettings s;
   auto batches = parse_int(o.batches, "--batches", 1, 1'000'000);
@@ -22,9 +57,12 @@ Result<RecompileSettings> read_settings(const RecompileFlags& o) {
   if (!tokens) return tokens.error();
   auto seed = parse_seed(o.seed);
   if (!seed) return seed.error();
-  auto device = parse_device(o.device);
+  auto lane = read_lane(o);
+  if (!lane) return lane.error();
+  auto device = parse_device(o.device.value_or("0"));
   if (!device) return device.error();
-  auto compiles = parse_int(o.max_compiles, "--max-compiles", 0, INT64_MAX);
+  auto compiles =
+      parse_int(o.max_compiles.value_or("0"), "--max-compiles", 0, INT64_MAX);
   if (!compiles) return compiles.error();
   auto limit = parse_positive(o.peer_limit, "--peer-limit");
   if (!limit) return limit.error();
@@ -44,7 +82,11 @@ Result<RecompileSettings> read_settings(const RecompileFlags& o) {
   s.shape.head_dim = s.shape.v_head_dim = 32;
   s.dtype = o.dtype == "f32" ? Dtype::f32 : Dtype::bf16;
   s.seed = *seed;
-  s.xla.plugin = o.plugin;
+  s.lane = *lane;
+  s.target = o.target.value_or("v6e:1x1");
+  if (s.lane == LaneId::mosaic) take_kernel_sizes(s);
+  s.xla.plugin =
+      o.plugin.value_or(s.lane == LaneId::mosaic ? "libtpu" : "xla_cpu_pjrt");
   s.xla.device = *device;
   s.xla.max_compiles = *compiles;
   s.xla.cache_folder = o.cache.value_or("");

@@ -7,6 +7,7 @@
 
 #include "bench/recompile/ragged_batches.h"
 #include "tessera/attention.h"
+#include "tessera/dispatch.h"
 #include "tessera/machine.h"
 
 namespace tessera::bench {
@@ -17,10 +18,9 @@ struct RecompileFlags {
   std::string tokens = "512";
   std::string dtype = "f32";
   std::string seed = "0";
-  std::string plugin = "xla_cpu_pjrt";
-  std::string device = "0";
-  std::string max_compiles = "0";
+  std::string lane = "xla";
   std::string peer_limit = "600";
+  std::optional<std::string> plugin, target, device, max_compiles;
   std::optional<std::string> cache, peers, out;
   bool cold = false;
   bool json = false;
@@ -32,6 +32,8 @@ struct RecompileSettings {
   AttentionShape shape;
   Dtype dtype = Dtype::f32;
   uint64_t seed = 0;
+  LaneId lane = LaneId::xla;  // or mosaic
+  std::string target;         // of mosaic
   XlaOptions xla;
   double peer_limit = 0;
 };

@@ -128,8 +128,10 @@ void add_program(const receipt::Receipt& r, Lines& line) {
 
 void add_steps(const Training& t, Lines& line) {
   line("trained",
-       fmt::format("{} tokens in {:.1f} s; {} score tiles run, {} planned",
-                   t.counted, t.seconds, t.tiles_run, t.tiles_planned));
+       fmt::format("{} tokens in {:.1f} s; {} score tiles run, {} planned; {} "
+                   "FLOP of attention",
+                   t.counted, t.seconds, t.tiles_run, t.tiles_planned,
+                   with_unit(t.attention_flops)));
   if (!t.exchange) return;
   const Training::Exchange& e = *t.exchange;
   line("exchange",

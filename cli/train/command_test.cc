@@ -17,6 +17,7 @@
 #include "tests/model_case.h"
 #include "tests/plugins.h"
 #include "tests/program.h"
+#include "tests/spans.h"
 
 namespace tessera::cli {
 namespace {
@@ -79,6 +80,9 @@ TEST_F(TrainCommand, GoesOnWhereItStopped) {
   EXPECT_EQ(whole["work"][1]["flops"], 2 * 2 * 256 * 32 * 64);
   EXPECT_EQ(whole["work"][1]["bytes"]["outputs"], 2 * 256 * 64 * 4);
   EXPECT_TRUE(whole["work"][2]["flops"].is_null());
+  // Known with the batches: tiles of 32 x 32, each in four heads of dim 8.
+  EXPECT_EQ(whole["attention_flops"],
+            whole["tiles_planned"].get<double>() * 32 * 32 * 4 * 8 * 14);
   EXPECT_NE(read_file(path("loss.svg"), 1 << 20)->find("<polyline"),
             std::string::npos);
   EXPECT_NE(read_file(path("step.mlir"), 1 << 24)->find("tf.aliasing_output"),
@@ -97,7 +101,9 @@ TEST_F(TrainCommand, GoesOnWhereItStopped) {
             *read_file(path("whole"), 1 << 24));
   refuses({"--steps", "6", "--resume", path("part")},
           "--steps must be above those that were done, found 6 for 6");
+  const Trace trace;
   const json more = trained({"--steps", "9", "--resume", path("part")});
+  EXPECT_EQ(testing::spans_of(trace)["checkpoint read"], 1);
   EXPECT_EQ(more["first_step"], 7);
   EXPECT_EQ(more["losses"].size(), 3U);
   EXPECT_EQ(more["compiles"], 0);
@@ -116,7 +122,11 @@ TEST_F(TrainCommand, AWarmedRunCompilesNothing) {
   EXPECT_EQ(warmed["cache"], path("cache"));
   EXPECT_FALSE(warmed.contains("losses"));
   EXPECT_EQ(trained({"--warm"})["disk_hits"], 1);
-  train({"--warm"});
+  {
+    const Trace trace;
+    train({"--warm"});
+    EXPECT_EQ(testing::spans_of(trace)["pjrt to_device"], 0);
+  }
   EXPECT_NE(out_.find("0 programs in"), std::string::npos) << out_;
   const json ran = trained({"--steps", "2", "--checkpoint", path("state")});
   EXPECT_EQ(ran["compiles"], 0);

@@ -157,7 +157,7 @@ Result<int> run_compile_only(const TrainSettings& s, const TrainFlags& f,
 }
 
 Result<int> run_warm(const TrainSettings& s, const TrainFlags& f) {
-  auto trainer = Trainer::open(s.options);
+  auto trainer = Trainer::compile(s.options);
   if (!trainer) return trainer.error();
   const TrainCounters did = trainer->counters();
   return print_warm_report(

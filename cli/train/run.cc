@@ -38,6 +38,7 @@ void add_step(const StepReport& told, double seconds, receipt::Receipt& r) {
   r.training.counted += told.tokens;
   r.training.tiles_run += told.tiles_run;
   r.training.tiles_planned += told.tiles_planned;
+  r.training.attention_flops += told.attention_flops;
   if (!r.training.exchange) return;
   receipt::Receipt::Training::Exchange& e = *r.training.exchange;
   e.sent += told.sent;
@@ -117,12 +118,9 @@ Result<void> train(Trainer& trainer, const TrainSettings& s,
 }
 
 Result<Trainer> open_trainer(TrainSettings& s) {
-  if (s.resumed) {
-    if (auto e = Trainer::check(s.options, *s.resumed); !e) return e.error();
-  }
-  auto trainer = Trainer::open(s.options);
-  if (!trainer || !s.resumed) return trainer;
-  if (auto e = trainer->restore(*s.resumed); !e) return e.error();
+  if (!s.resumed) return Trainer::open(s.options);
+  auto trainer = Trainer::open(s.options, *s.resumed);
+  if (!trainer) return trainer;
   s.resumed.reset();
   if (trainer->steps() < s.steps) return trainer;
   return invalid("train",

@@ -180,7 +180,8 @@ struct SlotBytes {
 // layers.
 struct SlotWork {
   std::string slot;  // or "activation", of an MLP that is not fused
-  // Of products, multiply and add; none where they depend on the batch.
+  // Of products, multiply and add; none where they depend on the batch: a step
+  // tells those (StepReport::attention_flops).
   std::optional<double> flops;
   SlotBytes bytes;
 };
@@ -255,6 +256,11 @@ struct StepReport {
   // picks: what the program counted, and what the plans have, which know no
   // picks. The program of a dense spec counts none.
   int64_t tiles_run = 0, tiles_planned = 0;
+  // Of attention's products on all devices, multiply and add, forward and back:
+  // 4 and 10 head dims for each pair of tokens in a planned tile, and 4 more
+  // where blocks are computed again. The program of a dense spec takes every
+  // pair.
+  double attention_flops = 0;
   // Of all layers, each with its busiest device: planned tiles beside the mean.
   double tiles_max_over_mean = 1;
   // Bytes that attention sent along "seq", there and back, and what gathering
@@ -273,6 +279,12 @@ class Trainer {
  public:
   // Compiles the step, and draws the parameters.
   static Result<Trainer> open(const TrainOptions& options);
+  // Goes on from a checkpoint, which is read before anything is compiled.
+  static Result<Trainer> open(const TrainOptions& options,
+                              std::string_view checkpoint);
+  // Compiles alone, and draws and sends nothing: for the cache, or for a state
+  // that restore() brings.
+  static Result<Trainer> compile(const TrainOptions& options);
   Trainer(Trainer&&) noexcept;
   Trainer& operator=(Trainer&&) noexcept;
   ~Trainer();
@@ -292,9 +304,6 @@ class Trainer {
 
   // Parameters, both moments of each and the number of steps, as .safetensors.
   Result<std::string> checkpoint() const;
-  // Whether restore() would take it, before anything is compiled.
-  static Result<void> check(const TrainOptions& options,
-                            std::string_view checkpoint);
   // Whether a step would take these rows; `first` is the number that an error
   // gives the first of them.
   static Result<void> check(const TrainOptions& options, const Rows& rows,

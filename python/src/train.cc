@@ -125,6 +125,7 @@ nb::dict step(PyTrainer& self, const nb::dict& rows, double learning_rate,
   out["tokens"] = r.tokens;
   out["tiles_run"] = r.tiles_run;
   out["tiles_planned"] = r.tiles_planned;
+  out["attention_flops"] = r.attention_flops;
   out["tiles_max_over_mean"] = r.tiles_max_over_mean;
   out["sent"] = r.sent;
   out["all_gather"] = r.all_gather;

@@ -47,6 +47,9 @@ def kernel_of(text: str, terms: Terms, backward: bool,
         backward=backward) | dict(call))
 
 
+# Beside a kernel's arrays: what check() knows them by. No program reads it.
+DIGESTS = "digests"
+
 # Arrays are those of every call. Where the backward kernel of this one does not
 # fit the chip, none does.
 _SMALLEST = tuple(dict(head_dim=64, v_head_dim=64, dtype="bfloat16", scale=None,
@@ -67,7 +70,13 @@ def arrays_of(batch: _core.Batch, text: str, terms: Terms,
     terms = terms._replace(names=tuple(kernels[0].array_shapes),
                            backward=len(kernels) > 1)
     made = [kernel.arrays(batch) for kernel in kernels]
-    return terms, [of[name] for of in made for name in terms.names]
+    return terms, [of[name] for of in made for name in (DIGESTS, *terms.names)]
+
+
+def check(text: str, terms: Terms, backward: bool, arrays: Sequence[Any]) -> None:
+    """Whether they are those that were made for the kernel."""
+    kernel_of(text, terms, backward, _SMALLEST).check(
+        dict(zip((DIGESTS, *terms.names), arrays)))
 
 
 def _refuse(rule: str, found: Any) -> None:

@@ -62,7 +62,7 @@ class Static(NamedTuple):
 
     def names(self) -> tuple[tuple[str, ...], ...]:
         """Of the arrays: for a CPU, for a TPU's forward and backward kernel."""
-        tpu = self.tpu.names if self.tpu else ()
+        tpu = (_tpu.DIGESTS, *self.tpu.names) if self.tpu else ()
         backward = tpu if self.tpu and self.tpu.backward else ()
         return (_LEAVES + self.facts if self.cpu else (),
                 tuple(f"forward_{name}" for name in tpu),
@@ -77,6 +77,22 @@ class BatchArrays:
     def __init__(self, static: Static, arrays: Sequence[Any]) -> None:
         self.static = static
         self.arrays = arrays
+
+    def _split(self) -> tuple[tuple[Any, ...], ...]:
+        """The arrays, as `Static.names` has their names."""
+        rest = iter(self.arrays)
+        return tuple(tuple(itertools.islice(rest, len(names)))
+                     for names in self.static.names())
+
+    def check(self) -> None:
+        """An error where what a TPU's kernels would read is not as `arrays_for`
+        made it, of one batch: they check no bounds. Kernels of a CPU check
+        their lists themselves."""
+        _, *of_kernels = BatchArrays(self.static, values_of(self.arrays))._split()
+        for backward, arrays in enumerate(of_kernels):
+            if arrays:
+                _tpu.check(self.static.text, self.static.tpu, bool(backward),
+                           arrays)
 
     def _masks(self) -> list[str]:
         return [part.removeprefix("mask ") for part in self.static.text.split(";")
@@ -378,9 +394,8 @@ def attention(q: ArrayLike, k: ArrayLike, v: ArrayLike,
                  layout == "bshd", sink_logits is not None, return_lse,
                  static.cpu, static.tpu)
     sinks = () if sink_logits is None else (sink_logits,)
-    rest = iter(arrays)
-    parts = tuple(tuple(itertools.islice(rest, len(names)))
-                  for names in static.names())
+    cpu, *of_kernels = BatchArrays(static, arrays)._split()
+    parts = (cpu, *(of[1:] for of in of_kernels))  # without digests
     axes = frozenset().union(*map(_axes_of, (q, k, v, *sinks, *arrays)))
     out, lse = _attend(call, axes, _over(axes, (q, k, v)), _over(axes, sinks),
                        parts)

@@ -6,6 +6,7 @@ import base64
 import json
 import math
 import os
+import pickle
 import re
 import subprocess
 from typing import NamedTuple
@@ -118,7 +119,7 @@ def test_masks_and_facts_come_through(mask, more):
     made = arrays_for(batch, "tpu")
     for of, direction in ((kernel, "forward"), (back, "backward")):
         due = of.arrays(batch)
-        names = [f"{direction}_{name}" for name in due if name != "digests"]
+        names = [f"{direction}_{name}" for name in due]
         found = dict(zip(sum(made.static.names(), ()), made.arrays))
         assert [n for n in found if n.startswith(direction)] == names
         assert all((found[n] == due[n.removeprefix(direction + "_")]).all()
@@ -496,6 +497,31 @@ def test_foreign_arrays_of_a_kernel_are_found():
             (foreign, "steps must")):
         with pytest.raises(ts.TesseraError, match=words):
             kernel.check(arrays)
+
+
+@pytest.mark.parametrize("chunk", [None, 512])
+def test_arrays_that_are_not_as_they_were_made_are_found(chunk):
+    own, other = (arrays_for(planned(seed), "cpu", "tpu", query_chunk=chunk)
+                  for seed in range(2))
+    jax.device_put(own).check()
+    pickle.loads(pickle.dumps(own)).check()
+    arrays_for(planned(0), "cpu").check()
+    _, *kernels = own.static.names()
+    first = len(own.arrays) - sum(map(len, kernels))
+    for i, name in enumerate(sum(kernels, ()), first):
+        changed = np.array(own.arrays[i])
+        changed.flat[-1] ^= 1
+        for array in (changed, other.arrays[i]):
+            if (array == own.arrays[i]).all():
+                continue
+            arrays = (*own.arrays[:i], array, *own.arrays[i + 1:])
+            # Of digests: the array that they are not of.
+            due = "" if name.endswith("digests") else name.split("_", 1)[1]
+            due += " must be as it was made"
+            with pytest.raises(ts.TesseraError, match=due):
+                tessera.jax.BatchArrays(own.static, arrays).check()
+    with pytest.raises(ts.TesseraError, match="must"):
+        jax.tree.map(lambda *x: np.stack(x), own, own).check()
 
 
 def test_float32_and_a_softcap_are_terms_of_a_kernel():

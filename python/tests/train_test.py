@@ -62,6 +62,7 @@ def test_learns_and_goes_on_bit_for_bit():
         for batch in batches():
             told = one.step(batch, learning_rate=1e-2)
             assert told["tiles_run"] == told["tiles_planned"] > 0
+            assert told["attention_flops"] > told["tiles_planned"]
             losses.append(told["loss"])
             if one.steps == 9:
                 middle = one.checkpoint()

@@ -11,6 +11,7 @@
 #include "base/fail.h"
 #include "base/shape.h"
 #include "base/text.h"
+#include "base/trace.h"
 #include "model/precision.h"
 
 namespace tessera::model {
@@ -130,6 +131,7 @@ Result<std::vector<std::vector<float>>> read_parameters(
 Result<TrainState> read_checkpoint(
     std::string_view bytes, const ModelConfig& model,
     const std::vector<ModelParameter>& parameters) {
+  const TraceSpan span("checkpoint", "read");
   auto file = parse_safetensors(bytes);
   if (!file) return file.error();
   if (auto e = check_digest(*file); !e) return e.error();

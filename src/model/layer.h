@@ -141,6 +141,8 @@ Result<void> check_spec(const LayerSpec& spec);
 bool has_kernels(const LayerSpec& spec);
 // That its attention is planned in where none is asked for.
 Tile default_tile(const LayerSpec& spec);
+// Whether it takes every pair of tokens, whatever the batch is.
+bool is_dense(const LayerSpec& spec);
 // Whether it is by our CPU kernels, which programs of some plugins can call.
 bool calls_cpu(const LayerSpec& spec);
 

@@ -83,9 +83,8 @@ LayerPtr own_attention(const LayerSpec& spec, const Needs& needs) {
     return routed ? make_routed_cpu_attention(needs.attention)
                   : make_cpu_attention(needs.attention);
   }
-  const XlaMethod method = spec.of(Slot::attention) == "dense"
-                               ? XlaMethod::dense
-                               : XlaMethod::worklist;
+  const XlaMethod method =
+      is_dense(spec) ? XlaMethod::dense : XlaMethod::worklist;
   return routed ? make_routed_attention(needs.attention, method)
                 : make_attention(needs.attention, method);
 }
@@ -155,6 +154,10 @@ bool has_kernels(const LayerSpec& spec) {
 
 Tile default_tile(const LayerSpec& spec) {
   return has_kernels(spec) ? kMosaicBackwardTile : Tile{256, 256};
+}
+
+bool is_dense(const LayerSpec& spec) {
+  return spec.of(Slot::attention) == "dense";
 }
 
 bool calls_cpu(const LayerSpec& spec) {

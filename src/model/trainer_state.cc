@@ -10,6 +10,7 @@
 #include "base/fail.h"
 #include "base/timed.h"
 #include "base/trace.h"
+#include "model/layer.h"
 #include "model/optimizer.h"
 #include "model/plans.h"
 #include "model/program.h"
@@ -82,8 +83,8 @@ Result<std::vector<float>> Trainer::State::fetch_values(size_t kind,
 Result<model::TrainState> Trainer::State::fetch() const {
   if (values.empty()) {
     return invalid("train",
-                   "a step failed and took the state with it: restore a "
-                   "checkpoint, found none");
+                   "a trainer must have a state: restore a checkpoint (a step "
+                   "that fails takes the state with it), found none");
   }
   model::TrainState out;
   out.step = step;
@@ -128,6 +129,19 @@ Result<void> Trainer::State::plan(const Rows& rows) {
   return planned.spread ? spread() : Result<void>();
 }
 
+double Trainer::State::attention_flops(int64_t tiles) const {
+  const TrainOptions& o = options;
+  const auto product = [](int64_t a, int64_t b) {
+    return static_cast<double>(a) * static_cast<double>(b);
+  };
+  const double pairs =
+      model::is_dense(o.spec)
+          ? static_cast<double>(o.rows) * product(o.tokens, o.tokens)
+          : static_cast<double>(tiles) * product(o.tile.q, o.tile.kv);
+  return (o.recompute ? 18 : 14) * product(o.model.heads, o.model.head_dim) *
+         pairs;
+}
+
 // Of one head, or of each that picks. Devices that differ in heads alone have
 // the same tiles.
 void Trainer::State::tell(StepReport& out) const {
@@ -137,6 +151,7 @@ void Trainer::State::tell(StepReport& out) const {
     int64_t all = 0;
     for (const int64_t n : tiles) all += n;
     out.tiles_planned += heads * all;
+    out.attention_flops += attention_flops(all);
     most += *std::ranges::max_element(tiles);
     mean += static_cast<double>(all) / static_cast<double>(tiles.size());
   };

@@ -38,8 +38,8 @@ struct Trainer::State {
   std::optional<Lowering> lowering;
   std::shared_ptr<const pjrt::Loaded> program, logits;  // empty: not asked for
   TrainCounters counters;
-  // Of each device parameters, then their moments; none where a failed step
-  // took them.
+  // Of each device parameters, then their moments; none before they are put,
+  // and where a failed step took them.
   std::vector<std::vector<pjrt::Buffer>> values;
   // Of each device one a request; none of one that shares another's.
   std::vector<std::vector<BorrowedBatch>> batches;
@@ -74,6 +74,8 @@ struct Trainer::State {
   Result<std::vector<float>> fetch_values(size_t kind, size_t parameter) const;
   Result<void> plan(const Rows& rows);
   Result<void> spread();
+  // Of a layer, of which one head has so many tiles.
+  double attention_flops(int64_t tiles) const;
   // What plans tell of a step before it runs.
   void tell(StepReport& out) const;
   Result<pjrt::Buffer> send_rates(size_t device, const StepRates& rates) const;

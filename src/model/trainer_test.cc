@@ -12,6 +12,7 @@
 #include "tests/model_case.h"
 #include "tests/plugins.h"
 #include "tests/random_case.h"
+#include "tests/spans.h"
 
 namespace tessera {
 namespace {
@@ -39,6 +40,14 @@ Rows learnable(int64_t rows, int64_t tokens, int32_t vocab, uint64_t seed) {
   }
   EXPECT_TRUE(check_rows(out, "test"));
   return out;
+}
+
+// Of layers that do not pick. Products of whole tiles in every head: two
+// forward and five back.
+double attention_flops(const TrainOptions& o, const StepReport& told) {
+  const int64_t products = (o.recompute ? 2 + 2 : 2) + 5;
+  return static_cast<double>(told.tiles_planned * o.tile.q * o.tile.kv *
+                             o.model.heads * o.model.head_dim * 2 * products);
 }
 
 // Of each spec that a machine without a TPU runs well.
@@ -85,6 +94,7 @@ TEST_P(Train, LearnsWithOneCompile) {
     EXPECT_EQ(told->step, i);
     EXPECT_EQ(told->tiles_run, told->tiles_planned);
     EXPECT_GT(told->tiles_run, 0);
+    EXPECT_EQ(told->attention_flops, attention_flops(options_, *told));
     EXPECT_GT(told->gradient_norm, 0);
     if (i == 1) first = told->loss;
     last = told->loss;
@@ -125,6 +135,39 @@ TEST_P(Train, GoesOnBitForBitFromACheckpoint) {
 }
 
 // With the compiler's own attention over every pair.
+// A checkpoint is read once. What is compiled alone has no state before.
+TEST_P(Train, OpensWithACheckpointOrWithNothing) {
+  auto first = Trainer::open(options_);
+  ASSERT_TRUE(first) << first.error().message;
+  ASSERT_TRUE(first->step(rows(1), {.learning_rate = 1e-2}));
+  const std::string state = *first->checkpoint();
+  options_.seed = 7;
+  {
+    const Trace trace;
+    auto resumed = Trainer::open(options_, state);
+    ASSERT_TRUE(resumed) << resumed.error().message;
+    auto spans = testing::spans_of(trace);
+    EXPECT_EQ(spans["checkpoint read"], 1);
+    EXPECT_GT(spans["pjrt to_device"], 0);
+    EXPECT_EQ(resumed->steps(), 1);
+    EXPECT_EQ(*resumed->checkpoint(), state);
+  }
+  const Trace trace;
+  auto empty = Trainer::compile(options_);
+  ASSERT_TRUE(empty) << empty.error().message;
+  EXPECT_EQ(testing::spans_of(trace)["pjrt to_device"], 0);
+  EXPECT_EQ(empty->counters().compiles, 1);
+  EXPECT_EQ(empty->program_key(), first->program_key());
+  const std::string none =
+      "[train] a trainer must have a state: restore a checkpoint (a step that "
+      "fails takes the state with it), found none";
+  EXPECT_EQ(empty->step(rows(2), {}).error().message, none);
+  EXPECT_EQ(empty->logits(rows(2)).error().message, none);
+  EXPECT_EQ(empty->checkpoint().error().message, none);
+  ASSERT_TRUE(empty->restore(state));
+  EXPECT_EQ(*empty->checkpoint(), state);
+}
+
 TEST_P(Train, SpecsAgree) {
   auto listed = Trainer::open(options_);
   TrainOptions dense = options_;
@@ -136,6 +179,11 @@ TEST_P(Train, SpecsAgree) {
     auto b = plain->step(rows(i), {.learning_rate = 1e-3});
     ASSERT_TRUE(a && b);
     EXPECT_EQ(b->tiles_run, 0);
+    // Every pair of two rows of 96, in each layer.
+    StepReport all;
+    all.tiles_planned = 2 * options_.model.layers * 3 * 3;
+    EXPECT_EQ(b->attention_flops, attention_flops(options_, all));
+    EXPECT_LT(a->attention_flops, b->attention_flops);
     // Means of some 180 losses of float32, each of a few sums.
     EXPECT_NEAR(a->loss, b->loss, model::kLossError * a->loss);
   }
@@ -177,6 +225,7 @@ TEST_P(TrainMesh, DevicesAgreeWithOne) {
       auto b = many->step(some(i), {.learning_rate = 1e-3});
       ASSERT_TRUE(b) << b.error().message;
       expect_alike(*b, a);
+      EXPECT_EQ(b->attention_flops, attention_flops(options_, *b));
       // Halves of a row are no whole tiles: more of them are cut.
       const bool halves = options_.mesh.has("seq");
       EXPECT_TRUE(halves ? b->tiles_run > a.tiles_run
@@ -423,6 +472,9 @@ TEST_P(TrainMesh, RecomputesOnAMesh) {
     EXPECT_NEAR(got->loss, want->loss, model::kLossError * want->loss);
     EXPECT_NEAR(got->gradient_norm, want->gradient_norm,
                 model::kLossError * want->gradient_norm);
+    EXPECT_EQ(got->tiles_planned, want->tiles_planned);
+    EXPECT_EQ(got->attention_flops, attention_flops(options_, *got));
+    EXPECT_LT(want->attention_flops, got->attention_flops);
   }
 }
 
@@ -586,7 +638,7 @@ TEST_P(TrainClustered, LearnsWithOneCompile) {
             "is clustered, found 0 after 1 for row 1, token 80");
   const std::string state = *trainer->checkpoint();
   o.model.routes = {{3, 16}, {}};
-  auto other = Trainer::check(o, state);
+  auto other = Trainer::open(o, state);
   ASSERT_FALSE(other);
   EXPECT_NE(other.error().message.find("of the model"), std::string::npos);
 }

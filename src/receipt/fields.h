@@ -402,6 +402,10 @@ void visit_training(Is<Receipt::Training> auto& t, auto&& field) {
         "one head, of clustered layers of each head that picks; and those that "
         "the plans have");
   field("tiles_planned", t.tiles_planned, {}, "");
+  field("attention_flops", t.attention_flops, {.def = "number0"},
+        "Of the products of attention in all steps, multiply and add: 4 head "
+        "dims a pair of tokens in a planned tile forward, 4 more where blocks "
+        "are computed again, and 10 back; of a dense spec every pair");
   field("seconds", t.seconds, {.def = "number0", .repeats = Repeats::never},
         "All steps of this run, with reading their rows");
 }

@@ -111,6 +111,7 @@ Receipt training() {
   t.counted = 500;
   t.tiles_run = 8;
   t.tiles_planned = 9;
+  t.attention_flops = 1.5e9;
   t.seconds = 3;
   r.output_digest = kDigits;
   return r;

@@ -192,6 +192,7 @@ struct Receipt {
     std::vector<double> losses;
     int64_t counted = 0;  // tokens
     int64_t tiles_run = 0, tiles_planned = 0;
+    double attention_flops = 0;
     double seconds = 0;
   };
   struct CacheHits {
