@@ -6,19 +6,21 @@
 
 #include "base/fail.h"
 #include "bench/harness/memory_meter.h"
+#include "cli/data/clustered_inputs.h"
 #include "cli/plan/timing.h"
-#include "cli/request/drawn_documents.h"
-#include "cli/request/routed_picks.h"
+#include "cli/route/routed_batch.h"
+#include "request/drawn_documents.h"
+#include "request/pick_source.h"
 #include "tessera/batch.h"
 
 namespace tessera::bench {
 
 using cli::best_plan_ns;
-using cli::lognormal_ids;
-using cli::names_router;
-using cli::PickSource;
-using cli::Resolved;
 using cli::route_batch;
+using request::lognormal_ids;
+using request::names_router;
+using request::PickSource;
+using request::Resolved;
 
 namespace {
 
@@ -70,7 +72,7 @@ Result<PlanCost> measure_plan(const PlanCase& c) {
     routed = std::move(*made);
     facts = routed->facts();
     m.route_ms = routed->route_ms();
-    m.picks = source.drawn->clusters.describe();
+    m.picks = cli::Clusters().describe();
   }
   {
     reset_heap_peak();

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <ctime>
 
-#include "cli/request/drawn_documents.h"
+#include "request/drawn_documents.h"
 #include "tessera/batch.h"
 #include "tessera/mask.h"
 
@@ -82,7 +82,7 @@ Result<ShardFigures> measure_shards(const ShardCase& c, const ShardWay& way,
     request.masks = {*parse_mask("causal & documents")};
     request.q_len = request.kv_len = c.tokens;
     const auto ids =
-        cli::lognormal_ids(c.mean, static_cast<uint64_t>(seed), c.tokens);
+        request::lognormal_ids(c.mean, static_cast<uint64_t>(seed), c.tokens);
     Facts facts;
     facts.doc_ids = ids;
     const double start = cpu_ms();

@@ -9,6 +9,7 @@
 
 #include "base/fail.h"
 #include "receipt/parts.h"
+#include "request/pick_source.h"
 
 namespace tessera::cli {
 namespace {
@@ -26,7 +27,8 @@ RouteFlags route_flags(const receipt::Receipt& r) {
     auto mask = parse_mask(text);
     if (mask) masks.masks.push_back(std::move(*mask));
   }
-  if (!r.routing || !r.plan_file.empty() || !names_router(masks)) return out;
+  if (!r.routing || !r.plan_file.empty() || !request::names_router(masks))
+    return out;
   const Json s = receipt::fields_json(r.routing->settings);
   const bool given = r.routing->given;
   const std::pair<const char*, std::optional<std::string>*> fields[] = {

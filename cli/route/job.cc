@@ -9,7 +9,6 @@
 #include "base/threads.h"
 #include "cli/numbers.h"
 #include "cli/request/flags.h"
-#include "cli/request/routed_picks.h"
 #include "cli/route/job_arrays.h"
 #include "cli/run/options.h"
 #include "picture/picture.h"

@@ -6,11 +6,12 @@
 #include <string>
 
 #include "cli/data/attention_data.h"
-#include "cli/request/make_request.h"
 #include "cli/route/flags.h"
 #include "cli/route/inputs.h"
 #include "cli/route/report.h"
 #include "cli/run/flags.h"
+#include "request/make_request.h"
+#include "request/picks_file.h"
 
 namespace tessera::cli {
 
@@ -25,14 +26,14 @@ struct RouteCommandFlags {
 
 // Owning the arrays that the router views.
 struct RouteJob {
-  Resolved resolved;
+  request::Resolved resolved;
   RouteSettings settings;
   std::optional<RouteStage> until;
   Array q, k;
   bool arrays = false;
   int64_t batch_row = 0, head = 0;  // of the pictures
   std::optional<int64_t> width;
-  PicksFile picks;
+  request::PicksFile picks;
   RouteOptions options;
   RouteReport report;
 

@@ -92,7 +92,7 @@ Result<RunOutcome> run_request(const RunFlags& flags, RunOptions o) {
   data.kv_len = loaded->resolved.request.kv_len;
   bool made = false;
   if (loaded->source) {  // the plan waits for picks, and those for q and k
-    const PickSource& source = *loaded->source;
+    const request::PickSource& source = *loaded->source;
     RouteInputs arrays;
     auto bytes = routing_bytes(
         flags.route, source, loaded->resolved,

@@ -11,12 +11,12 @@
 #include "cli/lowering.h"
 #include "cli/numbers.h"
 #include "cli/request/file_checks.h"
-#include "cli/request/make_request.h"
 #include "cli/run/warmed.h"
 #include "model/layer.h"
 #include "model/mesh.h"
 #include "model/spread.h"
 #include "model/step_plan.h"
+#include "request/make_request.h"
 
 namespace tessera::cli {
 namespace {
@@ -83,7 +83,7 @@ Result<void> read_options(const TrainFlags& f,
   if (f.dtype == "bf16") out.precision.products = Dtype::bf16;
   out.tile = model::default_tile(out.spec);
   if (f.tile) {
-    auto tile = parse_tile(*f.tile, "--tile");
+    auto tile = request::parse_tile(*f.tile, "--tile");
     if (!tile) return tile.error();
     out.tile = *tile;
   }

@@ -1,5 +1,5 @@
-// cli/request/documents.cc: where packed documents come from.
-#include "cli/request/documents.h"
+// request/documents.cc: where packed documents come from.
+#include "request/documents.h"
 
 #include <algorithm>
 #include <string>
@@ -8,13 +8,13 @@
 #include "base/files.h"
 #include "base/npy.h"
 #include "base/text.h"
-#include "cli/numbers.h"
-#include "cli/request/document_numbers.h"
-#include "cli/request/drawn_documents.h"
+#include "request/document_numbers.h"
+#include "request/drawn_documents.h"
+#include "request/numbers.h"
 #include "tessera/facts.h"
 #include "tessera/plan.h"
 
-namespace tessera::cli {
+namespace tessera::request {
 namespace {
 
 bool is_npy(const std::string& path, std::string_view bytes) {
@@ -83,4 +83,4 @@ Result<Ids> read_documents(std::string_view source, std::string_view what,
              : read_text_numbers(path, *bytes, kLengths, batch, length);
 }
 
-}  // namespace tessera::cli
+}  // namespace tessera::request

@@ -1,11 +1,11 @@
-// cli/request/spec_test.cc: spec files, and each way to get one wrong.
-#include "cli/request/spec.h"
+// request/spec_test.cc: spec files, and each way to get one wrong.
+#include "request/spec.h"
 
 #include <gtest/gtest.h>
 
-#include "cli/unsupported.h"
+#include "request/unsupported.h"
 
-namespace tessera::cli {
+namespace tessera::request {
 namespace {
 
 std::string message(std::string_view text) {
@@ -172,4 +172,4 @@ TEST(Refused, WhatPeopleAskForIsRefusedByName) {
 }
 
 }  // namespace
-}  // namespace tessera::cli
+}  // namespace tessera::request

@@ -1,6 +1,6 @@
-// cli/request/given_picks.cc: picks as [batch, heads, q_len, k], and as
+// request/given_picks.cc: picks as [batch, heads, q_len, k], and as
 // topk_idxs have them.
-#include "cli/request/given_picks.h"
+#include "request/given_picks.h"
 
 #include <utility>
 #include <vector>
@@ -10,12 +10,12 @@
 #include "base/npy.h"
 #include "base/safetensors.h"
 #include "base/text.h"
-#include "cli/numbers.h"
-#include "cli/request/documents.h"
-#include "cli/route/drawn_inputs.h"
+#include "request/documents.h"
+#include "request/drawn_picks.h"
+#include "request/numbers.h"
 #include "tessera/layouts.h"
 
-namespace tessera::cli {
+namespace tessera::request {
 namespace {
 
 Result<NpyInts> read_tensor(std::string_view bytes, std::string_view name) {
@@ -76,4 +76,4 @@ Result<void> read_given_picks(const std::string& source, const Request& r,
   return {};
 }
 
-}  // namespace tessera::cli
+}  // namespace tessera::request

@@ -1,12 +1,12 @@
-// cli/unsupported.h: what people ask an attention library for and this one does
-// not have. Flags and spec files refuse each by name.
+// request/unsupported.h: what people ask an attention library for and this one
+// does not have. Flags and spec files refuse each by name.
 #pragma once
 
 #include <optional>
 #include <span>
 #include <string_view>
 
-namespace tessera::cli {
+namespace tessera::request {
 
 struct Refused {
   std::string_view name;    // as a spec spells it; a flag has '-' for '_'
@@ -19,4 +19,4 @@ std::span<const Refused> refused_names();
 // the name is not refused.
 std::optional<std::string_view> refusal(std::string_view name);
 
-}  // namespace tessera::cli
+}  // namespace tessera::request

@@ -1,4 +1,4 @@
-// cli/request/read_facts.h: what the flags say of a batch's tokens.
+// request/read_facts.h: what the flags say of a batch's tokens.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 #include "tessera/batch.h"
 #include "tessera/result.h"
 
-namespace tessera::cli {
+namespace tessera::request {
 
 // Most document ids that a request may bring: batch rows times tokens.
 inline constexpr int64_t kMaxIds = int64_t{1} << 32;
@@ -15,4 +15,4 @@ inline constexpr int64_t kMaxIds = int64_t{1} << 32;
 Result<void> read_facts(const receipt::RequestText& text,
                         const Request& request, OwnedFacts& facts);
 
-}  // namespace tessera::cli
+}  // namespace tessera::request

@@ -1,4 +1,4 @@
-// cli/request/documents.h: packed document ids from a file, lengths or a random
+// request/documents.h: packed document ids from a file, lengths or a random
 // draw.
 #pragma once
 
@@ -8,7 +8,7 @@
 
 #include "tessera/result.h"
 
-namespace tessera::cli {
+namespace tessera::request {
 
 // Larger files of facts are refused unread.
 inline constexpr int64_t kMaxFactBytes = int64_t{1} << 34;
@@ -27,4 +27,4 @@ Result<std::vector<int32_t>> read_documents(std::string_view source,
 // The file that a source names; a source that names none as it is.
 std::string_view document_file(std::string_view source);
 
-}  // namespace tessera::cli
+}  // namespace tessera::request

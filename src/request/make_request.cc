@@ -1,15 +1,15 @@
-// cli/request/make_request.cc: reads masks, lengths and tiles, then facts.
-#include "cli/request/make_request.h"
+// request/make_request.cc: reads masks, lengths and tiles, then facts.
+#include "request/make_request.h"
 
 #include <utility>
 
 #include "base/fail.h"
 #include "base/text.h"
-#include "cli/numbers.h"
-#include "cli/request/read_facts.h"
-#include "cli/unsupported.h"
+#include "request/numbers.h"
+#include "request/read_facts.h"
+#include "request/unsupported.h"
 
-namespace tessera::cli {
+namespace tessera::request {
 namespace {
 
 // A mask that asks for what is not here is told so by name.
@@ -93,4 +93,4 @@ Result<Resolved> resolve(const receipt::RequestText& o) {
   return out;
 }
 
-}  // namespace tessera::cli
+}  // namespace tessera::request

@@ -1,4 +1,4 @@
-// cli/request/document_numbers.h: numbers of a row that tell its documents:
+// request/document_numbers.h: numbers of a row that tell its documents:
 // lengths, boundaries or positions.
 #pragma once
 
@@ -10,7 +10,7 @@
 #include "tessera/facts.h"
 #include "tessera/result.h"
 
-namespace tessera::cli {
+namespace tessera::request {
 
 using Ids = std::vector<int32_t>;
 
@@ -35,4 +35,4 @@ Result<Ids> read_text_numbers(const std::string& path, std::string_view text,
                               const DocumentNumbers& numbers, int64_t batch,
                               int64_t length);
 
-}  // namespace tessera::cli
+}  // namespace tessera::request

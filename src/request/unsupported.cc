@@ -1,10 +1,10 @@
-// cli/unsupported.cc: what people ask an attention library for and this one
+// request/unsupported.cc: what people ask an attention library for and this one
 // does not have.
-#include "cli/unsupported.h"
+#include "request/unsupported.h"
 
 #include <algorithm>
 
-namespace tessera::cli {
+namespace tessera::request {
 namespace {
 
 constexpr std::string_view kDropout =
@@ -78,4 +78,4 @@ std::optional<std::string_view> refusal(std::string_view name) {
   return {};
 }
 
-}  // namespace tessera::cli
+}  // namespace tessera::request

@@ -1,17 +1,18 @@
-// cli/request/load.cc: from the text of a request, or a saved plan, to facts,
-// picks and a batch.
-#include <cstdio>
+// request/load.cc: flags, a spec file and a saved plan exclude each other where
+// they say the same.
+#include "request/load.h"
+
 #include <utility>
 
 #include "base/fail.h"
-#include "cli/request/flags.h"
-#include "cli/request/read_facts.h"
+#include "request/read_facts.h"
+#include "request/spec.h"
 
-namespace tessera::cli {
+namespace tessera::request {
 namespace {
 
-Result<Loaded> load_plan_file(const RequestFlags& f) {
-  RequestFlags others = f;
+Result<Loaded> load_plan_file(const Typed& f) {
+  Typed others = f;
   others.plan.reset();
   const std::optional<std::string> target = std::exchange(others.target, {});
   if (others.spec) {
@@ -48,25 +49,42 @@ Result<Loaded> load_plan_file(const RequestFlags& f) {
 
 }  // namespace
 
+// Flags fill what the spec leaves open; a field that both give is an error.
+Result<receipt::RequestText> request_text(const Typed& f) {
+  if (!f.spec) return receipt::RequestText(f);
+  auto out = load_spec(*f.spec);
+  if (!out) return out;
+  for (const receipt::RequestField& field : receipt::request_fields()) {
+    if (!field.is_given(f)) continue;
+    if (field.is_given(*out)) {
+      return invalid("cli",
+                     "{} is given once, found it as a flag and in the spec",
+                     field.flag());
+    }
+    field.copy(f, *out);
+  }
+  return out;
+}
+
 Facts facts_of(const Loaded& loaded) {
   return loaded.saved ? loaded.saved->facts() : loaded.resolved.facts.view();
 }
 
-Result<Loaded> load_request(const RequestFlags& flags, const Lengths& otherwise,
-                            const RouteFlags& route) {
+Result<Loaded> load_request(const Typed& typed, const Lengths& otherwise,
+                            const RouteText& route) {
   const auto unread = [&]() -> Result<void> {
-    if (route == RouteFlags{}) return {};
+    if (route == RouteText{}) return {};
     return invalid("cli",
                    "flags of the router go with a mask that names "
                    "routed(top, block), found them alone");
   };
-  if (flags.plan) {
-    auto loaded = load_plan_file(flags);
+  if (typed.plan) {
+    auto loaded = load_plan_file(typed);
     if (!loaded) return loaded;
     if (auto e = unread(); !e) return e.error();
     return loaded;
   }
-  auto given = request_text(flags);
+  auto given = request_text(typed);
   if (!given) return given.error();
   const auto fill = [](const std::optional<int64_t>& length,
                        std::optional<std::string>& text) {
@@ -89,20 +107,11 @@ Result<Loaded> load_request(const RequestFlags& flags, const Lengths& otherwise,
   return out;
 }
 
-Result<void> take_picks(const RouteFlags& route, Loaded& loaded) {
-  if (!loaded.source) return {};
-  auto batch = route_batch(route, *loaded.source, {}, {}, loaded.resolved);
-  if (!batch) return batch.error();
-  loaded.saved = std::move(*batch);
-  loaded.source.reset();
-  return {};
-}
-
-Result<Asked> load_asked(const RequestFlags& flags) {
+Result<Asked> load_asked(const Typed& typed) {
   Asked out;
-  const bool saved = flags.plan.has_value();
+  const bool saved = typed.plan.has_value();
   if (saved) {
-    RequestFlags plan_alone = flags;
+    Typed plan_alone = typed;
     plan_alone.target.reset();
     auto loaded = load_plan_file(plan_alone);
     if (!loaded) return loaded.error();
@@ -113,7 +122,7 @@ Result<Asked> load_asked(const RequestFlags& flags) {
       out.present.valid_token_counts = Ints{};
     }
   } else {
-    auto given = request_text(flags);
+    auto given = request_text(typed);
     if (!given) return given.error();
     if (given->q_docs) out.present.q_doc_ids = Ints{};
     if (!given->valid.empty()) out.present.valid_token_counts = Ints{};
@@ -147,26 +156,4 @@ Result<Planned> make_planned(Loaded loaded) {
                  std::move(from.target), std::move(from.given)};
 }
 
-Result<Planned> plan_loaded(Loaded loaded) {
-  auto planned = make_planned(std::move(loaded));
-  if (planned) print_warnings(planned->batch.plan().warnings);
-  return planned;
-}
-
-Result<Planned> load_planned(const RequestFlags& flags,
-                             const RouteFlags& route) {
-  auto loaded = load_request(flags, {}, route);
-  if (!loaded) return loaded.error();
-  if (auto e = take_picks(route, *loaded); !e) return e.error();
-  return plan_loaded(std::move(*loaded));
-}
-
-void print_warnings(const std::vector<std::string>& warnings) {
-  for (const std::string& warning : warnings) {
-    print_error(fmt::format("tessera: warning: {}\n", warning));
-  }
-}
-
-void print_error(const std::string& text) { std::fputs(text.c_str(), stderr); }
-
-}  // namespace tessera::cli
+}  // namespace tessera::request

@@ -1,14 +1,13 @@
-// cli/request/routed_picks.cc: from a source of picks to a fact of the request.
-#include "cli/request/routed_picks.h"
+// request/pick_source.cc: a source of picks, looked at before it is routed.
+#include "request/pick_source.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "base/fail.h"
-#include "cli/request/flags.h"
-#include "receipt/machine.h"
 
-namespace tessera::cli {
+namespace tessera::request {
 namespace {
 
 bool has_router(const Expr& e) {
@@ -23,7 +22,7 @@ bool names_router(const Request& request) {
                      [](const Mask& mask) { return has_router(mask.expr); });
 }
 
-Result<void> check_unread(const RouteFlags& f, const PicksFile& given) {
+Result<void> check_unread(const RouteText& f, const PicksFile& given) {
   if (!given.picks && !given.tile_picks) {
     if (!given.metas || !f.top_metas) return {};
     return invalid("cli",
@@ -49,7 +48,7 @@ Result<void> check_unread(const RouteFlags& f, const PicksFile& given) {
 
 Result<PickSource> read_pick_source(const std::optional<std::string>& source,
                                     const Request& request,
-                                    const RouteFlags& flags) {
+                                    const RouteText& route) {
   PickSource out;
   if (!source) return out;
   out.name = *source;
@@ -57,20 +56,20 @@ Result<PickSource> read_pick_source(const std::optional<std::string>& source,
   if (!drawn) return drawn.error();
   out.drawn = *drawn;
   if (out.drawn) return out;
-  auto settings = read_route_settings(flags, request);
+  auto settings = read_route_settings(route, request);
   if (!settings) return settings.error();
   auto file = read_picks_file(*source, request, settings->query_tile);
   if (!file) return file.error();
   out.file = std::move(*file);
-  if (auto e = check_unread(flags, out.file); !e) return e.error();
+  if (auto e = check_unread(route, out.file); !e) return e.error();
   return out;
 }
 
-Result<double> routing_bytes(const RouteFlags& flags, const PickSource& source,
+Result<double> routing_bytes(const RouteText& route, const PickSource& source,
                              const Resolved& resolved,
                              const routing::RouteShape& shape, int threads) {
   const Request& r = resolved.request;
-  auto settings = read_route_settings(flags, r);
+  auto settings = read_route_settings(route, r);
   if (!settings) return settings.error();
   const PicksFile& file = source.file;
   for (const auto* given : {&file.picks, &file.tile_picks}) {
@@ -86,39 +85,4 @@ Result<double> routing_bytes(const RouteFlags& flags, const PickSource& source,
                               routing::route_threads(threads));
 }
 
-Result<OwnedBatch> route_batch(const RouteFlags& flags,
-                               const PickSource& source, RouteInputs arrays,
-                               const RouteOptions& options,
-                               const Resolved& resolved) {
-  auto settings = read_route_settings(flags, resolved.request);
-  if (!settings) return settings.error();
-  DrawnArrays drawn;
-  if (source.drawn) {
-    auto made = draw_arrays(*source.drawn, *settings, resolved.request,
-                            resolved.facts.view(), options.threads);
-    if (!made) return made.error();
-    drawn = std::move(*made);
-    arrays.q = std::as_const(drawn.q).view();
-    arrays.k = std::as_const(drawn.k).view();
-  }
-  source.file.add_to(arrays);
-  if (!source.complete() && !arrays.q) {
-    if (arrays.metas) {
-      return invalid("cli",
-                     "metas enter before their blocks are scored, which takes "
-                     "q and k, found none here (`tessera route` and `tessera "
-                     "run` have them)");
-    }
-    return invalid("cli",
-                   "routed(top, block) needs picks, found none (give --picks "
-                   "FILE, or --picks clustered for drawn ones)");
-  }
-  RouteOptions within = options;
-  within.memory = receipt::available_memory();
-  auto batch = OwnedBatch::route(resolved.request, resolved.facts, arrays,
-                                 *settings, within);
-  if (batch) print_warnings(batch->routing()->warnings);
-  return batch;
-}
-
-}  // namespace tessera::cli
+}  // namespace tessera::request

@@ -1,5 +1,5 @@
-// cli/request/document_numbers.cc: from numbers, of text or an array, to ids.
-#include "cli/request/document_numbers.h"
+// request/document_numbers.cc: from numbers, of text or an array, to ids.
+#include "request/document_numbers.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,10 +7,10 @@
 #include "base/fail.h"
 #include "base/npy.h"
 #include "base/text.h"
-#include "cli/numbers.h"
+#include "request/numbers.h"
 #include "tessera/plan.h"
 
-namespace tessera::cli {
+namespace tessera::request {
 namespace {
 
 Result<Ids> ids_from_lengths(Ints lengths, std::string_view what,
@@ -136,4 +136,4 @@ Result<Ids> read_text_numbers(const std::string& path, std::string_view text,
   return ids_of_rows(rows, numbers, path, length);
 }
 
-}  // namespace tessera::cli
+}  // namespace tessera::request

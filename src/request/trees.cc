@@ -1,5 +1,5 @@
-// cli/request/trees.cc: where prefix trees come from.
-#include "cli/request/trees.h"
+// request/trees.cc: where prefix trees come from.
+#include "request/trees.h"
 
 #include <algorithm>
 #include <random>
@@ -10,12 +10,12 @@
 #include "base/files.h"
 #include "base/safetensors.h"
 #include "base/text.h"
-#include "cli/numbers.h"
-#include "cli/request/documents.h"
 #include "mask/bind.h"
+#include "request/documents.h"
+#include "request/numbers.h"
 #include "tessera/documents.h"
 
-namespace tessera::cli {
+namespace tessera::request {
 namespace {
 
 constexpr std::string_view kDrawnTree = "random";
@@ -188,4 +188,4 @@ Result<void> read_tree_fact(const std::string& source, const Request& request,
   return pad(request, *numbers, facts);
 }
 
-}  // namespace tessera::cli
+}  // namespace tessera::request

@@ -1,5 +1,5 @@
-// cli/request/spec.cc: a request as a JSON file, its fields named as the flags.
-#include "cli/request/spec.h"
+// request/spec.cc: a request as a JSON file, its fields named as the flags.
+#include "request/spec.h"
 
 #include <algorithm>
 
@@ -8,9 +8,9 @@
 #include "base/json_read.h"
 #include "base/nearest.h"
 #include "base/text.h"
-#include "cli/unsupported.h"
+#include "request/unsupported.h"
 
-namespace tessera::cli {
+namespace tessera::request {
 namespace {
 
 constexpr std::string_view kWhere = "spec";
@@ -60,4 +60,4 @@ Result<receipt::RequestText> load_spec(const std::string& path) {
   return parse_spec(*text);
 }
 
-}  // namespace tessera::cli
+}  // namespace tessera::request

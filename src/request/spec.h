@@ -1,4 +1,4 @@
-// cli/request/spec.h: a request as a JSON file, its fields named as the flags.
+// request/spec.h: a request as a JSON file, its fields named as the flags.
 //
 //   {"mask": "causal & documents",          or ["causal", "full"], one a group
 //    "q_len": 32768, "kv_len": 32768, "batch": 2, "q_offset": 0,  or [0, 128]
@@ -18,7 +18,7 @@
 #include "receipt/request_fields.h"
 #include "tessera/result.h"
 
-namespace tessera::cli {
+namespace tessera::request {
 
 // Larger spec files are refused unread.
 inline constexpr int64_t kMaxSpecBytes = int64_t{1} << 24;
@@ -26,4 +26,4 @@ inline constexpr int64_t kMaxSpecBytes = int64_t{1} << 24;
 Result<receipt::RequestText> parse_spec(std::string_view text);
 Result<receipt::RequestText> load_spec(const std::string& path);
 
-}  // namespace tessera::cli
+}  // namespace tessera::request

@@ -1,4 +1,4 @@
-// cli/request/drawn_documents.h: packed documents of random lengths.
+// request/drawn_documents.h: packed documents of random lengths.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 #include "tessera/result.h"
 
-namespace tessera::cli {
+namespace tessera::request {
 
 // Lengths with sigma 1 and this mean, at least 1, the last one cut.
 std::vector<int32_t> lognormal_ids(double mean, uint64_t seed, int64_t length);
@@ -18,4 +18,4 @@ Result<std::vector<int32_t>> draw_documents(std::string_view arguments,
                                             std::string_view what,
                                             int64_t batch, int64_t length);
 
-}  // namespace tessera::cli
+}  // namespace tessera::request

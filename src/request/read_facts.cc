@@ -1,19 +1,19 @@
-// cli/request/read_facts.cc: ids, counts, offsets and picks, from flags and the
+// request/read_facts.cc: ids, counts, offsets and picks, from flags and the
 // files that they name.
-#include "cli/request/read_facts.h"
+#include "request/read_facts.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "base/fail.h"
 #include "base/text.h"
-#include "cli/numbers.h"
-#include "cli/request/documents.h"
-#include "cli/request/given_picks.h"
-#include "cli/request/routed_picks.h"
-#include "cli/request/trees.h"
+#include "request/documents.h"
+#include "request/given_picks.h"
+#include "request/numbers.h"
+#include "request/pick_source.h"
+#include "request/trees.h"
 
-namespace tessera::cli {
+namespace tessera::request {
 namespace {
 
 // One value serves every batch row; otherwise one per row.
@@ -145,4 +145,4 @@ Result<void> read_facts(const receipt::RequestText& o, const Request& r,
   return {};
 }
 
-}  // namespace tessera::cli
+}  // namespace tessera::request

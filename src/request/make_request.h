@@ -1,4 +1,4 @@
-// cli/request/make_request.h: from what was typed, or a plan file, to a request
+// request/make_request.h: from what was typed, or a plan file, to a request
 // with its facts.
 #pragma once
 
@@ -11,7 +11,7 @@
 #include "tessera/layouts.h"
 #include "tessera/plan.h"
 
-namespace tessera::cli {
+namespace tessera::request {
 
 struct Resolved {
   Request request;
@@ -28,4 +28,4 @@ Result<Request> resolve_request(const receipt::RequestText& given);
 // "256x256", or "256" for a square.
 Result<Tile> parse_tile(std::string_view text, std::string_view what);
 
-}  // namespace tessera::cli
+}  // namespace tessera::request

@@ -1,5 +1,5 @@
-// cli/request/documents_test.cc: document sources become ids.
-#include "cli/request/documents.h"
+// request/documents_test.cc: document sources become ids.
+#include "request/documents.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -9,9 +9,9 @@
 #include <fstream>
 
 #include "base/npy.h"
-#include "cli/request/drawn_documents.h"
+#include "request/drawn_documents.h"
 
-namespace tessera::cli {
+namespace tessera::request {
 namespace {
 
 using Ids = std::vector<int32_t>;
@@ -130,4 +130,4 @@ TEST(Documents, LognormalIsTheSameEverywhere) {
 }
 
 }  // namespace
-}  // namespace tessera::cli
+}  // namespace tessera::request

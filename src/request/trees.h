@@ -1,4 +1,4 @@
-// cli/request/trees.h: prefix trees from a file, sequences or a random draw.
+// request/trees.h: prefix trees from a file, sequences or a random draw.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 #include "tessera/plan.h"
 #include "tessera/result.h"
 
-namespace tessera::cli {
+namespace tessera::request {
 
 // The tree of the documents of a file of JSON lines, each `input_ids`.
 Result<PackedTree> pack_tree_file(const std::string& path);
@@ -20,4 +20,4 @@ Result<PackedTree> pack_tree_file(const std::string& path);
 Result<void> read_tree_fact(const std::string& source, const Request& request,
                             OwnedFacts& facts);
 
-}  // namespace tessera::cli
+}  // namespace tessera::request

@@ -1,4 +1,4 @@
-// cli/request/given_picks.h: picks of blocks that a file brings.
+// request/given_picks.h: picks of blocks that a file brings.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 #include "tessera/plan.h"
 #include "tessera/result.h"
 
-namespace tessera::cli {
+namespace tessera::request {
 
 // `--picks topk_idxs:FILE`: the layout of tessera/layouts.h.
 inline constexpr std::string_view kTopkSource = "topk_idxs:";
@@ -18,4 +18,4 @@ inline constexpr std::string_view kTopkSource = "topk_idxs:";
 Result<void> read_given_picks(const std::string& source, const Request& request,
                               OwnedFacts& facts);
 
-}  // namespace tessera::cli
+}  // namespace tessera::request

@@ -1,5 +1,5 @@
-// cli/request/drawn_documents.cc: lognormal lengths, the same everywhere.
-#include "cli/request/drawn_documents.h"
+// request/drawn_documents.cc: lognormal lengths, the same everywhere.
+#include "request/drawn_documents.h"
 
 #include <algorithm>
 #include <cmath>
@@ -8,9 +8,9 @@
 
 #include "base/fail.h"
 #include "base/text.h"
-#include "cli/numbers.h"
+#include "request/numbers.h"
 
-namespace tessera::cli {
+namespace tessera::request {
 
 std::vector<int32_t> lognormal_ids(double mean, uint64_t seed, int64_t length) {
   // The engine is the standard's; Box-Muller by hand, because the standard's
@@ -64,4 +64,4 @@ Result<std::vector<int32_t>> draw_documents(std::string_view arguments,
   return all;
 }
 
-}  // namespace tessera::cli
+}  // namespace tessera::request
