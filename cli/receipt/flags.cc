@@ -90,4 +90,42 @@ Result<RunFlags> flags_of(const receipt::Receipt& r) {
   return out;
 }
 
+Result<KernelFlags> kernel_flags_of(const receipt::Receipt& r) {
+  KernelFlags kernel;
+  auto flags = flags_of(r);
+  if (!flags) return flags.error();
+  kernel.run = std::move(*flags);
+  if (r.lowering) kernel.run.lowering_reason = r.lowering->reason;
+  kernel.run.layout.reset();
+  kernel.run.seed.reset();
+  kernel.run.sink_logits = kernel.run.check = false;
+  const auto dlse = r.parameters.find("dlse");
+  kernel.dlse = r.backward && dlse != r.parameters.end() && dlse->second != 0;
+  const auto rounded = r.parameters.find("row_sum_rounded");
+  if (!r.backward && rounded != r.parameters.end() && rounded->second != 0) {
+    kernel.row_sum = to_string(RowSum::rounded);
+  }
+  const auto any = r.parameters.find("any_numbers");
+  if (any != r.parameters.end() && any->second != 0) {
+    kernel.run.numbers = to_string(Numbers::any);
+  }
+  for (const auto& [name, value] :
+       {std::pair("page_steps", &kernel.page_steps),
+        std::pair("query_chunk", &kernel.query_chunk)}) {
+    const auto at = r.parameters.find(name);
+    if (at != r.parameters.end()) *value = fmt::to_string(at->second);
+  }
+  for (const auto& [name, value] :
+       {std::pair("tiles_per_pass", &kernel.tiles_per_pass),
+        std::pair("fetch_ahead", &kernel.fetch_ahead)}) {
+    const auto at = r.parameters.find(name);
+    if (at == r.parameters.end()) {
+      return invalid("receipt",
+                     "a kernel must have its parameters, found no {}", name);
+    }
+    *value = fmt::to_string(at->second);
+  }
+  return kernel;
+}
+
 }  // namespace tessera::cli
