@@ -10,7 +10,7 @@
 #include "base/nearest.h"
 #include "base/text.h"
 #include "cli/numbers.h"
-#include "cli/unsupported.h"
+#include "request/unsupported.h"
 
 namespace tessera::cli {
 namespace {
@@ -57,7 +57,7 @@ std::optional<Error> unknown_flag(const Program& program,
   for (const std::string& argument : arguments) {
     if (!argument.starts_with("--") || argument.size() == 2) continue;
     const std::string name = argument.substr(2, argument.find('=') - 2);
-    if (const auto why = refusal(name)) {
+    if (const auto why = request::refusal(name)) {
       return invalid("cli", "{}, found --{}", *why, name);
     }
     if (std::find(known.begin(), known.end(), name) != known.end()) continue;

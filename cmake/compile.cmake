@@ -43,7 +43,7 @@ if(sanitizers)
 endif()
 file(GLOB seldom_sources
   src/audit/*.cc src/fit/*.cc src/model/*.cc src/receipt/*.cc src/pjrt/*.cc
-  src/run/*.cc src/picture/*.cc src/lanes/jax_bridge/*.cc
+  src/request/*.cc src/run/*.cc src/picture/*.cc src/lanes/jax_bridge/*.cc
   src/lanes/xla/writer.cc src/lanes/mosaic/writer.cc
   src/schedule/compile_dump.cc src/schedule/dump.cc src/schedule/program.cc
   src/base/blob_store.cc src/base/child.cc src/base/fail.cc src/base/files.cc

@@ -15,9 +15,9 @@
 #include "cli/data/random_inputs.h"
 #include "cli/gate/turns.h"
 #include "cli/machine.h"
-#include "cli/request/routed_picks.h"
 #include "cli/run/check.h"
 #include "receipt/machine.h"
+#include "request/pick_source.h"
 #include "tessera/session.h"
 
 namespace tessera::bench {
@@ -28,11 +28,11 @@ using cli::Clusters;
 using cli::fill_clustered_keys;
 using cli::fill_clustered_queries;
 using cli::fill_inputs;
-using cli::names_router;
 using cli::OtherCores;
-using cli::read_route_settings;
 using cli::repeat;
 using cli::Rounds;
+using request::names_router;
+using request::read_route_settings;
 
 namespace {
 

@@ -12,9 +12,9 @@
 #include "cli/data/random_inputs.h"
 #include "cli/gate/turns.h"
 #include "cli/progress.h"
-#include "cli/request/drawn_documents.h"
 #include "cli/run/check.h"
 #include "pjrt/environment.h"
+#include "request/drawn_documents.h"
 
 namespace tessera::bench {
 namespace {
@@ -27,7 +27,7 @@ Result<OwnedBatch> drawn_batch(const MeshSettings& s) {
   request.masks = {*parse_mask("causal & documents")};
   request.q_len = request.kv_len = s.tokens;
   OwnedFacts facts;
-  facts.doc_ids = cli::lognormal_ids(s.mean, 0, s.tokens);
+  facts.doc_ids = request::lognormal_ids(s.mean, 0, s.tokens);
   return OwnedBatch::make(std::move(request), std::move(facts));
 }
 

@@ -17,8 +17,8 @@
 #include "bench/harness/flags.h"
 #include "bench/plan/measure.h"
 #include "cli/numbers.h"
-#include "cli/request/make_request.h"
 #include "receipt/machine.h"
+#include "request/make_request.h"
 #include "tessera/mask.h"
 #include "tessera/plan.h"
 #include "tessera/version.h"
@@ -54,7 +54,7 @@ Result<std::vector<PlanCase>> cases_of(const Options& o) {
   auto tokens =
       parse_int(o.tokens.value_or("32768"), "--tokens", 1, kMaxTokens);
   if (!tokens) return tokens.error();
-  auto tile = cli::parse_tile(o.tile.value_or("256"), "--tile");
+  auto tile = request::parse_tile(o.tile.value_or("256"), "--tile");
   if (!tile) return tile.error();
   const bool documents = mask->names.documents || mask->names.segments;
   if (o.docs && !documents) {

@@ -9,21 +9,23 @@
 
 #include "base/timed.h"
 #include "bench/harness/memory_meter.h"
+#include "cli/data/clustered_inputs.h"
 #include "cli/gate/turns.h"
-#include "cli/request/documents.h"
-#include "cli/request/routed_picks.h"
+#include "cli/route/routed_batch.h"
 #include "plan/make_plan.h"
+#include "request/documents.h"
+#include "request/pick_source.h"
 #include "tessera/batch.h"
 
 namespace tessera::bench {
 
-using cli::names_router;
-using cli::PickSource;
-using cli::read_documents;
 using cli::repeat;
-using cli::Resolved;
 using cli::Rounds;
 using cli::route_batch;
+using request::names_router;
+using request::PickSource;
+using request::read_documents;
+using request::Resolved;
 
 namespace {
 
@@ -94,7 +96,7 @@ Result<PlanCost> measure_plan(const PlanCase& c) {
     routed = std::move(*made);
     facts = routed->facts();
     m.route_ms = routed->route_ms();
-    m.picks = source.drawn->clusters.describe();
+    m.picks = cli::Clusters().describe();
   }
   {
     reset_heap_peak();

@@ -6,12 +6,12 @@
 #include <random>
 
 #include "base/integers.h"
-#include "cli/request/drawn_documents.h"
+#include "request/drawn_documents.h"
 #include "tessera/mask.h"
 
 namespace tessera::bench {
 
-using cli::lognormal_ids;
+using request::lognormal_ids;
 
 namespace {
 

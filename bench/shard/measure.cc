@@ -7,7 +7,7 @@
 
 #include "bench/harness/times.h"
 #include "cli/gate/turns.h"
-#include "cli/request/drawn_documents.h"
+#include "request/drawn_documents.h"
 #include "tessera/batch.h"
 #include "tessera/mask.h"
 

@@ -43,7 +43,7 @@ Result<receipt::Receipt> compile_receipt(const KernelFlags& flags,
   r.request = receipt::request_text(asked.request);
   if (!given.plan) {
     // Facts are not read, but which there are counts.
-    auto text = cli::request_text(given);
+    auto text = request::request_text(given);
     if (!text) return text.error();
     receipt::take_given(*text, r.request);
   }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "cli/data/attention_data.h"
+#include "request/drawn_picks.h"
 
 namespace tessera::cli {
 
@@ -13,7 +14,8 @@ struct Clusters {
   uint64_t seed = 0;
   int64_t query_tile = 256;
   int64_t block = 256;
-  double spread = 0.1;  // of tokens around their centroid
+  // Of tokens around their centroid.
+  double spread = request::DrawnPicks().spread;
 
   // The generator in a line.
   std::string describe() const;

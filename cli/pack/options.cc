@@ -8,8 +8,8 @@
 #include "base/text.h"
 #include "base/threads.h"
 #include "cli/numbers.h"
-#include "cli/request/make_request.h"
 #include "data/row_file.h"
+#include "request/make_request.h"
 
 namespace tessera::cli {
 namespace {
@@ -64,7 +64,7 @@ Result<PackOptions> pack_options(const PackFlags& f) {
   auto seed = parse_seed(f.seed);
   if (!seed) return seed.error();
   o.seed = *seed;
-  auto tile = parse_tile(f.tile, "--tile");
+  auto tile = request::parse_tile(f.tile, "--tile");
   if (!tile) return tile.error();
   o.tile = *tile;
   if (f.mask) {

@@ -1,62 +1,20 @@
-// cli/pack/run.cc: what may be written is checked before any work.
+// cli/pack/run.cc: documents are read and rows are written.
 #include "cli/pack/run.h"
 
 #include <fmt/format.h>
 
 #include <chrono>
-#include <filesystem>
 #include <functional>
 
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/text.h"
-#include "cli/request/file_checks.h"
+#include "cli/pack/written.h"
 #include "data/row_stats.h"
 #include "picture/rows.h"
 
 namespace tessera::cli {
 namespace {
-
-namespace fs = std::filesystem;
-
-// Before any work.
-Result<void> check_stats(const PackFlags& f, const std::string& stats,
-                         bool to_folder) {
-  if (!stats.ends_with(".svg")) {
-    return invalid("cli", "--stats must end in .svg, found {}",
-                   in_quotes(stats));
-  }
-  const auto folder_of = [](const fs::path& path) {
-    std::error_code ignored;
-    return fs::weakly_canonical(path, ignored).parent_path();
-  };
-  // A folder of rows has nothing but rows.
-  if (to_folder && folder_of(stats) == folder_of(fs::path(*f.out) / "rows")) {
-    return invalid("cli", "--stats must lie outside of --out, found {}",
-                   in_quotes(stats));
-  }
-  return check_files(f.inputs, {stats});
-}
-
-// Before any work, and nothing that is read may be written over.
-Result<void> check_out(const PackFlags& f, const std::string& out) {
-  for (const std::string& input : f.inputs) {
-    std::error_code error;
-    if (!fs::equivalent(input, out, error) || error) continue;
-    return invalid("cli", "--out must be no input, found {}", in_quotes(out));
-  }
-  if (is_row_file(out)) return check_row_file(out);
-  const std::string ending = fs::path(out).extension().string();
-  for (const char* other :
-       {".safetensors", ".jsonl", ".json", ".npy", ".csv"}) {
-    if (ending != other) continue;
-    return invalid("cli",
-                   "--out must be a folder, or a file of Parquet or Arrow IPC, "
-                   "found {}",
-                   in_quotes(out));
-  }
-  return check_row_folder(out);
-}
 
 Result<void> draw_stats(const PackFlags& f, const data::RowStats& stats) {
   const std::string title = fmt::format(

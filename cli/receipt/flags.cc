@@ -9,6 +9,7 @@
 
 #include "base/fail.h"
 #include "receipt/parts.h"
+#include "request/pick_source.h"
 
 namespace tessera::cli {
 namespace {
@@ -26,7 +27,8 @@ RouteFlags route_flags(const receipt::Receipt& r) {
     auto mask = parse_mask(text);
     if (mask) masks.masks.push_back(std::move(*mask));
   }
-  if (!r.routing || !r.plan_file.empty() || !names_router(masks)) return out;
+  if (!r.routing || !r.plan_file.empty() || !request::names_router(masks))
+    return out;
   const Json s = receipt::fields_json(r.routing->settings);
   const bool given = r.routing->given;
   const std::pair<const char*, std::optional<std::string>*> fields[] = {
@@ -86,6 +88,44 @@ Result<RunFlags> flags_of(const receipt::Receipt& r) {
   }
   out.check = r.check.kind != "none";
   return out;
+}
+
+Result<KernelFlags> kernel_flags_of(const receipt::Receipt& r) {
+  KernelFlags kernel;
+  auto flags = flags_of(r);
+  if (!flags) return flags.error();
+  kernel.run = std::move(*flags);
+  if (r.lowering) kernel.run.lowering_reason = r.lowering->reason;
+  kernel.run.layout.reset();
+  kernel.run.seed.reset();
+  kernel.run.sink_logits = kernel.run.check = false;
+  const auto dlse = r.parameters.find("dlse");
+  kernel.dlse = r.backward && dlse != r.parameters.end() && dlse->second != 0;
+  const auto rounded = r.parameters.find("row_sum_rounded");
+  if (!r.backward && rounded != r.parameters.end() && rounded->second != 0) {
+    kernel.row_sum = to_string(RowSum::rounded);
+  }
+  const auto any = r.parameters.find("any_numbers");
+  if (any != r.parameters.end() && any->second != 0) {
+    kernel.run.numbers = to_string(Numbers::any);
+  }
+  for (const auto& [name, value] :
+       {std::pair("page_steps", &kernel.page_steps),
+        std::pair("query_chunk", &kernel.query_chunk)}) {
+    const auto at = r.parameters.find(name);
+    if (at != r.parameters.end()) *value = fmt::to_string(at->second);
+  }
+  for (const auto& [name, value] :
+       {std::pair("tiles_per_pass", &kernel.tiles_per_pass),
+        std::pair("fetch_ahead", &kernel.fetch_ahead)}) {
+    const auto at = r.parameters.find(name);
+    if (at == r.parameters.end()) {
+      return invalid("receipt",
+                     "a kernel must have its parameters, found no {}", name);
+    }
+    *value = fmt::to_string(at->second);
+  }
+  return kernel;
 }
 
 }  // namespace tessera::cli

@@ -1,6 +1,7 @@
 // cli/receipt/flags.h: what was asked, by a receipt.
 #pragma once
 
+#include "cli/compile/kernel_flags.h"
 #include "cli/run/flags.h"
 #include "receipt/receipt.h"
 
@@ -8,5 +9,8 @@ namespace tessera::cli {
 
 // Those of the request, the router and the arrays.
 Result<RunFlags> flags_of(const receipt::Receipt& receipt);
+
+// Of a kernel that was compiled and not run, but for its device.
+Result<KernelFlags> kernel_flags_of(const receipt::Receipt& receipt);
 
 }  // namespace tessera::cli

@@ -91,42 +91,8 @@ Result<run::SecondRun> train(const receipt::Receipt& claimed,
 
 // A kernel that was compiled and not run is made again, which needs no plugin.
 Result<run::SecondRun> make_kernel(const receipt::Receipt& claimed) {
-  KernelFlags kernel;
-  auto flags = flags_of(claimed);
-  if (!flags) return flags.error();
-  kernel.run = std::move(*flags);
-  if (claimed.lowering) kernel.run.lowering_reason = claimed.lowering->reason;
-  kernel.run.layout.reset();
-  kernel.run.seed.reset();
-  kernel.run.sink_logits = kernel.run.check = false;
-  const auto dlse = claimed.parameters.find("dlse");
-  kernel.dlse =
-      claimed.backward && dlse != claimed.parameters.end() && dlse->second != 0;
-  const auto rounded = claimed.parameters.find("row_sum_rounded");
-  if (!claimed.backward && rounded != claimed.parameters.end() &&
-      rounded->second != 0) {
-    kernel.row_sum = to_string(RowSum::rounded);
-  }
-  const auto any = claimed.parameters.find("any_numbers");
-  if (any != claimed.parameters.end() && any->second != 0) {
-    kernel.run.numbers = to_string(Numbers::any);
-  }
-  for (const auto& [name, value] :
-       {std::pair("page_steps", &kernel.page_steps),
-        std::pair("query_chunk", &kernel.query_chunk)}) {
-    const auto at = claimed.parameters.find(name);
-    if (at != claimed.parameters.end()) *value = fmt::to_string(at->second);
-  }
-  for (const auto& [name, value] :
-       {std::pair("tiles_per_pass", &kernel.tiles_per_pass),
-        std::pair("fetch_ahead", &kernel.fetch_ahead)}) {
-    const auto at = claimed.parameters.find(name);
-    if (at == claimed.parameters.end()) {
-      return invalid("receipt",
-                     "a kernel must have its parameters, found no {}", name);
-    }
-    *value = fmt::to_string(at->second);
-  }
+  auto kernel = kernel_flags_of(claimed);
+  if (!kernel) return kernel.error();
   const auto& target = claimed.request.target;
   if (!claimed.plugin || !target) {
     return invalid("receipt",
@@ -136,7 +102,7 @@ Result<run::SecondRun> make_kernel(const receipt::Receipt& claimed) {
   }
   CompiledBy by;
   by.target = *target;
-  kernel.run.request.target = target;
+  kernel->run.request.target = target;
   by.machine = run::machine_of(claimed);
   // Its file and its versions are what it says of itself.
   by.plugin = {claimed.plugin->file,
@@ -145,9 +111,9 @@ Result<run::SecondRun> make_kernel(const receipt::Receipt& claimed) {
                claimed.plugin->platform_version,
                *target,
                0};
-  auto asked = make_asked_kernel(kernel, by.target);
+  auto asked = make_asked_kernel(*kernel, by.target);
   if (!asked) return asked.error();
-  auto receipt = compile_receipt(kernel, *asked, by);
+  auto receipt = compile_receipt(*kernel, *asked, by);
   if (!receipt) return receipt.error();
   return run::SecondRun{std::move(*receipt), {}};
 }

@@ -7,8 +7,8 @@
 #include "base/files.h"
 #include "cli/arguments.h"
 #include "cli/request/flags.h"
-#include "cli/request/spec.h"
 #include "receipt/receipt.h"
+#include "request/spec.h"
 #include "tests/temp_folder.h"
 
 namespace tessera::cli {
@@ -57,7 +57,7 @@ TEST(RequestFields, NumbersReachTheRequest) {
     if (field.number.in == nullptr) continue;
     places.insert(&field.number.in(any));
     const auto resolved = [&](int64_t number) {
-      return resolve_request(
+      return request::resolve_request(
           *request_text(*typed({"plan", "--mask", "causal",
                                 field.name == "q_len" ? "--batch" : "--q-len",
                                 "8", field.flag(), std::to_string(number)})));
@@ -99,16 +99,18 @@ TEST(RequestFields, EachComesBackFromEverywhere) {
     for (const Json& value : {sample.spec, Json(sample.text)}) {
       if (field.form == receipt::FieldForm::number && value.is_string())
         continue;
-      const auto by_spec = parse_spec(Json{{field.name, value}}.dump());
+      const auto by_spec =
+          request::parse_spec(Json{{field.name, value}}.dump());
       ASSERT_TRUE(by_spec.ok()) << by_spec.error().message;
       EXPECT_EQ(*by_spec, *asked);
     }
-    EXPECT_EQ(parse_spec(Json{{field.name, nullptr}}.dump())
+    EXPECT_EQ(request::parse_spec(Json{{field.name, nullptr}}.dump())
                   .error()
                   .message.substr(0, 7),
               "[spec] ");
 
-    const auto by_json = parse_spec(receipt::request_json(*asked).dump());
+    const auto by_json =
+        request::parse_spec(receipt::request_json(*asked).dump());
     ASSERT_TRUE(by_json.ok()) << by_json.error().message;
     EXPECT_EQ(*by_json, *asked);
 
@@ -117,7 +119,7 @@ TEST(RequestFields, EachComesBackFromEverywhere) {
     const Json json = Json::parse(receipt::receipt_json(receipt));
     EXPECT_EQ(json["request"].size(), 1u);
     EXPECT_TRUE(json["request"].contains(field.name));
-    const auto by_receipt = parse_spec(json["request"].dump());
+    const auto by_receipt = request::parse_spec(json["request"].dump());
     ASSERT_TRUE(by_receipt.ok()) << by_receipt.error().message;
     EXPECT_EQ(*by_receipt, *asked);
   }

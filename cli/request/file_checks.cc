@@ -7,8 +7,8 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "cli/numbers.h"
-#include "cli/request/documents.h"
-#include "cli/request/given_picks.h"
+#include "request/documents.h"
+#include "request/given_picks.h"
 
 namespace tessera::cli {
 namespace {
@@ -46,8 +46,8 @@ std::vector<std::string> request_files(const RequestFlags& f) {
       // NAME=SOURCE
       const size_t skip = field.name == "same" && text.size() > 2 ? 2 : 0;
       std::string_view file =
-          document_file(std::string_view(text).substr(skip));
-      take_prefix(file, kTopkSource);
+          request::document_file(std::string_view(text).substr(skip));
+      take_prefix(file, request::kTopkSource);
       out.emplace_back(file);
     }
   }

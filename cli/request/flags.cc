@@ -1,30 +1,13 @@
-// cli/request/flags.cc: declares the request flags and reads their text.
+// cli/request/flags.cc: declares the request flags, plans, and tells warnings.
 #include "cli/request/flags.h"
 
+#include <fmt/format.h>
+
+#include <cstdio>
 #include <map>
 #include <utility>
 
-#include "base/fail.h"
-#include "cli/request/spec.h"
-
 namespace tessera::cli {
-
-// Flags fill what the spec leaves open; a field that both give is an error.
-Result<receipt::RequestText> request_text(const RequestFlags& f) {
-  if (!f.spec) return receipt::RequestText(f);
-  auto out = load_spec(*f.spec);
-  if (!out) return out;
-  for (const receipt::RequestField& field : receipt::request_fields()) {
-    if (!field.is_given(f)) continue;
-    if (field.is_given(*out)) {
-      return invalid("cli",
-                     "{} is given once, found it as a flag and in the spec",
-                     field.flag());
-    }
-    field.copy(f, *out);
-  }
-  return out;
-}
 
 void add_request_flags(Command& command, RequestFlags& f,
                        const char* target_help) {
@@ -53,5 +36,27 @@ void add_request_flags(Command& command, RequestFlags& f,
           {"--plan", &f.plan, "FILE", "A saved plan in place of a request"},
       });
 }
+
+Result<Planned> plan_loaded(Loaded loaded) {
+  auto planned = make_planned(std::move(loaded));
+  if (planned) print_warnings(planned->batch.plan().warnings);
+  return planned;
+}
+
+Result<Planned> load_planned(const RequestFlags& flags,
+                             const RouteFlags& route) {
+  auto loaded = load_request(flags, {}, route);
+  if (!loaded) return loaded.error();
+  if (auto e = take_picks(route, *loaded); !e) return e.error();
+  return plan_loaded(std::move(*loaded));
+}
+
+void print_warnings(const std::vector<std::string>& warnings) {
+  for (const std::string& warning : warnings) {
+    print_error(fmt::format("tessera: warning: {}\n", warning));
+  }
+}
+
+void print_error(const std::string& text) { std::fputs(text.c_str(), stderr); }
 
 }  // namespace tessera::cli

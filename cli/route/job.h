@@ -6,11 +6,13 @@
 #include <string>
 
 #include "cli/data/attention_data.h"
-#include "cli/request/make_request.h"
 #include "cli/route/flags.h"
 #include "cli/route/inputs.h"
 #include "cli/route/report.h"
 #include "cli/run/flags.h"
+#include "cli/run/options.h"
+#include "request/make_request.h"
+#include "request/picks_file.h"
 
 namespace tessera::cli {
 
@@ -25,14 +27,14 @@ struct RouteCommandFlags {
 
 // Owning the arrays that the router views.
 struct RouteJob {
-  Resolved resolved;
+  request::Resolved resolved;
   RouteSettings settings;
   std::optional<RouteStage> until;
   Array q, k;
   bool arrays = false;
   int64_t batch_row = 0, head = 0;  // of the pictures
   std::optional<int64_t> width;
-  PicksFile picks;
+  request::PicksFile picks;
   RouteOptions options;
   RouteReport report;
 
@@ -47,6 +49,9 @@ struct RouteJob {
 // All that flags and files may get wrong is told here, before any work.
 Result<RouteJob> make_route_job(const RouteCommandFlags& flags);
 
+// What of the result the pictures show. `sizes` are those of drawn inputs.
+Result<void> read_view(const RouteCommandFlags& flags, const RunOptions& sizes,
+                       RouteJob& job);
 // Of the picks and of the tiles that they make.
 Result<std::string> route_pictures(const RouteCommandFlags& flags,
                                    const RouteJob& job, const Batch& batch);

@@ -8,8 +8,9 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "cli/numbers.h"
-#include "cli/request/routed_picks.h"
+#include "cli/route/drawn_inputs.h"
 #include "receipt/machine.h"
+#include "request/pick_source.h"
 
 namespace tessera::cli {
 namespace {
@@ -52,25 +53,27 @@ Result<void> read_arrays(const RouteCommandFlags& o, Layout layout,
 Result<void> draw_inputs(const RouteCommandFlags& o, const RunOptions& sizes,
                          Layout layout, RouteJob& job) {
   const AttentionShape& s = sizes.data.shape;
-  DrawnInputs drawn{s.heads, s.kv_heads,       s.head_dim,
-                    {},      sizes.data.dtype, layout};
+  DrawnInputs drawn;
+  drawn.heads = s.heads;
+  drawn.kv_heads = s.kv_heads;
+  drawn.dim = s.head_dim;
+  drawn.dtype = sizes.data.dtype;
+  drawn.layout = layout;
   auto seed = parse_seed(o.run.seed.value_or("0"));
   if (!seed) return seed.error();
-  drawn.clusters.seed = *seed;
+  drawn.seed = *seed;
   if (o.spread) {
     auto spread = parse_positive(*o.spread, "--spread");
     if (!spread) return spread.error();
-    drawn.clusters.spread = *spread;
+    drawn.spread = *spread;
   }
-  drawn.clusters.query_tile = job.settings.query_tile;
-  drawn.clusters.block = job.settings.block;
   auto arrays = draw_arrays(drawn, job.settings, job.resolved.request,
                             job.resolved.facts.view(), job.options.threads);
   if (!arrays) return arrays.error();
   job.q = std::move(arrays->q);
   job.k = std::move(arrays->k);
   job.arrays = true;
-  job.report.inputs = drawn.clusters.describe();
+  job.report.inputs = clusters_of(drawn, job.settings).describe();
   return {};
 }
 
@@ -78,7 +81,7 @@ Result<void> read_given_picks(const RouteCommandFlags& o, RouteJob& job) {
   if (!o.run.request.picks) return {};
   const std::string& path = *o.run.request.picks;
   RouteReport& report = job.report;
-  auto drawn = parse_drawn(path);
+  auto drawn = request::parse_drawn(path);
   if (!drawn) return drawn.error();
   if (*drawn) {
     return invalid("cli",
@@ -86,8 +89,8 @@ Result<void> read_given_picks(const RouteCommandFlags& o, RouteJob& job) {
                    "be a file, found {}",
                    in_quotes(path));
   }
-  auto picks =
-      read_picks_file(path, job.resolved.request, job.settings.query_tile);
+  auto picks = request::read_picks_file(path, job.resolved.request,
+                                        job.settings.query_tile);
   if (!picks) return picks.error();
   job.picks = std::move(*picks);
   report.given = job.picks.picks || job.picks.tile_picks;

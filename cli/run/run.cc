@@ -30,6 +30,35 @@ Result<Loaded> load_for(const RunFlags& flags, const RunOptions& o) {
   return loaded;
 }
 
+// The plan waits for picks, and those for q and k, unless picks are there:
+// `made` is whether all arrays were made for them.
+Result<void> route_first(const RunFlags& flags, RunOptions& o, Loaded& loaded,
+                         bool& made) {
+  const request::PickSource& source = *loaded.source;
+  const AttentionShape& shape = o.data.shape;
+  RouteInputs arrays;
+  auto bytes = routing_bytes(flags.route, source, loaded.resolved,
+                             {shape.heads, shape.kv_heads, shape.head_dim},
+                             o.lanes.cpu.threads);
+  if (!bytes) return bytes.error();
+  made = !source.complete();
+  if (made) {
+    auto e = check_memory(flags, o, o.lanes.lane.value_or(LaneId::cpu), *bytes);
+    if (!e) return e;
+    make_inputs(o);
+    arrays.q = std::as_const(o.data.q).view();
+    arrays.k = std::as_const(o.data.k).view();
+  }
+  RouteOptions route;
+  route.threads = o.lanes.cpu.threads;
+  route.isa = o.lanes.cpu.isa;
+  auto routed =
+      route_batch(flags.route, source, arrays, route, loaded.resolved);
+  if (!routed) return routed.error();
+  loaded.saved = std::move(*routed);
+  return {};
+}
+
 Result<Planned> plan_request(Loaded loaded, const RunOptions& o) {
   auto planned = plan_loaded(std::move(loaded));
   if (planned && o.data.shape.heads % planned->batch.plan().heads != 0) {
@@ -91,30 +120,8 @@ Result<RunOutcome> run_request(const RunFlags& flags, RunOptions o) {
   data.q_len = loaded->resolved.request.q_len;
   data.kv_len = loaded->resolved.request.kv_len;
   bool made = false;
-  if (loaded->source) {  // the plan waits for picks, and those for q and k
-    const PickSource& source = *loaded->source;
-    RouteInputs arrays;
-    auto bytes = routing_bytes(
-        flags.route, source, loaded->resolved,
-        {data.shape.heads, data.shape.kv_heads, data.shape.head_dim},
-        o.lanes.cpu.threads);
-    if (!bytes) return bytes.error();
-    if (!source.complete()) {
-      auto e =
-          check_memory(flags, o, o.lanes.lane.value_or(LaneId::cpu), *bytes);
-      if (!e) return e.error();
-      make_inputs(o);
-      made = true;
-      arrays.q = std::as_const(data.q).view();
-      arrays.k = std::as_const(data.k).view();
-    }
-    RouteOptions route;
-    route.threads = o.lanes.cpu.threads;
-    route.isa = o.lanes.cpu.isa;
-    auto routed =
-        route_batch(flags.route, source, arrays, route, loaded->resolved);
-    if (!routed) return routed.error();
-    loaded->saved = std::move(*routed);
+  if (loaded->source) {
+    if (auto e = route_first(flags, o, *loaded, made); !e) return e.error();
   }
   TileBy tile_by;
   if (o.lanes.lane == LaneId::mosaic) {

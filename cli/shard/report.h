@@ -20,6 +20,14 @@ struct ShardRun {
   // Arrays of the pass's program; none where the lane has none of this batch.
   std::optional<fit::MeshArrays> arrays;
 };
+
+// Bytes as a share of an all-gather's.
+inline double beside_all_gather(const Moved& m, int64_t bytes) {
+  return m.all_gather == 0
+             ? 0
+             : static_cast<double>(bytes) / static_cast<double>(m.all_gather);
+}
+
 nlohmann::json shard_json(const ShardRun& run);
 std::string shard_text(const ShardRun& run);
 

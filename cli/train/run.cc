@@ -7,7 +7,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <numeric>
 #include <utility>
 
 #include "base/digest.h"
@@ -46,30 +45,6 @@ void add_step(const StepReport& told, double seconds, receipt::Receipt& r) {
   const auto steps = static_cast<double>(r.training.losses.size());
   e.tiles_max_over_mean +=
       (told.tiles_max_over_mean - e.tiles_max_over_mean) / steps;
-}
-
-// Which rows a step takes depends on its number alone.
-Result<Rows> rows_of_step(const TrainSettings& s, data::RowFiles& data,
-                          int64_t step) {
-  const int64_t count = s.options.rows;
-  return data.take((step - 1) % data.rows() * count, count);
-}
-
-// Those of all steps from the first on, so that a run which goes on from
-// another has its program.
-Result<void> find_ceilings(TrainSettings& s, data::RowFiles& data) {
-  if (!s.options.shards || !s.options.shards->ceilings.empty()) return {};
-  const int64_t again =
-      data.rows() / std::gcd(data.rows(), s.options.rows);  // the same rows
-  const int64_t last = std::min(s.steps, again);
-  auto all = Trainer::ceilings(
-      s.options, [&, step = int64_t{0}]() mutable -> Result<Rows> {
-        if (step == last) return Rows();
-        return rows_of_step(s, data, ++step);
-      });
-  if (!all) return all.error();
-  s.options.shards->ceilings = std::move(*all);
-  return {};
 }
 
 // The state behind the last step, whose digest the receipt has.
@@ -129,25 +104,6 @@ Result<Trainer> open_trainer(TrainSettings& s) {
 }
 
 }  // namespace
-
-Result<ReadRows> read_rows(TrainSettings& s, const TrainFlags& f) {
-  auto files = data::RowFiles::open(f.data);
-  if (!files) return files.error();
-  s.options.tokens = files->tokens();
-  const int64_t count = s.options.rows;
-  Digest digest;
-  for (int64_t first = 0; first < files->rows(); first += count) {
-    auto rows = files->take(first, count);
-    if (!rows) return rows.error();
-    auto e = Trainer::check(s.options, *rows, first);
-    if (!e) return e.error();
-    for (const std::vector<int32_t>& column : rows->columns) {
-      digest.add(column.data(), column.size() * sizeof(int32_t));
-    }
-  }
-  if (auto e = find_ceilings(s, *files); !e) return e.error();
-  return ReadRows{std::move(*files), digest.hex()};
-}
 
 Result<receipt::Receipt> run_training(TrainSettings& s, const TrainFlags& f,
                                       ReadRows& rows) {

@@ -7,22 +7,14 @@
 
 #include "base/fail.h"
 #include "base/files.h"
-#include "base/text.h"
-#include "cli/lowering.h"
 #include "cli/numbers.h"
 #include "cli/request/file_checks.h"
-#include "cli/request/make_request.h"
 #include "cli/run/warm_report.h"
-#include "model/layer.h"
-#include "model/mesh.h"
-#include "model/spread.h"
-#include "model/step_plan.h"
+#include "cli/train/options.h"
 
 namespace tessera::cli {
 namespace {
 
-constexpr int64_t kMaxSteps = int64_t{1} << 40;
-constexpr int64_t kMaxModelBytes = int64_t{1} << 20;
 constexpr double kLastShare = 0.1;
 
 Result<int64_t> count(const std::optional<std::string>& text, const char* flag,
@@ -35,72 +27,6 @@ Result<double> positive(const std::optional<std::string>& text,
                         const char* flag, double otherwise) {
   if (!text) return otherwise;
   return parse_positive(*text, flag);
-}
-
-// That of --model; else that of the checkpoint; else a small one.
-Result<ModelConfig> read_model(const std::optional<std::string>& file,
-                               const std::optional<std::string>& checkpoint) {
-  if (!file && !checkpoint) return ModelConfig{};
-  if (!file) return checkpoint_model(*checkpoint);
-  auto text = read_file(*file, kMaxModelBytes);
-  if (!text) return text.error();
-  return parse_model_config(*text);
-}
-
-Result<void> read_options(const TrainFlags& f,
-                          const std::optional<std::string>& resumed,
-                          TrainOptions& out) {
-  auto model = read_model(f.model, resumed);
-  if (!model) return model.error();
-  out.model = std::move(*model);
-  auto spec = find_layer_spec(f.spec.value_or("xla"));
-  if (!spec) return spec.error();
-  out.spec = std::move(*spec);
-  auto rows = count(f.rows, "--rows", 1, 1);
-  if (!rows) return rows.error();
-  out.rows = *rows;
-  if (f.mesh) {
-    auto mesh = parse_mesh(*f.mesh);
-    if (!mesh) return mesh.error();
-    out.mesh = std::move(*mesh);
-  }
-  if (auto e = model::check_mesh(out); !e) return e.error();
-  ShardWords open;
-  open.balance = open.exchange = "";
-  auto shards = parse_train_shards(f.words(open));
-  if (!shards) return shards.error();
-  out.shards = std::move(*shards);
-  if (auto e = model::check_spread(out); !e) return e.error();
-  if (f.seed) {
-    auto seed = parse_seed(*f.seed);
-    if (!seed) return seed.error();
-    out.seed = *seed;
-  }
-  if (f.dtype && *f.dtype != "f32" && *f.dtype != "bf16") {
-    return invalid("cli", "--dtype must be f32 or bf16, found {}",
-                   in_quotes(*f.dtype));
-  }
-  if (f.dtype == "bf16") out.precision.products = Dtype::bf16;
-  out.tile = model::default_tile(out.spec);
-  if (f.tile) {
-    auto tile = parse_tile(*f.tile, "--tile");
-    if (!tile) return tile.error();
-    out.tile = *tile;
-  }
-  if (auto e = check_reason_flag(f.lowering_reason); !e) return e;
-  out.xla.lowering_reason = f.lowering_reason;
-  auto compiles = parse_int(f.max_compiles.value_or("0"), "--max-compiles", 0,
-                            kMaxCompiles);
-  if (!compiles) return compiles.error();
-  out.xla.max_compiles = *compiles;
-  auto decay =
-      positive(f.weight_decay, "--weight-decay", out.optimizer.weight_decay);
-  if (!decay) return decay.error();
-  out.optimizer.weight_decay = *decay;
-  out.recompute = f.recompute;
-  out.xla.plugin =
-      f.compile_only ? model::kTpuPlugin : default_plugin(out.spec, out.mesh);
-  return read_plugin_flags(f, out.xla);
 }
 
 // What is compiled and not run leaves nothing but its program.
@@ -151,7 +77,9 @@ Result<TrainSettings> read_train_flags(const TrainFlags& f) {
     if (!bytes) return bytes.error();
     out.resumed = std::move(*bytes);
   }
-  if (auto e = read_options(f, out.resumed, out.options); !e) return e.error();
+  if (auto e = read_train_options(f, out.resumed, out.options); !e) {
+    return e.error();
+  }
   auto steps = count(f.steps, "--steps", 100, 1);
   if (!steps) return steps.error();
   out.steps = *steps;

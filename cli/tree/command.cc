@@ -12,7 +12,7 @@
 #include "cli/export/layouts.h"
 #include "cli/json_line.h"
 #include "cli/request/file_checks.h"
-#include "cli/request/trees.h"
+#include "request/trees.h"
 
 namespace tessera::cli {
 namespace {
@@ -42,7 +42,7 @@ Result<int> run(const TreeFlags& f) {
   if (f.out) {
     if (auto e = check_files({f.file}, {*f.out}); !e) return e.error();
   }
-  auto tree = pack_tree_file(f.file);
+  auto tree = request::pack_tree_file(f.file);
   if (!tree) return tree.error();
   if (f.out) {
     if (auto e = write_tree(*tree, *f.out); !e) return e.error();

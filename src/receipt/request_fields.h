@@ -63,7 +63,7 @@ struct RequestField {
   const char* type;   // what the help calls its value
   const char* help;
   bool always = false;  // in every receipt, filled in where it was left open
-  // Where both are null cli/request/ reads it.
+  // Where both are null src/request/ reads it.
   RequestNumber number = {};
   RequestSize size = nullptr;
 

@@ -1,10 +1,10 @@
 // tests/fuzz/spec_fuzz.cc: any text either is a spec that means the same when
 // written again, or gives an error.
-#include "cli/request/spec.h"
+#include "request/spec.h"
 #include "tests/fuzz/must.h"
 
 using namespace tessera;
-using namespace tessera::cli;
+using namespace tessera::request;
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);

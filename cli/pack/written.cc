@@ -1,0 +1,54 @@
+// cli/pack/written.cc: files are told apart by what they are.
+#include "cli/pack/written.h"
+
+#include <filesystem>
+
+#include "base/fail.h"
+#include "base/text.h"
+#include "cli/request/file_checks.h"
+
+namespace tessera::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+}  // namespace
+
+Result<void> check_stats(const PackFlags& f, const std::string& stats,
+                         bool to_folder) {
+  if (!stats.ends_with(".svg")) {
+    return invalid("cli", "--stats must end in .svg, found {}",
+                   in_quotes(stats));
+  }
+  const auto folder_of = [](const fs::path& path) {
+    std::error_code ignored;
+    return fs::weakly_canonical(path, ignored).parent_path();
+  };
+  // A folder of rows has nothing but rows.
+  if (to_folder && folder_of(stats) == folder_of(fs::path(*f.out) / "rows")) {
+    return invalid("cli", "--stats must lie outside of --out, found {}",
+                   in_quotes(stats));
+  }
+  return check_files(f.inputs, {stats});
+}
+
+Result<void> check_out(const PackFlags& f, const std::string& out) {
+  for (const std::string& input : f.inputs) {
+    std::error_code error;
+    if (!fs::equivalent(input, out, error) || error) continue;
+    return invalid("cli", "--out must be no input, found {}", in_quotes(out));
+  }
+  if (is_row_file(out)) return check_row_file(out);
+  const std::string ending = fs::path(out).extension().string();
+  for (const char* other :
+       {".safetensors", ".jsonl", ".json", ".npy", ".csv"}) {
+    if (ending != other) continue;
+    return invalid("cli",
+                   "--out must be a folder, or a file of Parquet or Arrow IPC, "
+                   "found {}",
+                   in_quotes(out));
+  }
+  return check_row_folder(out);
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,79 @@
+// request/given_picks.cc: picks as [batch, heads, q_len, k], and as
+// topk_idxs have them.
+#include "request/given_picks.h"
+
+#include <utility>
+#include <vector>
+
+#include "base/fail.h"
+#include "base/files.h"
+#include "base/npy.h"
+#include "base/safetensors.h"
+#include "base/text.h"
+#include "request/documents.h"
+#include "request/drawn_picks.h"
+#include "request/numbers.h"
+#include "tessera/layouts.h"
+
+namespace tessera::request {
+namespace {
+
+Result<NpyInts> read_tensor(std::string_view bytes, std::string_view name) {
+  auto file = parse_safetensors(bytes);
+  if (!file) return file.error();
+  auto tensor = file->find(name);
+  if (!tensor) return tensor.error();
+  auto values = int32_values(*tensor, name);
+  if (!values) return values.error();
+  return NpyInts{tensor->shape, std::move(*values)};
+}
+
+Result<void> read_topk(const std::string& path, const Request& r,
+                       OwnedFacts& facts) {
+  auto bytes = read_file(path, kMaxFactBytes);
+  if (!bytes) return bytes.error();
+  auto array = path.ends_with(".safetensors") ? read_tensor(*bytes, "topk_idxs")
+                                              : parse_npy(*bytes);
+  if (!array) return array.error();
+  auto picks = picks_from_topk(array->values, array->shape, r);
+  if (!picks) return picks.error();
+  facts.picks = std::move(picks->blocks);
+  facts.picks_heads = picks->heads;
+  facts.picks_k = picks->k;
+  return {};
+}
+
+}  // namespace
+
+Result<void> read_given_picks(const std::string& source, const Request& r,
+                              OwnedFacts& facts) {
+  std::string_view path = source;
+  if (take_prefix(path, kTopkSource)) {
+    return read_topk(std::string(path), r, facts);
+  }
+  auto drawn = parse_drawn(source);
+  if (!drawn) return drawn.error();
+  if (*drawn) {
+    return invalid("cli",
+                   "--picks clustered goes with a mask that names routed(top, "
+                   "block), found {}",
+                   to_string(r.masks.front()));
+  }
+  auto bytes = read_file(source, kMaxFactBytes);
+  if (!bytes) return bytes.error();
+  auto array = read_tensor(*bytes, "picks");
+  if (!array) return array.error();
+  const std::vector<int64_t>& shape = array->shape;
+  if (shape.size() != 4 || shape[0] != r.batch || shape[2] != r.q_len) {
+    return invalid("picks",
+                   "tensor picks must have shape [{}, heads, {}, k], found "
+                   "[{}] for {}",
+                   r.batch, r.q_len, fmt::join(shape, ", "), in_quotes(source));
+  }
+  facts.picks = std::move(array->values);
+  facts.picks_heads = shape[1];
+  facts.picks_k = shape[3];
+  return {};
+}
+
+}  // namespace tessera::request
