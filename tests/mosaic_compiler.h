@@ -1,0 +1,50 @@
+// tests/mosaic_compiler.h: the vendor's compiler takes kernels of a class,
+// which tests name. Skipped without libtpu.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "pjrt/compile.h"
+#include "tessera/mosaic.h"
+
+namespace tessera::testing {
+
+struct KernelClass {
+  const char* mask;
+  int64_t tokens;
+  Tile tile;
+  MosaicOptions options;
+  int64_t heads, kv_heads;
+  bool backward = false, dlse = false;
+  double softcap = 0;
+  int64_t dim = 128, v_dim = 128;
+  bool sinks = false;
+  Dtype dtype = Dtype::bf16;
+  bool telemetry = false;
+  std::string_view target = "v6e:1x1";
+};
+
+class MosaicCompiler : public ::testing::Test {
+ protected:
+  static Request request_of(const char* mask, int64_t tokens, Tile tile);
+  static AttentionShape shape_of(int64_t heads, int64_t kv_heads);  // dims 128
+  static AttentionCall call_of(const KernelClass& c);
+
+  void SetUp() override;
+  void take_target(std::string_view target);
+  Result<pjrt::Executable> compile(const std::string& program) {
+    return pjrt::compile(*topology_, program);
+  }
+  // A share of the classes of a test, where a share of the cases is run.
+  void check(const KernelClass& c);
+
+ private:
+  std::optional<pjrt::Topology> topology_;
+  size_t checks_ = 0;
+};
+
+}  // namespace tessera::testing
