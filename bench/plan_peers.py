@@ -144,15 +144,9 @@ def difference(want, got, size):
     return None
 
 
-<<<<<<< HEAD
-def measure_ours(flags, docs):
-    with machine.Others() as others:
-        runs = [ours(flags, docs, False)["plan_ns"] for _ in range(OUR_RUNS)]
-=======
 def measure_ours(flags, docs, digest):
-    with Others() as others:
+    with machine.Others() as others:
         runs = [our_ns(flags, docs, digest) for _ in range(OUR_RUNS)]
->>>>>>> w-bench
     return runs, others.cores
 
 

@@ -42,7 +42,7 @@ Result<Sample> shard_once(const ShardCase& c, const ShardOptions& options,
   Request request;
   request.masks = {*parse_mask("causal & documents")};
   request.q_len = request.kv_len = c.tokens;
-  const auto ids = cli::lognormal_ids(c.mean, seed, c.tokens);
+  const auto ids = request::lognormal_ids(c.mean, seed, c.tokens);
   Facts facts;
   facts.doc_ids = ids;
   const Mesh mesh{{{"seq", c.shards}}};

@@ -134,7 +134,6 @@ TEST_P(Train, GoesOnBitForBitFromACheckpoint) {
   EXPECT_EQ(*resumed->checkpoint(), *whole->checkpoint());
 }
 
-// With the compiler's own attention over every pair.
 // A checkpoint is read once. What is compiled alone has no state before.
 TEST_P(Train, OpensWithACheckpointOrWithNothing) {
   auto first = Trainer::open(options_);
@@ -168,6 +167,7 @@ TEST_P(Train, OpensWithACheckpointOrWithNothing) {
   EXPECT_EQ(*empty->checkpoint(), state);
 }
 
+// With the compiler's own attention over every pair.
 TEST_P(Train, SpecsAgree) {
   auto listed = Trainer::open(options_);
   TrainOptions dense = options_;

@@ -248,7 +248,7 @@ TEST(ReceiptGate, ARowThatNoTableMayHaveIsFound) {
   EXPECT_NE(wrong[0].find("[gate] factor must be"), std::string::npos);
 }
 
-TEST(ReceiptGate, HoldsAtMostARowOfEachLane) {
+TEST(ReceiptGate, HoldsNoMoreRowsThanAChoiceGoesBy) {
   Random random(14);
   Case c = random_case(random);
   c.gate.rows.assign(8, random_row(random, c));

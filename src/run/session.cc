@@ -31,18 +31,18 @@ RequestFeatures features_of_call(const Request& request, const Facts& present,
                      run::call_features(call, options));
 }
 
-// Under the session's mutex. A choice that was asked for stands, but for one of
-// another session: this one does not know its machine yet.
+// Under the session's mutex. A choice that was made stands, unless the options
+// name a lane, or the machine is not known yet.
 Result<Choice> choose_lane(Session::State& s, const RequestFeatures& features,
                            const Plan& plan,
                            const std::optional<Choice>& chosen = {}) {
-  if (chosen && s.machine) return *chosen;
   if (features.call.sink_telemetry && s.options.mesh.devices() > 1) {
     return unavailable("dispatch",
                        "sink telemetry must be of one device, found a mesh of "
                        "{}",
                        s.options.mesh.devices());
   }
+  if (chosen && !s.options.lane && s.machine) return *chosen;
   return run::pick_lane({s.options.lane, s.options.fallback, s.options.gate},
                         features, plan_facts(plan),
                         s.options.machine.has_value(), s.machine);

@@ -129,7 +129,10 @@ void expect_same(const Choice& a, const Choice& b) {
   EXPECT_EQ(a.method, b.method);
   EXPECT_EQ(a.request_class, b.request_class);
   EXPECT_EQ(a.reason, b.reason);
-  EXPECT_EQ(a.gate.size(), b.gate.size());
+  ASSERT_EQ(a.gate.size(), b.gate.size());
+  for (size_t i = 0; i < a.gate.size(); ++i) {
+    EXPECT_EQ(gate_json({{a.gate[i]}}), gate_json({{b.gate[i]}}));
+  }
   ASSERT_EQ(a.rejected.size(), b.rejected.size());
   for (size_t i = 0; i < a.rejected.size(); ++i) {
     EXPECT_EQ(a.rejected[i].lane, b.rejected[i].lane);
