@@ -87,12 +87,24 @@ def keep_where_asked(result, flags):
         print(keep(result, out))
 
 
-def best_of(runs, rounds):
+def warm_up(runs):
+    """Each once: what it gave, and why those that cannot run cannot."""
+    given, failed = {}, {}
+    for name, run in runs.items():
+        try:
+            given[name] = run()
+        except Exception as e:  # a peer's own
+            failed[name] = f"{type(e).__name__}: {e}".splitlines()[0]
+    return given, failed
+
+
+def best_of(runs, rounds, given=None):
     """The best of several rounds of every run, in turns, so that a machine that
-    slows down slows all of them; one round before warms up. For each name its
-    seconds by the processor, of all threads and of processes that ended, its
-    seconds by the clock, and what the run gave."""
-    given = {name: run() for name, run in runs.items()}
+    slows down slows all of them; one round before warms up, unless `given` has
+    what it gave. For each name its seconds by the processor, of all threads and
+    of processes that ended, its seconds by the clock, and what the run gave."""
+    if given is None:
+        given = {name: run() for name, run in runs.items()}
     taken = {name: [] for name in runs}
     for _ in range(rounds):
         for name, run in runs.items():

@@ -20,8 +20,9 @@ struct MeshSettings {
   std::optional<std::string> plugin;
 };
 
-// Milliseconds a layer, medians of the rounds; `cpu` of all cores, both passes.
-// Of arrays that stay, what put() and fetch() take is apart.
+// Milliseconds a layer, of a run over either kind of arrays or medians of both;
+// `cpu` of all cores, both passes. Of arrays that stay, what put() and fetch()
+// take is apart.
 struct MeshTimes {
   double forward = 0, backward = 0, cpu = 0;
   double stay_forward = 0, stay_backward = 0, put_and_fetch = 0;

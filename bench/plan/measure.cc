@@ -9,8 +9,8 @@
 
 #include "base/timed.h"
 #include "bench/harness/memory_meter.h"
-#include "cli/data/clustered_inputs.h"
 #include "cli/gate/turns.h"
+#include "cli/route/drawn_inputs.h"
 #include "cli/route/routed_batch.h"
 #include "plan/make_plan.h"
 #include "request/documents.h"
@@ -96,7 +96,8 @@ Result<PlanCost> measure_plan(const PlanCase& c) {
     routed = std::move(*made);
     facts = routed->facts();
     m.route_ms = routed->route_ms();
-    m.picks = cli::Clusters().describe();
+    m.picks =
+        cli::clusters_of(*source.drawn, routed->routing()->settings).describe();
   }
   {
     reset_heap_peak();

@@ -51,7 +51,8 @@ Result<void> add_kernel(const RecompileSettings& s, const KernelTarget& target,
   t.shapes.insert(kernel->plan.key);
   t.contracts.insert(kernel->contract.key);
   const bool met =
-      !t.programs.insert({kernel->contract.key, digest_of(kernel->program_text)})
+      !t.programs
+           .insert({kernel->contract.key, digest_of(kernel->program_text)})
            .second;
   if (met || !target.topology) return {};
   auto made = timed(t.compile_ms, [&] {

@@ -177,6 +177,7 @@ class BenchRecompileKernels : public tessera::testing::Program {};
 
 // Who names the compiler wants it.
 TEST_F(BenchRecompileKernels, ACompilerThatWasNamedMustBeThere) {
+  TESSERA_NEEDS_PLUGINS();
   bench({"recompile", "--lane", "mosaic", "--batches", "1", "--plugin",
          file("none.so")});
   EXPECT_EQ(code_, kRefused) << out_;

@@ -32,8 +32,8 @@ Result<LaneId> read_lane(const RecompileFlags& o) {
        {std::pair("--device", o.device.has_value()),
         std::pair("--cache", o.cache.has_value()),
         std::pair("--max-compiles", o.max_compiles.has_value()),
-        std::pair("--cold", o.cold),
-        std::pair("--peers", o.peers.has_value())}) {
+        std::pair("--cold", o.cold), std::pair("--peers", o.peers.has_value()),
+        std::pair("--peer-limit", o.peer_limit.has_value())}) {
     if (!given) continue;
     return invalid("cli", "--lane mosaic runs nothing, found {} beside it",
                    flag);
@@ -64,7 +64,7 @@ Result<RecompileSettings> read_settings(const RecompileFlags& o) {
   auto compiles =
       parse_int(o.max_compiles.value_or("0"), "--max-compiles", 0, INT64_MAX);
   if (!compiles) return compiles.error();
-  auto limit = parse_positive(o.peer_limit, "--peer-limit");
+  auto limit = parse_positive(o.peer_limit.value_or("600"), "--peer-limit");
   if (!limit) return limit.error();
   if (o.dtype != "f32" && o.dtype != "bf16") {
     return invalid("cli", "--dtype must be f32 or bf16, found {}",

@@ -19,9 +19,8 @@ struct RecompileFlags {
   std::string dtype = "f32";
   std::string seed = "0";
   std::string lane = "xla";
-  std::string peer_limit = "600";
   std::optional<std::string> plugin, target, device, max_compiles;
-  std::optional<std::string> cache, peers, out;
+  std::optional<std::string> cache, peers, peer_limit, out;
   bool cold = false;
   bool json = false;
 };

@@ -84,11 +84,8 @@ Result<int> run(const Options& o) {
     auto of_pass = fit::mesh_arrays(asked, *shards, f.backward);
     if (of_pass) arrays = std::move(*of_pass);
   }
-  ShardRun out{std::move(*shards),
-               *options,
-               std::llround(ms * 1e6),
-               {},
-               std::move(arrays)};
+  ShardRun out{std::move(*shards),         *options, std::llround(ms * 1e6),
+               f.request.plan.has_value(), {},       std::move(arrays)};
   if (f.fit || f.compile) {
     auto program = report_program(asked, f.compile.has_value());
     if (!program) return program.error();

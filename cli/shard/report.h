@@ -15,7 +15,9 @@ namespace tessera::cli {
 struct ShardRun {
   Shards shards;
   ShardOptions options;
-  int64_t plan_ns = 0;  // from ids to all shards, once
+  // From ids to all shards, once; of a saved plan what comes after it.
+  int64_t plan_ns = 0;
+  bool saved_plan = false;
   std::optional<ProgramReport> program;
   // Arrays of the pass's program; none where the lane has none of this batch.
   std::optional<fit::MeshArrays> arrays;

@@ -97,8 +97,8 @@ std::string shard_text(const ShardRun& run) {
       "{:<11} {} query tiles, {} key tiles, {} steps\n{:<11} {}\n{:<11} {}\n"
       "{:<11} {}\n",
       "room", s.shapes.rows, s.shapes.columns, s.shapes.steps, "ceilings",
-      to_string(ceilings_of(s)), "contract", s.contract_key, "planned in",
-      took_once(run.plan_ns));
+      to_string(ceilings_of(s)), "contract", s.contract_key,
+      run.saved_plan ? "sharded in" : "planned in", took_once(run.plan_ns));
   if (s.shards.size() > kMaxLines) {
     out +=
         fmt::format("{:<11} {} (--json has each)\n", "shards", s.shards.size());

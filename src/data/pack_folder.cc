@@ -94,9 +94,11 @@ Result<std::vector<PackedFile>> finished_files(RowFolder& folder,
   const int64_t most = !journal.origin ? std::numeric_limits<int64_t>::max()
                        : listed > 0    ? listed + 1
                                        : 0;
-  const std::string format =
-      data::format_of(journal.origin ? *journal.origin : asked);
-  if (auto e = folder.take_back(most, format); !e) return e.error();
+  const std::string_view format =
+      journal.origin ? data::format_of(*journal.origin) : "";
+  auto taken = journal.origin ? folder.take_back(most, {&format, 1})
+                              : folder.take_back(most, data::kRowFormats);
+  if (!taken) return taken.error();
   if (restart) return std::vector<PackedFile>();
   // Each was whole when it was listed, and nobody's to change: its size tells
   // one that was lost.

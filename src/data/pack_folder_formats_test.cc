@@ -48,17 +48,26 @@ TEST_F(PackFolderFormats, GoesOnInFilesOfEveryFormat) {
     EXPECT_EQ(seen, rows->rows());
     expect_same(*packed, *whole);
     fs::remove_all(out());
-    // Another format may begin anew.
-    ASSERT_FALSE(pack_files(3));
-    options_.format = "safetensors";
-    refuses("format safetensors for " + format);
-    options_.restart = true;
-    const auto anew = pack();
-    options_.restart = false;
-    ASSERT_TRUE(anew) << anew.error().message;
-    EXPECT_EQ(files_of(out()), files_of(out("plain")));
-    fs::remove_all(out());
     fs::remove_all(out("whole"));
+    // Another format may begin anew, also where a run was killed while it put
+    // its files in their place, and no journal tells which they are.
+    for (const bool damaged : {false, true}) {
+      options_.format = format;
+      ASSERT_FALSE(pack_files(3));
+      options_.format = "safetensors";
+      refuses("format safetensors for " + format);
+      if (damaged) {
+        const std::string first = "rows-00000." + format;
+        fs::rename(aside(first), fs::path(out()) / first);
+        ASSERT_TRUE(write_file(aside("journal"), "damaged"));
+      }
+      options_.restart = true;
+      const auto anew = pack();
+      options_.restart = false;
+      ASSERT_TRUE(anew) << anew.error().message;
+      EXPECT_EQ(files_of(out()), files_of(out("plain")));
+      fs::remove_all(out());
+    }
   }
 }
 

@@ -143,11 +143,13 @@ Result<PackOrigin> pack_origin(const std::vector<std::string>& inputs,
   return origin;
 }
 
-std::string format_of(const Json& origin) {
-  const bool says = origin.is_object() && origin.contains("format") &&
-                    origin["format"].is_string();
-  return says ? origin["format"].get<std::string>()
-              : std::string(kRowFormats[0]);
+std::string_view format_of(const Json& origin) {
+  if (origin.is_object() && origin.contains("format")) {
+    for (const std::string_view format : kRowFormats) {
+      if (origin["format"] == format) return format;
+    }
+  }
+  return kRowFormats[0];  // a journal of before had no other
 }
 
 std::string difference(const Json& asked, const Json& begun) {

@@ -21,7 +21,7 @@ struct PackOrigin {
 };
 Result<PackOrigin> pack_origin(const std::vector<std::string>& inputs,
                                const RowFolderOptions& options);
-std::string format_of(const Json& origin);  // of its files
+std::string_view format_of(const Json& origin);  // of its files
 // "tokens 16 for 8", where what is asked for is not what was begun; else "".
 std::string difference(const Json& asked, const Json& begun);
 

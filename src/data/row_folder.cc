@@ -183,15 +183,18 @@ bool RowFolder::is_name(std::string_view name) {
          name.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
-Result<void> RowFolder::take_back(int64_t most, std::string_view format) {
-  int64_t placed = 0;
-  while (placed < most && is_placed(folder_ / name_in(format, placed))) {
-    ++placed;
-  }
-  // The last one first, so that the first ones are left wherever this ends.
-  while (placed-- > 0) {
-    const std::string name = name_in(format, placed);
-    if (auto e = move(folder_ / name, aside_ / name); !e) return e;
+Result<void> RowFolder::take_back(int64_t most,
+                                  std::span<const std::string_view> formats) {
+  for (const std::string_view format : formats) {
+    int64_t placed = 0;
+    while (placed < most && is_placed(folder_ / name_in(format, placed))) {
+      ++placed;
+    }
+    // The last one first, so that the first ones are left wherever this ends.
+    while (placed-- > 0) {
+      const std::string name = name_in(format, placed);
+      if (auto e = move(folder_ / name, aside_ / name); !e) return e;
+    }
   }
   return check_entries(folder_, is_nothing);
 }

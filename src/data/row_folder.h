@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -36,9 +37,10 @@ class RowFolder {
   static bool is_name(std::string_view name);
 
   // Files that a run was putting in their place, which are the first ones of
-  // its format, at most so many, lie aside again. There must be nothing else in
-  // the folder.
-  Result<void> take_back(int64_t most, std::string_view format);
+  // its format, at most so many, lie aside again; of all formats where nobody
+  // knows which it was. There must be nothing else in the folder.
+  Result<void> take_back(int64_t most,
+                         std::span<const std::string_view> formats);
   // Of what lies aside only these files of rows stay, and their journal. What
   // no run makes is refused, and nothing taken away.
   Result<void> keep(int64_t files);
