@@ -23,6 +23,11 @@ function(tessera_test_cost test)
   endforeach()
 endfunction()
 
+# Fake plugins, each a library of its own from tests/plugins/<name>.cc. Tests run
+# in the project's folder; relative paths let clones share ccache.
+set(fake_plugins "${PROJECT_BINARY_DIR}/fake_plugins")
+file(RELATIVE_PATH fakes_from_here "${PROJECT_SOURCE_DIR}" "${fake_plugins}")
+
 # What tests share (oracles, random cases) is tests/*.cc without _test.
 file(GLOB support_sources CONFIGURE_DEPENDS tests/*.cc)
 list(FILTER support_sources EXCLUDE REGEX "_test\\.cc$")
@@ -30,6 +35,8 @@ if(support_sources)
   add_library(test_support STATIC ${support_sources})
   target_include_directories(test_support PRIVATE src PUBLIC .)
   target_link_libraries(test_support PUBLIC tessera tessera_private_deps)
+  target_compile_definitions(test_support PRIVATE
+    TESSERA_FAKE_PLUGINS="${fakes_from_here}")
   tessera_compile(test_support)
 endif()
 
@@ -64,8 +71,6 @@ set(thread_sources ${test_sources})
 list(FILTER thread_sources INCLUDE REGEX "threads_test\\.cc$")
 list(FILTER test_sources EXCLUDE REGEX "threads_test\\.cc$")
 
-# Fake plugins, each a library of its own from tests/plugins/<name>.cc.
-set(fake_plugins "${PROJECT_BINARY_DIR}/fake_plugins")
 file(GLOB plugin_sources CONFIGURE_DEPENDS tests/plugins/*.cc)
 if(pjrt_header)
   foreach(source IN LISTS plugin_sources)
@@ -86,10 +91,8 @@ if(test_sources)
   target_link_libraries(unit_tests PRIVATE
     $<TARGET_NAME_IF_EXISTS:test_support> $<TARGET_NAME_IF_EXISTS:tessera_cli>
     $<TARGET_NAME_IF_EXISTS:tessera_bench>)
-  # Tests run in the project's folder; relative paths let clones share ccache.
-  file(RELATIVE_PATH from_here "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}")
   target_compile_definitions(unit_tests PRIVATE
-    TESSERA_FAKE_PLUGINS="${from_here}/fake_plugins")
+    TESSERA_FAKE_PLUGINS="${fakes_from_here}")
   if(fake_targets)
     add_dependencies(unit_tests ${fake_targets})
   endif()
