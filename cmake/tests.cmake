@@ -26,7 +26,7 @@ endfunction()
 # Fake plugins, each a library of its own from tests/plugins/<name>.cc. Tests run
 # in the project's folder; relative paths let clones share ccache.
 set(fake_plugins "${PROJECT_BINARY_DIR}/fake_plugins")
-file(RELATIVE_PATH fakes_from_here "${PROJECT_SOURCE_DIR}" "${fake_plugins}")
+file(RELATIVE_PATH from_here "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}")
 
 # What tests share (oracles, random cases) is tests/*.cc without _test.
 file(GLOB support_sources CONFIGURE_DEPENDS tests/*.cc)
@@ -36,7 +36,7 @@ if(support_sources)
   target_include_directories(test_support PRIVATE src PUBLIC .)
   target_link_libraries(test_support PUBLIC tessera tessera_private_deps)
   target_compile_definitions(test_support PRIVATE
-    TESSERA_FAKE_PLUGINS="${fakes_from_here}")
+    TESSERA_FAKE_PLUGINS="${from_here}/fake_plugins")
   tessera_compile(test_support)
 endif()
 
@@ -92,7 +92,7 @@ if(test_sources)
     $<TARGET_NAME_IF_EXISTS:test_support> $<TARGET_NAME_IF_EXISTS:tessera_cli>
     $<TARGET_NAME_IF_EXISTS:tessera_bench>)
   target_compile_definitions(unit_tests PRIVATE
-    TESSERA_FAKE_PLUGINS="${fakes_from_here}")
+    TESSERA_FAKE_PLUGINS="${from_here}/fake_plugins")
   if(fake_targets)
     add_dependencies(unit_tests ${fake_targets})
   endif()
