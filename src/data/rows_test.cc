@@ -227,8 +227,8 @@ TEST(PackedRows, RoomThatAFileClaimsMustBeThere) {
                         const std::string& value) -> std::string {
     Safetensors file = *parse_safetensors(bytes);
     for (const char* const name :
-         {"chunk_starts", "chunk_ends", "num_chunks", "call_edges",
-          "num_call_edges", "type_edges", "num_type_edges"}) {
+         {"chunk_starts", "chunk_ends", "chunk_kinds", "num_chunks",
+          "call_edges", "num_call_edges", "type_edges", "num_type_edges"}) {
       file.tensors.erase(name);
     }
     file.metadata[key] = value;
