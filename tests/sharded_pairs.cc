@@ -54,7 +54,7 @@ ShardedCase random_sharded(const RandomCase& plan) {
   o.work.full = draw(1, 2);
   o.work.partial = draw(1, 3);
   if (draw(0, 3) == 0) o.evenness.tokens = 2;
-  o.exchange = static_cast<TileExchange>(draw(0, 1));
+  o.exchange = static_cast<TileExchange>(draw(0, 3));
   return c;
 }
 

@@ -175,12 +175,19 @@ class Devices {
             to - at(r.seq) + at((r.seq - x.shift + seq_) % seq_);
         const auto& sends = traffic.send[from][round];
         for (size_t i = 0; i < sends.size(); ++i) {
-          visit(from, to, sends[i], place + static_cast<int64_t>(i));
+          const int64_t of_all =
+              (shards_.shards[from].seq + 1) * x.capacity + sends[i];
+          visit(from, to, sends[i],
+                columns && gathers() ? of_all
+                                     : place + static_cast<int64_t>(i));
         }
         place += x.capacity;
       }
     }
   }
+
+  // Own columns, and then those of each shard at its number there.
+  bool gathers() const { return shards_.exchange == TileExchange::gather; }
 
   void travel(const Traffic& traffic, bool columns,
               const std::vector<Buffers*>& arrays) {
@@ -228,6 +235,7 @@ class Devices {
 
   // The arrival that brings a column: 0 is what the shard owns.
   size_t arrival(int64_t column) const {
+    if (gathers()) return at(column / shards_.shapes.own_columns);
     int64_t end = shards_.shapes.own_columns;
     size_t i = 0;
     while (column >= end) end += shards_.kv.rounds[i++].capacity;
@@ -264,7 +272,7 @@ class Devices {
       return scale * sum;
     };
     const TileAt tile = s.rows[at(r)];
-    std::vector<Part> parts(shards_.kv.rounds.size() + 1);
+    std::vector<Part> parts(at(seq_ + 1));
     for (const Entry& e : row) {
       Part& p = parts[arrival(e.column())];
       p.out.resize(at(shape_.v_head_dim), 0);

@@ -176,6 +176,30 @@ TEST_F(ShardCommand, ReportsARaggedExchange) {
   }
 }
 
+// What was chosen is told, and makes the same contract.
+TEST_F(ShardCommand, ChoosesAGatherWhereRoundsSendAsMuch) {
+  const auto report = [&](const char* exchange) {
+    const std::vector<std::string> flags = {
+        "shard",       "--mask",    "causal",     "--q-len",
+        "8192",        "--mesh",    "seq=8",      "--balance",
+        "contiguous",  "--exchange", exchange,    "--json"};
+    program(flags);
+    EXPECT_EQ(code_, 0) << err_;
+    return json::parse(out_);
+  };
+  const json chosen = report("auto");
+  const json asked = report("gather");
+  EXPECT_EQ(chosen["exchange"], "gather");
+  EXPECT_EQ(chosen["contract"], asked["contract"]);
+  for (const char* way : {"forward", "backward"}) {
+    EXPECT_EQ(asked[way]["sent_bytes"], asked[way]["all_gather_bytes"]);
+  }
+  program({"shard", "--mask", "causal", "--q-len", "2048", "--mesh", "seq=4",
+           "--exchange", "gather"});
+  EXPECT_NE(out_.find("an all-gather of K and V"), std::string::npos) << out_;
+  EXPECT_EQ(out_.find("K/V rounds"), std::string::npos) << out_;
+}
+
 // Its time is that of the one planning.
 TEST_F(ShardCommand, ReportsAsText) {
   const Trace trace;

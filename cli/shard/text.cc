@@ -34,6 +34,12 @@ std::string moved_text(const char* name, const Moved& m) {
       megabytes(m.busiest));
 }
 
+std::string_view exchange_text(TileExchange exchange) {
+  if (exchange == TileExchange::ragged) return "a ragged exchange";
+  if (exchange == TileExchange::gather) return "an all-gather of K and V";
+  return "rounds";
+}
+
 std::string rounds_text(const char* name, const Traffic& traffic) {
   if (traffic.rounds.empty()) return {};
   std::string out = fmt::format("{:<11}", name);
@@ -75,9 +81,8 @@ std::string shard_text(const ShardRun& run) {
       "{:<11} {}: {} shards, {}, {}\n{:<11} max/mean {:.3f}, {:.1f}% needs no "
       "tile of others{}\n{:<11} max/mean {:.3f}\n",
       "mesh", to_string(s.mesh), s.shards.size(),
-      to_string(run.options.balance),
-      s.exchange == TileExchange::ragged ? "a ragged exchange" : "rounds",
-      "work", r.work_max_over_mean, 100 * r.early_work,
+      to_string(run.options.balance), exchange_text(s.exchange), "work",
+      r.work_max_over_mean, 100 * r.early_work,
       run.options.work == TileWork() ? "" : "; " + to_string(run.options.work),
       "tokens", r.tokens_max_over_mean);
   out += moved_text("forward", r.forward);
@@ -91,7 +96,9 @@ std::string shard_text(const ShardRun& run) {
         "may send less\n",
         "note");
   }
-  out += rounds_text("K/V rounds", s.kv);
+  if (s.exchange != TileExchange::gather) {
+    out += rounds_text("K/V rounds", s.kv);
+  }
   out += rounds_text("q rounds", s.q);
   out += fmt::format(
       "{:<11} {} query tiles, {} key tiles, {} steps\n{:<11} {}\n{:<11} {}\n"

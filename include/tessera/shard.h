@@ -77,8 +77,10 @@ Result<Balance> parse_balance(std::string_view text);
 
 // How tiles travel. rounds: a permutation for each, of static size, which every
 // compiler has. ragged: all in one exchange that sends what it must, for sizes
-// are told at run time: on TPUs, for XLA's CPU compiler has no such op.
-enum class TileExchange : uint8_t { rounds, ragged };
+// are told at run time: on TPUs, for XLA's CPU compiler has no such op. gather:
+// every shard gets all K and V, while q travels in rounds. automatic: rounds,
+// or gather where they would send as much.
+enum class TileExchange : uint8_t { rounds, ragged, gather, automatic };
 std::string_view to_string(TileExchange exchange);
 Result<TileExchange> parse_tile_exchange(std::string_view text);
 
@@ -154,7 +156,8 @@ struct TileAt {
 
 // Tiles in local numbers: row i is `rows[i]`, column j `columns[j]`. What a
 // shard owns comes first, ascending; then the tiles that rounds bring, each
-// round at its place, whether it is filled or not.
+// round at its place, whether it is filled or not. Of a gather there is room
+// for what each shard owns, in their order, and what is not needed is padding.
 struct Shard {
   int64_t data = 0, head = 0, seq = 0;  // where it stands on these axes
   int64_t first_batch_row = 0, batch_rows = 0;
@@ -176,7 +179,8 @@ struct Shard {
 
 // One way that tiles travel along "seq". In round r every shard s sends up to
 // `capacity` tiles to shard (s + shift) % seq. Of a ragged exchange all rounds
-// are one op, and only tiles that must travel do.
+// are one op, and only tiles that must travel do; of a gather they are one that
+// brings all that there is room for.
 struct Round {
   int64_t shift = 0;
   int64_t capacity = 0;
@@ -185,8 +189,8 @@ struct Round {
 };
 struct Traffic {
   std::vector<Round> rounds;
-  // [shard][round]: local numbers of the sender's own tiles, in the order in
-  // which they lie at the receiver.
+  // [shard][round]: local numbers of the sender's own tiles that the receiver
+  // needs, in the order in which they lie there.
   std::vector<std::vector<std::vector<int32_t>>> send;
 };
 
@@ -228,7 +232,7 @@ struct Shards {
   Mesh mesh;
   Tile tile;
   Balance balance = Balance::rows;
-  TileExchange exchange = TileExchange::rounds;
+  TileExchange exchange = TileExchange::rounds;  // never automatic
   ShardShapes shapes;
   // One for each (data, head, seq), seq the fastest. Devices that differ only
   // along "copy" hold the same.

@@ -321,9 +321,9 @@ void bind_options(ShardsClass& shards) {
       .def_prop_ro(
           "exchange",
           [](const PyShards& s) {
-            return std::string(to_string(s.options.exchange));
+            return std::string(to_string(s.shards.exchange));
           },
-          "How tiles travel.")
+          "How tiles travel: where 'auto' was asked for, what was chosen.")
       .def_prop_ro(
           "ceilings",
           [](const PyShards& s) { return to_string(ceilings_of(s.shards)); },
@@ -479,8 +479,10 @@ void bind_shard(nb::module_& m) {
         nb::arg("uneven") = false,
         "Spreads a batch over a mesh such as 'data=2,seq=4': batch rows along "
         "data, heads along head, query rows along seq. `balance` is "
-        "'contiguous', 'headtail', 'rows' or 'tasks'; `exchange` is 'rounds' "
-        "or 'ragged', for TPUs. `ceilings`, what a shard may hold, is text as "
+        "'contiguous', 'headtail', 'rows' or 'tasks'; `exchange` is "
+        "'rounds', 'gather' (all K and V go to all), 'auto' (rounds, or gather "
+        "where they would send as much) or 'ragged', for TPUs. `ceilings`, "
+        "what a shard may hold, is text as "
         "`Shards.ceilings` gives it ('rows=16,steps=128,kv=6:12:8'): batches "
         "that fit have one contract, others are an error. `work` is what a "
         "tile counts where work is spread, by its class "

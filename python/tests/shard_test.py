@@ -123,6 +123,20 @@ def test_a_ragged_exchange_sends_what_it_must():
     assert pickle.loads(pickle.dumps(shards)).contract == shards.contract
 
 
+def test_a_gather_is_chosen_where_rounds_send_as_much():
+    made, *_ = packed(batch=2)
+    asked = ts.shard(made, "data=2,seq=3", exchange="gather", **SIZES)
+    assert "all_gather" in asked.program_text()
+    room = "rows=9,steps=128,kv=9:9"
+    under = {way: ts.shard(made, "data=2,seq=3", exchange=way, ceilings=room,
+                           **SIZES) for way in ("auto", "gather", "rounds")}
+    assert under["auto"].exchange == under["gather"].exchange == "gather"
+    assert under["auto"].contract == under["gather"].contract
+    assert under["auto"].contract != under["rounds"].contract
+    again = pickle.loads(pickle.dumps(under["auto"]))
+    assert again.exchange == "gather" and again.contract == under["auto"].contract
+
+
 NO_AXIS = r"\[mesh\] an axis must be one of data, head, seq, copy, found 'foo'"
 
 

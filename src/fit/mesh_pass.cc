@@ -4,8 +4,8 @@
 // and what goes home waits for it:
 //   - exchange: each array that travels, own tiles and those that come, and for
 //     each of its rounds a buffer that leaves and one that arrives (a ragged
-//     exchange is one round), which of keys our kernel reads as they are; what
-//     an early call gives meanwhile;
+//     exchange is one round, and so is a gather), which of keys our kernel
+//     reads as they are; what an early call gives meanwhile;
 //   - attend: the arrays, what is made for all tiles, and the lane's scratch;
 //   - home: what was made, own tiles of each result, and the rounds' buffers.
 // The compiler lays one over the other, so scratch is that of the moment which
@@ -201,7 +201,7 @@ class Moments {
       part.bytes += buffers * scratch_bytes(dtype, a.part.type.dims,
                                             tiles * e.tokens, program_.kernel);
     };
-    if (e.ragged()) {
+    if (e.is_one_op()) {
       add(e.max_received());
     } else {
       for (const Round& r : e.rounds) add(r.capacity);

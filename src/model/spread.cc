@@ -118,6 +118,11 @@ Result<void> check_spread(const TrainOptions& o) {
   }
   if (!o.shards) return {};
   const std::string_view exchange = to_string(o.shards->exchange);
+  if (o.shards->exchange > TileExchange::ragged) {
+    return invalid("train",
+                   "shards must have an exchange of rounds or ragged, found {}",
+                   exchange);
+  }
   if (o.spec.of(Slot::attention) != "worklist" && !kernels) {
     return invalid("train",
                    "an exchange of {} is of the specs xla and tpu, found {} "

@@ -71,7 +71,8 @@ Result<std::optional<TrainShards>> parse_train_shards(const ShardWords& words) {
                    : !words.work.empty()     ? "the work of a tile"
                                              : "evenness");
   }
-  if (!parse_tile_exchange(known.exchange)) {
+  const auto exchange = parse_tile_exchange(known.exchange);
+  if (!exchange || *exchange == TileExchange::automatic) {
     return invalid("train",
                    "exchange must be gather, rounds or ragged, found {}",
                    in_quotes(known.exchange));

@@ -358,12 +358,18 @@ TEST_P(TrainSpread, RefusesAnExchangeThatItCannotTake) {
   ASSERT_FALSE(opened);
   EXPECT_EQ(opened.error().message,
             "[train] a ragged exchange must be on a TPU, found platform cpu");
+  other.shards->exchange = TileExchange::automatic;
+  EXPECT_EQ(refused(other),
+            "[train] shards must have an exchange of rounds or ragged, found "
+            "auto");
   const auto words = [](const ShardWords& w) {
     auto read = parse_train_shards(w);
     return read ? std::string() : read.error().message;
   };
   EXPECT_EQ(words({"", "ring", "", "", "", false}),
             "[train] exchange must be gather, rounds or ragged, found 'ring'");
+  EXPECT_EQ(words({"rows", "auto", "", "", "", false}),
+            "[train] exchange must be gather, rounds or ragged, found 'auto'");
   EXPECT_EQ(words({"rows", "gather", "", "", "", false}),
             "[train] a balance goes with the exchange rounds or ragged, found "
             "gather");

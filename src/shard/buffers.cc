@@ -7,12 +7,11 @@
 namespace tessera::shard {
 
 Buffer make_buffer(const std::vector<int32_t>& owner, const Pairs& pairs,
-                   const std::vector<Round>& rounds, int64_t seq, int64_t self,
-                   int64_t own_capacity, int64_t tiles_a_batch_row,
-                   int64_t first_batch_row) {
+                   const std::vector<Round>& rounds, bool gathered, int64_t seq,
+                   int64_t self, int64_t own_capacity,
+                   int64_t tiles_a_batch_row, int64_t first_batch_row) {
   Buffer out;
-  int64_t size = own_capacity;
-  for (const Round& round : rounds) size += round.capacity;
+  const int64_t size = own_capacity + came_tiles(rounds, gathered, seq);
   out.tiles.assign(static_cast<size_t>(size), {});
   out.local.assign(owner.size(), -1);
   const auto put = [&](size_t tile, int64_t at) {
@@ -22,7 +21,10 @@ Buffer make_buffer(const std::vector<int32_t>& owner, const Pairs& pairs,
         static_cast<int32_t>(t % tiles_a_batch_row)};
     out.local[tile] = static_cast<int32_t>(at);
   };
+  std::vector<int64_t> owned(static_cast<size_t>(seq), 0);
+  std::vector<int64_t> number(owner.size());  // of a tile, at its owner
   for (size_t t = 0; t < owner.size(); ++t) {
+    number[t] = owned[static_cast<size_t>(owner[t])]++;
     if (owner[t] == self) put(t, out.own++);
   }
   int64_t at = own_capacity;
@@ -30,7 +32,9 @@ Buffer make_buffer(const std::vector<int32_t>& owner, const Pairs& pairs,
     const int64_t from = (self - round.shift + seq) % seq;
     int64_t next = at;
     for (const int32_t t : pairs[static_cast<size_t>(from * seq + self)]) {
-      put(static_cast<size_t>(t), next++);
+      const auto tile = static_cast<size_t>(t);
+      put(tile, gathered ? own_capacity + from * round.capacity + number[tile]
+                         : next++);
     }
     at += round.capacity;
   }

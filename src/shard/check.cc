@@ -26,7 +26,17 @@ std::string_view to_string(Balance balance) {
 }
 
 std::string_view to_string(TileExchange exchange) {
-  return exchange == TileExchange::ragged ? "ragged" : "rounds";
+  switch (exchange) {
+    case TileExchange::rounds:
+      return "rounds";
+    case TileExchange::ragged:
+      return "ragged";
+    case TileExchange::gather:
+      return "gather";
+    case TileExchange::automatic:
+      return "auto";
+  }
+  return "?";
 }
 
 namespace shard {
@@ -97,8 +107,8 @@ Result<void> check_options(const ShardOptions& o) {
     return invalid("shard", "balance must be one of four, found number {}",
                    static_cast<int>(o.balance));
   }
-  if (o.exchange > TileExchange::ragged) {
-    return invalid("shard", "exchange must be one of two, found number {}",
+  if (o.exchange > TileExchange::automatic) {
+    return invalid("shard", "exchange must be one of four, found number {}",
                    static_cast<int>(o.exchange));
   }
   return {};
@@ -149,10 +159,12 @@ Result<Balance> parse_balance(std::string_view text) {
 }
 
 Result<TileExchange> parse_tile_exchange(std::string_view text) {
-  for (const TileExchange e : {TileExchange::rounds, TileExchange::ragged}) {
+  for (const TileExchange e : {TileExchange::rounds, TileExchange::ragged,
+                               TileExchange::gather, TileExchange::automatic}) {
     if (text == to_string(e)) return e;
   }
-  return invalid("shard", "exchange must be rounds or ragged, found {}",
+  return invalid("shard",
+                 "exchange must be rounds, ragged, gather or auto, found {}",
                  in_quotes(text));
 }
 

@@ -102,6 +102,29 @@ Result<std::vector<Round>> make_rounds(const std::vector<const Pairs*>& groups,
   return rounds;
 }
 
+TileExchange choose_exchange(TileExchange asked, int64_t own_columns,
+                             int64_t seq, std::vector<Round>& rounds) {
+  const int64_t all = (seq - 1) * own_columns;
+  if (asked == TileExchange::automatic) {
+    const bool no_less = all > 0 && came_tiles(rounds, false, seq) >= all;
+    asked = no_less ? TileExchange::gather : TileExchange::rounds;
+  }
+  if (asked != TileExchange::gather) return asked;
+  rounds.clear();
+  for (int64_t shift = 1; shift < seq && own_columns > 0; ++shift) {
+    rounds.push_back({shift, own_columns});
+  }
+  return asked;
+}
+
+int64_t came_tiles(const std::vector<Round>& rounds, bool gathered,
+                   int64_t seq) {
+  if (gathered) return rounds.empty() ? 0 : seq * rounds.front().capacity;
+  int64_t out = 0;
+  for (const Round& r : rounds) out += r.capacity;
+  return out;
+}
+
 void add_sends(const Pairs& pairs, const std::vector<Round>& rounds,
                int64_t seq, const std::vector<std::vector<int32_t>>& local,
                Traffic& traffic) {

@@ -45,6 +45,15 @@ Result<std::vector<Round>> make_rounds(const std::vector<const Pairs*>& groups,
                                        std::string_view what,
                                        const std::vector<int64_t>& ceilings);
 
+// How K and V travel, of shards that own so many columns: a gather has rounds
+// that bring all of them. Between rounds and a gather the contract decides, not
+// the batch: rounds that send no less are more ops for the same.
+TileExchange choose_exchange(TileExchange asked, int64_t own_columns,
+                             int64_t seq, std::vector<Round>& rounds);
+// Tiles that a shard has room for, behind its own.
+int64_t came_tiles(const std::vector<Round>& rounds, bool gathered,
+                   int64_t seq);
+
 // Sends of the shards of one group, by round. `local`: for each shard the
 // number that it has for each of its tiles.
 void add_sends(const Pairs& pairs, const std::vector<Round>& rounds,
@@ -52,16 +61,17 @@ void add_sends(const Pairs& pairs, const std::vector<Round>& rounds,
                Traffic& traffic);
 
 // A shard's buffer of rows or columns: its own tiles, padding up to `own`, then
-// what each round brings.
+// what each round brings; or where all is gathered, room for what each shard
+// owns.
 struct Buffer {
   std::vector<TileAt> tiles;
   std::vector<int32_t> local;  // of each tile of the group; -1: not here
   int64_t own = 0;
 };
 Buffer make_buffer(const std::vector<int32_t>& owner, const Pairs& pairs,
-                   const std::vector<Round>& rounds, int64_t seq, int64_t self,
-                   int64_t own_capacity, int64_t tiles_a_batch_row,
-                   int64_t first_batch_row);
+                   const std::vector<Round>& rounds, bool gathered, int64_t seq,
+                   int64_t self, int64_t own_capacity,
+                   int64_t tiles_a_batch_row, int64_t first_batch_row);
 
 // The worklists, in numbers of the buffers; steps and work.
 struct Lists {

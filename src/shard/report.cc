@@ -80,7 +80,7 @@ int64_t tiles_of(const Pairs& pairs) {
   return tiles;
 }
 
-// Tiles that a shard has room for, beside its own.
+// Tiles that rounds bring a shard, or a gather beside its own.
 int64_t room_of(const std::vector<Round>& rounds) {
   int64_t tiles = 0;
   for (const Round& r : rounds) tiles += r.capacity;

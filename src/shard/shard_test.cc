@@ -211,7 +211,8 @@ TEST(Shards, RefusesWhatDoesNotFit) {
             "[shard] balance must be contiguous, headtail, rows or tasks, "
             "found 'even'");
   EXPECT_EQ(error_of(parse_tile_exchange("ring")),
-            "[shard] exchange must be rounds or ragged, found 'ring'");
+            "[shard] exchange must be rounds, ragged, gather or auto, found "
+            "'ring'");
 }
 
 // Under ceilings, batches that all differ have one contract.

@@ -63,7 +63,6 @@ class Maker {
     out_.mesh = mesh;
     out_.tile = plan_.tile;
     out_.balance = options.balance;
-    out_.exchange = options.exchange;
   }
 
   Result<Shards> make(const PlanContract& contract) {
@@ -182,10 +181,10 @@ class Maker {
             s.own_columns, ceil_div(most.rows * out_.tile.q, out_.tile.kv));
       }
     }
-    s.rows = s.own_rows;
-    s.columns = s.own_columns;
-    for (const Round& r : out_.q.rounds) s.rows += r.capacity;
-    for (const Round& r : out_.kv.rounds) s.columns += r.capacity;
+    out_.exchange =
+        choose_exchange(options_.exchange, s.own_columns, seq_, out_.kv.rounds);
+    s.rows = s.own_rows + came_tiles(out_.q.rounds, false, seq_);
+    s.columns = s.own_columns + came_tiles(out_.kv.rounds, gathered(), seq_);
     s.batch_rows = ceil_div(plan_.batch, data_);
     s.kv_heads = ceil_div(options_.shape.kv_heads, head_);
     s.heads = s.kv_heads * (options_.shape.heads / options_.shape.kv_heads);
@@ -198,6 +197,9 @@ class Maker {
     return {};
   }
 
+  // Columns, as rows never are.
+  bool gathered() const { return out_.exchange == TileExchange::gather; }
+
   void fill_group(size_t g) {
     const Group& group = groups_[g];
     const Owners& o = *group.owners;
@@ -205,10 +207,10 @@ class Maker {
     std::vector<std::vector<int32_t>> local_columns;
     for (int64_t s = 0; s < seq_; ++s) {
       Buffer rows =
-          make_buffer(o.row, group.q, out_.q.rounds, seq_, s,
+          make_buffer(o.row, group.q, out_.q.rounds, false, seq_, s,
                       out_.shapes.own_rows, o.rows, o.first_batch_row);
       Buffer columns =
-          make_buffer(o.column, group.kv, out_.kv.rounds, seq_, s,
+          make_buffer(o.column, group.kv, out_.kv.rounds, gathered(), seq_, s,
                       out_.shapes.own_columns, o.columns, o.first_batch_row);
       Shard& shard =
           out_.shards[g * static_cast<size_t>(seq_) + static_cast<size_t>(s)];

@@ -193,6 +193,7 @@ TEST_F(MosaicMesh, JoinedDevicesAreTheReference) {
       {.mesh = "seq=4",
        .balance = Balance::contiguous,
        .exchange = TileExchange::ragged},
+      {.mesh = "seq=4", .exchange = TileExchange::gather, .dlse = true},
       {.mesh = "data=2,seq=2", .batch = 3, .dtype = Dtype::bf16},
       {.mesh = "seq=2,head=2",
        .balance = Balance::headtail,
@@ -230,6 +231,7 @@ TEST_F(MosaicMesh, JoinedDevicesAreTheReference) {
     EXPECT_EQ(json["lane"]["executed"], "mosaic");
     EXPECT_EQ(json["lane"]["family"], "tpu/mosaic");
     EXPECT_EQ(json["shards"]["mesh"], to_string(o.mesh));
+    EXPECT_EQ(json["shards"]["exchange"], to_string(one.exchange));
     EXPECT_EQ(json["shards"]["contract"], made->shards.contract_key);
     EXPECT_EQ(json["lowering"]["chip"], "v6e");
     for (const ShardKernel& kernel : made->kernels) {

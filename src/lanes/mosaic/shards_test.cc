@@ -121,6 +121,8 @@ void check_audit(const ShardKernel& kernel, const Shards& shards,
   if (s.exchange == TileExchange::ragged) {
     EXPECT_EQ(text.find("collective_permute"), std::string::npos);
   }
+  EXPECT_EQ(text.find("all_gather") != std::string::npos,
+            s.exchange == TileExchange::gather && !shards.kv.rounds.empty());
   size_t calls = 0;
   const std::string call = "call_target_name = \"tpu_custom_call\"";
   for (size_t at = text.find(call); at != std::string::npos;
@@ -350,11 +352,13 @@ TEST_F(MosaicShards, JoinedDevicesAreTheReference) {
        .dlse = true,
        .page_steps = 7},
   };
-  const size_t all = 2 * cases.size();
+  constexpr TileExchange kExchanges[] = {
+      TileExchange::rounds, TileExchange::ragged, TileExchange::gather};
+  const size_t all = std::size(kExchanges) * cases.size();
   for (size_t i = testing::first_case(all); i < all;
        i += testing::case_stride()) {
-    ShardCase s = cases[i / 2];
-    if (i % 2 == 1) s.exchange = TileExchange::ragged;
+    ShardCase s = cases[i / std::size(kExchanges)];
+    s.exchange = kExchanges[i % std::size(kExchanges)];
     const Fault found = fault(s);
     EXPECT_FALSE(found) << "case " << i << ", " << s.mesh << " "
                         << to_string(s.balance) << ", " << to_string(s.exchange)

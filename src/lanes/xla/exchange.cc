@@ -1,5 +1,6 @@
 // lanes/xla/exchange.cc: a round is a buffer of tiles and a permutation; a
-// ragged exchange is one buffer of them all.
+// ragged exchange is one buffer of them all, and a gather takes own tiles as
+// they lie.
 #include "lanes/xla/exchange.h"
 
 #include <algorithm>
@@ -76,7 +77,7 @@ struct Leg {
 };
 
 std::vector<Leg> legs_of(const Exchange& e) {
-  if (e.ragged()) {
+  if (e.is_one_op()) {
     if (e.max_received() == 0) return {};
     return {{0, e.max_received(), 0}};
   }
@@ -176,6 +177,11 @@ enum class Way : uint8_t { away, back };
 
 Value travel(Writer& w, const Exchange& e, const Leg& leg, const Value& buffer,
              Way way) {
+  if (e.gathers()) {
+    // Back without a sum, so that the order of adding is ours.
+    return way == Way::away ? w.gather(buffer, kTokens, e.groups)
+                            : w.exchange(buffer, kTokens, e.groups, kTokens);
+  }
   if (!e.ragged()) {
     const Writer::Hops& hops = e.hops[leg.round];
     return w.permute(buffer, way == Way::away ? hops : back(hops));
@@ -197,6 +203,7 @@ Value travel(Writer& w, const Exchange& e, const Leg& leg, const Value& buffer,
 Value leaving_tiles(Writer& w, const Exchange& e, const Leg& leg,
                     const std::vector<Coming::Part>& parts, const Values& own) {
   const Value& first = own[parts.front().array];
+  if (e.gathers()) return first;
   Dims dims = first.dims();
   dims[kHeads] = heads_of(parts);
   const Value size = w.integer(static_cast<int32_t>(e.tokens));
@@ -224,6 +231,10 @@ Value leaving_tiles(Writer& w, const Exchange& e, const Leg& leg,
 }  // namespace
 
 int64_t Exchange::max_received() const {
+  if (gathers()) {
+    const auto devices = static_cast<int64_t>(groups.front().size());
+    return rounds.empty() ? 0 : devices * own;
+  }
   int64_t out = 0;
   for (const Round& r : rounds) out += r.capacity;
   return out;
@@ -241,12 +252,12 @@ Exchange exchange_of(const Shards& shards, bool queries) {
   Exchange out = {queries ? "q_sends" : "kv_sends",
                   queries ? "q_slices" : "kv_slices",
                   queries ? s.own_rows : s.own_columns,
-                  queries ? shards.tile.q : shards.tile.kv,
-                  traffic.rounds,
-                  {},
-                  {}};
+                  queries ? shards.tile.q : shards.tile.kv, traffic.rounds};
+  // Queries are nowhere needed all.
+  const bool in_rounds = queries && shards.exchange == TileExchange::gather;
+  if (!in_rounds) out.kind = shards.exchange;
   Writer::Groups groups = groups_of(shards.mesh);
-  if (shards.exchange == TileExchange::ragged) {
+  if (out.is_one_op()) {
     out.groups = std::move(groups);
     return out;
   }

@@ -14,16 +14,20 @@ namespace tessera::xla {
 // One Traffic of shards. The argument `sends` has the sender's tiles, round
 // after round, and `own` where a round has room and no tile. A ragged exchange
 // is told by `slices` too where what goes to each device begins, and how much
-// that is: [away, back] x [begin, tiles] x each device along "seq".
+// that is: [away, back] x [begin, tiles] x each device along "seq". A gather
+// brings what each device owns, and `sends` has of it all that each needs.
 struct Exchange {
   std::string_view sends, slices;
   int64_t own = 0;  // tiles that a device owns
   int64_t tokens = 0;
   std::vector<Round> rounds;
-  std::vector<Writer::Hops> hops;  // of each round; none of a ragged one
-  Writer::Groups groups;           // of a ragged exchange, else none
+  TileExchange kind = TileExchange::rounds;
+  std::vector<Writer::Hops> hops = {};  // of each round, else none
+  Writer::Groups groups = {};           // where it is one op, else none
 
-  bool ragged() const { return !groups.empty(); }
+  bool ragged() const { return kind == TileExchange::ragged; }
+  bool gathers() const { return kind == TileExchange::gather; }
+  bool is_one_op() const { return ragged() || gathers(); }
   int64_t max_received() const;  // tiles, of all rounds
   // Of what comes: the tokens that each op brings.
   std::vector<int64_t> came_tokens() const;

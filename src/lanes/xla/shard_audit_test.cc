@@ -46,7 +46,7 @@ std::vector<Emitted> random_programs(uint64_t seed) {
   options.shape = c.shape;
   options.dtype = c.dtype;
   options.balance = static_cast<Balance>(random() % 4);
-  options.exchange = static_cast<TileExchange>(random() % 2);
+  options.exchange = static_cast<TileExchange>(random() % 4);
   auto batch = BorrowedBatch::make(arrays.request, arrays.facts);
   EXPECT_TRUE(batch) << batch.error().message;
   auto shards = make_shards(*batch, mesh, options);
@@ -108,6 +108,40 @@ TEST(ShardAudit, EveryProgramPassesAndHasRoomAsTheReportSays) {
       if (p.counted) {
         ASSERT_EQ(testing::capacity_of(*audit), p.moved.capacity) << p.what;
       }
+    }
+  }
+}
+
+// All K and V come by one op each, and what was made of them goes home by one.
+TEST(ShardAudit, AGatherIsOneOpForEachArray) {
+  testing::AttentionArrays arrays(
+      testing::plain_attention("causal", 512, 512, 16));
+  const testing::AttentionCase& c = arrays.c;
+  auto batch = BorrowedBatch::make(arrays.request, arrays.facts);
+  ASSERT_TRUE(batch) << batch.error().message;
+  const AttentionCall call = {c.shape, c.dtype, c.sinks, true, c.dlse};
+  ShardOptions options;
+  options.shape = c.shape;
+  options.dtype = c.dtype;
+  options.exchange = TileExchange::gather;
+  for (const Balance balance : {Balance::contiguous, Balance::tasks}) {
+    options.balance = balance;
+    auto shards = make_shards(*batch, *parse_mesh("seq=4,copy=2"), options);
+    ASSERT_TRUE(shards) << shards.error().message;
+    for (const bool backward : {false, true}) {
+      auto text = program_text(*batch, *shards, call, backward);
+      ASSERT_TRUE(text) << text.error().message;
+      const auto audit = audit_program(*text);
+      ASSERT_TRUE(audit) << audit.error().message;
+      std::map<std::string, int> ops;
+      for (const AuditCollective& one : audit->collectives) ++ops[one.op];
+      EXPECT_EQ(ops["all_gather"], 2);
+      EXPECT_EQ(ops["all_to_all"], backward ? 2 : 0);
+      // Queries of moved tasks, as ever.
+      EXPECT_EQ(ops["collective_permute"] > 0, balance == Balance::tasks);
+      EXPECT_EQ(testing::capacity_of(*audit),
+                (backward ? shards->report.backward : shards->report.forward)
+                    .sent);
     }
   }
 }

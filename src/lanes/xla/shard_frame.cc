@@ -51,14 +51,23 @@ Writer::Spread spread_of(const ShardFrame& frame, const ShardArrays& arrays) {
 bool goes_home(const ShardArray& result) {
   return !result.is_own && result.part.name != "dsink_logits";
 }
-// The tiles of a shard, round after round.
+// The tiles of a shard, round after round; of a gather by the shard that needs
+// them, in the order of shards, each at its own number.
 std::vector<int32_t> sends_of(const Exchange& e, const Traffic& traffic,
-                              size_t shard) {
+                              size_t shard, int64_t seq) {
   std::vector<int32_t> out(static_cast<size_t>(e.max_received()),
                            static_cast<int32_t>(e.own));
   auto at = out.begin();
   for (size_t r = 0; r < e.rounds.size(); ++r) {
     const std::vector<int32_t>& tiles = traffic.send[shard][r];
+    if (e.gathers()) {
+      const auto n = static_cast<int64_t>(e.groups.front().size());
+      const int64_t to = (seq + e.rounds[r].shift) % n;
+      for (const int32_t t : tiles) {
+        out[static_cast<size_t>(to * e.own + t)] = t;
+      }
+      continue;
+    }
     std::copy(tiles.begin(), tiles.end(), at);
     at += e.rounds[r].capacity;
   }
@@ -149,10 +158,9 @@ std::map<std::string_view, std::vector<int32_t>> exchange_integers(
   for (const Exchange* e : {&frame.rows, &frame.columns}) {
     const Traffic& traffic = e == &frame.rows ? shards.q : shards.kv;
     if (e->max_received() == 0) continue;
-    out[e->sends] = sends_of(*e, traffic, shard);
-    if (e->ragged()) {
-      out[e->slices] = slices_of(*e, traffic, shard, shards.shards[shard].seq);
-    }
+    const int64_t seq = shards.shards[shard].seq;
+    out[e->sends] = sends_of(*e, traffic, shard, seq);
+    if (e->ragged()) out[e->slices] = slices_of(*e, traffic, shard, seq);
   }
   return out;
 }

@@ -91,11 +91,15 @@ Fault sharded_fault(const std::string& plugin, const testing::RandomCase& c) {
   lanes::LaneOptions options = options_for(plugin);
   options.mesh = random_mesh(random, plan_heads == 1);
   options.shards.balance = static_cast<Balance>(random() % 4);
+  constexpr TileExchange kExchanges[] = {
+      TileExchange::rounds, TileExchange::gather, TileExchange::automatic};
+  options.shards.exchange = kExchanges[c.seed % std::size(kExchanges)];
   auto lane = open_shard_lane(options);
   if (!lane) return lane.error().message;
   if (auto f = run_fault(**lane, arrays)) {
     return to_string(options.mesh) + " " +
-           std::string(to_string(options.shards.balance)) + ": " + *f + "\n" +
+           std::string(to_string(options.shards.balance)) + " " +
+           std::string(to_string(options.shards.exchange)) + ": " + *f + "\n" +
            describe(arrays.c);
   }
   return {};

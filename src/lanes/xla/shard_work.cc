@@ -43,7 +43,7 @@ ShardWork::ShardWork(LaneName name, std::shared_ptr<const OpenMesh> open,
       shards_(std::move(shards)),
       shard_of_(shards_of_devices(shards_.mesh)) {
   const ShardOptions& o = open_->options.shards;
-  facts_.shards = {shards_.mesh,  o.balance, o.exchange,
+  facts_.shards = {shards_.mesh,  o.balance, shards_.exchange,
                    o.ceilings,    o.work,    o.evenness,
                    o.uneven,      {},        shards_.contract_key,
                    shards_.report};

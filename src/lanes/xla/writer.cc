@@ -417,17 +417,18 @@ int64_t size_of(const Writer::Groups& groups) {
 
 }  // namespace
 
-Value Writer::exchange(const Value& a, int64_t along, const Groups& groups) {
+Value Writer::exchange(const Value& a, int64_t along, const Groups& groups,
+                       int64_t into) {
   const int64_t n = size_of(groups);
   Type out = a.type;
   int64_t& divided = out.dims[static_cast<size_t>(along)];
   assert(divided % n == 0);
   divided /= n;
-  out.dims[0] *= n;
+  out.dims[static_cast<size_t>(into)] *= n;
   return op("all_to_all", {a},
-            fmt::format("split_dimension = {} : i64, concat_dimension = 0 : "
+            fmt::format("split_dimension = {} : i64, concat_dimension = {} : "
                         "i64, split_count = {} : i64, {}",
-                        along, n, groups_text(groups, next_ + 1)),
+                        along, into, n, groups_text(groups, next_ + 1)),
             std::move(out));
 }
 

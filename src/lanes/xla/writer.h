@@ -131,8 +131,9 @@ class Writer {
   // are of one size, and each device is in one.
   using Groups = std::vector<std::vector<int64_t>>;
   // The n-th of a group gets the n-th block along the dimension of each, one
-  // after the other along dimension 0.
-  Value exchange(const Value& a, int64_t along, const Groups& groups);
+  // after the other along dimension `into`.
+  Value exchange(const Value& a, int64_t along, const Groups& groups,
+                 int64_t into = 0);
   // What each of a group has, one after the other along the dimension.
   Value gather(const Value& a, int64_t along, const Groups& groups);
   // Slices along dimension 0 to and from each of a group, of sizes that are
