@@ -177,9 +177,9 @@ class Devices {
         for (size_t i = 0; i < sends.size(); ++i) {
           const int64_t of_all =
               (shards_.shards[from].seq + 1) * x.capacity + sends[i];
-          visit(from, to, sends[i],
-                columns && gathers() ? of_all
-                                     : place + static_cast<int64_t>(i));
+          visit(
+              from, to, sends[i],
+              columns && gathers() ? of_all : place + static_cast<int64_t>(i));
         }
         place += x.capacity;
       }

@@ -180,9 +180,8 @@ TEST_F(ShardCommand, ReportsARaggedExchange) {
 TEST_F(ShardCommand, ChoosesAGatherWhereRoundsSendAsMuch) {
   const auto report = [&](const char* exchange) {
     const std::vector<std::string> flags = {
-        "shard",       "--mask",    "causal",     "--q-len",
-        "8192",        "--mesh",    "seq=8",      "--balance",
-        "contiguous",  "--exchange", exchange,    "--json"};
+        "shard", "--mask",    "causal",     "--q-len",    "8192",   "--mesh",
+        "seq=8", "--balance", "contiguous", "--exchange", exchange, "--json"};
     program(flags);
     EXPECT_EQ(code_, 0) << err_;
     return json::parse(out_);

@@ -139,9 +139,9 @@ TEST(ShardAudit, AGatherIsOneOpForEachArray) {
       EXPECT_EQ(ops["all_to_all"], backward ? 2 : 0);
       // Queries of moved tasks, as ever.
       EXPECT_EQ(ops["collective_permute"] > 0, balance == Balance::tasks);
-      EXPECT_EQ(testing::capacity_of(*audit),
-                (backward ? shards->report.backward : shards->report.forward)
-                    .sent);
+      EXPECT_EQ(
+          testing::capacity_of(*audit),
+          (backward ? shards->report.backward : shards->report.forward).sent);
     }
   }
 }
