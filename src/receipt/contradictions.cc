@@ -186,8 +186,8 @@ void check_shards(const Receipt& r, const std::string& executed, Rules& must) {
                      "shards.{0}.capacity",
                      way));
     must(m.sent == m.capacity || r.shards->exchange == "ragged",
-         fmt::format("shards.{0}.sent must be shards.{0}.capacity where tiles "
-                     "travel in rounds",
+         fmt::format("shards.{0}.sent must be shards.{0}.capacity but of a "
+                     "ragged exchange",
                      way));
   };
   in_order(r.shards->forward, "forward");

@@ -127,8 +127,8 @@ void visit_fields(Is<Receipt::Shards> auto& s, auto&& field) {
         "How rows or tasks were spread, and whether shards were padded");
   field("uneven", s.uneven, {}, "");
   field("exchange", s.exchange, {.one_of = kExchanges},
-        "How tiles travelled: in rounds of static size, or in one exchange of "
-        "sizes told at run time");
+        "How tiles travelled: in rounds of static size, in one exchange of "
+        "sizes told at run time, or by an all-gather of K and V");
   field("ceilings", s.ceilings,
         {.present = !s.ceilings.empty(), .optional = true},
         "What a shard could hold at most, where that was told");
