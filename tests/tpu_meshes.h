@@ -14,6 +14,7 @@ struct TpuMesh {
 inline constexpr TpuMesh kTpuMeshes[] = {
     {"v6e:2x2", "seq=4"},
     {"v6e:2x2", "seq=4", TileExchange::ragged},
+    {"v6e:2x2", "seq=4", TileExchange::gather},
     {"v6e:4x4", "data=2,head=2,seq=4"},
     {"v6e:4x4", "data=2,head=2,seq=4", TileExchange::ragged},
     {"v6e:16x16", "data=16,seq=16"},

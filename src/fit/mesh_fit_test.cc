@@ -111,6 +111,10 @@ constexpr Case kCases[] = {
      TileExchange::ragged},
     {"causal", "data=2,seq=2", Balance::rows, 2, 2048, 64,
      TileExchange::ragged},
+    {"causal & documents", "seq=4", Balance::tasks, 1, 4096, 128,
+     TileExchange::gather},
+    {"causal", "data=2,seq=2", Balance::rows, 2, 2048, 64,
+     TileExchange::gather},
 };
 
 TEST_F(MeshFitCompile, XlaPrograms) {
