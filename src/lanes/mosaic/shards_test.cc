@@ -359,6 +359,10 @@ TEST_F(MosaicShards, JoinedDevicesAreTheReference) {
        i += testing::case_stride()) {
     ShardCase s = cases[i / std::size(kExchanges)];
     s.exchange = kExchanges[i % std::size(kExchanges)];
+    // A device has its own columns twice, and a page room for all of them.
+    if (s.exchange == TileExchange::gather && s.page_steps > 0) {
+      s.page_steps = 10;
+    }
     const Fault found = fault(s);
     EXPECT_FALSE(found) << "case " << i << ", " << s.mesh << " "
                         << to_string(s.balance) << ", " << to_string(s.exchange)
