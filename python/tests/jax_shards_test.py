@@ -105,6 +105,23 @@ def test_is_exact(mesh, balance, batch, more, kind):
     judge.check_all([np.asarray(x) for x in got], want)
 
 
+@pytest.mark.parametrize("mesh", ["head=2,seq=2", "data=2,head=2"])
+def test_masks_lie_with_their_heads(mesh):
+    _, _, q, k, v, rng = packed(batch=2)
+    ids = np.sort(rng.integers(0, 5, (2, LENGTH)), 1).astype(np.int32)
+    made = ts.plan([ts.causal & ts.documents, ts.window(30, 5)], q_len=LENGTH,
+                   batch=2, doc_ids=ids, tile=(16, 16))
+    legal = np.stack([np.repeat([
+        oracle.legal(e, LENGTH, LENGTH, row)
+        for e in (TUPLE, ("window", 30, 5))], HEADS // 2, 0) for row in ids])
+    dout = rng.standard_normal(q.shape).astype(np.float32)
+    dlse = rng.standard_normal(q.shape[:3]).astype(np.float32)
+    got = jax.jit(gradients)(
+        q, k, v, shard_arrays(shard(made, mesh), mesh_of(mesh)), dout, dlse)
+    want = judge.attention(q, k, v, legal, dout=dout, dlse=dlse)
+    judge.check_all([np.asarray(x) for x in got], want)
+
+
 def test_batches_under_ceilings_are_one_program():
     traces = 0
 

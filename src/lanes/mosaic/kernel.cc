@@ -16,6 +16,7 @@
 #include "lanes/mosaic/telemetry.h"
 #include "lanes/mosaic/vector_memory.h"
 #include "mask/bind.h"
+#include "shard/plan_heads.h"
 
 namespace tessera {
 namespace {
@@ -171,12 +172,13 @@ int64_t shard_ceiling(const KernelShape& s, const Shards& shards,
 
 // Of a device's own tiles and those that come: one row of the batch, whose
 // legal pairs bitmaps tell.
-Result<KernelShape> shape_of_shard(const Batch& batch, const Shards& shards,
+Result<KernelShape> shape_of_shard(const Shards& shards,
                                    const AttentionCall& call,
                                    const MosaicOptions& options,
                                    const Target& memory, bool in_parts) {
-  auto found =
-      shape_of_call(shards.tile, batch.plan().heads, call, options, memory);
+  auto plan_heads = shard::plan_heads_of_device("mosaic", shards);
+  if (!plan_heads) return plan_heads.error();
+  auto found = shape_of_call(shards.tile, *plan_heads, call, options, memory);
   if (!found) return found;
   KernelShape& s = *found;
   s.q_len = shards.shapes.rows * s.block_q;
@@ -340,8 +342,7 @@ Result<mosaic::PlannedKernel> mosaic::plan_shard_kernel(
                        "for {}",
                        options.query_chunk, to_string(shards.mesh));
   }
-  auto shape =
-      shape_of_shard(batch, shards, own, options, asked->memory, in_parts);
+  auto shape = shape_of_shard(shards, own, options, asked->memory, in_parts);
   if (!shape) return shape.error();
   const int64_t ceiling = shard_ceiling(*shape, shards, own);
   if (auto e =

@@ -184,6 +184,7 @@ struct MeshCase {
   AttentionShape shape = {2, 1, 64, 64, {}, 0};
   Dtype dtype = Dtype::f32;
   bool sinks = false, dlse = false;
+  bool by_head = false;  // a mask of each K/V head
 };
 
 TEST_F(MosaicMesh, JoinedDevicesAreTheReference) {
@@ -200,12 +201,17 @@ TEST_F(MosaicMesh, JoinedDevicesAreTheReference) {
        .shape = {4, 2, 64, 128, 0.2, 3},
        .sinks = true},
       {.mesh = "copy=2,seq=2", .dlse = true},
+      {.mesh = "head=2,seq=2",
+       .shape = {4, 2, 64, 64, {}, 0},
+       .dlse = true,
+       .by_head = true},
   };
   for (size_t i = testing::first_case(std::size(cases)); i < std::size(cases);
        i += testing::case_stride()) {
     const MeshCase& one = cases[i];
     SCOPED_TRACE(one.mesh);
     AttentionCase c = packed_case(i + 1, one.batch);
+    if (one.by_head) c.plan.masks.push_back(window(100, 5));
     c.shape = one.shape;
     c.dtype = one.dtype;
     c.sinks = one.sinks;
@@ -225,7 +231,7 @@ TEST_F(MosaicMesh, JoinedDevicesAreTheReference) {
     const auto receipt = judge(*ready, arrays);
     ASSERT_TRUE(receipt) << receipt.error().message;
     EXPECT_EQ(ready->counters().tiles_run,
-              c.shape.heads *
+              c.shape.heads / batch->plan().heads *
                   static_cast<int64_t>(batch->plan().forward.entries.size()));
     const auto json = nlohmann::json::parse(*receipt);
     EXPECT_EQ(json["lane"]["executed"], "mosaic");
@@ -595,15 +601,17 @@ TEST_F(MosaicMesh, RefusesBeforeAnyWork) {
             "[mosaic] a tile below the granule of v6e, 256x256, must come with "
             "a reason (--lowering-reason TEXT), found none for 128x128, which "
             "pays 4 times its work");
-  AttentionCase two = packed_case();
-  two.plan.masks = {causal(), causal() & documents()};
-  AttentionArrays by_head(two);
+  AttentionCase three = packed_case();
+  three.plan.masks = {causal(), causal() & documents(), documents()};
+  three.shape = {6, 2, 64, 64, {}, 0};
+  AttentionArrays by_head(three);
   const auto heads = BorrowedBatch::make(by_head.request, by_head.facts);
   ASSERT_TRUE(heads) << heads.error().message;
-  call.shape = {4, 2, 64, 64, {}, 0};
+  call.shape = three.shape;
   EXPECT_EQ(prepared(*heads, call, options("head=2,seq=2")),
-            "[mosaic] heads over devices must have one mask for all of them, "
-            "found 2 plan heads for head=2,seq=2");
+            "[mosaic] heads of a device must be those of whole plan heads or "
+            "lie in one, found heads 3 to 5 in plan heads 1 to 2 for "
+            "head=2,seq=2");
   // What no device has room for, by the budget.
   Request request;
   request.masks = {*parse_mask("causal")};

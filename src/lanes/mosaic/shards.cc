@@ -8,7 +8,6 @@
 #include <string>
 #include <utility>
 
-#include "base/fail.h"
 #include "lanes/mosaic/kernel_steps.h"
 #include "lanes/mosaic/settings.h"
 #include "lanes/tensors.h"
@@ -253,12 +252,6 @@ Result<ShardKernel> plan_shards(const Batch& batch, const Shards& shards,
                                 const AttentionCall& call,
                                 const std::string& target,
                                 const MosaicOptions& options) {
-  if (shards.mesh.size("head") > 1 && batch.plan().heads > 1) {
-    return unavailable("mosaic",
-                       "heads over devices must have one mask for all of them, "
-                       "found {} plan heads for {}",
-                       batch.plan().heads, to_string(shards.mesh));
-  }
   if (auto e = lanes::check_factors("mosaic", call.shape); !e) return e.error();
   xla::ShardFrame frame = xla::frame_of(shards);
   const std::vector<Turn> turns = turns_of(frame, call.backward);

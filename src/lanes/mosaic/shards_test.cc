@@ -343,6 +343,26 @@ TEST_F(MosaicShards, JoinedDevicesAreTheReference) {
        .shape = {4, 2, 64, 128, {}, 0},
        .tokens = 500,
        .sinks = true},
+      // A mask of each K/V head, one on each device.
+      {.masks = {"causal & documents", "window(100, 5)"},
+       .mesh = "head=2,seq=2",
+       .balance = Balance::rows,
+       .shape = {4, 2, 64, 64, {}, 0},
+       .tokens = 500,
+       .sinks = true,
+       .dlse = true},
+      // Two lists on each device, whose heads share one K/V head.
+      {.masks = {"causal & documents", "window(100, 5)", "sink(3)", "causal"},
+       .mesh = "head=2,seq=2",
+       .balance = Balance::tasks,
+       .shape = {4, 2, 64, 64, {}, 0},
+       .tokens = 500},
+      // Half of a mask's heads on a device.
+      {.masks = {"causal & documents", "window(100, 5)"},
+       .mesh = "head=4",
+       .balance = Balance::rows,
+       .shape = {4, 4, 64, 64, {}, 0},
+       .tokens = 300},
       // Pages of a row or two, of two lists.
       {.masks = {"causal & documents", "window(100, 5)"},
        .mesh = "seq=4",

@@ -245,6 +245,14 @@ int64_t bounds_of(const Expr& e) {
   return n;
 }
 
+Value mask_number(Writer& w, const Shape& s, const Block& block) {
+  if (s.numbered_masks) {
+    return w.element(w.argument("mask_numbers"), block.plan_head);
+  }
+  const auto group = s.plan_heads / static_cast<int64_t>(s.masks.size());
+  return w.div(block.plan_head, w.integer(static_cast<int32_t>(group)));
+}
+
 // What `pairs` says of the mask of the plan head, whose window bounds begin at
 // its last argument.
 template <class Pairs>
@@ -255,9 +263,7 @@ Value of_mask(Writer& w, const Shape& s, const Block& block,
     return pairs(rule, mask, first_bound);
   };
   if (s.masks.size() == 1) return of(s.masks.front(), 0);
-  const auto group = s.plan_heads / static_cast<int64_t>(s.masks.size());
-  const Value number =
-      w.div(block.plan_head, w.integer(static_cast<int32_t>(group)));
+  const Value number = mask_number(w, s, block);
   std::vector<Writer::Branch> branches;
   int64_t first_bound = 0;
   for (const Mask& mask : s.masks) {

@@ -88,6 +88,7 @@ std::vector<Argument> arguments_of(const Shape& s) {
   integers(s.numbered, "k_numbers", {s.batch, s.kv_len});
   integers(s.numbered && s.names_prefix(), "k_in_prefix", {s.batch, s.kv_len});
   integers(s.window_bounds > 0, "bounds", {s.window_bounds});
+  integers(s.numbered_masks, "mask_numbers", {s.plan_heads});
   integers(s.sinks, "first_keys", {1});
   integers(listed, "steps", {s.steps});
   integers(listed, "range", {s.batch * s.plan_heads + 1});

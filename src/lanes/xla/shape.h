@@ -40,6 +40,9 @@ struct Shape {
   // Tiles lie in another order than their tokens: the numbers of tokens are
   // arrays too, in place of `rows`. One batch row.
   bool numbered = false;
+  // Which mask a plan head has is an array, for each device of a mesh has other
+  // plan heads.
+  bool numbered_masks = false;
 
   // What the program loops over, batch row by batch row: heads that share a
   // plan head and whose K/V heads are whole.

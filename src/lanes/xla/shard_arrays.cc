@@ -15,9 +15,12 @@ namespace tessera::xla {
 namespace {
 
 // Of one device before they are spread: every batch row, tokens in order.
-Shape whole_shape(const ShardShape& s, const Request& request) {
+Shape whole_shape(const ShardShape& s, const Request& request,
+                  const mask::Bound& bound) {
   Shape out = s.local;
-  out.numbered = false;
+  out.numbered = out.numbered_masks = false;
+  out.plan_heads = bound.heads;
+  if (out.pick_heads > 0) out.pick_heads = bound.pick_heads;
   out.method = XlaMethod::dense;  // without a worklist
   out.batch = request.batch;
   out.q_len = round_up(request.q_len, request.tile.q);
@@ -31,7 +34,7 @@ class Spreader {
       : s_(s),
         bound_(batch.sweep.bound),
         shards_(shards),
-        whole_shape_(whole_shape(s, batch.request)) {}
+        whole_shape_(whole_shape(s, batch.request, bound_)) {}
 
   Result<std::vector<Integers>> spread(const Batch& batch) {
     auto whole = make_integers(whole_shape_, bound_, batch.plan());
@@ -75,6 +78,8 @@ class Spreader {
                if (!numbers) return static_cast<int32_t>(k < row.prefix);
                return k < row.valid ? static_cast<int32_t>(k) : kNoKey;
              });
+    } else if (a.name == "mask_numbers") {
+      number_masks(shard, out);
     } else if (a.name == "picks") {
       gather_picks(shard, out);
     } else if (a.name != "steps" && a.name != "range") {
@@ -114,20 +119,38 @@ class Spreader {
     }
   }
 
-  void gather_picks(const Shard& shard, std::vector<int32_t>& out) {
+  // What there are `count` of for the batch's plan heads: the number of that of
+  // the shard's.
+  int64_t of_plan_head(const Shard& shard, int64_t plan_head,
+                       int64_t count) const {
+    return (shard.first_list + plan_head) * count / whole_shape_.plan_heads;
+  }
+
+  void number_masks(const Shard& shard, std::vector<int32_t>& out) const {
+    const auto masks = static_cast<int64_t>(s_.local.masks.size());
+    for (int64_t h = 0; h < shard.lists; ++h) {
+      out[static_cast<size_t>(h)] =
+          static_cast<int32_t>(of_plan_head(shard, h, masks));
+    }
+  }
+
+  void gather_picks(const Shard& shard, std::vector<int32_t>& out) const {
     std::fill(out.begin(), out.end(), -1);
     const std::vector<int32_t>& whole = whole_.at("picks");
     const int64_t tile = s_.rows.tokens * s_.local.picks_k;
     const int64_t here = s_.local.q_len * s_.local.picks_k;
     const int64_t there = whole_shape_.q_len * s_.local.picks_k;
+    const int64_t heads = whole_shape_.pick_heads;
+    const int64_t group = s_.local.plan_heads / s_.local.pick_heads;
     for (size_t i = 0; i < shard.rows.size(); ++i) {
       const TileAt& t = shard.rows[i];
       if (t.tile < 0) continue;
-      for (int64_t h = 0; h < s_.local.pick_heads; ++h) {
-        std::copy_n(
-            whole.begin() + (t.batch_row * s_.local.pick_heads + h) * there +
-                t.tile * tile,
-            tile, out.begin() + h * here + static_cast<int64_t>(i) * tile);
+      for (int64_t h = 0; h * group < shard.lists; ++h) {
+        const int64_t from = of_plan_head(shard, h * group, heads);
+        std::copy_n(whole.begin() + (t.batch_row * heads + from) * there +
+                        t.tile * tile,
+                    tile,
+                    out.begin() + h * here + static_cast<int64_t>(i) * tile);
       }
     }
   }

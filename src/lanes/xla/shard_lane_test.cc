@@ -87,9 +87,12 @@ Fault sharded_fault(const std::string& plugin, const testing::RandomCase& c) {
   AttentionArrays arrays(testing::random_attention(c));
   const int64_t plan_heads = static_cast<int64_t>(std::max<size_t>(
       c.masks.size(), static_cast<size_t>(c.picks ? c.pick_heads : 1)));
+  // Else a device would have half of the heads of a plan head, and others.
+  const bool may_part =
+      plan_heads == 1 || plan_heads % 2 == 0 || arrays.c.shape.kv_heads == 1;
   std::mt19937_64 random(c.seed * 31 + 1);
   lanes::LaneOptions options = options_for(plugin);
-  options.mesh = random_mesh(random, plan_heads == 1);
+  options.mesh = random_mesh(random, may_part);
   options.shards.balance = static_cast<Balance>(random() % 4);
   constexpr TileExchange kExchanges[] = {
       TileExchange::rounds, TileExchange::gather, TileExchange::automatic};
@@ -176,6 +179,123 @@ TEST_P(XlaShards, JoinedDevicesAreTheReference) {
                         << " TESSERA_CASES=1\n"
                         << *fault;
   }
+}
+
+// Masks by head, or picks, with their heads on devices along "head".
+struct HeadsCase {
+  std::vector<const char*> masks;
+  const char* mesh;
+  int64_t heads, kv_heads;
+  int64_t pick_heads = 0;  // of blocks of 8 keys
+};
+constexpr int64_t kHeadsTokens = 50;
+
+// Picks differ by the seed.
+AttentionCase attention_of(const HeadsCase& from, uint64_t seed) {
+  AttentionCase c;
+  for (const char* mask : from.masks) {
+    c.plan.masks.push_back(*parse_expr(mask));
+  }
+  c.plan.batch = 2;
+  c.plan.q_len = c.plan.kv_len = kHeadsTokens;
+  c.plan.tile = {16, 16};
+  c.plan.doc_ids.emplace();
+  for (int64_t i = 0; i < c.plan.batch * kHeadsTokens; ++i) {
+    const int64_t at = i % kHeadsTokens;
+    c.plan.doc_ids->push_back(
+        at < kHeadsTokens - 3 ? static_cast<int32_t>(at * at / 500) : -1);
+  }
+  if (from.pick_heads > 0) {
+    std::mt19937_64 random(seed);
+    c.plan.pick_heads = from.pick_heads;
+    c.plan.pick_k = 2;
+    c.plan.picks.emplace();
+    const int64_t slots = c.plan.batch * from.pick_heads * kHeadsTokens * 2;
+    for (int64_t i = 0; i < slots; ++i) {
+      c.plan.picks->push_back(static_cast<int32_t>(random() % 8) - 1);
+    }
+  }
+  c.shape = {from.heads, from.kv_heads, 8, 16, {}, 0};
+  c.sinks = seed % 2 == 0;
+  c.dlse = seed % 3 == 0;
+  c.seed = seed;
+  return c;
+}
+
+TEST_P(XlaShards, PlanHeadsLieWithTheirHeads) {
+  const std::vector<const char*> two = {"causal & documents", "window(9, 2)"};
+  const std::vector<const char*> four = {"window(9, 2)", "causal & documents",
+                                         "window(20, 0) | sink(3)",
+                                         "!causal & window(5, 30)"};
+  const std::vector<const char*> picked = {"blocks(8) & causal & documents"};
+  const HeadsCase cases[] = {
+      {two, "head=2", 4, 2},
+      {four, "head=2,seq=2", 4, 4},
+      {four, "seq=2,head=2", 8, 2},
+      // A plan head's group of heads is on two devices.
+      {two, "head=4", 8, 4},
+      {picked, "head=4", 8, 4, 4},
+      {picked, "head=2,seq=2", 8, 2, 8},
+      {picked, "head=4", 8, 4, 2},
+      {{"blocks(8) & documents", "causal", "blocks(8) | window(3, 0)",
+        "causal"},
+       "head=2,data=2",
+       4,
+       4,
+       2},
+      {{"blocks(8) & documents", "blocks(8) & causal"}, "head=2", 4, 2, 1},
+      // The first device has one K/V head of three.
+      {{"window(9, 2)", "causal & documents", "sink(3)"}, "head=2", 6, 3},
+  };
+  for (size_t i = testing::first_case(std::size(cases)); i < std::size(cases);
+       i += testing::case_stride()) {
+    AttentionArrays arrays(attention_of(cases[i], i));
+    lanes::LaneOptions options = options_for(GetParam());
+    options.mesh = *parse_mesh(cases[i].mesh);
+    options.shards.balance = static_cast<Balance>(i % 4);
+    auto lane = open_shard_lane(options);
+    ASSERT_TRUE(lane) << lane.error().message;
+    const Fault fault = run_fault(**lane, arrays);
+    EXPECT_FALSE(fault) << "case " << i << ": " << *fault;
+  }
+}
+
+TEST_P(XlaShards, OtherPicksByHeadDoNotCompileAgain) {
+  lanes::LaneOptions options = options_for(GetParam());
+  options.mesh = *parse_mesh("head=2,seq=2");
+  options.shards.ceilings.rows = 8;
+  options.shards.ceilings.steps = 128;
+  options.shards.ceilings.kv_rounds = {8};
+  auto lane = open_shard_lane(options);
+  ASSERT_TRUE(lane) << lane.error().message;
+  int64_t compiles = 0;
+  for (uint64_t seed = 0; seed < 10; ++seed) {
+    AttentionCase c = attention_of(
+        {{"blocks(8)", "blocks(8) & documents"}, "", 4, 2, 2}, seed);
+    c.sinks = c.dlse = false;
+    AttentionArrays arrays(c);
+    auto batch = BorrowedBatch::make(arrays.request, arrays.facts);
+    ASSERT_TRUE(batch) << batch.error().message;
+    auto work = (*lane)->prepare(*batch, call_of(c), nullptr);
+    ASSERT_TRUE(work) << work.error().message;
+    compiles += (*work)->facts().compiles;
+  }
+  EXPECT_EQ(compiles, 2);
+}
+
+TEST_P(XlaShards, HalfOfAPlanHeadBesideAnotherIsRefused) {
+  const AttentionCase c = attention_of(
+      {{"window(9, 2)", "causal & documents", "sink(3)"}, "", 6, 2}, 1);
+  AttentionArrays arrays(c);
+  lanes::LaneOptions options = options_for(GetParam());
+  options.mesh = *parse_mesh("head=2");
+  auto lane = open_shard_lane(options);
+  ASSERT_TRUE(lane) << lane.error().message;
+  auto batch = BorrowedBatch::make(arrays.request, arrays.facts);
+  ASSERT_TRUE(batch) << batch.error().message;
+  EXPECT_EQ((*lane)->prepare(*batch, call_of(c), nullptr).error().message,
+            "[xla] heads of a device must be those of whole plan heads or lie "
+            "in one, found heads 3 to 5 in plan heads 1 to 2 for head=2");
 }
 
 // One program for every batch: 100 that differ compile once a direction.

@@ -7,20 +7,29 @@
 #include "lanes/tensors.h"
 #include "lanes/xla/planned.h"
 #include "lanes/xla/shard_arrays.h"
+#include "shard/plan_heads.h"
 
 namespace tessera {
 namespace xla {
+namespace {
+
+// Where a device has some of the plan's, which these are is told at run time:
+// the program is the same on all.
+void take_plan_heads(Shape& s, int64_t plan_heads) {
+  if (plan_heads == s.plan_heads) return;
+  s.numbered_masks = s.masks.size() > 1;
+  if (s.pick_heads > 1) s.pick_heads = plan_heads;  // those of each
+  s.plan_heads = plan_heads;
+}
+
+}  // namespace
 
 Result<ShardShape> shard_shape(const Batch& batch, const Shards& shards,
                                const AttentionCall& call, bool backward) {
   auto contract = make_contract(batch);
   if (!contract) return contract.error();
-  if (shards.mesh.size("head") > 1 && batch.plan().heads > 1) {
-    return unavailable("xla",
-                       "heads over devices must have one mask for all of them, "
-                       "found {} plan heads for {}",
-                       batch.plan().heads, to_string(shards.mesh));
-  }
+  auto plan_heads = shard::plan_heads_of_device("xla", shards);
+  if (!plan_heads) return plan_heads.error();
   auto ok = lanes::check_call("xla", lanes::PlanSizes::of(batch.plan()), call);
   if (!ok) return ok.error();
   ShardShape out = {frame_of(shards), {}};
@@ -34,12 +43,7 @@ Result<ShardShape> shard_shape(const Batch& batch, const Shards& shards,
   s.heads = shards.shapes.heads;
   s.kv_heads = shards.shapes.kv_heads;
   s.steps = shards.shapes.steps;
-  if (s.heads % s.plan_heads != 0) {
-    return invalid("xla",
-                   "heads of a device must be a multiple of the plan's, found "
-                   "{} for {}",
-                   s.heads, s.plan_heads);
-  }
+  take_plan_heads(s, *plan_heads);
   // The program counts steps in 32 bits; tokens are at most 2^14 tiles.
   const int64_t visits = s.units() / s.plan_heads;
   const double steps =

@@ -1,0 +1,103 @@
+// shard/plan_heads_test.cc: what one program takes for a query head's plan head
+// is the one that it has, on every device.
+#include "shard/plan_heads.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tests/hold_for_all.h"
+#include "tests/sharded_run.h"
+
+namespace tessera::testing {
+namespace {
+
+Fault plan_heads_fault(const RandomCase& plan) {
+  const ShardedCase c = random_sharded(plan);
+  auto request = plan.request();
+  if (!request) return request.error().message;
+  auto batch = BorrowedBatch::make(*request, plan.facts());
+  if (!batch) return batch.error().message;
+  auto shards = make_shards(*batch, c.mesh, c.options);
+  if (!shards) return describe(c) + ": " + shards.error().message;
+  const int64_t group = c.options.shape.heads / batch->plan().heads;
+  bool whole = true, in_one = true;
+  for (const Shard& s : shards->shards) {
+    if (s.heads == 0) continue;
+    whole &= s.first_head % group == 0 && s.heads % group == 0;
+    in_one &= s.first_head / group == (s.first_head + s.heads - 1) / group;
+  }
+  const auto plan_heads = shard::plan_heads_of_device("test", *shards);
+  if (plan_heads.ok() != (whole || in_one)) {
+    return describe(c) + ": " +
+           (plan_heads ? "it is let through" : plan_heads.error().message);
+  }
+  if (!plan_heads) return {};
+  if (shards->shapes.heads % *plan_heads != 0) {
+    return describe(c) + ": heads of a plan head differ";
+  }
+  const int64_t of_each = shards->shapes.heads / *plan_heads;
+  for (const Shard& s : shards->shards) {
+    for (int64_t h = 0; h < s.heads; ++h) {
+      if (s.first_list + h / of_each == (s.first_head + h) / group) continue;
+      return describe(c) + ": head " + std::to_string(h) + " of head " +
+             std::to_string(s.head) + " has another plan head";
+    }
+  }
+  return {};
+}
+
+TEST(PlanHeads, AreThoseOfTheirHeadsOnEveryDevice) {
+  hold_for_all(plan_heads_fault, 1500);
+}
+
+Result<Shards> shards_of(size_t masks, const AttentionShape& shape,
+                         const char* mesh, bool uneven) {
+  Request request;
+  request.masks.assign(masks, *parse_mask("causal"));
+  request.q_len = request.kv_len = 256;
+  const auto batch = OwnedBatch::make(request, {});
+  if (!batch) return batch.error();
+  ShardOptions options;
+  options.shape = shape;
+  options.uneven = uneven;
+  return make_shards(*batch, *parse_mesh(mesh), options);
+}
+
+TEST(PlanHeads, OfADeviceAreWholeOrOne) {
+  struct Case {
+    size_t masks;
+    int64_t heads, kv_heads;
+    const char* mesh;
+    int64_t due;
+    bool uneven = false;
+  };
+  for (const Case& c : std::initializer_list<Case>{
+           {1, 8, 4, "head=4", 1},
+           {4, 8, 4, "head=2,seq=2", 2},
+           {4, 8, 4, "head=4", 1},
+           {2, 8, 4, "head=4", 1},  // half of a plan head's group
+           {4, 8, 4, "seq=4", 4},
+           {3, 6, 3, "head=2", 2, true},
+           {2, 2, 1, "head=2", 2, true},  // one device has no head
+       }) {
+    const auto shards = shards_of(c.masks, {c.heads, c.kv_heads, 64, 64, {}, 0},
+                                  c.mesh, c.uneven);
+    ASSERT_TRUE(shards) << shards.error().message;
+    const auto found = shard::plan_heads_of_device("test", *shards);
+    ASSERT_TRUE(found) << found.error().message;
+    EXPECT_EQ(*found, c.due) << c.masks << " masks, " << c.mesh;
+  }
+}
+
+TEST(PlanHeads, ThatADeviceWouldHaveHalfAreRefused) {
+  const auto shards =
+      shards_of(3, {6, 2, 64, 64, {}, 0}, "head=2,seq=2", false);
+  ASSERT_TRUE(shards) << shards.error().message;
+  EXPECT_EQ(shard::plan_heads_of_device("test", *shards).error().message,
+            "[test] heads of a device must be those of whole plan heads or lie "
+            "in one, found heads 3 to 5 in plan heads 1 to 2 for head=2,seq=2");
+}
+
+}  // namespace
+}  // namespace tessera::testing
