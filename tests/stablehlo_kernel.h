@@ -2,6 +2,7 @@
 // very arrays that they would read.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -126,12 +127,15 @@ class StablehloKernel {
     out.dq_so_far =
         spilled(w_.select(stays, total, unspilled(so_far, total.dims())));
     const auto [named, lost] = columns(rows.told);
+    // A column that some of the lists of a K/V head have is lost to it.
+    const Value some = keys_of(named);
+    const Value lost_keys =
+        w_.either(keys_of(lost), w_.both(some, keys_of(w_.negate(named))));
     for (auto [array, old] :
          {std::pair{&out.dk, &before.dk}, std::pair{&out.dv, &before.dv}}) {
       const Value none = nan_like(*array);
-      *array = w_.select(over(keys_of(lost), *array), none, *array);
-      *array =
-          w_.select(over(keys_of(named), *array), *array, or_nan(*old, none));
+      *array = w_.select(over(lost_keys, *array), none, *array);
+      *array = w_.select(over(some, *array), *array, or_nan(*old, none));
     }
     return out;
   }
@@ -174,18 +178,21 @@ class StablehloKernel {
   // Of lists and tiles, what each head's tokens have.
   Value tokens_of(const Value& tiles, int64_t heads, int64_t tokens) {
     const int64_t n = tiles.dims()[1];
-    const Dims split = {k_.batch, k_.plan_heads, heads / k_.plan_heads, n,
-                        tokens};
+    const int64_t lists = tiles.dims()[0] / k_.batch;
+    const Dims split = {k_.batch, lists, heads / lists, n, tokens};
     return w_.reshape(
-        w_.broadcast(w_.reshape(tiles, {k_.batch, k_.plan_heads, n}), split,
-                     {0, 1, 3}),
+        w_.broadcast(w_.reshape(tiles, {k_.batch, lists, n}), split, {0, 1, 3}),
         {k_.batch, heads, n * tokens});
   }
   Value queries_of(const Value& rows) {
     return tokens_of(rows, s_.heads, k_.tile.q);
   }
+  // Of K/V heads that lists share, what any of these has.
   Value keys_of(const Value& columns) {
-    return tokens_of(columns, s_.kv_heads, k_.tile.kv);
+    const int64_t share = std::max<int64_t>(1, k_.plan_heads / s_.kv_heads);
+    const Value any = w_.reduce_any(
+        w_.reshape(columns, {lists() / share, share, columns.dims()[1]}), {1});
+    return tokens_of(any, s_.kv_heads, k_.tile.kv);
   }
   Value over(const Value& tokens, const Value& array) {
     return w_.broadcast(tokens, array.dims(), {0, 1, 2});

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <numeric>
 #include <span>
 #include <utility>
 
@@ -56,13 +57,16 @@ class Splitter {
   }
 
   std::vector<CallSteps> split() {
+    std::vector<std::vector<Run>> lists;
     for (size_t list = 0; list + 1 < steps_.range.size(); ++list) {
-      const std::vector<Run> columns = runs_of(steps_, list);
-      const int64_t cut = first_of_last(columns);
+      lists.push_back(runs_of(steps_, list));
+    }
+    const int64_t cut = first_of_last(lists);
+    for (size_t list = 0; list < lists.size(); ++list) {
       calls_of_row_.assign(shard_.rows.size(), 0);
-      for (const Run& column : columns) add_column(column, cut);
+      for (const Run& column : lists[list]) add_column(column, cut);
       for (size_t c = 0; c < out_.size(); ++c) fill_list(c);
-      add_rows(static_cast<int64_t>(list) < shard_.lists, cut);
+      add_rows(static_cast<int64_t>(list) < shard_.lists);
       end_list();
     }
     return std::move(out_);
@@ -101,27 +105,32 @@ class Splitter {
     }
   }
 
-  // Where the last call's own columns begin. The early one hides K and V that
-  // come, the last one their gradients, which are twice as many bytes: so a
-  // third of the work is early, or what is near and cuts fewest rows in two.
-  int64_t first_of_last(const std::vector<Run>& columns) const {
+  // Where the last call's own columns begin, in all lists: those whose heads
+  // share keys add to one dK and dV. The early one hides K and V that come, the
+  // last one their gradients, which are twice as many bytes: so a third of the
+  // work is early, or what is near and cuts fewest rows in two.
+  int64_t first_of_last(const std::vector<std::vector<Run>>& lists) const {
     if (turns_.front() != Turn::early) return 0;
-    const auto rows = shard_.rows.size();
+    const int64_t n = shard_.own_columns;
+    const auto rows = shard_.rows.size() * lists.size();
     std::vector<int64_t> least(rows, INT64_MAX), most(rows, -1);
-    std::vector<int64_t> work = {0};  // of the columns before each
-    for (const Run& column : columns) {
-      if (!is_own(column)) break;
-      for (const Step& s : steps_in(column)) {
-        if (s.step_class() == 0) continue;
-        const auto r = static_cast<size_t>(s.column());
-        least[r] = std::min(least[r], column.number);
-        most[r] = std::max(most[r], column.number);
+    std::vector<int64_t> work(static_cast<size_t>(n) + 1, 0);
+    for (size_t list = 0; list < lists.size(); ++list) {
+      for (const Run& column : lists[list]) {
+        if (!is_own(column)) break;
+        for (const Step& s : steps_in(column)) {
+          if (s.step_class() == 0) continue;
+          const auto r =
+              list * shard_.rows.size() + static_cast<size_t>(s.column());
+          least[r] = std::min(least[r], column.number);
+          most[r] = std::max(most[r], column.number);
+        }
+        work[static_cast<size_t>(column.number) + 1] +=
+            static_cast<int64_t>(steps_in(column).size());
       }
-      work.push_back(work.back() +
-                     static_cast<int64_t>(steps_in(column).size()));
     }
-    // The last call has a column at least.
-    const auto n = static_cast<int64_t>(work.size()) - 1;
+    // Of the columns before each. The last call has a column at least.
+    std::partial_sum(work.begin(), work.end(), work.begin());
     std::vector<int64_t> more(static_cast<size_t>(n) + 2, 0);
     for (size_t r = 0; r < rows; ++r) {
       if (least[r] >= most[r]) continue;
@@ -158,7 +167,7 @@ class Splitter {
   }
 
   // The rows that each call is told, of the list that was written last.
-  void add_rows(bool real, int64_t cut) {
+  void add_rows(bool real) {
     if (real) {
       // A row without a key is the first call's.
       for (size_t r = 0; r < calls_of_row_.size(); ++r) {
@@ -179,7 +188,7 @@ class Splitter {
       name_row(c, rows.front() >> kRowShift);
       c.rows.push_back(static_cast<int32_t>(rows.size()));
       c.rows.push_back(
-          static_cast<int32_t>(turns_[call] == Turn::last ? cut : 0));
+          static_cast<int32_t>(c.steps.steps[c.steps.range.back()].row()));
       rows.resize(calls_of_row_.size(), 0);
       c.rows.insert(c.rows.end(), rows.begin(), rows.end());
     }

@@ -98,6 +98,24 @@ Fault steps_fault(const Split& w) {
   return {};
 }
 
+// Backward: heads that share keys add to one dK and dV, so that lists have the
+// same columns in each call.
+Fault columns_fault(const Split& w) {
+  for (const CallSteps& call : w.calls) {
+    std::set<int64_t> first;
+    for (size_t list = 0; static_cast<int64_t>(list) < w.shard.lists; ++list) {
+      std::set<int64_t> here;
+      for (size_t i = call.steps.range[list]; i < call.steps.range[list + 1];
+           ++i) {
+        here.insert(call.steps.steps[i].row());
+      }
+      if (list == 0) first = here;
+      if (here != first) return "a column that some lists have";
+    }
+  }
+  return {};
+}
+
 // Backward: the rows that calls are told, by list.
 Fault rows_fault(const Split& w) {
   const std::vector<CallSteps>& calls = w.calls;
@@ -195,7 +213,9 @@ Fault fault_of(const Split& w) {
     if (auto e = form_fault(w, call)) return e;
   }
   if (auto e = steps_fault(w)) return e;
-  return w.backward ? rows_fault(w) : flags_fault(w);
+  if (!w.backward) return flags_fault(w);
+  if (auto e = columns_fault(w)) return e;
+  return rows_fault(w);
 }
 
 Fault split_fault(const testing::RandomCase& plan) {

@@ -343,6 +343,11 @@ TEST_F(MosaicShards, JoinedDevicesAreTheReference) {
        .shape = {4, 2, 64, 128, {}, 0},
        .tokens = 500,
        .sinks = true},
+      // Two lists that add to one dK and dV.
+      {.masks = {"causal & documents", "window(100, 5)"},
+       .mesh = "seq=4",
+       .balance = Balance::contiguous,
+       .tokens = 1000},
       // A mask of each K/V head, one on each device.
       {.masks = {"causal & documents", "window(100, 5)"},
        .mesh = "head=2,seq=2",
