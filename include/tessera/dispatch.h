@@ -202,11 +202,12 @@ struct DispatchRule {
   int64_t beyond_tokens = 0;
   std::optional<double> below_density = {};  // none: any share
   std::string_view source = {};              // what says so
-  std::string_view generation = {};  // of TPUs that its source is of, if any
+  // What its source is of, if anything: a generation of TPUs, a CPU's model.
+  std::string_view generation = {}, cpu = {};
 };
 std::span<const DispatchRule> dispatch_rules();
-// The row's source; on any device but a TPU of its generation, also whose
-// threshold it is.
+// The row's source; on anything that this is not of, also from what the
+// threshold is borrowed.
 std::string source_words(const DispatchRule& rule, const Machine& machine);
 
 struct Rejected {

@@ -456,7 +456,8 @@ TEST(Choose, FollowsTheRules) {
   EXPECT_EQ(c->reason,
             "40 of 64 tiles are active, and 4096 tokens are beyond 512: on tpu "
             "the mosaic lane, which visits these alone; the threshold is "
-            "v6e's, applied to a TPU whose generation is not known");
+            "borrowed from v6e, applied to a TPU whose generation is not "
+            "known");
   const auto alone =
       choose(features("causal & documents", shape, {Dtype::bf16}), {64, 40},
              on("a CPU with libtpu"));
@@ -1031,13 +1032,14 @@ GateRow predicted_of(const RequestFeatures& f, double density, double kernel,
 TEST(Choose, AThresholdOfAnotherGenerationSaysSo) {
   const AttentionShape shape = {8, 8, 128, 128, {}, 0};
   const std::pair<std::string, std::string> kNotes[] = {
-      {"v4", "; the threshold is v6e's, applied to v4"},
-      {"v5e", "; the threshold is v6e's, applied to v5e"},
-      {"v5p", "; the threshold is v6e's, applied to v5p"},
+      {"v4", "; the threshold is borrowed from v6e, applied to v4"},
+      {"v5e", "; the threshold is borrowed from v6e, applied to v5e"},
+      {"v5p", "; the threshold is borrowed from v6e, applied to v5p"},
       {"v6e", ""},
-      {"tpu7x", "; the threshold is v6e's, applied to tpu7x"},
+      {"tpu7x", "; the threshold is borrowed from v6e, applied to tpu7x"},
       {"",
-       "; the threshold is v6e's, applied to a TPU whose generation is not "
+       "; the threshold is borrowed from v6e, applied to a TPU whose "
+       "generation is not "
        "known"}};
   for (const auto& [generation, note] : kNotes) {
     const Machine tpu = tpu_of(generation);
@@ -1064,9 +1066,15 @@ TEST(Choose, AThresholdOfAnotherGenerationSaysSo) {
   const auto there =
       choose(features("causal", shape, {Dtype::bf16}), {100, 50}, gpu);
   ASSERT_TRUE(there.ok()) << there.error().message;
-  EXPECT_TRUE(
-      there->reason.ends_with("; the threshold is v6e's, applied to cuda"))
+  EXPECT_TRUE(there->reason.ends_with(
+      "; the threshold is borrowed from v6e, applied to cuda"))
       << there->reason;
+  const auto share = choose(
+      features("causal & window(99, 0)", shape, {Dtype::bf16}), {100, 50}, gpu);
+  ASSERT_TRUE(share.ok()) << share.error().message;
+  EXPECT_TRUE(share->reason.ends_with(
+      "; the threshold is borrowed from AMD EPYC, applied to cuda"))
+      << share->reason;
   const auto other =
       choose(features("causal & window(99, 0)", shape, {Dtype::bf16}),
              {100, 50}, tpu_of("v99"));
@@ -1075,6 +1083,38 @@ TEST(Choose, AThresholdOfAnotherGenerationSaysSo) {
   EXPECT_EQ(find(*other, LaneId::mosaic)->reason,
             "its kernels are of v4, v5e, v5p, v6e, tpu7x, and libtpu has a "
             "'v99'");
+}
+
+// Nor is a CPU that of the figures, unless it is called so.
+TEST(Choose, AThresholdOfAnotherCpuSaysSo) {
+  const AttentionShape shape = {8, 8, 128, 128, {}, 0};
+  const RequestFeatures causal = features("causal", shape, {});
+  const RequestFeatures window = features("causal & window(99, 0)", shape, {});
+  const auto told = [&](const RequestFeatures& f, const std::string& cpu,
+                        std::vector<Isa> isas, std::string_view due) {
+    const Machine m = {cpu,  8,    std::move(isas),
+                       true, true, {{"xla_cpu_pjrt", "cpu", 4}}};
+    const auto c = choose(f, {100, 50}, m);
+    ASSERT_TRUE(c.ok()) << c.error().message;
+    ASSERT_NE(c->rule, nullptr);
+    EXPECT_TRUE(c->reason.ends_with(due)) << c->reason;
+    EXPECT_EQ(c->reason.find("borrowed") != c->reason.npos, !due.empty());
+    EXPECT_EQ(source_words(*c->rule, m),
+              std::string(c->rule->source) + std::string(due));
+  };
+  const std::vector<Isa> some = {Isa::portable};
+  told(causal, "AMD EPYC", some, "");
+  told(causal, "Another", some,
+       "; the threshold is borrowed from AMD EPYC, applied to Another");
+  told(causal, "", some,
+       "; the threshold is borrowed from AMD EPYC, applied to a CPU that is "
+       "not known");
+  // Without an ISA of our kernels XLA's program is left, by v6e's figures.
+  told(causal, "AMD EPYC", {},
+       "; the threshold is borrowed from v6e, applied to AMD EPYC");
+  told(window, "AMD EPYC", {}, "");
+  told(window, "Another", {},
+       "; the threshold is borrowed from AMD EPYC, applied to Another");
 }
 
 // By the vector memory of the TPU that is there. Of a call with a backward pass

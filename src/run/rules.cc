@@ -15,7 +15,8 @@ constexpr DispatchRule kRules[] = {
      .lane = LaneId::cpu,
      .platform = "cpu",
      .source = "measured, bench/results/amd-epyc/gate.json: ahead of plain XLA "
-               "in all rows, from 3% to 100% of the tiles"},
+               "in all rows, from 3% to 100% of the tiles",
+     .cpu = "AMD EPYC"},
     {.name = "splash given",
      .lane = LaneId::splash,
      .source = "no figure: who gives Splash's kernel for plain causal means it "
@@ -64,24 +65,30 @@ constexpr DispatchRule kRules[] = {
      .source = "measured, bench/results/amd-epyc/xla.json: where the worklist "
                "takes as long as chunked on a CPU, float32 forward, 8,192 "
                "tokens; of the length nothing was measured, and it is plain "
-               "causal's"},
+               "causal's",
+     .cpu = "AMD EPYC"},
     {.name = "cpu last",
      .lane = LaneId::cpu,
      .source = "no figure: it runs what no lane of the device can"},
 };
 
-// What is said where the device is not of the row's source.
-std::string borrowed_words(const DispatchRule& rule,
-                           const MachinePlugin* device) {
-  if (rule.generation.empty() || !device ||
-      device->generation == rule.generation) {
-    return {};
-  }
-  return fmt::format("; the threshold is {}'s, applied to {}", rule.generation,
-                     device->platform != "tpu" ? device->platform
-                     : device->generation.empty()
-                         ? "a TPU whose generation is not known"
-                         : device->generation);
+// What a request runs on, as sources of rows are called.
+std::string place_of(const Machine& m) {
+  const MachinePlugin* device = run::first_device(m);
+  if (!device) return m.cpu.empty() ? "a CPU that is not known" : m.cpu;
+  if (device->platform != "tpu") return device->platform;
+  return device->generation.empty() ? "a TPU whose generation is not known"
+                                    : device->generation;
+}
+
+// What is said where that is not of the row's source.
+std::string borrowed_words(const DispatchRule& rule, const Machine& m) {
+  const std::string_view from =
+      rule.generation.empty() ? rule.cpu : rule.generation;
+  const std::string place = place_of(m);
+  if (from.empty() || from == place) return {};
+  return fmt::format("; the threshold is borrowed from {}, applied to {}", from,
+                     place);
 }
 
 int64_t tokens_of(const RequestFeatures& f) {
@@ -166,13 +173,66 @@ run::Candidate on_xla(const RequestFeatures& f, const PlanFacts& plan,
              : xla_by_density(f, plan, platform);
 }
 
+std::vector<run::Candidate> on_cpu(const RequestFeatures& f,
+                                   const PlanFacts& plan) {
+  run::Candidate fallback = on_xla(f, plan, "cpu");
+  fallback.reason = "the cpu lane cannot run it; " + fallback.reason;
+  return {{LaneId::cpu,
+           {},
+           "the only device is a CPU, where the cpu lane is ahead at every "
+           "density that was measured",
+           &rule_named("cpu kernels")},
+          std::move(fallback)};
+}
+
+std::vector<run::Candidate> on_device(const RequestFeatures& f,
+                                      const PlanFacts& plan,
+                                      const MachinePlugin& device) {
+  std::vector<run::Candidate> out;
+  const bool plain = f.request_class == RequestClass::plain_causal;
+  if (plain && f.call.splash) {
+    out.push_back({LaneId::splash,
+                   {},
+                   "plain causal goes to the stable kernel: the Splash kernel "
+                   "that was given",
+                   &rule_named("splash given")});
+  }
+  if (plain && f.call.bridge_artifact) {
+    out.push_back({LaneId::jax_bridge,
+                   {},
+                   "plain causal goes to the stable kernel: the artifact that "
+                   "was given",
+                   &rule_named("artifact given")});
+  }
+  for (const DispatchRule& rule : kRules) {
+    // Rows without a platform are candidates of their own, before and after.
+    if (plain || rule.lane == LaneId::xla || rule.platform.empty() ||
+        rule.platform != device.platform) {
+      continue;
+    }
+    if (!is_long(rule, f) || !skips_enough(rule, plan)) continue;
+    out.push_back({rule.lane,
+                   {},
+                   fmt::format("{}, and {} tokens are beyond {}: on {} the {} "
+                               "lane, which visits these alone",
+                               tiles(plan), tokens_of(f), rule.beyond_tokens,
+                               device.platform, to_string(rule.lane)),
+                   &rule});
+  }
+  out.push_back(on_xla(f, plan, device.platform));
+  out.push_back({LaneId::cpu,
+                 {},
+                 "no lane of the device can run it",
+                 &rule_named("cpu last")});
+  return out;
+}
+
 }  // namespace
 
 std::span<const DispatchRule> dispatch_rules() { return kRules; }
 
 std::string source_words(const DispatchRule& rule, const Machine& machine) {
-  return fmt::format("{}{}", rule.source,
-                     borrowed_words(rule, run::first_device(machine)));
+  return fmt::format("{}{}", rule.source, borrowed_words(rule, machine));
 }
 
 bool run::is_device(const MachinePlugin& p) {
@@ -196,55 +256,9 @@ std::vector<run::Candidate> run::by_rule(const RequestFeatures& f,
     return {{LaneId::mosaic, {}, "it is what compiles ahead of time"}};
   }
   const MachinePlugin* device = first_device(m);
-  if (!device) {
-    Candidate fallback = on_xla(f, plan, "cpu");
-    fallback.reason = "the cpu lane cannot run it; " + fallback.reason;
-    return {{LaneId::cpu,
-             {},
-             "the only device is a CPU, where the cpu lane is ahead at every "
-             "density that was measured",
-             &rule_named("cpu kernels")},
-            std::move(fallback)};
-  }
-  std::vector<Candidate> out;
-  const bool plain = f.request_class == RequestClass::plain_causal;
-  if (plain && f.call.splash) {
-    out.push_back({LaneId::splash,
-                   {},
-                   "plain causal goes to the stable kernel: the Splash kernel "
-                   "that was given",
-                   &rule_named("splash given")});
-  }
-  if (plain && f.call.bridge_artifact) {
-    out.push_back({LaneId::jax_bridge,
-                   {},
-                   "plain causal goes to the stable kernel: the artifact that "
-                   "was given",
-                   &rule_named("artifact given")});
-  }
-  for (const DispatchRule& rule : kRules) {
-    // Rows without a platform are candidates of their own, before and after.
-    if (plain || rule.lane == LaneId::xla || rule.platform.empty() ||
-        rule.platform != device->platform) {
-      continue;
-    }
-    if (!is_long(rule, f) || !skips_enough(rule, plan)) continue;
-    out.push_back({rule.lane,
-                   {},
-                   fmt::format("{}, and {} tokens are beyond {}: on {} the {} "
-                               "lane, which visits these alone",
-                               tiles(plan), tokens_of(f), rule.beyond_tokens,
-                               device->platform, to_string(rule.lane)),
-                   &rule});
-  }
-  out.push_back(on_xla(f, plan, device->platform));
-  out.push_back({LaneId::cpu,
-                 {},
-                 "no lane of the device can run it",
-                 &rule_named("cpu last")});
-  for (Candidate& c : out) {
-    if (c.rule) c.reason += borrowed_words(*c.rule, device);
-  }
+  std::vector<Candidate> out =
+      device ? on_device(f, plan, *device) : on_cpu(f, plan);
+  for (Candidate& c : out) c.reason += borrowed_words(*c.rule, m);
   return out;
 }
 

@@ -827,8 +827,8 @@ TEST_F(MosaicLane, IsChosenOnEveryChipThatIsKnown) {
     const auto choice = nlohmann::json::parse(*receipt)["choice"];
     EXPECT_EQ(choice["rule"], "tpu kernels");
     const std::string reason = choice["reason"];
-    const std::string note =
-        fmt::format("; the threshold is v6e's, applied to {}", chip.name);
+    const std::string note = fmt::format(
+        "; the threshold is borrowed from v6e, applied to {}", chip.name);
     EXPECT_EQ(reason.ends_with(note), chip.name != "v6e") << reason;
     EXPECT_EQ(reason.find("threshold") == reason.npos, chip.name == "v6e");
   }
