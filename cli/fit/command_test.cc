@@ -80,6 +80,71 @@ TEST_F(Fit, EveryMethodOfXlaHasABudget) {
             "mosaic\n");
 }
 
+// The same that `tessera shard --fit` says, and `explain --memory`.
+TEST_F(Fit, AChipOfAMeshHasABudget) {
+  const Arguments call = {"--mask",     "causal & documents",
+                          "--docs",     "lengths:3000,1096",
+                          "--q-len",    "4096",
+                          "--heads",    "4",
+                          "--batch",    "2",
+                          "--lane",     "mosaic",
+                          "--mesh",     "data=2,seq=4",
+                          "--balance",  "tasks",
+                          "--json",     "--backward",
+                          "--kv-heads", "4"};
+  ASSERT_EQ(fit(call), 0) << err_;
+  const json ours = json::parse(out_);
+  EXPECT_EQ(ours["lane"], "mosaic");
+  EXPECT_TRUE(ours["fits"]);
+  Arguments shard = {"--fit", "v6e"};
+  shard.insert(shard.end(), call.begin(), call.end());
+  ASSERT_EQ(program({"shard"}, shard), 0) << err_;
+  EXPECT_EQ(ours, json::parse(out_)["program"]["fit"]);
+  Arguments memory = {"--memory"};
+  memory.insert(memory.end(), call.begin(), call.end());
+  ASSERT_EQ(program({"explain"}, memory), 0) << err_;
+  EXPECT_EQ(ours, json::parse(out_)["memory"]);
+  EXPECT_EQ(
+      fit({"--mask", "causal", "--q-len", "1048576", "--heads", "64", "--tile",
+           "1024", "--mesh", "head=2", "--target", "v5e", "--backward"}),
+      1);
+  EXPECT_NE(err_.find("what would fit: devices along "), std::string::npos)
+      << err_;
+  EXPECT_NE(out_.find("would fit   devices along "), std::string::npos) << out_;
+}
+
+TEST_F(Fit, FlagsOfAMeshAreChecked) {
+  const auto error = [&](const Arguments& more) {
+    Arguments all = {"--mask", "causal", "--q-len", "1024"};
+    all.insert(all.end(), more.begin(), more.end());
+    EXPECT_EQ(fit(all), 2);
+    return err_;
+  };
+  EXPECT_EQ(error({"--mesh", "seq"}),
+            "tessera: [mesh] an axis must read name=size, found 'seq'\n");
+  EXPECT_EQ(error({"--mesh", "seq=2", "--balance", "fair"}),
+            "tessera: [shard] balance must be contiguous, headtail, rows or "
+            "tasks, found 'fair'\n");
+  EXPECT_EQ(error({"--mesh", "head=3", "--kv-heads", "2"}),
+            "tessera: [shard] an axis must divide what it splits, found head=3 "
+            "for 2 KV heads (uneven pads them)\n");
+  EXPECT_EQ(error({"--mesh", "seq=2", "--target", "v9"}),
+            "tessera: [fit] a chip must be one of v4, v5e, v5p, v6e, tpu7x, "
+            "found 'v9'\n");
+  EXPECT_EQ(error({"--balance", "rows"}),
+            "tessera: [cli] --balance goes with --mesh, found no --mesh\n");
+  EXPECT_EQ(error({"--mesh", "seq=2", "--method", "dense"}),
+            "tessera: [cli] --method must be worklist with --mesh, found "
+            "dense\n");
+  EXPECT_EQ(error({"--mesh", "seq=2", "--compile"}),
+            "tessera: [cli] --compile goes without --mesh, whose program "
+            "`tessera shard --compile` compiles, found both\n");
+  EXPECT_EQ(error({"--mesh", "seq=2", "--lane", "mosaic", "--page-steps", "9"}),
+            "tessera: [cli] --tiles-per-pass, --fetch-ahead, "
+            "--keys-per-query, --page-steps, --query-chunk and --row-sum go "
+            "without --mesh, found one with it\n");
+}
+
 TEST_F(Fit, ASmallTileOfAnyLaneHasAReason) {
   for (const char* lane : {"xla", "mosaic"}) {
     const std::vector<std::string> flags = {

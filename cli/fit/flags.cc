@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "base/text.h"
 #include "cli/compile/report.h"
+#include "cli/fit/mesh.h"
 #include "cli/lowering.h"
 
 namespace tessera::cli {
@@ -96,6 +97,12 @@ Result<FitReport> fit_request(const FitFlags& o) {
   auto lane = lane_of(o);
   if (!lane) return lane.error();
   if (auto e = check_flags(o, *lane); !e) return e.error();
+  SessionOptions spread;
+  if (auto e = read_mesh(o.kernel.run, spread); !e) return e.error();
+  if (o.kernel.run.mesh) {
+    if (auto method = method_of(o, *lane); !method) return method.error();
+    return fit_on_mesh(o, *lane, spread);
+  }
   auto asked = read_asked(o, *lane);
   if (!asked) return asked.error();
   auto budget = make_budget(*asked);
@@ -116,12 +123,18 @@ Result<FitReport> fit_request(const FitFlags& o) {
 
 void add_fit_flags(Command& command, FitFlags& f) {
   add_kernel_flags(command, f.kernel);
+  add_mesh_flags(command, f.kernel.run, "A mesh");
   for (Flag& flag : command.flags) {
     if (flag.names == std::string_view("--target")) {
       flag.about = "The chip: v4, v5e, v5p, v6e or tpu7x [v6e]";
     }
     if (flag.names == std::string_view("--backward")) {
       flag.about = "The programs of both passes";
+    }
+    if (flag.names == std::string_view("--mesh")) {
+      flag.about =
+          "A chip of a mesh, data=2,seq=4 and the like (`tessera shard`): "
+          "facts are read then";
     }
   }
   add_flags(command,

@@ -46,20 +46,6 @@ Result<void> read_xla(const RunFlags& f, XlaOptions& xla) {
   return read_plugin_flags(f, xla);
 }
 
-Result<void> read_mesh(const RunFlags& f, SessionOptions& o) {
-  if (!f.mesh) {
-    if (f.given().empty()) return {};
-    return invalid("cli", "{} goes with --mesh, found no --mesh", f.given());
-  }
-  auto mesh = parse_mesh(*f.mesh);
-  if (!mesh) return mesh.error();
-  o.mesh = std::move(*mesh);
-  auto shards = parse_shard_options(f.words());
-  if (!shards) return shards.error();
-  o.shards = std::move(*shards);
-  return {};
-}
-
 // What the bridge runs must give all that a run compares.
 Result<void> read_bridge(const RunFlags& f, SessionOptions& options) {
   if (f.artifact.has_value() != f.shapes.has_value()) {
@@ -94,6 +80,20 @@ Result<LaneId> lane_of(std::string_view text, std::string_view flag) {
 }
 
 }  // namespace
+
+Result<void> read_mesh(const RunFlags& f, SessionOptions& o) {
+  if (!f.mesh) {
+    if (f.given().empty()) return {};
+    return invalid("cli", "{} goes with --mesh, found no --mesh", f.given());
+  }
+  auto mesh = parse_mesh(*f.mesh);
+  if (!mesh) return mesh.error();
+  o.mesh = std::move(*mesh);
+  auto shards = parse_shard_options(f.words());
+  if (!shards) return shards.error();
+  o.shards = std::move(*shards);
+  return {};
+}
 
 Result<void> read_lane_options(const RunFlags& f, SessionOptions& o) {
   if (f.lane && *f.lane != "auto") {

@@ -34,6 +34,9 @@ struct RunOptions {
 // The sizes, dtype, scale and softcap: the flags', or those of o.inputs.
 Result<void> read_shape(const RunFlags& flags, RunOptions& o);
 
+// --mesh, and how a batch is spread over it.
+Result<void> read_mesh(const RunFlags& flags, SessionOptions& o);
+
 // --lane, --fallback, --gate and what each lane is asked.
 Result<void> read_lane_options(const RunFlags& flags, SessionOptions& lanes);
 

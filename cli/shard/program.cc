@@ -6,6 +6,7 @@
 #include <cmath>
 #include <utility>
 
+#include "cli/fit/mesh.h"
 #include "picture/labels.h"
 #include "schedule/compile_dump.h"
 #include "schedule/program.h"
@@ -61,18 +62,12 @@ std::string beside(const schedule::Collective& c) {
 
 Result<ProgramReport> report_program(const MeshFitCall& asked,
                                      bool with_compiler) {
-  auto budget = make_budget(asked);
-  if (!budget) return budget.error();
+  auto fit = fit_on_mesh(asked);
+  if (!fit) return fit.error();
   ProgramReport out;
   out.backward = asked.call.backward;
-  out.fit.lane = asked.lane;
-  out.fit.tile = asked.batch->plan().tile;
-  out.fit.budget = std::move(*budget);
-  if (!out.fit.budget.fits()) {
-    out.fit.remedies = what_fits(asked);
-    return out;
-  }
-  if (with_compiler) {
+  out.fit = std::move(*fit);
+  if (with_compiler && out.fit.budget.fits()) {
     if (auto e = compile(asked, out); !e) return e.error();
   }
   return out;
