@@ -14,14 +14,14 @@
 namespace tessera::testing {
 namespace {
 
-// What a plain kernel computes of the arrays that are bound to its names.
-xla::Writer::Values plain_results(xla::Writer& w,
-                                  const mosaic::PlannedKernel& kernel,
-                                  const mosaic::CallArrays& arrays,
-                                  const xla::Writer::Values& inputs) {
-  StablehloKernel plain(w, kernel.kernel, kernel.shape.has_low,
-                        kernel.shape.wide_sums);
-  if (!kernel.shape.in_parts) return plain.results();
+// What the kernel computes of the arrays that are bound to its names.
+xla::Writer::Values results_of(xla::Writer& w,
+                               const mosaic::PlannedKernel& kernel,
+                               const mosaic::CallArrays& arrays,
+                               const xla::Writer::Values& inputs) {
+  StablehloKernel attention(w, kernel.kernel, kernel.shape.has_low,
+                            kernel.shape.wide_sums);
+  if (!kernel.shape.in_parts) return attention.results();
   const auto before_of = [&](const char* result) -> std::optional<xla::Value> {
     const std::string name = mosaic::before(result);
     const auto at =
@@ -30,12 +30,12 @@ xla::Writer::Values plain_results(xla::Writer& w,
     return inputs[static_cast<size_t>(at - arrays.inputs.begin())];
   };
   if (!kernel.kernel.call.backward) {
-    return plain.forward_parts(
+    return attention.forward_parts(
         {before_of("out"), before_of("lse"), before_of("so_far")});
   }
   const StablehloKernel::Parts made =
-      plain.parts({before_of("dq"), before_of("dk"), before_of("dv"),
-                   before_of("dq_so_far")});
+      attention.parts({before_of("dq"), before_of("dk"), before_of("dv"),
+                       before_of("dq_so_far")});
   xla::Writer::Values out = {made.dq, made.dk, made.dv};
   if (kernel.kernel.call.sink_logits) out.push_back(made.dsink_logits);
   out.push_back(made.dq_so_far);
@@ -78,7 +78,7 @@ xla::Writer::Values attend(xla::Writer& w, const mosaic::PlannedKernel& kernel,
     }
     if (!all.empty()) w.bind(name, w.join(all, 2));
   }
-  xla::Writer::Values made = plain_results(w, kernel, arrays, inputs);
+  xla::Writer::Values made = results_of(w, kernel, arrays, inputs);
   if (kernel.kernel.call.backward) made = in_parts(w, parts, std::move(made));
   for (const auto& [name, value] : around) w.bind(name, value);
   return made;

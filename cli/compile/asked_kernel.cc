@@ -1,11 +1,12 @@
 // cli/compile/asked_kernel.cc: from flags to a kernel, without reading any
 // fact.
+#include "cli/compile/asked_kernel.h"
+
 #include <fmt/format.h>
 
 #include <utility>
 
 #include "base/fail.h"
-#include "cli/compile/kernel_flags.h"
 #include "cli/lowering.h"
 #include "cli/numbers.h"
 #include "lanes/mosaic/settings.h"

@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "cli/compile/kernel_flags.h"
+#include "cli/compile/asked_kernel.h"
 
 namespace tessera::cli {
 

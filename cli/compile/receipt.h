@@ -1,7 +1,7 @@
 // cli/compile/receipt.h: the receipt of a kernel that was compiled and not run.
 #pragma once
 
-#include "cli/compile/kernel_flags.h"
+#include "cli/compile/asked_kernel.h"
 #include "cli/compile/report.h"
 #include "receipt/receipt.h"
 #include "tessera/dispatch.h"

@@ -12,7 +12,7 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/text.h"
-#include "cli/compile/kernel_flags.h"
+#include "cli/compile/asked_kernel.h"
 #include "cli/export/kernel_layouts.h"
 #include "cli/export/layouts.h"
 #include "cli/json_line.h"

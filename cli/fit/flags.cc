@@ -7,6 +7,7 @@
 
 #include "base/fail.h"
 #include "base/text.h"
+#include "cli/compile/asked_kernel.h"
 #include "cli/compile/report.h"
 #include "cli/fit/mesh.h"
 #include "cli/lowering.h"

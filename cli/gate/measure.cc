@@ -122,7 +122,7 @@ Result<Times> time_case(const GateCase& c, const Session& ours,
 // Judged first; what is wrong is not timed.
 Result<void> measure_case(GateRow& row, const GateCase& c, const Batch& batch,
                           int64_t rounds, const std::string& device,
-                          std::vector<PlainXla>& plains,
+                          const std::vector<PlainXla>& plains,
                           const std::string& no_plugin) {
   auto data = data_of(c);
   if (!data) return data.error();

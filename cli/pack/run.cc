@@ -9,7 +9,7 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/text.h"
-#include "cli/pack/written.h"
+#include "cli/pack/output_checks.h"
 #include "data/row_stats.h"
 #include "picture/rows.h"
 

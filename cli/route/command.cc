@@ -11,6 +11,7 @@
 #include "cli/json_line.h"
 #include "cli/request/file_checks.h"
 #include "cli/route/job.h"
+#include "cli/route/pictures.h"
 #include "cli/route/report.h"
 #include "cli/route/stages.h"
 #include "cli/trace_flag.h"
@@ -38,9 +39,7 @@ Result<int> run(const RouteCommandFlags& o) {
                    *o.stage);
   }
   if (auto e = route_timed(job); !e) return e.error();
-  for (const std::string& warning : job.report.result.warnings) {
-    print_error(fmt::format("tessera: warning: {}\n", warning));
-  }
+  print_warnings(job.report.result.warnings);
   if (o.recall) {
     if (auto e = find_recall(job); !e) return e.error();
   }

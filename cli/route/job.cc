@@ -10,6 +10,7 @@
 #include "cli/numbers.h"
 #include "cli/request/flags.h"
 #include "cli/route/job_arrays.h"
+#include "cli/route/view.h"
 #include "cli/run/options.h"
 
 namespace tessera::cli {

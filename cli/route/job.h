@@ -49,11 +49,4 @@ struct RouteJob {
 // All that flags and files may get wrong is told here, before any work.
 Result<RouteJob> make_route_job(const RouteCommandFlags& flags);
 
-// What of the result the pictures show. `sizes` are those of drawn inputs.
-Result<void> read_view(const RouteCommandFlags& flags, const RunOptions& sizes,
-                       RouteJob& job);
-// Of the picks and of the tiles that they make.
-Result<std::string> route_pictures(const RouteCommandFlags& flags,
-                                   const RouteJob& job, const Batch& batch);
-
 }  // namespace tessera::cli

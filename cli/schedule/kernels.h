@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "cli/compile/asked_kernel.h"
 #include "cli/schedule/flags.h"
 #include "schedule/dump.h"
 #include "schedule/program.h"

@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "cli/compile/kernel_flags.h"
+#include "cli/compile/asked_kernel.h"
 #include "schedule/program.h"
 
 namespace tessera::cli {

@@ -10,7 +10,7 @@
 #include "cli/command.h"
 #include "cli/json_line.h"
 #include "cli/lowering.h"
-#include "cli/run/warm_report.h"
+#include "cli/run/cache_report.h"
 #include "cli/shard/program.h"
 #include "cli/train/receipt.h"
 #include "cli/train/report.h"
@@ -55,7 +55,7 @@ json bytes_json(const AheadReport& r) {
           {"peak", r.memory->peak ? json(*r.memory->peak) : json()}};
 }
 
-json ahead_json(const AheadReport& r, const receipt::Receipt& asked) {
+json compiled_json(const AheadReport& r, const receipt::Receipt& asked) {
   json out = model_json(asked);
   out.update(
       {{"compiled_only", true},
@@ -90,8 +90,8 @@ std::string sent_text(const AheadReport& r) {
       bytes, r.collectives.size(), beside);
 }
 
-std::string ahead_text(const TrainSettings& s, const AheadReport& r,
-                       const receipt::Receipt& asked) {
+std::string compiled_text(const TrainSettings& s, const AheadReport& r,
+                          const receipt::Receipt& asked) {
   std::string out =
       model_text(asked) +
       fmt::format(
@@ -148,10 +148,10 @@ Result<int> run_compile_only(const TrainSettings& s, const TrainFlags& f,
   auto report = model::compile_ahead(s.options, s.target, *rows);
   if (!report) return report.error();
   if (f.json) {
-    fmt::print("{}\n", json_line(ahead_json(*report, *asked)));
+    fmt::print("{}\n", json_line(compiled_json(*report, *asked)));
     return kOk;
   }
-  fmt::print("{}", ahead_text(s, *report, *asked));
+  fmt::print("{}", compiled_text(s, *report, *asked));
   if (f.program) fmt::print("program    {}\n", on_a_line(*f.program));
   return kOk;
 }
@@ -160,7 +160,7 @@ Result<int> run_warm(const TrainSettings& s, const TrainFlags& f) {
   auto trainer = Trainer::compile(s.options);
   if (!trainer) return trainer.error();
   const TrainCounters did = trainer->counters();
-  return print_warm_report(
+  return print_cache_report(
       {did, did.compile_ms, s.options.xla.cache_folder, did.warnings}, f.json,
       {{"program", trainer->program_key()}},
       fmt::format("{:<11} {}, a step of {} rows of {} tokens\n", "program",

@@ -30,7 +30,7 @@ using nlohmann::json;
 using testing::Arguments;
 
 // Rows of 256 tokens, each one document.
-class TrainAhead : public testing::Program {
+class TrainCompileOnly : public testing::Program {
  protected:
   void SetUp() override {
     std::ofstream documents(file("documents.jsonl"));
@@ -80,7 +80,7 @@ class TrainAhead : public testing::Program {
   }
 };
 
-TEST_F(TrainAhead, SaysWhatAStepTakes) {
+TEST_F(TrainCompileOnly, SaysWhatAStepTakes) {
   TESSERA_NEEDS_PLUGINS();
   testing::look_in_venv();
   const auto plugin = pjrt::find_plugin("libtpu");
@@ -152,7 +152,7 @@ TEST_F(TrainAhead, SaysWhatAStepTakes) {
 }
 
 // Rows are divided among chips; of parameters those of heads and of the MLP.
-TEST_F(TrainAhead, SaysWhatAStepTakesOfEachChip) {
+TEST_F(TrainCompileOnly, SaysWhatAStepTakesOfEachChip) {
   TESSERA_NEEDS_PLUGINS();
   testing::look_in_venv();
   const auto plugin = pjrt::find_plugin("libtpu");
@@ -220,7 +220,7 @@ TEST_F(TrainAhead, SaysWhatAStepTakesOfEachChip) {
 
 // A row over four chips: of the compiled program too only what was planned
 // travels, tiles there and their gradients home, and sums of gradients.
-TEST_F(TrainAhead, ExchangesTilesBetweenChips) {
+TEST_F(TrainCompileOnly, ExchangesTilesBetweenChips) {
   TESSERA_NEEDS_PLUGINS();
   testing::look_in_venv();
   const auto plugin = pjrt::find_plugin("libtpu");
@@ -306,7 +306,7 @@ TEST_F(TrainAhead, ExchangesTilesBetweenChips) {
   }
 }
 
-TEST_F(TrainAhead, RefusesBadInput) {
+TEST_F(TrainCompileOnly, RefusesBadInput) {
   const Arguments tpu = {"--spec", "tpu", "--save-program", file("step.mlir")};
   const auto with = [&](Arguments more) {
     more.insert(more.begin(), tpu.begin(), tpu.end());
@@ -338,7 +338,7 @@ TEST_F(TrainAhead, RefusesBadInput) {
 
 // On two devices that say they are TPUs and run what our kernels compute: tiles
 // travel, and the run again is the same.
-TEST_F(TrainAhead, ReceiptsOfAnExchangeAreVerified) {
+TEST_F(TrainCompileOnly, ReceiptsOfAnExchangeAreVerified) {
   TESSERA_NEEDS_PLUGINS();
   testing::look_in_venv();
   const auto real = testing::real_plugin("xla_cpu_pjrt");
@@ -416,7 +416,7 @@ TEST_F(TrainAhead, ReceiptsOfAnExchangeAreVerified) {
 }
 
 // The CPU's plugin takes no tiles to a matrix unit.
-TEST_F(TrainAhead, AReasonGoesWithATpu) {
+TEST_F(TrainCompileOnly, AReasonGoesWithATpu) {
   TESSERA_NEEDS_PLUGINS();
   testing::look_in_venv();
   const auto plugin = testing::real_plugin("xla_cpu_pjrt");

@@ -9,7 +9,7 @@
 #include "base/files.h"
 #include "cli/numbers.h"
 #include "cli/request/file_checks.h"
-#include "cli/run/warm_report.h"
+#include "cli/run/cache_report.h"
 #include "cli/train/options.h"
 
 namespace tessera::cli {

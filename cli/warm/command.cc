@@ -12,9 +12,9 @@
 #include "base/text.h"
 #include "base/threads.h"
 #include "cli/progress.h"
+#include "cli/run/cache_report.h"
 #include "cli/run/kernel_tile.h"
 #include "cli/run/options.h"
-#include "cli/run/warm_report.h"
 #include "cli/warm/flags.h"
 #include "cli/warm/requests.h"
 #include "run/passes.h"
@@ -113,7 +113,7 @@ Result<int> run(const Options& o) {
   }
   auto told = warm_all(*options->session, list, warm);
   if (!told) return told.error();
-  return print_warm_report(
+  return print_cache_report(
       {*told, told->ms, options->lanes.xla.cache_folder, told->warnings},
       o.json, {{"batches", told->batches}, {"contracts", told->contracts}},
       fmt::format("{:<11} {} batches, {} distinct contracts\n", "planned",

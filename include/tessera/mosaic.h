@@ -163,10 +163,11 @@ std::vector<MosaicArray> named_arrays(const MosaicKernel& kernel,
 // each device is calls of the kernel, over the device's own tiles and those
 // that the rounds bring, some of them while tiles travel (docs/shard.md).
 // Numbers of tiles are local there and tell no position, so that bitmaps say
-// which pairs are legal, whatever the mask. Its `program` takes named integers
-// first, then sink_logits, q, k and v (backward also out, dout, lse and dlse)
-// with the tokens of shard 0 first, and gives out and lse (backward dq, dk, dv
-// and of each device dsink_logits); sizes and arrays are those of one device.
+// which pairs are legal, whatever the mask. Its `program` takes the arrays that
+// make_mosaic_shard_arrays() gives, then sink_logits, q, k and v (backward also
+// out, dout, lse and dlse) with the tokens of shard 0 first, and gives out and
+// lse (backward dq, dk, dv and of each device dsink_logits); sizes and arrays
+// are those of one device.
 // dK and dV of tiles travel and are added in float32.
 Result<MosaicKernel> make_mosaic_shards(const Batch& batch,
                                         const Shards& shards,

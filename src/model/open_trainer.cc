@@ -36,13 +36,10 @@ Result<pjrt::Places> open_devices(const TrainOptions& o,
   return on;
 }
 
-}  // namespace
-
-Result<Trainer> Trainer::compile(const TrainOptions& options) {
-  auto planned = model::plan_step(options);
-  if (!planned) return planned.error();
-  auto parameters = model_parameters(options.model, options.spec);
-  if (!parameters) return parameters.error();
+// All but the values.
+Result<std::unique_ptr<Trainer::State>> make_state(
+    const TrainOptions& options, model::PlannedStep planned,
+    std::vector<ModelParameter> parameters) {
   auto client_options = xla::read_client_options(options.xla.client_options);
   if (!client_options) return client_options.error();
   auto on = open_devices(options, *client_options);
@@ -56,9 +53,10 @@ Result<Trainer> Trainer::compile(const TrainOptions& options) {
   auto lowering =
       model::lower_step(options, chip_of_device(on->devices.front().kind));
   if (!lowering) return lowering.error();
-  auto state = std::make_unique<State>(options, std::move(*planned), *on);
+  auto state =
+      std::make_unique<Trainer::State>(options, std::move(planned), *on);
   state->columns = model::columns_of(options.model);
-  state->parameters = std::move(*parameters);
+  state->parameters = std::move(parameters);
   state->lowering = std::move(*lowering);
   state->place = pjrt::describe({on->client, &on->devices.front()});
   auto text = model::step_program(state->planned.shape);
@@ -72,7 +70,19 @@ Result<Trainer> Trainer::compile(const TrainOptions& options) {
   auto program = state->compile(std::move(*text), results);
   if (!program) return program.error();
   state->program = std::move(*program);
-  return Trainer(std::move(state));
+  return state;
+}
+
+}  // namespace
+
+Result<Trainer> Trainer::compile(const TrainOptions& options) {
+  auto planned = model::plan_step(options);
+  if (!planned) return planned.error();
+  auto parameters = model_parameters(options.model, options.spec);
+  if (!parameters) return parameters.error();
+  auto state = make_state(options, std::move(*planned), std::move(*parameters));
+  if (!state) return state.error();
+  return Trainer(std::move(*state));
 }
 
 Result<Trainer> Trainer::open(const TrainOptions& options) {
@@ -93,12 +103,14 @@ Result<Trainer> Trainer::open(const TrainOptions& options,
                               std::string_view checkpoint) {
   auto parameters = model_parameters(options.model, options.spec);
   if (!parameters) return parameters.error();
-  auto state = model::read_checkpoint(checkpoint, options.model, *parameters);
+  auto values = model::read_checkpoint(checkpoint, options.model, *parameters);
+  if (!values) return values.error();
+  auto planned = model::plan_step(options);
+  if (!planned) return planned.error();
+  auto state = make_state(options, std::move(*planned), std::move(*parameters));
   if (!state) return state.error();
-  auto trainer = compile(options);
-  if (!trainer) return trainer;
-  if (auto e = trainer->state_->put(*state); !e) return e.error();
-  return trainer;
+  if (auto e = (*state)->put(*values); !e) return e.error();
+  return Trainer(std::move(*state));
 }
 
 Result<std::string> Trainer::program_text(const TrainOptions& options) {

@@ -13,6 +13,7 @@
 #include "request/documents.h"
 #include "request/drawn_picks.h"
 #include "request/numbers.h"
+#include "request/picks_file.h"
 #include "tessera/layouts.h"
 
 namespace tessera::request {
@@ -61,18 +62,16 @@ Result<void> read_given_picks(const std::string& source, const Request& r,
   }
   auto bytes = read_file(source, kMaxFactBytes);
   if (!bytes) return bytes.error();
-  auto array = read_tensor(*bytes, "picks");
-  if (!array) return array.error();
-  const std::vector<int64_t>& shape = array->shape;
-  if (shape.size() != 4 || shape[0] != r.batch || shape[2] != r.q_len) {
-    return invalid("picks",
-                   "tensor picks must have shape [{}, heads, {}, k], found "
-                   "[{}] for {}",
-                   r.batch, r.q_len, fmt::join(shape, ", "), in_quotes(source));
-  }
-  facts.picks = std::move(array->values);
-  facts.picks_heads = shape[1];
-  facts.picks_k = shape[3];
+  auto file = parse_safetensors(*bytes);
+  if (!file) return file.error();
+  auto tensor = file->find("picks");
+  if (!tensor) return tensor.error();
+  auto given = read_picks_tensor(*tensor, "picks", r, r.q_len, source);
+  if (!given) return given.error();
+  const Picks picks = given->view();
+  facts.picks_heads = picks.heads;
+  facts.picks_k = picks.k;
+  facts.picks = std::move(given->blocks);
   return {};
 }
 

@@ -1,5 +1,6 @@
-// request/numbers.h: numbers and parts out of what was typed, with errors that
-// name it.
+// request/numbers.h: numbers and parts out of what was typed. Errors of this
+// folder say [cli] and name flags: they are about what was typed, whoever
+// reads.
 #pragma once
 
 #include <cstdint>

@@ -22,6 +22,23 @@ void PicksFile::add_to(RouteInputs& inputs) const {
   if (metas) inputs.metas = metas->view();
 }
 
+Result<PicksFile::Given> read_picks_tensor(const Tensor& tensor,
+                                           std::string_view name,
+                                           const Request& r, int64_t rows,
+                                           std::string_view path) {
+  const std::vector<int64_t>& shape = tensor.shape;
+  if (shape.size() != 4 || shape[0] != r.batch || shape[2] != rows) {
+    return invalid("picks",
+                   "tensor {} must have shape [{}, heads, {}, k], found "
+                   "[{}] for {}",
+                   name, r.batch, rows, fmt::join(shape, ", "),
+                   in_quotes(path));
+  }
+  auto values = int32_values(tensor, name);
+  if (!values) return values.error();
+  return PicksFile::Given{std::move(*values), shape};
+}
+
 Result<PicksFile> read_picks_file(const std::string& path, const Request& r,
                                   int64_t query_tile) {
   if (path.starts_with(kTopkSource)) {
@@ -43,17 +60,9 @@ Result<PicksFile> read_picks_file(const std::string& path, const Request& r,
   for (const auto& [name, rows, to] : known) {
     const auto it = file->tensors.find(name);
     if (it == file->tensors.end()) continue;
-    const std::vector<int64_t>& shape = it->second.shape;
-    if (shape.size() != 4 || shape[0] != r.batch || shape[2] != rows) {
-      return invalid("picks",
-                     "tensor {} must have shape [{}, heads, {}, k], found "
-                     "[{}] for {}",
-                     name, r.batch, rows, fmt::join(shape, ", "),
-                     in_quotes(path));
-    }
-    auto values = int32_values(it->second, name);
-    if (!values) return values.error();
-    to->emplace(PicksFile::Given{std::move(*values), shape});
+    auto given = read_picks_tensor(it->second, name, r, rows, path);
+    if (!given) return given.error();
+    *to = std::move(*given);
   }
   if (!out.picks && !out.tile_picks && !out.metas) {
     return invalid("picks",

@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "base/safetensors.h"
 #include "tessera/plan.h"
 #include "tessera/result.h"
 #include "tessera/route.h"
@@ -25,6 +27,11 @@ struct PicksFile {
 
   void add_to(RouteInputs& inputs) const;
 };
+// One of them, of so many rows of k. `name` and `path` are how errors call it.
+Result<PicksFile::Given> read_picks_tensor(const Tensor& tensor,
+                                           std::string_view name,
+                                           const Request& request, int64_t rows,
+                                           std::string_view path);
 Result<PicksFile> read_picks_file(const std::string& path,
                                   const Request& request, int64_t query_tile);
 

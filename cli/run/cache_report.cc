@@ -1,5 +1,5 @@
-// cli/run/warm_report.cc: what was compiled, and where it is kept.
-#include "cli/run/warm_report.h"
+// cli/run/cache_report.cc: what was compiled, and where it is kept.
+#include "cli/run/cache_report.h"
 
 #include <fmt/format.h>
 
@@ -18,8 +18,8 @@ Result<void> check_cache_folder(const std::string& folder) {
                  "folder (--cache FOLDER)");
 }
 
-int print_warm_report(const WarmReport& w, bool as_json, nlohmann::json more,
-                      const std::string& first) {
+int print_cache_report(const CacheReport& w, bool as_json, nlohmann::json more,
+                       const std::string& first) {
   print_warnings(w.warnings);
   const int code = w.warnings.empty() ? kOk : kFailed;
   if (as_json) {

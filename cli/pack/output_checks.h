@@ -1,4 +1,4 @@
-// cli/pack/written.h: what may be written, looked at before any work.
+// cli/pack/output_checks.h: what may be written, looked at before any work.
 #pragma once
 
 #include <string>

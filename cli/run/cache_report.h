@@ -1,4 +1,4 @@
-// cli/run/warm_report.h: what commands say that compile for runs to come.
+// cli/run/cache_report.h: what commands say that compile for runs to come.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -12,7 +12,7 @@ namespace tessera::cli {
 // There is one: what is warmed is kept for other processes.
 Result<void> check_cache_folder(const std::string& folder);
 
-struct WarmReport {
+struct CacheReport {
   CompileCounts counts;
   double ms = 0;
   std::string folder;
@@ -21,7 +21,7 @@ struct WarmReport {
 // Prints these, as an object with what it has besides, or behind `first`, a
 // line; warnings too, which make the exit code kFailed: what they are of may
 // not be kept.
-int print_warm_report(const WarmReport& report, bool as_json,
-                      nlohmann::json more, const std::string& first);
+int print_cache_report(const CacheReport& report, bool as_json,
+                       nlohmann::json more, const std::string& first);
 
 }  // namespace tessera::cli

@@ -1,5 +1,5 @@
-// cli/pack/written.cc: files are told apart by what they are.
-#include "cli/pack/written.h"
+// cli/pack/output_checks.cc: files are told apart by what they are.
+#include "cli/pack/output_checks.h"
 
 #include <filesystem>
 

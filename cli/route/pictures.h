@@ -1,0 +1,15 @@
+// cli/route/pictures.h: picks and tiles as text.
+#pragma once
+
+#include <string>
+
+#include "cli/route/job.h"
+#include "tessera/batch.h"
+
+namespace tessera::cli {
+
+// Of the picks and of the tiles that they make.
+Result<std::string> route_pictures(const RouteCommandFlags& flags,
+                                   const RouteJob& job, const Batch& batch);
+
+}  // namespace tessera::cli
