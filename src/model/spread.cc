@@ -14,7 +14,7 @@
 #include "lanes/xla/shard_arrays.h"
 #include "lanes/xla/shard_shape.h"
 #include "model/routes.h"
-#include "shard/row_places.h"
+#include "shard/row_shards.h"
 #include "tessera/mosaic.h"
 
 namespace tessera::model {
@@ -241,20 +241,21 @@ namespace {
 Result<std::vector<Shards>> spread_within(
     const Spread& s, const std::vector<BorrowedBatch>& batches,
     const std::vector<ShardCeilings>& ceilings) {
-  shard::RowPlaces places;
+  std::vector<shard::RowShards> row_shards;
   const bool joint = batches.size() > 1 && s.shards.balance == Balance::rows;
   if (joint) {
     std::vector<const Batch*> all;
     all.reserve(batches.size());
     for (const Batch& batch : batches) all.push_back(&batch);
-    places = shard::place_rows(all, s.mesh, options_of(s, ceilings.front()));
+    row_shards =
+        shard::assign_rows(all, s.mesh, options_of(s, ceilings.front()));
   }
   std::vector<Shards> out;
   for (size_t i = 0; i < batches.size(); ++i) {
     const ShardOptions options = options_of(s, ceilings[i]);
-    auto made = joint
-                    ? shard::make_shards_at(batches[i], s.mesh, options, places)
-                    : make_shards(batches[i], s.mesh, options);
+    auto made =
+        joint ? shard::make_shards_at(batches[i], s.mesh, options, row_shards)
+              : make_shards(batches[i], s.mesh, options);
     if (!made) return named(made.error(), ceilings[i]);
     out.push_back(std::move(*made));
   }

@@ -29,16 +29,16 @@ class Best {
       crowded |= !p.tasks && loads.rows(s) > p.row_cap;
     }
     const std::pair cost(crowded, 100 * over + traffic_of(loads));
-    if (!places_.empty() && cost >= cost_) return;
-    places_ = loads.places();
+    if (!row_shards_.empty() && cost >= cost_) return;
+    row_shards_ = loads.row_shards();
     cost_ = cost;
     over_ = over;
   }
   bool is_within() const { return over_ == 0; }
-  Places places() { return std::move(places_); }
+  RowShards row_shards() { return std::move(row_shards_); }
 
  private:
-  Places places_;
+  RowShards row_shards_;
   std::pair<bool, double> cost_;
   double over_ = 0;
 };
@@ -87,17 +87,17 @@ RepairOptions repair_options(const Problem& p) {
 
 }  // namespace
 
-Places even_rows(const Problem& p) {
-  if (p.shards == 1 || p.rows() == 0) return contiguous_places(p);
+RowShards even_rows(const Problem& p) {
+  if (p.shards == 1 || p.rows() == 0) return contiguous_rows(p);
   const std::vector<Piece> pieces = pieces_of(p);
   const RepairOptions options = repair_options(p);
   const std::vector<PlaceOptions> starts = starts_of(p);
   Best best;
   std::optional<Loads> first;
   for (const PlaceOptions& start : starts) {
-    Places places = place_pieces(p, pieces, start);
-    exchange_pieces(p, pieces, places);
-    Loads loads(p, std::move(places));
+    RowShards row_shards = place_pieces(p, pieces, start);
+    exchange_pieces(p, pieces, row_shards);
+    Loads loads(p, std::move(row_shards));
     if (is_small(p)) {
       repair(loads, options);
       best.look_at(loads);
@@ -114,33 +114,33 @@ Places even_rows(const Problem& p) {
   if (!best.is_within()) {
     PlaceOptions dealt = starts[0];
     dealt.deals = true;
-    for (Places places : {place_pieces(p, pieces, dealt), headtail_places(p),
-                          contiguous_places(p)}) {
-      Loads loads(p, std::move(places));
+    for (RowShards row_shards : {place_pieces(p, pieces, dealt),
+                                 headtail_rows(p), contiguous_rows(p)}) {
+      Loads loads(p, std::move(row_shards));
       best.look_at(loads);
       repair(loads, options);
       best.look_at(loads);
     }
   }
-  return best.places();
+  return best.row_shards();
 }
 
-Places even_tasks(const Problem& p) {
-  if (p.shards == 1 || p.rows() == 0) return contiguous_places(p);
+RowShards even_tasks(const Problem& p) {
+  if (p.shards == 1 || p.rows() == 0) return contiguous_rows(p);
   // The cheapest steps first, then all that it takes.
   constexpr double kLast = 4;
   std::vector<double> starts = {0.25};
   if (is_small(p)) starts = {0.5, 1, 2};
   Best best;
   for (const double start : starts) {
-    Loads loads(p, contiguous_places(p));
+    Loads loads(p, contiguous_rows(p));
     RepairOptions options = repair_options(p);
     for (options.over = start; options.over <= kLast; options.over *= 2) {
       repair(loads, options);
     }
     best.look_at(loads);
   }
-  return best.places();
+  return best.row_shards();
 }
 
 }  // namespace tessera::shard

@@ -29,15 +29,15 @@ struct Cost {
   int64_t needed = 0, work = 0, rows = 0;  // the last two: the most of a shard
 };
 
-// Of rows computed by `places`, columns lying with `owners`.
-Cost cost_of(const Demand& d, int64_t shards, const Places& places,
-             const Places& owners) {
+// Of rows computed by `row_shards`, columns lying with `owners`.
+Cost cost_of(const Demand& d, int64_t shards, const RowShards& row_shards,
+             const RowShards& owners) {
   Cost out;
   for (int32_t s = 0; s < shards; ++s) {
     int64_t work = 0, rows = 0;
     std::vector<bool> needs(static_cast<size_t>(d.columns), false);
-    for (size_t r = 0; r < places.size(); ++r) {
-      if (places[r] != s) continue;
+    for (size_t r = 0; r < row_shards.size(); ++r) {
+      if (row_shards[r] != s) continue;
       work += d.work[r];
       ++rows;
       for (uint32_t i = d.start[r]; i < d.start[r + 1]; ++i) {
@@ -70,22 +70,24 @@ TEST(LeastColumns, NoWayWithinTheLimitsNeedsLess) {
       limits.rows = static_cast<double>(rows / shards + 1 + random() % 3);
     }
     const int64_t bound = least_columns(d, limits, shards);
-    Places owners;
+    RowShards owners;
     for (int64_t r = 0; r < rows; ++r) {
       owners.push_back(static_cast<int32_t>(r * shards / rows));
     }
     int64_t best = -1;
-    Places places(static_cast<size_t>(rows), 0);
+    RowShards row_shards(static_cast<size_t>(rows), 0);
     for (bool more = true; more;) {
-      const Cost cost = cost_of(d, shards, places, tasks ? owners : places);
+      const Cost cost =
+          cost_of(d, shards, row_shards, tasks ? owners : row_shards);
       if (static_cast<double>(cost.work) <= limits.work &&
           static_cast<double>(cost.rows) <= limits.rows &&
           (best < 0 || cost.needed < best)) {
         best = cost.needed;
       }
       size_t at = 0;  // the next in a numeral of base `shards`
-      while (at < places.size() && ++places[at] == shards) places[at++] = 0;
-      more = at < places.size();
+      while (at < row_shards.size() && ++row_shards[at] == shards)
+        row_shards[at++] = 0;
+      more = at < row_shards.size();
     }
     if (best < 0) continue;  // none is so even
     EXPECT_LE(bound, best) << round;

@@ -19,22 +19,23 @@ struct Swap {
 
 class Exchange {
  public:
-  Exchange(const Problem& p, const std::vector<Piece>& pieces, Places& places)
+  Exchange(const Problem& p, const std::vector<Piece>& pieces,
+           RowShards& row_shards)
       : p_(p),
-        places_(places),
+        row_shards_(row_shards),
         work_cap_(p.work_cap - 0.008 * p.mean_work()),
         a_work_(1 / p.mean_work()),
         a_row_(1 / p.mean_rows()),
         shards_(static_cast<size_t>(p.shards)) {
-    for (size_t r = 0; r < places.size(); ++r) {
+    for (size_t r = 0; r < row_shards.size(); ++r) {
       const auto row = static_cast<int64_t>(r);
-      Load& load = shards_[static_cast<size_t>(places[r])];
+      Load& load = shards_[static_cast<size_t>(row_shards[r])];
       load.work += p.work(row, row + 1);
       ++load.rows;
     }
     for (const Piece& q : pieces) {
-      const auto begin = places.begin() + q.begin;
-      const auto end = places.begin() + q.end;
+      const auto begin = row_shards.begin() + q.begin;
+      const auto end = row_shards.begin() + q.end;
       if (std::all_of(begin, end, [&](int32_t s) { return s == *begin; })) {
         shards_[static_cast<size_t>(*begin)].items.push_back(
             {q.begin, q.end - q.begin, p.work(q.begin, q.end)});
@@ -137,12 +138,12 @@ class Exchange {
     s.items.push_back(item);
     s.work += item.work;
     s.rows += item.rows;
-    const auto begin = places_.begin() + item.begin;
+    const auto begin = row_shards_.begin() + item.begin;
     std::fill(begin, begin + item.rows, static_cast<int32_t>(shard));
   }
 
   const Problem& p_;
-  Places& places_;
+  RowShards& row_shards_;
   double work_cap_;        // a little less, as work is missed first later on
   double a_work_, a_row_;  // one beside the mean
   std::vector<Load> shards_;
@@ -151,8 +152,8 @@ class Exchange {
 }  // namespace
 
 void exchange_pieces(const Problem& p, const std::vector<Piece>& pieces,
-                     Places& places) {
-  Exchange exchange(p, pieces, places);
+                     RowShards& row_shards) {
+  Exchange exchange(p, pieces, row_shards);
   const int64_t most = 16 * p.shards;
   for (int64_t i = 0; i < most && exchange.step(); ++i) {
   }

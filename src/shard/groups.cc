@@ -9,14 +9,14 @@
 
 namespace tessera::shard {
 
-Owners make_owners(const Problem& p, const Plan& plan, const Places& computes,
-                   int64_t first_batch_row) {
+Owners make_owners(const Problem& p, const Plan& plan,
+                   const RowShards& computes, int64_t first_batch_row) {
   Owners o;
   o.first_batch_row = first_batch_row;
   o.batch_rows = p.batch_rows;
   o.rows = plan.forward.rows;
   o.columns = plan.forward.columns;
-  const Places owns = p.tasks ? contiguous_places(p) : computes;
+  const RowShards owns = p.tasks ? contiguous_rows(p) : computes;
   for (int64_t b = 0; b < p.batch_rows; ++b) {
     for (int64_t r = 0; r < o.rows; ++r) {
       const auto unit = static_cast<size_t>(b * p.units + r / p.tiles_q);

@@ -18,8 +18,8 @@ struct Owners {
   int64_t rows = 0, columns = 0;  // tiles of a batch row
   std::vector<int32_t> row, computes, column;
 };
-Owners make_owners(const Problem& p, const Plan& plan, const Places& computes,
-                   int64_t first_batch_row);
+Owners make_owners(const Problem& p, const Plan& plan,
+                   const RowShards& computes, int64_t first_batch_row);
 
 // Tiles that travel along "seq" in one (data, head) group: [from * seq + to],
 // each ascending.

@@ -10,9 +10,9 @@
 namespace tessera::shard {
 namespace {
 
-int64_t most_of_one(const Places& places, size_t shards) {
+int64_t most_of_one(const RowShards& row_shards, size_t shards) {
   std::vector<int64_t> count(shards, 0);
-  for (const int32_t s : places) ++count[static_cast<size_t>(s)];
+  for (const int32_t s : row_shards) ++count[static_cast<size_t>(s)];
   return *std::max_element(count.begin(), count.end());
 }
 
@@ -22,15 +22,15 @@ double half_rounded(int64_t n, int64_t owned) {
 
 }  // namespace
 
-Loads::Loads(const Problem& p, Places places)
+Loads::Loads(const Problem& p, RowShards row_shards)
     : p_(p),
       shards_(p.shards),
       a_work_(1 / p.mean_work()),
       a_row_(1 / p.mean_rows()),
-      place_(std::move(places)) {
+      row_shards_(std::move(row_shards)) {
   const auto n = static_cast<size_t>(shards_);
   const auto columns = static_cast<size_t>(p.columns());
-  row_owner_ = p.tasks ? contiguous_places(p) : place_;
+  row_owner_ = p.tasks ? contiguous_rows(p) : row_shards_;
   column_owner_.resize(columns);
   for (size_t c = 0; c < columns; ++c) {
     const int64_t unit = static_cast<int64_t>(c) % p.column_units;
@@ -46,7 +46,7 @@ Loads::Loads(const Problem& p, Places places)
   kv_.assign(n * n, 0);
   q_.assign(n * n, 0);
   for (int64_t r = 0; r < p.rows(); ++r) {
-    const int32_t s = place(r);
+    const int32_t s = shard_of(r);
     work_[static_cast<size_t>(s)] += p.work(r, r + 1);
     ++rows_[static_cast<size_t>(s)];
     uint32_t* const users = users_.data() + static_cast<size_t>(s) * columns;
@@ -67,7 +67,7 @@ void Loads::travel(std::vector<int32_t>& tiles, int64_t& total, int32_t from,
 
 void Loads::move(int64_t row, int32_t to) {
   const auto r = static_cast<size_t>(row);
-  const int32_t from = place_[r];
+  const int32_t from = row_shards_[r];
   if (from == to) return;
   const int64_t work = p_.work(row, row + 1);
   work_[static_cast<size_t>(from)] -= work;
@@ -82,7 +82,7 @@ void Loads::move(int64_t row, int32_t to) {
     if (--at_from[c] == 0) travel(kv_, kv_tiles_, column_owner_[c], from, -1);
     if (at_to[c]++ == 0) travel(kv_, kv_tiles_, column_owner_[c], to, 1);
   }
-  place_[r] = to;
+  row_shards_[r] = to;
   if (p_.tasks) {
     travel(q_, q_tiles_, row_owner_[r], from, -1);
     travel(q_, q_tiles_, row_owner_[r], to, 1);

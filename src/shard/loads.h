@@ -12,9 +12,9 @@ namespace tessera::shard {
 
 class Loads {
  public:
-  // `places`: who computes each row. Of tasks the owners are the contiguous
+  // `row_shards`: who computes each row. Of tasks the owners are the contiguous
   // ones, and so are those of columns that are not tied to rows.
-  Loads(const Problem& p, Places places);
+  Loads(const Problem& p, RowShards row_shards);
 
   void move(int64_t row, int32_t to);
   void move(int64_t begin, int64_t end, int32_t to) {
@@ -22,8 +22,10 @@ class Loads {
   }
 
   const Problem& problem() const { return p_; }
-  const Places& places() const { return place_; }
-  int32_t place(int64_t row) const { return place_[static_cast<size_t>(row)]; }
+  const RowShards& row_shards() const { return row_shards_; }
+  int32_t shard_of(int64_t row) const {
+    return row_shards_[static_cast<size_t>(row)];
+  }
   int64_t work(int32_t s) const { return work_[static_cast<size_t>(s)]; }
   int64_t rows(int32_t s) const { return rows_[static_cast<size_t>(s)]; }
   // How far a shard is over the limits, in means; 0 within them.
@@ -52,7 +54,7 @@ class Loads {
   const Problem& p_;
   int64_t shards_;
   double a_work_, a_row_;  // one beside the mean
-  Places place_, row_owner_, column_owner_;
+  RowShards row_shards_, row_owner_, column_owner_;
   std::vector<int64_t> work_, rows_;
   int64_t own_columns_ = 0, own_rows_ = 0;  // room for a shard's own
   std::vector<uint32_t> users_;  // [shard, column]: its rows that need it

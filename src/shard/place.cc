@@ -43,7 +43,7 @@ class Ring {
         work_(static_cast<size_t>(n_), 0),
         rows_(static_cast<size_t>(n_), 0),
         size_(static_cast<size_t>(n_), 0),
-        places_(static_cast<size_t>(p.rows()), kNone) {}
+        row_shards_(static_cast<size_t>(p.rows()), kNone) {}
 
   void place(const Piece& piece) {
     best_.clear();
@@ -64,7 +64,7 @@ class Ring {
     take();
   }
 
-  Places places() { return std::move(places_); }
+  RowShards row_shards() { return std::move(row_shards_); }
 
  private:
   // Cuts the piece from its end, where rows are heaviest, along the ring. What
@@ -128,7 +128,7 @@ class Ring {
     int64_t apart = 0;
     const auto meet = [&](int64_t row, int32_t shard) {
       if (row < 0 || row >= p_.rows()) return;
-      const int32_t other = places_[static_cast<size_t>(row)];
+      const int32_t other = row_shards_[static_cast<size_t>(row)];
       if (other != kNone && other != shard) ++apart;
     };
     meet(piece.begin - 1, chunks_.back().shard);
@@ -188,7 +188,7 @@ class Ring {
     const auto s = static_cast<size_t>(shard);
     work_[s] += p_.work(begin, end);
     rows_[s] += end - begin;
-    std::fill(places_.begin() + begin, places_.begin() + end, shard);
+    std::fill(row_shards_.begin() + begin, row_shards_.begin() + end, shard);
   }
 
   // To whom has least, in parts that become smaller as less is left. All shards
@@ -236,14 +236,14 @@ class Ring {
   const double a_work_, a_row_;  // one beside the mean
   std::vector<int64_t> work_, rows_;
   std::vector<int64_t> size_, grown_;  // tiles of each shift
-  Places places_;
+  RowShards row_shards_;
   std::vector<Chunk> chunks_, best_;
 };
 
 }  // namespace
 
-Places place_pieces(const Problem& p, std::vector<Piece> pieces,
-                    const PlaceOptions& options) {
+RowShards place_pieces(const Problem& p, std::vector<Piece> pieces,
+                       const PlaceOptions& options) {
   std::sort(pieces.begin(), pieces.end(), [&](const Piece& a, const Piece& b) {
     const int64_t x = p.work(a.begin, a.end);
     const int64_t y = p.work(b.begin, b.end);
@@ -251,7 +251,7 @@ Places place_pieces(const Problem& p, std::vector<Piece> pieces,
   });
   Ring ring(p, options);
   for (const Piece& piece : pieces) ring.place(piece);
-  return ring.places();
+  return ring.row_shards();
 }
 
 }  // namespace tessera::shard

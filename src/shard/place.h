@@ -23,13 +23,13 @@ struct PlaceOptions {
 // fits, else cut into chunks for shards that follow each other on the ring, so
 // that all long documents share a few shifts. What finds no place there is
 // dealt to the lightest. No shard gets more rows than it may have.
-Places place_pieces(const Problem& p, std::vector<Piece> pieces,
-                    const PlaceOptions& options);
+RowShards place_pieces(const Problem& p, std::vector<Piece> pieces,
+                       const PlaceOptions& options);
 
 // Evens work and rows by moving and swapping whole documents, which costs
 // hardly any traffic.
 void exchange_pieces(const Problem& p, const std::vector<Piece>& pieces,
-                     Places& places);
+                     RowShards& row_shards);
 
 // Moves and swaps parts of runs of rows until no shard is over its limits,
 // always by the step that adds least traffic among those that help most.

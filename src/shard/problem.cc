@@ -164,8 +164,8 @@ std::vector<Piece> pieces_of(const Problem& p) {
   return out;
 }
 
-Places contiguous_places(const Problem& p) {
-  Places out(static_cast<size_t>(p.rows()));
+RowShards contiguous_rows(const Problem& p) {
+  RowShards out(static_cast<size_t>(p.rows()));
   for (size_t r = 0; r < out.size(); ++r) {
     const int64_t unit = static_cast<int64_t>(r) % p.units;
     out[r] = static_cast<int32_t>(unit * p.shards / p.units);
@@ -173,8 +173,8 @@ Places contiguous_places(const Problem& p) {
   return out;
 }
 
-Places headtail_places(const Problem& p) {
-  Places out(static_cast<size_t>(p.rows()));
+RowShards headtail_rows(const Problem& p) {
+  RowShards out(static_cast<size_t>(p.rows()));
   for (size_t r = 0; r < out.size(); ++r) {
     const int64_t unit = static_cast<int64_t>(r) % p.units;
     const int64_t chunk = unit * 2 * p.shards / p.units;

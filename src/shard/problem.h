@@ -64,7 +64,7 @@ struct Problem {
 };
 
 // The shard that has each row.
-using Places = std::vector<int32_t>;
+using RowShards = std::vector<int32_t>;
 
 // Of plans of the same sizes, one a mask; the request is of one of them. Their
 // work adds up, and a row needs the columns that it needs in any.
@@ -89,9 +89,9 @@ std::vector<Piece> pieces_of(const Problem& p);
 
 // The families. Each gives the shard that owns each row; `tasks` the one that
 // computes it.
-Places contiguous_places(const Problem& p);
-Places headtail_places(const Problem& p);
-Places even_rows(const Problem& p);
-Places even_tasks(const Problem& p);
+RowShards contiguous_rows(const Problem& p);
+RowShards headtail_rows(const Problem& p);
+RowShards even_rows(const Problem& p);
+RowShards even_tasks(const Problem& p);
 
 }  // namespace tessera::shard

@@ -74,7 +74,7 @@ class Repair {
 
   // Rows that follow each other, in one document and on one shard.
   void add_to_runs(int64_t row) {
-    std::vector<Piece>& runs = runs_[static_cast<size_t>(loads_.place(row))];
+    std::vector<Piece>& runs = runs_[static_cast<size_t>(loads_.shard_of(row))];
     if (!runs.empty() && runs.back().end == row &&
         p_.joined[static_cast<size_t>(row)]) {
       ++runs.back().end;
@@ -85,10 +85,10 @@ class Repair {
 
   void find_runs(int32_t s) {
     runs_[static_cast<size_t>(s)].clear();
-    const Places& places = loads_.places();
-    for (auto at = places.begin();
-         (at = std::find(at, places.end(), s)) != places.end(); ++at) {
-      add_to_runs(at - places.begin());
+    const RowShards& row_shards = loads_.row_shards();
+    for (auto at = row_shards.begin();
+         (at = std::find(at, row_shards.end(), s)) != row_shards.end(); ++at) {
+      add_to_runs(at - row_shards.begin());
     }
   }
 
@@ -220,8 +220,8 @@ class Repair {
       bytes = (rows + loads_.more_tasks_sent(begin, end, to)) *
               static_cast<double>(p_.row_bytes);
     }
-    const bool joins = (joined(begin) && loads_.place(begin - 1) == to) ||
-                       (joined(end) && loads_.place(end) == to);
+    const bool joins = (joined(begin) && loads_.shard_of(begin - 1) == to) ||
+                       (joined(end) && loads_.shard_of(end) == to);
     double tiles = 0;
     if (joins) {
       tiles = 2 * rows;

@@ -10,7 +10,7 @@
 #include <tuple>
 #include <vector>
 
-#include "shard/row_places.h"
+#include "shard/row_shards.h"
 #include "tests/sharded_run.h"
 
 namespace tessera {
@@ -420,7 +420,7 @@ TEST(Shards, NoWayNeedsLessThanTheBound) {
 }
 
 // Two masks of the same rows, planned apart and as one batch.
-TEST(RowPlaces, OfSeveralMasksAreThoseOfOneBatch) {
+TEST(RowShards, OfSeveralMasksAreThoseOfOneBatch) {
   OwnedFacts facts;
   facts.doc_ids = drawn_ids(3, 8192);
   const Request masks[] = {request_of("window(0, 0)", 8192),
@@ -440,9 +440,9 @@ TEST(RowPlaces, OfSeveralMasksAreThoseOfOneBatch) {
     const Batch* const two[] = {&apart[0], &apart[1]};
     const Mesh mesh = mesh_of("seq=8");
     const ShardOptions options = options_of(Balance::rows);
-    const auto places = shard::place_rows(two, mesh, options);
-    EXPECT_EQ(places, shard::place_rows({&one, 1}, mesh, options));
-    EXPECT_NE(places, shard::place_rows({two, 1}, mesh, options));
+    const auto row_shards = shard::assign_rows(two, mesh, options);
+    EXPECT_EQ(row_shards, shard::assign_rows({&one, 1}, mesh, options));
+    EXPECT_NE(row_shards, shard::assign_rows({two, 1}, mesh, options));
   }
 }
 

@@ -8,7 +8,7 @@
 #include "plan/batch_state.h"
 #include "shard/check.h"
 #include "shard/groups.h"
-#include "shard/row_places.h"
+#include "shard/row_shards.h"
 #include "tessera/batch.h"
 
 namespace tessera {
@@ -24,19 +24,19 @@ Span part_of(int64_t total, int64_t n, int64_t i) {
   return {begin, total * (i + 1) / n - begin};
 }
 
-Places places_of(const Problem& p, Balance balance) {
+RowShards shards_of_rows(const Problem& p, Balance balance) {
   if (p.batch_rows == 0) return {};
   switch (balance) {
     case Balance::contiguous:
-      return contiguous_places(p);
+      return contiguous_rows(p);
     case Balance::headtail:
-      return headtail_places(p);
+      return headtail_rows(p);
     case Balance::rows:
       return even_rows(p);
     case Balance::tasks:
       return even_tasks(p);
   }
-  return contiguous_places(p);
+  return contiguous_rows(p);
 }
 
 // The same in every batch of these lengths, unless rows had no place.
@@ -52,11 +52,11 @@ int64_t own_row_capacity(const Problem& p, const Owners& o, int64_t seq,
 class Maker {
  public:
   Maker(const Batch& batch, const Mesh& mesh, const ShardOptions& options,
-        const RowPlaces* places)
+        const std::vector<RowShards>* row_shards)
       : plan_(batch.plan()),
         request_(batch.request()),
         options_(options),
-        places_(places),
+        row_shards_(row_shards),
         data_(mesh.size("data")),
         head_(mesh.size("head")),
         seq_(mesh.size("seq")) {
@@ -86,9 +86,10 @@ class Maker {
       const Plan* const plan = &plan_;
       const Problem p = make_problem(request_, {&plan, 1}, options_, seq_,
                                      rows.begin, rows.size);
-      const Places places = places_ ? (*places_)[static_cast<size_t>(d)]
-                                    : places_of(p, options_.balance);
-      owners_.push_back(make_owners(p, plan_, places, rows.begin));
+      const RowShards row_shards = row_shards_
+                                       ? (*row_shards_)[static_cast<size_t>(d)]
+                                       : shards_of_rows(p, options_.balance);
+      owners_.push_back(make_owners(p, plan_, row_shards, rows.begin));
       if (rows.size == 0) continue;
       tied_ = p.tied;
       tiles_q_ = p.tiles_q;
@@ -245,7 +246,8 @@ class Maker {
   const Plan& plan_;
   const Request& request_;
   const ShardOptions& options_;
-  const RowPlaces* places_;  // null: where the balance puts rows
+  const std::vector<RowShards>*
+      row_shards_;  // null: where the balance puts rows
   const int64_t data_, head_, seq_;
   int64_t lists_ = 0;
   bool tied_ = false;    // columns lie where their rows do
@@ -257,18 +259,19 @@ class Maker {
 
 }  // namespace
 
-RowPlaces place_rows(std::span<const Batch* const> batches, const Mesh& mesh,
-                     const ShardOptions& options) {
+std::vector<RowShards> assign_rows(std::span<const Batch* const> batches,
+                                   const Mesh& mesh,
+                                   const ShardOptions& options) {
   std::vector<const Plan*> plans;
   plans.reserve(batches.size());
   for (const Batch* batch : batches) plans.push_back(&batch->plan());
   const int64_t data = mesh.size("data");
-  RowPlaces out;
+  std::vector<RowShards> out;
   for (int64_t d = 0; d < data; ++d) {
     const Span rows = part_of(plans.front()->batch, data, d);
     const Problem p = make_problem(batches.front()->request(), plans, options,
                                    mesh.size("seq"), rows.begin, rows.size);
-    out.push_back(places_of(p, options.balance));
+    out.push_back(shards_of_rows(p, options.balance));
   }
   return out;
 }
@@ -276,7 +279,8 @@ RowPlaces place_rows(std::span<const Batch* const> batches, const Mesh& mesh,
 namespace {
 
 Result<Shards> make(const Batch& batch, const Mesh& mesh,
-                    const ShardOptions& options, const RowPlaces* places) {
+                    const ShardOptions& options,
+                    const std::vector<RowShards>* row_shards) {
   const TraceSpan span("shard", "make_shards");
   auto read = plan::read_batch(batch, "shard");
   if (!read) return read.error();
@@ -285,15 +289,15 @@ Result<Shards> make(const Batch& batch, const Mesh& mesh,
   if (auto e = check_fit(batch, mesh, options); !e) return e.error();
   auto contract = plan::contract_of(**read);
   if (!contract) return contract.error();
-  return Maker(batch, mesh, options, places).make(*contract);
+  return Maker(batch, mesh, options, row_shards).make(*contract);
 }
 
 }  // namespace
 
 Result<Shards> make_shards_at(const Batch& batch, const Mesh& mesh,
                               const ShardOptions& options,
-                              const RowPlaces& places) {
-  return make(batch, mesh, options, &places);
+                              const std::vector<RowShards>& row_shards) {
+  return make(batch, mesh, options, &row_shards);
 }
 
 }  // namespace shard
