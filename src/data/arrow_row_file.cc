@@ -100,13 +100,14 @@ Result<void> check_row_file(const std::string& path) {
   return check_output(path);
 }
 
-Result<void> save_row_file(const std::string& path,
-                           std::function<Result<Rows>()> next) {
-  if (auto e = check_row_file(path); !e) return e;
+namespace {
+
+// `open` makes the stream of what the file holds.
+Result<void> write_stream(
+    const std::string& path,
+    const std::function<void(std::optional<Error>&, ArrowArrayStream*)>& open) {
   auto component = data::arrow_component();
   if (!component) return component.error();
-  auto first = next();
-  if (!first) return first.error();
   return write_file_by(path, [&](int file) -> Result<void> {
     // The component closes what it is given.
     const int own = ::fcntl(file, F_DUPFD_CLOEXEC, 0);
@@ -116,7 +117,7 @@ Result<void> save_row_file(const std::string& path,
     }
     std::optional<Error> error;
     ArrowArrayStream stream = {};
-    data::export_rows(std::move(*first), std::move(next), error, &stream);
+    open(error, &stream);
     TesseraArrowWhy why = {};
     const int code = (*component)->write(own, format_of(path), &stream, &why);
     if (stream.release != nullptr) stream.release(&stream);
@@ -125,6 +126,27 @@ Result<void> save_row_file(const std::string& path,
     return io_error("data", "rows must be written, found {} for {}",
                     in_quotes(why.text, sizeof(why.text)), in_quotes(path));
   });
+}
+
+}  // namespace
+
+Result<void> save_row_file(const std::string& path,
+                           std::function<Result<Rows>()> next) {
+  if (auto e = check_row_file(path); !e) return e;
+  auto first = next();
+  if (!first) return first.error();
+  return write_stream(path, [&](std::optional<Error>& error,
+                                ArrowArrayStream* stream) {
+    data::export_rows(std::move(*first), std::move(next), path, error, stream);
+  });
+}
+
+Result<void> data::write_row_file(const std::string& path, const Rows& rows) {
+  if (auto e = check_row_file(path); !e) return e;
+  return write_stream(
+      path, [&](std::optional<Error>& error, ArrowArrayStream* stream) {
+        export_borrowed_rows(rows, path, error, stream);
+      });
 }
 
 }  // namespace tessera

@@ -116,25 +116,33 @@ std::string metadata_of(const Rows& rows) {
   return out;
 }
 
+using SharedRows = std::shared_ptr<const Rows>;
+
 struct Stream {
-  std::optional<Rows> ready;  // the first
+  SharedRows first;  // until it is given
   std::string metadata;
   RowShape shape;
   int32_t pad_id = 0;
-  std::function<Result<Rows>()> next;
+  std::function<Result<Rows>()> next;  // empty: the first are all
+  std::string name;
   std::optional<Error>& error;
 
-  Result<Rows> take() {
-    auto rows = ready ? Result<Rows>(std::move(*ready)) : next();
-    ready.reset();
-    if (!rows) return rows;
+  // Null where there are no more.
+  Result<SharedRows> take() {
+    SharedRows rows = std::exchange(first, nullptr);
+    if (!rows) {
+      if (!next) return rows;
+      auto more = next();
+      if (!more) return more.error();
+      rows = std::make_shared<const Rows>(std::move(*more));
+    }
     if (rows->shape != shape || rows->pad_id != pad_id) {
       return invalid("data",
                      "rows of one file must be of one shape and pad id, found "
                      "{} tokens and {} after {} and {}",
                      rows->shape.tokens, rows->pad_id, shape.tokens, pad_id);
     }
-    if (auto e = check_rows(*rows, "the rows"); !e) return e.error();
+    if (auto e = check_rows(*rows, name); !e) return e.error();
     return rows;
   }
 };
@@ -164,8 +172,8 @@ int get_next(ArrowArrayStream* self, ArrowArray* out) {
     s.error = rows.error();
     return EIO;
   }
-  if (rows->rows == 0) return 0;
-  const auto shared = std::make_shared<const Rows>(std::move(*rows));
+  const SharedRows& shared = *rows;
+  if (!shared || shared->rows == 0) return 0;
   std::vector<ArrowArray> columns;
   for (size_t c = 0; c < kRowColumns; ++c) {
     columns.push_back(
@@ -186,16 +194,30 @@ void release(ArrowArrayStream* self) {
   self->release = nullptr;
 }
 
+void open(SharedRows first, std::function<Result<Rows>()> next,
+          std::string name, std::optional<Error>& error,
+          ArrowArrayStream* out) {
+  std::string metadata = metadata_of(*first);
+  const RowShape shape = first->shape;
+  const int32_t pad_id = first->pad_id;
+  *out = {&get_schema, &get_next, &get_last_error, &release,
+          new Stream{std::move(first), std::move(metadata), shape, pad_id,
+                     std::move(next), std::move(name), error}};
+}
+
 }  // namespace
 
 void export_rows(Rows first, std::function<Result<Rows>()> next,
-                 std::optional<Error>& error, ArrowArrayStream* out) {
-  std::string metadata = metadata_of(first);
-  const RowShape shape = first.shape;
-  const int32_t pad_id = first.pad_id;
-  *out = {&get_schema, &get_next, &get_last_error, &release,
-          new Stream{std::move(first), std::move(metadata), shape, pad_id,
-                     std::move(next), error}};
+                 std::string name, std::optional<Error>& error,
+                 ArrowArrayStream* out) {
+  open(std::make_shared<const Rows>(std::move(first)), std::move(next),
+       std::move(name), error, out);
+}
+
+void export_borrowed_rows(const Rows& rows, std::string name,
+                          std::optional<Error>& error, ArrowArrayStream* out) {
+  const SharedRows borrowed(SharedRows(), &rows);  // which owns nothing
+  open(borrowed, nullptr, std::move(name), error, out);
 }
 
 }  // namespace tessera::data

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "tessera/data.h"
 #include "tessera/documents.h"
@@ -12,9 +13,15 @@
 namespace tessera::data {
 
 // `first`, then what `next` gives until it gives no row: a batch each, whose
-// memory is the rows' own. All are of one shape and are checked. What stops it
-// is left in `error`, which lives as long as the stream.
+// memory is the rows' own. All are of one shape and are checked; `name` is how
+// errors call them. What stops it is left in `error`, which lives as long as
+// the stream.
 void export_rows(Rows first, std::function<Result<Rows>()> next,
-                 std::optional<Error>& error, ArrowArrayStream* out);
+                 std::string name, std::optional<Error>& error,
+                 ArrowArrayStream* out);
+// The same of rows that are all, in one batch. Nothing is copied: they stay
+// where they are until all that the stream gave is released.
+void export_borrowed_rows(const Rows& rows, std::string name,
+                          std::optional<Error>& error, ArrowArrayStream* out);
 
 }  // namespace tessera::data

@@ -55,8 +55,8 @@ TEST(ExportRows, GivesEveryColumnAndOutlivesTheStream) {
   std::optional<Error> error;
   ArrowArrayStream stream = {};
   export_rows(
-      some_rows(3), [&]() -> Result<Rows> { return left[next++]; }, error,
-      &stream);
+      some_rows(3), [&]() -> Result<Rows> { return left[next++]; }, "rows",
+      error, &stream);
   ArrowSchema schema = {};
   ASSERT_EQ(stream.get_schema(&stream, &schema), 0);
   ASSERT_EQ(schema.n_children, static_cast<int64_t>(kRowColumns));
@@ -89,10 +89,30 @@ TEST(ExportRows, GivesEveryColumnAndOutlivesTheStream) {
   EXPECT_FALSE(error);
 }
 
+TEST(ExportRows, BorrowedOnesAreNotCopied) {
+  const Rows rows = some_rows(3);
+  std::optional<Error> error;
+  ArrowArrayStream stream = {};
+  export_borrowed_rows(rows, "rows", error, &stream);
+  ArrowArray batch = {}, end = {};
+  ASSERT_EQ(stream.get_next(&stream, &batch), 0);
+  EXPECT_EQ(batch.length, 3);
+  for (size_t c = 0; c < kRowColumns; ++c) {
+    const ArrowArray* at = batch.children[c];
+    while (at->n_children == 1) at = at->children[0];
+    EXPECT_EQ(at->buffers[1], rows.columns[c].data());
+  }
+  ASSERT_EQ(stream.get_next(&stream, &end), 0);
+  EXPECT_EQ(end.release, nullptr);
+  batch.release(&batch);
+  stream.release(&stream);
+  EXPECT_FALSE(error);
+}
+
 std::string stopped_by(const std::function<Result<Rows>()>& next) {
   std::optional<Error> error;
   ArrowArrayStream stream = {};
-  export_rows(some_rows(1), next, error, &stream);
+  export_rows(some_rows(1), next, "a.arrow", error, &stream);
   ArrowArray batch = {};
   EXPECT_EQ(stream.get_next(&stream, &batch), 0);
   batch.release(&batch);
@@ -117,7 +137,7 @@ TEST(ExportRows, StopsWithTheErrorOfRows) {
               Rows bad = some_rows(2);
               bad.row(RowColumn::doc_ids, 1)[0] = 5;
               return bad;
-            }).find("doc_ids"),
+            }).find("of row 1 of 'a.arrow'"),
             std::string::npos);
 }
 

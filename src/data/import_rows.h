@@ -35,5 +35,7 @@ Result<Rows> import_rows(ArrowArrayStream& stream, const std::string& name);
 Result<std::unique_ptr<RowBatches>> open_row_file(const std::string& path,
                                                   int64_t first_row);
 Result<Rows> load_row_file(const std::string& path);
+// Such a file of these rows alone, which are not copied.
+Result<void> write_row_file(const std::string& path, const Rows& rows);
 
 }  // namespace tessera::data

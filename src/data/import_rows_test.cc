@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <random>
 
+#include "base/fail.h"
 #include "base/files.h"
 #include "data/arrow_component.h"
 #include "data/export_rows.h"
@@ -76,7 +78,7 @@ TEST(ImportRows, AreThoseThatWereExported) {
     std::optional<Error> error;
     ArrowArrayStream stream = {};
     Rows first = *next();
-    export_rows(std::move(first), next, error, &stream);
+    export_rows(std::move(first), next, "rows", error, &stream);
     const auto got = import_rows(stream, "rows");
     ASSERT_TRUE(got) << got.error().message;
     EXPECT_EQ(*got, want);
@@ -99,8 +101,8 @@ std::string said_of(const Rows& rows, std::function<void(ArrowSchema&)> schema,
                     std::function<void(ArrowArray&)> batch) {
   Changed changed{{}, {}, std::move(schema), std::move(batch)};
   export_rows(
-      rows, [&]() -> Result<Rows> { return part(rows, 0, 0); }, changed.error,
-      &changed.from);
+      rows, [&]() -> Result<Rows> { return part(rows, 0, 0); }, "rows",
+      changed.error, &changed.from);
   ArrowArrayStream stream = {
       [](ArrowArrayStream* self, ArrowSchema* out) {
         const int code = to(self).from.get_schema(&to(self).from, out);
@@ -270,7 +272,25 @@ TEST_F(RowFiles, AreLoadedAsTheyWereSaved) {
       const auto got = load_rows(path);
       ASSERT_TRUE(got) << got.error().message;
       EXPECT_EQ(*got, want);
+      const auto whole = save_rows(path, want);
+      ASSERT_TRUE(whole) << whole.error().message;
+      EXPECT_EQ(load_rows(path).value(), want);
     }
+  }
+}
+
+// As of a .safetensors file, and nothing is left.
+TEST_F(RowFiles, WithoutRowsThatHoldAreRefusedByTheirName) {
+  Rows bad = drawn(4, 2);
+  bad.row(RowColumn::doc_ids, 1)[0] = 5;
+  for (const char* name : {"a.parquet", "a.arrow", "a.safetensors"}) {
+    const std::string path = folder_.file(name);
+    const auto saved = save_rows(path, bad);
+    ASSERT_FALSE(saved) << name;
+    EXPECT_TRUE(
+        saved.error().message.ends_with(fmt::format("of row 1 of '{}'", path)))
+        << saved.error().message;
+    EXPECT_FALSE(std::filesystem::exists(path));
   }
 }
 

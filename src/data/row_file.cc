@@ -239,14 +239,7 @@ Result<std::string> encode_rows(const Rows& rows) {
 namespace tessera {
 
 Result<void> save_rows(const std::string& path, const Rows& rows) {
-  if (is_row_file(path)) {
-    return save_row_file(path, [&, given = false]() mutable -> Result<Rows> {
-      if (std::exchange(given, true)) {
-        return Rows::make(rows.shape, 0, rows.pad_id);
-      }
-      return rows;
-    });
-  }
+  if (is_row_file(path)) return data::write_row_file(path, rows);
   if (auto e = check_rows(rows, path); !e) return e;
   auto bytes = data::encode_rows(rows);
   if (!bytes) return bytes.error();
