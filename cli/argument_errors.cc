@@ -9,7 +9,7 @@
 #include "base/fail.h"
 #include "base/nearest.h"
 #include "base/text.h"
-#include "cli/numbers.h"
+#include "request/numbers.h"
 #include "request/unsupported.h"
 
 namespace tessera::cli {
@@ -37,7 +37,7 @@ std::optional<bool> takes_value(const Command* command, std::string_view name) {
     return {};
   }
   for (const Flag& flag : command->flags) {
-    for (const std::string_view own : split(flag.names, ',')) {
+    for (const std::string_view own : request::split(flag.names, ',')) {
       if (own == name) return !std::holds_alternative<bool*>(flag.value);
     }
   }
@@ -50,7 +50,7 @@ std::optional<Error> unknown_flag(const Program& program,
                                   const std::vector<std::string>& arguments) {
   std::vector<std::string_view> known = {"help"};
   for (const Flag& flag : command.flags) {
-    for (const std::string_view name : split(flag.names, ',')) {
+    for (const std::string_view name : request::split(flag.names, ',')) {
       if (name.starts_with("--")) known.push_back(name.substr(2));
     }
   }

@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "base/fail.h"
-#include "cli/numbers.h"
+#include "request/numbers.h"
 #include "tessera/version.h"
 
 namespace tessera::cli {
@@ -26,7 +26,8 @@ class Help : public CLI::Formatter {
   std::string make_option_desc(const CLI::Option* option) const override {
     std::string out;
     size_t line = 0;
-    for (std::string_view word : split(option->get_description(), ' ')) {
+    for (std::string_view word :
+         request::split(option->get_description(), ' ')) {
       if (line > 0 && line + 1 + word.size() > kLineColumns - kNameColumns) {
         out += '\n';
         line = 0;

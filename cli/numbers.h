@@ -1,4 +1,4 @@
-// cli/numbers.h: numbers of flags, read as those of a request are.
+// cli/numbers.h: numbers that flags of many commands take.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@
 
 namespace tessera::cli {
 
+// As shard/ and benchmarks call them.
 using request::parse_int;
 using request::parse_ints;
 using request::parse_positive;
 using request::split;
-using request::take_prefix;
 using request::trim;
 
 // Of --max-compiles.

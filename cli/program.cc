@@ -16,7 +16,7 @@
 #include "cli/argument_errors.h"
 #include "cli/arguments.h"
 #include "cli/command.h"
-#include "cli/request/flags.h"
+#include "cli/warnings.h"
 #include "tessera/mask.h"
 
 namespace tessera::cli {

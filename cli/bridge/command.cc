@@ -6,8 +6,8 @@
 #include "cli/bridge/run.h"
 #include "cli/receipt/output.h"
 #include "cli/request/file_checks.h"
-#include "cli/request/flags.h"
 #include "cli/trace_flag.h"
+#include "cli/warnings.h"
 
 namespace tessera::cli {
 namespace {

@@ -13,7 +13,9 @@
 #include "cli/plan/report.h"
 #include "cli/progress.h"
 #include "cli/request/flags.h"
+#include "cli/route/planned.h"
 #include "plan/check_plan.h"
+#include "request/numbers.h"
 
 namespace tessera::cli {
 namespace {
@@ -22,7 +24,7 @@ namespace {
 constexpr int64_t kMaxPairs = int64_t{1} << 31;
 
 struct Options {
-  RequestFlags request;
+  request::RequestFlags request;
   std::optional<std::string> rows, seed;
   bool json = false;
 };
@@ -33,7 +35,8 @@ Result<int> run(const Options& o) {
   const Batch& batch = planned->batch;
   const Plan& plan = batch.plan();
   auto sample =
-      o.rows ? parse_int(*o.rows, "--rows", 1, plan.forward.rows) : int64_t{0};
+      o.rows ? request::parse_int(*o.rows, "--rows", 1, plan.forward.rows)
+             : int64_t{0};
   if (!sample) return sample.error();
   auto seed = parse_seed(o.seed.value_or("0"));
   if (!seed) return seed.error();

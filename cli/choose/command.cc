@@ -11,6 +11,7 @@
 #include "cli/choose/machine_file.h"
 #include "cli/choose/report.h"
 #include "cli/json_line.h"
+#include "cli/route/planned.h"
 #include "cli/run/options.h"
 #include "cli/run/run.h"
 #include "run/features.h"

@@ -8,8 +8,8 @@
 
 #include "base/fail.h"
 #include "cli/lowering.h"
-#include "cli/numbers.h"
 #include "lanes/mosaic/settings.h"
+#include "request/numbers.h"
 
 namespace tessera::cli {
 namespace {
@@ -23,7 +23,7 @@ Result<void> refuse_unsupported(const RunFlags& f) {
 }
 
 // What nobody said, as far as the target's vector memory holds it.
-void take_what_fits(const Asked& asked, const AttentionCall& call,
+void take_what_fits(const request::Asked& asked, const AttentionCall& call,
                     const std::string& target, const mosaic::OpenSetting& open,
                     AskedSetting& found) {
   const mosaic::ChosenSetting fit = mosaic::fit_setting(
@@ -36,10 +36,11 @@ void take_what_fits(const Asked& asked, const AttentionCall& call,
 }  // namespace
 
 Result<AskedSetting> asked_setting(
-    const Asked& asked, const AttentionCall& call, bool open_passes,
+    const request::Asked& asked, const AttentionCall& call, bool open_passes,
     const std::optional<std::string>& keys_per_query, int64_t batch_keys) {
   if (keys_per_query) {
-    auto keys = parse_int(*keys_per_query, "--keys-per-query", 1, kMaxTokens);
+    auto keys =
+        request::parse_int(*keys_per_query, "--keys-per-query", 1, kMaxTokens);
     if (!keys) return keys.error();
     if (!asked.open_tile || !open_passes) {
       return invalid("cli",
@@ -112,7 +113,7 @@ Result<AskedCall> read_asked_call(const KernelFlags& f,
         Number{f.query_chunk, "--query-chunk", kMaxTokens,
                options.query_chunk}}) {
     if (!n.text) continue;
-    auto value = parse_int(*n.text, n.what, 1, n.most);
+    auto value = request::parse_int(*n.text, n.what, 1, n.most);
     if (!value) return value.error();
     n.out = *value;
   }

@@ -58,7 +58,7 @@ struct AskedSetting {
   std::string tile_by, passes_by;
 };
 Result<AskedSetting> asked_setting(
-    const Asked& asked, const AttentionCall& call, bool open_passes,
+    const request::Asked& asked, const AttentionCall& call, bool open_passes,
     const std::optional<std::string>& keys_per_query, int64_t batch_keys = 0);
 
 }  // namespace tessera::cli

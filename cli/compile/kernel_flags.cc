@@ -56,7 +56,7 @@ Result<Numbers> read_numbers(const std::optional<std::string>& text) {
 }
 
 bool asks_for_kernel(const KernelFlags& f) {
-  const RequestFlags& r = f.run.request;
+  const request::RequestFlags& r = f.run.request;
   return !r.masks.empty() || r.spec || r.plan;
 }
 

@@ -34,7 +34,7 @@ CompiledBy compiled_by(const CompileTarget& target,
 Result<receipt::Receipt> compile_receipt(const KernelFlags& flags,
                                          const AskedKernel& asked,
                                          const CompiledBy& by) {
-  const RequestFlags& given = flags.run.request;
+  const request::RequestFlags& given = flags.run.request;
   receipt::Receipt r;
   r.version = kVersion;
   r.lane.requested = "auto";

@@ -10,8 +10,9 @@
 #include "cli/explain/answers.h"
 #include "cli/fit/flags.h"
 #include "cli/json_line.h"
-#include "cli/numbers.h"
 #include "cli/request/flags.h"
+#include "cli/route/planned.h"
+#include "request/numbers.h"
 
 namespace tessera::cli {
 namespace {
@@ -41,26 +42,27 @@ Result<void> check_flags(const Options& o) {
 }
 
 Result<Answer> explain(const Options& o) {
-  RequestFlags request = o.fit.kernel.run.request;
+  request::RequestFlags request = o.fit.kernel.run.request;
   // There it is the chip of the budget, or several: v5e:2x2.
   if (o.memory) request.target.reset();
   auto planned = load_planned(request);
   if (!planned) return planned.error();
   const Batch& batch = planned->batch;
   const Plan& plan = batch.plan();
-  auto query = parse_int(*o.query, "--query", 0, plan.q_len - 1);
+  auto query = request::parse_int(*o.query, "--query", 0, plan.q_len - 1);
   if (!query) return query.error();
-  auto batch_row =
-      parse_int(o.batch_row.value_or("0"), "--batch-row", 0, plan.batch - 1);
+  auto batch_row = request::parse_int(o.batch_row.value_or("0"), "--batch-row",
+                                      0, plan.batch - 1);
   if (!batch_row) return batch_row.error();
-  auto head = parse_int(o.head.value_or("0"), "--head", 0, plan.heads - 1);
+  auto head =
+      request::parse_int(o.head.value_or("0"), "--head", 0, plan.heads - 1);
   if (!head) return head.error();
   auto legality = Legality::bind(batch.request(), batch.facts());
   if (!legality) return legality.error();
   const Where at{*batch_row, *head, *query};
   Answer out;
   if (o.key) {
-    auto key = parse_int(*o.key, "--key", 0, plan.kv_len - 1);
+    auto key = request::parse_int(*o.key, "--key", 0, plan.kv_len - 1);
     if (!key) return key.error();
     out = explain_pair(*legality, plan, at, *key);
   } else {

@@ -18,6 +18,7 @@
 #include "cli/json_line.h"
 #include "cli/lowering.h"
 #include "cli/request/file_checks.h"
+#include "cli/route/planned.h"
 #include "tessera/mosaic.h"
 
 namespace tessera::cli {
@@ -38,7 +39,7 @@ Result<const ExportLayout*> layout_of(const ExportFlags& o) {
 // Tile and tiles a pass as `compile` takes them for the same request, of which
 // facts are not read.
 Result<void> suit_kernel(ExportFlags& o) {
-  Asked asked;  // a saved plan has its tile
+  request::Asked asked;  // a saved plan has its tile
   if (!o.request.plan) {
     auto read = load_asked(o.request);
     if (!read) return read.error();

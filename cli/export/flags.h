@@ -11,7 +11,7 @@ namespace tessera::cli {
 
 // As typed.
 struct ExportFlags {
-  RequestFlags request;
+  request::RequestFlags request;
   std::optional<std::string> layout, out, batch_row, heads, q_shards,
       tiles_per_pass, page_steps, query_chunk, keys_per_query, head_dim,
       v_head_dim, lowering_reason, numbers;

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "cli/compile/kernel_flags.h"
-#include "cli/numbers.h"
+#include "request/numbers.h"
 #include "tessera/layouts.h"
 #include "tessera/mosaic.h"
 
@@ -13,7 +13,8 @@ namespace tessera::cli {
 
 Result<void> add_flex(const Batch& batch, const ExportFlags& flags,
                       NamedArrays& out) {
-  auto heads = parse_int(flags.heads.value_or("0"), "--heads", 0, kMaxTiles);
+  auto heads =
+      request::parse_int(flags.heads.value_or("0"), "--heads", 0, kMaxTiles);
   if (!heads) return heads.error();
   auto mask = make_flex(batch, *heads);
   if (!mask) return mask.error();
@@ -37,13 +38,14 @@ Result<void> add_splash(const Batch& batch, const ExportFlags& flags,
   o.dkv = flags.dkv;
   o.shrink = !flags.no_shrink;
   o.computable = flags.computable;
-  auto batch_row = parse_int(flags.batch_row.value_or("0"), "--batch-row", 0,
-                             batch.plan().batch - 1);
+  auto batch_row = request::parse_int(flags.batch_row.value_or("0"),
+                                      "--batch-row", 0, batch.plan().batch - 1);
   if (!batch_row) return batch_row.error();
-  auto heads = parse_int(flags.heads.value_or("0"), "--heads", 0, kMaxTiles);
+  auto heads =
+      request::parse_int(flags.heads.value_or("0"), "--heads", 0, kMaxTiles);
   if (!heads) return heads.error();
-  auto shards =
-      parse_int(flags.q_shards.value_or("1"), "--q-shards", 1, kMaxTokens);
+  auto shards = request::parse_int(flags.q_shards.value_or("1"), "--q-shards",
+                                   1, kMaxTokens);
   if (!shards) return shards.error();
   o.heads = *heads;
   o.q_shards = *shards;
@@ -71,10 +73,10 @@ Result<AttentionCall> mosaic_call(const ExportFlags& flags) {
   out.backward = flags.backward;
   out.sink_telemetry = flags.sink_telemetry;
   const std::string dim = flags.head_dim.value_or("128");
-  auto keys = parse_int(dim, "--head-dim", 1, kMaxHeadDim);
+  auto keys = request::parse_int(dim, "--head-dim", 1, kMaxHeadDim);
   if (!keys) return keys.error();
-  auto values =
-      parse_int(flags.v_head_dim.value_or(dim), "--v-head-dim", 1, kMaxHeadDim);
+  auto values = request::parse_int(flags.v_head_dim.value_or(dim),
+                                   "--v-head-dim", 1, kMaxHeadDim);
   if (!values) return values.error();
   out.shape.head_dim = *keys;
   out.shape.v_head_dim = *values;
@@ -85,8 +87,8 @@ Result<AttentionCall> mosaic_call(const ExportFlags& flags) {
 Result<void> add_mosaic(const Batch& batch, const ExportFlags& flags,
                         NamedArrays& out) {
   MosaicOptions options = flags.backward ? kMosaicBackward : MosaicOptions{};
-  auto tiles = parse_int(*flags.tiles_per_pass, "--tiles-per-pass", 1,
-                         kMosaicMaxTilesPerPass);
+  auto tiles = request::parse_int(*flags.tiles_per_pass, "--tiles-per-pass", 1,
+                                  kMosaicMaxTilesPerPass);
   if (!tiles) return tiles.error();
   options.tiles_per_pass = *tiles;
   options.lowering_reason = flags.lowering_reason;
@@ -94,14 +96,14 @@ Result<void> add_mosaic(const Batch& batch, const ExportFlags& flags,
   if (!numbers) return numbers.error();
   options.numbers = *numbers;
   if (flags.page_steps) {
-    auto page =
-        parse_int(*flags.page_steps, "--page-steps", 1, kMosaicMaxPageSteps);
+    auto page = request::parse_int(*flags.page_steps, "--page-steps", 1,
+                                   kMosaicMaxPageSteps);
     if (!page) return page.error();
     options.page_steps = *page;
   }
   if (flags.query_chunk) {
     auto queries =
-        parse_int(*flags.query_chunk, "--query-chunk", 1, kMaxTokens);
+        request::parse_int(*flags.query_chunk, "--query-chunk", 1, kMaxTokens);
     if (!queries) return queries.error();
     options.query_chunk = *queries;
   }

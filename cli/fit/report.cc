@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "cli/request/flags.h"
+#include "cli/warnings.h"
 #include "fit/parts.h"
 #include "picture/labels.h"
 

@@ -14,8 +14,8 @@
 #include "cli/gate/measure.h"
 #include "cli/gate/report.h"
 #include "cli/machine.h"
-#include "cli/numbers.h"
 #include "cli/run/options.h"
+#include "request/numbers.h"
 #include "run/lane_rules.h"
 
 namespace tessera::cli {
@@ -66,8 +66,8 @@ Result<int> run(const GateFlags& o) {
   }
   auto sizes = read_sizes(o);
   if (!sizes) return sizes.error();
-  auto rounds = parse_int(o.rounds.value_or(o.quick ? "1" : "5"), "--rounds", 1,
-                          kMaxRounds);
+  auto rounds = request::parse_int(o.rounds.value_or(o.quick ? "1" : "5"),
+                                   "--rounds", 1, kMaxRounds);
   if (!rounds) return rounds.error();
   auto measured = measure_gate(*sizes, *rounds, o.plugin, machine);
   if (!measured) return measured.error();

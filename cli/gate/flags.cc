@@ -3,7 +3,7 @@
 
 #include "base/fail.h"
 #include "base/text.h"
-#include "cli/numbers.h"
+#include "request/numbers.h"
 
 namespace tessera::cli {
 
@@ -41,12 +41,12 @@ Result<GateSizes> read_sizes(const GateFlags& o) {
     out.decode_keys = {128, 512};
   }
   if (o.tokens) {
-    auto tokens = parse_ints(*o.tokens, "--tokens", 64, 1 << 17);
+    auto tokens = request::parse_ints(*o.tokens, "--tokens", 64, 1 << 17);
     if (!tokens) return tokens.error();
     out.tokens.assign(tokens->begin(), tokens->end());
   }
   for (const std::string_view word :
-       split(o.dtype ? std::string_view(*o.dtype) : "f32,bf16", ',')) {
+       request::split(o.dtype ? std::string_view(*o.dtype) : "f32,bf16", ',')) {
     if (word != "f32" && word != "bf16") {
       return invalid("cli", "--dtype must be f32, bf16 or both, found {}",
                      in_quotes(word));
@@ -54,12 +54,12 @@ Result<GateSizes> read_sizes(const GateFlags& o) {
     out.dtypes.push_back(word == "f32" ? Dtype::f32 : Dtype::bf16);
   }
   if (o.heads) {
-    auto heads = parse_int(*o.heads, "--heads", 1, 1024);
+    auto heads = request::parse_int(*o.heads, "--heads", 1, 1024);
     if (!heads) return heads.error();
     out.heads = *heads;
   }
   if (o.head_dim) {
-    auto dim = parse_int(*o.head_dim, "--head-dim", 8, 256);
+    auto dim = request::parse_int(*o.head_dim, "--head-dim", 8, 256);
     if (!dim) return dim.error();
     if (*dim % 8 != 0) {
       return invalid("cli", "--head-dim must be a multiple of 8, found {}",

@@ -10,6 +10,7 @@
 #include "cli/numbers.h"
 #include "data/row_file.h"
 #include "request/make_request.h"
+#include "request/numbers.h"
 
 namespace tessera::cli {
 namespace {
@@ -34,7 +35,7 @@ Result<double> parse_share(const std::string& text, std::string_view what) {
 Result<void> read_optional(const std::optional<std::string>& text,
                            std::string_view what, int64_t& into) {
   if (!text) return {};
-  auto n = parse_int(*text, what, 1, kMaxNumber);
+  auto n = request::parse_int(*text, what, 1, kMaxNumber);
   if (!n) return n.error();
   into = *n;
   return {};
@@ -54,7 +55,7 @@ Result<PackOptions> pack_options(const PackFlags& f) {
                    &o.window_rows},
         std::tuple{&f.rows_per_step, "--rows-per-step", kMaxRowsPerStep,
                    &o.rows_per_step}}) {
-    auto n = parse_int(*text, what, 1, most);
+    auto n = request::parse_int(*text, what, 1, most);
     if (!n) return n.error();
     *into = *n;
   }
@@ -126,7 +127,7 @@ Result<StreamOptions> stream_options(const PackFlags& f) {
   auto pack = pack_options(f);
   if (!pack) return pack.error();
   o.pack = std::move(*pack);
-  auto pad_id = parse_int(f.pad_id, "--pad-id", INT32_MIN, INT32_MAX);
+  auto pad_id = request::parse_int(f.pad_id, "--pad-id", INT32_MIN, INT32_MAX);
   if (!pad_id) return pad_id.error();
   o.pad_id = static_cast<int32_t>(*pad_id);
   if (auto e = read_optional(f.max_chunks, "--max-chunks", o.max_chunks); !e) {
@@ -140,13 +141,15 @@ Result<StreamOptions> stream_options(const PackFlags& f) {
 }
 
 Result<int64_t> threads_of(const PackFlags& f) {
-  if (f.threads) return parse_int(*f.threads, "--threads", 1, kMaxAhead);
+  if (f.threads)
+    return request::parse_int(*f.threads, "--threads", 1, kMaxAhead);
   return std::min<int64_t>(machine_threads(), kMaxAhead);
 }
 
 Result<int64_t> rows_per_file(const PackFlags& f, const RowShape& shape) {
   if (f.rows_per_file) {
-    return parse_int(*f.rows_per_file, "--rows-per-file", 1, kMaxNumber);
+    return request::parse_int(*f.rows_per_file, "--rows-per-file", 1,
+                              kMaxNumber);
   }
   return std::clamp<int64_t>(kNumbersPerFile / data::numbers_of_row(shape), 1,
                              kRowsPerFile);

@@ -20,8 +20,8 @@ bool is_in(const std::vector<std::string>& names, std::string_view name) {
 
 // The settings of a router; of picks that were given to it, those that judging
 // them reads.
-RouteFlags route_flags(const receipt::Receipt& r) {
-  RouteFlags out;
+request::RouteFlags route_flags(const receipt::Receipt& r) {
+  request::RouteFlags out;
   Request masks;
   for (const std::string& text : r.request.masks) {
     auto mask = parse_mask(text);

@@ -37,8 +37,8 @@ Sample sample_of(receipt::FieldForm form) {
   return {};
 }
 
-Result<RequestFlags> typed(const std::vector<std::string>& arguments) {
-  RequestFlags flags;
+Result<request::RequestFlags> typed(const std::vector<std::string>& arguments) {
+  request::RequestFlags flags;
   Command command{"plan", ""};
   add_request_flags(command, flags);
   auto parsed = parse_arguments({"tessera", "", "", {command}}, arguments);

@@ -6,9 +6,9 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/text.h"
-#include "cli/numbers.h"
 #include "request/documents.h"
 #include "request/given_picks.h"
+#include "request/numbers.h"
 
 namespace tessera::cli {
 namespace {
@@ -38,7 +38,7 @@ std::vector<std::string> given_files(
   return out;
 }
 
-std::vector<std::string> request_files(const RequestFlags& f) {
+std::vector<std::string> request_files(const request::RequestFlags& f) {
   std::vector<std::string> out = given_files({&f.spec, &f.plan});
   for (const receipt::RequestField& field : receipt::request_fields()) {
     if (field.group != std::string_view(receipt::kFactsGroup)) continue;
@@ -47,7 +47,7 @@ std::vector<std::string> request_files(const RequestFlags& f) {
       const size_t skip = field.name == "same" && text.size() > 2 ? 2 : 0;
       std::string_view file =
           request::document_file(std::string_view(text).substr(skip));
-      take_prefix(file, request::kTopkSource);
+      request::take_prefix(file, request::kTopkSource);
       out.emplace_back(file);
     }
   }

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/request/flags.h"
+#include "request/load.h"
 
 namespace tessera::cli {
 
@@ -16,7 +16,7 @@ std::vector<std::string> given_files(
     std::initializer_list<const std::optional<std::string>*> flags);
 
 // All that the flags of a request may read; a word that is no file is harmless.
-std::vector<std::string> request_files(const RequestFlags& flags);
+std::vector<std::string> request_files(const request::RequestFlags& flags);
 
 // What is written can be, and takes the place of nothing else that is read or
 // written, whatever it is called.

@@ -1,15 +1,15 @@
-// cli/request/flags.cc: declares the request flags, plans, and tells warnings.
+// cli/request/flags.cc: declares the request flags.
 #include "cli/request/flags.h"
 
-#include <fmt/format.h>
-
-#include <cstdio>
 #include <map>
+#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 namespace tessera::cli {
 
-void add_request_flags(Command& command, RequestFlags& f,
+void add_request_flags(Command& command, request::RequestFlags& f,
                        const char* target_help) {
   static const std::map<std::string_view, std::string> names = [] {
     std::map<std::string_view, std::string> out;
@@ -36,27 +36,5 @@ void add_request_flags(Command& command, RequestFlags& f,
           {"--plan", &f.plan, "FILE", "A saved plan in place of a request"},
       });
 }
-
-Result<Planned> plan_loaded(Loaded loaded) {
-  auto planned = make_planned(std::move(loaded));
-  if (planned) print_warnings(planned->batch.plan().warnings);
-  return planned;
-}
-
-Result<Planned> load_planned(const RequestFlags& flags,
-                             const RouteFlags& route) {
-  auto loaded = load_request(flags, {}, route);
-  if (!loaded) return loaded.error();
-  if (auto e = take_picks(route, *loaded); !e) return e.error();
-  return plan_loaded(std::move(*loaded));
-}
-
-void print_warnings(const std::vector<std::string>& warnings) {
-  for (const std::string& warning : warnings) {
-    print_error(fmt::format("tessera: warning: {}\n", warning));
-  }
-}
-
-void print_error(const std::string& text) { std::fputs(text.c_str(), stderr); }
 
 }  // namespace tessera::cli

@@ -15,6 +15,7 @@
 #include "cli/route/report.h"
 #include "cli/route/stages.h"
 #include "cli/trace_flag.h"
+#include "cli/warnings.h"
 
 namespace tessera::cli {
 namespace {

@@ -3,7 +3,7 @@
 
 namespace tessera::cli {
 
-void add_route_flags(Command& command, RouteFlags& f) {
+void add_route_flags(Command& command, request::RouteFlags& f) {
   add_flags(
       command, "The router",
       {

@@ -2,12 +2,10 @@
 #pragma once
 
 #include "cli/command.h"
-#include "request/route_text.h"
+#include "request/route_flags.h"
 
 namespace tessera::cli {
 
-using RouteFlags = request::RouteText;
-
-void add_route_flags(Command& command, RouteFlags& flags);
+void add_route_flags(Command& command, request::RouteFlags& flags);
 
 }  // namespace tessera::cli

@@ -7,11 +7,11 @@
 #include "base/fail.h"
 #include "base/text.h"
 #include "base/threads.h"
-#include "cli/numbers.h"
-#include "cli/request/flags.h"
 #include "cli/route/job_arrays.h"
 #include "cli/route/view.h"
 #include "cli/run/options.h"
+#include "request/load.h"
+#include "request/numbers.h"
 
 namespace tessera::cli {
 namespace {
@@ -39,13 +39,13 @@ std::string arrays_text(const TensorView& q, const TensorView& k) {
 
 // The request, with the lengths of q and k where they are from a file.
 Result<void> read_request(const RouteCommandFlags& o, RouteJob& job) {
-  RequestFlags flags = o.run.request;
+  request::RequestFlags flags = o.run.request;
   flags.picks.reset();
   if (flags.plan) {
     return invalid("cli", "--plan has its picks, found it for the router");
   }
   if (flags.masks.empty() && !flags.spec) flags.masks = {kDefaultMask};
-  Lengths lengths;
+  request::Lengths lengths;
   if (job.arrays) {
     lengths = {job.q.view().batch, job.q.view().tokens, job.k.view().tokens};
   }
@@ -60,7 +60,8 @@ Result<void> read_request(const RouteCommandFlags& o, RouteJob& job) {
 
 Result<void> read_options(const RouteCommandFlags& o, RouteOptions& options) {
   if (o.run.threads) {
-    auto threads = parse_int(*o.run.threads, "--threads", 1, kMaxThreads);
+    auto threads =
+        request::parse_int(*o.run.threads, "--threads", 1, kMaxThreads);
     if (!threads) return threads.error();
     options.threads = static_cast<int>(*threads);
   }

@@ -18,7 +18,7 @@ namespace tessera::cli {
 
 struct RouteCommandFlags {
   RunFlags run;  // of which the request and the sizes of q and k are read
-  RouteFlags route;
+  request::RouteFlags route;
   std::optional<std::string> stage, spread, batch_row, head, width;
   bool recall = false;
   bool ascii = false;

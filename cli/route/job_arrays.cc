@@ -10,6 +10,7 @@
 #include "cli/numbers.h"
 #include "cli/route/drawn_inputs.h"
 #include "receipt/machine.h"
+#include "request/numbers.h"
 #include "request/pick_source.h"
 
 namespace tessera::cli {
@@ -63,7 +64,7 @@ Result<void> draw_inputs(const RouteCommandFlags& o, const RunOptions& sizes,
   if (!seed) return seed.error();
   drawn.seed = *seed;
   if (o.spread) {
-    auto spread = parse_positive(*o.spread, "--spread");
+    auto spread = request::parse_positive(*o.spread, "--spread");
     if (!spread) return spread.error();
     drawn.spread = *spread;
   }

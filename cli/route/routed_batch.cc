@@ -4,13 +4,13 @@
 #include <utility>
 
 #include "base/fail.h"
-#include "cli/request/flags.h"
 #include "cli/route/drawn_inputs.h"
+#include "cli/warnings.h"
 #include "receipt/machine.h"
 
 namespace tessera::cli {
 
-Result<OwnedBatch> route_batch(const RouteFlags& flags,
+Result<OwnedBatch> route_batch(const request::RouteFlags& flags,
                                const request::PickSource& source,
                                RouteInputs arrays, const RouteOptions& options,
                                const request::Resolved& resolved) {
@@ -45,7 +45,8 @@ Result<OwnedBatch> route_batch(const RouteFlags& flags,
   return batch;
 }
 
-Result<void> take_picks(const RouteFlags& route, request::Loaded& loaded) {
+Result<void> take_picks(const request::RouteFlags& route,
+                        request::Loaded& loaded) {
   if (!loaded.source) return {};
   auto batch = route_batch(route, *loaded.source, {}, {}, loaded.resolved);
   if (!batch) return batch.error();

@@ -12,7 +12,7 @@ namespace {
 Result<int64_t> index_of(const std::optional<std::string>& text,
                          std::string_view what, int64_t count) {
   if (!text) return int64_t{0};
-  return parse_int(*text, what, 0, std::max<int64_t>(count, 1) - 1);
+  return request::parse_int(*text, what, 0, std::max<int64_t>(count, 1) - 1);
 }
 
 }  // namespace
@@ -38,7 +38,8 @@ Result<void> read_view(const RouteCommandFlags& o, const RunOptions& sizes,
   if (!head) return head.error();
   job.head = *head;
   if (!o.width) return {};
-  auto width = parse_int(*o.width, "--width", picture::kMinTextColumns, 1000);
+  auto width =
+      request::parse_int(*o.width, "--width", picture::kMinTextColumns, 1000);
   if (!width) return width.error();
   job.width = *width;
   return {};

@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/json_line.h"
-#include "cli/request/flags.h"
+#include "cli/warnings.h"
 
 namespace tessera::cli {
 

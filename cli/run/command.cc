@@ -13,6 +13,7 @@
 #include "cli/run/options.h"
 #include "cli/run/run.h"
 #include "cli/trace_flag.h"
+#include "cli/warnings.h"
 
 namespace tessera::cli {
 namespace {

@@ -18,8 +18,8 @@ inline constexpr const char* kSessionNumbersHelp =
 
 // As typed.
 struct RunFlags : PluginFlags, SpreadFlags {
-  RequestFlags request;
-  RouteFlags route;
+  request::RequestFlags request;
+  request::RouteFlags route;
   std::optional<std::string> heads, kv_heads, head_dim, v_head_dim, dtype,
       layout, scale, softcap, lane, fallback, gate, threads, isa, mesh, method,
       max_compiles, artifact, shapes, sink_telemetry, seed, inputs, outputs,

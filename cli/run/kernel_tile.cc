@@ -14,8 +14,9 @@ std::string target_here(const Session& session) {
 }
 
 Result<TileBy> take_kernel_tile(const AttentionCall& call,
-                                const std::string& target, Loaded& loaded) {
-  Resolved& of = loaded.resolved;
+                                const std::string& target,
+                                request::Loaded& loaded) {
+  request::Resolved& of = loaded.resolved;
   if (loaded.saved || loaded.source || of.given.tile) return TileBy();
   // What a mask does not say by itself, its facts do.
   int64_t keys = 0;

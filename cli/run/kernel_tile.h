@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "cli/request/flags.h"
+#include "request/load.h"
 #include "tessera/attention.h"
 #include "tessera/session.h"
 
@@ -21,6 +21,7 @@ using TileBy = std::string;
 // for backward where the call has such a pass, as far as the vector memory of
 // the target, "v6e:1x1", holds it.
 Result<TileBy> take_kernel_tile(const AttentionCall& call,
-                                const std::string& target, Loaded& loaded);
+                                const std::string& target,
+                                request::Loaded& loaded);
 
 }  // namespace tessera::cli

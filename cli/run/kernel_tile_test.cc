@@ -12,7 +12,7 @@ struct Took {
   std::string by;
 };
 
-Took take(const RequestFlags& flags, bool backward,
+Took take(const request::RequestFlags& flags, bool backward,
           const std::string& target = "v6e:1x1", int64_t dim = 128) {
   auto loaded = load_request(flags);
   EXPECT_TRUE(loaded.ok()) << loaded.error().message;
@@ -26,7 +26,7 @@ Took take(const RequestFlags& flags, bool backward,
 }
 
 TEST(KernelTile, AnOpenOneIsTheTables) {
-  RequestFlags flags;
+  request::RequestFlags flags;
   flags.masks = {"causal & documents"};
   flags.q_len = "8192";
   flags.docs = "lengths:8192";  // 4,096 keys a query
@@ -59,7 +59,7 @@ TEST(KernelTile, AnOpenOneIsTheTables) {
 
 // Of the chip that is there; where none is known, the table's.
 TEST(KernelTile, AnOpenOneFitsTheChip) {
-  RequestFlags flags;
+  request::RequestFlags flags;
   flags.masks = {"causal"};
   flags.q_len = "4096";
   for (const char* target : {"", "v5e:2x2", "v6e:1x1"}) {
@@ -74,7 +74,7 @@ TEST(KernelTile, AnOpenOneFitsTheChip) {
 }
 
 TEST(KernelTile, AGivenOneStays) {
-  RequestFlags flags;
+  request::RequestFlags flags;
   flags.masks = {"causal"};
   flags.q_len = "8192";
   flags.tile = "256x128";

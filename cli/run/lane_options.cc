@@ -8,6 +8,7 @@
 #include "cli/lowering.h"
 #include "cli/numbers.h"
 #include "cli/run/options.h"
+#include "request/numbers.h"
 #include "run/session_state.h"
 #include "tessera/bridge.h"
 
@@ -16,7 +17,7 @@ namespace {
 
 Result<void> read_cpu(const RunFlags& f, CpuOptions& cpu) {
   if (f.threads) {
-    auto threads = parse_int(*f.threads, "--threads", 1, kMaxThreads);
+    auto threads = request::parse_int(*f.threads, "--threads", 1, kMaxThreads);
     if (!threads) return threads.error();
     cpu.threads = static_cast<int>(*threads);
   }
@@ -34,8 +35,8 @@ Result<void> read_xla(const RunFlags& f, XlaOptions& xla) {
     if (!method) return method.error();
     xla.method = *method;
   }
-  auto compiles = parse_int(f.max_compiles.value_or("0"), "--max-compiles", 0,
-                            kMaxCompiles);
+  auto compiles = request::parse_int(f.max_compiles.value_or("0"),
+                                     "--max-compiles", 0, kMaxCompiles);
   if (!compiles) return compiles.error();
   xla.max_compiles = *compiles;
   if (auto e = check_reason_flag(f.lowering_reason); !e) return e;
@@ -102,8 +103,8 @@ Result<void> read_lane_options(const RunFlags& f, SessionOptions& o) {
     o.lane = *lane;
   }
   if (f.fallback) {
-    for (const std::string_view name : split(*f.fallback, ',')) {
-      auto lane = lane_of(trim(name), "--fallback");
+    for (const std::string_view name : request::split(*f.fallback, ',')) {
+      auto lane = lane_of(request::trim(name), "--fallback");
       if (!lane) return lane.error();
       o.fallback.push_back(*lane);
     }

@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "base/text.h"
 #include "cli/numbers.h"
+#include "request/numbers.h"
 
 namespace tessera::cli {
 namespace {
@@ -21,7 +22,7 @@ Result<int64_t> size_of(const std::optional<std::string>& flag,
                         std::string_view name, std::optional<int64_t> in_file,
                         int64_t otherwise, int64_t most) {
   if (!flag) return in_file.value_or(otherwise);
-  auto value = parse_int(*flag, name, 1, most);
+  auto value = request::parse_int(*flag, name, 1, most);
   if (value && in_file && *value != *in_file) {
     return invalid("inputs", "{} must be the file's {}, found {}", name,
                    *in_file, *value);
@@ -31,7 +32,7 @@ Result<int64_t> size_of(const std::optional<std::string>& flag,
 
 Result<double> parse_finite(std::string_view text, std::string_view what,
                             double least) {
-  const std::string_view word = trim(text);
+  const std::string_view word = request::trim(text);
   double value = 0;
   const auto [end, code] =
       std::from_chars(word.data(), word.data() + word.size(), value);
@@ -126,7 +127,8 @@ Result<RunOptions> read_run_options(const RunFlags& f) {
   if (!seed) return seed.error();
   o.seed = *seed;
   if (f.sink_telemetry) {
-    auto keys = parse_int(*f.sink_telemetry, "--sink-telemetry", 1, kMaxTokens);
+    auto keys = request::parse_int(*f.sink_telemetry, "--sink-telemetry", 1,
+                                   kMaxTokens);
     if (!keys) return keys.error();
     o.data.first_keys = *keys;
   }

@@ -30,7 +30,7 @@ receipt::Receipt::Inputs inputs_of(const RunFlags& flags, const RunOptions& o) {
 }  // namespace
 
 void add_given(const RunFlags& flags, const RunOptions& o,
-               const Planned& planned, receipt::Receipt& r) {
+               const request::Planned& planned, receipt::Receipt& r) {
   r.lane.source = flags.lane ? "flag" : "default";
   receipt::take_given(planned.given, r.request);
   r.plan_file = flags.request.plan.value_or("");

@@ -7,6 +7,8 @@
 #include "base/text.h"
 #include "base/trace.h"
 #include "cli/progress.h"
+#include "cli/route/planned.h"
+#include "cli/route/routed_batch.h"
 #include "cli/run/arrays.h"
 #include "cli/run/check.h"
 #include "cli/run/kernel_tile.h"
@@ -18,8 +20,8 @@ namespace tessera::cli {
 namespace {
 
 // The request, of the lengths of the inputs where they are from a file.
-Result<Loaded> load_for(const RunFlags& flags, const RunOptions& o) {
-  Lengths lengths;
+Result<request::Loaded> load_for(const RunFlags& flags, const RunOptions& o) {
+  request::Lengths lengths;
   if (o.inputs) {
     lengths = {o.inputs->batch, o.inputs->q_len, o.inputs->kv_len};
   }
@@ -32,8 +34,8 @@ Result<Loaded> load_for(const RunFlags& flags, const RunOptions& o) {
 
 // The plan waits for picks, and those for q and k, unless picks are there:
 // `made` is whether all arrays were made for them.
-Result<void> route_first(const RunFlags& flags, RunOptions& o, Loaded& loaded,
-                         bool& made) {
+Result<void> route_first(const RunFlags& flags, RunOptions& o,
+                         request::Loaded& loaded, bool& made) {
   const request::PickSource& source = *loaded.source;
   const AttentionShape& shape = o.data.shape;
   RouteInputs arrays;
@@ -59,7 +61,8 @@ Result<void> route_first(const RunFlags& flags, RunOptions& o, Loaded& loaded,
   return {};
 }
 
-Result<Planned> plan_request(Loaded loaded, const RunOptions& o) {
+Result<request::Planned> plan_request(request::Loaded loaded,
+                                      const RunOptions& o) {
   auto planned = plan_loaded(std::move(loaded));
   if (planned && o.data.shape.heads % planned->batch.plan().heads != 0) {
     return invalid("cli",
@@ -77,7 +80,7 @@ struct Ran {
 };
 
 Result<Ran> run_passes(const RunFlags& flags, RunOptions& o,
-                       const Planned& planned) {
+                       const request::Planned& planned) {
   Progress progress("running");
   *o.progress = progress.callback();
   const RunCall call = o.data.over(planned.batch);

@@ -12,7 +12,6 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "cli/json_line.h"
-#include "cli/request/flags.h"
 #include "cli/schedule/kernels.h"
 #include "cli/schedule/options.h"
 #include "cli/schedule/report.h"
@@ -38,7 +37,7 @@ Result<int> run(const ScheduleFlags& o) {
   if (!options) return options.error();
   auto request = asked_request(o.kernel.run.request);
   if (!request) return request.error();
-  const Resolved* const asked = *request ? &**request : nullptr;
+  const request::Resolved* const asked = *request ? &**request : nullptr;
   if (asked) {
     options->request = &asked->request;
     options->facts = asked->facts.view();

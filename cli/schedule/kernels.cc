@@ -14,7 +14,7 @@ namespace {
 // Our own kernel for the request, at the setting that suits this batch where it
 // is open: its dumps, and its trips for the plan.
 Result<schedule::Dump> own_kernels(const ScheduleFlags& o,
-                                   const Resolved& request,
+                                   const request::Resolved& request,
                                    schedule::ScheduleOptions& options,
                                    std::optional<AskedKernel>& own) {
   if (auto e = schedule::check_schedulable(request.request); !e)
@@ -64,7 +64,7 @@ bool asks_own_kernel(const ScheduleFlags& o) {
 }
 
 Result<schedule::Dump> read_kernels(const ScheduleFlags& o,
-                                    const Resolved* request,
+                                    const request::Resolved* request,
                                     schedule::ScheduleOptions& options,
                                     std::optional<AskedKernel>& own) {
   if (asks_own_kernel(o)) return own_kernels(o, *request, options, own);

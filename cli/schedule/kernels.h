@@ -19,7 +19,7 @@ bool asks_own_kernel(const ScheduleFlags& flags);
 // From a dump, or by compiling a program or our own kernel for `request`. Of
 // our own, `options` learns its trips and heads, and `own` is what it is.
 Result<schedule::Dump> read_kernels(const ScheduleFlags& flags,
-                                    const Resolved* request,
+                                    const request::Resolved* request,
                                     schedule::ScheduleOptions& options,
                                     std::optional<AskedKernel>& own);
 

@@ -5,8 +5,9 @@
 
 #include "base/fail.h"
 #include "base/text.h"
-#include "cli/numbers.h"
+#include "cli/route/routed_batch.h"
 #include "cli/schedule/kernels.h"
+#include "request/numbers.h"
 
 namespace tessera::cli {
 namespace {
@@ -20,8 +21,8 @@ Result<schedule::TripRule> parse_trips(const std::string& text) {
     return invalid("cli", "--trips must be REGION=N, found {}",
                    in_quotes(text));
   }
-  auto n = parse_int(std::string_view(text).substr(equals + 1), "--trips", 0,
-                     kMaxTrips);
+  auto n = request::parse_int(std::string_view(text).substr(equals + 1),
+                              "--trips", 0, kMaxTrips);
   if (!n) return n.error();
   return schedule::TripRule{text.substr(0, equals), static_cast<double>(*n)};
 }
@@ -59,25 +60,26 @@ Result<schedule::ScheduleOptions> read_schedule_options(
     options.rules.push_back(std::move(*rule));
   }
   if (flags.heads) {
-    auto heads = parse_int(*flags.heads, "--heads", 1, 1 << 20);
+    auto heads = request::parse_int(*flags.heads, "--heads", 1, 1 << 20);
     if (!heads) return heads.error();
     options.heads = *heads;
   }
   return options;
 }
 
-Result<std::optional<Resolved>> asked_request(RequestFlags f) {
+Result<std::optional<request::Resolved>> asked_request(
+    request::RequestFlags f) {
   f.target.reset();  // here it is what the program is compiled for
   const bool asked =
       f.plan || f.spec || !f.masks.empty() || f.q_len || f.kv_len || f.docs;
-  if (!asked) return std::optional<Resolved>();
+  if (!asked) return std::optional<request::Resolved>();
   auto loaded = load_request(f);
   if (!loaded) return loaded.error();
   if (auto e = take_picks({}, *loaded); !e) return e.error();
   if (loaded->saved) {
     loaded->resolved.facts = own_facts(loaded->saved->facts());
   }
-  return std::optional<Resolved>(std::move(loaded->resolved));
+  return std::optional<request::Resolved>(std::move(loaded->resolved));
 }
 
 }  // namespace tessera::cli

@@ -3,8 +3,8 @@
 
 #include <optional>
 
-#include "cli/request/flags.h"
 #include "cli/schedule/flags.h"
+#include "request/load.h"
 #include "schedule/program.h"
 
 namespace tessera::cli {
@@ -17,6 +17,7 @@ Result<schedule::ScheduleOptions> read_schedule_options(
     const ScheduleFlags& flags);
 
 // Nothing where no request is given.
-Result<std::optional<Resolved>> asked_request(RequestFlags flags);
+Result<std::optional<request::Resolved>> asked_request(
+    request::RequestFlags flags);
 
 }  // namespace tessera::cli

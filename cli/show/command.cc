@@ -14,19 +14,20 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/text.h"
-#include "cli/numbers.h"
 #include "cli/request/flags.h"
+#include "cli/route/planned.h"
 #include "cli/route/report.h"
 #include "cli/terminal.h"
 #include "picture/picture.h"
 #include "receipt/parts.h"
 #include "receipt/routing.h"
+#include "request/numbers.h"
 
 namespace tessera::cli {
 namespace {
 
 struct Options {
-  RequestFlags request;
+  request::RequestFlags request;
   std::optional<std::string> file;
   std::optional<std::string> out;
   std::optional<std::string> batch_row, head, width;
@@ -37,7 +38,7 @@ struct Options {
 Result<int64_t> index_of(const std::optional<std::string>& text,
                          std::string_view what, int64_t count) {
   if (!text) return int64_t{0};
-  return parse_int(*text, what, 0, count - 1);
+  return request::parse_int(*text, what, 0, count - 1);
 }
 
 Result<int> run(Options o) {
@@ -55,9 +56,9 @@ Result<int> run(Options o) {
   if (!batch_row) return batch_row.error();
   auto head = index_of(o.head, "--head", plan.heads);
   if (!head) return head.error();
-  auto width =
-      o.width ? parse_int(*o.width, "--width", picture::kMinTextColumns, 1000)
-              : std::max(picture::kMinTextColumns, terminal_columns());
+  auto width = o.width ? request::parse_int(*o.width, "--width",
+                                            picture::kMinTextColumns, 1000)
+                       : std::max(picture::kMinTextColumns, terminal_columns());
   if (!width) return width.error();
   // Heads share masks in groups of equal size.
   std::vector<std::string> head_masks;

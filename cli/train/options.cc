@@ -13,6 +13,7 @@
 #include "model/spread.h"
 #include "model/step_plan.h"
 #include "request/make_request.h"
+#include "request/numbers.h"
 
 namespace tessera::cli {
 namespace {
@@ -41,7 +42,7 @@ Result<void> read_train_options(const TrainFlags& f,
   if (!spec) return spec.error();
   out.spec = std::move(*spec);
   if (f.rows) {
-    auto rows = parse_int(*f.rows, "--rows", 1, kMaxSteps);
+    auto rows = request::parse_int(*f.rows, "--rows", 1, kMaxSteps);
     if (!rows) return rows.error();
     out.rows = *rows;
   }
@@ -75,12 +76,12 @@ Result<void> read_train_options(const TrainFlags& f,
   }
   if (auto e = check_reason_flag(f.lowering_reason); !e) return e;
   out.xla.lowering_reason = f.lowering_reason;
-  auto compiles = parse_int(f.max_compiles.value_or("0"), "--max-compiles", 0,
-                            kMaxCompiles);
+  auto compiles = request::parse_int(f.max_compiles.value_or("0"),
+                                     "--max-compiles", 0, kMaxCompiles);
   if (!compiles) return compiles.error();
   out.xla.max_compiles = *compiles;
   if (f.weight_decay) {
-    auto decay = parse_positive(*f.weight_decay, "--weight-decay");
+    auto decay = request::parse_positive(*f.weight_decay, "--weight-decay");
     if (!decay) return decay.error();
     out.optimizer.weight_decay = *decay;
   }

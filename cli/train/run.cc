@@ -13,10 +13,10 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/text.h"
-#include "cli/request/flags.h"
 #include "cli/train/compile_only.h"
 #include "cli/train/receipt.h"
 #include "cli/train/report.h"
+#include "cli/warnings.h"
 #include "picture/losses.h"
 #include "receipt/lowering.h"
 

@@ -11,6 +11,7 @@
 #include "cli/request/file_checks.h"
 #include "cli/run/cache_report.h"
 #include "cli/train/options.h"
+#include "request/numbers.h"
 
 namespace tessera::cli {
 namespace {
@@ -20,13 +21,13 @@ constexpr double kLastShare = 0.1;
 Result<int64_t> count(const std::optional<std::string>& text, const char* flag,
                       int64_t otherwise, int64_t least) {
   if (!text) return otherwise;
-  return parse_int(*text, flag, least, kMaxSteps);
+  return request::parse_int(*text, flag, least, kMaxSteps);
 }
 
 Result<double> positive(const std::optional<std::string>& text,
                         const char* flag, double otherwise) {
   if (!text) return otherwise;
-  return parse_positive(*text, flag);
+  return request::parse_positive(*text, flag);
 }
 
 // What is compiled and not run leaves nothing but its program.

@@ -12,6 +12,8 @@
 #include "base/text.h"
 #include "base/threads.h"
 #include "cli/progress.h"
+#include "cli/route/planned.h"
+#include "cli/route/routed_batch.h"
 #include "cli/run/cache_report.h"
 #include "cli/run/kernel_tile.h"
 #include "cli/run/options.h"
@@ -56,9 +58,10 @@ Result<std::optional<Choice>> chosen_by_rule(const RunFlags& flags,
 }
 
 // As `run` plans it: a tile that is open may be the kernel's to choose.
-Result<Planned> plan_one(const RequestFlags& request, const RouteFlags& route,
-                         const AttentionCall& call,
-                         const std::optional<std::string>& kernel_target) {
+Result<request::Planned> plan_one(
+    const request::RequestFlags& request, const request::RouteFlags& route,
+    const AttentionCall& call,
+    const std::optional<std::string>& kernel_target) {
   auto loaded = load_request(request, {}, route);
   if (!loaded) return loaded.error();
   if (kernel_target) {
@@ -91,7 +94,7 @@ Result<int> run(const Options& o) {
     kernel_target = target_here(*options->session);
   }
   WarmList list;
-  for (const RequestFlags& request : *requests) {
+  for (const request::RequestFlags& request : *requests) {
     auto planned = plan_one(request, f.run.route, call, kernel_target);
     if (!planned) return planned.error();
     auto counted =

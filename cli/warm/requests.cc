@@ -5,7 +5,7 @@
 
 #include "base/fail.h"
 #include "base/text.h"
-#include "cli/numbers.h"
+#include "request/numbers.h"
 
 namespace tessera::cli {
 namespace {
@@ -14,10 +14,10 @@ constexpr int64_t kMaxSeeds = int64_t{1} << 20;
 
 }  // namespace
 
-Result<std::vector<RequestFlags>> warm_requests(
-    const RequestFlags& flags, const std::vector<std::string>& specs,
+Result<std::vector<request::RequestFlags>> warm_requests(
+    const request::RequestFlags& flags, const std::vector<std::string>& specs,
     const std::optional<std::string>& asked_seeds) {
-  std::vector<RequestFlags> out;
+  std::vector<request::RequestFlags> out;
   if (!specs.empty() && flags.spec) {
     return invalid("cli", "--specs stands for --spec, found both");
   }
@@ -33,11 +33,11 @@ Result<std::vector<RequestFlags>> warm_requests(
     return invalid("cli", "--seeds goes with --docs lognormal:mean=N, found {}",
                    docs ? in_quotes(*docs) : "no --docs");
   }
-  auto seeds = parse_int(*asked_seeds, "--seeds", 1, kMaxSeeds);
+  auto seeds = request::parse_int(*asked_seeds, "--seeds", 1, kMaxSeeds);
   if (!seeds) return seeds.error();
-  std::vector<RequestFlags> each;
+  std::vector<request::RequestFlags> each;
   const std::string join = docs->find(':') == docs->npos ? ":" : ",";
-  for (const RequestFlags& request : out) {
+  for (const request::RequestFlags& request : out) {
     for (int64_t seed = 0; seed < *seeds; ++seed) {
       each.push_back(request);
       each.back().docs = fmt::format("{}{}seed={}", *docs, join, seed);

@@ -5,14 +5,14 @@
 #include <string>
 #include <vector>
 
-#include "cli/request/flags.h"
+#include "request/load.h"
 #include "tessera/result.h"
 
 namespace tessera::cli {
 
 // Each spec, or the flags, with each seed.
-Result<std::vector<RequestFlags>> warm_requests(
-    const RequestFlags& flags, const std::vector<std::string>& specs,
+Result<std::vector<request::RequestFlags>> warm_requests(
+    const request::RequestFlags& flags, const std::vector<std::string>& specs,
     const std::optional<std::string>& asked_seeds);
 
 }  // namespace tessera::cli

@@ -11,8 +11,8 @@
 namespace tessera::request {
 namespace {
 
-Result<Loaded> load_plan_file(const Typed& f) {
-  Typed others = f;
+Result<Loaded> load_plan_file(const RequestFlags& f) {
+  RequestFlags others = f;
   others.plan.reset();
   const std::optional<std::string> target = std::exchange(others.target, {});
   if (others.spec) {
@@ -50,7 +50,7 @@ Result<Loaded> load_plan_file(const Typed& f) {
 }  // namespace
 
 // Flags fill what the spec leaves open; a field that both give is an error.
-Result<receipt::RequestText> request_text(const Typed& f) {
+Result<receipt::RequestText> request_text(const RequestFlags& f) {
   if (!f.spec) return receipt::RequestText(f);
   auto out = load_spec(*f.spec);
   if (!out) return out;
@@ -66,10 +66,10 @@ Result<receipt::RequestText> request_text(const Typed& f) {
   return out;
 }
 
-Result<Loaded> load_request(const Typed& typed, const Lengths& otherwise,
-                            const RouteText& route) {
+Result<Loaded> load_request(const RequestFlags& typed, const Lengths& otherwise,
+                            const RouteFlags& route) {
   const auto unread = [&]() -> Result<void> {
-    if (route == RouteText{}) return {};
+    if (route == RouteFlags{}) return {};
     return invalid("cli",
                    "flags of the router go with a mask that names "
                    "routed(top, block), found them alone");
@@ -103,11 +103,11 @@ Result<Loaded> load_request(const Typed& typed, const Lengths& otherwise,
   return out;
 }
 
-Result<Asked> load_asked(const Typed& typed) {
+Result<Asked> load_asked(const RequestFlags& typed) {
   Asked out;
   const bool saved = typed.plan.has_value();
   if (saved) {
-    Typed plan_alone = typed;
+    RequestFlags plan_alone = typed;
     plan_alone.target.reset();
     auto loaded = load_plan_file(plan_alone);
     if (!loaded) return loaded.error();

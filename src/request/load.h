@@ -10,21 +10,21 @@
 #include "receipt/request_fields.h"
 #include "request/make_request.h"
 #include "request/pick_source.h"
-#include "request/route_text.h"
+#include "request/route_flags.h"
 #include "tessera/batch.h"
 
 namespace tessera::request {
 
 // Numbers are read later, so that every error reads alike.
-struct Typed : receipt::RequestText {
+struct RequestFlags : receipt::RequestText {
   std::optional<std::string> spec;  // a JSON file with the same request
   std::optional<std::string> plan;  // a saved plan, in place of a request
 
-  bool operator==(const Typed&) const = default;
+  bool operator==(const RequestFlags&) const = default;
 };
 
 // The fields of flags and spec together. A plan's are not among them.
-Result<receipt::RequestText> request_text(const Typed& typed);
+Result<receipt::RequestText> request_text(const RequestFlags& typed);
 
 // Lengths that somebody else knows, for flags and a spec that leave them open.
 struct Lengths {
@@ -39,8 +39,9 @@ struct Loaded {
   // from.
   std::optional<PickSource> source;
 };
-Result<Loaded> load_request(const Typed& typed, const Lengths& otherwise = {},
-                            const RouteText& route = {});
+Result<Loaded> load_request(const RequestFlags& typed,
+                            const Lengths& otherwise = {},
+                            const RouteFlags& route = {});
 
 // The request alone, with the facts that a mask names or a flag gives: they
 // are not read, and only which there are may be asked.
@@ -49,7 +50,7 @@ struct Asked {
   Facts present;
   bool open_tile = false;  // nobody said one
 };
-Result<Asked> load_asked(const Typed& typed);
+Result<Asked> load_asked(const RequestFlags& typed);
 
 // A request with its plan: the saved one, or one made now.
 struct Planned {

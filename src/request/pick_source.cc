@@ -22,7 +22,7 @@ bool names_router(const Request& request) {
                      [](const Mask& mask) { return has_router(mask.expr); });
 }
 
-Result<void> check_unread(const RouteText& f, const PicksFile& given) {
+Result<void> check_unread(const RouteFlags& f, const PicksFile& given) {
   if (!given.picks && !given.tile_picks) {
     if (!given.metas || !f.top_metas) return {};
     return invalid("cli",
@@ -48,7 +48,7 @@ Result<void> check_unread(const RouteText& f, const PicksFile& given) {
 
 Result<PickSource> read_pick_source(const std::optional<std::string>& source,
                                     const Request& request,
-                                    const RouteText& route) {
+                                    const RouteFlags& route) {
   PickSource out;
   if (!source) return out;
   out.name = *source;
@@ -65,7 +65,7 @@ Result<PickSource> read_pick_source(const std::optional<std::string>& source,
   return out;
 }
 
-Result<double> routing_bytes(const RouteText& route, const PickSource& source,
+Result<double> routing_bytes(const RouteFlags& route, const PickSource& source,
                              const Resolved& resolved,
                              const routing::RouteShape& shape, int threads) {
   const Request& r = resolved.request;

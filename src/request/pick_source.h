@@ -8,7 +8,7 @@
 #include "request/drawn_picks.h"
 #include "request/make_request.h"
 #include "request/picks_file.h"
-#include "request/route_text.h"
+#include "request/route_flags.h"
 #include "route/memory_use.h"
 
 namespace tessera::request {
@@ -27,16 +27,16 @@ struct PickSource {
 };
 Result<PickSource> read_pick_source(const std::optional<std::string>& source,
                                     const Request& request,
-                                    const RouteText& route);
+                                    const RouteFlags& route);
 
 // Settings that nobody would read are refused: what only scoring reads beside
 // given picks, how many groups to keep beside given ones.
-Result<void> check_unread(const RouteText& route, const PicksFile& given);
+Result<void> check_unread(const RouteFlags& route, const PicksFile& given);
 
 // Bytes that routing will take for a call with q and k of this shape, before
 // these are made. Settings that do not fit each other and picks that do not fit
 // the shape are errors.
-Result<double> routing_bytes(const RouteText& route, const PickSource& source,
+Result<double> routing_bytes(const RouteFlags& route, const PickSource& source,
                              const Resolved& resolved,
                              const routing::RouteShape& shape, int threads);
 

@@ -1,5 +1,5 @@
-// request/route_text.cc: what nobody typed fits the mask's block.
-#include "request/route_text.h"
+// request/route_flags.cc: what nobody typed fits the mask's block.
+#include "request/route_flags.h"
 
 #include <algorithm>
 #include <numeric>
@@ -13,7 +13,7 @@
 namespace tessera::request {
 namespace {
 
-Result<RouteSettings> rule_of(const RouteText& f, const Request& request) {
+Result<RouteSettings> rule_of(const RouteFlags& f, const Request& request) {
   auto named = settings_of(request, RouteSettings{});
   if (!named || !f.rule) return named;
   if (*f.rule == "moba") return moba_settings(named->top, named->block);
@@ -31,7 +31,7 @@ Result<RouteSettings> rule_of(const RouteText& f, const Request& request) {
 
 // What no flag says fits the mask's block. A short block is pooled whole, as is
 // one that would take many strides: it shares little with the default.
-void fit_block(const RouteText& f, RouteSettings& s) {
+void fit_block(const RouteFlags& f, RouteSettings& s) {
   constexpr int64_t kShortStride = 16;
   const int64_t stride = std::gcd(s.stride, s.block);
   if (!f.compression) {
@@ -46,7 +46,7 @@ void fit_block(const RouteText& f, RouteSettings& s) {
 
 }  // namespace
 
-Result<RouteSettings> read_route_settings(const RouteText& f,
+Result<RouteSettings> read_route_settings(const RouteFlags& f,
                                           const Request& request) {
   auto settings = rule_of(f, request);
   if (!settings) return settings;
