@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "cli/command.h"
 #include "cli/warnings.h"
 #include "fit/parts.h"
 #include "picture/labels.h"
