@@ -1,7 +1,9 @@
 // receipt/machine.cc: reads /proc and the limits of the process.
 #include "receipt/machine.h"
 
+#include <fcntl.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -10,21 +12,26 @@
 #include <optional>
 #include <string_view>
 
+#include "base/descriptor.h"
+
 namespace tessera::receipt {
 namespace {
 
-// The bytes of a line like "MemAvailable:   123 kB"; nothing without it.
-std::optional<int64_t> read_kib(const char* path, const char* name) {
-  std::ifstream in(path);
-  for (std::string line; std::getline(in, line);) {
-    if (!line.starts_with(name)) continue;
-    const size_t digits = line.find_first_of("0123456789");
-    if (digits == std::string::npos) break;
-    int64_t kib = 0;
-    std::from_chars(line.data() + digits, line.data() + line.size(), kib);
-    return kib * 1024;
-  }
-  return {};
+// The bytes of a line like "MemAvailable:   123 kB", which is among the first;
+// nothing without it. It allocates nothing: there may be nothing left.
+std::optional<int64_t> read_kib(const char* path, std::string_view name) {
+  char head[4096];
+  const Descriptor file(::open(path, O_RDONLY | O_CLOEXEC));
+  const ssize_t n = ::read(file.get(), head, sizeof head);
+  std::string_view text(head, static_cast<size_t>(std::max<ssize_t>(n, 0)));
+  const size_t at = text.find(name);
+  if (at == std::string_view::npos) return {};
+  text.remove_prefix(at);
+  const size_t digits = text.find_first_of("0123456789");
+  if (digits == std::string_view::npos) return {};
+  int64_t kib = 0;
+  std::from_chars(text.data() + digits, text.data() + text.size(), kib);
+  return kib * 1024;
 }
 
 }  // namespace

@@ -658,8 +658,8 @@ TEST(ReceiptReader, FindsContradictionsOfShards) {
   breaks("/backward/needed", 7,
          "shards.backward.busiest must be at most shards.backward.needed");
   const char* const full =
-      "shards.forward.sent must be shards.forward.capacity where tiles travel "
-      "in rounds";
+      "shards.forward.sent must be shards.forward.capacity but of a ragged "
+      "exchange";
   breaks("/forward/capacity", 7, full);
   EXPECT_EQ(told("/exchange", "ragged").find(full), std::string::npos);
   EXPECT_NE(told("/exchange", "ring").find("shards.exchange"),
