@@ -4,17 +4,9 @@
 #include <cstdint>
 #include <string_view>
 
-#include "request/numbers.h"
 #include "tessera/result.h"
 
 namespace tessera::cli {
-
-// As shard/ and benchmarks call them.
-using request::parse_int;
-using request::parse_ints;
-using request::parse_positive;
-using request::split;
-using request::trim;
 
 // Of --max-compiles.
 inline constexpr int64_t kMaxCompiles = int64_t{1} << 31;

@@ -9,14 +9,14 @@
 #include "base/text.h"
 #include "base/threads.h"
 #include "bench/harness/flags.h"
-#include "cli/numbers.h"
 #include "lanes/tensors.h"
+#include "request/numbers.h"
 
 namespace tessera::bench {
 
-using cli::parse_ints;
-using cli::parse_positive;
-using cli::split;
+using request::parse_ints;
+using request::parse_positive;
+using request::split;
 
 namespace {
 

@@ -9,13 +9,13 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/text.h"
-#include "cli/numbers.h"
+#include "request/numbers.h"
 
 namespace tessera::bench {
 
 Result<std::vector<Dtype>> parse_dtypes(std::string_view text) {
   std::vector<Dtype> out;
-  for (const std::string_view word : cli::split(text, ',')) {
+  for (const std::string_view word : request::split(text, ',')) {
     if (word != "f32" && word != "bf16") {
       return invalid("cli", "--dtype must be of f32 and bf16, found {}",
                      in_quotes(word));

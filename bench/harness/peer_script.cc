@@ -9,12 +9,12 @@
 
 #include "base/child.h"
 #include "base/text.h"
-#include "cli/numbers.h"
+#include "request/numbers.h"
 
 namespace tessera::bench {
 
-using cli::split;
-using cli::trim;
+using request::split;
+using request::trim;
 
 namespace {
 

@@ -17,9 +17,9 @@
 #include "bench/kernels/blocks_peer.h"
 #include "bench/kernels/measure.h"
 #include "cli/machine.h"
-#include "cli/numbers.h"
 #include "kernels/blocks/block_mask.h"
 #include "receipt/machine.h"
+#include "request/numbers.h"
 #include "tessera/version.h"
 
 namespace tessera::bench {
@@ -112,13 +112,15 @@ struct Sizes {
 };
 
 Result<Sizes> sizes_of(const Options& o) {
-  auto heads = cli::parse_int(o.heads.value_or("12"), "--heads", 1, 1024);
+  auto heads = request::parse_int(o.heads.value_or("12"), "--heads", 1, 1024);
   if (!heads) return heads.error();
-  auto blocks = cli::parse_int(o.blocks.value_or("512"), "--blocks", 1, 8192);
+  auto blocks =
+      request::parse_int(o.blocks.value_or("512"), "--blocks", 1, 8192);
   if (!blocks) return blocks.error();
-  auto active = cli::parse_positive(o.active.value_or("0.15"), "--active");
+  auto active = request::parse_positive(o.active.value_or("0.15"), "--active");
   if (!active) return active.error();
-  auto seconds = cli::parse_positive(o.seconds.value_or("0.5"), "--seconds");
+  auto seconds =
+      request::parse_positive(o.seconds.value_or("0.5"), "--seconds");
   if (!seconds) return seconds.error();
   return Sizes{*heads, *blocks, *active, *seconds};
 }

@@ -17,8 +17,8 @@
 #include "bench/harness/times.h"
 #include "bench/kernels/measure.h"
 #include "cli/machine.h"
-#include "cli/numbers.h"
 #include "receipt/machine.h"
+#include "request/numbers.h"
 #include "tessera/version.h"
 
 namespace tessera::bench {
@@ -120,7 +120,8 @@ Result<int> run(const Options& o) {
   if (!operations) return operations.error();
   auto isas = isas_of(o);
   if (!isas) return isas.error();
-  auto seconds = cli::parse_positive(o.seconds.value_or("0.1"), "--seconds");
+  auto seconds =
+      request::parse_positive(o.seconds.value_or("0.1"), "--seconds");
   if (!seconds) return seconds.error();
   if (o.out) {
     if (auto e = check_output(*o.out); !e) return e.error();

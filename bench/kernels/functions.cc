@@ -15,9 +15,9 @@
 #include "bench/harness/times.h"
 #include "bench/kernels/measure.h"
 #include "cli/machine.h"
-#include "cli/numbers.h"
 #include "lanes/reference/bound.h"
 #include "receipt/machine.h"
+#include "request/numbers.h"
 
 namespace tessera::bench {
 namespace {
@@ -100,7 +100,8 @@ struct Options {
 };
 
 Result<int> run(const Options& o) {
-  auto seconds = cli::parse_positive(o.seconds.value_or("0.1"), "--seconds");
+  auto seconds =
+      request::parse_positive(o.seconds.value_or("0.1"), "--seconds");
   if (!seconds) return seconds.error();
   const cli::OtherCores others;
   json rows = json::array();

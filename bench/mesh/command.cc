@@ -13,9 +13,9 @@
 #include "bench/harness/flags.h"
 #include "bench/mesh/measure.h"
 #include "cli/machine.h"
-#include "cli/numbers.h"
 #include "lanes/tensors.h"
 #include "receipt/machine.h"
+#include "request/numbers.h"
 #include "tessera/version.h"
 
 namespace tessera::bench {
@@ -54,7 +54,7 @@ Result<MeshSettings> read_settings(const Options& o) {
                  {o.rounds, "--rounds", s.rounds, 1, 1000}};
   for (const auto& n : numbers) {
     if (!n.text) continue;
-    auto value = cli::parse_int(*n.text, n.name, n.least, n.most);
+    auto value = request::parse_int(*n.text, n.name, n.least, n.most);
     if (!value) return value.error();
     n.to = *value;
   }
@@ -68,7 +68,7 @@ Result<MeshSettings> read_settings(const Options& o) {
   }
   shape.v_head_dim = shape.head_dim;
   if (o.mean) {
-    auto mean = cli::parse_int(*o.mean, "--mean", 1, 1 << 20);
+    auto mean = request::parse_int(*o.mean, "--mean", 1, 1 << 20);
     if (!mean) return mean.error();
     s.mean = static_cast<double>(*mean);
   }

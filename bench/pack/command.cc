@@ -14,8 +14,8 @@
 #include "bench/commands.h"
 #include "bench/harness/flags.h"
 #include "bench/pack/measure.h"
-#include "cli/numbers.h"
 #include "receipt/machine.h"
+#include "request/numbers.h"
 #include "tessera/version.h"
 
 namespace tessera::bench {
@@ -23,8 +23,8 @@ namespace tessera::bench {
 using cli::add_flags;
 using cli::Command;
 using cli::kOk;
-using cli::parse_int;
-using cli::parse_positive;
+using request::parse_int;
+using request::parse_positive;
 
 namespace {
 

@@ -16,9 +16,9 @@
 #include "bench/commands.h"
 #include "bench/harness/flags.h"
 #include "bench/plan/measure.h"
-#include "cli/numbers.h"
 #include "receipt/machine.h"
 #include "request/make_request.h"
+#include "request/numbers.h"
 #include "tessera/mask.h"
 #include "tessera/plan.h"
 #include "tessera/version.h"
@@ -28,7 +28,7 @@ namespace tessera::bench {
 using cli::add_flags;
 using cli::Command;
 using cli::kOk;
-using cli::parse_int;
+using request::parse_int;
 
 namespace {
 

@@ -8,13 +8,14 @@
 #include "base/text.h"
 #include "bench/harness/flags.h"
 #include "cli/numbers.h"
+#include "request/numbers.h"
 
 namespace tessera::bench {
 
 using cli::parse_device;
-using cli::parse_int;
-using cli::parse_positive;
 using cli::parse_seed;
+using request::parse_int;
+using request::parse_positive;
 
 namespace {
 

@@ -14,15 +14,16 @@
 #include "cli/plan/report.h"
 #include "lanes/tensors.h"
 #include "receipt/machine.h"
+#include "request/numbers.h"
 #include "route/settings.h"
 
 namespace tessera::bench {
 
-using cli::parse_int;
-using cli::parse_ints;
-using cli::parse_positive;
 using cli::parse_seed;
 using cli::with_unit;
+using request::parse_int;
+using request::parse_ints;
+using request::parse_positive;
 
 namespace {
 

@@ -13,8 +13,8 @@
 #include "bench/commands.h"
 #include "bench/harness/flags.h"
 #include "bench/shard/measure.h"
-#include "cli/numbers.h"
 #include "receipt/machine.h"
+#include "request/numbers.h"
 #include "tessera/version.h"
 
 namespace tessera::bench {
@@ -59,7 +59,7 @@ bool reached(const ShardCase& c, const ShardFigures& f) {
 }
 
 Result<int> run(const Options& o) {
-  auto seeds = cli::parse_int(o.seeds.value_or("16"), "--seeds", 1, 1000);
+  auto seeds = request::parse_int(o.seeds.value_or("16"), "--seeds", 1, 1000);
   if (!seeds) return seeds.error();
   if (!o.json) {
     fmt::print(

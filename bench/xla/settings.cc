@@ -7,12 +7,12 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "bench/harness/flags.h"
-#include "cli/numbers.h"
+#include "request/numbers.h"
 
 namespace tessera::bench {
 
-using cli::parse_int;
-using cli::split;
+using request::parse_int;
+using request::split;
 
 // All but decode, whose worklist is its keys.
 std::string xla_cases() {

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/fail.h"
-#include "cli/request/flags.h"
+#include "cli/route/planned.h"
 #include "cli/run/options.h"
 
 namespace tessera::cli {

@@ -15,14 +15,17 @@
 #include "cli/plan/report.h"
 #include "cli/request/file_checks.h"
 #include "cli/request/flags.h"
+#include "cli/route/flags.h"
+#include "cli/route/routed_batch.h"
 #include "cli/trace_flag.h"
+#include "cli/warnings.h"
 
 namespace tessera::cli {
 namespace {
 
 struct Options {
-  RequestFlags request;
-  RouteFlags route;
+  request::RequestFlags request;
+  request::RouteFlags route;
   std::optional<std::string> out, trace;
   bool json = false;
   bool lists = false;
@@ -35,7 +38,7 @@ Result<void> check(const Options& o) {
   return check_files(request_files(o.request), given_files({&o.out, &o.trace}));
 }
 
-Result<int> show(const Options& o, Loaded loaded) {
+Result<int> show(const Options& o, request::Loaded loaded) {
   if (loaded.saved) {
     // It was read, or routed before a trace began: planned here, it is timed
     // and traced as any other. The report is of the picks that run.

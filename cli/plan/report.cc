@@ -27,7 +27,7 @@ std::string took_once(int64_t ns) {
                      static_cast<double>(ns) / 1e3);
 }
 
-Result<PlanReport> make_report(Planned planned) {
+Result<PlanReport> make_report(request::Planned planned) {
   PlanReport r(std::move(planned));
   const Batch& batch = r.planned.batch;
   r.plan_ns = std::llround(batch.plan_ms() * 1e6);

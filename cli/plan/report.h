@@ -6,18 +6,18 @@
 #include <utility>
 #include <vector>
 
-#include "cli/request/flags.h"
 #include "receipt/receipt.h"
+#include "request/load.h"
 #include "tessera/batch.h"
 
 namespace tessera::cli {
 
 struct PlanReport {
-  explicit PlanReport(Planned of) : planned(std::move(of)) {}
+  explicit PlanReport(request::Planned of) : planned(std::move(of)) {}
   const Request& request() const { return planned.batch.request(); }
   const Plan& plan() const { return planned.batch.plan(); }
 
-  Planned planned;
+  request::Planned planned;
   std::vector<std::string> warnings;  // of the plan and of facts in vain
   int64_t plan_ns = 0;                // that this one planning took
   Statistics statistics;
@@ -33,7 +33,7 @@ struct PlanReport {
   std::optional<int64_t> launches_transposed;
 };
 
-Result<PlanReport> make_report(Planned planned);
+Result<PlanReport> make_report(request::Planned planned);
 
 nlohmann::json report_json(const PlanReport& report, bool lists);
 std::string report_text(const PlanReport& report);

@@ -12,6 +12,7 @@
 #include "base/timed.h"
 #include "cli/compile/kernel_flags.h"
 #include "cli/json_line.h"
+#include "cli/route/planned.h"
 #include "cli/shard/flags.h"
 #include "cli/shard/report.h"
 #include "picture/shards.h"
@@ -25,7 +26,7 @@ struct Options {
   bool json = false;
 };
 
-MeshFitCall asked_of(const ShardFlags& f, const Planned& planned,
+MeshFitCall asked_of(const ShardFlags& f, const request::Planned& planned,
                      const Mesh& mesh, const ShardOptions& options,
                      Numbers numbers) {
   MeshFitCall out;
@@ -48,7 +49,8 @@ MeshFitCall asked_of(const ShardFlags& f, const Planned& planned,
 
 // The program and the picture, where they are asked for.
 Result<void> write_files(const ShardFlags& f, const MeshFitCall& asked,
-                         const Planned& planned, const Shards& shards) {
+                         const request::Planned& planned,
+                         const Shards& shards) {
   if (f.emit) {
     auto text = program_text(asked, f.backward);
     if (!text) return text.error();

@@ -8,8 +8,8 @@
 #include "base/text.h"
 #include "cli/compile/kernel_flags.h"
 #include "cli/lowering.h"
-#include "cli/numbers.h"
 #include "cli/request/file_checks.h"
+#include "request/numbers.h"
 
 namespace tessera::cli {
 void add_shard_flags(Command& command, ShardFlags& f) {
@@ -124,21 +124,22 @@ Result<ShardOptions> shard_options(const ShardFlags& f) {
   }
   out.dtype = *dtype;
   AttentionShape& s = out.shape;
-  auto heads = parse_int(f.heads.value_or("8"), "--heads", 1, kMaxHeads);
+  auto heads =
+      request::parse_int(f.heads.value_or("8"), "--heads", 1, kMaxHeads);
   if (!heads) return heads.error();
   s.heads = *heads;
   s.kv_heads = *heads % 4 == 0 ? *heads / 4 : *heads;
   if (f.kv_heads) {
-    auto n = parse_int(*f.kv_heads, "--kv-heads", 1, kMaxHeads);
+    auto n = request::parse_int(*f.kv_heads, "--kv-heads", 1, kMaxHeads);
     if (!n) return n.error();
     s.kv_heads = *n;
   }
-  auto dim =
-      parse_int(f.head_dim.value_or("128"), "--head-dim", 1, kMaxHeadDim);
+  auto dim = request::parse_int(f.head_dim.value_or("128"), "--head-dim", 1,
+                                kMaxHeadDim);
   if (!dim) return dim.error();
   s.head_dim = s.v_head_dim = *dim;
   if (f.v_head_dim) {
-    auto n = parse_int(*f.v_head_dim, "--v-head-dim", 1, kMaxHeadDim);
+    auto n = request::parse_int(*f.v_head_dim, "--v-head-dim", 1, kMaxHeadDim);
     if (!n) return n.error();
     s.v_head_dim = *n;
   }

@@ -13,7 +13,7 @@ namespace tessera::cli {
 
 // As typed.
 struct ShardFlags : SpreadFlags {
-  RequestFlags request;
+  request::RequestFlags request;
   std::optional<std::string> mesh, heads, kv_heads, head_dim, v_head_dim, dtype,
       lane, emit, fit, compile, picture, lowering_reason, numbers;
   bool backward = false;

@@ -133,12 +133,13 @@ TEST(ExportRows, StopsWithTheErrorOfRows) {
               return some_rows(1, 8);
             }).find("must be of one shape and pad id"),
             std::string::npos);
-  EXPECT_NE(stopped_by([]() -> Result<Rows> {
+  EXPECT_EQ(stopped_by([]() -> Result<Rows> {
               Rows bad = some_rows(2);
               bad.row(RowColumn::doc_ids, 1)[0] = 5;
               return bad;
-            }).find("of row 1 of 'a.arrow'"),
-            std::string::npos);
+            }),
+            "[data] doc_ids must count 0, 1, 2, ..., found 5 for element 0 of "
+            "row 1 of 'a.arrow'");
 }
 
 }  // namespace

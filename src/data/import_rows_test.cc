@@ -3,10 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <random>
 
-#include "base/fail.h"
 #include "base/files.h"
 #include "data/arrow_component.h"
 #include "data/export_rows.h"
@@ -276,21 +274,6 @@ TEST_F(RowFiles, AreLoadedAsTheyWereSaved) {
       ASSERT_TRUE(whole) << whole.error().message;
       EXPECT_EQ(load_rows(path).value(), want);
     }
-  }
-}
-
-// As of a .safetensors file, and nothing is left.
-TEST_F(RowFiles, WithoutRowsThatHoldAreRefusedByTheirName) {
-  Rows bad = drawn(4, 2);
-  bad.row(RowColumn::doc_ids, 1)[0] = 5;
-  for (const char* name : {"a.parquet", "a.arrow", "a.safetensors"}) {
-    const std::string path = folder_.file(name);
-    const auto saved = save_rows(path, bad);
-    ASSERT_FALSE(saved) << name;
-    EXPECT_TRUE(
-        saved.error().message.ends_with(fmt::format("of row 1 of '{}'", path)))
-        << saved.error().message;
-    EXPECT_FALSE(std::filesystem::exists(path));
   }
 }
 

@@ -91,6 +91,21 @@ TEST_F(RowFilesTest, NamesTheFileThatIsWrong) {
       << changed.error().message;
 }
 
+// An error of any file's rows names the file, of which nothing is left.
+TEST_F(RowFilesTest, RowsThatDoNotHoldAreNotSaved) {
+  Rows bad = drawn(4, 100);
+  bad.row(RowColumn::doc_ids, 1)[0] = 5;
+  for (const char* name : {"a.safetensors", "a.parquet", "a.arrow"}) {
+    if (is_row_file(name) && !arrow_component()) continue;
+    const std::string path = folder_.file(name);
+    const auto saved = save_rows(path, bad);
+    ASSERT_FALSE(saved) << name;
+    const std::string& said = saved.error().message;
+    EXPECT_TRUE(said.ends_with(" of row 1 of '" + path + "'")) << said;
+    EXPECT_FALSE(std::filesystem::exists(path)) << name;
+  }
+}
+
 // In an Arrow file a batch of 3 rows at a time is in memory, wherever a row is
 // asked for, and rows follow each other across files of both kinds.
 TEST_F(RowFilesTest, HoldsABatchOfAnArrowFile) {
