@@ -214,7 +214,9 @@ TEST(ReceiptMachineDeathTest, KnowsTheLimitOfTheProcess) {
       {
         constexpr int64_t kRoom = 64 << 20;
         int64_t pages = 0;
-        std::ifstream("/proc/self/statm") >> pages;
+        // Open to the end: to free its buffer may give addresses back.
+        std::ifstream statm("/proc/self/statm");
+        statm >> pages;
         rlimit limit{};
         limit.rlim_cur = limit.rlim_max =
             static_cast<rlim_t>(pages * ::sysconf(_SC_PAGESIZE) + kRoom);
