@@ -308,6 +308,15 @@ TEST_F(PackFolder, AJournalIsReadAsItWasWritten) {
   EXPECT_EQ(journal.files[1], PackedFile{});
 }
 
+// Else a fuzzer that begins with it never reads a file's line.
+TEST_F(PackFolder, TheSeedOfTheJournalsFuzzerIsRead) {
+  const auto text = read_file("tests/fuzz/corpus/pack_journal/whole", 1 << 20);
+  ASSERT_TRUE(text) << text.error().message;
+  const PackJournal journal = read_journal(*text);
+  EXPECT_TRUE(journal.origin);
+  EXPECT_EQ(journal.files.size(), 2u) << "made by: tests/fuzz/text_seeds.py";
+}
+
 // What a run that was killed left behind is taken over; while another run
 // writes there, nothing of it is touched.
 TEST_F(PackFolder, HasOneWriterAtATime) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <set>
 
 #include "base/files.h"
@@ -192,6 +193,20 @@ TEST(ReceiptSchema, IsTheFileInDocs) {
   ASSERT_TRUE(table.ok()) << table.error().message;
   EXPECT_TRUE(table->ends_with(receipt_table()))
       << "made by: tessera receipt schema table";
+}
+
+// Else a fuzzer that begins with them never gets past the schema.
+TEST(ReceiptReader, SeedsOfItsFuzzerAreReceipts) {
+  const std::filesystem::path folder("tests/fuzz/corpus/receipt");
+  int seeds = 0;
+  for (const auto& seed : std::filesystem::directory_iterator(folder)) {
+    const auto text = read_file(seed.path().string(), 1 << 20);
+    ASSERT_TRUE(text.ok()) << text.error().message;
+    EXPECT_EQ(message(*text), "")
+        << seed.path() << ", made by: tests/fuzz/text_seeds.py";
+    seeds += 1;
+  }
+  EXPECT_GE(seeds, 6);
 }
 
 // The reader knows just these words of JSON schema.
