@@ -23,7 +23,11 @@ template <class Work>
 int guarded(TesseraArrowWhy* why, const Work& work) {
   try {
     const arrow::Status status = work();
-    return status.ok() ? 0 : say(why, status.message());
+    if (status.ok()) return 0;
+    // Its detail is the system's own word: why a file was not written.
+    const auto& detail = status.detail();
+    return say(why, detail ? status.message() + ": " + detail->ToString()
+                           : status.message());
   } catch (const std::exception& e) {
     return say(why, e.what());
   }

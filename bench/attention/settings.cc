@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "base/fail.h"
-#include "base/files.h"
 #include "base/isa.h"
 #include "base/text.h"
 #include "base/threads.h"
@@ -93,9 +92,7 @@ Result<AttentionSettings> read_settings(const AttentionFlags& o) {
   if (!isa) return isa.error();
   s.isa = *isa;
   s.isa_forced = forced.has_value() || *isa != machine_isas().back();
-  if (o.out) {
-    if (auto e = check_output(*o.out); !e) return e.error();
-  }
+  if (auto e = check_result(o.out); !e) return e.error();
   s.tokens = std::move(*tokens);
   s.head_dims = std::move(*head_dims);
   s.threads = std::move(*threads);

@@ -36,6 +36,10 @@ Result<void> check_cache(const std::optional<std::string>& folder) {
   return invalid("cli", "--cache must be a folder, found ''");
 }
 
+Result<void> check_result(const std::optional<std::string>& out) {
+  return out ? check_output(*out) : Result<void>();
+}
+
 Result<void> write_result(const std::optional<std::string>& out,
                           const nlohmann::json& result) {
   if (!out) return {};

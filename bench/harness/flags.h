@@ -22,6 +22,8 @@ Result<void> check_peers(const std::optional<std::string>& folder);
 Result<void> check_cache(const std::optional<std::string>& folder);
 
 // Writes what --out asks for.
+// Of -o: asked before anything is measured.
+Result<void> check_result(const std::optional<std::string>& out);
 Result<void> write_result(const std::optional<std::string>& out,
                           const nlohmann::json& result);
 

@@ -9,7 +9,6 @@
 
 #include "base/dtype_word.h"
 #include "base/fail.h"
-#include "base/files.h"
 #include "base/isa.h"
 #include "base/text.h"
 #include "bench/commands.h"
@@ -123,9 +122,7 @@ Result<int> run(const Options& o) {
   auto seconds =
       request::parse_positive(o.seconds.value_or("0.1"), "--seconds");
   if (!seconds) return seconds.error();
-  if (o.out) {
-    if (auto e = check_output(*o.out); !e) return e.error();
-  }
+  if (auto e = check_result(o.out); !e) return e.error();
   const cli::OtherCores others;
   const auto peaks = kernel_peaks(*isas);
   if (!o.json) print_head(peaks);

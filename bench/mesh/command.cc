@@ -101,6 +101,7 @@ void print_row(const MeshContender& c, const MeshTimes& one) {
 Result<int> run(const Options& o) {
   auto settings = read_settings(o);
   if (!settings) return settings.error();
+  if (auto e = check_result(o.out); !e) return e.error();
   const MeshSettings& s = *settings;
   std::vector<MeshContender> all = mesh_contenders(s);
   const OtherCores others;

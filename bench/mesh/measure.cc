@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <ctime>
 #include <utility>
 
@@ -137,8 +138,8 @@ Result<void> judge(const Batch& batch, Prepared& ready, MeshContender& c,
 }
 
 double median(const std::vector<MeshTimes>& runs, double MeshTimes::*time) {
-  std::vector<double> ms;
-  for (const MeshTimes& run : runs) ms.push_back(run.*time);
+  std::vector<double> ms(runs.size());
+  std::ranges::transform(runs, ms.begin(), time);
   return times_of(std::move(ms)).median_ms;
 }
 

@@ -82,6 +82,7 @@ json peer_json(const PackCase& c, bool print) {
 Result<int> run(const Options& o) {
   auto c = case_of(o);
   if (!c) return c.error();
+  if (auto e = check_result(o.out); !e) return e.error();
   json rows = json::array();
   if (!o.json) {
     fmt::print("{:<9} {:>6} {:>8} {:>7} {:>9} {:>7} {:>7}\n", "strategy",

@@ -69,6 +69,7 @@ Result<std::vector<PlanCase>> cases_of(const Options& o) {
 Result<int> run(const Options& o) {
   auto cases = cases_of(o);
   if (!cases) return cases.error();
+  if (auto e = check_result(o.out); !e) return e.error();
   const Tile tile = cases->front().tile;  // of all
   json rows = json::array();
   bool has_goals = false;

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "base/fail.h"
-#include "base/files.h"
 #include "base/text.h"
 #include "bench/harness/flags.h"
 #include "cli/numbers.h"
@@ -73,9 +72,7 @@ Result<RecompileSettings> read_settings(const RecompileFlags& o) {
   }
   if (auto e = check_peers(o.peers); !e) return e.error();
   if (auto e = check_cache(o.cache); !e) return e.error();
-  if (o.out) {
-    if (auto e = check_output(*o.out); !e) return e.error();
-  }
+  if (auto e = check_result(o.out); !e) return e.error();
   s.batches = *batches;
   s.sizes.tokens = *tokens;
   s.shape.heads = 4;

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "base/fail.h"
-#include "base/files.h"
 #include "base/isa.h"
 #include "base/text.h"
 #include "base/threads.h"
@@ -189,9 +188,7 @@ Result<RoutedSettings> read_settings(const RoutedFlags& o) {
   s.peer.isa = *isa;
   s.peer.seconds = *seconds;
   s.peer.limit = *limit;
-  if (o.out) {
-    if (auto e = check_output(*o.out); !e) return e.error();
-  }
+  if (auto e = check_result(o.out); !e) return e.error();
   if (auto e = check_memory(s); !e) return e.error();
   return s;
 }

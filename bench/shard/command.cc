@@ -61,6 +61,7 @@ bool reached(const ShardCase& c, const ShardFigures& f) {
 Result<int> run(const Options& o) {
   auto seeds = request::parse_int(o.seeds.value_or("16"), "--seeds", 1, 1000);
   if (!seeds) return seeds.error();
+  if (auto e = check_result(o.out); !e) return e.error();
   if (!o.json) {
     fmt::print(
         "causal & documents, tile 256, 32 heads on 8, {} seeds: median (p90). "

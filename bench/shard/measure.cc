@@ -21,8 +21,8 @@ struct Sample {
 };
 
 Spread spread_of(const std::vector<Sample>& samples, double Sample::*figure) {
-  std::vector<double> values;
-  for (const Sample& sample : samples) values.push_back(sample.*figure);
+  std::vector<double> values(samples.size());
+  std::ranges::transform(samples, values.begin(), figure);
   std::sort(values.begin(), values.end());
   const size_t n = values.size();
   return {times_of(values).median_ms, values[(n * 9 + 9) / 10 - 1]};

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "base/fail.h"
-#include "base/files.h"
 #include "base/text.h"
 #include "bench/harness/flags.h"
 #include "request/numbers.h"
@@ -60,9 +59,7 @@ Result<XlaSettings> read_settings(const XlaFlags& o) {
     s.methods.push_back(*method);
   }
   if (auto e = check_cache(o.cache); !e) return e.error();
-  if (o.out) {
-    if (auto e = check_output(*o.out); !e) return e.error();
-  }
+  if (auto e = check_result(o.out); !e) return e.error();
   s.dtypes = std::move(*dtypes);
   s.tokens = *tokens;
   s.rounds = *rounds;

@@ -80,6 +80,10 @@ Result<int> run(const Options& o) {
   };
   constexpr Verb kVerbs[] = {
       {"show", 1, show}, {"verify", 1, verify}, {"diff", 2, diff}};
+  if (o.plugin && o.verb != "verify") {
+    return invalid("cli", "--plugin goes with receipt verify, found {}",
+                   in_quotes(o.verb));
+  }
   if (o.verb == "schema") {
     const bool table = o.files == std::vector<std::string>{"table"};
     if (!table && !o.files.empty()) {
@@ -89,10 +93,6 @@ Result<int> run(const Options& o) {
     }
     fmt::print("{}", table ? receipt_table() : receipt_schema());
     return kOk;
-  }
-  if (o.plugin && o.verb != "verify") {
-    return invalid("cli", "--plugin goes with receipt verify, found {}",
-                   in_quotes(o.verb));
   }
   for (const Verb& verb : kVerbs) {
     if (o.verb != verb.name) continue;
@@ -121,7 +121,7 @@ Command receipt_command() {
            /*required=*/true},
           {"files", &o->files, "FILE",
            "Of --receipt of `tessera run`, `tessera bridge` or `tessera "
-           "train`"},
+           "train`; of schema nothing, or the word table"},
           {"--plugin", &o->plugin, "FILE",
            "Of verify: load this one, where the receipt's is not installed"},
           {"--json", &o->json, "", "One JSON object on stdout"},

@@ -15,8 +15,8 @@
 #include "receipt/read.h"
 #include "tests/full_disk.h"
 #include "tests/model_case.h"
+#include "tests/packed_program.h"
 #include "tests/plugins.h"
-#include "tests/program.h"
 #include "tests/spans.h"
 
 namespace tessera::cli {
@@ -24,19 +24,11 @@ namespace {
 
 using nlohmann::json;
 
-class TrainCommand : public tessera::testing::Program {
+class TrainCommand : public tessera::testing::PackedProgram {
  protected:
   void SetUp() override {
-    std::ofstream documents(path("documents.jsonl"));
-    for (int d = 0; d < 40; ++d) {
-      json ids = json::array();
-      for (int i = 0; i < 20 + d; ++i) ids.push_back((d + 3 * i) % 61);
-      documents << json({{"input_ids", ids}}).dump() << "\n";
-    }
-    documents.close();
-    program({"pack", path("documents.jsonl"), "--tokens", "128", "-o",
-             path("rows"), "--rows-per-file", "3"});
-    ASSERT_EQ(code_, kOk) << err_;
+    pack_documents(40, [](int d) { return 20 + d; }, 128,
+                   {"--rows-per-file", "3"});
     std::ofstream(path("model.json"))
         << R"({"vocab": 61, "width": 32, "head_dim": 8, "mlp_width": 48})";
   }
@@ -392,16 +384,10 @@ TEST_F(TrainCommand, RefusesBadInput) {
 TEST_F(TrainCommand, RefusesWhatTheModelHasNot) {
   std::ofstream(path("model.json"))
       << R"({"vocab": 60, "layers": 1, "width": 8})";
-  std::ofstream documents(path("documents.jsonl"));
-  for (int d = 0; d < 6; ++d) {
-    json ids = json::array();
-    for (int i = 0; i < 128; ++i) ids.push_back(d == 0 && i == 7 ? 60 : 59);
-    documents << json({{"input_ids", ids}}).dump() << "\n";
-  }
-  documents.close();
-  program({"pack", path("documents.jsonl"), "--tokens", "128", "-o",
-           path("late"), "--rows-per-file", "2"});
-  ASSERT_EQ(code_, kOk) << err_;
+  pack_documents(
+      6, [](int) { return 128; },
+      [](int d, int i) { return d == 0 && i == 7 ? 60 : 59; }, 128, "late",
+      {"--rows-per-file", "2"});
   program({"train", "--data", path("late"), "--model", path("model.json"),
            "--steps", "1", "--plugin", path("none.so"), "--rows", "2"});
   EXPECT_EQ(code_, kRefused);

@@ -18,8 +18,8 @@
 #include "model/step_plan.h"
 #include "pjrt/locate.h"
 #include "pjrt/tpu_here.h"
+#include "tests/packed_program.h"
 #include "tests/plugins.h"
-#include "tests/program.h"
 #include "tests/random_case.h"
 #include "tests/stablehlo_shards.h"
 
@@ -30,19 +30,11 @@ using nlohmann::json;
 using testing::Arguments;
 
 // Rows of 256 tokens, each one document.
-class TrainCompileOnly : public testing::Program {
+class TrainCompileOnly : public testing::PackedProgram {
  protected:
   void SetUp() override {
-    std::ofstream documents(file("documents.jsonl"));
-    for (int d = 0; d < 3; ++d) {
-      json ids = json::array();
-      for (int i = 0; i < 256; ++i) ids.push_back((d + 3 * i) % 61);
-      documents << json({{"input_ids", ids}}).dump() << "\n";
-    }
-    documents.close();
-    program({"pack", file("documents.jsonl"), "--tokens", "256", "-o",
-             file("rows")});
-    ASSERT_EQ(code_, kOk) << err_;
+    pack_documents(
+        3, [](int) { return 256; }, 256);
     std::ofstream(file("model.json"))
         << R"({"vocab": 61, "width": 32, "heads": 2, "kv_heads": 1,
                "head_dim": 128, "mlp_width": 48, "windows": [70, 0]})";

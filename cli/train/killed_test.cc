@@ -4,35 +4,25 @@
 
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <string>
 
 #include "base/child.h"
 #include "base/files.h"
+#include "tests/packed_program.h"
 #include "tests/plugins.h"
-#include "tests/program.h"
 
 namespace tessera::cli {
 namespace {
 
-using nlohmann::json;
 using testing::Arguments;
 
 // On one device, or on a mesh.
-class TrainKilled : public testing::Program,
+class TrainKilled : public testing::PackedProgram,
                     public ::testing::WithParamInterface<const char*> {
  protected:
   void SetUp() override {
-    std::ofstream documents(file("documents.jsonl"));
-    for (int d = 0; d < 12; ++d) {
-      json ids = json::array();
-      for (int i = 0; i < 128; ++i) ids.push_back((d + 3 * i) % 61);
-      documents << json({{"input_ids", ids}}).dump() << "\n";
-    }
-    documents.close();
-    program({"pack", file("documents.jsonl"), "--tokens", "128", "-o",
-             file("rows")});
-    ASSERT_EQ(code_, kOk) << err_;
+    pack_documents(
+        12, [](int) { return 128; }, 128);
     std::ofstream(file("model.json"))
         << R"({"vocab": 61, "width": 64, "head_dim": 16, "mlp_width": 96})";
   }

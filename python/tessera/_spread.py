@@ -149,7 +149,7 @@ class ShardArrays:
                 "sizes": devices.shape, "target": s.target,
                 "lowering_reason": s.lowering_reason, "numbers": s.numbers,
                 "kernels": s.kernels, "names": self.names,
-                "arrays": values_of(self.arrays),
+                "arrays": values_of(self.arrays, "pickled"),
                 "specs": tuple(getattr(x.sharding, "spec", PartitionSpec())
                                for x in self.arrays)}
 

@@ -15,7 +15,7 @@ def kinds_of(names: Sequence[str], arrays: Sequence[Any]) -> dict[str, Any]:
             for name, x in zip(names, arrays)}
 
 
-def values_of(arrays: Sequence[Any]) -> tuple[Any, ...]:
+def values_of(arrays: Sequence[Any], purpose: str) -> tuple[Any, ...]:
     """In memory of the CPU; of an array that is a shape alone, its shape."""
     def one(x: Any) -> Any:
         if isinstance(x, jax.ShapeDtypeStruct):
@@ -27,6 +27,6 @@ def values_of(arrays: Sequence[Any]) -> tuple[Any, ...]:
             found = "one of several processes"
         if found is not None:
             raise _core.TesseraError(
-                f"[jax] arrays must have values here to be pickled, found {found}")
+                f"[jax] arrays must have values here to be {purpose}, found {found}")
         return np.asarray(x)
     return tuple(map(one, arrays))

@@ -88,7 +88,13 @@ class BatchArrays:
         """An error where what a TPU's kernels would read is not as `arrays_for`
         made it, of one batch: they check no bounds. Kernels of a CPU check
         their lists themselves."""
-        _, *of_kernels = BatchArrays(self.static, values_of(self.arrays))._split()
+        of_batch = sum(map(len, self.static.names()))
+        if len(self.arrays) != of_batch:
+            raise _core.TesseraError(
+                f"[jax] arrays must be all that `arrays_for` gave, {of_batch}, "
+                f"found {len(self.arrays)}")
+        values = values_of(self.arrays, "checked")
+        _, *of_kernels = BatchArrays(self.static, values)._split()
         for backward, arrays in enumerate(of_kernels):
             if arrays:
                 _tpu.check(self.static.text, self.static.tpu, bool(backward),
@@ -110,7 +116,7 @@ class BatchArrays:
             "arrays": kinds_of(sum(s.names(), ()), self.arrays)})
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"static": self.static, "arrays": values_of(self.arrays)}
+        return {"static": self.static, "arrays": values_of(self.arrays, "pickled")}
 
     def __repr__(self) -> str:
         s = self.static

@@ -506,6 +506,11 @@ def test_arrays_that_are_not_as_they_were_made_are_found(chunk):
     jax.device_put(own).check()
     pickle.loads(pickle.dumps(own)).check()
     arrays_for(planned(0), "cpu").check()
+    for arrays in ((*own.arrays, own.arrays[0]), own.arrays[:-1]):
+        with pytest.raises(ts.TesseraError, match=r"\[jax\] arrays must be all"):
+            tessera.jax.BatchArrays(own.static, arrays).check()
+    with pytest.raises(ts.TesseraError, match="here to be checked, found one"):
+        jax.jit(lambda batch: batch.check())(own)
     _, *kernels = own.static.names()
     first = len(own.arrays) - sum(map(len, kernels))
     for i, name in enumerate(sum(kernels, ()), first):

@@ -6,6 +6,7 @@
 
 #include "data/arrow_component.h"
 #include "data/row_files.h"
+#include "tests/full_disk.h"
 #include "tests/pack_folder.h"
 
 namespace tessera::data {
@@ -68,6 +69,20 @@ TEST_F(PackFolderFormats, GoesOnInFilesOfEveryFormat) {
       EXPECT_EQ(files_of(out()), files_of(out("plain")));
       fs::remove_all(out());
     }
+  }
+}
+
+// Whichever library writes, the system's own word is told.
+TEST_F(PackFolderFormats, AFullDiskIsToldAsTheSystemSays) {
+  if (!arrow_component()) GTEST_SKIP() << "no Arrow";
+  for (const char* format : {"safetensors", "parquet", "arrow"}) {
+    options_.format = format;
+    const testing::FullDisk disk(1000);
+    ASSERT_TRUE(disk.holds());
+    const auto packed = pack(format);
+    ASSERT_FALSE(packed) << format;
+    EXPECT_NE(packed.error().message.find("File too large"), std::string::npos)
+        << packed.error().message;
   }
 }
 

@@ -115,6 +115,9 @@ bool is_own(const std::string& name) {
 }  // namespace
 
 Result<void> check_row_folder(const std::string& path) {
+  if (path.empty()) {
+    return invalid("data", "a folder of rows must have a name, found ''");
+  }
   std::error_code error;
   if (!fs::exists(path, error)) return {};
   if (!fs::is_directory(path, error)) {

@@ -20,27 +20,50 @@ namespace {
 constexpr std::string_view kStep = "step", kPrecision = "precision",
                            kMesh = "mesh";
 
+void add_text(Digest& digest, std::string_view text) {
+  digest.add(static_cast<int64_t>(text.size()));
+  digest.add(text.data(), text.size());
+}
+
 std::string digest_of_arrays(const Safetensors& file) {
   Digest digest;
   for (const auto& [name, tensor] : file.tensors) {
-    digest.add(static_cast<int64_t>(name.size()));
-    digest.add(name.data(), name.size());
+    add_text(digest, name);
     for (const int64_t size : tensor.shape) digest.add(size);
     digest.add(tensor.bytes.data(), tensor.bytes.size());
   }
   return digest.hex();
 }
 
-// A number that changed on a disk would be trained with in silence.
-Result<void> check_digest(const Safetensors& file) {
-  const auto said = file.metadata.find(kDigestName);
+std::string digest_of_metadata(const Safetensors& file) {
+  Digest digest;
+  for (const auto& [name, value] : file.metadata) {
+    if (name == kDigestName || name == kMetadataDigestName) continue;
+    add_text(digest, name);
+    add_text(digest, value);
+  }
+  return digest.hex();
+}
+
+Result<void> check_digest(const Safetensors& file, std::string_view what,
+                          std::string_view name,
+                          std::string (*of)(const Safetensors&)) {
+  const auto said = file.metadata.find(name);
   if (said == file.metadata.end()) return {};
-  const std::string found = digest_of_arrays(file);
+  const std::string found = of(file);
   if (found == said->second) return {};
   return invalid("checkpoint",
-                 "arrays must be those that were written, of digest {} (who "
+                 "{} must be those that were written, of digest {} (who "
                  "changes them drops {} from the metadata), found {}",
-                 said->second, in_quotes(kDigestName), found);
+                 what, said->second, in_quotes(name), found);
+}
+
+// A number that changed on a disk would be trained with in silence.
+Result<void> check_digests(const Safetensors& file) {
+  auto e =
+      check_digest(file, "metadata", kMetadataDigestName, digest_of_metadata);
+  if (!e) return e;
+  return check_digest(file, "arrays", kDigestName, digest_of_arrays);
 }
 
 Result<std::vector<float>> read_values(const Safetensors& file,
@@ -88,6 +111,7 @@ Result<int64_t> read_step(const Safetensors& file) {
 
 Result<std::string> write_state(Safetensors file) {
   file.metadata[std::string(kDigestName)] = digest_of_arrays(file);
+  file.metadata[std::string(kMetadataDigestName)] = digest_of_metadata(file);
   return write_safetensors(file);
 }
 
@@ -124,7 +148,7 @@ Result<ModelConfig> model_of(const Safetensors& file) {
 
 Result<std::vector<std::vector<float>>> read_parameters(
     const Safetensors& file, const std::vector<ModelParameter>& parameters) {
-  if (auto e = check_digest(file); !e) return e.error();
+  if (auto e = check_digests(file); !e) return e.error();
   return read_kind(file, kStateNames[0], parameters);
 }
 
@@ -134,7 +158,7 @@ Result<TrainState> read_checkpoint(
   const TraceSpan span("checkpoint", "read");
   auto file = parse_safetensors(bytes);
   if (!file) return file.error();
-  if (auto e = check_digest(*file); !e) return e.error();
+  if (auto e = check_digests(*file); !e) return e.error();
   const auto said = file->metadata.find(kModelName);
   if (said != file->metadata.end()) {
     auto its = parse_model_config(said->second);

@@ -19,8 +19,10 @@ inline constexpr std::array<std::string_view, 3> kStateNames = {"", "first.",
 // The metadata that holds the model.
 inline constexpr std::string_view kModelName = "model";
 
-// And the digest of its arrays. A file that others made need not have one.
+// And digests: of its arrays, and of all other metadata. A file that others
+// made need not have them.
 inline constexpr std::string_view kDigestName = "digest";
+inline constexpr std::string_view kMetadataDigestName = "digest_of_metadata";
 
 struct TrainState {
   int64_t step = 0;
@@ -28,7 +30,7 @@ struct TrainState {
   std::array<std::vector<std::vector<float>>, 3> values;
 };
 
-// The bytes of a file of ours, with its digest.
+// The bytes of a file of ours, with its digests.
 Result<std::string> write_state(Safetensors file);
 // The precision plan and the mesh are said and not read: parameters are float32
 // and whole in all.

@@ -96,6 +96,42 @@ TEST(Checkpoint, OfWhichTwoArraysChangedPlacesIsRefused) {
       read_checkpoint(*write_safetensors(*file), w.model, w.parameters));
 }
 
+// A step or a model that is another would be trained from in silence.
+TEST(Checkpoint, OfWhichABitOfTheMetadataChangedIsRefused) {
+  const Written w = written();
+  const auto original = parse_safetensors(w.bytes);
+  ASSERT_TRUE(original);
+  int flips = 0;
+  for (const auto& [name, value] : original->metadata) {
+    if (name == kMetadataDigestName) continue;  // without it none is checked
+    for (size_t at = 0; at < name.size() + value.size(); ++at) {
+      auto file = parse_safetensors(w.bytes);
+      std::string other_name = name, other = value;
+      char& byte = at < name.size() ? other_name[at] : other[at - name.size()];
+      byte = static_cast<char>(byte ^ 1);
+      file->metadata.erase(name);
+      file->metadata[other_name] = other;
+      const auto back =
+          read_checkpoint(*write_safetensors(*file), w.model, w.parameters);
+      ASSERT_FALSE(back) << name << ", byte " << at;
+      EXPECT_TRUE(back.error().message.starts_with("[checkpoint] "));
+      ++flips;
+    }
+  }
+  EXPECT_GT(flips, 100);
+}
+
+// Files that were written before metadata had one.
+TEST(Checkpoint, WithoutADigestOfMetadataIsTakenAsItIs) {
+  const Written w = written();
+  auto file = parse_safetensors(w.bytes);
+  ASSERT_TRUE(file);
+  ASSERT_EQ(file->metadata.erase(std::string(kMetadataDigestName)), 1U);
+  auto back = read_checkpoint(*write_safetensors(*file), w.model, w.parameters);
+  ASSERT_TRUE(back) << back.error().message;
+  EXPECT_EQ(back->step, w.state.step);
+}
+
 TEST(Checkpoint, WithoutADigestIsTakenAsItIs) {
   const Written w = written();
   auto file = parse_safetensors(w.bytes);

@@ -67,7 +67,8 @@ TEST_F(Libtpu, KnowsEveryTargetThatWeName) {
 }
 
 TEST_F(Libtpu, RefusesATargetItDoesNotKnow) {
-  for (const char* name : {"v9e:1x1", "nonsense", "", "v6e:3x7x9"}) {
+  for (const char* name : {"v9e:1x1", "nonsense", "", "v6e:3x7x9", "v6e:0x0",
+                           "v6e:1x0", "v6e=00x1", "v6e:2x2x0"}) {
     const auto topology = make_topology(*plugin_, name);
     ASSERT_FALSE(topology.ok()) << name;
     EXPECT_EQ(topology.error().kind, ErrorKind::invalid) << name;

@@ -30,6 +30,17 @@ DeviceDescription describe(const Plugin& plugin, PJRT_DeviceDescription* at) {
   return out;
 }
 
+// libtpu divides by each size of a name like v6e:2x2.
+bool has_size_zero(std::string_view name) {
+  const size_t first = name.find_last_of("=_:");
+  if (first == std::string_view::npos) return false;
+  for (size_t at = first; at != name.npos; at = name.find('x', at + 1)) {
+    const size_t end = name.find_first_not_of('0', at + 1);
+    if (end != at + 1 && (end == name.npos || name[end] == 'x')) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 template <>
@@ -49,6 +60,9 @@ Result<Topology> make_topology(const Plugin& plugin, const std::string& name) {
   const Purpose purpose = {rule, quoted};
   if (name.find('\0') != std::string::npos) {
     return invalid("pjrt", "{}, found a NUL byte for {}", rule, quoted);
+  }
+  if (has_size_zero(name)) {
+    return invalid("pjrt", "{}, found a size of 0 for {}", rule, quoted);
   }
   PJRT_TopologyDescription_Create_Args create = {};
   create.topology_name = name.c_str();

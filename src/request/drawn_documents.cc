@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numbers>
 #include <random>
+#include <set>
 
 #include "base/fail.h"
 #include "base/text.h"
@@ -39,8 +40,10 @@ Result<std::vector<int32_t>> draw_documents(std::string_view arguments,
                                             int64_t batch, int64_t length) {
   double mean = 2048;
   int64_t seed = 0;
+  std::set<std::string_view> seen;
   for (std::string_view part : split(arguments, ',')) {
     if (part.empty() && arguments.empty()) break;
+    const std::string_view name = part.substr(0, part.find('='));
     if (take_prefix(part, "mean=")) {
       auto m = parse_positive(part, fmt::format("{} mean", what));
       if (!m) return m.error();
@@ -54,6 +57,8 @@ Result<std::vector<int32_t>> draw_documents(std::string_view arguments,
       return invalid("docs", "{} lognormal takes mean=N and seed=N, found {}",
                      what, in_quotes(part));
     }
+    auto e = take_once(seen, name, "docs", fmt::format("{} lognormal", what));
+    if (!e) return e.error();
   }
   std::vector<int32_t> all;
   for (int64_t b = 0; b < batch; ++b) {

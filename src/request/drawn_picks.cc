@@ -65,12 +65,8 @@ Result<std::optional<DrawnPicks>> parse_drawn(std::string_view source) {
     for (const std::string_view part : split(rest.substr(1), ',')) {
       if (auto e = read_setting(part, *out); !e) return e.error();
       const std::string_view key = trim(part.substr(0, part.find('=')));
-      if (!seen.insert(key).second) {
-        return invalid("cli",
-                       "--picks clustered takes each name once, found "
-                       "{} twice",
-                       key);
-      }
+      auto e = take_once(seen, key, "cli", "--picks clustered");
+      if (!e) return e.error();
     }
   }
   if (out->kv_heads == 0) out->kv_heads = out->heads;

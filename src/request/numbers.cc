@@ -68,6 +68,12 @@ Result<std::vector<int32_t>> parse_ints(std::string_view text,
   return values;
 }
 
+Result<void> take_once(std::set<std::string_view>& seen, std::string_view name,
+                       const char* where, std::string_view what) {
+  if (seen.insert(name).second) return {};
+  return invalid(where, "{} takes each name once, found {} twice", what, name);
+}
+
 bool take_prefix(std::string_view& text, std::string_view prefix) {
   if (!text.starts_with(prefix)) return false;
   text.remove_prefix(prefix.size());

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string_view>
 #include <vector>
 
@@ -23,6 +24,9 @@ Result<std::vector<int32_t>> parse_ints(std::string_view text,
 
 std::vector<std::string_view> split(std::string_view text, char separator);
 std::string_view trim(std::string_view text);
+// An error where `name` was seen. `what` is how errors call what takes it.
+Result<void> take_once(std::set<std::string_view>& seen, std::string_view name,
+                       const char* where, std::string_view what);
 // Whether it was there; then `text` is what follows.
 bool take_prefix(std::string_view& text, std::string_view prefix);
 

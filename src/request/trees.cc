@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <random>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -50,8 +51,10 @@ void draw_row(int64_t run, uint64_t seed, int64_t length, Numbers& out) {
 Result<Numbers> draw(std::string_view arguments, const Request& r) {
   int64_t run = 64;
   int64_t seed = 0;
+  std::set<std::string_view> seen;
   for (std::string_view part : split(arguments, ',')) {
     if (part.empty() && arguments.empty()) break;
+    const std::string_view name = part.substr(0, part.find('='));
     const bool is_run = take_prefix(part, "run=");
     if (!is_run && !take_prefix(part, "seed=")) {
       return invalid("tree", "--tree random takes run=N and seed=N, found {}",
@@ -60,6 +63,8 @@ Result<Numbers> draw(std::string_view arguments, const Request& r) {
     auto n = parse_int(part, is_run ? "--tree run" : "--tree seed",
                        is_run ? 1 : 0, int64_t{1} << 62);
     if (!n) return n.error();
+    auto e = take_once(seen, name, "tree", "--tree random");
+    if (!e) return e.error();
     (is_run ? run : seed) = *n;
   }
   Numbers out;
