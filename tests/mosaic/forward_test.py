@@ -5,10 +5,9 @@ import unittest
 import numpy as np
 from ml_dtypes import bfloat16
 
-import mutate
 import oracle
 from case import IDS, Case, random_case, random_ids, run_one_contract
-from checks import CaseTest, mutants_of_each
+from checks import CaseTest
 from program import Program
 from share_of_cases import some
 
@@ -131,120 +130,6 @@ class Forward(CaseTest):
     def test_one_program_serves_every_batch_of_its_contract(self):
         """Ids, counts, offsets and lengths change; the text does not."""
         run_one_contract(ForwardCase)
-
-
-# Mutations for which the kernel has no site.
-ABSENT = ("window_off_by_one", "dropped_cap", "dropped_slope")
-# Why these mean the same as the kernel here.
-EQUIVALENT = (
-    # Only a list of a single pass would begin its second pass anew; here each has
-    # three rows.
-    "dropped_choice[15]",
-    "wrong_predicate[10]",
-    # No list is without a step.
-    "wrong_predicate[0]",
-    "ignored_condition[0]",
-    # The first pass of a row takes what the row before left, which is finite, 0
-    # times.
-    "dropped_store[31]",
-    "dropped_store[42]",
-    # Nobody reads it.
-    "zero_maximum[11]",
-    # Full tiles masked as well: slower, and the same.
-    "ignored_condition[13]",
-    # What has no vetoed key cleaned as well.
-    "ignored_condition[4]",
-    "ignored_condition[14]",
-    "wrong_constant[116]",  # where a pass begins and ends its row
-    # P of a step that fills a pass up is 0, and V finite: it names a column of
-    # the row again, whose vetoed keys are cleaned as that column's.
-    "dropped_choice[4]",
-    # With three rows the last one is never the first.
-    "ignored_condition[20]",
-    # The first row of tiles is row 0, whatever it is multiplied by.
-    "swapped_index[50]",
-    "wrong_constant[49]",
-    "wrong_constant[50]",
-    "wrong_constant[61]",
-    # The second step of a pass names the row of its first.
-    "index_off_by_one[40]",
-    "index_off_by_one[97]",
-    "index_off_by_one[112]",
-    "index_off_by_one[123]",
-    # Full tiles come first, and masked ones behind the pass that has both: a
-    # diagonal has two at least. Else a full pass is masked as well.
-    "index_off_by_one[75]",
-    "index_off_by_one[76]",
-    "wrong_constant[92]",
-    "wrong_constant[93]",
-    "wrong_constant[94]",
-    # What has no vetoed key cleaned as well, or a step that fills a pass up as
-    # the column that it names.
-    "wrong_constant[25]",
-    "wrong_constant[28]",
-    "wrong_constant[113]",
-    "wrong_constant[38]",
-    "wrong_constant[126]",
-    "dropped_choice[24]",
-)
-
-
-def mutation_cases():
-    """Batches of one program that together tell its parts apart.
-
-    Rows of one pass and of several, with full tiles first or late; rows and
-    heads that the first copies cross; ids that come again; empty rows; a very
-    first pass with keys that a veto takes.
-    """
-    rng = np.random.default_rng(8)
-    q_len, kv_len = 640, 1024
-    cases = []
-    for mean in (40, 130, 300, 900, 2000, 60):
-        ids = np.zeros((2, kv_len), np.int32)
-        for row in ids:
-            at = 0
-            while at < kv_len:
-                n = 1 + int(rng.exponential(mean))
-                row[at : at + n] = rng.integers(-1, 5)
-                at += n
-        valid = rng.integers(kv_len - 300, kv_len + 1, 2)
-        offset = rng.integers(0, kv_len - q_len + 1, 2)
-        if mean == 2000:  # a full pass behind the very first, when no sum is written
-            ids[0], offset[0] = 0, 0
-        if mean == 60:
-            # The first row of tiles is one pass, whose tile with a veto comes last.
-            offset[:] = 0
-            ids[:, :256] = np.maximum(ids[:, :256], 0)
-            ids[0, 100:120] = ids[1, 228:248] = -1
-        cases.append(
-            ForwardCase(
-                rng,
-                "causal & documents",
-                batch=2,
-                # Two heads a pass.
-                heads=10,
-                kv_heads=5,
-                q_len=q_len,
-                kv_len=kv_len,
-                tile=(256, 128),
-                tiles=2,
-                ahead=9,
-                ids=ids,
-                valid=valid,
-                q_offset=offset,
-            )
-        )
-    return cases
-
-
-class Mutants(CaseTest):
-    def test_all_are_caught(self):
-        cases = mutation_cases()
-        kernel, judge = self.one_kernel(cases)
-        sample = mutants_of_each()
-        found = mutate.mutants(kernel, absent=ABSENT, sample=sample, seed=1)
-        self.assertGreater(len({mutant.mutation for mutant in found}), 15)
-        self.check_caught(found, judge, EQUIVALENT)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,12 @@ import packed_attention
 import pallas_kernels as pallas
 from program import Program
 
+# Roundings show with numbers that stand beside a step (steps_case.py), which these
+# kernels' tests have none of; orders are tried on copies below and on our kernels.
+LEFT_OUT = ("early_rounding", "cut_rounding", "swapped_accesses", "swapped_steps")
+KINDS = [name for name in mutate.MUTATIONS if name not in LEFT_OUT]
+
+
 # Why these mutants mean the same as Splash.
 SPLASH_EQUIVALENT = (
     # The first row of tiles in causal order is the same read either way.
@@ -19,7 +25,8 @@ SPLASH_EQUIVALENT = (
     "dropped_store[9]",
     "dropped_store[10]",
 )
-SPLASH_ABSENT = ("dropped_start", "dropped_wait", "wrong_loop_bound",
+SPLASH_ABSENT = ("dropped_start", "dropped_wait", "wrong_semaphore",
+                 "merged_semaphores", "wrong_slot", "wrong_loop_bound",
                  "dropped_slope")
 
 
@@ -47,7 +54,7 @@ class Splash(unittest.TestCase):
 
         kernel = program.kernels[0]
         self.assertTrue(judge(kernel))
-        found = mutate.mutants(kernel, absent=SPLASH_ABSENT)
+        found = mutate.mutants(kernel, KINDS, absent=SPLASH_ABSENT)
         self.assertGreater(len(found), 60)
         self.assertEqual(
             mutate.survivors(found, judge, SPLASH_EQUIVALENT), []
@@ -76,7 +83,7 @@ class Packed(unittest.TestCase):
 
         kernel = program.kernels[0]
         self.assertTrue(judge(kernel))
-        found = mutate.mutants(kernel, absent=PACKED_ABSENT)
+        found = mutate.mutants(kernel, KINDS, absent=PACKED_ABSENT)
         self.assertGreater(len(found), 80)
         self.assertEqual(
             mutate.survivors(found, judge, PACKED_EQUIVALENT), []
@@ -105,6 +112,9 @@ class Copies(unittest.TestCase):
             "dropped_wait",
             "dropped_start",
             "dropped_store",
+            "swapped_accesses",
+            "wrong_semaphore",
+            "wrong_slot",
             "index_off_by_one",
             "swapped_difference",
             "swapped_index",
@@ -115,7 +125,8 @@ class Copies(unittest.TestCase):
         self.check(pallas.gathered, names)
 
     def test_copies_out(self):
-        names = ["dropped_wait", "dropped_start", "index_off_by_one"]
+        names = ["dropped_wait", "dropped_start", "index_off_by_one",
+                 "swapped_accesses", "wrong_semaphore", "wrong_slot"]
         self.check(pallas.double_buffered_output, names)
 
 
