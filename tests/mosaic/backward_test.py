@@ -15,6 +15,8 @@ from share_of_cases import some
 class BackwardCase(Case):
     """Reads the out and the log-sum-exp of fp64, as a forward kernel rounds."""
 
+    gone_lse = np.nan  # of queries that a veto takes
+
     def __init__(self, rng, *arguments, dlse=None, **options):
         super().__init__(rng, *arguments, **options)
         self.has_dlse = bool(rng.integers(2)) if dlse is None else dlse
@@ -30,16 +32,20 @@ class BackwardCase(Case):
     def arrays(self, room):
         q, k, v, legal = self.draw()
         dout, dlse = self.draw_gradients(legal)
-        saved = oracle.attention(
-            q, k, v, legal, scale=self.scale, softcap=self.softcap,
-            sinks=self.sinks,
-        )
+        saved = self.saved(q, k, v, legal)
         out, lse = saved.out.astype(self.dtype), saved.lse.astype(np.float32)
         self.want = oracle.gradients(
             *(q, k, v, dout, legal, dlse, self.scale, out, lse, self.softcap),
             sinks=self.sinks,
         )
         return self.inputs(room, q, k, v, out, dout, lse, dlse)
+
+    def saved(self, q, k, v, legal):
+        """What a forward kernel leaves."""
+        return oracle.attention(
+            q, k, v, legal, scale=self.scale, softcap=self.softcap,
+            sinks=self.sinks,
+        )
 
     def inputs(self, room, q, k, v, out, dout, lse, dlse):
         gone = np.stack([self.vetoed_queries(b) for b in range(self.batch)])
@@ -48,6 +54,7 @@ class BackwardCase(Case):
         # Of a query that is there dlse goes to the sink.
         for x in of_queries if self.sinks is None else of_queries[:4]:
             x[gone] = np.nan
+        lse[gone] = self.gone_lse
         q, out, dout = (self.padded(x, room, "q_len") for x in of_queries[:3])
         rows = [
             self.padded(x[:, :, None], room, "q_len", axis=3)
