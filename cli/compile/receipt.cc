@@ -84,6 +84,7 @@ Result<receipt::Receipt> compile_receipt(const KernelFlags& flags,
 
   CallFeatures call = run::call_features(asked.kernel.call);
   call.compile_only = true;
+  call.numbers = asked.kernel.options.numbers;
   const RequestFeatures features =
       features_of(asked.request, {}, asked.shape, call);
   auto choice = choose(features, {}, by.machine);

@@ -78,7 +78,8 @@ struct CallFeatures {
   bool sink_telemetry = false;   // it will be asked for
   // What Splash's kernel was exported for, where the caller has it.
   std::optional<BridgeSplash> splash = {};
-  int64_t devices = 1;  // of a mesh that it is spread over
+  int64_t devices = 1;             // of a mesh that it is spread over
+  Numbers numbers = Numbers::any;  // that TPU kernels of ours are to take
   // That the artifact, of either kind, was exported for: "tpu". It runs on no
   // other.
   std::vector<std::string> artifact_platforms = {};

@@ -471,6 +471,11 @@ TEST(Choose, FollowsTheRules) {
   EXPECT_EQ(find(*c, LaneId::cpu)->reason, "it could, but mosaic comes first");
 }
 
+int64_t least_of_any(RequestFeatures f) {
+  f.call.numbers = Numbers::any;
+  return mosaic::least_vector_bytes(f);
+}
+
 // Where dQ of a head does not fit vector memory the kernel takes its queries in
 // chunks.
 TEST(Choose, ABackwardBeyondVectorMemoryIsTheKernelsToo) {
@@ -490,16 +495,23 @@ TEST(Choose, ABackwardBeyondVectorMemoryIsTheKernelsToo) {
           call.shape = {8, kv_heads, dim, dim, {}, 0};
           call.dtype = dtype;
           call.backward = true;
-          MosaicOptions options = {1, 1};
-          options.numbers = Numbers::any;
-          const auto kernel =
-              mosaic::plan_kernel(request, {}, call, "v6e", options);
-          ASSERT_TRUE(kernel.ok()) << kernel.error().message;
-          (kernel->kernel.query_chunk > 0 ? in_chunks : whole) += 1;
-          const RequestFeatures f = features_of(
-              request, {}, call.shape, {.dtype = dtype, .backward = true});
-          EXPECT_LE(mosaic::least_vector_bytes(f), kRoom);
-          EXPECT_LE(mosaic::least_vector_bytes(f), kernel->kernel.vector_bytes);
+          RequestFeatures f = features_of(request, {}, call.shape,
+                                          {.dtype = dtype, .backward = true});
+          for (const Numbers numbers : {Numbers::finite, Numbers::any}) {
+            MosaicOptions options = {1, 1};
+            options.numbers = f.call.numbers = numbers;
+            const auto kernel =
+                mosaic::plan_kernel(request, {}, call, "v6e", options);
+            ASSERT_TRUE(kernel.ok()) << kernel.error().message;
+            const int64_t least = mosaic::least_vector_bytes(f);
+            EXPECT_LE(least, kRoom);
+            EXPECT_LE(least, kernel->kernel.vector_bytes);
+            if (numbers == Numbers::finite) {
+              EXPECT_LT(least, least_of_any(f));
+              continue;
+            }
+            (kernel->kernel.query_chunk > 0 ? in_chunks : whole) += 1;
+          }
           const auto c = choose(f, {64, 4}, tpu);
           ASSERT_TRUE(c.ok()) << c.error().message;
           EXPECT_EQ(c->lane, LaneId::mosaic);

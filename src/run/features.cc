@@ -60,6 +60,7 @@ CallFeatures run::call_features(const AttentionCall& call,
   out.backward = call.backward;
   out.sink_telemetry = call.sink_telemetry;
   out.devices = options.mesh.devices();
+  out.numbers = options.xla.numbers;
   if (options.artifact) {
     const BridgeSpec& spec = options.artifact->spec;
     out.splash = spec.splash;

@@ -38,6 +38,9 @@ TEST(CallFeatures, HaveTheArtifactAndTheMeshOfTheSession) {
   options.artifact.emplace();
   options.artifact->spec.platforms = {"tpu"};
   EXPECT_EQ(call_features({}, options).devices, 8);
+  EXPECT_EQ(call_features({}, options).numbers, Numbers::any);
+  options.xla.numbers = Numbers::finite;
+  EXPECT_EQ(call_features({}, options).numbers, Numbers::finite);
   EXPECT_TRUE(call_features({}, options).bridge_artifact);
   options.artifact->spec.splash.emplace();
   const CallFeatures splash = call_features({}, options);

@@ -121,7 +121,7 @@ int64_t least_vector_bytes(const RequestFeatures& f) {
   s.block_kv = f.tile.kv;
   s.tiles_per_pass = s.fetch_ahead = 1;
   s.plan_heads = f.plan_heads;
-  s.any_numbers = true;  // as most sessions have it: a little more
+  s.any_numbers = f.call.numbers == Numbers::any;
   int64_t least = INT64_MAX;
   // Backward a whole group of heads a pass keeps no sums of all keys.
   for (int64_t most = std::max<int64_t>(1, most_heads_of(s, backward));
