@@ -149,6 +149,7 @@ TEST(HuggingFace, ParametersAloneAreRead) {
   const std::string whole = start_of(llama());
   Safetensors cut = *parse_safetensors(whole);
   ASSERT_EQ(cut.metadata.erase("step"), 1U);
+  cut.metadata.erase(std::string(kMetadataDigestName));
   const std::string stepless = *write_safetensors(cut);
   EXPECT_FALSE(read_checkpoint(stepless, llama(), parameters_of(llama())));
   auto a = export_hugging_face(whole), b = export_hugging_face(stepless);
