@@ -115,7 +115,7 @@ class Order {
       return out;
     }
     // One tile needs no loop to make it: it comes last.
-    std::ranges::stable_partition(out, [&](int64_t bytes) {
+    std::stable_partition(out.begin(), out.end(), [&](int64_t bytes) {
       return bytes > t.bytes(t.exchange->tokens);
     });
     return out;
@@ -159,9 +159,10 @@ class Order {
   void attend() {
     // Those of keys in the other turn: what goes home first lies last.
     std::vector<Traveller> makes = homecomers_;
-    const auto rows = std::ranges::stable_partition(
-        makes, [](const Traveller& t) { return t.of_keys(); });
-    std::reverse(makes.begin(), rows.begin());
+    const auto rows =
+        std::stable_partition(makes.begin(), makes.end(),
+                              [](const Traveller& t) { return t.of_keys(); });
+    std::reverse(makes.begin(), rows);
     for (const Traveller& t : makes) {
       if (!is_given(t, program_)) made_[t.name] = take_all(t);
     }

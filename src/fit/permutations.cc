@@ -2,6 +2,7 @@
 #include "fit/permutations.h"
 
 #include <algorithm>
+#include <cstddef>
 
 namespace tessera::fit {
 
@@ -10,14 +11,14 @@ void Permutations::start(Permutation p) {
   start_waiting();
 }
 
-void Permutations::end_oldest() { end(under_way_.begin()); }
+void Permutations::end_oldest() { end(0); }
 
 void Permutations::end_all(const std::string& array) {
   const auto is_its = [&](const Permutation& p) { return p.array == array; };
   while (true) {
     const auto its = std::ranges::find_if(under_way_, is_its);
     if (its != under_way_.end()) {
-      end(its);
+      end(static_cast<size_t>(its - under_way_.begin()));
     } else if (std::ranges::any_of(waiting_, is_its)) {
       end_oldest();
     } else {
@@ -31,9 +32,9 @@ void Permutations::give_back(const std::string& array) {
   arrived_.erase(array);
 }
 
-void Permutations::end(std::deque<Permutation>::iterator p) {
-  heap_.give_back(p->leaves);
-  under_way_.erase(p);
+void Permutations::end(size_t at) {
+  heap_.give_back(under_way_[at].leaves);
+  under_way_.erase(under_way_.begin() + static_cast<std::ptrdiff_t>(at));
   start_waiting();
 }
 

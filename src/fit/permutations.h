@@ -40,7 +40,7 @@ class Permutations {
   void give_back(const std::string& array);
 
  private:
-  void end(std::deque<Permutation>::iterator p);
+  void end(size_t at);  // of those under way
   void start_waiting();
 
   Heap& heap_;
