@@ -3,56 +3,70 @@
 
 #include <algorithm>
 #include <iterator>
-#include <limits>
 #include <utility>
 
 namespace tessera::fit {
 
 Heap::Place Heap::take(std::string name, int64_t bytes) {
-  constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
-  Place place = 0;
-  int64_t smallest = kNone, end = 0;
-  for (const auto& [begin, array] : taken_) {
-    const int64_t gap = begin - end;
-    if (gap >= bytes && gap < smallest) {
-      smallest = gap;
-      place = end;
-    }
-    end = begin + array.bytes;
-  }
-  return put(smallest == kNone ? end : place, std::move(name), bytes);
+  const auto gap = gaps_.lower_bound({bytes, 0});
+  if (gap == gaps_.end()) return take_behind(std::move(name), bytes);
+  return put(gap->second, std::move(name), bytes);
 }
 
 void Heap::take_at(Place place, std::string name, int64_t bytes) {
   const auto after = taken_.upper_bound(place);
   const bool fits = after == taken_.end() || place + bytes <= after->first;
-  const auto before = after == taken_.begin() ? after : std::prev(after);
-  const bool is_free =
-      before == after || before->first + before->second.bytes <= place;
-  if (fits && is_free) put(place, std::move(name), bytes);
+  if (fits && end_before(after) <= place) put(place, std::move(name), bytes);
 }
 
 Heap::Place Heap::take_behind(std::string name, int64_t bytes) {
-  const auto last = taken_.rbegin();
-  const int64_t end =
-      last == taken_.rend() ? 0 : last->first + last->second.bytes;
-  return put(end, std::move(name), bytes);
+  return put(end_before(taken_.end()), std::move(name), bytes);
 }
 
 Heap::Place Heap::put(Place place, std::string name, int64_t bytes) {
+  const auto after = taken_.upper_bound(place);
+  const Place begin = end_before(after);
+  if (after != taken_.end()) {
+    drop_gap(begin, after->first);
+    add_gap(place + bytes, after->first);
+  }
+  add_gap(begin, place);
   taken_[place] = {bytes, std::move(name)};
   if (place + bytes > reach_) {
     reach_ = place + bytes;
-    fullest_ = taken_;
+    if (keeps_fullest_) fullest_ = taken_;
   }
   return place;
 }
 
 void Heap::give_back(Place place) {
-  taken_.erase(place);
+  const auto gone = taken_.find(place);
+  if (gone == taken_.end()) return;
+  const auto after = std::next(gone);
+  const Place begin = end_before(gone);
+  drop_gap(begin, place);
+  if (after != taken_.end()) {
+    drop_gap(place + gone->second.bytes, after->first);
+    add_gap(begin, after->first);
+  }
+  taken_.erase(gone);
   if (std::ranges::find(given_back_, place) == given_back_.end()) {
     given_back_.push_back(place);
   }
+}
+
+Heap::Place Heap::end_before(std::map<Place, Array>::const_iterator at) const {
+  if (at == taken_.begin()) return 0;
+  const auto& [begin, array] = *std::prev(at);
+  return begin + array.bytes;
+}
+
+void Heap::add_gap(Place begin, Place end) {
+  if (begin < end) gaps_.emplace(end - begin, begin);
+}
+
+void Heap::drop_gap(Place begin, Place end) {
+  gaps_.erase({end - begin, begin});
 }
 
 std::vector<MemoryPart> Heap::fullest() const {

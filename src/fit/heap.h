@@ -6,7 +6,9 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tessera/fit.h"
@@ -16,6 +18,9 @@ namespace tessera::fit {
 class Heap {
  public:
   using Place = int64_t;  // where it begins
+  // Whether fullest() is kept, which takes a copy wherever it reaches further.
+  explicit Heap(bool keeps_fullest = true) : keeps_fullest_(keeps_fullest) {}
+
   // `bytes` is above 0.
   Place take(std::string name, int64_t bytes);
   // Where it begins, if nothing is there: what is too small to count otherwise.
@@ -36,11 +41,16 @@ class Heap {
     int64_t bytes = 0;
     std::string name;
   };
+  bool keeps_fullest_;
   std::map<Place, Array> taken_, fullest_;
+  std::set<std::pair<int64_t, Place>> gaps_;  // by size, below what is last
   std::vector<Place> given_back_;
   int64_t reach_ = 0;
 
   Place put(Place place, std::string name, int64_t bytes);
+  Place end_before(std::map<Place, Array>::const_iterator at) const;
+  void add_gap(Place begin, Place end);
+  void drop_gap(Place begin, Place end);
 };
 
 }  // namespace tessera::fit

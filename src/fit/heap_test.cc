@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
+#include <map>
+#include <random>
 
 #include "fit/permutations.h"
 
@@ -43,6 +46,45 @@ TEST(Heap, GapsJoinWhereTheyMeet) {
   heap.give_back(second);
   EXPECT_EQ(heap.take("joined", 20), first);
   EXPECT_EQ(heap.reach(), 40);
+}
+
+// The smallest gap that holds `bytes`, the first of those, by looking at all.
+int64_t place_for(const std::map<int64_t, int64_t>& taken, int64_t bytes) {
+  int64_t end = 0, smallest = std::numeric_limits<int64_t>::max(), place = -1;
+  for (const auto& [begin, size] : taken) {
+    if (begin - end >= bytes && begin - end < smallest) {
+      smallest = begin - end;
+      place = end;
+    }
+    end = begin + size;
+  }
+  return place < 0 ? end : place;
+}
+
+TEST(Heap, PlacesAreThoseOfASearchThroughAll) {
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    std::mt19937_64 random(seed);
+    Heap heap;
+    std::map<int64_t, int64_t> taken;
+    for (int step = 0; step < 300; ++step) {
+      const auto bytes = static_cast<int64_t>(random() % 40 + 1);
+      if (random() % 5 < 2 && !taken.empty()) {
+        const auto gone = std::next(
+            taken.begin(), static_cast<int64_t>(random() % taken.size()));
+        heap.give_back(gone->first);
+        taken.erase(gone);
+      } else if (random() % 8 == 0) {
+        const int64_t end =
+            taken.empty() ? 0 : taken.rbegin()->first + taken.rbegin()->second;
+        ASSERT_EQ(heap.take_behind("a", bytes), end) << "seed " << seed;
+        taken[end] = bytes;
+      } else {
+        const int64_t place = place_for(taken, bytes);
+        ASSERT_EQ(heap.take("a", bytes), place) << "seed " << seed;
+        taken[place] = bytes;
+      }
+    }
+  }
 }
 
 TEST(Heap, TheFullestMomentHasItsArraysAndTheHoles) {

@@ -46,9 +46,10 @@ std::vector<Traveller> in_turn(std::vector<Traveller> travellers,
 
 class Order {
  public:
-  Order(const MeshProgram& program, const Way& way)
+  Order(const MeshProgram& program, const Way& way, bool keeps_fullest)
       : program_(program),
         way_(way),
+        heap_(keeps_fullest),
         homecomers_(in_turn(homecomers(program), way.sent)) {}
 
   Heap play() {
@@ -83,7 +84,9 @@ class Order {
     size_t buffers = 0;
     Places gathered;
     for (const Traveller& t : travel) {
-      for (const int64_t bytes : rounds_of(t)) {
+      const std::vector<int64_t> sizes = rounds_of(t);
+      const bool is_early = way_.is_early && sizes.size() > 3;
+      for (const int64_t bytes : sizes) {
         const Place leaves = take("rounds of ", t, bytes);
         const bool waits =
             way_.waits_at == 0 ? rounds.is_full() : ++buffers >= way_.waits_at;
@@ -95,7 +98,7 @@ class Order {
           rounds.end_oldest();
         }
         rounds.start({t.name, bytes, leaves});
-        if (way_.is_early && is_many(t) && !gathered.contains(t.name)) {
+        if (is_early && !gathered.contains(t.name)) {
           gathered[t.name] = take_all(t);
         }
       }
@@ -115,12 +118,11 @@ class Order {
       return out;
     }
     // One tile needs no loop to make it: it comes last.
-    std::stable_partition(out.begin(), out.end(), [&](int64_t bytes) {
-      return bytes > t.bytes(t.exchange->tokens);
-    });
+    const int64_t tile = t.bytes(t.exchange->tokens);
+    std::stable_partition(out.begin(), out.end(),
+                          [&](int64_t bytes) { return bytes > tile; });
     return out;
   }
-  static bool is_many(const Traveller& t) { return t.came().size() > 3; }
 
   void gather(const std::vector<Traveller>& travel) {
     Permutations rounds(heap_, "rounds of ");
@@ -260,8 +262,8 @@ class Order {
 
   const MeshProgram& program_;
   const Way& way_;
-  std::vector<Traveller> homecomers_;
   Heap heap_;
+  std::vector<Traveller> homecomers_;
   std::vector<Place> gathered_;
   Places made_;
   std::map<std::string, size_t> uncut_;
@@ -269,8 +271,8 @@ class Order {
 
 }  // namespace
 
-Heap play(const MeshProgram& program, const Way& way) {
-  return Order(program, way).play();
+Heap play(const MeshProgram& program, const Way& way, bool keeps_fullest) {
+  return Order(program, way, keeps_fullest).play();
 }
 
 }  // namespace tessera::fit

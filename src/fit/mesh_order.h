@@ -35,6 +35,6 @@ struct Way {
   // parts go home: what was one gap is two.
   std::optional<size_t> seam = {};
 };
-Heap play(const MeshProgram& program, const Way& way);
+Heap play(const MeshProgram& program, const Way& way, bool keeps_fullest);
 
 }  // namespace tessera::fit

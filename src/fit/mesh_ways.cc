@@ -21,6 +21,14 @@ bool are_alike(const std::vector<Traveller>& senders) {
   return true;
 }
 
+// Numbers below `end`: all, or of many so many, evenly.
+std::vector<size_t> numbers_below(size_t end) {
+  constexpr size_t kMost = 128;  // eight chips have fewer
+  std::vector<size_t> out(std::min(end, kMost));
+  for (size_t i = 0; i < out.size(); ++i) out[i] = i * end / out.size();
+  return out;
+}
+
 std::vector<Way> all_turns() {
   std::vector<Way> out;
   Way way;  // whose turns are the first of all
@@ -46,15 +54,17 @@ void add_permuted(std::vector<Way>& out, const MeshProgram& program) {
   size_t buffers = 0;
   for (const Traveller& t : senders(program)) buffers += t.came().size();
   for (const Kinds& gathered : {kKeysFirst, kRowsFirst}) {
-    for (size_t waits_at = 0; waits_at <= buffers; ++waits_at) {
+    for (const size_t waits_at : numbers_below(buffers + 1)) {
       out.push_back({.gathered = gathered, .waits_at = waits_at});
     }
   }
   add_also(out, &Way::largest_first);
   out.push_back({.is_behind = true});
   out.push_back({.largest_first = true, .is_behind = true});
-  const size_t places = play(program, {}).given_back().size();
-  for (size_t seam = 0; seam < places; ++seam) out.push_back({.seam = seam});
+  const size_t places = play(program, {}, false).given_back().size();
+  for (const size_t seam : numbers_below(places)) {
+    out.push_back({.seam = seam});
+  }
   add_also(out, &Way::is_early);
 }
 
@@ -82,11 +92,14 @@ bool has_permutations(const MeshProgram& program) {
 
 std::vector<MemoryPart> xla_mesh_scratch(const MeshProgram& program,
                                          const Chip& chip) {
-  Heap fullest;
+  Way worst;
+  int64_t most = -1;
   for (const Way& way : ways_of(program)) {
-    Heap heap = play(program, way);
-    if (heap.reach() > fullest.reach()) fullest = std::move(heap);
+    const int64_t reach = play(program, way, false).reach();
+    if (reach > most) worst = way;
+    most = std::max(most, reach);
   }
+  const Heap fullest = play(program, worst, true);
   std::vector<MemoryPart> out = fullest.fullest();
   for (MemoryPart& part : out) {
     const auto attends =
