@@ -21,9 +21,9 @@ Result<void> check_peers(const std::optional<std::string>& folder);
 // A folder that is to keep what is compiled.
 Result<void> check_cache(const std::optional<std::string>& folder);
 
-// Writes what --out asks for.
-// Of -o: asked before anything is measured.
+// Whether --out can be written: asked before anything is measured.
 Result<void> check_result(const std::optional<std::string>& out);
+// Writes what it asks for.
 Result<void> write_result(const std::optional<std::string>& out,
                           const nlohmann::json& result);
 
