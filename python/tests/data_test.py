@@ -529,6 +529,10 @@ def test_sources_become_rows_with_their_structure(tmp_path):
     assert [row["dep_levels"][at[c]] for c in range(3)] == [0, 0, 1]
     assert [row["structure_ids"][at[c]] for c in range(3)] == [1, 2, 3]
     assert row["ast_depth"][at[1]] > 0 and row["node_type"][at[1]] > 0
+    # Chunks in a circle count as one, and a long chain is no deep recursion.
+    assert source_rows.levels({(0, 1), (1, 0), (1, 2), (3, 0)}, 4) == [1, 1, 0, 2]
+    chain = {(c, c + 1) for c in range(1199)}
+    assert source_rows.levels(chain, 1200) == list(range(1199, -1, -1))
     # This project's own headers.
     lines = tmp_path / "sources.jsonl"
     with lines.open("w") as out:
@@ -539,6 +543,16 @@ def test_sources_become_rows_with_their_structure(tmp_path):
     assert sum(b["num_chunks"].sum() for b in made) == made.account()["chunks_out"]
     assert made.account()["chunks_in"] > 50
     assert made.account()["edges_out"] > 20
+
+
+def test_the_sample_is_what_docs_say_that_it_is():
+    pytest.importorskip("tree_sitter_cpp")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    ran = subprocess.run([sys.executable, os.path.join(EXAMPLES, "source_rows.py"),
+                          os.path.join(EXAMPLES, "..", "consumer")],
+                         capture_output=True, check=True, text=True, timeout=120)
+    sample = parquet.read_table(os.path.join(EXAMPLES, "..", "sources.parquet"))
+    assert sample.to_pylist() == [json.loads(line) for line in ran.stdout.splitlines()]
 
 
 def test_the_example_runs():
