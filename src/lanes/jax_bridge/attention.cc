@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "lanes/jax_bridge/roles.h"
 #include "mask/bind.h"
+#include "mask/canonical.h"
 
 namespace tessera::bridge {
 namespace {
@@ -92,7 +93,7 @@ Result<Sizes> sizes_of(const BridgeSpec& spec) {
 
 // What every role must be, of those that there may be.
 struct Rule {
-  std::string_view role;
+  std::string role;
   bool output = false, needed = false;
   Dtype dtype = Dtype::i32;
   Shape shape;
@@ -106,35 +107,92 @@ std::vector<Rule> rules_of(const BridgeSpec& spec, const Sizes& s) {
     return ordered(spec, s.batch, s.heads, s.q_len, dim);
   };
   const Dtype ints = Dtype::i32;
-  return {
+  const Shape of_keys = {s.batch, s.kv_len};
+  const Shape of_queries = {s.batch, s.q_len};
+  std::vector<Rule> out = {
       {"q", false, true, s.dtype, q(s.head_dim)},
       {"k", false, true, s.dtype, kv(s.head_dim)},
       {"v", false, true, s.dtype, kv(s.v_head_dim)},
       {"out", true, true, s.dtype, q(s.v_head_dim)},
       {"lse", true, false, Dtype::f32, {s.batch, s.heads, s.q_len}},
       {"sink_logits", false, false, Dtype::f32, {s.heads}},
-      {"doc_ids", false, false, ints, {s.batch, s.kv_len}},
-      {"q_doc_ids", false, false, ints, {s.batch, s.q_len}},
+      {"doc_ids", false, false, ints, of_keys},
+      {"q_doc_ids", false, false, ints, of_queries},
       {"valid_token_counts", false, false, ints, {s.batch}},
       {"prefix_lengths", false, false, ints, {s.batch}},
       {"q_offsets", false, false, ints, {s.batch}},
+      {"tree_enter", false, false, ints, of_keys},
+      {"tree_leave", false, false, ints, of_keys},
   };
+  out.reserve(out.size() + 2 * kSameNames);
+  for (int64_t i = 0; i < kSameNames; ++i) {
+    out.push_back({mask::same_fact(i), false, false, ints, of_keys});
+    out.push_back({query_ids_role(i), false, false, ints, of_queries});
+  }
+  return out;
+}
+
+// The array of a role, which must be there and an input or an output.
+Result<const BridgeArray*> on_side(const BridgeSpec& spec,
+                                   std::string_view role, bool output) {
+  auto array = needed(spec, role);
+  if (!array) return array.error();
+  if (is_output(spec, **array) != output) {
+    return invalid(kWhere, "{} must be an {}, found {}", role,
+                   output ? "output" : "input", in_quotes((*array)->name));
+  }
+  return array;
 }
 
 Result<void> check_rule(const BridgeSpec& spec, const Rule& rule) {
-  const bool given = spec.attention->roles.contains(std::string(rule.role));
+  const bool given = spec.attention->roles.contains(rule.role);
   if (!given && !rule.needed) return {};
-  auto array = needed(spec, rule.role);
+  auto array = on_side(spec, rule.role, rule.output);
   if (!array) return array.error();
-  if (is_output(spec, **array) != rule.output) {
-    return invalid(kWhere, "{} must be an {}, found {}", rule.role,
-                   rule.output ? "output" : "input", in_quotes((*array)->name));
-  }
   if ((*array)->dtype != rule.dtype || (*array)->shape != rule.shape) {
     return invalid(kWhere, "{} must be {}, found {} for {}", rule.role,
                    type_text(rule.dtype, rule.shape),
                    type_text((*array)->dtype, (*array)->shape),
                    in_quotes((*array)->name));
+  }
+  return {};
+}
+
+// Picks may be any number a query, of any heads that the query heads share.
+Result<void> check_picks(const BridgeSpec& spec, const Sizes& s) {
+  if (!spec.attention->roles.contains(std::string(kPicksRole))) return {};
+  auto array = on_side(spec, kPicksRole, false);
+  if (!array) return array.error();
+  const Shape& p = (*array)->shape;
+  if ((*array)->dtype == Dtype::i32 && p.size() == 4 && p[0] == s.batch &&
+      p[1] > 0 && s.heads % p[1] == 0 && p[2] == s.q_len && p[3] > 0) {
+    return {};
+  }
+  return invalid(kWhere,
+                 "{} must be I32 [{}, a divisor of {} heads, {}, 1 or more], "
+                 "found {} for {}",
+                 kPicksRole, s.batch, s.heads, s.q_len,
+                 type_text((*array)->dtype, p), in_quotes((*array)->name));
+}
+
+// Each fact that the mask names has an array, and ids of queries those of keys.
+Result<void> check_named(const BridgeSpec& spec, const Names& names) {
+  std::vector<std::string> roles;
+  roles.reserve(5 + kSameNames);
+  if (names.documents || names.segments) roles.emplace_back("doc_ids");
+  if (names.prefix) roles.emplace_back("prefix_lengths");
+  if (names.tree) {
+    roles.emplace_back("tree_enter");
+    roles.emplace_back("tree_leave");
+  }
+  if (names.picks) roles.emplace_back(kPicksRole);
+  for (int64_t i = 0; i < kSameNames; ++i) {
+    if ((names.same >> i & 1) != 0 || find_role(spec, query_ids_role(i))) {
+      roles.push_back(mask::same_fact(i));
+    }
+  }
+  for (const std::string& role : roles) {
+    if (auto array = needed(spec, role); !array) return array.error();
   }
   return {};
 }
@@ -167,36 +225,14 @@ Result<void> check_attention(const BridgeSpec& spec) {
   for (const Rule& rule : rules_of(spec, *sizes)) {
     if (auto ok = check_rule(spec, rule); !ok) return ok;
   }
+  if (auto ok = check_picks(spec, *sizes); !ok) return ok;
   if (spec.attention->softcap < 0) {
     return invalid(kWhere, "attention.softcap must be 0 or more, found {}",
                    spec.attention->softcap);
   }
   auto request = request_of(spec, *sizes);
   if (!request) return request.error();
-  const Names names = mask::names_of(*request);
-  struct Fact {
-    bool named;
-    const char* role;
-  };
-  for (const Fact& fact : {Fact{names.documents || names.segments, "doc_ids"},
-                           Fact{names.prefix, "prefix_lengths"}}) {
-    if (!fact.named) continue;
-    if (auto array = needed(spec, fact.role); !array) return array.error();
-  }
-  if (names.tree) {
-    return invalid(kWhere, "attention.mask must name no tree, found {}",
-                   in_quotes(spec.attention->mask));
-  }
-  if (names.same != 0) {
-    return invalid(kWhere, "attention.mask must name no same, found {}",
-                   in_quotes(spec.attention->mask));
-  }
-  if (names.picks) {
-    return invalid(kWhere,
-                   "attention.mask must name no picks of blocks, found {}",
-                   in_quotes(spec.attention->mask));
-  }
-  return {};
+  return check_named(spec, mask::names_of(*request));
 }
 
 Result<DeclaredAttention> declared_attention(
@@ -246,7 +282,55 @@ Result<DeclaredAttention> declared_attention(
                                count(*sinks)};
   }
   for (const FactRole& f : fact_roles(out.facts)) *f.fact = ints(f.role);
+  if (const BridgeArray* picks = find_role(spec, kPicksRole)) {
+    Picks& of = out.facts.picks.emplace();
+    of.blocks = *ints(kPicksRole);
+    of.heads = picks->shape[1];
+    of.k = picks->shape[3];
+  }
   return out;
+}
+
+std::vector<int32_t> ids_of_queries(const Request& request, const Facts& facts,
+                                    Ints ids_of_keys) {
+  const Request& r = request;
+  std::vector<int32_t> out(static_cast<size_t>(r.batch * r.q_len), -1);
+  for (int64_t b = 0; b < r.batch; ++b) {
+    const int64_t offset = facts.q_offsets
+                               ? (*facts.q_offsets)[static_cast<size_t>(b)]
+                               : r.kv_len - r.q_len;
+    for (int64_t q = 0; q < r.q_len; ++q) {
+      const int64_t key = q + offset;
+      if (key < 0 || key >= r.kv_len) continue;
+      out[static_cast<size_t>(b * r.q_len + q)] =
+          ids_of_keys[static_cast<size_t>(b * r.kv_len + key)];
+    }
+  }
+  return out;
+}
+
+Result<void> check_query_ids(const BridgeSpec& spec,
+                             std::span<const void* const> inputs,
+                             const DeclaredAttention& call) {
+  for (int64_t i = 0; i < kSameNames; ++i) {
+    const std::string role = query_ids_role(i);
+    const BridgeArray* array = find_role(spec, role);
+    if (!array) continue;
+    const auto* found = static_cast<const int32_t*>(
+        inputs[static_cast<size_t>(array - spec.inputs.data())]);
+    const std::vector<int32_t> due = ids_of_queries(
+        call.request, call.facts, *call.facts.same_ids[static_cast<size_t>(i)]);
+    const auto at = static_cast<size_t>(
+        std::mismatch(due.begin(), due.end(), found).first - due.begin());
+    if (at == due.size()) continue;
+    const auto q = static_cast<int64_t>(at);
+    return invalid(kWhere,
+                   "{} must be the ids of {} at the queries' positions, found "
+                   "{} for query {} of batch row {}, where {} stands",
+                   role, mask::same_fact(i), found[at], q % call.request.q_len,
+                   q / call.request.q_len, due[at]);
+  }
+  return {};
 }
 
 }  // namespace tessera::bridge

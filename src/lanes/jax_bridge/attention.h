@@ -2,7 +2,9 @@
 // request with its arrays: what the reference judges.
 #pragma once
 
+#include <cstdint>
 #include <span>
+#include <vector>
 
 #include "tessera/bridge.h"
 #include "tessera/plan.h"
@@ -24,5 +26,15 @@ struct DeclaredAttention {
 Result<DeclaredAttention> declared_attention(
     const BridgeSpec& spec, std::span<const void* const> inputs,
     std::span<void* const> outputs);
+
+// The ids of one name that queries have, [batch, q_len]: those of the keys at
+// their positions, and -1 where no key stands.
+std::vector<int32_t> ids_of_queries(const Request& request, const Facts& facts,
+                                    Ints ids_of_keys);
+
+// Whether ids of queries that are inputs of their own are these.
+Result<void> check_query_ids(const BridgeSpec& spec,
+                             std::span<const void* const> inputs,
+                             const DeclaredAttention& call);
 
 }  // namespace tessera::bridge

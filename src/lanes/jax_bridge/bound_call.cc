@@ -4,10 +4,13 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <iterator>
+#include <optional>
 #include <set>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include "base/fail.h"
 #include "base/text.h"
@@ -29,6 +32,10 @@ Result<void> check_roles(const BridgeSpec& spec) {
   Facts none;
   for (const FactRole& f : fact_roles(none)) {
     with_role.insert(find_role(spec, f.role));
+  }
+  with_role.insert(find_role(spec, kPicksRole));
+  for (int64_t i = 0; i < kSameNames; ++i) {
+    with_role.insert(find_role(spec, query_ids_role(i)));
   }
   for (const int64_t kept : spec.kept_inputs) {
     const auto i = static_cast<size_t>(kept);
@@ -63,7 +70,7 @@ struct Word {
 };
 
 std::vector<Word> words_of(const DeclaredAttention& declared,
-                           const Request& request,
+                           const Request& request, const Facts& facts,
                            const AttentionShape& shape) {
   const Request& r = declared.request;
   const AttentionShape& s = declared.shape;
@@ -75,6 +82,8 @@ std::vector<Word> words_of(const DeclaredAttention& declared,
     return fmt::format("{}", fmt::join(texts, "; "));
   };
   const auto number = [](auto value) { return fmt::to_string(value); };
+  const Picks due = declared.facts.picks.value_or(Picks());
+  const Picks picks = facts.picks.value_or(Picks());
   return {
       {"the mask", mask(r), mask(request)},
       {"batch", number(r.batch), number(request.batch)},
@@ -85,7 +94,9 @@ std::vector<Word> words_of(const DeclaredAttention& declared,
       {"head_dim", number(s.head_dim), number(shape.head_dim)},
       {"v_head_dim", number(s.v_head_dim), number(shape.v_head_dim)},
       {"scale", number(s.scale_or_default()), number(shape.scale_or_default())},
-      {"softcap", number(s.softcap), number(shape.softcap)}};
+      {"softcap", number(s.softcap), number(shape.softcap)},
+      {"pick heads", number(due.heads), number(picks.heads)},
+      {"picks of a query", number(due.k), number(picks.k)}};
 }
 
 auto layout_of(const TensorView& t) {
@@ -107,6 +118,63 @@ std::optional<size_t> place_of(const BridgeSpec& spec, std::string_view role) {
   return static_cast<size_t>(array - among.data());
 }
 
+// What a role brings to an input.
+struct Fed {
+  size_t place = 0;
+  std::string role;
+  Ints values;
+};
+
+// Each fact to its input: the call has those that the artifact has.
+Result<std::vector<Fed>> feed_facts(const BridgeSpec& spec,
+                                    const Facts& facts) {
+  Facts given = facts;
+  std::optional<Ints> picks;
+  if (facts.picks) picks = facts.picks->blocks;
+  std::vector<FactRole> roles = fact_roles(given);
+  roles.push_back({std::string(kPicksRole), &picks});
+  std::vector<Fed> out;
+  out.reserve(roles.size() + kSameNames);
+  for (const FactRole& f : roles) {
+    const auto place = place_of(spec, f.role);
+    auto ok = check_presence(f.role, place.has_value(), f.fact->has_value());
+    if (!ok) return ok.error();
+    if (place) out.push_back({*place, f.role, **f.fact});
+  }
+  auto ok = check_presence("valid_slot_counts", false,
+                           facts.valid_slot_counts.has_value());
+  if (!ok) return ok.error();
+  return out;
+}
+
+// What follows from the facts is kept in `ids`.
+void feed_query_ids(const BridgeSpec& spec, const Request& request,
+                    const Facts& facts, std::vector<Fed>& fed,
+                    std::vector<std::vector<int32_t>>& ids) {
+  for (int64_t i = 0; i < kSameNames; ++i) {
+    const auto place = place_of(spec, query_ids_role(i));
+    if (!place) continue;
+    const Ints of_keys = *facts.same_ids[static_cast<size_t>(i)];
+    ids.push_back(ids_of_queries(request, facts, of_keys));
+    fed.push_back({*place, query_ids_role(i), ids.back()});
+  }
+}
+
+// An input may have several roles; it can be no two arrays.
+Result<void> check_shared(const std::vector<Fed>& fed) {
+  for (size_t i = 0; i < fed.size(); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      if (fed[i].place != fed[j].place) continue;
+      if (std::ranges::equal(fed[i].values, fed[j].values)) continue;
+      return invalid(kWhere,
+                     "roles of one input must bring the same, found other "
+                     "values for {} and {}",
+                     fed[j].role, fed[i].role);
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<BoundCall> BoundCall::bind(const BridgeSpec& spec,
@@ -123,29 +191,22 @@ Result<BoundCall> BoundCall::bind(const BridgeSpec& spec,
   BoundCall out;
   out.arrays_.inputs.resize(spec.inputs.size());
   out.arrays_.outputs.resize(spec.outputs.size());
-  Facts given = facts;
-  for (const FactRole& f : fact_roles(given)) {
-    const auto place = place_of(spec, f.role);
-    auto ok = check_presence(f.role, place.has_value(), f.fact->has_value());
-    if (!ok) return ok.error();
-    if (place) out.arrays_.inputs[*place] = (*f.fact)->data();
-  }
-  if (facts.valid_slot_counts || facts.picks) {
-    return invalid(kWhere,
-                   "an artifact takes no slot counts or picks, found {}",
-                   facts.picks ? "picks" : "slot counts");
-  }
+  auto fed = feed_facts(spec, facts);
+  if (!fed) return fed.error();
   if (auto ok = check_roles(spec); !ok) return ok.error();
   auto declared =
       declared_attention(spec, out.arrays_.inputs, out.arrays_.outputs);
   if (!declared) return declared.error();
   // Words that simplification drops are part of a mask, though not of its text.
   const bool same = declared->request.masks == request.masks;
-  for (const Word& w : words_of(*declared, request, shape)) {
+  for (const Word& w : words_of(*declared, request, facts, shape)) {
     if (w.declared == w.asked && (same || w.what != "the mask")) continue;
     return invalid(kWhere, "{} must be the artifact's {}, found {}", w.what,
                    w.declared, w.asked);
   }
+  feed_query_ids(spec, request, facts, *fed, out.query_ids_);
+  if (auto ok = check_shared(*fed); !ok) return ok.error();
+  for (const Fed& f : *fed) out.arrays_.inputs[f.place] = f.values.data();
   out.declared_ = declared->tensors;
   for (size_t i = 0; i < std::size(kTensorRoles); ++i) {
     out.places_[i] = place_of(spec, kTensorRoles[i]);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -38,6 +39,7 @@ class BoundCall {
   // Of q, k, v, out, lse and the sink logits, in this order.
   std::array<std::optional<size_t>, 6> places_;
   ArrayPointers arrays_;
+  std::vector<std::vector<int32_t>> query_ids_;  // to which it points
 };
 
 }  // namespace tessera::bridge
