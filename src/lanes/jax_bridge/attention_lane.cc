@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/fail.h"
-#include "lanes/jax_bridge/attention.h"
+#include "lanes/jax_bridge/bound_call.h"
 #include "lanes/stop.h"
 #include "plan/batch_state.h"
 
