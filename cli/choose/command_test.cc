@@ -151,6 +151,12 @@ TEST_F(Dispatch, ChooseTellsWhatNeedsALoweringReason) {
             "");
   // All queries for a tile's; and no tiles at all.
   EXPECT_EQ(needs(v6e, {"--mask", "full | causal", "--tile", "64x256"}), "");
+  for (const char* const queries : {"1", "64"}) {  // of a tile of 256 rows
+    EXPECT_EQ(
+        needs(v6e, {"--mask", "full", "--q-len", queries, "--kv-len", "8192"}),
+        "")
+        << queries;
+  }
   EXPECT_EQ(needs(v6e, {"--mask", "causal", "--tile", "64", "--q-len", "512"}),
             "");
 }
