@@ -20,6 +20,7 @@
 #include "run/rules.h"
 #include "tessera/dispatch.h"
 #include "tessera/machine.h"
+#include "tests/oracle.h"
 #include "tests/random_case.h"
 
 namespace tessera::run {
@@ -116,18 +117,40 @@ const Rejected* find(const Choice& choice, LaneId lane) {
   return nullptr;
 }
 
-// The rules once more, in plain words. `tokens` is both lengths, `share` of the
-// tiles is active.
+struct Lengths {
+  int64_t q = 0, kv = 0;
+  int64_t tokens() const { return std::max(q, kv); }
+};
+
+// As programs have it: 2^k or 1.5 x 2^k, in whole tiles of 256.
+int64_t rounded(int64_t n) {
+  int64_t up = 1;
+  while (up < n && (up < 2 || up + up / 2 < n)) up *= 2;
+  if (up < n) up += up / 2;
+  while (up % 256 != 0) ++up;
+  return up;
+}
+
+// The rules once more, in plain words: tiles are of 256 x 256, `share` of them
+// is active.
 struct Due {
   std::optional<LaneId> lane;
   XlaMethod method = XlaMethod::worklist;
   std::string rule = {};
 };
-Due xla_due(RequestClass c, const std::string& device, int64_t tokens,
+Due xla_due(RequestClass c, const std::string& device, const Lengths& lengths,
             double share) {
+  const int64_t tokens = lengths.tokens();
   if (c == kPlain) {
-    return {LaneId::xla, tokens > 1024 ? XlaMethod::worklist : XlaMethod::dense,
-            "plain causal"};
+    const Due any = xla_due(kOther, device, lengths, share);
+    if (tokens <= 1024) {
+      return any.method == XlaMethod::worklist
+                 ? any
+                 : Due{LaneId::xla, XlaMethod::dense, "plain causal"};
+    }
+    const bool small = rounded(lengths.q) * 256 <= 1024 * 1024;
+    if (share >= 1 && small) return any;
+    return {LaneId::xla, XlaMethod::worklist, "plain causal"};
   }
   const bool tpu = device == "tpu";
   const std::string rule = !tpu            ? "worklist"
@@ -141,8 +164,8 @@ Due xla_due(RequestClass c, const std::string& device, int64_t tokens,
           rule};
 }
 Due due_of(const MaskRow& mask, const AttentionShape& shape,
-           const CallFeatures& call, const MachineRow& on, int64_t tokens,
-           double share) {
+           const CallFeatures& call, const MachineRow& on,
+           const Lengths& lengths, double share) {
   RequestClass c = mask.due;
   if (shape.softcap != 0 && c != kSparse) c = kCustom;
   const std::string device = on.device;
@@ -157,11 +180,12 @@ Due due_of(const MaskRow& mask, const AttentionShape& shape,
       tpu |= p.platform == "tpu";
     return tpu && kernel ? Due{LaneId::mosaic} : Due{};
   }
-  if (device == "tpu" && kernel && c != kPlain && tokens > 512 && share < 1) {
+  if (device == "tpu" && kernel && c != kPlain && lengths.tokens() > 512 &&
+      share < 1) {
     return {LaneId::mosaic, {}, "tpu kernels"};
   }
   if (device == "cpu" && native) return {LaneId::cpu, {}, "cpu kernels"};
-  if (compiler) return xla_due(c, device, tokens, share);
+  if (compiler) return xla_due(c, device, lengths, share);
   return native ? Due{LaneId::cpu, {}, "cpu last"} : Due{};
 }
 
@@ -223,7 +247,8 @@ TEST(Choose, EveryCombination) {
                                      ", dim " + std::to_string(dim);
             const auto choice = choose(f, {100, 50}, on.machine);
             ++(choice ? chosen : none);
-            expect_due(choice, due_of(mask, shape, call, on, tokens, 0.5), f,
+            expect_due(choice,
+                       due_of(mask, shape, call, on, {tokens, tokens}, 0.5), f,
                        on, what);
           }
         }
@@ -254,14 +279,16 @@ TEST(Choose, EveryDensity) {
                                      ", " + std::to_string(tokens) +
                                      " tokens, " + std::to_string(active);
             const auto choice = choose(f, {100, active}, on.machine);
-            expect_due(choice, due_of(mask, shape, call, on, tokens, share), f,
-                       on, what);
+            expect_due(choice,
+                       due_of(mask, shape, call, on, {tokens, tokens}, share),
+                       f, on, what);
             if (!choice) continue;
             const bool whole = choice->lane == LaneId::xla &&
                                choice->method != XlaMethod::worklist;
             ++(whole ? plain : worklists);
             // Of no class, and at no density below all rows of the table.
-            if (tokens > 1024 && (share < 0.61 || mask.due == kPlain)) {
+            const double least = mask.due == kPlain ? 1 : 0.61;
+            if (tokens > 1024 && share < least) {
               EXPECT_FALSE(whole) << what;
             }
           }
@@ -576,7 +603,7 @@ TEST(Choose, EveryArtifact) {
           RequestFeatures f = features(mask.text, shape, call, tokens);
           if (artifact >= 2) give_splash(f);
           if (artifact == 3) f.call.splash->block_kv *= 2;
-          Due due = due_of(mask, shape, call, on, tokens, 0.5);
+          Due due = due_of(mask, shape, call, on, {tokens, tokens}, 0.5);
           const bool device = std::string(on.device) != "cpu";
           const bool plain = mask.due == kPlain && shape.softcap == 0;
           if (device && plain && !call.backward && !call.compile_only) {
@@ -1038,6 +1065,137 @@ GateRow predicted_of(const RequestFeatures& f, double density, double kernel,
   GateTable alone = {{row}};
   set_verdicts(alone);
   return alone.rows[0];
+}
+
+// Tiles with a legal pair, looked for pair by pair.
+int64_t active_by_hand(const Expr& mask, const Request& request,
+                       const Facts& facts) {
+  const testing::Oracle oracle({mask}, request, facts);
+  const Tile& tile = request.tile;
+  const auto any = [&](int64_t i_begin, int64_t j_begin) {
+    const int64_t i_end = std::min(i_begin + tile.q, request.q_len);
+    const int64_t j_end = std::min(j_begin + tile.kv, request.kv_len);
+    for (int64_t i = i_begin; i < i_end; ++i) {
+      for (int64_t j = j_begin; j < j_end; ++j) {
+        if (oracle.legal(0, 0, i, j)) return true;
+      }
+    }
+    return false;
+  };
+  int64_t out = 0;
+  for (int64_t i = 0; i < request.q_len; i += tile.q) {
+    for (int64_t j = 0; j < request.kv_len; j += tile.kv) out += any(i, j);
+  }
+  return out;
+}
+
+// Decoding, chunks of a prompt, few valid tokens: plain causal goes by the
+// tiles of its plan, and where these are all, as the full mask.
+TEST(Choose, PlainCausalGoesByItsPlan) {
+  struct Row {
+    Lengths lengths;
+    std::optional<int32_t> offset, valid;
+    const char* tpu;
+    const char* gpu;
+  };
+  const Row rows[] = {
+      {{1, 8192}, {}, {}, "chunked", "chunked"},
+      {{64, 8192}, {}, {}, "chunked", "chunked"},
+      {{300, 8192}, {}, {}, "chunked", "chunked"},
+      {{256, 65536}, {}, {}, "chunked", "chunked"},
+      {{1024, 65536}, {}, {}, "worklist", "worklist"},  // 1,018 of 1,024
+      {{4096, 4096}, 4096, {}, "chunked", "chunked"},
+      {{4096, 8192}, {}, {}, "worklist", "worklist"},
+      // All tiles, but more scores than 1,024 x 1,024 at a time.
+      {{4097, 8192}, 8192, {}, "worklist", "worklist"},
+      {{8192, 8192}, 8192, {}, "worklist", "worklist"},
+      {{5000, 200}, 0, {}, "worklist", "worklist"},
+      {{300, 1000}, {}, {}, "dense", "dense"},
+      {{1024, 1024}, {}, {}, "dense", "dense"},  // 10 of 16
+      {{1024, 1024}, {}, 100, "worklist", "dense"},
+      {{512, 512}, {}, 100, "dense", "dense"},
+      {{2048, 2048}, {}, 100, "worklist", "worklist"},
+  };
+  constexpr MaskRow kThree[] = {
+      {"causal", kPlain}, {"full", kOther}, {"causal & chunk(1024)", kOther}};
+  const AttentionShape shape = {8, 8, 128, 128, {}, 0};
+  int whole = 0;
+  for (const Row& row : rows) {
+    for (const MaskRow& mask : kThree) {
+      Request request;
+      request.masks = {*parse_mask(mask.text)};
+      request.q_len = row.lengths.q;
+      request.kv_len = row.lengths.kv;
+      OwnedFacts facts;
+      if (row.offset) facts.q_offsets.emplace(1, *row.offset);
+      if (row.valid) facts.valid_token_counts.emplace(1, *row.valid);
+      const auto plan = plan::make_plan(request, facts.view());
+      ASSERT_TRUE(plan.ok()) << plan.error().message;
+      const PlanFacts of = plan_facts(*plan);
+      if (mask.due == kPlain) {
+        ASSERT_EQ(of.active, active_by_hand(*parse_expr(mask.text), request,
+                                            facts.view()));
+        whole += of.active == of.tiles;
+      }
+      for (const MachineRow& on : machines()) {
+        for (const Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::f16}) {
+          const std::string what =
+              fmt::format("{}, {}, {} x {}, {} of {}", on.name, mask.text,
+                          row.lengths.q, row.lengths.kv, of.active, of.tiles);
+          const RequestFeatures f =
+              features_of(request, facts.view(), shape, {dtype});
+          const auto choice = choose(f, of, on.machine);
+          expect_due(
+              choice,
+              due_of(mask, shape, {dtype}, on, row.lengths, of.density()), f,
+              on, what);
+          const std::string device = on.device;
+          if (mask.due != kPlain || (device != "tpu" && device != "cuda")) {
+            continue;
+          }
+          ASSERT_TRUE(choice.ok()) << what;
+          EXPECT_EQ(to_string(choice->method),
+                    device == "tpu" ? row.tpu : row.gpu)
+              << what;
+        }
+      }
+    }
+  }
+  EXPECT_EQ(whole, 9);
+}
+
+TEST(Choose, PlainCausalSaysHowItsPlanDecided) {
+  const AttentionShape shape = {8, 8, 128, 128, {}, 0};
+  const auto told = [&](int64_t q_len, int64_t kv_len, const PlanFacts& plan) {
+    Request request;
+    request.masks = {*parse_mask("causal")};
+    request.q_len = q_len;
+    request.kv_len = kv_len;
+    const auto c = choose(features_of(request, {}, shape, {Dtype::bf16}), plan,
+                          tpu_of("v6e"));
+    EXPECT_TRUE(c.ok()) << c.error().message;
+    return std::string(c->rule->name) + ": " + c->reason;
+  };
+  EXPECT_EQ(told(1, 8192, {32, 32}),
+            "tpu worklist, long: plain causal that skips nothing goes as the "
+            "full mask: 32 of 32 tiles are active, not below 0.88 of them: the "
+            "compiler's own program, an online softmax");
+  EXPECT_EQ(told(8192, 8192, {1024, 1024}),
+            "plain causal: plain causal goes to the stable kernel: the "
+            "compiler's loop over the worklist; nothing is skipped, but "
+            "chunked would hold 2097152 scores a head at a time, more than "
+            "1048576");
+  EXPECT_EQ(told(8192, 8192, {1024, 528}),
+            "plain causal: plain causal goes to the stable kernel: the "
+            "compiler's loop over the worklist");
+  EXPECT_EQ(told(1024, 1024, {16, 1}),
+            "tpu worklist: plain causal goes to the stable kernel: 1 of 16 "
+            "tiles are active, which is below 0.61 of them: xla's loop over "
+            "the worklist");
+  EXPECT_EQ(told(1024, 1024, {16, 10}),
+            "plain causal: plain causal goes to the stable kernel: 1024 tokens "
+            "are not beyond 1024: the compiler's own program, all scores at a "
+            "time");
 }
 
 // What v6e's figures decide on another TPU is told with them.

@@ -5,6 +5,9 @@
 
 #include <algorithm>
 
+#include "base/integers.h"
+#include "tessera/batch.h"
+
 namespace tessera {
 namespace {
 
@@ -133,17 +136,6 @@ std::string short_words(const DispatchRule& rule, const RequestFeatures& f) {
       tokens_of(f), rule.beyond_tokens);
 }
 
-run::Candidate causal(const RequestFeatures& f) {
-  const DispatchRule& rule = rule_named("plain causal");
-  return {
-      LaneId::xla, run::stable_method(f),
-      is_long(rule, f)
-          ? "plain causal goes to the stable kernel: the compiler's "
-            "loop over the worklist"
-          : "plain causal goes to the stable kernel: " + short_words(rule, f),
-      &rule};
-}
-
 run::Candidate xla_by_density(const RequestFeatures& f, const PlanFacts& plan,
                               std::string_view platform) {
   const DispatchRule& rule = rule_for(LaneId::xla, platform, f);
@@ -166,10 +158,48 @@ run::Candidate xla_by_density(const RequestFeatures& f, const PlanFacts& plan,
       &rule};
 }
 
+// Of a head: all queries by a tile's keys, as programs round them.
+int64_t column_scores(const RequestFeatures& f) {
+  return round_up(bucket(f.q_len), f.tile.q) * f.tile.kv;
+}
+
+// As any request where that takes the worklist or all scores at a time, and
+// where nothing is skipped and chunked's column is no more scores than dense
+// ever makes. Else the worklist, which holds a tile of scores.
+run::Candidate causal(const RequestFeatures& f, const PlanFacts& plan,
+                      std::string_view platform) {
+  const DispatchRule& rule = rule_named("plain causal");
+  const std::string stable = "plain causal goes to the stable kernel: ";
+  run::Candidate by_plan = xla_by_density(f, plan, platform);
+  if (!is_long(rule, f)) {
+    if (by_plan.method == XlaMethod::worklist) {
+      by_plan.reason = stable + by_plan.reason;
+      return by_plan;
+    }
+    return {LaneId::xla, XlaMethod::dense, stable + short_words(rule, f),
+            &rule};
+  }
+  constexpr int64_t kMostScores = run::kDenseTokens * run::kDenseTokens;
+  const bool whole = plan.density() >= 1;
+  if (whole && column_scores(f) <= kMostScores) {
+    by_plan.reason = "plain causal that skips nothing goes as the full mask: " +
+                     by_plan.reason;
+    return by_plan;
+  }
+  return {LaneId::xla, XlaMethod::worklist,
+          fmt::format("{}the compiler's loop over the worklist{}", stable,
+                      whole ? fmt::format("; nothing is skipped, but chunked "
+                                          "would hold {} scores a head at a "
+                                          "time, more than {}",
+                                          column_scores(f), kMostScores)
+                            : ""),
+          &rule};
+}
+
 run::Candidate on_xla(const RequestFeatures& f, const PlanFacts& plan,
                       std::string_view platform) {
   return f.request_class == RequestClass::plain_causal
-             ? causal(f)
+             ? causal(f, plan, platform)
              : xla_by_density(f, plan, platform);
 }
 
@@ -244,9 +274,10 @@ const MachinePlugin* run::first_device(const Machine& m) {
   return at == m.plugins.end() ? nullptr : &*at;
 }
 
-XlaMethod run::stable_method(const RequestFeatures& f) {
-  return is_long(rule_named("plain causal"), f) ? XlaMethod::worklist
-                                                : XlaMethod::dense;
+XlaMethod run::xla_method(const RequestFeatures& f, const PlanFacts& plan,
+                          const Machine& m) {
+  const MachinePlugin* device = first_device(m);
+  return on_xla(f, plan, device ? device->platform : "cpu").method;
 }
 
 std::vector<run::Candidate> run::by_rule(const RequestFeatures& f,
