@@ -396,7 +396,7 @@ TEST_F(Dispatch, APredictedRowDecidesForItsGeneration) {
   EXPECT_EQ(on["machine"], "A CPU, 8 threads, avx2, 4 x tpu v6e");
   EXPECT_EQ(
       on["reason"],
-      "predicted for v6e at this density, of 8 heads and 2048 x 2048 "
+      "predicted for v6e at density 0.562, of 8 heads and 2048 x 2048 "
       "tokens: mosaic/forward takes 80000 cycles and xla's worklist "
       "program 200000, 2.5 times apart, beyond the error bar of "
       "1.28, known of another kernel's forward passes without documents or "
@@ -420,7 +420,7 @@ TEST_F(Dispatch, APredictedRowDecidesForItsGeneration) {
   EXPECT_EQ(tie["method"], "worklist");
   EXPECT_EQ(
       tie["reason"],
-      "predicted for v6e at this density, of 8 heads and 2048 x 2048 "
+      "predicted for v6e at density 0.562, of 8 heads and 2048 x 2048 "
       "tokens: mosaic/forward takes 80000 cycles and xla's worklist "
       "program 96000, 1.2 times apart, a tie within the error bar of "
       "1.28, known of another kernel's forward passes without documents or "

@@ -178,7 +178,7 @@ inline constexpr int64_t kFewShapeClasses = 3;
 inline constexpr double kMaxGateError = 1e300;
 // Gives each row the verdict of its kernel on its machine or generation.
 void set_verdicts(GateTable& table);
-// 0 for more than half of all tiles, 1 for more than a quarter, ...
+// 0 for all tiles, 1 for more than half of them, 2 for more than a quarter, ...
 int density_class(double density);
 // Whether a row is of this machine, or of the generation of its device.
 bool speaks_for(const GateRow& row, const Machine& machine);

@@ -39,18 +39,21 @@ bool is_predicted(const Candidate& c) {
 }
 
 Candidate by_row(const GateRow& row, const Asked& a) {
-  const RequestFeatures& f = a.f;
   const bool ours = wins(row) && row.verdict != GateVerdict::drop;
   Candidate out = {ours ? row.lane : LaneId::xla, row.plain,
                    run::row_words(row, ours)};
-  // Memory decides there, whatever was the fastest. `tessera gate` times no
-  // other program of plain causal; tables made elsewhere may.
-  const XlaMethod stable = run::xla_method(f, a.plan, a.m);
-  if (!ours && f.request_class == RequestClass::plain_causal &&
-      row.plain != stable) {
-    out.method = stable;
-    out.reason +=
-        fmt::format("; plain causal stays with {}", to_string(stable));
+  const XlaMethod ruled = run::xla_method(a.f, a.plan, a.m);
+  if (ours || row.plain == ruled) return out;
+  if (a.f.request_class == RequestClass::plain_causal) {
+    // Memory decides there, whatever was the fastest. `tessera gate` times no
+    // other program of plain causal; tables made elsewhere may.
+    out.method = ruled;
+    out.reason += fmt::format("; plain causal stays with {}", to_string(ruled));
+  } else if (ruled == XlaMethod::worklist && a.plan.density() < row.density) {
+    // What visits every tile was the fastest where fewer could be skipped.
+    out.method = ruled;
+    out.reason += fmt::format("; at {} of {} tiles the worklist", a.plan.active,
+                              a.plan.tiles);
   }
   return out;
 }

@@ -854,8 +854,7 @@ TEST(Gate, AMeasuredRowGoesBeforeTheRules) {
   EXPECT_EQ(c.method, XlaMethod::worklist);
   ASSERT_EQ(c.gate.size(), 1U);
   const std::string lost =
-      "measured on this machine at this density: cpu/forward took 2.00 times "
-      "as "
+      "measured on this machine at density 0.6: cpu/forward took 2.00 times as "
       "long as xla's chunked program (verdict: delete)";
   EXPECT_EQ(c.reason, lost + "; plain causal stays with worklist");
   GateRow listed = slow;
@@ -1362,7 +1361,7 @@ TEST(Gate, APredictedRowSpeaksForItsGeneration) {
   EXPECT_EQ(c.gate.at(0).basis, GateBasis::predicted);
   EXPECT_EQ(c.rule, nullptr);
   EXPECT_EQ(c.reason,
-            "predicted for v6e at this density, of 8 heads and " +
+            "predicted for v6e at density 0.6, of 8 heads and " +
                 std::to_string(f.q_len) + " x " + std::to_string(f.kv_len) +
                 " tokens: mosaic/forward takes 100000 cycles and xla's chunked "
                 "program 300000, 3 times apart, beyond the error bar of 1.28, "
@@ -1409,6 +1408,88 @@ TEST(Gate, APredictedRowSpeaksForItsGeneration) {
   EXPECT_EQ(both->gate.at(0).basis, GateBasis::measured);
   EXPECT_EQ(measured.machine, "A CPU, 8 threads, portable, 4 x tpu v6e");
   EXPECT_TRUE(choose(f, plan, tpu_of("v5e"), {{measured}})->gate.empty());
+}
+
+// The full mask's row says nothing of a plan that skips half, nor the other
+// way.
+TEST(Gate, ARowOfTheFullMaskSpeaksForWhatSkipsNothing) {
+  AttentionShape shape = {8, 8, 128, 128, {}, 0};
+  for (const Dtype dtype : {Dtype::bf16, Dtype::f16}) {
+    const GateRow tie =
+        predicted_of(features("full", shape, {dtype}), 1, 1e5, 1.1e5);
+    const auto on = [&](const char* mask, const PlanFacts& plan) {
+      return *choose(features(mask, shape, {dtype}), plan, tpu_of("v6e"),
+                     {{tie}});
+    };
+    const Choice whole = on("full", {256, 256});
+    EXPECT_EQ(whole.lane, LaneId::xla);
+    EXPECT_EQ(whole.method, XlaMethod::chunked);
+    EXPECT_EQ(whole.gate.size(), 1U);
+    for (const auto& [mask, active] :
+         {std::pair("!causal", 136), {"sink(2100)", 144}, {"full", 255}}) {
+      const Choice c = on(mask, {256, active});
+      EXPECT_TRUE(c.gate.empty()) << mask;
+      EXPECT_EQ(c.lane, dtype == Dtype::f16 ? LaneId::xla : LaneId::mosaic);
+      if (dtype == Dtype::bf16) continue;
+      EXPECT_EQ(c.method,
+                active < 255 ? XlaMethod::worklist : XlaMethod::chunked)
+          << mask;
+    }
+  }
+  shape.softcap = 30;
+  const GateRow ahead =
+      predicted_of(features("causal", shape, {Dtype::bf16}), 0.53125, 1e5, 4e5);
+  const auto on = [&](int64_t active) {
+    return *choose(features("full", shape, {Dtype::bf16}), {256, active},
+                   tpu_of("v6e"), {{ahead}});
+  };
+  EXPECT_EQ(on(255).lane, LaneId::mosaic);
+  EXPECT_EQ(on(255).gate.size(), 1U);
+  EXPECT_EQ(on(256).lane, LaneId::xla);
+  EXPECT_EQ(on(256).method, XlaMethod::chunked);
+  EXPECT_TRUE(on(256).gate.empty());
+}
+
+// A program of XLA's that visits every tile was the fastest at the row's
+// density: what skips more, and enough by the rules, goes to the worklist.
+TEST(Gate, ALossNeverGoesDenseForWhatSkips) {
+  const AttentionShape shape = {8, 8, 128, 128, {}, 0};
+  const RequestFeatures f = features("sink(4)", shape, {Dtype::bf16});
+  Machine gpu = tpu_of("");
+  gpu.plugins = {{"/opt/cuda.so", "cuda", 1}};
+  Machine cpu = gpu;
+  cpu.plugins = {{"xla_cpu_pjrt", "cpu", 4}};
+  int by_the_row = 0, listed = 0;
+  for (const auto& [machine, least] :
+       {std::pair(tpu_of("v6e"), 0.61), {gpu, 0.67}, {cpu, 0.67}}) {
+    for (const double density : {1.0, 0.9, 0.55, 0.5, 0.1}) {
+      for (const XlaMethod plain :
+           {XlaMethod::dense, XlaMethod::chunked, XlaMethod::worklist}) {
+        GateRow row = row_of(f, machine, density, 2, 1);
+        row.plain = plain;
+        for (int64_t active = 1; active <= 100; ++active) {
+          const PlanFacts plan = {100, active};
+          const Choice c = *choose(f, plan, machine, {{row}});
+          const double share = plan.density();
+          const bool same = density_class(share) == density_class(density);
+          ASSERT_EQ(c.gate.size(), same ? 1U : 0U);
+          if (!same) continue;
+          ASSERT_EQ(c.lane, LaneId::xla);
+          const bool to_list =
+              share < density && share < least && plain != XlaMethod::worklist;
+          EXPECT_EQ(c.method, to_list ? XlaMethod::worklist : plain)
+              << c.reason;
+          EXPECT_EQ(c.reason.ends_with(fmt::format(
+                        "; at {} of 100 tiles the worklist", active)),
+                    to_list)
+              << c.reason;
+          ++(to_list ? listed : by_the_row);
+        }
+      }
+    }
+  }
+  EXPECT_GT(listed, 200);
+  EXPECT_GT(by_the_row, 500);
 }
 
 // What a machine's clock left in no shape class ahead is not chosen there by a
@@ -1605,13 +1686,14 @@ TEST(Gate, RecordedTablesAreRead) {
 }
 
 TEST(Gate, DensityClassesHalve) {
-  EXPECT_EQ(density_class(1), 0);
-  EXPECT_EQ(density_class(0.51), 0);
-  EXPECT_EQ(density_class(0.5), 1);
-  EXPECT_EQ(density_class(0.26), 1);
-  EXPECT_EQ(density_class(0.25), 2);
-  EXPECT_EQ(density_class(1e-9), 10);
-  EXPECT_EQ(density_class(0), 10);
+  EXPECT_EQ(density_class(1), 0);  // alone: it skips nothing
+  EXPECT_EQ(density_class(1023.0 / 1024), 1);
+  EXPECT_EQ(density_class(0.51), 1);
+  EXPECT_EQ(density_class(0.5), 2);
+  EXPECT_EQ(density_class(0.26), 2);
+  EXPECT_EQ(density_class(0.25), 3);
+  EXPECT_EQ(density_class(1e-9), 11);
+  EXPECT_EQ(density_class(0), 11);
 }
 
 TEST(Lanes, HaveNamesAndFamilies) {
