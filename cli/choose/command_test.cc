@@ -52,6 +52,8 @@ TEST_F(Dispatch, ChooseTellsAboutMachinesThatAreNotHere) {
   EXPECT_EQ(c["rule"]["lane"], "mosaic");
   EXPECT_EQ(c["rule"]["beyond_tokens"], 512);
   EXPECT_EQ(c["rule"]["below_density"], 1.0);
+  EXPECT_EQ(c["rule"]["direction"], nullptr);
+  EXPECT_EQ(c["rule"]["up_to_tokens"], nullptr);
   EXPECT_EQ(c["gate"], json::array());
   EXPECT_EQ(c["machine"], "A CPU, 8 threads, avx2, 4 x tpu");
   EXPECT_EQ(c["rejected"].size(), 6u);
@@ -79,6 +81,18 @@ TEST_F(Dispatch, ChooseTellsAboutMachinesThatAreNotHere) {
       << out_;
   EXPECT_NE(out_.find("\n  rule        plain causal: "), std::string::npos)
       << out_;
+
+  const auto rule = [&](const Arguments& more) {
+    Arguments a = {"choose", "--mask", "full", "--machine", file("tpu")};
+    a.insert(a.end(), more.begin(), more.end());
+    return run(a)["rule"];
+  };
+  const json dense = rule({"--q-len", "900"});
+  EXPECT_EQ(dense["name"], "dense, few tokens");
+  EXPECT_EQ(dense["up_to_tokens"], 1024);
+  const json both = rule({"--q-len", "2048", "--backward"});
+  EXPECT_EQ(both["name"], "tpu worklist, backward");
+  EXPECT_EQ(both["direction"], "backward");
 
   const json none =
       run({"choose", "--mask", "causal", "--q-len", "64", "--machine",

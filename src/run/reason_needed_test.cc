@@ -64,8 +64,8 @@ TEST(ReasonNeeded, IsWhatTheXlaLaneRefuses) {
       EXPECT_EQ(due, planned ? "" : planned.error().message);
     }
     ++(due.empty() ? free : asked);
-    // Who follows it is not refused, and who gives one unasked is: but where
-    // all scores are made at a time nobody looks at it.
+    // Who follows it is not refused, and who gives one unasked is; of the
+    // program of all scores at a time, which has no tiles, by `run`.
     made_for.lowering_reason = kReason;
     EXPECT_EQ(plan(false).ok(), !due.empty() || method == XlaMethod::dense);
   };
