@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "cli/data/attention_data.h"
 #include "cli/data/random_inputs.h"
+#include "cli/gate/per_step.h"
 #include "cli/gate/plain_xla.h"
 #include "cli/gate/turns.h"
 #include "cli/machine.h"
@@ -141,6 +142,10 @@ Result<void> measure_case(GateRow& row, const GateCase& c, const Batch& batch,
   if (!ours) return ours.error();
   if (auto e = judge_case(row, *ours, batch, *data); !e) return e.error();
   if (row.judgement == GateJudgement::wrong) return {};
+  auto per_step = needs_shape_per_step(c, *ours);
+  if (!per_step) return per_step.error();
+  row.shape_per_step = *per_step;
+  if (*per_step) row.why = "another batch of its contract compiles again";
   if (peers.plains.empty()) {
     row.why = peers.no_plugin;
     return {};

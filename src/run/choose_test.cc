@@ -327,7 +327,7 @@ nlohmann::json json_of(std::string_view file) {
 }
 
 // Cycles of causal tokens on v6e in one direction: of the forward pass, or of
-// both, which run by one program.
+// both, which run by one method.
 struct Cycles {
   double fixed = 0, tile = 0;  // of the worklist
   double kernel = 0;
