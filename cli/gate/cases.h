@@ -19,6 +19,7 @@ struct GateCase {
   bool backward = false;
 };
 
+AttentionCall attention_call(const GateCase& c);
 RequestFeatures features_of(const GateCase& c);
 
 struct GateSizes {

@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "cli/data/attention_data.h"
 #include "cli/data/random_inputs.h"
+#include "cli/gate/per_step.h"
 #include "cli/gate/plain_xla.h"
 #include "cli/gate/turns.h"
 #include "cli/machine.h"
@@ -81,31 +82,39 @@ Result<void> judge_case(GateRow& row, const Session& ours, const Batch& batch,
   return {};
 }
 
+// What kernels are held against, where and how often.
+struct Peers {
+  const Machine& machine;
+  const std::vector<PlainXla>& plains;
+  const std::string& no_plugin;
+  int64_t rounds = 1;
+};
+
 Result<Times> time_case(const GateCase& c, const Session& ours,
-                        const Batch& batch, AttentionData& data, int64_t rounds,
-                        const std::vector<PlainXla>& plains) {
+                        const Batch& batch, AttentionData& data,
+                        const Peers& peers) {
   const double scores = static_cast<double>(c.shape.heads) *
                         static_cast<double>(data.q_len) *
                         static_cast<double>(data.kv_len);
   // Of plain causal one program alone is ever chosen.
   const RequestFeatures f = features_of(c);
+  const XlaMethod stable =
+      run::xla_method(f, plan_facts(batch.plan()), peers.machine);
   const auto fits = [&](XlaMethod method) {
-    if (f.request_class == RequestClass::plain_causal) {
-      return method == run::stable_method(f);
-    }
+    if (f.request_class == RequestClass::plain_causal) return method == stable;
     return method != XlaMethod::dense || scores <= kMaxDenseScores;
   };
   std::vector<XlaMethod> methods;  // of the turns behind ours
   std::vector<Turn<double>> turns = {
       [&] { return run_case(c.lane, ours, batch, data); }};
-  for (const PlainXla& plain : plains) {
+  for (const PlainXla& plain : peers.plains) {
     if (!fits(plain.method)) continue;
     methods.push_back(plain.method);
     turns.emplace_back([&batch, &data, session = &plain.session] {
       return run_case(LaneId::xla, *session, batch, data);
     });
   }
-  auto ms = take_turns<double>(just(rounds, /*warm_up=*/1), turns);
+  auto ms = take_turns<double>(just(peers.rounds, /*warm_up=*/1), turns);
   if (!ms) return ms.error();
   Times out;
   out.kernel = std::ranges::min(ms->front());
@@ -121,23 +130,27 @@ Result<Times> time_case(const GateCase& c, const Session& ours,
 
 // Judged first; what is wrong is not timed.
 Result<void> measure_case(GateRow& row, const GateCase& c, const Batch& batch,
-                          int64_t rounds, const std::string& device,
-                          const std::vector<PlainXla>& plains,
-                          const std::string& no_plugin) {
+                          const Peers& peers) {
   auto data = data_of(c);
   if (!data) return data.error();
   SessionOptions own;
   own.lane = c.lane;
-  if (c.lane == LaneId::mosaic) own.xla.plugin = device;
+  if (c.lane == LaneId::mosaic) {
+    own.xla.plugin = run::first_device(peers.machine)->name;
+  }
   auto ours = Session::open(own);
   if (!ours) return ours.error();
   if (auto e = judge_case(row, *ours, batch, *data); !e) return e.error();
   if (row.judgement == GateJudgement::wrong) return {};
-  if (plains.empty()) {
-    row.why = no_plugin;
+  auto per_step = needs_shape_per_step(c, *ours);
+  if (!per_step) return per_step.error();
+  row.shape_per_step = *per_step;
+  if (*per_step) row.why = "another batch of its contract compiles again";
+  if (peers.plains.empty()) {
+    row.why = peers.no_plugin;
     return {};
   }
-  auto times = time_case(c, *ours, batch, *data, rounds, plains);
+  auto times = time_case(c, *ours, batch, *data, peers);
   if (!times) return times.error();
   row.kernel_ms = times->kernel;
   row.plain_ms = times->plain;
@@ -170,10 +183,10 @@ Result<GateMeasured> measure_gate(const GateSizes& sizes, int64_t rounds,
   GateMeasured out;
   // Rows speak for this machine, so what stands beside ours is of its device.
   const MachinePlugin* const first = run::first_device(machine);
-  const std::string device = first ? first->name : "";
   auto plains = open_plain_xla(
-      plugin || !first ? plugin : std::optional(device), out.plugin);
+      plugin || !first ? plugin : std::optional(first->name), out.plugin);
   if (!plains) return plains.error();
+  const Peers peers = {machine, *plains, out.plugin, rounds};
   const OtherCores others;
   Progress progress("measuring");
   const auto shown = progress.callback();
@@ -190,8 +203,7 @@ Result<GateMeasured> measure_gate(const GateSizes& sizes, int64_t rounds,
       why = fmt::format("the first device is of {}", first->name);
     }
     if (!why) {
-      auto e =
-          measure_case(row, c, *batch, rounds, device, *plains, out.plugin);
+      auto e = measure_case(row, c, *batch, peers);
       // What a device's compiler or memory refuses costs its row alone.
       if (!e && c.lane == LaneId::cpu) return e.error();
       if (!e) why = e.error().message;
