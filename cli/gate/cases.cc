@@ -40,12 +40,16 @@ std::vector<Rule> rules(int64_t tokens) {
 
 }  // namespace
 
-RequestFeatures features_of(const GateCase& c) {
+AttentionCall call_of(const GateCase& c) {
   AttentionCall call;
   call.shape = c.shape;
   call.dtype = c.dtype;
   call.backward = c.backward;
-  return features_of(c.request, {}, c.shape, run::call_features(call));
+  return call;
+}
+
+RequestFeatures features_of(const GateCase& c) {
+  return features_of(c.request, {}, c.shape, run::call_features(call_of(c)));
 }
 
 std::vector<GateCase> gate_cases(const GateSizes& sizes) {

@@ -19,6 +19,7 @@ struct GateCase {
   bool backward = false;
 };
 
+AttentionCall call_of(const GateCase& c);
 RequestFeatures features_of(const GateCase& c);
 
 struct GateSizes {

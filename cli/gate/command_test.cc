@@ -69,6 +69,10 @@ TEST_F(GateCommand, WithoutAPluginNothingIsMeasured) {
     EXPECT_EQ(row.verdict, GateVerdict::unmeasured);
     EXPECT_FALSE(row.why.empty());
     const bool runs = row.lane != LaneId::mosaic;
+    ASSERT_TRUE(row.tile) << row.kernel;
+    if (runs) {
+      EXPECT_EQ(*row.tile, (Tile{128, 128}));
+    }
     EXPECT_EQ(row.judgement,
               runs ? GateJudgement::passed : GateJudgement::unjudged)
         << row.kernel;
@@ -92,6 +96,10 @@ TEST_F(GateCommand, MeasuresAndWritesATableThatRunReads) {
   for (const GateRow& row : table->rows) {
     if (row.lane == LaneId::mosaic) {
       ++tpu;
+      // By the table of heads alone, and not the request's own.
+      if (row.mask == "full" && !row.backward) {
+        EXPECT_EQ(row.tile, (Tile{512, 256}));
+      }
       EXPECT_EQ(row.verdict, GateVerdict::unmeasured);
       EXPECT_EQ(row.judgement, GateJudgement::unjudged);
       EXPECT_FALSE(row.why.empty());

@@ -13,6 +13,7 @@
 #include "cli/machine.h"
 #include "cli/progress.h"
 #include "cli/run/check.h"
+#include "cli/run/kernel_tile.h"
 #include "receipt/machine.h"
 #include "run/passes.h"
 #include "run/rules.h"
@@ -29,6 +30,12 @@ struct Times {
   double kernel = 0;
   double plain = 0;
   XlaMethod method = XlaMethod::chunked;
+};
+
+// A case planned: for our kernel, which may have a tile of its own, and for
+// XLA's programs.
+struct Planned {
+  BorrowedBatch own, plain;
 };
 
 // Ours with what it prepares once a batch; XLA's program alone. Neither with
@@ -82,7 +89,7 @@ Result<void> judge_case(GateRow& row, const Session& ours, const Batch& batch,
 }
 
 Result<Times> time_case(const GateCase& c, const Session& ours,
-                        const Batch& batch, AttentionData& data, int64_t rounds,
+                        const Planned& on, AttentionData& data, int64_t rounds,
                         const std::vector<PlainXla>& plains) {
   const double scores = static_cast<double>(c.shape.heads) *
                         static_cast<double>(data.q_len) *
@@ -97,12 +104,12 @@ Result<Times> time_case(const GateCase& c, const Session& ours,
   };
   std::vector<XlaMethod> methods;  // of the turns behind ours
   std::vector<Turn<double>> turns = {
-      [&] { return run_case(c.lane, ours, batch, data); }};
+      [&] { return run_case(c.lane, ours, on.own, data); }};
   for (const PlainXla& plain : plains) {
     if (!fits(plain.method)) continue;
     methods.push_back(plain.method);
-    turns.emplace_back([&batch, &data, session = &plain.session] {
-      return run_case(LaneId::xla, *session, batch, data);
+    turns.emplace_back([&on, &data, session = &plain.session] {
+      return run_case(LaneId::xla, *session, on.plain, data);
     });
   }
   auto ms = take_turns<double>(just(rounds, /*warm_up=*/1), turns);
@@ -120,7 +127,7 @@ Result<Times> time_case(const GateCase& c, const Session& ours,
 }
 
 // Judged first; what is wrong is not timed.
-Result<void> measure_case(GateRow& row, const GateCase& c, const Batch& batch,
+Result<void> measure_case(GateRow& row, const GateCase& c, const Planned& on,
                           int64_t rounds, const std::string& device,
                           const std::vector<PlainXla>& plains,
                           const std::string& no_plugin) {
@@ -131,13 +138,13 @@ Result<void> measure_case(GateRow& row, const GateCase& c, const Batch& batch,
   if (c.lane == LaneId::mosaic) own.xla.plugin = device;
   auto ours = Session::open(own);
   if (!ours) return ours.error();
-  if (auto e = judge_case(row, *ours, batch, *data); !e) return e.error();
+  if (auto e = judge_case(row, *ours, on.own, *data); !e) return e.error();
   if (row.judgement == GateJudgement::wrong) return {};
   if (plains.empty()) {
     row.why = no_plugin;
     return {};
   }
-  auto times = time_case(c, *ours, batch, *data, rounds, plains);
+  auto times = time_case(c, *ours, on, *data, rounds, plains);
   if (!times) return times.error();
   row.kernel_ms = times->kernel;
   row.plain_ms = times->plain;
@@ -146,7 +153,20 @@ Result<void> measure_case(GateRow& row, const GateCase& c, const Batch& batch,
   return {};
 }
 
-GateRow row_of(const GateCase& c, const Plan& plan, const Machine& machine) {
+// TPU kernels are at the tile of their table, as a run of them has it.
+Result<Planned> plan_case(const GateCase& c, const Facts& facts,
+                          const std::string& target) {
+  auto plain = BorrowedBatch::make(c.request, facts);
+  if (!plain) return plain.error();
+  if (c.lane != LaneId::mosaic) return Planned{*plain, *plain};
+  Request request = c.request;
+  request.tile = kernel_tile(*plain, call_of(c), target).tile;
+  auto own = BorrowedBatch::make(std::move(request), facts);
+  if (!own) return own.error();
+  return Planned{std::move(*own), std::move(*plain)};
+}
+
+GateRow row_of(const GateCase& c, const Planned& on, const Machine& machine) {
   GateRow row;
   row.kernel = c.kernel;
   row.lane = c.lane;
@@ -158,7 +178,8 @@ GateRow row_of(const GateCase& c, const Plan& plan, const Machine& machine) {
   row.q_len = c.request.q_len;
   row.kv_len = c.request.kv_len;
   row.shape = c.shape;
-  row.density = plan_facts(plan).density();
+  row.density = plan_facts(on.plain.plan()).density();
+  row.tile = on.own.request().tile;
   return row;
 }
 
@@ -182,16 +203,15 @@ Result<GateMeasured> measure_gate(const GateSizes& sizes, int64_t rounds,
     const GateCase& c = cases[i];
     Facts facts;
     if (!c.doc_ids.empty()) facts.doc_ids = c.doc_ids;
-    auto batch = BorrowedBatch::make(c.request, facts);
-    if (!batch) return batch.error();
-    GateRow row = row_of(c, batch->plan(), machine);
+    auto on = plan_case(c, facts, target_of(machine, device));
+    if (!on) return on.error();
+    GateRow row = row_of(c, *on, machine);
     auto why = why_not(c.lane, features_of(c), machine);
     if (!why && c.lane == LaneId::mosaic && first->platform != "tpu") {
       why = fmt::format("the first device is of {}", first->name);
     }
     if (!why) {
-      auto e =
-          measure_case(row, c, *batch, rounds, device, *plains, out.plugin);
+      auto e = measure_case(row, c, *on, rounds, device, *plains, out.plugin);
       // What a device's compiler or memory refuses costs its row alone.
       if (!e && c.lane == LaneId::cpu) return e.error();
       if (!e) why = e.error().message;

@@ -83,6 +83,7 @@ GateRow random_row(Random& random, const Case& c) {
   row.q_len = row.kv_len = below(random, 3) == 0 ? 2048 : c.f.q_len;
   row.shape = c.f.shape;
   row.density = c.plan.density();
+  if (row.lane != LaneId::cpu) row.tile = {512, 512};
   row.error = below(random, c.wrong_in) == 0 ? 2 : 0.5;
   row.judgement = *row.error > 1 ? GateJudgement::wrong : GateJudgement::passed;
   row.shape_per_step = below(random, 4 * c.wrong_in) == 0;
