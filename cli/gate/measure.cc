@@ -14,9 +14,12 @@
 #include "cli/progress.h"
 #include "cli/run/check.h"
 #include "cli/run/kernel_tile.h"
+#include "lanes/splash/fits.h"
 #include "receipt/machine.h"
+#include "run/lane_plugin.h"
 #include "run/passes.h"
 #include "run/rules.h"
+#include "run/session_state.h"
 #include "tessera/session.h"
 
 namespace tessera::cli {
@@ -76,9 +79,9 @@ Result<double> run_case(LaneId lane, const Session& session, const Batch& batch,
 // Runs our kernel once and holds its output against fp64.
 Result<void> judge_case(GateRow& row, const Session& ours, const Batch& batch,
                         AttentionData& data) {
-  auto ran = run_case(row.lane, ours, batch, data);
+  auto ran = run::run_passes(ours, data.over(batch));
   if (!ran) return ran.error();
-  auto check = check_run(batch, data, 0);
+  auto check = check_run(batch, data, 0, ran->ready.state().flushes);
   if (!check) return check.error();
   const double error = check->max_bound_ratio;
   row.error = error < kMaxGateError ? error : kMaxGateError;
@@ -126,16 +129,40 @@ Result<Times> time_case(const GateCase& c, const Session& ours,
   return out;
 }
 
+const MachinePlugin* plugin_of(const GateCase& c, const Machine& machine) {
+  return run::plugin_for(facts_of(c.lane), machine, features_of(c).call);
+}
+
+// Rows speak for the machine, so a lane of a plugin runs on its first device.
+std::optional<std::string> why_not_here(const GateCase& c, const Planned& on,
+                                        const Machine& machine) {
+  if (auto why =
+          why_not(c.lane, features_of(c), machine, plan_facts(on.own.plan()))) {
+    return why;
+  }
+  if (c.lane == LaneId::cpu) return {};
+  const MachinePlugin* const plugin = plugin_of(c, machine);
+  const MachinePlugin* const first = run::first_device(machine);
+  if (first && plugin != first) {
+    return fmt::format("the first device is of {}", first->name);
+  }
+  // It would be judged wrong, which keeps exact artifacts out too.
+  return c.artifact
+             ? splash::inexact(*c.artifact->spec.splash, plugin->platform)
+             : std::nullopt;
+}
+
 // Judged first; what is wrong is not timed.
 Result<void> measure_case(GateRow& row, const GateCase& c, const Planned& on,
-                          int64_t rounds, const std::string& device,
+                          int64_t rounds, const Machine& machine,
                           const std::vector<PlainXla>& plains,
                           const std::string& no_plugin) {
   auto data = data_of(c);
   if (!data) return data.error();
   SessionOptions own;
   own.lane = c.lane;
-  if (c.lane == LaneId::mosaic) own.xla.plugin = device;
+  if (c.lane != LaneId::cpu) own.xla.plugin = plugin_of(c, machine)->name;
+  if (c.artifact) own.artifact = *c.artifact;
   auto ours = Session::open(own);
   if (!ours) return ours.error();
   if (auto e = judge_case(row, *ours, on.own, *data); !e) return e.error();
@@ -206,12 +233,9 @@ Result<GateMeasured> measure_gate(const GateSizes& sizes, int64_t rounds,
     auto on = plan_case(c, facts, target_of(machine, device));
     if (!on) return on.error();
     GateRow row = row_of(c, *on, machine);
-    auto why = why_not(c.lane, features_of(c), machine);
-    if (!why && c.lane == LaneId::mosaic && first->platform != "tpu") {
-      why = fmt::format("the first device is of {}", first->name);
-    }
+    auto why = why_not_here(c, *on, machine);
     if (!why) {
-      auto e = measure_case(row, c, *on, rounds, device, *plains, out.plugin);
+      auto e = measure_case(row, c, *on, rounds, machine, *plains, out.plugin);
       // What a device's compiler or memory refuses costs its row alone.
       if (!e && c.lane == LaneId::cpu) return e.error();
       if (!e) why = e.error().message;
