@@ -206,6 +206,34 @@ TEST_F(GateCommand, MeasuresSplashBesideOurs) {
   EXPECT_TRUE(parse_gate(gate_json(measured->table)).ok());
 }
 
+// What is measured here at tiles of 128 and less stands beside XLA's programs
+// at the granule, which a TPU takes without a reason. Nobody gives Splash one.
+TEST_F(GateCommand, OnATpuXlaHasTilesOfItsGranule) {
+  TESSERA_NEEDS_PLUGINS();
+  const auto real = tessera::testing::real_plugin("xla_cpu_pjrt");
+  if (tessera::testing::is_absent(real)) GTEST_SKIP() << real.error().message;
+  ASSERT_TRUE(real.ok()) << real.error().message;
+  const tessera::testing::Variable wrapped("TESSERA_TEST_WRAPPED_PLUGIN",
+                                           (*real)->path().c_str());
+  GateSizes sizes = of_splash_alone();
+  sizes.artifact->spec.platforms = {"tpu"};
+  Machine machine = this_machine(false);
+  machine.plugins = {{tessera::testing::fake_plugin("tpu"), "tpu", 1, "v6e"}};
+  const auto measured = measure_gate(sizes, 1, {}, machine);
+  ASSERT_TRUE(measured.ok()) << measured.error().message;
+  EXPECT_EQ(measured->plugin, "tpu.so");
+  for (const GateRow& row : measured->table.rows) {
+    SCOPED_TRACE(row.kernel + " " + row.mask);
+    if (row.lane == LaneId::cpu) {
+      EXPECT_TRUE(row.factor) << row.why;
+      EXPECT_EQ(row.tile, (Tile{128, 128}));
+      continue;
+    }
+    EXPECT_EQ(row.judgement, GateJudgement::unjudged);
+    EXPECT_FALSE(row.why.empty());
+  }
+}
+
 TEST_F(GateCommand, RowsFromElsewhereGetTheirVerdicts) {
   ASSERT_EQ(
       program({"gate", "--rows", "bench/results/amd-epyc/gate.json", "--json"}),

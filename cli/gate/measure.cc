@@ -35,10 +35,11 @@ struct Times {
   XlaMethod method = XlaMethod::chunked;
 };
 
-// A case planned: for our kernel, which may have a tile of its own, and for
-// XLA's programs.
+// A case planned: for our kernel and for XLA's programs, either of which may
+// have a tile of its own, and what the plan of the request's tile has.
 struct Planned {
   BorrowedBatch own, plain;
+  PlanFacts asked;
 };
 
 // Ours with what it prepares once a batch; XLA's program alone. Neither with
@@ -180,17 +181,30 @@ Result<void> measure_case(GateRow& row, const GateCase& c, const Planned& on,
   return {};
 }
 
-// TPU kernels are at the tile of their table, as a run of them has it.
+// TPU kernels are at the tile of their table, as a run of them has it; and
+// XLA's programs at no smaller one than a TPU takes without a reason.
 Result<Planned> plan_case(const GateCase& c, const Facts& facts,
                           const std::string& target) {
-  auto plain = BorrowedBatch::make(c.request, facts);
-  if (!plain) return plain.error();
-  if (c.lane != LaneId::mosaic) return Planned{*plain, *plain};
-  Request request = c.request;
-  request.tile = kernel_tile(*plain, call_of(c), target).tile;
-  auto own = BorrowedBatch::make(std::move(request), facts);
-  if (!own) return own.error();
-  return Planned{std::move(*own), std::move(*plain)};
+  const auto at = [&](const Tile& tile) {
+    Request request = c.request;
+    request.tile = tile;
+    return BorrowedBatch::make(std::move(request), facts);
+  };
+  auto asked = at(c.request.tile);
+  if (!asked) return asked.error();
+  Planned out = {*asked, *asked, plan_facts(asked->plan())};
+  if (c.lane == LaneId::mosaic) {
+    auto own = at(kernel_tile(*asked, call_of(c), target).tile);
+    if (!own) return own.error();
+    out.own = std::move(*own);
+  }
+  const auto chip = find_chip(target);
+  if (chip && is_below_granule(c.request.tile, chip->granule)) {
+    auto plain = at({chip->granule, chip->granule});
+    if (!plain) return plain.error();
+    out.plain = std::move(*plain);
+  }
+  return out;
 }
 
 GateRow row_of(const GateCase& c, const Planned& on, const Machine& machine) {
@@ -205,7 +219,7 @@ GateRow row_of(const GateCase& c, const Planned& on, const Machine& machine) {
   row.q_len = c.request.q_len;
   row.kv_len = c.request.kv_len;
   row.shape = c.shape;
-  row.density = plan_facts(on.plain.plan()).density();
+  row.density = on.asked.density();
   row.tile = on.own.request().tile;
   return row;
 }
