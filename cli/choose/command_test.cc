@@ -52,6 +52,8 @@ TEST_F(Dispatch, ChooseTellsAboutMachinesThatAreNotHere) {
   EXPECT_EQ(c["rule"]["lane"], "mosaic");
   EXPECT_EQ(c["rule"]["beyond_tokens"], 512);
   EXPECT_EQ(c["rule"]["below_density"], 1.0);
+  EXPECT_EQ(c["rule"]["direction"], nullptr);
+  EXPECT_EQ(c["rule"]["up_to_tokens"], nullptr);
   EXPECT_EQ(c["gate"], json::array());
   EXPECT_EQ(c["machine"], "A CPU, 8 threads, avx2, 4 x tpu");
   EXPECT_EQ(c["rejected"].size(), 6u);
@@ -79,6 +81,18 @@ TEST_F(Dispatch, ChooseTellsAboutMachinesThatAreNotHere) {
       << out_;
   EXPECT_NE(out_.find("\n  rule        plain causal: "), std::string::npos)
       << out_;
+
+  const auto rule = [&](const Arguments& more) {
+    Arguments a = {"choose", "--mask", "full", "--machine", file("tpu")};
+    a.insert(a.end(), more.begin(), more.end());
+    return run(a)["rule"];
+  };
+  const json dense = rule({"--q-len", "900"});
+  EXPECT_EQ(dense["name"], "dense, few tokens");
+  EXPECT_EQ(dense["up_to_tokens"], 1024);
+  const json both = rule({"--q-len", "2048", "--backward"});
+  EXPECT_EQ(both["name"], "tpu worklist, backward");
+  EXPECT_EQ(both["direction"], "backward");
 
   const json none =
       run({"choose", "--mask", "causal", "--q-len", "64", "--machine",
@@ -189,6 +203,12 @@ TEST_F(Dispatch, ChooseTellsWhatNeedsALoweringReason) {
             "");
   // All queries for a tile's; and no tiles at all.
   EXPECT_EQ(needs(v6e, {"--mask", "full | causal", "--tile", "64x256"}), "");
+  for (const char* const queries : {"1", "64"}) {  // of a tile of 256 rows
+    EXPECT_EQ(
+        needs(v6e, {"--mask", "full", "--q-len", queries, "--kv-len", "8192"}),
+        "")
+        << queries;
+  }
   EXPECT_EQ(needs(v6e, {"--mask", "causal", "--tile", "64", "--q-len", "512"}),
             "");
 }
@@ -428,7 +448,7 @@ TEST_F(Dispatch, APredictedRowDecidesForItsGeneration) {
   EXPECT_EQ(on["machine"], "A CPU, 8 threads, avx2, 4 x tpu v6e");
   EXPECT_EQ(
       on["reason"],
-      "predicted for v6e at this density, of 8 heads and 2048 x 2048 "
+      "predicted for v6e at density 0.562, of 8 heads and 2048 x 2048 "
       "tokens: mosaic/forward takes 80000 cycles and xla's worklist "
       "program 200000, 2.5 times apart, beyond the error bar of "
       "1.28, known of another kernel's forward passes without documents or "
@@ -452,7 +472,7 @@ TEST_F(Dispatch, APredictedRowDecidesForItsGeneration) {
   EXPECT_EQ(tie["method"], "worklist");
   EXPECT_EQ(
       tie["reason"],
-      "predicted for v6e at this density, of 8 heads and 2048 x 2048 "
+      "predicted for v6e at density 0.562, of 8 heads and 2048 x 2048 "
       "tokens: mosaic/forward takes 80000 cycles and xla's worklist "
       "program 96000, 1.2 times apart, a tie within the error bar of "
       "1.28, known of another kernel's forward passes without documents or "

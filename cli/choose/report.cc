@@ -9,12 +9,16 @@ namespace tessera::cli {
 namespace {
 
 Json rule_json(const DispatchRule& r, const Machine& m) {
-  return {{"name", r.name},
-          {"lane", to_string(r.lane)},
-          {"beyond_tokens", r.beyond_tokens},
-          {"below_density",
-           r.below_density ? Json(*r.below_density) : Json(nullptr)},
-          {"source", source_words(r, m)}};
+  return {
+      {"name", r.name},
+      {"lane", to_string(r.lane)},
+      {"direction", r.direction.empty() ? Json(nullptr) : Json(r.direction)},
+      {"beyond_tokens", r.beyond_tokens},
+      {"up_to_tokens",
+       r.up_to_tokens > 0 ? Json(r.up_to_tokens) : Json(nullptr)},
+      {"below_density",
+       r.below_density ? Json(*r.below_density) : Json(nullptr)},
+      {"source", source_words(r, m)}};
 }
 
 }  // namespace

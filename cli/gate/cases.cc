@@ -41,7 +41,7 @@ std::vector<Rule> rules(int64_t tokens) {
 
 }  // namespace
 
-AttentionCall call_of(const GateCase& c) {
+AttentionCall attention_call(const GateCase& c) {
   AttentionCall call;
   call.shape = c.shape;
   call.dtype = c.dtype;
@@ -50,7 +50,7 @@ AttentionCall call_of(const GateCase& c) {
 }
 
 RequestFeatures features_of(const GateCase& c) {
-  CallFeatures call = run::call_features(call_of(c));
+  CallFeatures call = run::call_features(attention_call(c));
   if (c.artifact) {
     call.splash = c.artifact->spec.splash;
     call.artifact_platforms = c.artifact->spec.platforms;

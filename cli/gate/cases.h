@@ -22,7 +22,7 @@ struct GateCase {
   const BridgeArtifact* artifact = nullptr;  // of lane splash: the sizes'
 };
 
-AttentionCall call_of(const GateCase& c);
+AttentionCall attention_call(const GateCase& c);
 RequestFeatures features_of(const GateCase& c);
 
 struct GateSizes {

@@ -8,6 +8,7 @@
 #include "base/fail.h"
 #include "cli/data/attention_data.h"
 #include "cli/data/random_inputs.h"
+#include "cli/gate/per_step.h"
 #include "cli/gate/plain_xla.h"
 #include "cli/gate/turns.h"
 #include "cli/machine.h"
@@ -92,31 +93,38 @@ Result<void> judge_case(GateRow& row, const Session& ours, const Batch& batch,
   return {};
 }
 
+// What kernels are held against, where and how often.
+struct Peers {
+  const Machine& machine;
+  const std::vector<PlainXla>& plains;
+  const std::string& no_plugin;
+  int64_t rounds = 1;
+};
+
 Result<Times> time_case(const GateCase& c, const Session& ours,
-                        const Planned& on, AttentionData& data, int64_t rounds,
-                        const std::vector<PlainXla>& plains) {
+                        const Planned& on, AttentionData& data,
+                        const Peers& peers) {
   const double scores = static_cast<double>(c.shape.heads) *
                         static_cast<double>(data.q_len) *
                         static_cast<double>(data.kv_len);
   // Of plain causal one program alone is ever chosen.
   const RequestFeatures f = features_of(c);
+  const XlaMethod stable = run::xla_method(f, on.asked, peers.machine);
   const auto fits = [&](XlaMethod method) {
-    if (f.request_class == RequestClass::plain_causal) {
-      return method == run::stable_method(f);
-    }
+    if (f.request_class == RequestClass::plain_causal) return method == stable;
     return method != XlaMethod::dense || scores <= kMaxDenseScores;
   };
   std::vector<XlaMethod> methods;  // of the turns behind ours
   std::vector<Turn<double>> turns = {
       [&] { return run_case(c.lane, ours, on.own, data); }};
-  for (const PlainXla& plain : plains) {
+  for (const PlainXla& plain : peers.plains) {
     if (!fits(plain.method)) continue;
     methods.push_back(plain.method);
     turns.emplace_back([&on, &data, session = &plain.session] {
       return run_case(LaneId::xla, *session, on.plain, data);
     });
   }
-  auto ms = take_turns<double>(just(rounds, /*warm_up=*/1), turns);
+  auto ms = take_turns<double>(just(peers.rounds, /*warm_up=*/1), turns);
   if (!ms) return ms.error();
   Times out;
   out.kernel = std::ranges::min(ms->front());
@@ -153,26 +161,39 @@ std::optional<std::string> why_not_here(const GateCase& c, const Planned& on,
              : std::nullopt;
 }
 
+// At the kernel's own tile. An artifact is one program for all batches.
+Result<bool> is_per_step(const GateCase& c, const Planned& on,
+                         const Session& ours) {
+  if (c.artifact) return false;
+  GateCase own = c;
+  own.request.tile = on.own.request().tile;
+  return needs_shape_per_step(own, ours);
+}
+
 // Judged first; what is wrong is not timed.
 Result<void> measure_case(GateRow& row, const GateCase& c, const Planned& on,
-                          int64_t rounds, const Machine& machine,
-                          const std::vector<PlainXla>& plains,
-                          const std::string& no_plugin) {
+                          const Peers& peers) {
   auto data = data_of(c);
   if (!data) return data.error();
   SessionOptions own;
   own.lane = c.lane;
-  if (c.lane != LaneId::cpu) own.xla.plugin = plugin_of(c, machine)->name;
+  if (c.lane != LaneId::cpu) {
+    own.xla.plugin = plugin_of(c, peers.machine)->name;
+  }
   if (c.artifact) own.artifact = *c.artifact;
   auto ours = Session::open(own);
   if (!ours) return ours.error();
   if (auto e = judge_case(row, *ours, on.own, *data); !e) return e.error();
   if (row.judgement == GateJudgement::wrong) return {};
-  if (plains.empty()) {
-    row.why = no_plugin;
+  auto per_step = is_per_step(c, on, *ours);
+  if (!per_step) return per_step.error();
+  row.shape_per_step = *per_step;
+  if (*per_step) row.why = "another batch of its contract compiles again";
+  if (peers.plains.empty()) {
+    row.why = peers.no_plugin;
     return {};
   }
-  auto times = time_case(c, *ours, on, *data, rounds, plains);
+  auto times = time_case(c, *ours, on, *data, peers);
   if (!times) return times.error();
   row.kernel_ms = times->kernel;
   row.plain_ms = times->plain;
@@ -194,7 +215,7 @@ Result<Planned> plan_case(const GateCase& c, const Facts& facts,
   if (!asked) return asked.error();
   Planned out = {*asked, *asked, plan_facts(asked->plan())};
   if (c.lane == LaneId::mosaic) {
-    auto own = at(kernel_tile(*asked, call_of(c), target).tile);
+    auto own = at(kernel_tile(*asked, attention_call(c), target).tile);
     if (!own) return own.error();
     out.own = std::move(*own);
   }
@@ -232,10 +253,10 @@ Result<GateMeasured> measure_gate(const GateSizes& sizes, int64_t rounds,
   GateMeasured out;
   // Rows speak for this machine, so what stands beside ours is of its device.
   const MachinePlugin* const first = run::first_device(machine);
-  const std::string device = first ? first->name : "";
   auto plains = open_plain_xla(
-      plugin || !first ? plugin : std::optional(device), out.plugin);
+      plugin || !first ? plugin : std::optional(first->name), out.plugin);
   if (!plains) return plains.error();
+  const Peers peers = {machine, *plains, out.plugin, rounds};
   const OtherCores others;
   Progress progress("measuring");
   const auto shown = progress.callback();
@@ -244,12 +265,12 @@ Result<GateMeasured> measure_gate(const GateSizes& sizes, int64_t rounds,
     const GateCase& c = cases[i];
     Facts facts;
     if (!c.doc_ids.empty()) facts.doc_ids = c.doc_ids;
-    auto on = plan_case(c, facts, target_of(machine, device));
+    auto on = plan_case(c, facts, target_of(machine, first ? first->name : ""));
     if (!on) return on.error();
     GateRow row = row_of(c, *on, machine);
     auto why = why_not_here(c, *on, machine);
     if (!why) {
-      auto e = measure_case(row, c, *on, rounds, machine, *plains, out.plugin);
+      auto e = measure_case(row, c, *on, peers);
       // What a device's compiler or memory refuses costs its row alone.
       if (!e && c.lane == LaneId::cpu) return e.error();
       if (!e) why = e.error().message;

@@ -11,7 +11,6 @@
 #include "plan/make_plan.h"
 #include "run/features.h"
 #include "run/reason_needed.h"
-#include "run/rules.h"
 #include "tessera/dispatch.h"
 
 namespace tessera::run {
@@ -275,7 +274,7 @@ TEST(ArtifactChoice, TheGoldenSplash) {
     EXPECT_TRUE(c.ok()) << c.error().message;
     EXPECT_EQ(c->lane, platform == "cpu" ? LaneId::cpu : LaneId::xla);
     if (platform != "cpu") {
-      EXPECT_EQ(c->method, stable_method(f));
+      EXPECT_EQ(c->method, XlaMethod::dense);
     }
     return reason_of(*c, LaneId::splash);
   };
