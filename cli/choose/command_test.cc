@@ -132,6 +132,44 @@ TEST_F(Dispatch, ChooseTellsAboutMachinesThatAreNotHere) {
   }
 }
 
+// What `run` would run: a tile that nobody said is that of our TPU kernels
+// where they are chosen, and what was counted is of it.
+TEST_F(Dispatch, ChooseTakesTheTileOfOurKernels) {
+  ASSERT_TRUE(write_file(file("tpu"), R"({"cpu": "A", "threads": 1, "isas": [],
+      "plugins": [{"name": "libtpu", "platform": "tpu", "devices": 4,
+                   "generation": "v6e"}]})")
+                  .ok());
+  const Arguments request = {
+      "choose",    "--mask", "causal & documents", "--q-len",
+      "4096",      "--docs", "lengths:2048,2048",  "--machine",
+      file("tpu"), "--dtype"};
+  const auto chosen = [&](const Arguments& more, bool is_json = true) {
+    Arguments all = request;
+    all.insert(all.end(), more.begin(), more.end());
+    const json c = run(all, is_json);
+    EXPECT_EQ(code_, 0) << err_;
+    return c;
+  };
+  const json open = chosen({"bf16"});
+  EXPECT_EQ(open["lane"], "mosaic");
+  EXPECT_EQ(open["tile"], json({512, 512}));
+  EXPECT_EQ(open["tile_by"], "the table, for 1024 keys a query");
+  EXPECT_EQ(open["density"], 0.3125);  // 20 of 64
+  chosen({"bf16"}, false);
+  EXPECT_NE(out_.find("\n  tile        512x512: the table, for 1024 keys a "
+                      "query\n"),
+            std::string::npos)
+      << out_;
+  for (const Arguments& more : {Arguments{"bf16", "--tile", "256"},
+                                {"f16"},
+                                {"bf16", "--lane", "xla"}}) {
+    const json other = chosen(more);
+    EXPECT_EQ(other["tile"], json({256, 256}));
+    EXPECT_EQ(other["tile_by"], nullptr);
+    EXPECT_EQ(other["density"], 0.28125);  // 72 of 256
+  }
+}
+
 // The two that go on to a lane which refuses them without a reason, and those
 // that do not.
 TEST_F(Dispatch, ChooseTellsWhatNeedsALoweringReason) {

@@ -151,7 +151,8 @@ struct GateRow {
   Dtype dtype = Dtype::f32;
   int64_t q_len = 0, kv_len = 0;
   AttentionShape shape;
-  double density = 0;
+  double density = 0;        // at the request's own tile
+  std::optional<Tile> tile;  // the kernel's, where it is known
   // Those of its basis; absent where nothing ran, or nothing was predicted.
   std::optional<double> kernel_ms, plain_ms, kernel_cycles, plain_cycles;
   // Of cycles: two predictions that differ by less are a tie. From 1.

@@ -218,6 +218,8 @@ void visit_fields(Is<GateRow> auto& r, auto&& field) {
   field("v_head_dim", r.shape.v_head_dim, {}, "");
   field("softcap", r.shape.softcap, {.def = "number0"}, "");
   field("density", r.density, {.def = "number0"}, "");
+  field("tile", r.tile, {.present = r.tile.has_value(), .optional = true},
+        "The queries and keys of the kernel's tile, where it is known");
   field("kernel_ms", r.kernel_ms, {.def = "number0"},
         "How long our kernel took, and how long plain XLA took; null where "
         "nothing was timed");

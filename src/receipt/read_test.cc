@@ -139,6 +139,7 @@ Receipt fullest() {
   row.kernel_cycles = row.plain_cycles = row.error_bar = 1;
   row.machine = "A CPU";
   row.generation = "v6e";
+  row.tile = {512, 256};
   row.verdict = GateVerdict::promote;
   r.choice.gate = {row};
   r.choice.rule = "tpu kernels";
@@ -270,6 +271,7 @@ TEST(ReceiptReader, EveryFieldComesBack) {
   }
   const auto claim = parse_receipt(receipt_json(fullest()));
   EXPECT_EQ(claim->choice.gate.at(0).verdict, GateVerdict::promote);
+  EXPECT_EQ(claim->choice.gate.at(0).tile, (Tile{512, 256}));
   EXPECT_EQ(claim->shape.attention.softcap, 30);
   EXPECT_EQ(claim->routing->settings, RouteSettings());
   EXPECT_EQ(claim->threads, 2);
@@ -318,8 +320,9 @@ TEST(ReceiptReader, RefusesEveryFieldThatIsNotAsItMustBe) {
       if (free_keys.contains(parent) || parent == "/request" ||
           parent == "/check" || path == "/sink_telemetry" ||
           path == "/shards/ceilings" || path == "/shards/work" ||
-          path == "/shards/evenness" || path == "/exchange/ceilings" ||
-          path == "/exchange/work" || path == "/exchange/evenness") {
+          path == "/shards/evenness" || path == "/choice/gate/0/tile" ||
+          path == "/exchange/ceilings" || path == "/exchange/work" ||
+          path == "/exchange/evenness") {
         continue;  // may be absent
       }
       other = good;

@@ -1090,6 +1090,7 @@ TEST(Gate, TablesGoThroughJson) {
   tpu.error.reset();
   tpu.verdict = GateVerdict::unmeasured;
   tpu.why = "no TPU";
+  tpu.tile = {512, 256};
   table.rows.push_back(tpu);
   const std::string json = gate_json(table);
   const auto again = parse_gate(json);
@@ -1097,6 +1098,8 @@ TEST(Gate, TablesGoThroughJson) {
   ASSERT_EQ(again->rows.size(), 2u);
   EXPECT_EQ(gate_json(*again), json);
   EXPECT_EQ(again->rows[1].lane, LaneId::mosaic);
+  EXPECT_EQ(again->rows[1].tile, (Tile{512, 256}));
+  EXPECT_FALSE(again->rows[0].tile);  // tables of before do not tell it
 
   const auto broken = [&](const std::string& from, const std::string& to) {
     std::string text = json;
@@ -1688,6 +1691,29 @@ TEST(Gate, VerdictsOfPredictedRows) {
   EXPECT_EQ(choose(f, {100, 30}, tpu_of(""), {{wrong}})->lane, LaneId::mosaic);
 }
 
+// Of which tile the kernel was that won or lost.
+TEST(Gate, AReasonNamesTheTile) {
+  const AttentionShape shape = {8, 8, 128, 128, {}, 0};
+  const RequestFeatures f = features("causal", shape, {Dtype::bf16});
+  const auto told = [&](const GateRow& row) {
+    return choose(f, {100, 55}, tpu_of("v6e"), {{row}})->reason;
+  };
+  GateRow ahead = predicted_of(f, 0.6, 1e5, 3e5);
+  ahead.tile = {512, 512};
+  EXPECT_NE(told(ahead).find("tokens: mosaic/forward at tiles of 512x512 takes "
+                             "100000 cycles and xla's chunked program 300000"),
+            std::string::npos)
+      << told(ahead);
+  GateRow behind = row_of(f, tpu_of("v6e"), 0.6, 2, 1);
+  behind.kernel = "mosaic/forward";
+  behind.lane = LaneId::mosaic;
+  behind.tile = {512, 256};
+  EXPECT_TRUE(told(behind).starts_with(
+      "measured on this machine at density 0.6: mosaic/forward at tiles of "
+      "512x256 took 2.00 times as long as xla's chunked program"))
+      << told(behind);
+}
+
 TEST(Gate, PredictedRowsGoThroughJson) {
   const RequestFeatures f =
       features("causal", {8, 8, 128, 128, {}, 0}, {Dtype::bf16});
@@ -1782,6 +1808,9 @@ TEST(Gate, RecordedTablesAreRead) {
     const auto table = parse_gate(*read_file(path, 1 << 24));
     ASSERT_TRUE(table.ok()) << path << ": " << table.error().message;
     EXPECT_FALSE(table->rows.empty());
+    for (const GateRow& row : table->rows) {
+      EXPECT_TRUE(row.tile || !row.factor) << path << ": " << row.kernel;
+    }
     ++read;
   }
   EXPECT_GE(read, 1);

@@ -82,6 +82,7 @@ GateRow random_row(Random& random, const Case& c) {
   row.dtype = c.f.call.dtype;
   row.q_len = row.kv_len = below(random, 3) == 0 ? 2048 : c.f.q_len;
   row.shape = c.f.shape;
+  if (row.lane != LaneId::cpu) row.tile = {512, 512};
   // Of its density class, and half of them denser than the plan.
   const double density = c.plan.density();
   const double denser = density > 0.5 ? std::max(density, 0.9) : 0.5;
