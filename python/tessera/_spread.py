@@ -9,6 +9,7 @@ our text stands in its module's place.
 
 import dataclasses
 import functools
+import inspect
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -50,7 +51,11 @@ def _bytecode(text: str) -> bytes:
         from jax._src.export._export import _module_to_bytecode
         from jax.extend.mlir import ir
         with mlir.make_ir_context():
-            return _module_to_bytecode(ir.Module.parse(text))
+            module = ir.Module.parse(text)
+            # 0.6 asks whether Shardy's words are in it.
+            asks = "shardy_enabled" in inspect.signature(
+                _module_to_bytecode).parameters
+            return _module_to_bytecode(module, *[True] * asks)
     except (ImportError, TypeError):
         _refuse("sharded_attention must have a JAX that writes modules as "
                 f"0.10 does, found {jax.__version__}")
@@ -246,6 +251,10 @@ def shard_arrays(shards: _core.Shards, mesh: Mesh, *, lane: str | None = None,
                 f"{found}")
     if not getattr(jax.config, "jax_use_shardy_partitioner", True):
         _refuse("JAX must use Shardy, found jax_use_shardy_partitioner=False")
+    if (jax.sharding.AxisType.Explicit in mesh.axis_types
+            and not hasattr(jax.sharding, "reshard")):
+        _refuse("explicit axes of a mesh must have a JAX with "
+                f"jax.sharding.reshard, found {jax.__version__}")
     device = mesh.devices.flat[0]
     lane = lane or ("mosaic" if device.platform == "tpu" else "xla")
     if lane not in ("xla", "mosaic"):

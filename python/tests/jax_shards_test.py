@@ -4,6 +4,8 @@ NumPy oracle, with what travels counted; over two processes as over one."""
 import os
 
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
+# Shards need it, and an old JAX uses it where it is told to.
+os.environ["JAX_USE_SHARDY_PARTITIONER"] = "1"
 
 import importlib.util
 import pickle
@@ -22,6 +24,7 @@ from tessera.jax import shard_arrays, sharded_attention
 LENGTH, HEADS, KV_HEADS, DIM = 200, 4, 2, 16
 TUPLE = ("and", ("causal",), ("documents",))
 AXES = ("data", "head", "seq", "copy")
+KINDS = ["Auto"] + ["Explicit"] * hasattr(jax.sharding, "reshard")
 
 
 def packed(seed=0, batch=1):
@@ -68,7 +71,7 @@ def gradients(q, k, v, shards, dout, dlse, sinks=None, **more):
     return *made, *of
 
 
-@pytest.mark.parametrize("kind", ["Auto", "Explicit"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_pickled_shards_lie_on_the_same_devices(kind):
     made, _, q, k, v, _ = packed(batch=2)
     one = shard_arrays(shard(made, "data=2,seq=2"),
@@ -81,7 +84,7 @@ def test_pickled_shards_lie_on_the_same_devices(kind):
         np.testing.assert_array_equal(x, y)
 
 
-@pytest.mark.parametrize("kind", ["Auto", "Explicit"])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("mesh,balance,batch,more", [
     ("seq=4", "rows", 1, {}),
     ("data=2,seq=2", "tasks", 2, dict(softcap=5.0)),
@@ -290,6 +293,14 @@ def test_what_cannot_be_is_refused():
                  shards))]:
         with pytest.raises(ts.TesseraError, match=words):
             call()
+
+
+def test_explicit_axes_of_an_old_jax_are_refused(monkeypatch):
+    monkeypatch.delattr(jax.sharding, "reshard", raising=False)
+    made, *_ = packed()
+    with pytest.raises(ts.TesseraError, match=r"explicit axes of a mesh must have "
+                       rf"a JAX with jax.sharding.reshard, found {jax.__version__}"):
+        shard_arrays(shard(made, "seq=4"), mesh_of("seq=4", "Explicit"))
 
 
 @pytest.mark.skipif(not importlib.util.find_spec("libtpu"),

@@ -6,8 +6,12 @@ import importlib
 import importlib.util
 import inspect
 import json
+import os
 import pathlib
 import pickle
+
+# Shards need it, and an old JAX uses it where it is told to.
+os.environ.setdefault("JAX_USE_SHARDY_PARTITIONER", "1")
 
 import numpy as np
 import pytest
