@@ -1,23 +1,20 @@
 """Training from Python: rows of a loader in, losses out."""
 
-import importlib.util
 import os
 import re
 import subprocess
 import sys
 
 import numpy as np
+import plugins
 import pytest
 import tessera as ts
 import tessera.data
 import tessera.train
 from column_sets import column_sets
 
-has_plugin = pytest.mark.skipif(not importlib.util.find_spec("xla_plugins"),
-                                reason="xla-cpu-pjrt is not installed")
-has_calling_plugin = pytest.mark.skipif(
-    not importlib.util.find_spec("lammps_jax_pjrt_cpu"),
-    reason="lammps-jax-pjrt-cpu is not installed")
+has_plugin = plugins.needs("xla_cpu_pjrt")
+has_calling_plugin = plugins.needs("lammps_jax_pjrt_cpu")
 
 # Meshes come after trainers on one device here (docs/train.md).
 os.environ.setdefault("NPROC", "8")
@@ -44,7 +41,7 @@ def trainer(**more):
         MODEL, **{**dict(rows=ROWS, tokens=T, tile=(16, 16)), **more})
 
 
-@has_plugin
+@plugins.needs("xla_cpu_pjrt", sys.executable)
 def test_plugins_are_those_of_the_interpreter_that_imports():
     code = ("import tessera.train\n"
             f"tessera.train.Trainer({MODEL!r}, rows=1, tokens=64, tile=(16, 16))")
