@@ -4,12 +4,13 @@
 #include <bit>
 #include <cmath>
 #include <string>
+#include <vector>
 
 #include "base/threads.h"
 #include "lanes/cpu/ffi_handlers.h"
 #include "model/layer.h"
 #include "tessera/train.h"
-#include "tests/model_case.h"
+#include "tests/last_bits.h"
 #include "tests/plugins.h"
 #include "tests/random_case.h"
 #include "tests/spans.h"
@@ -73,6 +74,17 @@ class Train : public ::testing::TestWithParam<const char*> {
   }
 
   Rows rows(int64_t step) const { return learnable(2, 96, 32, step); }
+
+  // Of steps 1 to `steps` of four rows from the trainer's state on.
+  std::vector<testing::Apart> last_bits(Trainer& trainer, int64_t steps,
+                                        double rate) const {
+    std::vector<Rows> all;
+    for (int64_t i = 1; i <= steps; ++i) {
+      all.push_back(learnable(4, 96, 32, i));
+    }
+    return testing::apart_by_last_bits(trainer, options_.model, all,
+                                       {.learning_rate = rate});
+  }
 
   void check_logits();
 
@@ -174,9 +186,13 @@ TEST_P(Train, SpecsAgree) {
   dense.spec = *find_layer_spec("reference");
   auto plain = Trainer::open(dense);
   ASSERT_TRUE(listed && plain);
-  for (int64_t i = 1; i <= 3; ++i) {
-    auto a = listed->step(rows(i), {.learning_rate = 1e-3});
-    auto b = plain->step(rows(i), {.learning_rate = 1e-3});
+  const StepRates rates = {.learning_rate = 1e-3};
+  const std::vector<Rows> batches = {rows(1), rows(2), rows(3)};
+  const auto apart =
+      testing::apart_by_last_bits(*listed, options_.model, batches, rates);
+  for (size_t i = 0; i < batches.size(); ++i) {
+    auto a = listed->step(batches[i], rates);
+    auto b = plain->step(batches[i], rates);
     ASSERT_TRUE(a && b);
     EXPECT_EQ(b->tiles_run, 0);
     // Every pair of two rows of 96, in each layer.
@@ -184,18 +200,17 @@ TEST_P(Train, SpecsAgree) {
     all.tiles_planned = 2 * options_.model.layers * 3 * 3;
     EXPECT_EQ(b->attention_flops, attention_flops(options_, all));
     EXPECT_LT(a->attention_flops, b->attention_flops);
-    // Means of some 180 losses of float32, each of a few sums.
-    EXPECT_NEAR(a->loss, b->loss, model::kLossError * a->loss);
+    EXPECT_NEAR(a->loss, b->loss, apart[i].loss);
+    EXPECT_NEAR(a->gradient_norm, b->gradient_norm, apart[i].norm);
   }
 }
 
 // A step on a mesh, as one device made it.
-void expect_alike(const StepReport& on_mesh, const StepReport& one) {
-  // Means of some 360 losses of float32, each of a few sums.
-  EXPECT_NEAR(one.loss, on_mesh.loss, model::kLossError * one.loss);
+void expect_alike(const StepReport& on_mesh, const StepReport& one,
+                  const testing::Apart& apart) {
+  EXPECT_NEAR(one.loss, on_mesh.loss, apart.loss);
   // Each parameter counts once, wherever its parts lie.
-  EXPECT_NEAR(one.gradient_norm, on_mesh.gradient_norm,
-              model::kLossError * one.gradient_norm);
+  EXPECT_NEAR(one.gradient_norm, on_mesh.gradient_norm, apart.norm);
   EXPECT_EQ(on_mesh.tiles_run, on_mesh.tiles_planned);
 }
 
@@ -204,6 +219,7 @@ TEST_P(TrainMesh, DevicesAgreeWithOne) {
   options_.rows = 4;
   auto one = Trainer::open(options_);
   ASSERT_TRUE(one) << one.error().message;
+  const auto near = last_bits(*one, 3, 1e-3);
   std::vector<StepReport> want;
   const auto some = [](int64_t step) { return learnable(4, 96, 32, step); };
   for (int64_t i = 1; i <= 3; ++i) {
@@ -224,7 +240,7 @@ TEST_P(TrainMesh, DevicesAgreeWithOne) {
       const StepReport& a = want[static_cast<size_t>(i - 1)];
       auto b = many->step(some(i), {.learning_rate = 1e-3});
       ASSERT_TRUE(b) << b.error().message;
-      expect_alike(*b, a);
+      expect_alike(*b, a, near[static_cast<size_t>(i - 1)]);
       EXPECT_EQ(b->attention_flops, attention_flops(options_, *b));
       // Halves of a row are no whole tiles: more of them are cut.
       const bool halves = options_.mesh.has("seq");
@@ -242,6 +258,7 @@ TEST_P(TrainSpread, ExchangesTilesAsABalanceSays) {
   options_.rows = 4;
   auto one = Trainer::open(options_);
   ASSERT_TRUE(one) << one.error().message;
+  const auto near = last_bits(*one, 3, 1e-3);
   std::vector<StepReport> want;
   const auto some = [](int64_t step) { return learnable(4, 96, 32, step); };
   options_.mesh = *parse_mesh("seq=2");
@@ -273,7 +290,7 @@ TEST_P(TrainSpread, ExchangesTilesAsABalanceSays) {
       const StepReport& a = want[static_cast<size_t>(i - 1)];
       auto b = many->step(some(i), {.learning_rate = 1e-3});
       ASSERT_TRUE(b) << b.error().message;
-      expect_alike(*b, a);
+      expect_alike(*b, a, near[static_cast<size_t>(i - 1)]);
       EXPECT_EQ(b->tiles_run, a.tiles_run);  // no tile is cut
       EXPECT_EQ(b->sent, travels);
       EXPECT_GE(b->tiles_max_over_mean, 1);
@@ -407,14 +424,16 @@ TEST_P(TrainMesh, GoesOnBitForBitOnItsMesh) {
     auto ok = each->restore(middle);
     ASSERT_TRUE(ok) << ok.error().message;
   }
+  const StepRates rates = {.learning_rate = 1e-2};
+  const auto apart = testing::apart_by_last_bits(
+      *alone, options_.model, {some(4), some(5), some(6)}, rates);
   double near = 0;
   for (int64_t i = 4; i <= 6; ++i) {
-    ASSERT_TRUE(resumed->step(some(i), {.learning_rate = 1e-2}));
-    near = alone->step(some(i), {.learning_rate = 1e-2})->loss;
+    ASSERT_TRUE(resumed->step(some(i), rates));
+    near = alone->step(some(i), rates)->loss;
   }
   EXPECT_EQ(*resumed->checkpoint(), *whole->checkpoint());
-  // Means of some 360 losses of float32, each of a few sums.
-  EXPECT_NEAR(near, last, model::kLossError * last);
+  EXPECT_NEAR(near, last, apart.back().loss);
 }
 
 // From a mesh to another one, and to none: each goes on where the last stopped.
@@ -423,6 +442,7 @@ TEST_P(TrainMesh, ACheckpointOfOneMeshGoesOnOnAnother) {
   const auto some = [](int64_t step) { return learnable(4, 96, 32, step); };
   auto whole = Trainer::open(options_);
   ASSERT_TRUE(whole) << whole.error().message;
+  const auto near = last_bits(*whole, 6, 1e-2);
   std::string state = *whole->checkpoint();
   int64_t step = 0;
   for (const char* mesh : {"data=2", "head=2", ""}) {
@@ -439,8 +459,8 @@ TEST_P(TrainMesh, ACheckpointOfOneMeshGoesOnOnAnother) {
       auto want = whole->step(some(step), {.learning_rate = 1e-2});
       auto got = next->step(some(step), {.learning_rate = 1e-2});
       ASSERT_TRUE(want && got);
-      // Means of some 360 losses of float32, each of a few sums.
-      EXPECT_NEAR(got->loss, want->loss, model::kLossError * want->loss);
+      EXPECT_NEAR(got->loss, want->loss,
+                  near[static_cast<size_t>(step - 1)].loss);
     }
     state = *next->checkpoint();
   }
@@ -470,14 +490,14 @@ TEST_P(TrainMesh, RecomputesOnAMesh) {
   auto again = Trainer::open(options_);
   ASSERT_TRUE(kept && again);
   EXPECT_NE(again->program_key(), kept->program_key());
+  const auto near = last_bits(*kept, 3, 1e-2);
   for (int64_t i = 1; i <= 3; ++i) {
     auto want = kept->step(some(i), {.learning_rate = 1e-2});
     auto got = again->step(some(i), {.learning_rate = 1e-2});
     ASSERT_TRUE(want && got);
-    // Means of some 360 losses of float32, each of a few sums.
-    EXPECT_NEAR(got->loss, want->loss, model::kLossError * want->loss);
-    EXPECT_NEAR(got->gradient_norm, want->gradient_norm,
-                model::kLossError * want->gradient_norm);
+    const testing::Apart& most = near[static_cast<size_t>(i - 1)];
+    EXPECT_NEAR(got->loss, want->loss, most.loss);
+    EXPECT_NEAR(got->gradient_norm, want->gradient_norm, most.norm);
     EXPECT_EQ(got->tiles_planned, want->tiles_planned);
     EXPECT_EQ(got->attention_flops, attention_flops(options_, *got));
     EXPECT_LT(want->attention_flops, got->attention_flops);
@@ -548,10 +568,12 @@ void Train::check_logits() {
       ++counted;
     }
     loss /= counted;
-    auto told = trainer->step(some, {.learning_rate = 1e-2});
+    const StepRates rates = {.learning_rate = 1e-2};
+    const auto apart =
+        testing::apart_by_last_bits(*trainer, options_.model, {some}, rates);
+    auto told = trainer->step(some, rates);
     ASSERT_TRUE(told) << told.error().message;
-    // Means of some 180 losses of float32, each of a few sums.
-    EXPECT_NEAR(told->loss, loss, model::kLossError * loss);
+    EXPECT_NEAR(told->loss, loss, apart.front().loss);
   }
   EXPECT_EQ(trainer->counters().compiles, 2);
   EXPECT_EQ(trainer->logits(learnable(1, 96, 32, 1)).error().message,
