@@ -134,6 +134,33 @@ TEST_F(TrainCommand, AWarmedRunCompilesNothing) {
   EXPECT_EQ(trained(spread)["compiles"], 0);
 }
 
+// What the log says the receipt has; it keeps nothing from being kept.
+TEST_F(TrainCommand, WarnsOfAMeshWhosePluginErrs) {
+  if (!has_plugin()) GTEST_SKIP() << "no xla_cpu_pjrt";
+  std::ofstream(path("model.json"))
+      << R"({"vocab": 61, "width": 32, "head_dim": 8, "mlp_width": 48,
+             "layers": 1})";
+  const std::string why = "found xla_cpu_pjrt, whose are wrong once in a while";
+  const std::vector<std::string> on = {"--mesh", "data=2", "--plugin",
+                                       "xla_cpu_pjrt"};
+  std::vector<std::string> warm = on, run = on;
+  warm.push_back("--warm");
+  train(warm);
+  EXPECT_EQ(code_, kOk) << err_;
+  EXPECT_NE(err_.find("warning: [train] devices of a mesh"), std::string::npos)
+      << err_;
+  run.insert(run.end(), {"--steps", "1", "--receipt", path("receipt")});
+  const json r = trained(run);
+  EXPECT_EQ(r["compiles"], 0);
+  ASSERT_EQ(r["warnings"].size(), 1U);
+  EXPECT_NE(r["warnings"][0].get<std::string>().find(why), std::string::npos);
+  EXPECT_NE(err_.find(why), std::string::npos) << err_;
+  EXPECT_EQ(program({"receipt", "show", path("receipt")}), kOk) << err_;
+  EXPECT_NE(out_.find("\nwarning     [train] devices"), std::string::npos)
+      << out_;
+  EXPECT_EQ(trained({"--steps", "1"})["warnings"], json::array());
+}
+
 // As of attention's programs: where nothing can be kept, that is said.
 TEST_F(TrainCommand, AFolderThatCannotKeepWhatIsWarmedIsAFailure) {
   if (!has_plugin()) GTEST_SKIP() << "no xla_cpu_pjrt";

@@ -141,6 +141,7 @@ def test_divides_rows_and_heads_among_devices(tmp_path):
         assert b["tiles_run"] == a["tiles_run"]
         assert abs(a["loss"] - b["loss"]) < most
     assert two.counters()["compiles"] == 1
+    assert two.counters()["warnings"] == []
     assert two.parameters() == one.parameters()
     with pytest.raises(ts.TesseraError, match="must divide along the axis head"):
         trainer(mesh="head=4")
@@ -148,6 +149,14 @@ def test_divides_rows_and_heads_among_devices(tmp_path):
         trainer(mesh="data=3")
     with pytest.raises(ts.TesseraError, match="one of data, head, seq, copy"):
         trainer(mesh="foo=2")
+
+
+@has_plugin
+def test_warns_of_a_mesh_whose_plugin_errs():
+    with pytest.warns(UserWarning, match="whose are wrong once in a while, for "
+                                         "'data=2'$") as told:
+        one = trainer(mesh="data=2", plugin="xla_cpu_pjrt")
+    assert one.counters()["warnings"] == [str(told[0].message)]
 
 
 @has_plugin

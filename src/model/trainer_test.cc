@@ -56,7 +56,7 @@ class Train : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     options_.spec = *find_layer_spec(GetParam());
-    options_.xla.plugin = default_plugin(options_.spec);
+    options_.xla.plugin = plugin();
     auto plugin = testing::real_plugin(options_.xla.plugin);
     if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
     if (model::calls_cpu(options_.spec)) {
@@ -87,13 +87,20 @@ class Train : public ::testing::TestWithParam<const char*> {
   }
 
   void check_logits();
+  // Which users get who name none.
+  virtual std::string plugin() const { return default_plugin(options_.spec); }
 
   TrainOptions options_;
 };
 // On several devices.
-class TrainMesh : public Train {};
+class TrainMesh : public Train {
+ protected:
+  std::string plugin() const override {
+    return default_plugin(options_.spec, *parse_mesh("data=2"));
+  }
+};
 // Of the spec whose tokens may lie as a balance says.
-class TrainSpread : public Train {};
+class TrainSpread : public TrainMesh {};
 class TrainClustered : public Train {};
 
 TEST_P(Train, LearnsWithOneCompile) {
@@ -479,6 +486,33 @@ TEST_P(TrainMesh, TakesThePluginWhoseStepsAreTheSameEachTime) {
       << trainer->place().plugin;
 }
 
+// Its gradients are wrong once in a while there; a loss stands before them.
+TEST_P(TrainSpread, IsWarnedOfAPluginThatErrs) {
+  const auto one = Trainer::open(options_);
+  ASSERT_TRUE(one) << one.error().message;
+  EXPECT_EQ(one->counters().plugin_warnings, std::vector<std::string>());
+  options_.xla.plugin = "xla_cpu_pjrt";
+  auto alone = Trainer::open(options_);
+  ASSERT_TRUE(alone) << alone.error().message;
+  EXPECT_EQ(alone->counters().plugin_warnings, std::vector<std::string>());
+  const StepRates rates = {.learning_rate = 1e-3};
+  const auto apart =
+      testing::apart_by_last_bits(*alone, options_.model, {rows(1)}, rates);
+  options_.mesh = *parse_mesh("data=2");
+  auto two = Trainer::open(options_);
+  ASSERT_TRUE(two) << two.error().message;
+  EXPECT_EQ(
+      two->counters().plugin_warnings,
+      std::vector<std::string>{
+          "[train] devices of a mesh must give the right gradients each time, "
+          "as those of lammps_jax_pjrt_cpu do, found xla_cpu_pjrt, whose are "
+          "wrong once in a while, for 'data=2'"});
+  EXPECT_EQ(two->counters().warnings, std::vector<std::string>());
+  auto a = two->step(rows(1), rates), b = alone->step(rows(1), rates);
+  ASSERT_TRUE(a && b);
+  EXPECT_NEAR(a->loss, b->loss, apart.front().loss);
+}
+
 // Blocks that keep their input alone, on a mesh: the exchanges stand in what is
 // computed again too.
 TEST_P(TrainMesh, RecomputesOnAMesh) {
@@ -525,7 +559,7 @@ TEST_P(TrainSpread, LogitsComeBackInTheOrderOfTokens) {
 // them in its own threads, where devices wait for each other. XLA keeps the
 // number of these threads from a plugin's first client, so this suite needs a
 // process of its own.
-class MeshBeyondCores : public Train {};
+class MeshBeyondCores : public TrainMesh {};
 
 TEST_P(MeshBeyondCores, Trains) {
   if (::testing::UnitTest::GetInstance()->test_to_run_count() > 2) {
