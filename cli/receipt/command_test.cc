@@ -476,7 +476,7 @@ TEST_F(ReceiptCommand, ArgumentsAreChecked) {
             "tessera: [cli] receipt diff must be given 2 files, found 1\n");
   EXPECT_EQ(refused({"show"}),
             "tessera: [cli] receipt show must be given 1 file, found 0\n");
-  ASSERT_TRUE(write_file(file("bad"), "{\"schema\": 12}").ok());
+  ASSERT_TRUE(write_file(file("bad"), "{\"schema\": 13}").ok());
   EXPECT_EQ(refused({"verify", file("bad")}).substr(0, 38),
             "tessera: [receipt] every field must be");
   EXPECT_EQ(program({"receipt", "schema"}), 0);

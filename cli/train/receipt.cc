@@ -83,6 +83,9 @@ void add_trainer(const Trainer& trainer, const TrainSettings& s,
   r.compiles = counters.compiles;
   r.cache_hits.disk = counters.disk_hits;
   r.compile_ms = counters.compile_ms;
+  r.warnings = counters.plugin_warnings;
+  r.warnings.insert(r.warnings.end(), counters.warnings.begin(),
+                    counters.warnings.end());
   r.training.program = trainer.program_key();
   r.training.specs = trainer.program_specs();
   r.training.first_step = trainer.steps() + 1;

@@ -271,7 +271,8 @@ struct StepReport {
 
 struct TrainCounters : CompileCounts {
   double compile_ms = 0;
-  std::vector<std::string> warnings;  // of the cache on disk
+  std::vector<std::string> warnings;         // of the cache on disk
+  std::vector<std::string> plugin_warnings;  // of what its programs compute
 };
 
 // One thread at a time may call it.

@@ -1,6 +1,5 @@
 """JAX's Splash attention, interpreted, under our MaskInfo: equal to dense."""
 
-import importlib.util
 import pathlib
 
 import jax
@@ -8,6 +7,7 @@ import jax.numpy as jnp
 import judge
 import numpy as np
 import oracle
+import plugins
 import pytest
 import tessera as ts
 import tessera.jax
@@ -124,8 +124,7 @@ def test_what_is_above_a_ceiling_is_refused():
         assert info.data_next.shape == (2, 4, 4)
 
 
-@pytest.mark.skipif(not importlib.util.find_spec("xla_plugins"),
-                    reason="no plugin runs programs on a CPU here")
+@plugins.needs("xla_cpu_pjrt")
 def test_a_session_runs_what_was_exported():
     golden = (pathlib.Path(__file__).parents[2] / "tests/golden/bridge/splash")
     files = {"artifact": f"{golden}.mlirbc", "shapes": f"{golden}.json"}

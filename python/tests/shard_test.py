@@ -1,12 +1,12 @@
 """Batches over a mesh: what `ts.shard` says, and a session with a mesh against
 the NumPy oracle."""
 
-import importlib.util
 import pickle
 
 import judge
 import numpy as np
 import oracle
+import plugins
 import pytest
 import tessera as ts
 
@@ -162,8 +162,7 @@ def test_refusals():
         assert "\n" not in str(e.value)
 
 
-@pytest.mark.skipif(not importlib.util.find_spec("xla_plugins"),
-                    reason="xla-cpu-pjrt is not installed")
+@plugins.needs("xla_cpu_pjrt")
 def test_what_is_of_tpus_is_refused_on_a_cpu():
     with pytest.raises(ts.TesseraError, match="ragged exchange must be on a T"):
         # Of as many devices as below: a process opens its most first.
@@ -172,8 +171,7 @@ def test_what_is_of_tpus_is_refused_on_a_cpu():
         ts.Session("mosaic", mesh="head=2,seq=3")
 
 
-@pytest.mark.skipif(not importlib.util.find_spec("xla_plugins"),
-                    reason="xla-cpu-pjrt is not installed")
+@plugins.needs("xla_cpu_pjrt")
 @pytest.mark.parametrize("lane, balance", [("xla", "rows"), ("xla", "tasks"),
                                            (None, "rows")])
 def test_a_session_over_a_mesh(lane, balance):
@@ -186,8 +184,7 @@ def test_a_session_over_a_mesh(lane, balance):
     judge.check_all(got, judge.attention(q, k, v, legal, dout=dout))
 
 
-@pytest.mark.skipif(not importlib.util.find_spec("xla_plugins"),
-                    reason="xla-cpu-pjrt is not installed")
+@plugins.needs("xla_cpu_pjrt")
 def test_batches_under_ceilings_share_a_program():
     made, legal, q, k, v, dout = packed(seed=1)
     wide = ts.shard(made, "head=2,seq=3", heads=SIZES["heads"],

@@ -612,8 +612,9 @@ void visit_fields(Is<Receipt> auto& r, auto&& field) {
   field("gflops.useful", r.useful_gflops, kPlanMs,
         "4 D operations a legal pair forward, 14 D with backward, D the mean "
         "of the two head dims, over ms.forward and ms.backward");
-  field("warnings", r.warnings, {.of = kRun, .repeats = kHistory},
-        "Warnings of the lane and of the cache on disk");
+  field("warnings", r.warnings, {.repeats = kHistory},
+        "Warnings of the lane and of the cache on disk; of a training run of "
+        "the plugin too");
   field("check.kind", r.check.kind, {.one_of = kChecks, .of = kRun},
         "Whether outputs were compared with fp64");
   field("check.rows", r.check.rows, {.of = kRun},

@@ -82,6 +82,7 @@ Receipt training() {
   r.plugin = Receipt::Plugin{"a.so", "0.81", "cpu", "v", "cpu 0", 0};
   r.inputs = {7, "rows", {{"rows", kDigits}, {"start", kDigits}}, {}};
   r.compiles = 1;
+  r.warnings = {"full"};
   r.plan_ms = 1;
   r.run_ms = 2;
   Receipt::Training& t = r.training;
@@ -370,10 +371,10 @@ TEST(ReceiptReader, FieldsGoWithTheirKind) {
 // An older receipt is told so before anything else of it is looked at.
 TEST(ReceiptReader, RefusesOtherVersionsByTheirNumber) {
   EXPECT_EQ(message(R"({"schema": 2, "operation": "attention"})"),
-            "[receipt] schema must be 12, found the integer 2: another "
+            "[receipt] schema must be 13, found the integer 2: another "
             "version wrote it");
   EXPECT_EQ(message(R"({"schema": 9})"),
-            "[receipt] schema must be 12, found the integer 9: another "
+            "[receipt] schema must be 13, found the integer 9: another "
             "version wrote it");
 }
 
@@ -435,7 +436,7 @@ TEST(ReceiptReader, RefusesWhatIsNotOne) {
   EXPECT_EQ(message("{}"),
             "[receipt] every field must be there, found no schema");
   EXPECT_EQ(message(with("/schema", 2)),
-            "[receipt] schema must be 12, found the integer 2: another "
+            "[receipt] schema must be 13, found the integer 2: another "
             "version wrote it");
   EXPECT_EQ(message(with("/more", 2)),
             "[receipt] fields must be known ones, found 'more'");

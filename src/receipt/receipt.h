@@ -249,7 +249,7 @@ struct Receipt {
   std::optional<std::string> fallback;  // why another lane ran than requested
   double route_ms = 0, plan_ms = 0, prepare_ms = 0, compile_ms = 0;
   double transfer_ms = 0, run_ms = 0, forward_ms = 0, backward_ms = 0;
-  std::vector<std::string> warnings;  // of the lane
+  std::vector<std::string> warnings;  // of the lane, or of the plugin
   Check check;
   std::optional<SinkTelemetry> sink_telemetry;
   Training training;
