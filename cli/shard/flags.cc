@@ -55,6 +55,9 @@ void add_shard_flags(Command& command, ShardFlags& f) {
           {"--lowering-reason", &f.lowering_reason, "TEXT",
            kLoweringReasonHelp},
           {"--numbers", &f.numbers, "WHICH", kNumbersHelp},
+          {"--query-chunk", &f.query_chunk, "N",
+           "With --lane mosaic --backward: queries of a device whose dQ "
+           "vector memory holds at a time, whole tiles [all, where they fit]"},
           {"--backward", &f.backward, "",
            "Of the program: that of the backward pass"},
           {"--sink-logits", &f.sink_logits, "",
@@ -100,6 +103,12 @@ Result<void> check_flags(const ShardFlags& f) {
   if (f.numbers && f.lane != "mosaic") {
     return invalid("cli", "--numbers goes with --lane mosaic, found none");
   }
+  if (f.query_chunk && f.lane != "mosaic") {
+    return invalid("cli", "--query-chunk goes with --lane mosaic, found none");
+  }
+  if (f.query_chunk && !f.backward) {
+    return invalid("cli", "--query-chunk goes with --backward, found it alone");
+  }
   if (f.fit && f.compile) {
     return invalid("cli",
                    "--compile says what fits too, found --fit beside it");
@@ -144,6 +153,11 @@ Result<ShardOptions> shard_options(const ShardFlags& f) {
     s.v_head_dim = *n;
   }
   return out;
+}
+
+Result<int64_t> read_query_chunk(const ShardFlags& f) {
+  if (!f.query_chunk) return 0;
+  return request::parse_int(*f.query_chunk, "--query-chunk", 1, kMaxTokens);
 }
 
 }  // namespace tessera::cli

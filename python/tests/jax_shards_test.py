@@ -202,6 +202,22 @@ def test_kernels_of_any_numbers_are_others():
         assert len(texts) == 2
 
 
+def test_kernels_in_chunks_read_the_integers_of_any_call():
+    """Arrays are made before a call is known; v4 does not hold dQ of all queries
+    of a device here."""
+    made = ts.plan(ts.causal & ts.window(1023, 0), q_len=1 << 16,
+                   tile=(512, 512))
+    of = ts.shard(made, "seq=4", heads=8, kv_heads=8, head_dim=128)
+    plain, _ = of.kernel_integers("v4", True)
+    assert plain["range"].shape[-1] >= 3 + 2 * 4  # of two chunks at least
+    for words in (dict(sink_logits=True), dict(dlse=True),
+                  dict(sink_logits=True, dlse=True)):
+        others, _ = of.kernel_integers("v4", True, **words)
+        assert others.keys() == plain.keys()
+        for name, value in others.items():
+            np.testing.assert_array_equal(value, plain[name])
+
+
 def test_what_kernels_leave_unwritten_is_nothing(monkeypatch):
     """Memory that no kernel writes may hold NaN. Those who stay in the order of
     the shards multiply it by 0, which is NaN, in gradients of parameters."""

@@ -510,8 +510,9 @@ void visit_fields(Is<Receipt> auto& r, auto&& field) {
         "a kernel that was only compiled");
   field("settings", r.settings,
         {.keys = kSettings, .of = kPlan, .repeats = kNever},
-        "Of our TPU kernels: who chose the tile, and by direction tiles a pass "
-        "with who chose them: the request, a row of the table, or the default");
+        "Of our TPU kernels: who chose the tile, and by direction tiles a "
+        "pass, and queries a chunk where they come in chunks, with who chose "
+        "them: the request, a row of the table, or the default");
   field("direction", r.backward, {.one_of = kDirections, .of = kPlan},
         "Whether gradients were computed");
   field("request", r.request, {.of = kPlan},
