@@ -92,7 +92,7 @@ void add_run_flags(Command& command, RunFlags& f) {
   add_plugin_flags(
       command, f, kRunGroup,
       "Of xla, jax_bridge, splash or mosaic: a file or a known name "
-      "[xla_cpu_pjrt; of mosaic libtpu]");
+      "[xla_cpu_pjrt, of a --mesh lammps_jax_pjrt_cpu; of mosaic libtpu]");
   add_mesh_flags(command, f, kRunGroup);
   add_flags(
       command, kRunGroup,
