@@ -131,13 +131,15 @@ def test_batches_under_ceilings_are_one_program():
         traces += 1
         return attend(q, k, v, shards)
 
-    for seed in range(6):
+    for seed in range(100):
         made, legal, q, k, v, _ = packed(seed)
         shards = shard_arrays(
             shard(made, "seq=4", ceilings="rows=5,steps=256,kv=5:5:5"),
             mesh_of("seq=4"))
-        judge.check_all([np.asarray(x) for x in run(q, k, v, shards)],
-                        judge.attention(q, k, v, legal))
+        got = run(q, k, v, shards)
+        if seed % 17 == 0:
+            judge.check_all([np.asarray(x) for x in got],
+                            judge.attention(q, k, v, legal))
     assert traces == 1 and run._cache_size() == 1
 
 
