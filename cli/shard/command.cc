@@ -76,6 +76,8 @@ Result<int> run(const Options& o) {
   auto planned = load_planned(f.request);
   if (!planned) return planned.error();
   const Batch& batch = planned->batch;
+  options->for_tpu =
+      f.fit || f.compile || f.lane == "mosaic" || planned->target;
   double ms = batch.plan_ms();
   auto shards = timed(ms, [&] { return make_shards(batch, *mesh, *options); });
   if (!shards) return shards.error();

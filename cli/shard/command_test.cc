@@ -339,6 +339,25 @@ TEST_F(ShardCommand, ASmallTileOnAChipHasAReason) {
             "or --compile, found none\n");
 }
 
+// What an open exchange is depends on whether the program is for TPUs.
+TEST_F(ShardCommand, AnOpenExchangeIsRaggedForATpu) {
+  const std::vector<std::string> flags = {
+      "shard", "--mask", "causal", "--q-len", "2048",       "--mesh",
+      "seq=2", "--tile", "256",    "--json",  "--exchange", "auto"};
+  ASSERT_EQ(program(flags), 0) << err_;
+  EXPECT_EQ(json::parse(out_)["exchange"], "gather");
+  for (const std::vector<std::string>& more :
+       {std::vector<std::string>{"--target", "v6e"},
+        {"--fit", "v6e"},
+        {"--lane", "mosaic", "--emit", file("sharded.mlir")}}) {
+    ASSERT_EQ(program(flags, more), 0) << err_;
+    EXPECT_EQ(json::parse(out_)["exchange"], "ragged") << more.front();
+  }
+  const auto text = read_file(file("sharded.mlir"), 1 << 24);
+  ASSERT_TRUE(text) << text.error().message;
+  EXPECT_NE(text->find("ragged_all_to_all"), std::string::npos);
+}
+
 // libtpu's schedule of a program of four chips: what it sends, or has room for,
 // is what the audit of the program counts.
 class ShardSchedule : public ShardCommand,

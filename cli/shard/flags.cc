@@ -26,7 +26,8 @@ void add_shard_flags(Command& command, ShardFlags& f) {
           {"--exchange", &f.exchange, "NAME",
            "rounds (tiles travel in static sizes), ragged (as many as must, "
            "on TPUs), gather (all K and V go to all), auto (rounds, or gather "
-           "where they would send as much) [rounds]"},
+           "where they would send as much; for a TPU, of --target, --fit, "
+           "--compile or --lane mosaic, ragged) [rounds]"},
           {"--ceilings", &f.ceilings, "TEXT",
            "What a shard may hold, as `ceilings` of the report has it "
            "(rows=16,steps=128,kv=6:12:8), so that all batches are one "

@@ -191,12 +191,6 @@ struct OptimizerSettings {
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
 };
 
-inline XlaOptions without_plugin() {
-  XlaOptions out;
-  out.plugin.clear();
-  return out;
-}
-
 // How devices that share rows, along "seq", get each other's keys and values
 // where they do not gather all of them: a device has the tokens that the
 // balance gives it, and the tiles that its queries need travel
@@ -236,7 +230,7 @@ struct TrainOptions {
   bool recompute = false;  // blocks keep their input alone
   uint64_t seed = 0;       // of the parameters before the first step
   // The plugin, and where programs are kept. No plugin: default_plugin's.
-  XlaOptions xla = without_plugin();
+  XlaOptions xla;
 };
 
 // Slots in the order of a block, that of the model's options on its mesh.

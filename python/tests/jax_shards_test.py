@@ -134,14 +134,71 @@ def test_batches_under_ceilings_are_one_program():
         traces += 1
         return attend(q, k, v, shards)
 
-    for seed in range(6):
+    for seed in range(100):
         made, legal, q, k, v, _ = packed(seed)
         shards = shard_arrays(
             shard(made, "seq=4", ceilings="rows=5,steps=256,kv=5:5:5"),
             mesh_of("seq=4"))
-        judge.check_all([np.asarray(x) for x in run(q, k, v, shards)],
-                        judge.attention(q, k, v, legal))
+        got = run(q, k, v, shards)
+        if seed % 17 == 0:
+            judge.check_all([np.asarray(x) for x in got],
+                            judge.attention(q, k, v, legal))
     assert traces == 1 and run._cache_size() == 1
+
+
+def test_vmap_runs_each():
+    _, _, q, k, v, rng = packed(seed=2, batch=2)
+    made, legal, *_ = packed(seed=3, batch=2)
+    shards = shard_arrays(shard(made, "data=2,seq=2"), mesh_of("data=2,seq=2"))
+    q, k, v, dout = (rng.standard_normal((3, *x.shape)).astype(np.float32)
+                     for x in (q, k, v, q))
+    dlse = rng.standard_normal(q.shape[:-1]).astype(np.float32)
+    got = jax.jit(jax.vmap(gradients, (0, 0, 0, None, 0, 0)))(
+        q, k, v, shards, dout, dlse)
+    for i in range(3):
+        judge.check_all([np.asarray(x[i]) for x in got], judge.attention(
+            q[i], k[i], v[i], legal, dout=dout[i], dlse=dlse[i]))
+    # Of keys and values that all share, and twice.
+    got = jax.jit(jax.vmap(jax.vmap(attend, (0, None, None, None)),
+                           (0, None, None, None)))(
+        q[:2, None], k[0], v[0], shards)
+    for i in range(2):
+        judge.check_all([np.asarray(x[i, 0]) for x in got],
+                        judge.attention(q[i], k[0], v[0], legal))
+
+
+def test_vmap_takes_a_batch_of_each():
+    many = [packed(seed) for seed in range(3)]
+    stacked = jax.tree.map(lambda *x: jnp.stack(x), *(
+        shard_arrays(shard(made, "seq=4",
+                           ceilings="rows=5,steps=256,kv=5:5:5"),
+                     mesh_of("seq=4")) for made, *_ in many))
+    tensors = [np.stack(x) for x in zip(*(of[2:5] for of in many))]
+    got = jax.jit(jax.vmap(attend))(*tensors, stacked)
+    for i, (_, legal, q, k, v, _) in enumerate(many):
+        judge.check_all([np.asarray(x[i]) for x in got],
+                        judge.attention(q, k, v, legal))
+
+
+def test_forward_mode_and_second_gradients_are_refused():
+    made, _, q, k, v, _ = packed()
+    shards = shard_arrays(shard(made, "seq=4"), mesh_of("seq=4"))
+    of = lambda q, shards: attend(q, k, v, shards)[0]
+    tangent = lambda run, q, shards: jax.jvp(
+        lambda q: run(q, shards), (q,), (q,))[1]
+    slope = lambda q, shards: jax.grad(lambda q: (of(q, shards) ** 2).sum())(q)
+    twice = lambda q, shards: jax.grad(lambda q: slope(q, shards).sum())(q)
+    forward = r"^\[jax\] .* must be differentiated backward .* found forward mode"
+    again = r"^\[jax\] .* must be differentiated once, found a gradient of its"
+    for words, call in [
+            (forward, lambda: tangent(of, q, shards)),
+            (forward, lambda: tangent(jax.jit(of), q, shards)),
+            (forward, lambda: jax.jit(tangent, static_argnums=0)(of, q, shards)),
+            (again, lambda: twice(q, shards)),
+            (again, lambda: jax.jit(twice)(q, shards))]:
+        with pytest.raises(ts.TesseraError, match=words) as e:
+            call()
+        assert "\n" not in str(e.value)
 
 
 def test_other_lengths_of_a_contract_are_spread_as_their_own():

@@ -137,6 +137,19 @@ def test_a_gather_is_chosen_where_rounds_send_as_much():
     assert again.exchange == "gather" and again.contract == under["auto"].contract
 
 
+def test_an_open_exchange_is_ragged_for_a_tpu():
+    made, *_ = packed(batch=2)
+    of = lambda **more: ts.shard(made, "data=2,seq=3", **SIZES, **more)
+    chosen = of(exchange="auto", target="v6e")
+    assert chosen.exchange == "ragged"
+    assert chosen.contract == of(exchange="ragged").contract
+    assert of(exchange="rounds", target="v6e").contract == of().contract
+    again = pickle.loads(pickle.dumps(chosen))
+    assert again.exchange == "ragged" and again.contract == chosen.contract
+    with pytest.raises(ts.TesseraError, match="found 'v9'"):
+        of(target="v9")
+
+
 NO_AXIS = r"\[mesh\] an axis must be one of data, head, seq, copy, found 'foo'"
 
 

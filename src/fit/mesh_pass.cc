@@ -131,8 +131,9 @@ Result<Shards> shards_of(const MeshFitCall& asked) {
   auto ok = lanes::check_call("fit", lanes::PlanSizes::of(asked.batch->plan()),
                               asked.call);
   if (!ok) return ok.error();
-  return make_shards(*asked.batch, asked.mesh,
-                     lanes::options_for(asked.options, asked.call));
+  ShardOptions options = lanes::options_for(asked.options, asked.call);
+  options.for_tpu = true;
+  return make_shards(*asked.batch, asked.mesh, options);
 }
 
 }  // namespace

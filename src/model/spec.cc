@@ -8,6 +8,7 @@
 #include "lanes/cpu/plugin_calls.h"
 #include "model/layer.h"
 #include "model/parameter_parts.h"
+#include "pjrt/locate.h"
 #include "tessera/mosaic.h"
 
 namespace tessera {
@@ -53,8 +54,8 @@ Result<LayerSpec> find_layer_spec(std::string_view name) {
 
 std::string default_plugin(const LayerSpec& spec, const Mesh& mesh) {
   if (model::has_kernels(spec)) return "libtpu";
-  if (model::calls_cpu(spec) || mesh.devices() > 1) return cpu::kCallingPlugin;
-  return XlaOptions().plugin;
+  if (model::calls_cpu(spec)) return cpu::kCallingPlugin;
+  return pjrt::default_cpu_plugin(mesh.devices());
 }
 
 std::vector<std::string> factories_of(Slot slot) {

@@ -1908,6 +1908,17 @@ TEST(Choose, AMeshGoesByTheSameRules) {
   EXPECT_EQ(choice->lane, LaneId::xla);
   EXPECT_EQ(choice->plugin, "xla_cpu_pjrt");
   EXPECT_EQ(choice->method, XlaMethod::worklist);
+  // Of several plugins the one that meshes have by default.
+  const MachinePlugin other = {"lammps_jax_pjrt_cpu", "cpu", 1};
+  const Machine both = machine({cpu, other});
+  choice = choose(packed, {100, 30}, both);
+  ASSERT_TRUE(choice) << choice.error().message;
+  EXPECT_EQ(choice->plugin, other.name);
+  call.devices = 1;
+  choice = choose(features("causal & documents", shape, call), {100, 30}, both,
+                  {}, LaneId::xla);
+  ASSERT_TRUE(choice) << choice.error().message;
+  EXPECT_EQ(choice->plugin, cpu.name);
 }
 
 }  // namespace

@@ -61,6 +61,7 @@ struct ShardCase {
   int64_t page_steps = 0;
   int64_t query_chunk = 0;  // backward
   TileExchange exchange = TileExchange::rounds;
+  Numbers numbers = Numbers::finite;
 };
 
 // Documents of ever other lengths, the last one a few tokens that count not.
@@ -95,6 +96,7 @@ MosaicOptions options_of(const ShardCase& s, bool backward) {
   out.tiles_per_pass = s.tiles_per_pass;
   out.page_steps = s.page_steps;
   if (backward) out.query_chunk = s.query_chunk;
+  out.numbers = s.numbers;
   out.lowering_reason = testing::lowering_reason(s.tile);
   return out;
 }
@@ -459,6 +461,27 @@ Result<OwnedBatch> long_batch(int64_t rows, int64_t tokens,
   return OwnedBatch::make(request, {});
 }
 
+// Both directions, ahead of time.
+void compile(const pjrt::Plugin& plugin, const char* target, const ShardCase& s,
+             const Batch& batch) {
+  auto shards = shards_of(s, batch);
+  ASSERT_TRUE(shards) << shards.error().message;
+  auto topology = pjrt::make_topology(plugin, target);
+  ASSERT_TRUE(topology) << topology.error().message;
+  for (const bool backward : {false, true}) {
+    auto kernel = make_mosaic_shards(
+        batch, *shards,
+        {s.shape, s.dtype, s.sinks, backward, s.dlse && backward}, target,
+        options_of(s, backward));
+    ASSERT_TRUE(kernel) << kernel.error().message;
+    EXPECT_EQ(kernel->page > 0, s.page_steps > 0);
+    auto spread = pjrt::options_of(*topology, kernel->program_text);
+    ASSERT_TRUE(spread) << spread.error().message;
+    auto compiled = pjrt::compile(*topology, kernel->program_text, *spread);
+    ASSERT_TRUE(compiled) << target << ": " << compiled.error().message;
+  }
+}
+
 // Ahead of time, for 4, 16 and 256 chips, and for other chips than v6e.
 TEST(MosaicShardProgram, CompilesForTpus) {
   auto plugin = testing::real_plugin("libtpu");
@@ -477,20 +500,71 @@ TEST(MosaicShardProgram, CompilesForTpus) {
                          .dtype = Dtype::bf16,
                          .tile = batch->request().tile,
                          .exchange = exchange};
-    auto shards = shards_of(s, *batch);
-    ASSERT_TRUE(shards) << shards.error().message;
-    auto topology = pjrt::make_topology(**plugin, target);
-    ASSERT_TRUE(topology) << topology.error().message;
-    for (const bool backward : {false, true}) {
-      auto kernel = make_mosaic_shards(
-          *batch, *shards, {s.shape, s.dtype, false, backward, false}, target,
-          options_of(s, backward));
-      ASSERT_TRUE(kernel) << kernel.error().message;
-      auto spread = pjrt::options_of(*topology, kernel->program_text);
-      ASSERT_TRUE(spread) << spread.error().message;
-      auto compiled = pjrt::compile(*topology, kernel->program_text, *spread);
-      ASSERT_TRUE(compiled) << target << ": " << compiled.error().message;
-    }
+    compile(**plugin, target, s, *batch);
+  }
+}
+
+// What plain causal tasks of bf16 have not, one or two at a time.
+std::vector<ShardCase> kinds() {
+  const std::string packed = "causal & documents";
+  const std::vector<std::string> two = {"causal", "window(700, 5)"};
+  const AttentionShape shape = {4, 2, 128, 128, {}, 0};
+  std::vector<ShardCase> out = {
+      // As a session has it.
+      {.masks = {packed},
+       .mesh = "seq=4",
+       .balance = Balance::tasks,
+       .numbers = Numbers::any},
+      {.masks = {packed},
+       .mesh = "seq=4",
+       .balance = Balance::tasks,
+       .sinks = true,
+       .dlse = true},
+      // A mask of each device's heads.
+      {.masks = two, .mesh = "head=2,seq=2", .balance = Balance::rows},
+      // Two lists on each device, in pages.
+      {.masks = two,
+       .mesh = "seq=4",
+       .balance = Balance::rows,
+       .page_steps = 40},
+  };
+  for (ShardCase& s : out) {
+    s.shape = shape;
+    s.dtype = Dtype::bf16;
+  }
+  out.push_back({.masks = {packed},
+                 .mesh = "seq=4",
+                 .balance = Balance::tasks,
+                 .shape = shape,
+                 .numbers = Numbers::any});  // of float32
+  // Tokens along the lanes.
+  out.push_back({.masks = {packed},
+                 .mesh = "seq=4",
+                 .balance = Balance::headtail,
+                 .shape = {4, 2, 64, 64, {}, 30},
+                 .dtype = Dtype::bf16});
+  for (ShardCase& s : out) {
+    s.tokens = 4096;
+    s.tile = {256, 256};
+  }
+  return out;
+}
+
+TEST(MosaicShardProgram, OfEveryKindCompilesForTpus) {
+  auto plugin = testing::real_plugin("libtpu");
+  if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
+  ASSERT_TRUE(plugin) << plugin.error().message;
+  const std::vector<ShardCase> cases = kinds();
+  for (size_t i = 0; i < cases.size(); ++i) {
+    if (!testing::takes_case(i, cases.size())) continue;
+    SCOPED_TRACE(i);
+    const AttentionCase c = attention_of(cases[i]);
+    auto batch = BorrowedBatch::make(*c.plan.request(), c.plan.facts());
+    ASSERT_TRUE(batch) << batch.error().message;
+    compile(**plugin, "v6e:2x2", cases[i], *batch);
+    // Heads on devices of other chips too.
+    if (cases[i].mesh == "seq=4") continue;
+    compile(**plugin, "v5p:2x2x1", cases[i], *batch);
   }
 }
 
