@@ -52,8 +52,9 @@ Result<receipt::Receipt> training_receipt(const TrainSettings& s,
   t.model = to_json(o.model);
   t.parameters = numbers_of(*parameters);
   for (const SlotWork& w : *work) {
-    t.work.push_back({w.slot, w.flops, w.bytes.inputs, w.bytes.parameters,
-                      w.bytes.outputs, w.bytes.kept});
+    const SlotBytes& b = w.bytes;
+    t.work.push_back({w.slot, w.flops, w.flops_back, b.inputs, b.parameters,
+                      b.outputs, b.kept, b.read_back, b.written_back});
   }
   if (!o.mesh.axes.empty()) t.mesh = to_string(o.mesh);
   if (o.mesh.size("seq") > 1) t.exchange = exchange_of(o);
