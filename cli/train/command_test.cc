@@ -415,6 +415,8 @@ TEST_F(TrainCommand, RefusesBadInput) {
   refuses({"--max-compiles", "-1"}, "--max-compiles");
   refuses({"--spec", "cudnn"}, "a spec must be one of reference, xla");
   refuses({"--dtype", "f16"}, "--dtype must be f32 or bf16");
+  refuses({"--dtype", "f8e4m3"},  // no device here has it
+          "[cli] --dtype must be f32 or bf16, found 'f8e4m3'");
   program({"train", "--data", path("rows"), "--tile", "32x32x32"});
   EXPECT_NE(err_.find("--tile must read QxKV"), std::string::npos) << err_;
   refuses({"--rate", "-1"}, "--rate");
