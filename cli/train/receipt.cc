@@ -77,16 +77,19 @@ Result<receipt::Receipt> training_receipt(const TrainSettings& s,
   return r;
 }
 
-void add_trainer(const Trainer& trainer, const TrainSettings& s,
-                 receipt::Receipt& r) {
-  const TrainCounters counters = trainer.counters();
-  r.plugin = run::receipt_plugin(trainer.place(), s.options.xla.device);
+void add_counters(const TrainCounters& counters, receipt::Receipt& r) {
   r.compiles = counters.compiles;
-  r.cache_hits.disk = counters.disk_hits;
+  r.cache_hits = {counters.memory_hits, counters.disk_hits};
   r.compile_ms = counters.compile_ms;
   r.warnings = counters.plugin_warnings;
   r.warnings.insert(r.warnings.end(), counters.warnings.begin(),
                     counters.warnings.end());
+}
+
+void add_trainer(const Trainer& trainer, const TrainSettings& s,
+                 receipt::Receipt& r) {
+  r.plugin = run::receipt_plugin(trainer.place(), s.options.xla.device);
+  add_counters(trainer.counters(), r);
   r.training.program = trainer.program_key();
   r.training.specs = trainer.program_specs();
   r.training.first_step = trainer.steps() + 1;
