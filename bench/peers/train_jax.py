@@ -76,6 +76,7 @@ def main():
         seconds.append(time.perf_counter() - begin)
     print(json.dumps({
         "losses": losses,
+        "version": f"jax {jax.__version__}",
         "seconds": seconds[1:],
         "peak_mib": peak_kib() // 1024,
     }))

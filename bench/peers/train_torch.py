@@ -138,6 +138,7 @@ def main():
         seconds.append(time.perf_counter() - begin)
     print(json.dumps({
         "losses": losses,
+        "version": f"torch {torch.__version__}",
         "seconds": seconds[1:],
         "peak_mib": peak_kib() // 1024,
     }))

@@ -71,7 +71,10 @@ TEST_F(TrainCommand, GoesOnWhereItStopped) {
   // Two layers' products of 256 rows of 32 numbers with 64 of q, k and v.
   EXPECT_EQ(whole["work"][1]["slot"], "linear_qkv");
   EXPECT_EQ(whole["work"][1]["flops"], 2 * 2 * 256 * 32 * 64);
+  EXPECT_EQ(whole["work"][1]["flops_back"], 2 * 2 * 2 * 256 * 32 * 64);
   EXPECT_EQ(whole["work"][1]["bytes"]["outputs"], 2 * 256 * 64 * 4);
+  EXPECT_EQ(whole["work"][1]["bytes"]["written_back"],
+            2 * 4 * (256 * 32 + 32 * 64));
   EXPECT_TRUE(whole["work"][2]["flops"].is_null());
   // Known with the batches: tiles of 32 x 32, each in four heads of dim 8.
   EXPECT_EQ(whole["attention_flops"],
@@ -89,6 +92,10 @@ TEST_F(TrainCommand, GoesOnWhereItStopped) {
   EXPECT_NE(out_.find("linear_qkv    2.1 M FLOP; 65.5 kB of inputs, 16.4 kB of "
                       "parameters, 131 kB of outputs, 65.5 kB kept\n"),
             std::string::npos)
+      << out_;
+  EXPECT_NE(
+      out_.find("linear_qkv    4.19 M FLOP; 213 kB read, 81.9 kB written\n"),
+      std::string::npos)
       << out_;
   EXPECT_EQ(*read_file(path("part"), 1 << 24),
             *read_file(path("whole"), 1 << 24));
@@ -273,7 +280,8 @@ TEST_F(TrainCommand, HasAReceiptThatIsVerified) {
   for (const char* line :
        {"\nmodel       1 layers, ", " spec xla: attention by worklist\n",
         "\nprecision   F32: products, attention, softmax, ",
-        "\nforward     norm ", "\nsteps       1 to 2\n", "\ntrained     "}) {
+        "\nforward     norm ", "\nback        norm ", "\nsteps       1 to 2\n",
+        "\ntrained     "}) {
     EXPECT_NE(("\n" + out_).find(line), std::string::npos) << line << out_;
   }
 
@@ -407,6 +415,8 @@ TEST_F(TrainCommand, RefusesBadInput) {
   refuses({"--max-compiles", "-1"}, "--max-compiles");
   refuses({"--spec", "cudnn"}, "a spec must be one of reference, xla");
   refuses({"--dtype", "f16"}, "--dtype must be f32 or bf16");
+  refuses({"--dtype", "f8e4m3"},  // no device here has it
+          "[cli] --dtype must be f32 or bf16, found 'f8e4m3'");
   program({"train", "--data", path("rows"), "--tile", "32x32x32"});
   EXPECT_NE(err_.find("--tile must read QxKV"), std::string::npos) << err_;
   refuses({"--rate", "-1"}, "--rate");

@@ -202,6 +202,10 @@ def test_refuses():
         tessera.train.Trainer({"depth": 3}, tokens=T)
     with pytest.raises(ts.TesseraError, match="spec must be one of"):
         tessera.train.Trainer(MODEL, tokens=T, spec="cudnn")
+    for float8 in ("f8e4m3", "float8_e5m2"):  # no device here has it
+        with pytest.raises(ts.TesseraError, match=f"dtype must be f32, bf16 or "
+                                                  f"f16, found '{float8}'"):
+            tessera.train.Trainer(MODEL, tokens=T, dtype=float8)
 
 
 @has_plugin

@@ -327,7 +327,9 @@ void visit_fields(Is<Receipt::Training::Work> auto& w, auto&& field) {
         "In the order of a block; activation is that of an MLP whose slots are "
         "apart");
   field("flops", w.flops, {.def = "number0"},
-        "Of its products, multiply and add; null where they are the batch's");
+        "Of its products, multiply and add, forward and on the way back; null "
+        "where they are the batch's");
+  field("flops_back", w.flops_back, {.def = "number0"}, "");
   field("bytes.inputs", w.inputs, {},
         "Bytes of its arrays by their types in the program: what it reads, of "
         "attention with the integers of its plan, what it writes, and what "
@@ -335,6 +337,10 @@ void visit_fields(Is<Receipt::Training::Work> auto& w, auto&& field) {
   field("bytes.parameters", w.parameters, {}, "");
   field("bytes.outputs", w.outputs, {}, "");
   field("bytes.kept", w.kept, {}, "");
+  field("bytes.read_back", w.read_back, {},
+        "What the way back reads, gradients of outputs, parameters and what "
+        "was kept, and what it writes, gradients of inputs and parameters");
+  field("bytes.written_back", w.written_back, {}, "");
 }
 
 void visit_fields(Is<Receipt::Training::Exchange> auto& e, auto&& field) {
@@ -371,8 +377,8 @@ void visit_training(Is<Receipt::Training> auto& t, auto&& field) {
         "Sizes and settings: what `--model` reads");
   field("parameters", t.parameters, {}, "Numbers that are learned");
   field("work", t.work, {},
-        "What each slot takes of a device in the forward pass of a step, over "
-        "all layers");
+        "What each slot takes of a device in a step, over all layers; with "
+        "recompute, forward once more");
   field("mesh", t.mesh, {.or_null = true},
         "The axes of the mesh, or null on one device");
   field("specs", t.specs, {.def = "digest", .or_null = true},

@@ -92,7 +92,8 @@ Receipt training() {
   }
   t.model = R"({"layers":2})";
   t.parameters = 90;
-  t.work = {{"norm", 0, 1, 2, 3, 4}, {"attention", {}, 5, 0, 6, 7}};
+  t.work = {{"norm", 0, 1, 2, 3, 4, 5, 6, 7},
+            {"attention", {}, {}, 5, 0, 6, 7, 8, 9}};
   t.mesh = "data=2";
   t.specs = t.program = kDigits;
   t.exchange = Receipt::Training::Exchange{

@@ -162,8 +162,9 @@ struct Receipt {
   struct Training {
     struct Work {
       std::string slot;
-      std::optional<double> flops;
+      std::optional<double> flops, flops_back;
       int64_t inputs = 0, parameters = 0, outputs = 0, kept = 0;  // bytes
+      int64_t read_back = 0, written_back = 0;
     };
     std::string spec;
     std::map<std::string, std::string> slots;  // a factory each
