@@ -48,6 +48,11 @@ PEERS = {
     "PyTorch, eager, by document": ["train_torch.py", "--attention", "documents",
                                     "--eager"],
     "PyTorch, dense mask": ["train_torch.py", "--attention", "dense"],
+    # No gradients: FlexAttention has none on CPUs.
+    "PyTorch, by document, forward alone": [
+        "train_torch.py", "--attention", "documents", "--forward"],
+    "PyTorch, FlexAttention, forward alone": [
+        "train_torch.py", "--attention", "flex", "--forward"],
 }
 
 

@@ -2,6 +2,8 @@
 packed rows, torch.compile, fused AdamW. FlexAttention has no backward on CPUs,
 so attention is what PyTorch has there: its flash kernel of each document
 (--attention documents), or one call with a dense mask (--attention dense).
+--forward times the loss alone, without gradients, which FlexAttention has too
+(--attention flex, its block mask made for each row).
 
     python train_torch.py rows/rows-00000.safetensors model.json --steps 5
 
@@ -65,6 +67,21 @@ def with_mask(q, k, v, mask):
     return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)
 
 
+def with_blocks():
+    """Attention by FlexAttention, and what makes its block mask of ids."""
+    from torch.nn.attention.flex_attention import (create_block_mask,
+                                                   flex_attention)
+    flex = torch.compile(flex_attention, dynamic=False)
+    make = torch.compile(create_block_mask)
+
+    def blocks_of(ids):
+        return make(lambda b, h, q, k: (q >= k) & (ids[q] == ids[k]), None, None,
+                    len(ids), len(ids), device="cpu", BLOCK_SIZE=128)
+
+    return (lambda q, k, v, blocks: flex(q, k, v, block_mask=blocks,
+                                         enable_gqa=True)), blocks_of
+
+
 def mean_loss(p, row, m, parts):
     before, after, attention, about, last = parts
     x = p["embedding.weight"][row["input_ids"]]
@@ -93,6 +110,13 @@ def documents_of(ids):
     return [b - a for a, b in zip(ends, ends[1:])], mask[None, None]
 
 
+def learn(p, loss, optimizer):
+    optimizer.zero_grad()
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(list(p.values()), 1.0)
+    optimizer.step()
+
+
 def main():
     flags = argparse.ArgumentParser()
     flags.add_argument("rows")
@@ -101,10 +125,13 @@ def main():
                        help="a checkpoint of `tessera train`")
     flags.add_argument("--steps", type=int, default=5)
     flags.add_argument("--rate", type=float, default=3e-4)
-    flags.add_argument("--attention", choices=("documents", "dense"),
+    flags.add_argument("--attention", choices=("documents", "dense", "flex"),
                        default="documents")
     flags.add_argument("--eager", action="store_true", help="no torch.compile")
+    flags.add_argument("--forward", action="store_true", help="no gradients")
     args = flags.parse_args()
+    if args.attention == "flex" and not args.forward:
+        raise SystemExit("train_torch: FlexAttention has no backward on CPUs")
     rows = load(args.rows)
     with open(args.model) as f:
         m = json.load(f)
@@ -119,21 +146,23 @@ def main():
         [{"params": wide, "weight_decay": 0.1}, {"params": flat, "weight_decay": 0}],
         lr=args.rate, betas=(0.9, 0.95), fused=True)
     made = (lambda f: f) if args.eager else torch.compile
-    dense = args.attention == "dense"
-    parts = [made(before), made(after), with_mask if dense else by_document]
+    attends = {"documents": (by_document, lambda ids: documents_of(ids)[0]),
+               "dense": (with_mask, lambda ids: documents_of(ids)[1])}
+    if args.attention == "flex":
+        attends["flex"] = with_blocks()
+    attend, about = attends[args.attention]
+    parts = [made(before), made(after), attend]
     losses, seconds = [], []
     for t in range(args.steps + 1):
         row = {k: torch.from_numpy(np.array(rows[k][t])) for k in (
             "input_ids", "target_ids", "loss_mask", "positions", "doc_ids")}
         row["target_ids"] = row["target_ids"].long()
         begin = time.perf_counter()
-        lengths, mask = documents_of(row["doc_ids"])
-        loss = mean_loss(p, row, m,
-                         (*parts, mask if dense else lengths, made(last_of)))
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(list(p.values()), 1.0)
-        optimizer.step()
+        with torch.set_grad_enabled(not args.forward):
+            loss = mean_loss(p, row, m, (*parts, about(row["doc_ids"]),
+                                         made(last_of)))
+        if not args.forward:
+            learn(p, loss, optimizer)
         losses.append(loss.item())
         seconds.append(time.perf_counter() - begin)
     print(json.dumps({
