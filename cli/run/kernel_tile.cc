@@ -1,6 +1,8 @@
 // cli/run/kernel_tile.cc: looks a request's tile up by the batch it is of.
 #include "cli/run/kernel_tile.h"
 
+#include <utility>
+
 #include "lanes/mosaic/settings.h"
 #include "tessera/machine.h"
 #include "tessera/mosaic.h"
@@ -15,6 +17,7 @@ std::string target_here(const Session& session) {
 
 Result<TileBy> take_kernel_tile(const AttentionCall& call,
                                 const std::string& target,
+                                const XlaOptions& options,
                                 request::Loaded& loaded) {
   request::Resolved& of = loaded.resolved;
   if (loaded.saved || loaded.source || of.given.tile) return TileBy();
@@ -25,17 +28,22 @@ Result<TileBy> take_kernel_tile(const AttentionCall& call,
     if (!batch) return batch.error();
     keys = keys_per_query(*batch);
   }
-  mosaic::ChosenSetting found = mosaic::fit_setting(
-      mosaic::choose_setting(of.request, call, keys), {.tile = true},
-      of.request, of.facts.view(), call, target);
+  mosaic::ChosenSetting chosen = mosaic::choose_setting(of.request, call, keys);
+  chosen.setting.options.numbers = options.numbers;
+  chosen.chosen_by += mosaic::borrowed_words(chosen.setting, call, target);
+  mosaic::ChosenSetting found =
+      mosaic::fit_setting(std::move(chosen), {.tile = true}, of.request,
+                          of.facts.view(), call, target);
   of.request.tile = found.setting.tile;
   if (!call.backward) return std::move(found.chosen_by);
   // The forward kernel has the same tile.
   AttentionCall forward = call;
   forward.backward = false;
-  const mosaic::ChosenSetting both = mosaic::fit_setting(
-      {mosaic::choose_passes(of.request, forward).setting, ""}, {.tile = true},
-      of.request, of.facts.view(), forward, target);
+  MosaicSetting passes = mosaic::choose_passes(of.request, forward).setting;
+  passes.options.numbers = options.numbers;
+  const mosaic::ChosenSetting both =
+      mosaic::fit_setting({std::move(passes), ""}, {.tile = true}, of.request,
+                          of.facts.view(), forward, target);
   if (both.setting.tile == of.request.tile) return std::move(found.chosen_by);
   of.request.tile = both.setting.tile;
   return found.chosen_by + both.chosen_by;

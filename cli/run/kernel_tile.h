@@ -5,6 +5,7 @@
 
 #include "request/load.h"
 #include "tessera/attention.h"
+#include "tessera/machine.h"
 #include "tessera/session.h"
 
 namespace tessera::cli {
@@ -19,9 +20,10 @@ using TileBy = std::string;
 // Of a request that is not planned yet and leaves its tile open: that of the
 // TPU kernels' table, for the keys that its own queries see in the mean, and
 // for backward where the call has such a pass, as far as the vector memory of
-// the target, "v6e:1x1", holds it.
+// the target, "v6e:1x1", holds it, by kernels of these options.
 Result<TileBy> take_kernel_tile(const AttentionCall& call,
                                 const std::string& target,
+                                const XlaOptions& options,
                                 request::Loaded& loaded);
 
 }  // namespace tessera::cli

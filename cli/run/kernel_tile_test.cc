@@ -13,14 +13,17 @@ struct Took {
 };
 
 Took take(const request::RequestFlags& flags, bool backward,
-          const std::string& target = "v6e:1x1", int64_t dim = 128) {
+          const std::string& target = "v6e:1x1", int64_t dim = 128,
+          Numbers numbers = Numbers::finite) {
   auto loaded = load_request(flags);
   EXPECT_TRUE(loaded.ok()) << loaded.error().message;
   AttentionCall call;
   call.shape = {8, 8, dim, dim, {}, 0};
   call.dtype = Dtype::bf16;
   call.backward = backward;
-  auto by = take_kernel_tile(call, target, *loaded);
+  XlaOptions options;
+  options.numbers = numbers;
+  auto by = take_kernel_tile(call, target, options, *loaded);
   EXPECT_TRUE(by.ok()) << by.error().message;
   return {loaded->resolved.request.tile, *by};
 }
@@ -55,6 +58,23 @@ TEST(KernelTile, AnOpenOneIsTheTables) {
   EXPECT_EQ(took.tile, (Tile{256, 256}));
   EXPECT_EQ(took.by,
             "the table, for 64 keys a query; it has no rows of such masks");
+}
+
+// Rows are of v6e and of finite numbers.
+TEST(KernelTile, ABorrowedRowIsSaidToBeOne) {
+  request::RequestFlags flags;
+  flags.masks = {"causal"};
+  flags.q_len = "8192";
+  const auto by = [&](const std::string& target, Numbers numbers) {
+    return take(flags, false, target, 128, numbers).by;
+  };
+  const std::string row = "the table, for 4096 keys a query";
+  EXPECT_EQ(by("v6e:1x1", Numbers::finite), row);
+  EXPECT_EQ(by("v6e:1x1", Numbers::any),
+            row + "; borrowed, for its rows are of finite numbers");
+  EXPECT_EQ(by("v5e:2x2", Numbers::any),
+            row + "; borrowed, for its rows are of v6e, finite numbers");
+  EXPECT_EQ(by("", Numbers::finite), row);
 }
 
 // Of the chip that is there; where none is known, the table's.

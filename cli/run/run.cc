@@ -128,7 +128,8 @@ Result<RunOutcome> run_request(const RunFlags& flags, RunOptions o) {
   }
   TileBy tile_by;
   if (o.lanes.lane == LaneId::mosaic) {
-    auto by = take_kernel_tile(data.call(), target_here(*o.session), *loaded);
+    auto by = take_kernel_tile(data.call(), target_here(*o.session),
+                               o.lanes.xla, *loaded);
     if (!by) return by.error();
     tile_by = std::move(*by);
   }

@@ -60,12 +60,12 @@ Result<std::optional<Choice>> chosen_by_rule(const RunFlags& flags,
 // As `run` plans it: a tile that is open may be the kernel's to choose.
 Result<request::Planned> plan_one(
     const request::RequestFlags& request, const request::RouteFlags& route,
-    const AttentionCall& call,
+    const AttentionCall& call, const XlaOptions& xla,
     const std::optional<std::string>& kernel_target) {
   auto loaded = load_request(request, {}, route);
   if (!loaded) return loaded.error();
   if (kernel_target) {
-    auto e = take_kernel_tile(call, *kernel_target, *loaded);
+    auto e = take_kernel_tile(call, *kernel_target, xla, *loaded);
     if (!e) return e.error();
   }
   if (auto e = take_picks(route, *loaded); !e) return e.error();
@@ -95,7 +95,8 @@ Result<int> run(const Options& o) {
   }
   WarmList list;
   for (const request::RequestFlags& request : *requests) {
-    auto planned = plan_one(request, f.run.route, call, kernel_target);
+    auto planned =
+        plan_one(request, f.run.route, call, options->lanes.xla, kernel_target);
     if (!planned) return planned.error();
     auto counted =
         run::check_first_keys(first_keys, planned->batch, call.shape.heads);

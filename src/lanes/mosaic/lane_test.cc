@@ -474,7 +474,10 @@ TEST_F(MosaicLane, TakesTheTablesPasses) {
   const auto settings = nlohmann::json::parse(*receipt)["settings"];
   EXPECT_EQ(settings,
             nlohmann::json(
-                {{"forward", "1 tiles a pass: the table, for 32 keys a query"},
+                {{"forward",
+                  "1 tiles a pass: the table, for 32 keys a query; borrowed, "
+                  "for its rows are of finite numbers, heads with keys of "
+                  "their own"},
                  {"tile", "the request"}}));
 }
 

@@ -52,6 +52,12 @@ ChosenSetting choose_setting(const Request& request, const AttentionCall& call,
 ChosenSetting choose_passes(const Request& request, const AttentionCall& call,
                             int64_t keys_per_query = 0);
 
+// Behind who chose: of what kernels the row is, as far as this one, for the
+// target, is none of them. "" where it is, and of the default.
+std::string borrowed_words(const MosaicSetting& setting,
+                           const AttentionCall& call, std::string_view target,
+                           bool on_mesh = false);
+
 // What of a setting nobody said, so that less of it may be taken.
 struct OpenSetting {
   bool tile = false, passes = true, ahead = true;

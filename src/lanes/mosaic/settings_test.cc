@@ -153,16 +153,20 @@ TEST_P(MosaicTable, EveryTileIsAtLeastTheGranule) {
 TEST(MosaicSettings, WhatIsNotKnownGetsTheDefault) {
   for (const bool backward : {false, true}) {
     const AttentionCall call = call_of(backward);
+    const auto has_none = [&](const Request& r, int64_t keys,
+                              const AttentionCall& of, const std::string& why) {
+      EXPECT_TRUE(is_default(mosaic_setting(r, of, keys), backward));
+      EXPECT_EQ(choose_setting(r, of, keys).chosen_by, "the default: " + why);
+    };
     const auto lacks = [&](const Request& r, int64_t keys,
                            const AttentionCall& of) {
-      EXPECT_TRUE(is_default(mosaic_setting(r, of, keys), backward));
-      EXPECT_EQ(choose_setting(r, of, keys).chosen_by,
-                "the default: the table has no such row");
+      has_none(r, keys, of, "the table has no such row");
     };
+    const std::string unsaid = "nobody said how many keys a query sees";
     const Request known = request_of("causal & documents", 8192);
     EXPECT_EQ(mosaic_setting(known, call, 1000).keys, 512);
-    lacks(known, 0, call);  // nobody knows the documents
-    lacks(request_of("chunk(128)", 8192), 0, call);
+    has_none(known, 0, call, unsaid);  // nobody knows the documents
+    has_none(request_of("chunk(128)", 8192), 0, call, unsaid);
     lacks(request_of("causal", 0), 0, call);
     lacks(request_of("causal", -5), 0, call);
     AttentionCall wide = call;
@@ -415,6 +419,58 @@ TEST(MosaicSettings, WhatDoesNotFitIsTheLargestThatDoes) {
     const ChosenSetting fit = fit_setting(found, {.tile = true}, r, present,
                                           call_of(row.backward), "v6e:1x1");
     EXPECT_EQ(fit.chosen_by, found.chosen_by);
+  }
+}
+
+// Rows are of kernels of v6e, eight heads, or one, with keys of their own,
+// finite numbers, exact sums and no cap.
+TEST(MosaicSettings, ABorrowedRowIsSaidToBeOne) {
+  const auto words = [](AttentionCall call, std::string_view target,
+                        MosaicOptions options = {}, bool on_mesh = false) {
+    return borrowed_words({{512, 512}, std::move(options), 64}, call, target,
+                          on_mesh);
+  };
+  const std::string of = "; borrowed, for its rows are of ";
+  MosaicOptions any, rounded;
+  any.numbers = Numbers::any;
+  rounded.row_sum = RowSum::rounded;
+  for (const bool backward : {false, true}) {
+    const AttentionCall call = call_of(backward);
+    EXPECT_EQ(words(call, "v6e"), "");
+    EXPECT_EQ(words(call, "v6e:2x2"), "");
+    EXPECT_EQ(words(call, ""), "");  // no target
+    for (const Chip& chip : chips()) {
+      EXPECT_EQ(words(call, chip.target), chip.name == "v6e" ? "" : of + "v6e");
+    }
+    EXPECT_EQ(words(call, "v6e", any), of + "finite numbers");
+    EXPECT_EQ(words(call, "v6e", rounded), of + "exact row sums");
+    EXPECT_EQ(words(call, "v6e", {}, true), of + "one device");
+    EXPECT_EQ(words(call, "v4", any, true),
+              of + "v6e, one device, finite numbers");
+    AttentionCall other = call;
+    other.shape.softcap = 30;
+    EXPECT_EQ(words(other, "v6e"), of + "scores without a cap");
+    other = call;
+    other.shape.kv_heads = 2;
+    EXPECT_EQ(words(other, "v6e"), of + "heads with keys of their own");
+    const auto heads = [&](int64_t n) {
+      other = call;
+      other.shape.heads = other.shape.kv_heads = n;
+      return words(other, "v6e");
+    };
+    EXPECT_EQ(heads(16), "");
+    EXPECT_EQ(heads(6), of + "8 heads");
+    EXPECT_EQ(heads(4), backward ? "" : of + "8 heads");
+    EXPECT_EQ(heads(3), of + (backward ? "8 heads" : "1 head"));
+    EXPECT_EQ(heads(1), backward ? of + "8 heads" : "");
+    // Float32 goes a head at a time, by the table of head dim 128.
+    other.dtype = Dtype::f32;
+    EXPECT_EQ(words(other, "v6e"), "");
+    EXPECT_EQ(words(call_of(backward, 64, Dtype::f32), "v6e"),
+              of + "head dim 128");
+    EXPECT_EQ(words(call_of(backward, 64), "v6e"), "");
+    // The default is nobody's row.
+    EXPECT_EQ(borrowed_words({{512, 256}, any, 0}, call, "v4"), "");
   }
 }
 

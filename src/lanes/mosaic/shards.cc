@@ -275,10 +275,11 @@ Result<FittedShards> fit_shards(
     const std::optional<std::string>& lowering_reason, Numbers numbers) {
   const auto plan = [&](MosaicOptions options) {
     options.lowering_reason = lowering_reason;
-    options.numbers = numbers;
     return plan_shards(batch, shards, call, target, options);
   };
   ChosenSetting chosen = choose_passes(batch.request(), call);
+  chosen.setting.options.numbers = numbers;
+  chosen.chosen_by += borrowed_words(chosen.setting, call, target, true);
   auto planned = plan(chosen.setting.options);
   if (!planned) {
     chosen = fit_setting(std::move(chosen), {}, target,
