@@ -315,7 +315,7 @@ bool mosaic::fits_vector_memory(const Request& request, const Facts& present,
   if (!asked) return true;
   auto shape = shape_of(request, present, call, options, asked->memory,
                         in_chunks && call.backward);
-  return !shape || mosaic::fits(*shape, call.backward);
+  return shape && mosaic::fits(*shape, call.backward);
 }
 
 int64_t mosaic::query_chunk_of(const Request& request, const Facts& present,

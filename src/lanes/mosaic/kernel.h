@@ -26,7 +26,7 @@ Result<PlannedKernel> plan_kernel(const Request& request, const Facts& present,
 
 // Whether its scratch fits the target's vector memory, with as few heads a pass
 // as that takes; backward with dQ of all queries, or `in_chunks` of them. True
-// too where plan_kernel refuses it for something else.
+// too where the call or its options are refused, but not where the lengths are.
 bool fits_vector_memory(const Request& request, const Facts& present,
                         const AttentionCall& call, const std::string& target,
                         const MosaicOptions& options, bool in_chunks = false);
