@@ -81,6 +81,10 @@ int64_t keys_per_query(const Batch& batch);
 struct MosaicKernel {
   std::string text;          // the kernel alone
   std::string program_text;  // StableHLO around it, ready to compile
+  // JSON that holds the kernel: what another program hands to a custom call
+  // "tpu_custom_call" of API version 1, with the program's arrays, and results
+  // behind them. "" of a program of shards, which has several calls.
+  std::string backend_config;
   PlanContract plan;
   KernelContract contract;
 

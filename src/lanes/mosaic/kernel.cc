@@ -407,12 +407,14 @@ mosaic::CallArrays mosaic::arrays_of(const PlannedKernel& planned) {
 
 mosaic::KernelText mosaic::write_kernel(const PlannedKernel& planned) {
   const bool backward = planned.kernel.call.backward;
+  const int64_t room = vector_rooms(planned.shape.core_bytes).program;
   KernelText out;
   out.text = text_of(planned);
+  out.backend_config =
+      mosaic::backend_config(operands_of(planned), out.text, room);
   out.program_text =
       program(name_of(planned), mosaic::arguments_of(planned.shape, backward),
-              outputs_of(planned.shape, backward), out.text,
-              vector_rooms(planned.shape.core_bytes).program);
+              outputs_of(planned.shape, backward), out.text, room);
   return out;
 }
 
@@ -426,6 +428,7 @@ Result<MosaicKernel> make_mosaic_kernel(const Request& request,
   mosaic::KernelText written = mosaic::write_kernel(*planned);
   MosaicKernel out = std::move(planned->kernel);
   out.text = std::move(written.text);
+  out.backend_config = std::move(written.backend_config);
   out.program_text = std::move(written.program_text);
   return out;
 }

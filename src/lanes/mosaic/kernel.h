@@ -14,7 +14,7 @@
 namespace tessera::mosaic {
 
 struct PlannedKernel {
-  MosaicKernel kernel;  // without `text` and `program_text`
+  MosaicKernel kernel;  // without `text` and what is made of it
   KernelShape shape;
 };
 
@@ -57,7 +57,7 @@ CallArrays arrays_of(const PlannedKernel& planned);
 CallArrays operands_of(const PlannedKernel& planned);
 
 struct KernelText {
-  std::string text, program_text;
+  std::string text, backend_config, program_text;
 };
 KernelText write_kernel(const PlannedKernel& planned);
 
