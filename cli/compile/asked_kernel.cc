@@ -100,7 +100,7 @@ Result<AskedCall> read_asked_call(const KernelFlags& f,
                              batch_keys);
   if (!found) return found.error();
   MosaicOptions& options = found->setting.options;
-  auto row_sum = parse_row_sum(f.row_sum.value_or("exact"), "--row-sum");
+  auto row_sum = parse_row_sum(f.run.row_sum.value_or("exact"), "--row-sum");
   if (!row_sum) return row_sum.error();
   options.row_sum = *row_sum;
   auto numbers = read_numbers(f.run.numbers);

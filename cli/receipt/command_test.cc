@@ -348,7 +348,7 @@ TEST_F(ReceiptCommand, VerifiesWhatWasOnlyCompiled) {
   rounded.run.numbers = "any";
   rounded.run.request.masks = {"causal"};
   rounded.run.request.q_len = "512";
-  rounded.row_sum = "rounded";
+  rounded.run.row_sum = "rounded";
   gradients.run.request.masks = {"causal"};
   gradients.run.request.q_len = "512";
   gradients.run.backward = gradients.dlse = true;
@@ -385,7 +385,7 @@ TEST_F(ReceiptCommand, VerifiesWhatWasOnlyCompiled) {
         {"/tiles/run", 4},
         {"/parameters/fetch_ahead", 7},
         {"/parameters/dlse", flags.dlse ? 0 : 1},
-        {"/parameters/row_sum_rounded", flags.row_sum ? 0 : 1},
+        {"/parameters/row_sum_rounded", flags.run.row_sum ? 0 : 1},
         {"/parameters/any_numbers", flags.run.numbers ? 0 : 1},
         {"/direction", flags.run.backward ? "forward" : "forward+backward"},
         {"/lane/executed", "cpu"}};
@@ -476,7 +476,7 @@ TEST_F(ReceiptCommand, ArgumentsAreChecked) {
             "tessera: [cli] receipt diff must be given 2 files, found 1\n");
   EXPECT_EQ(refused({"show"}),
             "tessera: [cli] receipt show must be given 1 file, found 0\n");
-  ASSERT_TRUE(write_file(file("bad"), "{\"schema\": 12}").ok());
+  ASSERT_TRUE(write_file(file("bad"), "{\"schema\": 13}").ok());
   EXPECT_EQ(refused({"verify", file("bad")}).substr(0, 38),
             "tessera: [receipt] every field must be");
   EXPECT_EQ(program({"receipt", "schema"}), 0);

@@ -28,8 +28,10 @@ Result<TileBy> take_kernel_tile(const AttentionCall& call,
     if (!batch) return batch.error();
     keys = keys_per_query(*batch);
   }
+  // The table's tiles need no reason.
+  const mosaic::KernelTerms terms = {{}, options.numbers, options.row_sum};
   mosaic::ChosenSetting chosen = mosaic::choose_setting(of.request, call, keys);
-  chosen.setting.options.numbers = options.numbers;
+  mosaic::take_terms(terms, call, chosen.setting.options);
   chosen.chosen_by += mosaic::borrowed_words(chosen.setting, call, target);
   mosaic::ChosenSetting found =
       mosaic::fit_setting(std::move(chosen), {.tile = true}, of.request,
@@ -40,7 +42,7 @@ Result<TileBy> take_kernel_tile(const AttentionCall& call,
   AttentionCall forward = call;
   forward.backward = false;
   MosaicSetting passes = mosaic::choose_passes(of.request, forward).setting;
-  passes.options.numbers = options.numbers;
+  mosaic::take_terms(terms, forward, passes.options);
   const mosaic::ChosenSetting both =
       mosaic::fit_setting({std::move(passes), ""}, {.tile = true}, of.request,
                           of.facts.view(), forward, target);

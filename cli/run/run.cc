@@ -155,7 +155,8 @@ Result<RunOutcome> run_request(const RunFlags& flags, RunOptions o) {
     receipt.settings["tile"] = tile_by;
   }
   if (flags.check) {
-    auto check = check_run(batch, data, o.seed, ran->flushes);
+    auto check = check_run(batch, data, o.seed, ran->flushes,
+                           receipt.row_sum == to_string(RowSum::rounded));
     if (!check) return check.error();
     receipt.check = std::move(*check);
   }

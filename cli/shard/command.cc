@@ -8,6 +8,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/fail.h"
 #include "base/files.h"
 #include "base/timed.h"
 #include "cli/compile/kernel_flags.h"
@@ -28,7 +29,7 @@ struct Options {
 
 MeshFitCall asked_of(const ShardFlags& f, const request::Planned& planned,
                      const Mesh& mesh, const ShardOptions& options,
-                     Numbers numbers) {
+                     Numbers numbers, RowSum row_sum) {
   MeshFitCall out;
   out.batch = &planned.batch;
   out.mesh = mesh;
@@ -41,6 +42,7 @@ MeshFitCall asked_of(const ShardFlags& f, const request::Planned& planned,
   if (f.lane == "mosaic") out.lane = LaneId::mosaic;
   out.lowering_reason = f.lowering_reason;
   out.numbers = numbers;
+  out.row_sum = row_sum;
   if (planned.target) out.chip = planned.target->name;
   if (f.fit) out.chip = *f.fit;
   if (f.compile) out.chip = *f.compile;
@@ -69,6 +71,12 @@ Result<int> run(const Options& o) {
   if (auto e = check_flags(f); !e) return e.error();
   auto numbers = read_numbers(f.numbers);
   if (!numbers) return numbers.error();
+  auto row_sum = parse_row_sum(f.row_sum.value_or("exact"), "--row-sum");
+  if (!row_sum) return row_sum.error();
+  if (*row_sum == RowSum::rounded && f.backward) {
+    return invalid("cli",
+                   "--row-sum rounded goes without --backward, found both");
+  }
   auto mesh = parse_mesh(*f.mesh);
   if (!mesh) return mesh.error();
   auto options = shard_options(f);
@@ -79,7 +87,8 @@ Result<int> run(const Options& o) {
   double ms = batch.plan_ms();
   auto shards = timed(ms, [&] { return make_shards(batch, *mesh, *options); });
   if (!shards) return shards.error();
-  const MeshFitCall asked = asked_of(f, *planned, *mesh, *options, *numbers);
+  const MeshFitCall asked =
+      asked_of(f, *planned, *mesh, *options, *numbers, *row_sum);
   if (auto e = write_files(f, asked, *planned, *shards); !e) return e.error();
   std::optional<fit::MeshArrays> arrays;
   if (o.json) {

@@ -55,6 +55,7 @@ void add_shard_flags(Command& command, ShardFlags& f) {
           {"--lowering-reason", &f.lowering_reason, "TEXT",
            kLoweringReasonHelp},
           {"--numbers", &f.numbers, "WHICH", kNumbersHelp},
+          {"--row-sum", &f.row_sum, "SUM", kRowSumHelp},
           {"--backward", &f.backward, "",
            "Of the program: that of the backward pass"},
           {"--sink-logits", &f.sink_logits, "",
@@ -99,6 +100,9 @@ Result<void> check_flags(const ShardFlags& f) {
   if (auto e = check_reason_flag(f.lowering_reason); !e) return e;
   if (f.numbers && f.lane != "mosaic") {
     return invalid("cli", "--numbers goes with --lane mosaic, found none");
+  }
+  if (f.row_sum && f.lane != "mosaic") {
+    return invalid("cli", "--row-sum goes with --lane mosaic, found none");
   }
   if (f.fit && f.compile) {
     return invalid("cli",

@@ -37,8 +37,9 @@ Result<mosaic::ShardKernel> kernel_of(const MeshFitCall& asked,
                                       const Shards& shards, bool backward) {
   const AttentionCall call = lanes::one_direction(asked.call, backward);
   const Batch& batch = *asked.batch;
-  auto fitted = mosaic::fit_shards(batch, shards, call, asked.chip,
-                                   asked.lowering_reason, asked.numbers);
+  auto fitted =
+      mosaic::fit_shards(batch, shards, call, asked.chip,
+                         {asked.lowering_reason, asked.numbers, asked.row_sum});
   if (!fitted) return fitted.error();
   return std::move(fitted->kernel);
 }

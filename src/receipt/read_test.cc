@@ -367,10 +367,10 @@ TEST(ReceiptReader, FieldsGoWithTheirKind) {
 // An older receipt is told so before anything else of it is looked at.
 TEST(ReceiptReader, RefusesOtherVersionsByTheirNumber) {
   EXPECT_EQ(message(R"({"schema": 2, "operation": "attention"})"),
-            "[receipt] schema must be 12, found the integer 2: another "
+            "[receipt] schema must be 13, found the integer 2: another "
             "version wrote it");
   EXPECT_EQ(message(R"({"schema": 9})"),
-            "[receipt] schema must be 12, found the integer 9: another "
+            "[receipt] schema must be 13, found the integer 9: another "
             "version wrote it");
 }
 
@@ -432,7 +432,7 @@ TEST(ReceiptReader, RefusesWhatIsNotOne) {
   EXPECT_EQ(message("{}"),
             "[receipt] every field must be there, found no schema");
   EXPECT_EQ(message(with("/schema", 2)),
-            "[receipt] schema must be 12, found the integer 2: another "
+            "[receipt] schema must be 13, found the integer 2: another "
             "version wrote it");
   EXPECT_EQ(message(with("/more", 2)),
             "[receipt] fields must be known ones, found 'more'");
@@ -610,6 +610,8 @@ TEST(ReceiptReader, FindsContradictions) {
             "method must be there for the xla lane alone");
   EXPECT_EQ(found("/numbers", "finite"),
             "numbers must be there for the mosaic lane alone");
+  EXPECT_EQ(found("/row_sum", "exact"),
+            "row_sum must be there for the mosaic lane alone");
   EXPECT_EQ(found("/compiles", 1),
             "compiles and cache hits must come to 0 for the cpu lane, found 1");
   EXPECT_EQ(found("/kernels", {{"forward", kDigits}}),

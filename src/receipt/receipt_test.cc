@@ -54,13 +54,13 @@ TEST(Receipt, HoldsEveryField) {
       "gflops",   "inputs",         "isa",        "kernels",      "lane",
       "lowering", "machine",        "method",     "ms",           "numbers",
       "output",   "pairs",          "parameters", "plan",         "plan_file",
-      "plugin",   "receipt_digest", "request",    "routing",      "schema",
-      "settings", "shape",          "shards",     "tessera",      "threads",
-      "tiles",    "warnings"};
+      "plugin",   "receipt_digest", "request",    "routing",      "row_sum",
+      "schema",   "settings",       "shape",      "shards",       "tessera",
+      "threads",  "tiles",          "warnings"};
   std::vector<std::string> found;
   for (const auto& [name, unused] : j.items()) found.push_back(name);
   EXPECT_EQ(found, names);
-  EXPECT_EQ(j["schema"], 12);
+  EXPECT_EQ(j["schema"], 13);
   EXPECT_EQ(j["lane"]["source"], "default");
   EXPECT_EQ(j["request"],
             json::parse(R"({"mask": ["causal"], "batch": 2, "q_len": 8,
@@ -80,6 +80,7 @@ TEST(Receipt, TellsOwnLanesFromPlugins) {
   EXPECT_TRUE(own["plugin"].is_null());
   EXPECT_TRUE(own["method"].is_null());
   EXPECT_TRUE(own["numbers"].is_null());
+  EXPECT_TRUE(own["row_sum"].is_null());
   EXPECT_EQ(own["kernels"], json::object());
   EXPECT_EQ(own["cache_hits"], json({{"memory", 0}, {"disk", 0}}));
   EXPECT_EQ(own["warnings"], json::array());

@@ -349,13 +349,25 @@ mosaic::ChosenSetting mosaic::fit_setting(ChosenSetting found,
   return fit_setting(std::move(found), open, target, fits);
 }
 
-mosaic::ChosenSetting mosaic::fit_passes(
-    const Request& request, const Facts& present, const AttentionCall& call,
-    const std::string& target,
-    const std::optional<std::string>& lowering_reason, Numbers numbers) {
+mosaic::KernelTerms mosaic::terms_of(const XlaOptions& options) {
+  return {options.lowering_reason, options.numbers, options.row_sum};
+}
+
+void mosaic::take_terms(const KernelTerms& terms, const AttentionCall& call,
+                        MosaicOptions& options) {
+  options.lowering_reason = terms.lowering_reason;
+  options.numbers = call.sink_telemetry ? Numbers::finite : terms.numbers;
+  const bool is_forward = !call.backward && !call.sink_telemetry;
+  options.row_sum = is_forward ? terms.row_sum : RowSum::exact;
+}
+
+mosaic::ChosenSetting mosaic::fit_passes(const Request& request,
+                                         const Facts& present,
+                                         const AttentionCall& call,
+                                         const std::string& target,
+                                         const KernelTerms& terms) {
   ChosenSetting chosen = choose_passes(request, call);
-  chosen.setting.options.lowering_reason = lowering_reason;
-  chosen.setting.options.numbers = numbers;
+  take_terms(terms, call, chosen.setting.options);
   chosen.chosen_by += borrowed_words(chosen.setting, call, target);
   return fit_setting(std::move(chosen), {}, request, present, call, target);
 }

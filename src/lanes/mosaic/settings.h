@@ -76,12 +76,22 @@ ChosenSetting fit_setting(ChosenSetting found, const OpenSetting& open,
                           const Request& request, const Facts& present,
                           const AttentionCall& call, const std::string& target);
 
-// Of a batch that is planned, where nobody said any of it: choose_passes' as
-// far as it fits.
+// What a caller says of all kernels of a call.
+struct KernelTerms {
+  std::optional<std::string> lowering_reason = {};
+  Numbers numbers = Numbers::finite;
+  RowSum row_sum = RowSum::exact;  // of the forward one
+};
+KernelTerms terms_of(const XlaOptions& options);
+// Of the call's own kernel: that of sink telemetry has neither of the last.
+void take_terms(const KernelTerms& terms, const AttentionCall& call,
+                MosaicOptions& options);
+
+// Of a batch that is planned, where nobody said more: choose_passes' as far as
+// it fits.
 ChosenSetting fit_passes(const Request& request, const Facts& present,
                          const AttentionCall& call, const std::string& target,
-                         const std::optional<std::string>& lowering_reason,
-                         Numbers numbers);
+                         const KernelTerms& terms);
 
 // As a receipt has it.
 std::string setting_words(const MosaicOptions& options,

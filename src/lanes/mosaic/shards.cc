@@ -269,16 +269,15 @@ Result<ShardKernel> plan_shards(const Batch& batch, const Shards& shards,
   return out;
 }
 
-Result<FittedShards> fit_shards(
-    const Batch& batch, const Shards& shards, const AttentionCall& call,
-    const std::string& target,
-    const std::optional<std::string>& lowering_reason, Numbers numbers) {
-  const auto plan = [&](MosaicOptions options) {
-    options.lowering_reason = lowering_reason;
+Result<FittedShards> fit_shards(const Batch& batch, const Shards& shards,
+                                const AttentionCall& call,
+                                const std::string& target,
+                                const KernelTerms& terms) {
+  const auto plan = [&](const MosaicOptions& options) {
     return plan_shards(batch, shards, call, target, options);
   };
   ChosenSetting chosen = choose_passes(batch.request(), call);
-  chosen.setting.options.numbers = numbers;
+  take_terms(terms, call, chosen.setting.options);
   chosen.chosen_by += borrowed_words(chosen.setting, call, target, true);
   auto planned = plan(chosen.setting.options);
   if (!planned) {
