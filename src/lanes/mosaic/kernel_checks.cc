@@ -71,7 +71,8 @@ Result<void> check_type(Dtype dtype) {
   }
   return invalid("mosaic",
                  "the type must be bf16 or f32, found {}, which libtpu did not "
-                 "load for v6e (cast to one of them, or take another lane)",
+                 "load for v6e, and other chips were not tried (cast to one of "
+                 "them, or take another lane)",
                  to_string(dtype));
 }
 
