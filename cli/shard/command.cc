@@ -28,8 +28,7 @@ struct Options {
 };
 
 MeshFitCall asked_of(const ShardFlags& f, const request::Planned& planned,
-                     const Mesh& mesh, const ShardOptions& options,
-                     Numbers numbers, RowSum row_sum) {
+                     const Mesh& mesh, const ShardOptions& options) {
   MeshFitCall out;
   out.batch = &planned.batch;
   out.mesh = mesh;
@@ -41,8 +40,6 @@ MeshFitCall asked_of(const ShardFlags& f, const request::Planned& planned,
   out.call.dlse = f.dlse;
   if (f.lane == "mosaic") out.lane = LaneId::mosaic;
   out.lowering_reason = f.lowering_reason;
-  out.numbers = numbers;
-  out.row_sum = row_sum;
   if (planned.target) out.chip = planned.target->name;
   if (f.fit) out.chip = *f.fit;
   if (f.compile) out.chip = *f.compile;
@@ -77,6 +74,8 @@ Result<int> run(const Options& o) {
     return invalid("cli",
                    "--row-sum rounded goes without --backward, found both");
   }
+  auto query_chunk = read_query_chunk(f);
+  if (!query_chunk) return query_chunk.error();
   auto mesh = parse_mesh(*f.mesh);
   if (!mesh) return mesh.error();
   auto options = shard_options(f);
@@ -84,11 +83,15 @@ Result<int> run(const Options& o) {
   auto planned = load_planned(f.request);
   if (!planned) return planned.error();
   const Batch& batch = planned->batch;
+  options->for_tpu =
+      f.fit || f.compile || f.lane == "mosaic" || planned->target;
   double ms = batch.plan_ms();
   auto shards = timed(ms, [&] { return make_shards(batch, *mesh, *options); });
   if (!shards) return shards.error();
-  const MeshFitCall asked =
-      asked_of(f, *planned, *mesh, *options, *numbers, *row_sum);
+  MeshFitCall asked = asked_of(f, *planned, *mesh, *options);
+  asked.numbers = *numbers;
+  asked.row_sum = *row_sum;
+  asked.query_chunk = *query_chunk;
   if (auto e = write_files(f, asked, *planned, *shards); !e) return e.error();
   std::optional<fit::MeshArrays> arrays;
   if (o.json) {
@@ -138,7 +141,9 @@ constexpr const char* kFooter =
     "kv_tiles[from][to], kv_rounds and q_rounds {shift,tiles}, shapes, specs,\n"
     "ceilings, work (of a tile by its class), evenness (null of a balance\n"
     "that seeks none), fingerprint (with specs, of the program's arguments\n"
-    "and results: a receipt's shards.specs), contract, and for each of shards\n"
+    "and results: a receipt's shards.specs), query_chunk (queries that lane\n"
+    "mosaic holds at a time backward; 0: all), contract, and for each of "
+    "shards\n"
     "{data, head, seq, rows, columns, steps, steps_transposed, work, "
     "early_work}. "
     "With\n"

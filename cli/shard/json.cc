@@ -94,6 +94,7 @@ json shard_json(const ShardRun& run) {
        seeks_evenness(o.balance) ? json(to_string(o.evenness)) : json()},
       {"specs", run.arrays ? specs_json(run.arrays->arrays) : json()},
       {"fingerprint", run.arrays ? json(run.arrays->fingerprint) : json()},
+      {"query_chunk", run.arrays ? json(run.arrays->query_chunk) : json()},
       {"contract", s.contract_key},
       {"shards", std::move(shards)}};
   if (run.program) out["program"] = program_json(*run.program);
