@@ -33,8 +33,9 @@ Result<MosaicKernel> write_kernel(const RecompileSettings& s,
   call.shape = s.shape;
   call.dtype = s.dtype;
   call.backward = backward;
-  const mosaic::ChosenSetting chosen = mosaic::fit_passes(
-      b.request, b.facts(), call, s.target, {}, s.xla.numbers);
+  const mosaic::ChosenSetting chosen =
+      mosaic::fit_passes(b.request, b.facts(), call, s.target,
+                         {.numbers = s.xla.numbers, .row_sum = s.xla.row_sum});
   return make_mosaic_kernel(b.request, b.facts(), call, s.target,
                             chosen.setting.options);
 }

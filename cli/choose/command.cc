@@ -73,7 +73,8 @@ Result<int> run(const Options& o) {
                       plan_facts(of.plan()), *machine, options->lanes.gate,
                       forced);
       },
-      [&](const Choice& of) { return target_of(*machine, of.plugin); }};
+      [&](const Choice& of) { return target_of(*machine, of.plugin); },
+      options->lanes.xla};
   auto tiled = choose_and_tile(chooser, asked, open_tile, batch);
   if (!tiled) return tiled.error();
   const Choice& choice = tiled->choice;

@@ -153,11 +153,13 @@ TEST_F(Dispatch, ChooseTakesTheTileOfOurKernels) {
   const json open = chosen({"bf16"});
   EXPECT_EQ(open["lane"], "mosaic");
   EXPECT_EQ(open["tile"], json({512, 512}));
-  EXPECT_EQ(open["tile_by"], "the table, for 1024 keys a query");
+  EXPECT_EQ(open["tile_by"],
+            "the table, for 1024 keys a query; borrowed, for its rows are of "
+            "finite numbers");
   EXPECT_EQ(open["density"], 0.3125);  // 20 of 64
   chosen({"bf16"}, false);
   EXPECT_NE(out_.find("\n  tile        512x512: the table, for 1024 keys a "
-                      "query\n"),
+                      "query; borrowed, for its rows are of finite numbers\n"),
             std::string::npos)
       << out_;
   for (const Arguments& more : {Arguments{"bf16", "--tile", "256"},

@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <string_view>
 #include <utility>
 
 #include "base/fail.h"
@@ -26,6 +27,7 @@ Result<void> refuse_unsupported(const RunFlags& f) {
 void take_what_fits(const request::Asked& asked, const AttentionCall& call,
                     const std::string& target, const mosaic::OpenSetting& open,
                     AskedSetting& found) {
+  say_borrowed(call, target, open, found);
   const mosaic::ChosenSetting fit = mosaic::fit_setting(
       {found.setting, ""}, open, asked.request, asked.present, call, target);
   if (fit.setting.tile != found.setting.tile) found.tile_by += fit.chosen_by;
@@ -64,7 +66,15 @@ Result<AskedSetting> asked_setting(
                       open_passes ? found.chosen_by : kRequest};
 }
 
-std::string AskedKernel::chosen_by() const {
+void say_borrowed(const AttentionCall& call, std::string_view target,
+                  const mosaic::OpenSetting& open, AskedSetting& found) {
+  const std::string words = mosaic::borrowed_words(found.setting, call, target);
+  if (open.tile) found.tile_by += words;
+  if (open.passes) found.passes_by += words;
+}
+
+std::string who_chose(const std::string& tile_by,
+                      const std::string& passes_by) {
   if (tile_by == passes_by) return tile_by;
   return fmt::format("{}; tiles a pass: {}", tile_by, passes_by);
 }
@@ -90,7 +100,7 @@ Result<AskedCall> read_asked_call(const KernelFlags& f,
                              batch_keys);
   if (!found) return found.error();
   MosaicOptions& options = found->setting.options;
-  auto row_sum = parse_row_sum(f.row_sum.value_or("exact"), "--row-sum");
+  auto row_sum = parse_row_sum(f.run.row_sum.value_or("exact"), "--row-sum");
   if (!row_sum) return row_sum.error();
   options.row_sum = *row_sum;
   auto numbers = read_numbers(f.run.numbers);

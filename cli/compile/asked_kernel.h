@@ -4,13 +4,18 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "cli/compile/kernel_flags.h"
+#include "lanes/mosaic/settings.h"
 #include "request/load.h"
 #include "tessera/fit.h"
 #include "tessera/mosaic.h"
 
 namespace tessera::cli {
+
+// Of a tile and of tiles a pass, either or both, in words.
+std::string who_chose(const std::string& tile_by, const std::string& passes_by);
 
 // What a kernel is made from, once all flags are read. Facts that the mask
 // names, or a flag gives, count as present; they are not read. Tile and tiles a
@@ -43,7 +48,7 @@ struct AskedKernel {
   int64_t legal_pairs = 0;
   std::optional<PaidWork> work = {};
 
-  std::string chosen_by() const;  // either or both, in words
+  std::string chosen_by() const { return who_chose(tile_by, passes_by); }
 };
 // `target` as v6e:1x1.
 Result<AskedKernel> make_asked_kernel(AskedCall asked,
@@ -60,5 +65,9 @@ struct AskedSetting {
 Result<AskedSetting> asked_setting(
     const request::Asked& asked, const AttentionCall& call, bool open_passes,
     const std::optional<std::string>& keys_per_query, int64_t batch_keys = 0);
+// Adds to who chose what was open, where the table's row is of other kernels
+// than one of this setting's options.
+void say_borrowed(const AttentionCall& call, std::string_view target,
+                  const mosaic::OpenSetting& open, AskedSetting& found);
 
 }  // namespace tessera::cli

@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "base/files.h"
 #include "tests/plugins.h"
@@ -53,6 +55,52 @@ TEST_F(Compile, PagesAreToldWhereTheyAreAsked) {
     EXPECT_EQ(json::parse(out_)["arrays"]["steps"]["shape"],
               json::array({told["steps"]}));
   }
+}
+
+// Both take one row of the table, and say so in the same words.
+TEST_F(Compile, ItsTileIsTheOneThatExportTakes) {
+  const std::vector<Arguments> requests = {
+      {"--mask", "causal", "--q-len", "32768"},
+      {"--mask", "causal", "--q-len", "32768", "--heads", "1"},
+      {"--mask", "causal", "--q-len", "32768", "--numbers", "any"},
+      {"--mask", "causal & documents", "--q-len", "8192", "--docs",
+       "lengths:8192"},
+      {"--mask", "causal & documents", "--q-len", "8192", "--docs",
+       "lengths:8192", "--keys-per-query", "4096"}};
+  std::vector<std::string> words;
+  for (const Arguments& request : requests) {
+    for (const bool backward : {false, true}) {
+      Arguments asked = request;
+      asked.emplace_back("--json");
+      if (backward) asked.emplace_back("--backward");
+      Arguments kernel = asked;
+      kernel.insert(kernel.end(), {"--target", "v6e", "--no-compile", "--emit",
+                                   file("kernel.mlir")});
+      ASSERT_EQ(compile(kernel), 0) << err_;
+      const json told = json::parse(out_)["kernel"];
+      Arguments arrays = asked;
+      arrays.insert(arrays.end(),
+                    {"--layout", "mosaic", "-o", file("arrays.safetensors")});
+      ASSERT_EQ(program({"export"}, arrays), 0) << err_;
+      const json made = json::parse(out_);
+      EXPECT_EQ(made["chosen_by"], told["chosen_by"]);
+      words.push_back(told["chosen_by"]);
+      // Of a mask without facts the room is the plan's own.
+      if (request[1] != "causal") continue;
+      EXPECT_EQ(made["arrays"]["steps"]["shape"], json::array({told["steps"]}));
+    }
+  }
+  const std::string row = "the table, for 16384 keys a query";
+  const std::string borrowed = "; borrowed, for its rows are of ";
+  const std::string unsaid =
+      "the default: nobody said how many keys a query sees";
+  EXPECT_EQ(words,
+            (std::vector<std::string>{
+                row, row, "the table of heads alone, for 16384 keys a query",
+                row + borrowed + "8 heads", row + borrowed + "finite numbers",
+                row + borrowed + "finite numbers", unsaid, unsaid,
+                "the table, for 4096 keys a query",
+                "the table, for 4096 keys a query"}));
 }
 
 TEST_F(Compile, SoAreChunksOfQueries) {

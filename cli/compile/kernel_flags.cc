@@ -30,9 +30,7 @@ void add_kernel_flags(Command& command, KernelFlags& f) {
                 {"--query-chunk", &f.query_chunk, "N",
                  "Backward: queries whose dQ vector memory holds at a time, "
                  "whole tiles; or all [what lets most heads go together]"},
-                {"--row-sum", &f.row_sum, "SUM",
-                 "Of a query's probabilities: exact, or rounded as its product "
-                 "takes them [exact]"},
+                {"--row-sum", &f.run.row_sum, "SUM", kRowSumHelp},
                 {"--numbers", &f.run.numbers, "WHICH", kNumbersHelp},
                 {"--dlse", &f.dlse, "",
                  "It takes the gradient of the log-sum-exp too"},

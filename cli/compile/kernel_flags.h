@@ -14,7 +14,7 @@ namespace tessera::cli {
 struct KernelFlags {
   RunFlags run;
   std::optional<std::string> tiles_per_pass, fetch_ahead, keys_per_query,
-      row_sum, page_steps, query_chunk;
+      page_steps, query_chunk;
   bool dlse = false;
   bool sink_telemetry = false;
 

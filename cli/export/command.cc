@@ -7,12 +7,14 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/text.h"
 #include "cli/compile/asked_kernel.h"
+#include "cli/compile/kernel_flags.h"
 #include "cli/export/kernel_layouts.h"
 #include "cli/export/layouts.h"
 #include "cli/json_line.h"
@@ -37,8 +39,8 @@ Result<const ExportLayout*> layout_of(const ExportFlags& o) {
 }
 
 // Tile and tiles a pass as `compile` takes them for the same request, of which
-// facts are not read.
-Result<void> suit_kernel(ExportFlags& o) {
+// facts are not read; who chose them.
+Result<std::string> suit_kernel(ExportFlags& o) {
   request::Asked asked;  // a saved plan has its tile
   if (!o.request.plan) {
     auto read = load_asked(o.request);
@@ -49,6 +51,11 @@ Result<void> suit_kernel(ExportFlags& o) {
   if (!call) return call.error();
   auto found = asked_setting(asked, *call, !o.tiles_per_pass, o.keys_per_query);
   if (!found) return found.error();
+  auto numbers = read_numbers(o.numbers);
+  if (!numbers) return numbers.error();
+  found->setting.options.numbers = *numbers;
+  say_borrowed(*call, kLayoutTarget, {asked.open_tile, !o.tiles_per_pass},
+               *found);
   const MosaicSetting& s = found->setting;
   if (asked.open_tile) {
     o.request.tile = fmt::format("{}x{}", s.tile.q, s.tile.kv);
@@ -56,7 +63,7 @@ Result<void> suit_kernel(ExportFlags& o) {
   if (!o.tiles_per_pass) {
     o.tiles_per_pass = fmt::to_string(s.options.tiles_per_pass);
   }
-  return {};
+  return who_chose(found->tile_by, found->passes_by);
 }
 
 Result<int> run(const ExportFlags& o) {
@@ -69,8 +76,11 @@ Result<int> run(const ExportFlags& o) {
   }
   ExportFlags flags = o;
   if (auto e = check_reason_flag(o.lowering_reason); !e) return e.error();
+  std::string chosen_by;
   if (layout.name == "mosaic") {
-    if (auto e = suit_kernel(flags); !e) return e.error();
+    auto by = suit_kernel(flags);
+    if (!by) return by.error();
+    chosen_by = std::move(*by);
   } else {
     for (const auto& [text, name] :
          {std::pair(&o.keys_per_query, "--keys-per-query"),
@@ -101,11 +111,14 @@ Result<int> run(const ExportFlags& o) {
                fmt::join(tensor.shape, ", "));
   }
   if (o.json) {
-    fmt::print("{}\n", json_line(nlohmann::json({{"file", *o.out},
-                                                 {"layout", layout.name},
-                                                 {"bytes", bytes->size()},
-                                                 {"arrays", shapes}})));
+    nlohmann::json out = {{"file", *o.out},
+                          {"layout", layout.name},
+                          {"bytes", bytes->size()},
+                          {"arrays", shapes}};
+    if (!chosen_by.empty()) out["chosen_by"] = chosen_by;
+    fmt::print("{}\n", json_line(out));
   } else {
+    if (!chosen_by.empty()) fmt::print("chosen by {}\n", chosen_by);
     fmt::print("wrote {} ({} bytes)\n", *o.out, bytes->size());
   }
   return kOk;

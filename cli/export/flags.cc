@@ -19,7 +19,8 @@ void add_export_flags(Command& command, ExportFlags& f) {
       command,
       {
           {"--heads", &f.heads, "N",
-           "flex, splash: query heads, a multiple of the plan's [its]"},
+           "flex, splash: query heads, a multiple of the plan's [its]; mosaic: "
+           "what compile was told [8]"},
           {"--batch-row", &f.batch_row, "B", "splash: which row [0]"},
           {"--q-shards", &f.q_shards, "N", "splash: query shards [1]"},
           {"--tiles-per-pass", &f.tiles_per_pass, "N",

@@ -78,6 +78,10 @@ Result<AttentionCall> mosaic_call(const ExportFlags& flags) {
   auto values = request::parse_int(flags.v_head_dim.value_or(dim),
                                    "--v-head-dim", 1, kMaxHeadDim);
   if (!values) return values.error();
+  auto heads =
+      request::parse_int(flags.heads.value_or("8"), "--heads", 1, kMaxHeads);
+  if (!heads) return heads.error();
+  out.shape.heads = out.shape.kv_heads = *heads;
   out.shape.head_dim = *keys;
   out.shape.v_head_dim = *values;
   return out;
@@ -112,8 +116,8 @@ Result<void> add_mosaic(const Batch& batch, const ExportFlags& flags,
   // How many heads go together says the chunk of queries, and no more.
   const int64_t of_list = flags.backward ? 8 : 1;
   call->shape.heads = call->shape.kv_heads = of_list * batch.plan().heads;
-  auto kernel =
-      make_mosaic_kernel(batch.request(), batch.facts(), *call, "v6e", options);
+  auto kernel = make_mosaic_kernel(batch.request(), batch.facts(), *call,
+                                   kLayoutTarget, options);
   if (!kernel) return kernel.error();
   auto arrays = make_mosaic_arrays(batch, *kernel);
   if (!arrays) return arrays.error();

@@ -10,7 +10,9 @@ Result<void> add_flex(const Batch& batch, const ExportFlags& flags,
                       NamedArrays& out);
 Result<void> add_splash(const Batch& batch, const ExportFlags& flags,
                         NamedArrays& out);
-// The call that the flags tell of, whose heads any kernel has.
+// Whose vector memory lists are cut for.
+inline constexpr const char* kLayoutTarget = "v6e";
+// The call that the flags tell of; its heads pick a row of the table alone.
 Result<AttentionCall> mosaic_call(const ExportFlags& flags);
 Result<void> add_mosaic(const Batch& batch, const ExportFlags& flags,
                         NamedArrays& out);

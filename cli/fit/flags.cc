@@ -36,7 +36,7 @@ Result<XlaMethod> method_of(const FitFlags& o, LaneId lane) {
 Result<void> check_flags(const FitFlags& o, LaneId lane) {
   const KernelFlags& k = o.kernel;
   if (lane == LaneId::xla &&
-      (k.tiles_per_pass || k.fetch_ahead || k.keys_per_query || k.row_sum ||
+      (k.tiles_per_pass || k.fetch_ahead || k.keys_per_query || k.run.row_sum ||
        k.run.numbers || k.page_steps || k.query_chunk)) {
     return invalid("cli",
                    "--tiles-per-pass, --fetch-ahead, --keys-per-query, "

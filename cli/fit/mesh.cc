@@ -13,7 +13,7 @@ namespace {
 // A mesh's program has one method, and settings of its own.
 Result<void> check_flags(const FitFlags& o) {
   const KernelFlags& k = o.kernel;
-  if (k.tiles_per_pass || k.fetch_ahead || k.keys_per_query || k.row_sum ||
+  if (k.tiles_per_pass || k.fetch_ahead || k.keys_per_query || k.run.row_sum ||
       k.page_steps || k.query_chunk) {
     return invalid("cli",
                    "--tiles-per-pass, --fetch-ahead, --keys-per-query, "

@@ -215,7 +215,8 @@ Result<Planned> plan_case(const GateCase& c, const Facts& facts,
   if (!asked) return asked.error();
   Planned out = {*asked, *asked, plan_facts(asked->plan())};
   if (c.lane == LaneId::mosaic) {
-    auto own = at(kernel_tile(*asked, attention_call(c), target).tile);
+    // By the default options, which the session that measures it has too.
+    auto own = at(kernel_tile(*asked, attention_call(c), target, {}).tile);
     if (!own) return own.error();
     out.own = std::move(*own);
   }

@@ -348,7 +348,7 @@ TEST_F(ReceiptCommand, VerifiesWhatWasOnlyCompiled) {
   rounded.run.numbers = "any";
   rounded.run.request.masks = {"causal"};
   rounded.run.request.q_len = "512";
-  rounded.row_sum = "rounded";
+  rounded.run.row_sum = "rounded";
   gradients.run.request.masks = {"causal"};
   gradients.run.request.q_len = "512";
   gradients.run.backward = gradients.dlse = true;
@@ -385,7 +385,7 @@ TEST_F(ReceiptCommand, VerifiesWhatWasOnlyCompiled) {
         {"/tiles/run", 4},
         {"/parameters/fetch_ahead", 7},
         {"/parameters/dlse", flags.dlse ? 0 : 1},
-        {"/parameters/row_sum_rounded", flags.row_sum ? 0 : 1},
+        {"/parameters/row_sum_rounded", flags.run.row_sum ? 0 : 1},
         {"/parameters/any_numbers", flags.run.numbers ? 0 : 1},
         {"/direction", flags.run.backward ? "forward" : "forward+backward"},
         {"/lane/executed", "cpu"}};

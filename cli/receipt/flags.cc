@@ -103,7 +103,7 @@ Result<KernelFlags> kernel_flags_of(const receipt::Receipt& r) {
   kernel.dlse = r.backward && dlse != r.parameters.end() && dlse->second != 0;
   const auto rounded = r.parameters.find("row_sum_rounded");
   if (!r.backward && rounded != r.parameters.end() && rounded->second != 0) {
-    kernel.row_sum = to_string(RowSum::rounded);
+    kernel.run.row_sum = to_string(RowSum::rounded);
   }
   const auto any = r.parameters.find("any_numbers");
   if (any != r.parameters.end() && any->second != 0) {

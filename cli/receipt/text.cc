@@ -27,6 +27,14 @@ void add_question(const receipt::Receipt& r, Lines& line) {
   }
 }
 
+// Of our TPU kernels, beyond what a session has by itself.
+std::string terms_of(const receipt::Receipt& r) {
+  std::string out;
+  if (r.numbers == "finite") out += ", of finite numbers";
+  if (r.row_sum == "rounded") out += ", of rounded row sums";
+  return out;
+}
+
 void add_place(const receipt::Receipt& r, Lines& line) {
   line("ran", fmt::format(
                   "{} lane{}{}{}{}", r.lane.executed,
@@ -36,9 +44,7 @@ void add_place(const receipt::Receipt& r, Lines& line) {
                   r.isa ? fmt::format(", {}, {}", *r.isa,
                                       plural(r.threads.value_or(1), "thread"))
                         : "",
-                  !r.method.empty()       ? ", " + r.method
-                  : r.numbers == "finite" ? ", of finite numbers"
-                                          : "",
+                  r.method.empty() ? terms_of(r) : ", " + r.method,
                   r.of_plan() ? ", " + r.device : ", family " + r.lane.family));
   if (r.of_plan() && r.lane.requested == "auto") {
     line("choice", r.choice.reason);

@@ -18,6 +18,7 @@ receipt::Receipt::Check check_of(const reference::Verdict& verdict,
 // Shows its progress.
 Result<receipt::Receipt::Check> check_run(const Batch& batch,
                                           AttentionData& data, uint64_t seed,
-                                          bool flushes = false);
+                                          bool flushes = false,
+                                          bool rounded_sum = false);
 
 }  // namespace tessera::cli

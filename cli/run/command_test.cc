@@ -510,6 +510,7 @@ TEST_F(Run, FlagsGoWithTheirLane) {
         {"--artifact", "x", "jax_bridge or splash"},
         {"--max-compiles", "3", "xla or mosaic"},
         {"--numbers", "finite", "mosaic"},
+        {"--row-sum", "rounded", "mosaic"},
         {"--lowering-reason", "few tokens", "xla, mosaic or splash"}}) {
     const std::string other = lane == std::string("cpu") ? "xla" : "cpu";
     for (const std::string& with : {other, std::string("reference")}) {
@@ -523,6 +524,8 @@ TEST_F(Run, FlagsGoWithTheirLane) {
 TEST_F(Run, NumbersAreFiniteOrAny) {
   EXPECT_EQ(message({"--lane", "mosaic", "--numbers", "both"}),
             "[mosaic] --numbers must be finite or any, found 'both'");
+  EXPECT_EQ(message({"--lane", "mosaic", "--row-sum", "both"}),
+            "[mosaic] --row-sum must be exact or rounded, found 'both'");
 }
 
 TEST_F(Run, XlaFlagsAreChecked) {

@@ -105,6 +105,7 @@ void add_run_flags(Command& command, RunFlags& f) {
           {"--lowering-reason", &f.lowering_reason, "TEXT",
            kLoweringReasonHelp},
           {"--numbers", &f.numbers, "WHICH", kSessionNumbersHelp},
+          {"--row-sum", &f.row_sum, "SUM", kRowSumHelp},
           {"--artifact", &f.artifact, "FILE",
            "Of --lane jax_bridge or splash: what jax.export serializes"},
           {"--shapes", &f.shapes, "FILE", "The JSON beside the artifact"},

@@ -15,6 +15,9 @@ namespace tessera::cli {
 inline constexpr const char* kSessionNumbersHelp =
     "Of lane mosaic: any, or finite, which promises that no NaN or infinity is "
     "read and saves cycles [any]";
+inline constexpr const char* kRowSumHelp =
+    "Of our TPU kernel's probabilities: exact, or rounded as their product "
+    "takes them [exact]";
 
 // As typed.
 struct RunFlags : PluginFlags, SpreadFlags {
@@ -23,7 +26,7 @@ struct RunFlags : PluginFlags, SpreadFlags {
   std::optional<std::string> heads, kv_heads, head_dim, v_head_dim, dtype,
       layout, scale, softcap, lane, fallback, gate, threads, isa, mesh, method,
       max_compiles, artifact, shapes, sink_telemetry, seed, inputs, outputs,
-      receipt, trace, lowering_reason, numbers;
+      receipt, trace, lowering_reason, numbers, row_sum;
   bool sink_logits = false;
   bool backward = false;
   bool check = false;

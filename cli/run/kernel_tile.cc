@@ -20,20 +20,26 @@ bool is_for_facts_to_say(const Request& request, const AttentionCall& call) {
 
 // `keys`: those that a query sees in the mean; 0: as many as the mask leaves.
 KernelTile look_up(Request at, const Facts& present, const AttentionCall& call,
-                   int64_t keys, const std::string& target) {
+                   int64_t keys, const std::string& target,
+                   const XlaOptions& options) {
   // Telemetry has a kernel of its own, of the forward one's tile.
   AttentionCall pass = call;
   pass.sink_telemetry = false;
-  mosaic::ChosenSetting found =
-      mosaic::fit_setting(mosaic::choose_setting(at, pass, keys),
-                          {.tile = true}, at, present, pass, target);
+  // The table's tiles need no reason.
+  const mosaic::KernelTerms terms = {{}, options.numbers, options.row_sum};
+  mosaic::ChosenSetting chosen = mosaic::choose_setting(at, pass, keys);
+  mosaic::take_terms(terms, pass, chosen.setting.options);
+  chosen.chosen_by += mosaic::borrowed_words(chosen.setting, pass, target);
+  mosaic::ChosenSetting found = mosaic::fit_setting(
+      std::move(chosen), {.tile = true}, at, present, pass, target);
   at.tile = found.setting.tile;
   if (!call.backward) return {at.tile, std::move(found.chosen_by)};
   // The forward kernel has the same tile.
   pass.backward = pass.dlse = false;
-  const mosaic::ChosenSetting both =
-      mosaic::fit_setting({mosaic::choose_passes(at, pass).setting, ""},
-                          {.tile = true}, at, present, pass, target);
+  MosaicSetting passes = mosaic::choose_passes(at, pass).setting;
+  mosaic::take_terms(terms, pass, passes.options);
+  const mosaic::ChosenSetting both = mosaic::fit_setting(
+      {std::move(passes), ""}, {.tile = true}, at, present, pass, target);
   if (both.setting.tile != at.tile) found.chosen_by += both.chosen_by;
   return {both.setting.tile, std::move(found.chosen_by)};
 }
@@ -60,6 +66,7 @@ bool is_tile_open(const request::Loaded& loaded) {
 
 Result<TileBy> take_kernel_tile(const AttentionCall& call,
                                 const std::string& target,
+                                const XlaOptions& options,
                                 request::Loaded& loaded) {
   if (!is_tile_open(loaded)) return TileBy();
   request::Resolved& of = loaded.resolved;
@@ -69,16 +76,17 @@ Result<TileBy> take_kernel_tile(const AttentionCall& call,
     if (!batch) return batch.error();
     keys = keys_per_query(*batch);
   }
-  KernelTile found = look_up(of.request, of.facts.view(), call, keys, target);
+  KernelTile found =
+      look_up(of.request, of.facts.view(), call, keys, target, options);
   of.request.tile = found.tile;
   return std::move(found.by);
 }
 
 KernelTile kernel_tile(const Batch& batch, const AttentionCall& call,
-                       const std::string& target) {
+                       const std::string& target, const XlaOptions& options) {
   const bool by_facts = is_for_facts_to_say(batch.request(), call);
   return look_up(batch.request(), batch.facts(), call,
-                 by_facts ? keys_per_query(batch) : 0, target);
+                 by_facts ? keys_per_query(batch) : 0, target, options);
 }
 
 LaneChooser chooser_of(const Session& session, const AttentionCall& call) {
@@ -90,7 +98,8 @@ LaneChooser chooser_of(const Session& session, const AttentionCall& call) {
             const std::lock_guard lock(state.mutex);
             return state.machine ? target_of(*state.machine, choice.plugin)
                                  : std::string();
-          }};
+          },
+          session.state().options.xla};
 }
 
 Result<TiledChoice> choose_and_tile(const LaneChooser& chooser,
@@ -100,7 +109,8 @@ Result<TiledChoice> choose_and_tile(const LaneChooser& chooser,
   if (!choice) return choice.error();
   TiledChoice first = {std::move(*choice), ""};
   if (!open_tile || first.choice.lane != LaneId::mosaic) return first;
-  KernelTile found = kernel_tile(batch, call, chooser.target(first.choice));
+  KernelTile found =
+      kernel_tile(batch, call, chooser.target(first.choice), chooser.options);
   Request at_tile = batch.request();
   if (found.tile == at_tile.tile) {
     first.tile_by = std::move(found.by);

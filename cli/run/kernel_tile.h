@@ -6,6 +6,7 @@
 
 #include "request/load.h"
 #include "tessera/attention.h"
+#include "tessera/machine.h"
 #include "tessera/session.h"
 
 namespace tessera::cli {
@@ -25,9 +26,10 @@ bool is_tile_open(const request::Loaded& loaded);
 // Of a request that is not planned yet and leaves its tile open: that of the
 // TPU kernels' table, for the keys that its own queries see in the mean, and
 // for backward where the call has such a pass, as far as the vector memory of
-// the target, "v6e:1x1", holds it.
+// the target, "v6e:1x1", holds it, by kernels of these options.
 Result<TileBy> take_kernel_tile(const AttentionCall& call,
                                 const std::string& target,
+                                const XlaOptions& options,
                                 request::Loaded& loaded);
 
 // The same of a batch, which is planned at another.
@@ -36,12 +38,14 @@ struct KernelTile {
   TileBy by;
 };
 KernelTile kernel_tile(const Batch& batch, const AttentionCall& call,
-                       const std::string& target);
+                       const std::string& target, const XlaOptions& options);
 
-// Who chooses a batch's lane, and what kernels of that choice are made for.
+// Who chooses a batch's lane, and what kernels of that choice are made for,
+// with which options.
 struct LaneChooser {
   std::function<Result<Choice>(const Batch&)> choose;
   std::function<std::string(const Choice&)> target;
+  XlaOptions options = {};
 };
 // A session's, which must outlive it.
 LaneChooser chooser_of(const Session& session, const AttentionCall& call);

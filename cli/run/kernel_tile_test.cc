@@ -32,14 +32,17 @@ struct Took {
 };
 
 Took take(const request::RequestFlags& flags, bool backward,
-          const std::string& target = "v6e:1x1", int64_t dim = 128) {
+          const std::string& target = "v6e:1x1", int64_t dim = 128,
+          Numbers numbers = Numbers::finite) {
   auto loaded = load_request(flags);
   EXPECT_TRUE(loaded.ok()) << loaded.error().message;
   AttentionCall call;
   call.shape = {8, 8, dim, dim, {}, 0};
   call.dtype = Dtype::bf16;
   call.backward = backward;
-  auto by = take_kernel_tile(call, target, *loaded);
+  XlaOptions options;
+  options.numbers = numbers;
+  auto by = take_kernel_tile(call, target, options, *loaded);
   EXPECT_TRUE(by.ok()) << by.error().message;
   return {loaded->resolved.request.tile, *by};
 }
@@ -74,6 +77,23 @@ TEST(KernelTile, AnOpenOneIsTheTables) {
   EXPECT_EQ(took.tile, (Tile{256, 256}));
   EXPECT_EQ(took.by,
             "the table, for 64 keys a query; it has no rows of such masks");
+}
+
+// Rows are of v6e and of finite numbers.
+TEST(KernelTile, ABorrowedRowIsSaidToBeOne) {
+  request::RequestFlags flags;
+  flags.masks = {"causal"};
+  flags.q_len = "8192";
+  const auto by = [&](const std::string& target, Numbers numbers) {
+    return take(flags, false, target, 128, numbers).by;
+  };
+  const std::string row = "the table, for 4096 keys a query";
+  EXPECT_EQ(by("v6e:1x1", Numbers::finite), row);
+  EXPECT_EQ(by("v6e:1x1", Numbers::any),
+            row + "; borrowed, for its rows are of finite numbers");
+  EXPECT_EQ(by("v5e:2x2", Numbers::any),
+            row + "; borrowed, for its rows are of v6e, finite numbers");
+  EXPECT_EQ(by("", Numbers::finite), row);
 }
 
 // Of the chip that is there; where none is known, the table's.
@@ -151,7 +171,9 @@ TEST(KernelTile, TheRulesChoiceTakesIt) {
   OwnedBatch batch = before;
   const TiledChoice open = chosen(true, batch);
   EXPECT_EQ(open.choice.lane, LaneId::mosaic);
-  EXPECT_EQ(open.tile_by, "the table, for 1024 keys a query");
+  EXPECT_EQ(open.tile_by,
+            "the table, for 1024 keys a query; borrowed, for its rows are of "
+            "finite numbers");
   EXPECT_EQ(batch.request().tile, (Tile{512, 512}));
   EXPECT_EQ(batch.plan().legal_pairs, before.plan().legal_pairs);
   // The choice is that of the plan that runs: two triangles of 4 tiles a side.
@@ -170,7 +192,7 @@ TEST(KernelTile, TheRulesChoiceTakesIt) {
 TEST(KernelTile, ABatchThatWouldLeaveTheLaneStays) {
   const AttentionCall call = call_of_heads(8);
   OwnedBatch batch = batch_of("window(3300, 3300)", 4096, {});
-  const Tile tile = kernel_tile(batch, call, "v6e:1x1").tile;
+  const Tile tile = kernel_tile(batch, call, "v6e:1x1", {}).tile;
   ASSERT_NE(tile, (Tile{256, 256}));
   OwnedBatch larger = batch_of("window(3300, 3300)", 4096, {}, tile);
   EXPECT_EQ(chosen(false, larger).choice.lane, LaneId::xla);
@@ -190,7 +212,8 @@ Result<void> write_plain_program(const std::string& path, const Tile& tile) {
   const AttentionCall call = call_of_heads(2);
   const std::string target(find_chip("v6e")->target);
   const MosaicOptions options =
-      mosaic::fit_passes(request, batch.facts(), call, target, {}, Numbers::any)
+      mosaic::fit_passes(request, batch.facts(), call, target,
+                         {.numbers = Numbers::any})
           .setting.options;
   const auto kernel =
       make_mosaic_kernel(request, batch.facts(), call, target, options);
@@ -234,7 +257,8 @@ TEST(KernelTileRun, TheRulesChoiceRunsAtIt) {
   EXPECT_EQ(r.lane.executed, "mosaic");
   EXPECT_EQ(r.request.tile, "512x512");
   EXPECT_EQ(r.settings.at("tile"),
-            "the table of heads alone, for 512 keys a query");
+            "the table of heads alone, for 512 keys a query; borrowed, for its "
+            "rows are of finite numbers, 1 head");
   EXPECT_EQ(ran->plan.tiles, 4);
   EXPECT_TRUE(r.check.passed) << r.check.worst;
 

@@ -40,6 +40,7 @@ constexpr LaneFlag kLaneFlags[] = {
     {&RunFlags::lowering_reason, "--lowering-reason", kTiles,
      "xla, mosaic or splash"},
     {&RunFlags::numbers, "--numbers", bits({LaneId::mosaic}), "mosaic"},
+    {&RunFlags::row_sum, "--row-sum", bits({LaneId::mosaic}), "mosaic"},
     {&RunFlags::artifact, "--artifact", kExported, "jax_bridge or splash"},
 };
 

@@ -44,6 +44,9 @@ Result<void> read_xla(const RunFlags& f, XlaOptions& xla) {
   auto numbers = parse_numbers(f.numbers.value_or("any"), "--numbers");
   if (!numbers) return numbers.error();
   xla.numbers = *numbers;
+  auto row_sum = parse_row_sum(f.row_sum.value_or("exact"), "--row-sum");
+  if (!row_sum) return row_sum.error();
+  xla.row_sum = *row_sum;
   return read_plugin_flags(f, xla);
 }
 

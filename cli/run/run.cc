@@ -86,7 +86,8 @@ Result<Ready> plan_and_choose(const RunOptions& o, const AttentionCall& call,
   const bool may_tile = !o.lanes.lane && is_tile_open(loaded);
   TileBy tile_by;
   if (o.lanes.lane == LaneId::mosaic) {
-    auto by = take_kernel_tile(call, target_here(*o.session), loaded);
+    auto by =
+        take_kernel_tile(call, target_here(*o.session), o.lanes.xla, loaded);
     if (!by) return by.error();
     tile_by = std::move(*by);
   }
@@ -174,7 +175,8 @@ Result<RunOutcome> run_request(const RunFlags& flags, RunOptions o) {
     receipt.settings["tile"] = tile_by;
   }
   if (flags.check) {
-    auto check = check_run(batch, data, o.seed, ran->flushes);
+    auto check = check_run(batch, data, o.seed, ran->flushes,
+                           receipt.row_sum == to_string(RowSum::rounded));
     if (!check) return check.error();
     receipt.check = std::move(*check);
   }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/fail.h"
 #include "base/files.h"
 #include "base/timed.h"
 #include "cli/compile/kernel_flags.h"
@@ -67,6 +68,12 @@ Result<int> run(const Options& o) {
   if (auto e = check_flags(f); !e) return e.error();
   auto numbers = read_numbers(f.numbers);
   if (!numbers) return numbers.error();
+  auto row_sum = parse_row_sum(f.row_sum.value_or("exact"), "--row-sum");
+  if (!row_sum) return row_sum.error();
+  if (*row_sum == RowSum::rounded && f.backward) {
+    return invalid("cli",
+                   "--row-sum rounded goes without --backward, found both");
+  }
   auto query_chunk = read_query_chunk(f);
   if (!query_chunk) return query_chunk.error();
   auto mesh = parse_mesh(*f.mesh);
@@ -83,6 +90,7 @@ Result<int> run(const Options& o) {
   if (!shards) return shards.error();
   MeshFitCall asked = asked_of(f, *planned, *mesh, *options);
   asked.numbers = *numbers;
+  asked.row_sum = *row_sum;
   asked.query_chunk = *query_chunk;
   if (auto e = write_files(f, asked, *planned, *shards); !e) return e.error();
   std::optional<fit::MeshArrays> arrays;

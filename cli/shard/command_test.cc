@@ -473,6 +473,16 @@ TEST_F(ShardCommand, RefusesInOneLine) {
       error({"--mesh", "seq=2", "--lane", "mosaic", "--emit", file("no.mlir"),
              "--numbers", "some"}),
       "tessera: [mosaic] --numbers must be finite or any, found 'some'\n");
+  EXPECT_EQ(error({"--mesh", "seq=2", "--row-sum", "rounded"}),
+            "tessera: [cli] --row-sum goes with --lane mosaic, found none\n");
+  EXPECT_EQ(
+      error({"--mesh", "seq=2", "--lane", "mosaic", "--emit", file("no.mlir"),
+             "--row-sum", "both"}),
+      "tessera: [mosaic] --row-sum must be exact or rounded, found 'both'\n");
+  EXPECT_EQ(
+      error({"--mesh", "seq=2", "--lane", "mosaic", "--emit", file("no.mlir"),
+             "--row-sum", "rounded", "--backward"}),
+      "tessera: [cli] --row-sum rounded goes without --backward, found both\n");
   EXPECT_EQ(error({"--mesh", "seq=2", "--query-chunk", "512"}),
             "tessera: [cli] --query-chunk goes with --lane mosaic, found "
             "none\n");

@@ -56,6 +56,7 @@ void add_shard_flags(Command& command, ShardFlags& f) {
           {"--lowering-reason", &f.lowering_reason, "TEXT",
            kLoweringReasonHelp},
           {"--numbers", &f.numbers, "WHICH", kNumbersHelp},
+          {"--row-sum", &f.row_sum, "SUM", kRowSumHelp},
           {"--query-chunk", &f.query_chunk, "N",
            "With --lane mosaic --backward: queries of a device whose dQ "
            "vector memory holds at a time, whole tiles [all, where they fit]"},
@@ -103,6 +104,9 @@ Result<void> check_flags(const ShardFlags& f) {
   if (auto e = check_reason_flag(f.lowering_reason); !e) return e;
   if (f.numbers && f.lane != "mosaic") {
     return invalid("cli", "--numbers goes with --lane mosaic, found none");
+  }
+  if (f.row_sum && f.lane != "mosaic") {
+    return invalid("cli", "--row-sum goes with --lane mosaic, found none");
   }
   if (f.query_chunk && f.lane != "mosaic") {
     return invalid("cli", "--query-chunk goes with --lane mosaic, found none");

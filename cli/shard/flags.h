@@ -16,7 +16,8 @@ namespace tessera::cli {
 struct ShardFlags : SpreadFlags {
   request::RequestFlags request;
   std::optional<std::string> mesh, heads, kv_heads, head_dim, v_head_dim, dtype,
-      lane, emit, fit, compile, picture, lowering_reason, numbers, query_chunk;
+      lane, emit, fit, compile, picture, lowering_reason, numbers, row_sum,
+      query_chunk;
   bool backward = false;
   bool sink_logits = false;
   bool dlse = false;

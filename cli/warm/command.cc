@@ -60,7 +60,8 @@ Result<Ready> plan_one(const RunFlags& flags, const RunOptions& o,
   if (!loaded) return loaded.error();
   const bool open_tile = is_tile_open(*loaded);
   if (o.lanes.lane == LaneId::mosaic) {
-    auto e = take_kernel_tile(call, target_here(*o.session), *loaded);
+    auto e =
+        take_kernel_tile(call, target_here(*o.session), o.lanes.xla, *loaded);
     if (!e) return e.error();
   }
   if (auto e = take_picks(flags.route, *loaded); !e) return e.error();

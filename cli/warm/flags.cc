@@ -38,6 +38,7 @@ void add_warm_flags(Command& command, WarmFlags& f) {
           {"--lowering-reason", &f.run.lowering_reason, "TEXT",
            kLoweringReasonHelp},
           {"--numbers", &f.run.numbers, "WHICH", kSessionNumbersHelp},
+          {"--row-sum", &f.run.row_sum, "SUM", kRowSumHelp},
       });
 }
 

@@ -212,8 +212,8 @@ struct DispatchRule {
   std::string_view generation = {}, cpu = {};
 };
 std::span<const DispatchRule> dispatch_rules();
-// The row's source; on anything that this is not of, also from what the
-// threshold is borrowed.
+// The row's source; of predictions, also what they are known of, and on
+// anything that the source is not of, from what the threshold is borrowed.
 std::string source_words(const DispatchRule& rule, const Machine& machine);
 
 struct Rejected {

@@ -74,6 +74,16 @@ std::string_view to_string(Numbers numbers);
 Result<Numbers> parse_numbers(std::string_view text,
                               std::string_view name = "numbers");
 
+// What such a kernel divides a query's probabilities by, forward.
+enum class RowSum : uint8_t {
+  exact,    // their float32 sum
+  rounded,  // the sum of what the product takes, bf16: out's weights sum to 1,
+            // and the log-sum-exp may be off by bf16's rounding, 2^-8
+};
+std::string_view to_string(RowSum row_sum);
+Result<RowSum> parse_row_sum(std::string_view text,
+                             std::string_view name = "row_sum");
+
 // Of a cache on disk, where nobody says more or less.
 inline constexpr int64_t kDefaultCacheBytes = int64_t{1} << 30;
 
@@ -98,6 +108,8 @@ struct XlaOptions {
   // What the caller hands to lane mosaic: a promise of finite numbers saves its
   // kernels cycles (docs/mosaic.md). No other lane looks at it.
   Numbers numbers = Numbers::any;
+  // Of its forward kernels, rounded of bf16 alone. Nor at this.
+  RowSum row_sum = RowSum::exact;
 };
 
 // How often a plugin's programs were come by, and how.

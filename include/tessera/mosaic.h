@@ -23,16 +23,6 @@
 
 namespace tessera {
 
-// What a query's probabilities are divided by, forward.
-enum class RowSum : uint8_t {
-  exact,    // their float32 sum
-  rounded,  // the sum of what the product takes, bf16: out's weights sum to 1,
-            // and the log-sum-exp may be off by bf16's rounding, 2^-8
-};
-std::string_view to_string(RowSum row_sum);
-Result<RowSum> parse_row_sum(std::string_view text,
-                             std::string_view name = "row_sum");
-
 struct MosaicOptions {
   int64_t tiles_per_pass = 4;  // steps of a row taken at a time
   // Between a copy's start and its use: passes, backward columns of tiles.
@@ -81,6 +71,10 @@ int64_t keys_per_query(const Batch& batch);
 struct MosaicKernel {
   std::string text;          // the kernel alone
   std::string program_text;  // StableHLO around it, ready to compile
+  // JSON that holds the kernel: what another program hands to a custom call
+  // "tpu_custom_call" of API version 1, with the program's arrays, and results
+  // behind them. "" of a program of shards, which has several calls.
+  std::string backend_config;
   PlanContract plan;
   KernelContract contract;
 

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -342,19 +341,6 @@ std::tuple<int64_t, int64_t, int64_t> tpu_passes(
   return {found.tiles_per_pass, found.fetch_ahead, chunk};
 }
 
-// The configuration of the one custom call, as JAX takes it.
-std::string backend_config(const PyKernel& of) {
-  const MosaicKernel& kernel = of.kernel;
-  constexpr std::string_view kBegin = "backend_config = \"";
-  const std::string& program = kernel.program_text;
-  const size_t begin = program.find(kBegin) + kBegin.size();
-  std::string out = program.substr(begin, program.find('"', begin) - begin);
-  for (size_t at = 0; (at = out.find("\\22", at)) != std::string::npos;) {
-    out.replace(at, 3, "\"");
-  }
-  return out;
-}
-
 // Of the results behind the gradients, in which the kernel keeps sums.
 nb::list kept_shapes(const PyKernel& of) {
   const Made& made = of.of;
@@ -446,9 +432,10 @@ void bind_values(nb::class_<PyKernel>& kernel) {
   add(
       "program_text", [](const K& k) { return k.program_text; },
       "StableHLO around it.");
-  kernel.def_prop_ro("backend_config", &backend_config,
-                     "JSON that holds the kernel: what a framework hands to "
-                     "`tpu_custom_call`.");
+  add(
+      "backend_config", [](const K& k) { return k.backend_config; },
+      "JSON that holds the kernel: what a framework hands to "
+      "`tpu_custom_call`.");
   add(
       "key", [](const K& k) { return k.contract.key; },
       "32 hex digits, a digest of `contract`.");

@@ -90,7 +90,8 @@ SessionOptions options_of(
     const std::optional<std::string>& artifact = {},
     const std::optional<std::string>& shapes = {},
     const std::optional<std::string>& reason = {},
-    const std::string& numbers = "any", int64_t max_compiles = 0) {
+    const std::string& numbers = "any", int64_t max_compiles = 0,
+    const std::string& row_sum = "exact") {
   SessionOptions o;
   o.xla.max_compiles = checked_compiles(max_compiles);
   o.artifact = read_artifact(artifact, shapes);
@@ -118,6 +119,7 @@ SessionOptions options_of(
   o.xla.cache_folder = cache_folder;
   o.xla.lowering_reason = reason;
   o.xla.numbers = take(parse_numbers(numbers));
+  o.xla.row_sum = take(parse_row_sum(row_sum));
   o.input_digests = input_digests;
   if (o.artifact && o.lane && *o.lane != LaneId::splash &&
       *o.lane != LaneId::jax_bridge) {
@@ -540,13 +542,14 @@ void bind_open(nb::class_<PySession>& session) {
              const std::optional<std::string>& artifact,
              const std::optional<std::string>& shapes,
              const std::optional<std::string>& lowering_reason,
-             const std::string& numbers, int64_t max_compiles) {
+             const std::string& numbers, int64_t max_compiles,
+             const std::string& row_sum) {
             new (self) PySession{
                 open(options_of(lane, fallback, threads, isa, plugin,
                                 cache_folder, input_digests, mesh, balance,
                                 exchange, ceilings, work, evenness, uneven,
                                 artifact, shapes, lowering_reason, numbers,
-                                max_compiles)),
+                                max_compiles, row_sum)),
                 words_of(lane, fallback, threads, mesh)};
           },
           nb::arg("lane") = nb::none(), nb::kw_only(),
@@ -559,7 +562,7 @@ void bind_open(nb::class_<PySession>& session) {
           nb::arg("evenness") = "", nb::arg("uneven") = false,
           nb::arg("artifact") = nb::none(), nb::arg("shapes") = nb::none(),
           nb::arg("lowering_reason") = nb::none(), nb::arg("numbers") = "any",
-          nb::arg("max_compiles") = 0,
+          nb::arg("max_compiles") = 0, nb::arg("row_sum") = "exact",
           "`artifact` and `shapes` are files of what JAX exported, for the "
           "lanes splash and jax_bridge (docs/bridge.md). `mesh`, such as "
           "'data=2,seq=4', spreads every call over devices of "
@@ -574,7 +577,9 @@ void bind_open(nb::class_<PySession>& session) {
           "that no NaN or infinity is among what lane mosaic reads, which "
           "saves it cycles. `max_compiles`: programs to "
           "compile at most, else "
-          "an error that says what varied; 0 is no limit.");
+          "an error that says what varied; 0 is no limit. `row_sum` of that "
+          "lane's forward kernels: 'exact', or 'rounded' as their product "
+          "takes the probabilities.");
 }
 
 void bind_calls(nb::class_<PySession>& session) {

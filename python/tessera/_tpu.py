@@ -2,11 +2,13 @@
 kernels that a call comes to, as calls of the text that `tessera.compile` gives."""
 
 import functools
-from collections.abc import Sequence
+import zlib
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
@@ -28,6 +30,11 @@ class Terms(NamedTuple):
     # Of the arrays of a kernel, in their order; of both kernels, or one alone.
     names: tuple[str, ...] = ()
     backward: bool = True
+    checked: bool = False  # programs look whether they are as they were made
+
+    def leaves(self) -> tuple[str, ...]:
+        """The same with what they are known by, as they travel."""
+        return (DIGESTS, *[CHECKSUM] * self.checked, *self.names)
 
 
 def _whole(terms: Terms) -> int:
@@ -49,6 +56,52 @@ def kernel_of(text: str, terms: Terms, backward: bool,
 
 # Beside a kernel's arrays: what check() knows them by. No program reads it.
 DIGESTS = "digests"
+# And what programs do.
+CHECKSUM = "checksum"
+# Numbers that NumPy takes at a time, for what it makes of them is larger.
+_PIECE = 1 << 20
+
+
+def _mixed(x: Any) -> Any:
+    """One to one, of uint32: a bit changes about half of them."""
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        x = (x ^ (x >> np.uint32(shift))) * np.uint32(factor)
+    return x ^ (x >> np.uint32(16))
+
+
+def _sums(xp: Any, values: Any, first: int, seed: int) -> Any:
+    """Of numbers that lie from place `first` on. One that is another changes
+    both, for a term of each is its own, one to one."""
+    places = xp.arange(values.size, dtype=np.uint32) + np.uint32(first)
+    keys = _mixed(places ^ np.uint32(seed))
+    terms = _mixed(values.astype(np.uint32) ^ keys)
+    return xp.stack([xp.sum(x, dtype=np.uint32)
+                     for x in (terms, _mixed(terms + keys))])
+
+
+def checksum(xp: Any, arrays: Mapping[str, Any], seed: int) -> Any:
+    """Two words of a kernel's arrays, by NumPy or, in a program, by XLA."""
+    out = xp.zeros(2, np.uint32)
+    for name, array in arrays.items():
+        seed = zlib.crc32(name.encode(), seed)
+        values = array.reshape(-1)
+        piece = _PIECE if xp is np else max(1, values.size)
+        for first in range(0, values.size, piece):
+            out = out + _sums(xp, values[first:first + piece], first, seed)
+    return out
+
+
+def _seed(text: str, terms: Terms, backward: bool) -> int:
+    """Of what arrays are for: list, direction, passes and chunks."""
+    chunk = terms.query_chunk if backward else 0
+    return zlib.crc32(repr((text, terms.sizes, backward,
+                            terms.tiles_per_pass[backward], chunk)).encode())
+
+
+def _checksum_of(xp: Any, text: str, terms: Terms, backward: bool,
+                 arrays: Mapping[str, Any]) -> Any:
+    return checksum(xp, {name: arrays[name] for name in terms.names},
+                    _seed(text, terms, backward))
 
 # Arrays are those of every call. Where the backward kernel of this one does not
 # fit the chip, none does.
@@ -70,13 +123,20 @@ def arrays_of(batch: _core.Batch, text: str, terms: Terms,
     terms = terms._replace(names=tuple(kernels[0].array_shapes),
                            backward=len(kernels) > 1)
     made = [kernel.arrays(batch) for kernel in kernels]
-    return terms, [of[name] for of in made for name in (DIGESTS, *terms.names)]
+    if terms.checked:
+        for kernel, of in zip(kernels, made):
+            of[CHECKSUM] = _checksum_of(np, text, terms, kernel.backward, of)
+    return terms, [of[name] for of in made for name in terms.leaves()]
 
 
 def check(text: str, terms: Terms, backward: bool, arrays: Sequence[Any]) -> None:
     """Whether they are those that were made for the kernel."""
-    kernel_of(text, terms, backward, _SMALLEST).check(
-        dict(zip((DIGESTS, *terms.names), arrays)))
+    given = dict(zip(terms.leaves(), arrays))
+    kernel_of(text, terms, backward, _SMALLEST).check(given)
+    if terms.checked and not np.array_equal(
+            given[CHECKSUM], _checksum_of(np, text, terms, backward, given)):
+        raise _core.TesseraError(
+            f"[jax] {CHECKSUM} must be as it was made, found another")
 
 
 def _refuse(rule: str, found: Any) -> None:
@@ -158,6 +218,20 @@ def _arrays(call: Any, kernel: _core.TpuKernel,
     return made
 
 
+def _are_as_made(call: Any, arrays: Mapping[str, Any],
+                 args: Sequence[Any]) -> Any:
+    given = args[len(args) - len(call.tpu.names) - 1]
+    own = _checksum_of(jnp, call.text, call.tpu, call.backward, arrays)
+    return (own == given).all()
+
+
+def _nan_unless(ok: Any, x: Any) -> Any:
+    """In the first row of each head, which XLA writes in place: a whole array
+    would be a pass over it."""
+    row = jnp.where(ok, x[:, :, :1], jnp.nan)
+    return jax.lax.dynamic_update_slice_in_dim(x, row, 0, axis=2)
+
+
 def attend(call: Any, *args: Any) -> Sequence[Any]:
     """One call of one device: tensors, then what else the call has, then the
     arrays of its kernel."""
@@ -172,6 +246,10 @@ def attend(call: Any, *args: Any) -> Sequence[Any]:
         ("softcap", call.softcap), ("sink_logits", call.sinks),
         ("dlse", call.backward and call.lse)))
     arrays = _arrays(call, kernel, args)
+    if call.tpu.checked:
+        ok = _are_as_made(call, arrays, args)
+        # Of an empty list the kernel runs nothing, and no copy can stray.
+        arrays["range"] = jnp.where(ok, arrays["range"], 0)
 
     def whole(x: Any, n: int) -> Any:
         """What lies beyond the batch's own lengths may be anything finite."""
@@ -204,6 +282,10 @@ def attend(call: Any, *args: Any) -> Sequence[Any]:
     made = _launch(kernel, results, (
         arrays["steps"], arrays["range"], arrays["bounds"], *bits[:1], *sinks,
         *tensors, arrays["q_ids"], arrays["kv_ids"], *bits[1:]))
+    if call.tpu.checked and not call.backward:
+        made = [_nan_unless(ok, made[0]), jnp.where(ok, made[1], jnp.nan)]
+    elif call.tpu.checked:
+        made = [_nan_unless(ok, x) for x in made[:3 + call.sinks]]
     tokens = q.shape[2]
     if not call.backward:
         return [turn(made[0][:, :, :tokens]), made[1][:, :, 0, :tokens]]

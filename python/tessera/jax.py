@@ -62,7 +62,7 @@ class Static(NamedTuple):
 
     def names(self) -> tuple[tuple[str, ...], ...]:
         """Of the arrays: for a CPU, for a TPU's forward and backward kernel."""
-        tpu = (_tpu.DIGESTS, *self.tpu.names) if self.tpu else ()
+        tpu = self.tpu.leaves() if self.tpu else ()
         backward = tpu if self.tpu and self.tpu.backward else ()
         return (_LEAVES + self.facts if self.cpu else (),
                 tuple(f"forward_{name}" for name in tpu),
@@ -175,7 +175,8 @@ def arrays_for(batch: _core.Batch, *platforms: str, target: str | None = None,
                row_sum: str = "exact",
                lowering_reason: str | None = None,
                query_chunk: int | None = None,
-               numbers: str = "finite") -> BatchArrays:
+               numbers: str = "finite",
+               checked: bool = False) -> BatchArrays:
     """What programs for these platforms, "cpu", "tpu" or both, read of a batch.
 
     The others are of TPU kernels, as `tessera.compile` takes them; pairs are of
@@ -184,7 +185,8 @@ def arrays_for(batch: _core.Batch, *platforms: str, target: str | None = None,
     told that of 8 heads of `head_dim` in bf16, and whole for all queries; told,
     gradients that no kernel has room for are an error here, else where a program
     takes them. `target`, where it is not told, is the TPU that JAX runs on, else
-    v6e.
+    v6e. `checked`: programs for a TPU look whether the arrays are those that were
+    made here, and where they are not give NaN, without a step of the kernel.
     """
     if not isinstance(batch, _core.Batch):
         raise _core.TesseraError(
@@ -205,7 +207,7 @@ def arrays_for(batch: _core.Batch, *platforms: str, target: str | None = None,
     if "tpu" not in platforms and (
             target or tiles_per_pass or fetch_ahead or lowering_reason
             or query_chunk is not None or row_sum != "exact"
-            or numbers != "finite"):
+            or numbers != "finite" or checked):
         raise _core.TesseraError(
             "[jax] what kernels of a TPU take goes with the platform 'tpu', "
             "found 'cpu' alone")
@@ -221,7 +223,7 @@ def arrays_for(batch: _core.Batch, *platforms: str, target: str | None = None,
             for backward in (False, True)))
         terms, more = _tpu.arrays_of(batch, static[0], _tpu.Terms(
             (), target, tiles, ahead, row_sum, lowering_reason, chunks[1],
-            numbers),
+            numbers, checked=bool(checked)),
             needs_backward=query_chunk is not None)
         arrays = (*arrays, *more)
     return BatchArrays(Static(*static, tuple(names), cpu, terms), arrays)
@@ -244,7 +246,7 @@ class _Call(NamedTuple):
     def tpu_arrays(self) -> int:
         if self.tpu is None or (self.backward and not self.tpu.backward):
             return 0
-        return len(self.tpu.names)
+        return len(self.tpu.leaves()) - 1  # no digests
 
     def attributes(self) -> dict[str, Any]:
         return dict(batch=self.text, has_scale=self.scale is not None,

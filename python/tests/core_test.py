@@ -659,6 +659,8 @@ def test_the_setting_of_a_tpu_program():
             ({"row_sum": "rounded", "backward": True}, "row sum")):
         with pytest.raises(ValueError, match=why):
             ts.compile(batch, heads=8, **wrong)
+    with pytest.raises(ValueError, match="row_sum must be exact or rounded, fo"):
+        ts.Session(row_sum="both")
     guarded = ts.compile(batch, heads=8, numbers="any")
     assert '"any_numbers":1' in guarded.contract
     assert '"any_numbers":0' in kernel.contract

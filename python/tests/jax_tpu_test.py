@@ -149,7 +149,7 @@ def test_what_a_kernel_is_made_with_can_be_said():
             arrays_for(planned(0), "tpu", **words)
     for words in (dict(query_chunk=512), dict(tiles_per_pass=(9, 9)),
                   dict(target="v6e:1x1"), dict(row_sum="rounded"),
-                  dict(numbers="any")):
+                  dict(numbers="any"), dict(checked=True)):
         with pytest.raises(ts.TesseraError, match="goes with the platform 'tpu'"):
             arrays_for(planned(0), "cpu", **words)
     small = ts.plan(ts.causal, q_len=LENGTH, tile=(128, 128))
@@ -543,10 +543,11 @@ def test_foreign_arrays_of_a_kernel_are_found():
             kernel.check(arrays)
 
 
-@pytest.mark.parametrize("chunk", [None, 512])
-def test_arrays_that_are_not_as_they_were_made_are_found(chunk):
-    own, other = (arrays_for(planned(seed), "cpu", "tpu", query_chunk=chunk)
-                  for seed in range(2))
+@pytest.mark.parametrize("chunk, checked", [
+    (None, False), (512, False), (None, True), (512, True)])
+def test_arrays_that_are_not_as_they_were_made_are_found(chunk, checked):
+    own, other = (arrays_for(planned(seed), "cpu", "tpu", query_chunk=chunk,
+                             checked=checked) for seed in range(2))
     jax.device_put(own).check()
     pickle.loads(pickle.dumps(own)).check()
     arrays_for(planned(0), "cpu").check()
@@ -571,6 +572,69 @@ def test_arrays_that_are_not_as_they_were_made_are_found(chunk):
                 tessera.jax.BatchArrays(own.static, arrays).check()
     with pytest.raises(ts.TesseraError, match="must"):
         jax.tree.map(lambda *x: np.stack(x), own, own).check()
+
+
+def test_a_checked_program_looks_for_itself():
+    """Before each call, and NaN goes into a row of each result."""
+    q = array(2)
+    step = jax.grad(lambda q, k, v, batch: attention(q, k, v, batch).astype(
+        jnp.float32).sum(), (0, 1, 2))
+    plain, checked = (lowered(step, q, q, q, on_tpu(checked=c)).as_text()
+                      for c in (False, True))
+    assert payloads(checked) == payloads(plain)
+    count = lambda text, word: text.count(word)
+    assert count(plain, "xui32>") == 0 < count(checked, "xui32>")
+    rows = "stablehlo.dynamic_update_slice"  # of out, dq, dk and dv
+    assert (count(plain, rows), count(checked, rows)) == (0, 4)
+
+
+def test_a_checked_program_copies_no_result():
+    q = array(2)
+    step = jax.grad(lambda q, k, v, batch: attention(q, k, v, batch).astype(
+        jnp.float32).sum(), (0, 1, 2))
+    plain, checked = (compiled(step, q, q, q, on_tpu(checked=c))
+                      for c in (False, True))
+    size = 2 * LENGTH * 128
+    assert copies(checked, size) == copies(plain, size)
+    assert checked.count('custom_call_target="tpu_custom_call"') == 2
+
+
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("mask", [ts.causal & ts.documents,
+                                  ts.causal & (ts.documents | ts.sink(4))])
+def test_a_checksum_is_of_every_number(monkeypatch, mask, backward):
+    """In a program as in NumPy, whole and in pieces."""
+    of = tessera.jax._tpu
+    made = arrays_for(planned(0, mask), "tpu", checked=True)
+    text, terms = made.static.text, made.static.tpu
+    arrays = dict(zip(terms.leaves(), made._split()[1 + backward]))
+    given = arrays.pop(of.CHECKSUM)
+    del arrays[of.DIGESTS]
+    assert list(arrays) == list(terms.names)
+    in_program = jax.jit(lambda arrays: of._checksum_of(
+        jnp, text, terms, backward, arrays))
+    found = in_program(arrays)
+    assert found.dtype == given.dtype == np.uint32
+    assert found.tolist() == given.tolist()
+    for name, array in arrays.items():
+        for at in (0, array.size // 2, array.size - 1):
+            changed = array.copy()
+            changed.flat[at] ^= 1 << 7
+            found = in_program(arrays | {name: changed})
+            # Each word is one to one in each number.
+            assert (np.asarray(found) != given).all(), (name, at)
+    swapped = arrays["steps"].copy()
+    swapped[[0, 1]] = swapped[[1, 0]]
+    assert (np.asarray(in_program(arrays | dict(steps=swapped))) != given).any()
+    # What is for another direction, or other passes, is none of these.
+    tiles = terms._replace(tiles_per_pass=tuple(
+        n + 1 for n in terms.tiles_per_pass))
+    for words in ((text, terms, not backward), (text, tiles, backward),
+                  (text + ";", terms, backward)):
+        assert (of._checksum_of(np, *words, arrays) != given).any()
+    monkeypatch.setattr(of, "_PIECE", 100)
+    pieces = of._checksum_of(np, text, terms, backward, arrays)
+    assert pieces.tolist() == given.tolist()
 
 
 def test_float32_and_a_softcap_are_terms_of_a_kernel():

@@ -83,3 +83,59 @@ def test_both_layouts_are_the_oracles_bit_for_bit(softcap, chunk):
         q, k, v, legal, softcap=softcap, sinks=sinks, dout=dout, dlse=dlse))
     for one, other in zip(*found.values()):
         assert one.tobytes() == other.tobytes()
+
+
+def with_other_list(batch, name):
+    """The arrays, but that the first step of a list names a tile far away."""
+    at = sum(batch.static.names(), ()).index(name)
+    steps = batch.arrays[at].copy()
+    steps[0] ^= 1 << 29
+    return tessera.jax.BatchArrays(
+        batch.static, [*batch.arrays[:at], steps, *batch.arrays[at + 1:]])
+
+
+@pytest.mark.parametrize("chunk", [None, 128])
+def test_a_list_that_is_another_is_not_run(monkeypatch, chunk):
+    """What no kernel wrote is 0 here: what is NaN is so by the guard."""
+    launch = tessera.jax._tpu._launch
+    monkeypatch.setattr(tessera.jax._tpu, "_launch", lambda *words: tuple(
+        jnp.where(jnp.isnan(x), 0, x) for x in launch(*words)))
+    rng = np.random.default_rng(0)
+    ids = np.sort(rng.integers(0, 4, LENGTH)).astype(np.int32)
+    planned = ts.plan(ts.causal & ts.documents, q_len=LENGTH, doc_ids=ids,
+                      tile=(128, 128))
+    plain, own = (tessera.jax.arrays_for(
+        planned, "tpu", lowering_reason="few tokens", query_chunk=chunk,
+        checked=checked) for checked in (False, True))
+    draw = lambda heads: rng.standard_normal((1, heads, LENGTH, DIM), np.float32)
+    q, k, v, dout = draw(HEADS), draw(KV_HEADS), draw(KV_HEADS), draw(HEADS)
+    sinks = rng.standard_normal(HEADS).astype(np.float32)
+    dlse = rng.standard_normal(q.shape[:3]).astype(np.float32)
+    attend = lambda batch, *args: tessera.jax.attention(
+        *args[:3], batch, sink_logits=args[3], return_lse=True)
+
+    def forward(batch):
+        return jax.vjp(functools.partial(attend, batch), q, k, v, sinks)
+
+    def run(batch):
+        results, pull = forward(batch)
+        return [np.asarray(x) for x in (*results, *pull((dout, dlse)))]
+
+    due = run(plain)
+    assert not any(np.isnan(x).any() for x in due)
+    for x, y in zip(due, run(own)):
+        assert x.tobytes() == y.tobytes()
+    # Nothing ran, and nothing strayed.
+    (out, lse), _ = forward(with_other_list(own, "forward_steps"))
+    out, lse = np.asarray(out), np.asarray(lse)
+    assert np.isnan(lse).all() and np.isnan(out[:, :, 0]).all()
+    assert (out[:, :, 1:] == 0).all()
+    *results, dq, dk, dv, dsinks = run(with_other_list(own, "backward_steps"))
+    for x, y in zip(due, results):
+        assert x.tobytes() == y.tobytes()
+    for x in (dq, dk, dv):
+        assert np.isnan(x[:, :, 0]).all() and (x[:, :, 1:] == 0).all()
+    assert np.isnan(dsinks).all()
+    # As it would be.
+    with pytest.raises(EvaluatorError):
+        forward(with_other_list(plain, "forward_steps"))

@@ -38,8 +38,9 @@ Result<mosaic::ShardKernel> kernel_of(const MeshFitCall& asked,
   const AttentionCall call = lanes::one_direction(asked.call, backward);
   const Batch& batch = *asked.batch;
   auto fitted =
-      mosaic::fit_shards(batch, shards, call, asked.chip, asked.lowering_reason,
-                         asked.numbers, backward ? asked.query_chunk : 0);
+      mosaic::fit_shards(batch, shards, call, asked.chip,
+                         {asked.lowering_reason, asked.numbers, asked.row_sum},
+                         backward ? asked.query_chunk : 0);
   if (!fitted) return fitted.error();
   return std::move(fitted->kernel);
 }

@@ -29,12 +29,13 @@ Result<mosaic::PlannedKernel> planned_kernel(const FitCall& asked,
                                              bool backward) {
   const AttentionCall call = lanes::one_direction(asked.call, backward);
   const std::string target(asked.chip);
+  const mosaic::KernelTerms terms = {
+      asked.mosaic.lowering_reason, asked.mosaic.numbers, asked.mosaic.row_sum};
   MosaicOptions options = asked.mosaic;
   if (!backward) options.query_chunk = 0;
   if (asked.open_passes) {
     options =
-        mosaic::fit_passes(asked.request, asked.present, call, target,
-                           asked.mosaic.lowering_reason, asked.mosaic.numbers)
+        mosaic::fit_passes(asked.request, asked.present, call, target, terms)
             .setting.options;
   }
   return mosaic::plan_kernel(asked.request, asked.present, call, target,

@@ -100,8 +100,8 @@ Result<KernelPair> plan_kernels(const Request& request, const Facts& present,
   for (const bool backward : {false, true}) {
     call.backward = backward;
     const mosaic::ChosenSetting chosen = mosaic::fit_passes(
-        request, present, call, made_for.target, made_for.lowering_reason,
-        Numbers::finite);  // else the run ends
+        request, present, call, made_for.target,
+        {.lowering_reason = made_for.lowering_reason});  // else the run ends
     auto planned = mosaic::plan_kernel(request, present, call, made_for.target,
                                        chosen.setting.options);
     if (!planned) return planned.error();

@@ -187,7 +187,7 @@ Result<AttentionPlace> kernel_place(const Spread& s, const EmptyShards& none,
   for (const bool backward : {false, true}) {
     auto fitted = mosaic::fit_shards(none.batch, none.shards,
                                      lanes::one_direction(s.call, backward),
-                                     target, reason, Numbers::finite);
+                                     target, {.lowering_reason = reason});
     if (!fitted) return fitted.error();
     out[backward ? 1 : 0] = std::move(fitted->kernel);
   }

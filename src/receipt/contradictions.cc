@@ -155,6 +155,8 @@ void check_what_ran(const Receipt& r, const std::string& executed,
        "method must be there for the xla lane alone");
   must((executed == "mosaic") == !r.numbers.empty(),
        "numbers must be there for the mosaic lane alone");
+  must((executed == "mosaic") == !r.row_sum.empty(),
+       "row_sum must be there for the mosaic lane alone");
   const bool exported = executed == "jax_bridge" || executed == "splash";
   must(exported == r.artifact.has_value(),
        "artifact must be there for jax_bridge and splash alone");
@@ -205,6 +207,7 @@ void check_compiled_only(const Receipt& r, Rules& must) {
   must(r.device == r.machine.cpu,
        "device must be machine.cpu where nothing ran");
   must(r.numbers.empty(), "numbers must be null where nothing ran");
+  must(r.row_sum.empty(), "row_sum must be null where nothing ran");
 }
 
 void check_machine(const Receipt& r, Rules& must) {

@@ -70,6 +70,7 @@ inline constexpr Texts kIsas = {"portable", "avx2", "avx512", "avx512bf16",
                                 "amx"};
 inline constexpr Texts kMethods = {"worklist", "chunked", "dense"};
 inline constexpr Texts kNumbers = {"finite", "any"};
+inline constexpr Texts kRowSums = {"exact", "rounded"};
 inline constexpr Texts kBalances = {"contiguous", "headtail", "rows", "tasks"};
 inline constexpr Texts kExchanges = {"rounds", "ragged", "gather"};
 inline constexpr Texts kTrainExchanges = {"gather", "rounds", "ragged"};
@@ -508,6 +509,10 @@ void visit_fields(Is<Receipt> auto& r, auto&& field) {
         {.one_of = kNumbers, .or_null = true, .of = kPlan},
         "Which numbers the mosaic lane's kernels may read: any, or finite "
         "alone, which the caller promised; else null");
+  field("row_sum", r.row_sum,
+        {.one_of = kRowSums, .or_null = true, .of = kPlan},
+        "What the mosaic lane's forward kernel divides probabilities by: exact "
+        "sums, or rounded ones; else null");
   field("artifact", r.artifact, {.of = kRun},
         "What JAX exported and the bridge or splash ran, else null");
   field("parameters", r.parameters, {.of = kPlan},

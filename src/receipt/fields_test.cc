@@ -112,6 +112,7 @@ TEST(ReceiptWords, AreThoseOfTheEnums) {
   EXPECT_EQ(words(kIsas), words_to(Isa::amx));
   EXPECT_EQ(words(kMethods), words_to(XlaMethod::dense));
   EXPECT_EQ(words(kNumbers), words_to(Numbers::any));
+  EXPECT_EQ(words(kRowSums), words_to(RowSum::rounded));
   EXPECT_EQ(words(kBalances), words_to(Balance::tasks));
   // What was chosen, so no `auto`.
   EXPECT_EQ(words(kExchanges), words_to(TileExchange::gather));

@@ -615,6 +615,8 @@ TEST(ReceiptReader, FindsContradictions) {
             "method must be there for the xla lane alone");
   EXPECT_EQ(found("/numbers", "finite"),
             "numbers must be there for the mosaic lane alone");
+  EXPECT_EQ(found("/row_sum", "exact"),
+            "row_sum must be there for the mosaic lane alone");
   EXPECT_EQ(found("/compiles", 1),
             "compiles and cache hits must come to 0 for the cpu lane, found 1");
   EXPECT_EQ(found("/kernels", {{"forward", kDigits}}),

@@ -224,6 +224,7 @@ struct Receipt {
   std::optional<Lowering> lowering;
   std::string method;   // of a lane that has several; else ""
   std::string numbers;  // that kernels of the mosaic lane may read; else ""
+  std::string row_sum;  // of its forward kernel; else ""
   std::optional<Artifact> artifact;
   // Of a kernel that was compiled for itself: "tiles_per_pass".
   std::map<std::string, int64_t> parameters;

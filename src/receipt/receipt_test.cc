@@ -54,9 +54,9 @@ TEST(Receipt, HoldsEveryField) {
       "gflops",   "inputs",         "isa",        "kernels",      "lane",
       "lowering", "machine",        "method",     "ms",           "numbers",
       "output",   "pairs",          "parameters", "plan",         "plan_file",
-      "plugin",   "receipt_digest", "request",    "routing",      "schema",
-      "settings", "shape",          "shards",     "tessera",      "threads",
-      "tiles",    "warnings"};
+      "plugin",   "receipt_digest", "request",    "routing",      "row_sum",
+      "schema",   "settings",       "shape",      "shards",       "tessera",
+      "threads",  "tiles",          "warnings"};
   std::vector<std::string> found;
   for (const auto& [name, unused] : j.items()) found.push_back(name);
   EXPECT_EQ(found, names);
@@ -80,6 +80,7 @@ TEST(Receipt, TellsOwnLanesFromPlugins) {
   EXPECT_TRUE(own["plugin"].is_null());
   EXPECT_TRUE(own["method"].is_null());
   EXPECT_TRUE(own["numbers"].is_null());
+  EXPECT_TRUE(own["row_sum"].is_null());
   EXPECT_EQ(own["kernels"], json::object());
   EXPECT_EQ(own["cache_hits"], json({{"memory", 0}, {"disk", 0}}));
   EXPECT_EQ(own["warnings"], json::array());

@@ -42,6 +42,7 @@ Result<void> check_mesh(const Batch& batch, const AttentionCall& call,
   asked.chip = chip.name;
   asked.lowering_reason = options.xla.lowering_reason;
   asked.numbers = options.xla.numbers;
+  asked.row_sum = options.xla.row_sum;
   return check_room(asked);
 }
 
@@ -64,6 +65,7 @@ Result<void> check_device_memory(const Batch& batch, const AttentionCall& call,
   asked->method = options.xla.method;
   asked->mosaic.lowering_reason = options.xla.lowering_reason;
   asked->mosaic.numbers = options.xla.numbers;
+  asked->mosaic.row_sum = options.xla.row_sum;
   return check_room(*asked);
 }
 

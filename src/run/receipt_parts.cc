@@ -133,7 +133,10 @@ void add_what_ran(const Prepared& prepared, receipt::Receipt& r) {
     r.lowering = receipt::lowering_of(*did.lowering, counters.pairs_run);
   }
   if (lane == LaneId::xla) r.method = to_string(p.options.xla.method);
-  if (lane == LaneId::mosaic) r.numbers = to_string(p.options.xla.numbers);
+  if (lane == LaneId::mosaic) {
+    r.numbers = to_string(p.options.xla.numbers);
+    r.row_sum = to_string(p.options.xla.row_sum);
+  }
   if (!did.artifact_digest.empty()) {
     r.artifact = receipt::Receipt::Artifact();
     r.artifact->digest = did.artifact_digest;

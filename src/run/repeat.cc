@@ -56,6 +56,9 @@ Result<SessionOptions> options_to_repeat(
     auto numbers = parse_numbers(claimed.numbers);
     if (!numbers) return numbers.error();
     options.xla.numbers = *numbers;
+    auto row_sum = parse_row_sum(claimed.row_sum);
+    if (!row_sum) return row_sum.error();
+    options.xla.row_sum = *row_sum;
   }
   options.xla.lowering_reason =
       claimed.lowering ? claimed.lowering->reason : std::nullopt;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/integers.h"
+#include "schedule/chip.h"
 #include "tessera/batch.h"
 
 namespace tessera {
@@ -114,6 +115,14 @@ std::string place_of(const Machine& m) {
   if (device->platform != "tpu") return device->platform;
   return device->generation.empty() ? "a TPU whose generation is not known"
                                     : device->generation;
+}
+
+// How far predictions of a row's source are known.
+std::string known_words(const DispatchRule& rule) {
+  if (!rule.source.starts_with("predicted")) return {};
+  const auto chip = schedule::find_chip(rule.generation);
+  if (!chip || !chip->calibrated) return "; predicted, not calibrated";
+  return fmt::format("; predicted, known of {}", schedule::kCalibratedOn);
 }
 
 // What is said where that is not of the row's source.
@@ -317,7 +326,8 @@ std::vector<run::Candidate> on_device(const RequestFeatures& f,
 std::span<const DispatchRule> dispatch_rules() { return kRules; }
 
 std::string source_words(const DispatchRule& rule, const Machine& machine) {
-  return fmt::format("{}{}", rule.source, borrowed_words(rule, machine));
+  return fmt::format("{}{}{}", rule.source, known_words(rule),
+                     borrowed_words(rule, machine));
 }
 
 bool run::is_device(const MachinePlugin& p) {
@@ -344,7 +354,9 @@ std::vector<run::Candidate> run::by_rule(const RequestFeatures& f,
   const MachinePlugin* device = first_device(m);
   std::vector<Candidate> out =
       device ? on_device(f, plan, *device) : on_cpu(f, plan);
-  for (Candidate& c : out) c.reason += borrowed_words(*c.rule, m);
+  for (Candidate& c : out) {
+    c.reason += known_words(*c.rule) + borrowed_words(*c.rule, m);
+  }
   return out;
 }
 

@@ -4,11 +4,12 @@ over whole arrays.
 """
 
 import os
+import tempfile
 
 import numpy as np
 
-from case import Case, random_ids
-from tensor_file import store
+from case import DIRECTIONS, Case, random_ids, tessera
+from tensor_file import load, store
 
 
 def text_of(e):
@@ -80,7 +81,7 @@ class Bits:
         case.same = {x: random_ids(rng, batch, n) for x in sorted(letters)}
         if named & {"documents", "segments"} and case.ids is None:
             case.ids = random_ids(rng, batch, n)
-        if "blocks" not in named:
+        if not named & {"blocks", "routed"}:
             case.picks = None
         masks = [f for e in exprs for f in ("--mask", text_of(e))]
         case.static = masks + case.static[2:]
@@ -184,6 +185,9 @@ class Bits:
             if name == "blocks":
                 of = self.picks[b, h * self.picks.shape[1] // lists]
                 return (of[:, :, None] == key // rest[0]).any(1)
+            if name == "routed":
+                of = self.picks[b, h * self.picks.shape[1] // lists]
+                return self.united(of, at[:, 0], rest[1])[:, key[0] // rest[1]]
             if name == "tree":
                 enter, leave = (x[b] for x in self.tree)
                 return (enter <= enter[own]) & (enter[own] < leave)
@@ -200,6 +204,39 @@ class Bits:
         if named & {"documents", "segments"}:
             out = out & (ids >= 0) & (ids[own] >= 0)
         return out
+
+
+class Unions:
+    """Mixed in before a Bits of a direction: of `routed` a query sees the blocks
+    that its row of tiles picks. A saved plan says so, for a file of picks alone
+    means each query's own."""
+
+    def lists(self):
+        with tempfile.TemporaryDirectory() as folder:
+            plan, path = (os.path.join(folder, name) for name in ("plan", "arrays"))
+            static = list(map(str, self.static))
+            at = static.index("--lowering-reason")
+            reason = static[at : at + 2]
+            tessera(
+                *("plan", *static[:at], *static[at + 2 :], *self.facts(folder)),
+                *("--meaning", "union", "--query-tile", self.tile_q, "-o", plan),
+            )
+            tessera(
+                *("export", "--layout", "mosaic", "-o", path, "--plan", plan),
+                *("--tiles-per-pass", self.tiles, *reason),
+                *(f for f in self.direction if f in DIRECTIONS),
+            )
+            return load(path)
+
+    def united(self, picks, at, block):
+        """[queries, blocks]. No query picks what begins behind it."""
+        own = np.zeros((self.q_len, -(-self.kv_len // block)), np.bool_)
+        for t, of in enumerate(picks):
+            own[t, of[(of >= 0) & (of * block <= at[t])]] = True
+        for first in range(0, self.q_len, self.tile_q):
+            row = slice(first, first + self.tile_q)
+            own[row] = own[row].any(0)
+        return own
 
 
 ATOMS = (

@@ -7,7 +7,7 @@ import numpy as np
 
 import mutate
 from backward_test import BackwardCase
-from bits_case import GRANULARITIES, Bits, random_bits_case, random_picks
+from bits_case import GRANULARITIES, Bits, Unions, random_bits_case, random_picks
 from checks import CaseTest, mutants_of_each
 from forward_test import ForwardCase
 from share_of_cases import some
@@ -18,6 +18,14 @@ class ForwardBits(Bits, ForwardCase):
 
 
 class BackwardBits(Bits, BackwardCase):
+    pass
+
+
+class ForwardUnions(Unions, ForwardBits):
+    pass
+
+
+class BackwardUnions(Unions, BackwardBits):
     pass
 
 
@@ -44,6 +52,26 @@ class BitsTest(CaseTest):
                             heads=4, kv_heads=2, q_len=200, kv_len=300,
                         )
                         self.check(case)
+
+    def test_picks_of_a_row_of_tiles(self):
+        """All its queries see what one of them picks, as far as the mask lets
+        them."""
+        for kind in (ForwardUnions, BackwardUnions):
+            for seed, block in some(list(enumerate((64, 128, 256)))):
+                for tile in ((128, 128), (256, 128)):
+                    with self.subTest(kind=kind, block=block, tile=tile):
+                        rng = np.random.default_rng(seed)
+                        picks = random_picks(rng, 1, 1, 520, 520, block)
+                        mask = ("&", ("causal",), ("routed", picks.shape[3], block))
+                        case = kind.draw_case(
+                            rng, [mask], picks=picks, heads=4, kv_heads=2,
+                            q_len=520, kv_len=520, tile=tile,
+                        )
+                        self.check(case)
+                        # It is more than each query's own.
+                        legal = case.legal(0)[0]
+                        own = (picks[0, 0][:, :, None] == np.arange(520) // block)
+                        self.assertTrue((legal & ~own.any(1)).any())
 
     def test_ids_of_names(self):
         """One overlay, two, and one in packed documents."""

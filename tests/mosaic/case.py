@@ -79,7 +79,7 @@ class Case:
         ]
         if min(tile) < 256:
             self.static += ["--lowering-reason", "a test of few tokens"]
-        self.ahead = ahead
+        self.ahead, self.tile_q = ahead, tile[0]
         self.sinks = self.draw_sinks() if sinks else None
 
     def draw_sinks(self):

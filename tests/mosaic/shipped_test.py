@@ -14,7 +14,9 @@ from bits_test import BackwardBits, ForwardBits
 from case import random_ids
 from checks import CaseTest
 from forward_test import ForwardCase, RoundedCase
-from share_of_cases import some
+from numbers_test import BackwardStrays, ForwardStrays
+from program import Program
+from share_of_cases import some, stride
 
 TABLES = pathlib.Path(__file__).resolve().parents[2] / "src" / "lanes" / "mosaic"
 ROW = re.compile(
@@ -47,6 +49,17 @@ def shipped():
     return out + [(*row[:3], {"dims": (192, 128)}) for row in wide]
 
 
+def shipped_together():
+    """The same where heads go through a pass together: (direction, tile, tiles,
+    dims) of tiles of up to 512. Tables of heads alone name no others."""
+    rows = {
+        (direction, tile, tiles, call.get("dims", (128, 128)))
+        for direction, tile, tiles, call in shipped()
+        if "dtype" not in call and max(tile) <= 512
+    }
+    return sorted(rows)
+
+
 class Shipped(CaseTest):
     def check_tile(self, number, direction, tile, tiles, call):
         forward = direction == "Forward"
@@ -76,6 +89,33 @@ class Shipped(CaseTest):
         for number, row in some(list(enumerate(rows))):
             with self.subTest(row=row):
                 self.check_tile(number, *row)
+
+    def test_eight_heads_and_any_numbers(self):
+        """As sessions run them; and with the promise that numbers are finite."""
+        kinds = {
+            "Forward": (ForwardCase, ForwardStrays),
+            "Backward": (BackwardCase, BackwardStrays),
+        }
+        rows = shipped_together()
+        self.assertGreater(len(rows), 25)
+        claims = np.zeros(3, int)
+        for number, (direction, tile, tiles, dims) in some(list(enumerate(rows))):
+            for kind in kinds[direction]:
+                with self.subTest(kind=kind.__name__, row=rows[number]):
+                    rng = np.random.default_rng(number)
+                    case = kind(
+                        rng, "causal & documents", heads=8, kv_heads=8, q_len=700,
+                        kv_len=1100, tile=tile, tiles=tiles, valid=[1000], dims=dims,
+                        ahead=4 if direction == "Forward" else 1,
+                        ids=np.sort(random_ids(rng, 1, 1100)),
+                    )
+                    text, room = case.emit()
+                    self.assertGreater(room["heads_per_pass"], 1)
+                    self.check_run(case, Program(text), room, erring=5)
+                    if kind in (ForwardStrays, BackwardStrays):
+                        claims += case.claims()
+        if stride() == 1:  # whatever was drawn, something was judged
+            self.assertTrue((claims > 0).all(), claims)
 
     def test_every_number_of_tiles_a_pass(self):
         for tiles in PASSES:

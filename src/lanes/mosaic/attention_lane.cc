@@ -42,16 +42,14 @@ struct Open {
   pjrt::Place on;
   PluginPlace place;
   std::string target;
-  std::optional<std::string> lowering_reason;
-  Numbers numbers;
+  KernelTerms terms;
   pjrt::CompileCache cache;
 
   Open(const XlaOptions& o, const pjrt::Place& where, std::string made_for)
       : on(where),
         place(describe(where)),
         target(std::move(made_for)),
-        lowering_reason(o.lowering_reason),
-        numbers(o.numbers),
+        terms(terms_of(o)),
         cache({.folder = o.cache_folder,
                .max_bytes = o.max_cache_bytes,
                .max_compiles = o.max_compiles}) {}
@@ -91,9 +89,8 @@ Result<mosaic::PlannedKernel> plan_kernel(const Open& lane,
                                           const Facts& present,
                                           const AttentionCall& call,
                                           lanes::WorkFacts& facts) {
-  const Numbers numbers = call.sink_telemetry ? Numbers::finite : lane.numbers;
-  const mosaic::ChosenSetting chosen = mosaic::fit_passes(
-      request, present, call, lane.target, lane.lowering_reason, numbers);
+  const mosaic::ChosenSetting chosen =
+      mosaic::fit_passes(request, present, call, lane.target, lane.terms);
   auto planned = mosaic::plan_kernel(request, present, call, lane.target,
                                      chosen.setting.options);
   if (!planned) return planned;

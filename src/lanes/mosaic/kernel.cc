@@ -333,7 +333,7 @@ bool mosaic::fits_vector_memory(const Request& request, const Facts& present,
   if (!asked) return true;
   auto shape = shape_of(request, present, call, options, asked->memory,
                         in_chunks && call.backward);
-  return !shape || mosaic::fits(*shape, call.backward);
+  return shape && mosaic::fits(*shape, call.backward);
 }
 
 int64_t mosaic::query_chunk_of(const Request& request, const Facts& present,
@@ -419,12 +419,14 @@ mosaic::CallArrays mosaic::arrays_of(const PlannedKernel& planned) {
 
 mosaic::KernelText mosaic::write_kernel(const PlannedKernel& planned) {
   const bool backward = planned.kernel.call.backward;
+  const int64_t room = vector_rooms(planned.shape.core_bytes).program;
   KernelText out;
   out.text = text_of(planned);
+  out.backend_config =
+      mosaic::backend_config(operands_of(planned), out.text, room);
   out.program_text =
       program(name_of(planned), mosaic::arguments_of(planned.shape, backward),
-              outputs_of(planned.shape, backward), out.text,
-              vector_rooms(planned.shape.core_bytes).program);
+              outputs_of(planned.shape, backward), out.text, room);
   return out;
 }
 
@@ -438,6 +440,7 @@ Result<MosaicKernel> make_mosaic_kernel(const Request& request,
   mosaic::KernelText written = mosaic::write_kernel(*planned);
   MosaicKernel out = std::move(planned->kernel);
   out.text = std::move(written.text);
+  out.backend_config = std::move(written.backend_config);
   out.program_text = std::move(written.program_text);
   return out;
 }

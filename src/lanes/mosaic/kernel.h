@@ -14,7 +14,7 @@
 namespace tessera::mosaic {
 
 struct PlannedKernel {
-  MosaicKernel kernel;  // without `text` and `program_text`
+  MosaicKernel kernel;  // without `text` and what is made of it
   KernelShape shape;
 };
 
@@ -26,7 +26,7 @@ Result<PlannedKernel> plan_kernel(const Request& request, const Facts& present,
 
 // Whether its scratch fits the target's vector memory, with as few heads a pass
 // as that takes; backward with dQ of all queries, or `in_chunks` of them. True
-// too where plan_kernel refuses it for something else.
+// too where the call or its options are refused, but not where the lengths are.
 bool fits_vector_memory(const Request& request, const Facts& present,
                         const AttentionCall& call, const std::string& target,
                         const MosaicOptions& options, bool in_chunks = false);
@@ -58,7 +58,7 @@ CallArrays arrays_of(const PlannedKernel& planned);
 CallArrays operands_of(const PlannedKernel& planned);
 
 struct KernelText {
-  std::string text, program_text;
+  std::string text, backend_config, program_text;
 };
 KernelText write_kernel(const PlannedKernel& planned);
 

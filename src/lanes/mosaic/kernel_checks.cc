@@ -1,7 +1,10 @@
 // lanes/mosaic/kernel_checks.cc: limits of the kernels, each with its rule.
 #include "lanes/mosaic/kernel_checks.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <string>
 #include <string_view>
 #include <utility>
 
@@ -68,7 +71,8 @@ Result<void> check_type(Dtype dtype) {
   }
   return invalid("mosaic",
                  "the type must be bf16 or f32, found {}, which libtpu did not "
-                 "load for v6e (cast to one of them, or take another lane)",
+                 "load for v6e, and other chips were not tried (cast to one of "
+                 "them, or take another lane)",
                  to_string(dtype));
 }
 
@@ -251,13 +255,19 @@ Result<void> mosaic::check_vector_memory(int64_t bytes, const KernelShape& s,
                                          bool backward) {
   const int64_t room = vector_room(s.core_bytes, backward);
   if (bytes <= room) return {};
-  std::string_view hint = "fetch less far ahead, or use a smaller tile";
+  const int64_t ids = s.telemetry ? 0 : vector_bytes(id_scratch(s));
+  std::string hint = "fetch less far ahead, or use a smaller tile";
   if (backward && !s.in_chunks()) {
     hint =
         "dQ of a head stays there: fewer queries, or heads that share fewer "
         "keys";
   } else if (s.chunk_rows > 1) {
     hint = "dQ of a chunk stays there: a smaller one";
+  } else if (ids > room / 4) {
+    hint = fmt::format(
+        "{} of them are the ids of a batch row's queries and keys: shorter "
+        "rows{}",
+        ids, ids < room ? ", or a smaller tile" : "");
   }
   return over_limit("mosaic",
                     "the scratch must fit {} bytes of vector memory, found {} "

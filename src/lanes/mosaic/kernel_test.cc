@@ -5,8 +5,10 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
 #include <random>
 #include <set>
+#include <string>
 
 #include "base/files.h"
 #include "lanes/mosaic/backward.h"
@@ -741,8 +743,8 @@ TEST(MosaicKernel, RefusesWhatItCannotDo) {
             "[mosaic] softcap must be 0 or from 1e-30 to 1000000, found -1");
   EXPECT_EQ(error_of(make(r, shape_of(), Dtype::f16)),
             "[mosaic] the type must be bf16 or f32, found F16, which libtpu "
-            "did not load for v6e (cast to one of them, or take another "
-            "lane)");
+            "did not load for v6e, and other chips were not tried (cast to "
+            "one of them, or take another lane)");
   EXPECT_EQ(error_of(make(r, shape_of(), Dtype::f64)),
             "[mosaic] the type must be bf16 or f32, found F64");
   Request three = r;
@@ -889,6 +891,27 @@ TEST(MosaicKernel, TextsAreTheGoldenOnes) {
     auto golden = read_file(path, 1 << 20);
     ASSERT_TRUE(golden.ok()) << golden.error().message;
     EXPECT_EQ(text, *golden) << name;
+  }
+}
+
+// What the call in its program holds, where quotes are escaped.
+TEST(MosaicKernel, ItsConfigurationIsThatOfItsProgram) {
+  for (const bool backward : {false, true}) {
+    const Request r = request_of("causal & documents");
+    const auto kernel = backward ? make_backward(r) : make(r);
+    ASSERT_TRUE(kernel.ok()) << kernel.error().message;
+    const std::string begin = "backend_config = \"";
+    const std::string& program = kernel->program_text;
+    const size_t at = program.find(begin) + begin.size();
+    std::string own = program.substr(at, program.find('"', at) - at);
+    for (size_t i = 0; (i = own.find("\\22", i)) != std::string::npos; ++i) {
+      own.replace(i, 3, "\"");
+    }
+    EXPECT_EQ(kernel->backend_config, own);
+    const auto config = nlohmann::json::parse(kernel->backend_config);
+    EXPECT_EQ(config["custom_call_config"]["body"],
+              mosaic::base64(kernel->text));
+    EXPECT_EQ(config["scoped_memory_configs"][0]["size"], int64_t{96} << 20);
   }
 }
 

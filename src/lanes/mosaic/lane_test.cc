@@ -141,7 +141,8 @@ class MosaicLane : public ::testing::Test {
   // Of the kernels that the lane will make for this batch.
   void write_stablehlo(const Batch& batch, AttentionCall call,
                        const Chip& chip = *find_chip("v6e"),
-                       Numbers numbers = Numbers::any) {
+                       Numbers numbers = Numbers::any,
+                       RowSum row_sum = RowSum::exact) {
     Request request = batch.request();
     request.ceilings.max_steps = make_contract(batch)->steps;
     const AttentionCall whole = call;
@@ -158,8 +159,8 @@ class MosaicLane : public ::testing::Test {
                               ? std::optional<std::string>(kReason)
                               : std::nullopt;
       const MosaicOptions options =
-          fit_passes(request, batch.facts(), call, target, reason,
-                     sinks ? Numbers::finite : numbers)
+          fit_passes(request, batch.facts(), call, target,
+                     {reason, numbers, row_sum})
               .setting.options;
       const auto kernel =
           make_mosaic_kernel(request, batch.facts(), call, target, options);
@@ -474,7 +475,10 @@ TEST_F(MosaicLane, TakesTheTablesPasses) {
   const auto settings = nlohmann::json::parse(*receipt)["settings"];
   EXPECT_EQ(settings,
             nlohmann::json(
-                {{"forward", "1 tiles a pass: the table, for 32 keys a query"},
+                {{"forward",
+                  "1 tiles a pass: the table, for 32 keys a query; borrowed, "
+                  "for its rows are of finite numbers, heads with keys of "
+                  "their own"},
                  {"tile", "the request"}}));
 }
 
@@ -785,6 +789,47 @@ TEST_F(MosaicLane, APromiseOfFiniteNumbersIsInTheReceipt) {
     ASSERT_TRUE(wrong.ok()) << wrong.error().message;
     EXPECT_TRUE(wrong->empty()) << wrong->front();
   }
+}
+
+// A rounded row sum is of the forward kernel alone; of float32 there is none.
+TEST_F(MosaicLane, ARoundedRowSumIsInTheReceipt) {
+  AttentionArrays arrays(packed_case(testing::Layout::padded, 1));
+  const auto batch = BorrowedBatch::make(arrays.request, arrays.facts);
+  ASSERT_TRUE(batch.ok()) << batch.error().message;
+  const AttentionCall call = {arrays.c.shape, Dtype::bf16, false, true};
+  std::set<std::string> forward, backward;
+  for (const RowSum row_sum : {RowSum::exact, RowSum::rounded}) {
+    SCOPED_TRACE(std::string(to_string(row_sum)));
+    write_stablehlo(*batch, call, *find_chip("v6e"), Numbers::any, row_sum);
+    SessionOptions o = options();
+    o.xla.row_sum = row_sum;
+    const auto ran = run_attention(
+        {*batch, arrays.c.shape, arrays.forward(true), arrays.gradients()}, o);
+    ASSERT_TRUE(ran.ok()) << ran.error().message;
+    const auto json = nlohmann::json::parse(ran->receipt);
+    EXPECT_EQ(json["row_sum"], to_string(row_sum));
+    EXPECT_EQ(json["kernels"]["forward"], keys_["forward"]);
+    EXPECT_EQ(json["kernels"]["backward"], keys_["backward"]);
+    forward.insert(keys_["forward"]);
+    backward.insert(keys_["backward"]);
+    o.xla.row_sum = RowSum::exact;  // the receipt's is taken
+    const RunCall again = {*batch, arrays.c.shape, arrays.forward(true),
+                           arrays.gradients()};
+    const auto wrong = verify_run(ran->receipt, again, o);
+    ASSERT_TRUE(wrong.ok()) << wrong.error().message;
+    EXPECT_TRUE(wrong->empty()) << wrong->front();
+  }
+  EXPECT_EQ(forward.size(), 2u);
+  EXPECT_EQ(backward.size(), 1u);
+  SessionOptions o = options();
+  o.xla.row_sum = RowSum::rounded;
+  auto session = Session::open(o);
+  ASSERT_TRUE(session.ok()) << session.error().message;
+  const auto wide =
+      session->prepare(*batch, {arrays.c.shape, Dtype::f32, false, false});
+  ASSERT_FALSE(wide);
+  EXPECT_EQ(wide.error().message,
+            "[mosaic] a rounded row sum goes with bf16, found F32");
 }
 
 // Where the rules choose: what this machine is found to have is enough, and a

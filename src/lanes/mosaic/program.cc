@@ -102,16 +102,15 @@ std::string places_of(const CallArrays& arrays) {
   std::string inputs, outputs;
   for (size_t i = 0; i < arrays.inputs.size(); ++i) {
     if (arrays.inputs[i].type.space != Space::any) continue;
-    inputs += fmt::format("{}{{\\22operand_index\\22: {}, \\22color\\22: 0}}",
+    inputs += fmt::format(R"({}{{"operand_index": {}, "color": 0}})",
                           inputs.empty() ? "" : ", ", i);
   }
   for (size_t i = 0; i < arrays.results.size(); ++i) {
-    outputs += fmt::format("{}{{\\22color\\22: 0, \\22shape_index\\22: [{}]}}",
+    outputs += fmt::format(R"({}{{"color": 0, "shape_index": [{}]}})",
                            outputs.empty() ? "" : ", ", i);
   }
   return fmt::format(
-      "\\22output_memory_space_colors\\22: [{}], "
-      "\\22input_memory_space_colors\\22: [{}]",
+      R"("output_memory_space_colors": [{}], "input_memory_space_colors": [{}])",
       outputs, inputs);
 }
 
@@ -131,18 +130,38 @@ std::string shared_memory(const CallArrays& arrays) {
                      : fmt::format("output_operand_aliases = [{}], ", out);
 }
 
+// As the text of an attribute.
+std::string in_attribute(std::string_view json) {
+  std::string out;
+  out.reserve(json.size() + 256);
+  for (const char c : json) {
+    if (c == '"') {
+      out += "\\22";
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
 }  // namespace
+
+std::string backend_config(const CallArrays& arrays, std::string_view kernel,
+                           int64_t vector_bytes) {
+  return fmt::format(
+      R"({{"custom_call_config": {{"body": "{}", "serialization_format": 1, )"
+      R"("needs_layout_passes": true, {}, "disable_bounds_checks": true}}, )"
+      R"("scoped_memory_configs": )"
+      R"([{{"memory_space":1, "offset": 0, "size": {}}}]}})",
+      base64(kernel), places_of(arrays), vector_bytes);
+}
 
 std::string call_attributes(std::string_view name, const CallArrays& arrays,
                             std::string_view kernel, int64_t vector_bytes) {
   return fmt::format(
-      "backend_config = \"{{\\22custom_call_config\\22: {{\\22body\\22: "
-      "\\22{}\\22, \\22serialization_format\\22: 1, "
-      "\\22needs_layout_passes\\22: true, {}, "
-      "\\22disable_bounds_checks\\22: true}}, \\22scoped_memory_configs\\22: "
-      "[{{\\22memory_space\\22:1, \\22offset\\22: 0, \\22size\\22: {}}}]}}\", "
-      "kernel_name = \"{}\", {}operand_layouts = [{}], result_layouts = [{}]",
-      base64(kernel), places_of(arrays), vector_bytes, name,
+      "backend_config = \"{}\", kernel_name = \"{}\", {}operand_layouts = "
+      "[{}], result_layouts = [{}]",
+      in_attribute(backend_config(arrays, kernel, vector_bytes)), name,
       shared_memory(arrays), layouts_of(arrays.inputs),
       layouts_of(arrays.results));
 }

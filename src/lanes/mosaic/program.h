@@ -38,9 +38,12 @@ inline bool is_kept(std::string_view result) {
 inline bool is_of_chunks(std::string_view result) {
   return result == "dk_so_far" || result == "dv_so_far";
 }
-// What the call says of itself: the kernel, the layouts of its arrays, and the
-// vector memory that it may use; the compiler's default is a fraction of what a
-// core has.
+// What the call hands to the compiler, as JSON: the kernel, where its arrays
+// lie, and the vector memory that it may use; the compiler's default is a
+// fraction of what a core has.
+std::string backend_config(const CallArrays& arrays, std::string_view kernel,
+                           int64_t vector_bytes);
+// What it says of itself: that, and the layouts of its arrays.
 std::string call_attributes(std::string_view name, const CallArrays& arrays,
                             std::string_view kernel, int64_t vector_bytes);
 

@@ -2,6 +2,7 @@
 #include "lanes/mosaic/settings.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <bit>
@@ -78,6 +79,9 @@ struct RowsOfCall {
            tokens <= row.tokens && tokens > row.tokens / 4;
   }
 };
+
+// That of all tables.
+constexpr std::string_view kTableChip = "v6e";
 
 // Whose table suits: that of the larger dim, or of the next that has one.
 int64_t table_dim(const AttentionShape& s) {
@@ -185,6 +189,11 @@ std::vector<Tile> halves(Tile tile, int64_t granule) {
   return out;
 }
 
+constexpr std::string_view kNoRow = "the default: the table has no such row";
+// Of a mask that names documents, say, whose tile is open too.
+constexpr std::string_view kNoKeys =
+    "the default: nobody said how many keys a query sees";
+
 std::string table_of(const AttentionCall& call) {
   if (goes_alone(call)) return "the table of heads alone";
   if (call.dtype == Dtype::f32) return "the table of float32";
@@ -196,10 +205,30 @@ std::string table_of(const AttentionCall& call) {
 
 std::string chosen_by(const MosaicSetting& setting, const AttentionCall& call,
                       const RowsOfCall& rows) {
-  if (setting.keys == 0) return "the default: the table has no such row";
+  if (setting.keys == 0) return std::string(kNoRow);
   return fmt::format("{}, for {} keys a query{}{}", table_of(call),
                      setting.keys, rows.nearest.empty() ? "" : "; it ",
                      rows.nearest);
+}
+
+// What was measured: one head, or eight with keys of their own. Others go
+// through a pass as many at a time, or are none of these.
+std::string_view other_heads(const AttentionCall& call) {
+  const AttentionShape& s = call.shape;
+  if (s.heads != s.kv_heads) return "heads with keys of their own";
+  if (call.dtype == Dtype::f32) return "";  // one at a time
+  const int64_t most = call.backward ? mosaic::kMaxBackwardHeadsPerPass
+                                     : mosaic::kMaxHeadsPerPass;
+  const int64_t together = mosaic::heads_together(s.heads, 1, most);
+  if (goes_alone(call)) return together == 1 ? "" : "1 head";
+  return together == most ? "" : "8 heads";
+}
+
+// Tables that other head dims take without a word of it.
+bool is_of_other_dim(const AttentionCall& call) {
+  const AttentionShape& s = call.shape;
+  const bool is_of_128 = call.dtype == Dtype::f32 || goes_alone(call);
+  return is_of_128 && (s.head_dim != 128 || s.v_head_dim != 128);
 }
 
 // The default, but what the row has.
@@ -235,6 +264,9 @@ mosaic::ChosenSetting mosaic::choose_setting(const Request& request,
                                              int64_t keys_per_query) {
   const RowsOfCall rows = rows_for(request, call, keys_per_query);
   const MosaicSetting found = setting_of(call, find_row(rows));
+  if (rows.keys == 0 && !rows.table.empty()) {
+    return {found, std::string(kNoKeys)};
+  }
   return {found, chosen_by(found, call, rows)};
 }
 
@@ -247,6 +279,27 @@ mosaic::ChosenSetting mosaic::choose_passes(const Request& request,
   MosaicSetting out = setting_of(call, row);
   out.tile = request.tile;
   return {out, chosen_by(out, call, rows)};
+}
+
+std::string mosaic::borrowed_words(const MosaicSetting& setting,
+                                   const AttentionCall& call,
+                                   std::string_view target, bool on_mesh) {
+  if (setting.keys == 0) return "";
+  std::vector<std::string_view> of;
+  const auto add = [&](bool is_other, std::string_view what) {
+    if (is_other) of.push_back(what);
+  };
+  const auto chip = find_chip(target);
+  add(chip && chip->name != kTableChip, kTableChip);
+  add(on_mesh, "one device");
+  add(setting.options.numbers == Numbers::any, "finite numbers");
+  add(setting.options.row_sum == RowSum::rounded, "exact row sums");
+  const std::string_view heads = other_heads(call);
+  add(!heads.empty(), heads);
+  add(is_of_other_dim(call), "head dim 128");
+  add(call.shape.softcap != 0, "scores without a cap");
+  if (of.empty()) return "";
+  return fmt::format("; borrowed, for its rows are of {}", fmt::join(of, ", "));
 }
 
 mosaic::ChosenSetting mosaic::fit_setting(ChosenSetting found,
@@ -296,13 +349,26 @@ mosaic::ChosenSetting mosaic::fit_setting(ChosenSetting found,
   return fit_setting(std::move(found), open, target, fits);
 }
 
-mosaic::ChosenSetting mosaic::fit_passes(
-    const Request& request, const Facts& present, const AttentionCall& call,
-    const std::string& target,
-    const std::optional<std::string>& lowering_reason, Numbers numbers) {
+mosaic::KernelTerms mosaic::terms_of(const XlaOptions& options) {
+  return {options.lowering_reason, options.numbers, options.row_sum};
+}
+
+void mosaic::take_terms(const KernelTerms& terms, const AttentionCall& call,
+                        MosaicOptions& options) {
+  options.lowering_reason = terms.lowering_reason;
+  options.numbers = call.sink_telemetry ? Numbers::finite : terms.numbers;
+  const bool is_forward = !call.backward && !call.sink_telemetry;
+  options.row_sum = is_forward ? terms.row_sum : RowSum::exact;
+}
+
+mosaic::ChosenSetting mosaic::fit_passes(const Request& request,
+                                         const Facts& present,
+                                         const AttentionCall& call,
+                                         const std::string& target,
+                                         const KernelTerms& terms) {
   ChosenSetting chosen = choose_passes(request, call);
-  chosen.setting.options.lowering_reason = lowering_reason;
-  chosen.setting.options.numbers = numbers;
+  take_terms(terms, call, chosen.setting.options);
+  chosen.chosen_by += borrowed_words(chosen.setting, call, target);
   return fit_setting(std::move(chosen), {}, request, present, call, target);
 }
 

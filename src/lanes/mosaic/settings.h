@@ -52,6 +52,12 @@ ChosenSetting choose_setting(const Request& request, const AttentionCall& call,
 ChosenSetting choose_passes(const Request& request, const AttentionCall& call,
                             int64_t keys_per_query = 0);
 
+// Behind who chose: of what kernels the row is, as far as this one, for the
+// target, is none of them. "" where it is, and of the default.
+std::string borrowed_words(const MosaicSetting& setting,
+                           const AttentionCall& call, std::string_view target,
+                           bool on_mesh = false);
+
 // What of a setting nobody said, so that less of it may be taken.
 struct OpenSetting {
   bool tile = false, passes = true, ahead = true;
@@ -70,12 +76,22 @@ ChosenSetting fit_setting(ChosenSetting found, const OpenSetting& open,
                           const Request& request, const Facts& present,
                           const AttentionCall& call, const std::string& target);
 
-// Of a batch that is planned, where nobody said any of it: choose_passes' as
-// far as it fits.
+// What a caller says of all kernels of a call.
+struct KernelTerms {
+  std::optional<std::string> lowering_reason = {};
+  Numbers numbers = Numbers::finite;
+  RowSum row_sum = RowSum::exact;  // of the forward one
+};
+KernelTerms terms_of(const XlaOptions& options);
+// Of the call's own kernel: that of sink telemetry has neither of the last.
+void take_terms(const KernelTerms& terms, const AttentionCall& call,
+                MosaicOptions& options);
+
+// Of a batch that is planned, where nobody said more: choose_passes' as far as
+// it fits.
 ChosenSetting fit_passes(const Request& request, const Facts& present,
                          const AttentionCall& call, const std::string& target,
-                         const std::optional<std::string>& lowering_reason,
-                         Numbers numbers);
+                         const KernelTerms& terms);
 
 // As a receipt has it.
 std::string setting_words(const MosaicKernel& kernel,

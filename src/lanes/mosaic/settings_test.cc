@@ -12,7 +12,9 @@
 #include <vector>
 
 #include "lanes/mosaic/kernel.h"
+#include "lanes/mosaic/vector_memory.h"
 #include "tessera/fit.h"
+#include "tessera/layouts.h"
 #include "tessera/machine.h"
 #include "tests/random_case.h"
 
@@ -153,16 +155,20 @@ TEST_P(MosaicTable, EveryTileIsAtLeastTheGranule) {
 TEST(MosaicSettings, WhatIsNotKnownGetsTheDefault) {
   for (const bool backward : {false, true}) {
     const AttentionCall call = call_of(backward);
+    const auto has_none = [&](const Request& r, int64_t keys,
+                              const AttentionCall& of, const std::string& why) {
+      EXPECT_TRUE(is_default(mosaic_setting(r, of, keys), backward));
+      EXPECT_EQ(choose_setting(r, of, keys).chosen_by, "the default: " + why);
+    };
     const auto lacks = [&](const Request& r, int64_t keys,
                            const AttentionCall& of) {
-      EXPECT_TRUE(is_default(mosaic_setting(r, of, keys), backward));
-      EXPECT_EQ(choose_setting(r, of, keys).chosen_by,
-                "the default: the table has no such row");
+      has_none(r, keys, of, "the table has no such row");
     };
+    const std::string unsaid = "nobody said how many keys a query sees";
     const Request known = request_of("causal & documents", 8192);
     EXPECT_EQ(mosaic_setting(known, call, 1000).keys, 512);
-    lacks(known, 0, call);  // nobody knows the documents
-    lacks(request_of("chunk(128)", 8192), 0, call);
+    has_none(known, 0, call, unsaid);  // nobody knows the documents
+    has_none(request_of("chunk(128)", 8192), 0, call, unsaid);
     lacks(request_of("causal", 0), 0, call);
     lacks(request_of("causal", -5), 0, call);
     AttentionCall wide = call;
@@ -415,6 +421,140 @@ TEST(MosaicSettings, WhatDoesNotFitIsTheLargestThatDoes) {
     const ChosenSetting fit = fit_setting(found, {.tile = true}, r, present,
                                           call_of(row.backward), "v6e:1x1");
     EXPECT_EQ(fit.chosen_by, found.chosen_by);
+  }
+}
+
+// Ids of a whole batch row lie in vector memory, 4 bytes a query and 4 a key.
+// A length more is one more of the contract, of which ids alone leave no room.
+TEST(MosaicSettings, RowsAreAsLongAsVectorMemoryHoldsTheirIds) {
+  constexpr int64_t kMi = 1 << 20;
+  struct Longest {
+    int64_t forward, backward;  // 0: passes of all heads are too many before
+  };
+  const std::map<std::string_view, Longest> longest = {
+      {"v4", {kMi / 2, kMi}},
+      {"v5p", {2 * kMi, 4 * kMi}},
+      {"tpu7x", {2 * kMi, 4 * kMi}},
+      {"v5e", {4 * kMi, 0}},
+      {"v6e", {4 * kMi, 0}}};
+  Facts present;
+  present.doc_ids = Ints{};
+  for (const Chip& chip : chips()) {
+    const std::string target(chip.target);
+    for (const bool backward : {false, true}) {
+      const Longest& of = longest.at(chip.name);
+      const int64_t most = backward ? of.backward : of.forward;
+      if (most == 0) continue;
+      const AttentionCall call = call_of(backward);
+      const auto made = [&](int64_t tokens) {
+        Request r = request_of("causal & documents", tokens);
+        const ChosenSetting fit =
+            fit_setting({{{512, 512}, kMosaicBackward, 0}, ""}, {.tile = true},
+                        r, present, call, target);
+        r.tile = fit.setting.tile;
+        return make_mosaic_kernel(r, present, call, target,
+                                  fit.setting.options);
+      };
+      const auto kernel = made(most);
+      EXPECT_TRUE(kernel.ok())
+          << target << " " << most << ": " << kernel.error().message;
+      const auto longer = made(most + 1);
+      ASSERT_FALSE(longer) << target << " " << most;
+      const int64_t room =
+          vector_room(find_target(chip.name)->vector_bytes, backward);
+      const std::string& why = longer.error().message;
+      EXPECT_TRUE(why.starts_with(
+          fmt::format("[mosaic] the scratch must fit {} bytes of vector "
+                      "memory, found ",
+                      room)))
+          << why;
+      EXPECT_TRUE(why.ends_with(
+          fmt::format(" ({} of them are the ids of a batch row's queries and "
+                      "keys: shorter rows)",
+                      8 * bucket(most + 1))))
+          << why;
+    }
+  }
+  // Where they do not fill it a smaller tile may be the way.
+  Request r = request_of("causal & documents", kMi / 2);
+  r.tile = {512, 512};
+  const auto kernel =
+      make_mosaic_kernel(r, present, call_of(false), "v4", kMosaicBackward);
+  ASSERT_FALSE(kernel);
+  EXPECT_TRUE(kernel.error().message.ends_with(
+      " (4194304 of them are the ids of a batch row's queries and keys: "
+      "shorter rows, or a smaller tile)"))
+      << kernel.error().message;
+}
+
+// Tiles of a granule would be too many for a step's word; in chunks of queries
+// the larger one fits.
+TEST(MosaicSettings, ATileTooSmallForTheLengthIsNotTaken) {
+  Facts present;
+  present.doc_ids = Ints{};
+  Request r = request_of("causal & documents", int64_t{3} << 20);
+  for (const char* target : {"v5e:2x2", "v5p:2x2x1", "v6e:1x1"}) {
+    const ChosenSetting fit =
+        fit_setting({{{512, 512}, kMosaicBackward, 0}, ""}, {.tile = true}, r,
+                    present, call_of(true), target);
+    EXPECT_EQ(fit.setting.tile, (Tile{512, 512})) << target;
+    r.tile = fit.setting.tile;
+    const auto kernel = make_mosaic_kernel(r, present, call_of(true), target,
+                                           fit.setting.options);
+    EXPECT_TRUE(kernel.ok()) << target << ": " << kernel.error().message;
+    EXPECT_GT(kernel->query_chunk, 0) << target;
+  }
+}
+
+// Rows are of kernels of v6e, eight heads, or one, with keys of their own,
+// finite numbers, exact sums and no cap.
+TEST(MosaicSettings, ABorrowedRowIsSaidToBeOne) {
+  const auto words = [](AttentionCall call, std::string_view target,
+                        MosaicOptions options = {}, bool on_mesh = false) {
+    return borrowed_words({{512, 512}, std::move(options), 64}, call, target,
+                          on_mesh);
+  };
+  const std::string of = "; borrowed, for its rows are of ";
+  MosaicOptions any, rounded;
+  any.numbers = Numbers::any;
+  rounded.row_sum = RowSum::rounded;
+  for (const bool backward : {false, true}) {
+    const AttentionCall call = call_of(backward);
+    EXPECT_EQ(words(call, "v6e"), "");
+    EXPECT_EQ(words(call, "v6e:2x2"), "");
+    EXPECT_EQ(words(call, ""), "");  // no target
+    for (const Chip& chip : chips()) {
+      EXPECT_EQ(words(call, chip.target), chip.name == "v6e" ? "" : of + "v6e");
+    }
+    EXPECT_EQ(words(call, "v6e", any), of + "finite numbers");
+    EXPECT_EQ(words(call, "v6e", rounded), of + "exact row sums");
+    EXPECT_EQ(words(call, "v6e", {}, true), of + "one device");
+    EXPECT_EQ(words(call, "v4", any, true),
+              of + "v6e, one device, finite numbers");
+    AttentionCall other = call;
+    other.shape.softcap = 30;
+    EXPECT_EQ(words(other, "v6e"), of + "scores without a cap");
+    other = call;
+    other.shape.kv_heads = 2;
+    EXPECT_EQ(words(other, "v6e"), of + "heads with keys of their own");
+    const auto heads = [&](int64_t n) {
+      other = call;
+      other.shape.heads = other.shape.kv_heads = n;
+      return words(other, "v6e");
+    };
+    EXPECT_EQ(heads(16), "");
+    EXPECT_EQ(heads(6), of + "8 heads");
+    EXPECT_EQ(heads(4), backward ? "" : of + "8 heads");
+    EXPECT_EQ(heads(3), of + (backward ? "8 heads" : "1 head"));
+    EXPECT_EQ(heads(1), backward ? of + "8 heads" : "");
+    // Float32 goes a head at a time, by the table of head dim 128.
+    other.dtype = Dtype::f32;
+    EXPECT_EQ(words(other, "v6e"), "");
+    EXPECT_EQ(words(call_of(backward, 64, Dtype::f32), "v6e"),
+              of + "head dim 128");
+    EXPECT_EQ(words(call_of(backward, 64), "v6e"), "");
+    // The default is nobody's row.
+    EXPECT_EQ(borrowed_words({{512, 256}, any, 0}, call, "v4"), "");
   }
 }
 

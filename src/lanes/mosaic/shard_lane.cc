@@ -41,9 +41,8 @@ Result<std::shared_ptr<const SentIntegers>> send_integers(
 Result<void> add_pass(ShardWork& work, const AttentionCall& call,
                       const std::string& target) {
   const Batch& batch = work.batch();
-  const XlaOptions& xla = work.open().options.xla;
   auto fitted = fit_shards(batch, work.shards(), call, target,
-                           xla.lowering_reason, xla.numbers);
+                           terms_of(work.open().options.xla));
   if (!fitted) return fitted.error();
   ShardKernel& kernel = fitted->kernel;
   const MosaicKernel& k = kernel.planned.kernel;

@@ -147,7 +147,7 @@ class MosaicMesh : public ::testing::Test {
       auto made =
           fit_shards(batch, out.shards, lanes::one_direction(call, backward),
                      std::string(find_chip("v6e")->target),
-                     o.xla.lowering_reason, Numbers::any);
+                     {o.xla.lowering_reason, Numbers::any});
       if (!made) return made.error();
       out.kernels.push_back(std::move(made->kernel));
     }

@@ -271,18 +271,17 @@ Result<ShardKernel> plan_shards(const Batch& batch, const Shards& shards,
   return out;
 }
 
-Result<FittedShards> fit_shards(
-    const Batch& batch, const Shards& shards, const AttentionCall& call,
-    const std::string& target,
-    const std::optional<std::string>& lowering_reason, Numbers numbers,
-    int64_t query_chunk) {
-  const auto plan = [&](MosaicOptions options) {
-    options.lowering_reason = lowering_reason;
-    options.numbers = numbers;
-    options.query_chunk = query_chunk;
+Result<FittedShards> fit_shards(const Batch& batch, const Shards& shards,
+                                const AttentionCall& call,
+                                const std::string& target,
+                                const KernelTerms& terms, int64_t query_chunk) {
+  const auto plan = [&](const MosaicOptions& options) {
     return plan_shards(batch, shards, call, target, options);
   };
-  const ChosenSetting asked = choose_passes(batch.request(), call);
+  ChosenSetting asked = choose_passes(batch.request(), call);
+  take_terms(terms, call, asked.setting.options);
+  asked.setting.options.query_chunk = query_chunk;
+  asked.chosen_by += borrowed_words(asked.setting, call, target, true);
   auto planned = plan(asked.setting.options);
   bool may_chunk = query_chunk > 0;
   const auto is_taken = [&] {

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "lanes/mosaic/call.h"
+#include "lanes/mosaic/settings.h"
 #include "lanes/xla/shard_frame.h"
 #include "tessera/mosaic.h"
 #include "tessera/shard.h"
@@ -60,11 +61,11 @@ struct FittedShards {
   ShardKernel kernel;
   std::string chosen_by;
 };
-Result<FittedShards> fit_shards(
-    const Batch& batch, const Shards& shards, const AttentionCall& call,
-    const std::string& target,
-    const std::optional<std::string>& lowering_reason, Numbers numbers,
-    int64_t query_chunk = 0);
+Result<FittedShards> fit_shards(const Batch& batch, const Shards& shards,
+                                const AttentionCall& call,
+                                const std::string& target,
+                                const KernelTerms& terms,
+                                int64_t query_chunk = 0);
 
 // Steps of all devices in all calls, by the arrays of make_mosaic_shard_arrays.
 int64_t shard_steps_in(const ShardKernel& kernel,

@@ -662,8 +662,7 @@ TEST(MosaicShardProgram, WhatFitsWholeStaysWhole) {
         auto shards = shards_of(s, *batch);
         ASSERT_TRUE(shards) << shards.error().message;
         const AttentionCall call = {s.shape, s.dtype, false, true, false};
-        const auto fitted =
-            fit_shards(*batch, *shards, call, target, {}, Numbers::finite);
+        const auto fitted = fit_shards(*batch, *shards, call, target, {});
         ASSERT_TRUE(fitted) << fitted.error().message;
         MosaicOptions least = options_of(s, true);
         least.query_chunk = tokens;

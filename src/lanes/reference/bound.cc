@@ -20,6 +20,14 @@
 //   out        |err| <= o |out| + sum_j (rho p_j + 2^-126) |v_j|
 //   lse        |err| <= u |lse| + (8 + sqrt n) u + 2 (D + 4) u S
 //
+// A lane may divide by the sum of the rounded p_j (1 + d_j), |d_j| <= e. Then
+// out is a mean of the values whose error by d is sum_j p_j d_j (v_j - out), so
+// that rho is without e and
+//   out        |err| has e (1 + 2 e) sum_j p_j |v_j - out| more (the last
+//   factor
+//              is more than 1 / (1 - e)),
+//   lse        |err| has e (1 + e) more, and so has pi below, relative.
+//
 // Backward, from out and lse as they were stored. g = dout, h = dlse.
 //   p_j = exp(c_j - lse) errs, relative, by
 //                pi = (12 + sqrt n) u + 3 (D + 4) u S + 2 u |lse|:
@@ -100,6 +108,8 @@ double forward_error(const RowFacts& row, const Rounding& r) {
 double lse_error(const RowFacts& row) {
   return sum_error(row.keys) + 2 * score_error(row);
 }
+
+double row_sum_error(const Rounding& r) { return r.row_sum * (1 + r.row_sum); }
 
 double probability_error(const RowFacts& row, bool lse_is_given) {
   const double stored = 2 * kEps32 * std::abs(row.lse);

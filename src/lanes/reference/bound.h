@@ -19,6 +19,7 @@ struct Rounding {
   double product = 0;      // of P and dS, which 16-bit inputs may round
   double largest = 0;      // what the output's dtype can hold
   double lost = 0;         // absolute, of each product and each result
+  double row_sum = 0;      // of P, where a row's sum is of what is rounded
 };
 // `flushes`: the lane's processor takes and gives 0 for a subnormal number.
 Rounding rounding_of(Dtype dtype, bool flushes = false);
@@ -36,6 +37,8 @@ struct RowFacts {
 double forward_error(const RowFacts& row, const Rounding& r);
 // Absolute, of the log-sum-exp.
 double lse_error(const RowFacts& row);
+// What a rounded row sum adds to that; 0 of an exact one.
+double row_sum_error(const Rounding& r);
 // Relative, of a probability that is computed again from a given log-sum-exp;
 // a stored one of `lse_is_given` brings no error of its own.
 double probability_error(const RowFacts& row, bool lse_is_given);

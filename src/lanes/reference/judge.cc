@@ -171,8 +171,8 @@ Result<Verdict> judge_forward(const Request& request, const Facts& facts,
                               const ForwardTensors& tensors,
                               const JudgeOptions& options) {
   const TraceSpan span("check", "forward");
-  auto oracle =
-      RowOracle::bind(request, facts, shape, tensors, {}, options.flushes);
+  auto oracle = RowOracle::bind(request, facts, shape, tensors, {},
+                                options.flushes, options.rounded_sum);
   if (!oracle) return oracle.error();
   const TensorView out = as_input(tensors.out);
   const std::vector<Place> rows =
@@ -204,7 +204,7 @@ Result<Verdict> judge_backward(const Request& request, const Facts& facts,
                                const JudgeOptions& options) {
   const TraceSpan span("check", "backward");
   auto bound = RowOracle::bind(request, facts, shape, tensors, gradients,
-                               options.flushes);
+                               options.flushes, options.rounded_sum);
   if (!bound) return bound.error();
   RowOracle& oracle = *bound;
   const bool full = options.query_rows == 0;

@@ -20,6 +20,8 @@ struct JudgeOptions {
   int64_t key_rows = 0;
   uint64_t seed = 0;
   bool flushes = false;  // the lane takes and gives 0 for subnormal numbers
+  // It sums probabilities as their product takes them (RowSum::rounded).
+  bool rounded_sum = false;
   std::function<void(double)> progress;  // share done, 0 to 1
 };
 

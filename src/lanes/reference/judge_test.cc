@@ -214,21 +214,25 @@ TEST(Judge, CatchesEachArrayAndNamesTheElement) {
   }
 }
 
+std::vector<uint16_t> halves(const std::vector<float>& x) {
+  std::vector<uint16_t> y;
+  y.reserve(x.size());
+  for (const float value : x) y.push_back(to_bf16(value));
+  return y;
+}
+
+std::vector<float> wide(const std::vector<uint16_t>& x) {
+  std::vector<float> y;
+  y.reserve(x.size());
+  for (const uint16_t bits : x) y.push_back(bf16_to_float(bits));
+  return y;
+}
+
 // Relative errors of 2^-12 are far beyond fp32 and well within bf16.
 TEST(Judge, KnowsTheDtype) {
   Case c({});
   for (float& x : c.out) x *= 1 + 0x1p-12f;
   EXPECT_FALSE(c.judge().passed());
-  const auto halves = [](const std::vector<float>& x) {
-    std::vector<uint16_t> y;
-    for (const float value : x) y.push_back(to_bf16(value));
-    return y;
-  };
-  const auto wide = [](const std::vector<uint16_t>& x) {
-    std::vector<float> y;
-    for (const uint16_t bits : x) y.push_back(bf16_to_float(bits));
-    return y;
-  };
   auto q = halves(c.q), k = halves(c.k), v = halves(c.v);
   c.q = wide(q), c.k = wide(k), c.v = wide(v);
   c.run();
@@ -243,6 +247,59 @@ TEST(Judge, KnowsTheDtype) {
   EXPECT_TRUE(verdict.passed()) << verdict.worst;
   for (uint16_t& bits : out) bits += 8;  // 2^-4 of each
   EXPECT_FALSE(judge_forward(c.request, {}, shape, t)->passed());
+}
+
+// Where probabilities are summed as bf16 has them the log-sum-exp is off by
+// their rounding, and out a mean of the values all the same.
+TEST(Judge, KnowsARoundedRowSum) {
+  const Problem problem;
+  const AttentionShape& shape = problem.shape;
+  Case c(problem);
+  auto q = halves(c.q), k = halves(c.k), v = halves(c.v);
+  c.q = wide(q), c.k = wide(k), c.v = wide(v);
+  c.run();
+  auto out = halves(c.out);
+  ForwardTensors t = c.forward();
+  t.q.data = q.data(), t.k.data = k.data(), t.v.data = v.data();
+  t.out.data = out.data();
+  t.q.dtype = t.k.dtype = t.v.dtype = t.out.dtype = Dtype::bf16;
+  auto oracle = RowOracle::bind(c.request, {}, shape, t);
+  ASSERT_TRUE(oracle.ok());
+  const auto dim = static_cast<size_t>(shape.v_head_dim);
+  const int64_t rows = problem.batch * shape.heads * problem.q_len;
+  QueryRow row;
+  for (int64_t i = 0; i < rows; ++i) {
+    const int64_t h = i / problem.q_len % shape.heads;
+    const int64_t b = i / problem.q_len / shape.heads;
+    oracle->forward(b, h, i % problem.q_len, row);
+    const int64_t kv_row =
+        b * shape.kv_heads + h * shape.kv_heads / shape.heads;
+    double sum = row.sink_probability;
+    std::vector<double> mean(dim);
+    for (size_t j = 0; j < row.keys.size(); ++j) {
+      const double p = bf16_to_float(to_bf16(row.probability[j]));
+      sum += p;
+      const auto key =
+          static_cast<size_t>(kv_row * problem.kv_len + row.keys[j]);
+      for (size_t d = 0; d < dim; ++d) mean[d] += p * c.v[key * dim + d];
+    }
+    const auto at = static_cast<size_t>(i);
+    for (size_t d = 0; d < dim; ++d) {
+      out[at * dim + d] = to_bf16(mean[d] / sum);
+    }
+    c.lse[at] = static_cast<float>(row.lse.value + std::log(sum));
+  }
+  const auto judged = [&](bool rounded) {
+    JudgeOptions options;
+    options.rounded_sum = rounded;
+    return *judge_forward(c.request, {}, shape, t, options);
+  };
+  EXPECT_TRUE(judged(true).passed()) << judged(true).worst;
+  const Verdict exact = judged(false);
+  EXPECT_FALSE(exact.passed());
+  EXPECT_TRUE(exact.worst.starts_with("lse[")) << exact.worst;
+  c.lse.back() += 0x1p-6F;
+  EXPECT_FALSE(judged(true).passed());
 }
 
 TEST(Judge, NanInputsMustShow) {

@@ -83,7 +83,7 @@ void add_key_term(const std::vector<double>& x, double factor, RowValues& sum,
 
 RowOracle::RowOracle(Legality legality, const Request& request,
                      const AttentionShape& shape, const ForwardTensors& tensors,
-                     const Gradients& gradients, bool flushes)
+                     const Gradients& gradients, const Rounding& rounding)
     : legality_(std::move(legality)),
       shape_(shape),
       tensors_(tensors),
@@ -92,7 +92,7 @@ RowOracle::RowOracle(Legality legality, const Request& request,
       q_len_(request.q_len),
       kv_len_(request.kv_len),
       scale_(shape.scale_or_default()),
-      rounding_(rounding_of(tensors.q.dtype, flushes)),
+      rounding_(rounding),
       q_(index(shape.head_dim)),
       k_(index(shape.head_dim)),
       v_(index(shape.v_head_dim)),
@@ -103,7 +103,8 @@ RowOracle::RowOracle(Legality legality, const Request& request,
 Result<RowOracle> RowOracle::bind(const Request& request, const Facts& facts,
                                   const AttentionShape& shape,
                                   const ForwardTensors& tensors,
-                                  const Gradients& gradients, bool flushes) {
+                                  const Gradients& gradients, bool flushes,
+                                  bool rounded_sum) {
   if (shape.heads < 1 || shape.kv_heads < 1 ||
       shape.heads % shape.kv_heads != 0) {
     return invalid("check", "kv_heads must divide heads, found {} for {}",
@@ -115,8 +116,22 @@ Result<RowOracle> RowOracle::bind(const Request& request, const Facts& facts,
     return invalid("check", "plan heads must divide heads, found {} for {}",
                    legality->heads(), shape.heads);
   }
+  Rounding rounding = rounding_of(tensors.q.dtype, flushes);
+  if (rounded_sum) rounding.row_sum = rounding.product;
   return RowOracle(std::move(*legality), request, shape, tensors, gradients,
-                   flushes);
+                   rounding);
+}
+
+void RowOracle::add_row_sum(QueryRow& row) {
+  row.lse.error += row_sum_error(rounding_);
+  const double factor = rounding_.row_sum * (1 + 2 * rounding_.row_sum);
+  for (size_t j = 0; j < row.keys.size(); ++j) {
+    read_row(tensors_.v, row.b, kv_head(row.h), row.keys[j], v_.data());
+    const double size = factor * row.probability[j];
+    for (size_t d = 0; d < v_.size(); ++d) {
+      row.out.error[d] += size * std::abs(v_[d] - row.out.value[d]);
+    }
+  }
 }
 
 const double* RowOracle::query(int64_t b, int64_t h, int64_t q) {
@@ -169,13 +184,14 @@ void RowOracle::forward(int64_t b, int64_t h, int64_t q, QueryRow& row) {
   row.facts.lse = top + std::log(sum);
   row.lse = {row.facts.lse, lse_error(row.facts)};
 
-  const double rho = forward_error(row.facts, rounding_);
+  const double rho = forward_error(row.facts, rounding_) - rounding_.row_sum;
   for (size_t j = 0; j < row.keys.size(); ++j) {
     read_row(tensors_.v, b, kv_head(h), row.keys[j], v_.data());
     const double p = row.probability[j];
     add_scaled(v_, p, row.out,
                [&](double x) { return (rho * p + kTiny32) * std::abs(x); });
   }
+  if (rounding_.row_sum > 0) add_row_sum(row);
   row.lse.error += rounding_.lost;
   const double terms = static_cast<double>(row.keys.size()) + 1;
   for (double& error : row.out.error) error += terms * rounding_.lost;
@@ -201,7 +217,8 @@ void RowOracle::backward(const QueryRow& row, QueryGradient& gradient) {
         (row.out.error[d] + rounding_.output * std::abs(row.out.value[d]) +
          rounding_.output_tiny);
   }
-  const double pi = probability_error(row.facts, false);
+  const double pi =
+      probability_error(row.facts, false) + row_sum_error(rounding_);
   const double omega = slope_error(row.facts, shape_.softcap);
   std::fill(magnitude_.begin(), magnitude_.end(), 0);
   for (size_t j = 0; j < row.keys.size(); ++j) {

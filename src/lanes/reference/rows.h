@@ -50,7 +50,7 @@ class RowOracle {
                                 const AttentionShape& shape,
                                 const ForwardTensors& tensors,
                                 const Gradients& gradients = {},
-                                bool flushes = false);
+                                bool flushes = false, bool rounded_sum = false);
 
   void forward(int64_t b, int64_t h, int64_t q, QueryRow& row);
   // Of a row that forward() filled.
@@ -72,7 +72,9 @@ class RowOracle {
  private:
   RowOracle(Legality legality, const Request& request,
             const AttentionShape& shape, const ForwardTensors& tensors,
-            const Gradients& gradients, bool flushes);
+            const Gradients& gradients, const Rounding& rounding);
+  // What a rounded row sum adds to the errors of out and lse.
+  void add_row_sum(QueryRow& row);
   // Of ds: what its products may lose, the scale's left out.
   double ds_lost() const {
     return (2 + 2 * static_cast<double>(shape_.v_head_dim)) * rounding_.lost;
