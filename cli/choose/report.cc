@@ -52,6 +52,22 @@ Json choice_json(const Choice& c, const PlanFacts& plan, const Machine& m,
           {"machine", m.key()}};
 }
 
+std::span<const JsonField> choice_json_fields() {
+  static constexpr JsonField kFields[] = {
+      {"lane, reason"},
+      {"method, plugin", "null where the lane has none"},
+      {"class", "of the request"},
+      {"density", "active tiles of all"},
+      {"rejected.LANE", "why not"},
+      {"rule.{name,lane,beyond_tokens,below_density,source}",
+       "the rule that chose; null where none did"},
+      {"gate[].NAME", "rows of --gate that speak of the request"},
+      {"needs", "what a run would have to be told, or null"},
+      {"machine"},
+  };
+  return kFields;
+}
+
 std::string choice_text(const Choice& c, const PlanFacts& plan,
                         const Machine& m,
                         const std::optional<std::string>& needs) {

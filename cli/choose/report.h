@@ -2,9 +2,11 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 
 #include "base/json_read.h"
+#include "cli/command.h"
 #include "tessera/dispatch.h"
 
 namespace tessera::cli {
@@ -16,6 +18,7 @@ std::string gate_words(const GateRow& row);
 Json choice_json(const Choice& choice, const PlanFacts& plan,
                  const Machine& machine,
                  const std::optional<std::string>& needs);
+std::span<const JsonField> choice_json_fields();
 std::string choice_text(const Choice& choice, const PlanFacts& plan,
                         const Machine& machine,
                         const std::optional<std::string>& needs);

@@ -62,12 +62,14 @@ class TrainCompileOnly : public testing::PackedProgram {
 
   // A plugin reads where to dump when it loads, once a process.
   json child(Arguments more) {
+    const std::string command = more[0];
     more.insert(more.begin(), TESSERA_PROGRAM);
     more.push_back("--json");
     auto ran = run_child(more, {{"TMPDIR", folder_.path()}}, 300);
     EXPECT_TRUE(ran.ok()) << ran.error().message;
     if (!ran) return {};
     EXPECT_EQ(ran->exit_code, 0) << ran->err;
+    testing::expect_listed(command, ran->out);
     return json::parse(ran->out, nullptr, false);
   }
 };
