@@ -90,8 +90,7 @@ void expect_judged(const RunCall& call, bool flushes = false) {
   reference::JudgeOptions options;
   options.flushes = flushes;
   const auto verdict =
-      reference::judge_forward(call.batch.request(), call.batch.facts(),
-                               call.shape, call.forward, options);
+      reference::judge_forward(call.batch, call.shape, call.forward, options);
   ASSERT_TRUE(verdict.ok()) << verdict.error().message;
   EXPECT_TRUE(verdict->passed()) << verdict->worst;
 }

@@ -96,8 +96,8 @@ TEST_P(JaxBridge, MakesWhatJaxMade) {
   for (const std::vector<void*>& outputs : {outputs_, theirs}) {
     const auto call = bridge::declared_attention(spec_, inputs_, outputs);
     ASSERT_TRUE(call.ok()) << call.error().message;
-    const auto verdict = reference::judge_forward(call->request, call->facts,
-                                                  call->shape, call->tensors);
+    const auto verdict = reference::judge_declared_forward(
+        call->request, call->facts, call->shape, call->tensors);
     ASSERT_TRUE(verdict.ok()) << verdict.error().message;
     EXPECT_EQ(verdict->rows, 32);
     EXPECT_TRUE(verdict->passed()) << verdict->worst;
@@ -108,8 +108,8 @@ TEST_P(JaxBridge, MakesWhatJaxMade) {
   other.attention->mask = "causal & documents";
   const auto wrong = bridge::declared_attention(other, inputs_, outputs_);
   ASSERT_TRUE(wrong.ok());
-  EXPECT_FALSE(reference::judge_forward(wrong->request, wrong->facts,
-                                        wrong->shape, wrong->tensors)
+  EXPECT_FALSE(reference::judge_declared_forward(wrong->request, wrong->facts,
+                                                 wrong->shape, wrong->tensors)
                    ->passed());
 }
 
