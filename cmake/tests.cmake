@@ -131,6 +131,13 @@ if(CMAKE_GENERATOR STREQUAL "Ninja" AND NOT TESSERA_SANITIZE)
     WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
 endif()
 
+# What docs/ shows of C++ compiles.
+if(NOT TESSERA_SANITIZE)
+  add_test(NAME DocsCpp
+    COMMAND dev/docs_cpp "${CMAKE_CXX_COMPILER}"
+    WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
+endif()
+
 # Tests in Python; skipped where .venv has no jax. The one build that other
 # builds would only repeat runs them. Mosaic: kernels for TPU, in NumPy.
 # Bridge: what JAX exports. Model: training, beside JAX.
