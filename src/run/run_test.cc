@@ -730,6 +730,9 @@ TEST_P(RunBridge, LayersBindOnce) {
   EXPECT_EQ(spans["bridge prepare"], 1);
   EXPECT_EQ(spans["pjrt compile"], 1);
   EXPECT_EQ(spans["bridge run"], 32);
+  // Ids once; q, k, v and the platform's index with each layer.
+  EXPECT_EQ(spans["bridge hold"], 1);
+  EXPECT_EQ(spans["pjrt to_device"], 1 + 32 * 4);
 
   // Another batch is bound to the arrays of its own facts.
   batch.ids.assign(16, 3);

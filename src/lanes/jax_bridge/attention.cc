@@ -373,6 +373,7 @@ Result<BoundCall> BoundCall::bind(const BridgeSpec& spec,
   }
   if (auto ok = check_attention(spec); !ok) return ok.error();
   BoundCall out;
+  out.facts_.resize(spec.inputs.size());
   out.arrays_.inputs.resize(spec.inputs.size());
   out.arrays_.outputs.resize(spec.outputs.size());
   for (const FactRole& f : kFactRoles) {
@@ -380,7 +381,7 @@ Result<BoundCall> BoundCall::bind(const BridgeSpec& spec,
     const std::optional<Ints>& fact = facts.*f.fact;
     auto ok = check_presence(f.role, place.has_value(), fact.has_value());
     if (!ok) return ok.error();
-    if (place) out.arrays_.inputs[*place] = fact->data();
+    if (place) out.facts_[*place] = fact->data();
   }
   if (facts.valid_slot_counts || facts.picks) {
     return invalid(kWhere,
@@ -388,8 +389,7 @@ Result<BoundCall> BoundCall::bind(const BridgeSpec& spec,
                    facts.picks ? "picks" : "slot counts");
   }
   if (auto ok = check_roles(spec); !ok) return ok.error();
-  auto declared =
-      declared_attention(spec, out.arrays_.inputs, out.arrays_.outputs);
+  auto declared = declared_attention(spec, out.facts_, out.arrays_.outputs);
   if (!declared) return declared.error();
   // Words that simplification drops are part of a mask, though not of its text.
   const bool same = declared->request.masks == request.masks;

@@ -40,13 +40,16 @@ struct ArrayPointers {
 // of a layer is where its arrays lie.
 class BoundCall {
  public:
-  // Mask, sizes, scale, softcap and facts must be the artifact's. The arrays of
-  // the facts must stay: each run reads them.
+  // Mask, sizes, scale, softcap and facts must be the artifact's.
   static Result<BoundCall> bind(const BridgeSpec& spec, const Request& request,
                                 const Facts& facts,
                                 const AttentionShape& shape);
 
-  // With a layer's arrays, in the artifact's layout; theirs until the next.
+  // The arrays of the facts in the spec's order, null elsewhere: to be held
+  // while they are there.
+  const std::vector<const void*>& facts() const { return facts_; }
+  // A layer's arrays, in the artifact's layout; null for those of the facts.
+  // Theirs until the next.
   Result<const ArrayPointers*> place(const ForwardTensors& tensors);
 
  private:
@@ -55,6 +58,7 @@ class BoundCall {
   ForwardTensors declared_;  // layouts alone
   // Of q, k, v, out, lse and the sink logits, in this order.
   std::array<std::optional<size_t>, 6> places_;
+  std::vector<const void*> facts_;
   ArrayPointers arrays_;
 };
 
