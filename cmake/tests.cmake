@@ -39,6 +39,11 @@ if(support_sources)
   target_compile_definitions(test_support PRIVATE
     TESSERA_FAKE_PLUGINS="${from_here}/fake_plugins")
   tessera_compile(test_support)
+  if(has_isas)
+    foreach(isa avx2 avx512)
+      tessera_compile_for(${isa} tests/simd_parts_${isa}.cc)
+    endforeach()
+  endif()
 endif()
 
 function(tessera_add_tests target)
