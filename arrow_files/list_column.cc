@@ -93,6 +93,9 @@ class Lists : public ListColumn {
     arrow::TypedBufferBuilder<int32_t> offsets{pool()};
     arrow::BufferBuilder numbers{pool()};
     std::vector<int64_t> null_rows, null_numbers;
+    // The row has a null number: it will be refused, and no more of it is kept.
+    // A few bytes of a file are millions of nulls.
+    bool cut = false;
 
     int64_t count() const { return numbers.length() / kSize; }
     Number* end() {
@@ -146,6 +149,7 @@ class Lists : public ListColumn {
     if (made.count() > INT32_MAX) {
       return arrow::Status::CapacityError("lists of more than 2^31 numbers");
     }
+    made.cut = false;
     return made.offsets.Append(static_cast<int32_t>(made.count()));
   }
 
@@ -156,7 +160,9 @@ class Lists : public ListColumn {
         ARROW_RETURN_NOT_OK(begin_row(made));
       }
       const int64_t after = first_unlike(repeated_, at_ + 1, end_, 1);
-      if (in_place_) {
+      if (made.cut) {
+        keep_rest(made);
+      } else if (in_place_) {
         made.numbers.UnsafeAdvance((after - at_) * kSize);
       } else {
         ARROW_RETURN_NOT_OK(made.add(read_.data() + at_, after - at_));
@@ -177,10 +183,13 @@ class Lists : public ListColumn {
         ARROW_RETURN_NOT_OK(begin_row(made));
       }
       if (defined == most_) {
-        ARROW_RETURN_NOT_OK(made.add(read_.data() + number_++, 1));
+        const Number* const number = read_.data() + number_++;
+        if (!made.cut) ARROW_RETURN_NOT_OK(made.add(number, 1));
       } else if (defined >= there_) {
+        if (made.cut) continue;
         made.null_numbers.push_back(made.count());
         ARROW_RETURN_NOT_OK(made.numbers.Append(kSize, 0));
+        made.cut = true;
       } else if (!begins) {
         return arrow::Status::Invalid("a list goes on that is empty");
       }

@@ -177,13 +177,14 @@ def copied(table):
 
 
 def peak_mb(path):
-    code = ("import resource, sys; sys.path.insert(0, sys.argv[2]); "
-            "import pack_enriched as b; "
+    code = ("import sys; sys.path[:0] = sys.argv[2:]; "
+            "import pack_enriched as b, peak_memory; "
             "b.ours(sys.argv[1], 'bestfit', window_rows=256); "
-            "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)")
-    here = str(pathlib.Path(__file__).parent)
-    return float(subprocess.run([sys.executable, "-c", code, path, here],
-                                check=True, capture_output=True, text=True).stdout)
+            "print(peak_memory.peak_kib() / 1024)")
+    here = pathlib.Path(__file__).parent
+    return float(subprocess.run(
+        [sys.executable, "-c", code, path, here, here.parent / "python/tests"],
+        check=True, capture_output=True, text=True).stdout)
 
 
 def parse_flags():

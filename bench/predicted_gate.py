@@ -15,15 +15,17 @@ One batch row; bf16, 8 heads, head dim 128 unless `--sizes` says others. XLA's c
 are counted as bench/dispatch_costs.py does, at tiles of 256 x 256, over the tiles of
 the case's own plan; the fastest of worklist, chunked and, while all scores are few
 enough, dense is the row's. Our kernel is a session's, which promises no finite numbers,
-at the tile and tiles a pass of its table; a backward row is both passes at the tile of
-the backward one. The same tile and tiles a pass are judged at two tiles of tokens and a
-part of one, the worst share of the bounds being the row's error; a window is narrowed to
-that length. Splash's kernel is what examples/export_splash.py exports, with no more room
-than the case needs, at the best of its blocks (SPLASH_BLOCKS), judged at two of them of
-tokens. Figures and errors go to `tessera gate --rows`, which gives the verdicts. `--anew`
-predicts and judges our kernels of a table's rows again, and leaves XLA's cycles and
-Splash's rows as they are. Python must have what tests/mosaic needs. A folder of dumps is
-of one build: another needs a new one.
+at the tile and tiles a pass of its table, and the row has that tile; its density is
+that of tiles of 256 x 256, which a request has before our kernel is chosen; a backward
+row is both passes at the tile of the backward one. The same tile and tiles a pass are
+judged at two tiles of tokens and a part of one, the worst share of the bounds being the
+row's error; a window is narrowed to that length. Splash's kernel is what
+examples/export_splash.py exports, with no more room than the case needs, at the best of
+its blocks (SPLASH_BLOCKS), judged at two of them of tokens. Figures and errors go to
+`tessera gate --rows`, which gives the verdicts. `--anew` predicts and judges our
+kernels of a table's rows again, and leaves XLA's cycles and Splash's rows as they are.
+Python must have what tests/mosaic needs. A folder of dumps is of one build: another
+needs a new one.
 """
 
 import argparse
@@ -40,7 +42,7 @@ from predicted import Predictor, run
 from xla_cycles import Sizes, xla_costs
 
 HERE = pathlib.Path(__file__).resolve().parent
-GENERATION, XLA_TILE = "v6e", 256
+GENERATION, XLA_TILE = "v6e", (256, 256)
 # Scores of all heads that the dense program may hold, as `tessera gate` has it.
 DENSE_SCORES = 1 << 28
 MACHINE = {"cpu": "any", "threads": 1, "isas": ["portable"], "plugins": [
@@ -85,19 +87,18 @@ def tile_words(tile):
     return f"{tile[0]}x{tile[1]}"
 
 
-def chosen(predictor, asked, more=()):
+def chosen(predictor, asked, tile):
     """What `tessera choose` says of a request on a machine of the generation."""
     machine = predictor.folder / f"machine-{os.getpid()}.json"
     machine.write_text(json.dumps(MACHINE), encoding="utf-8")
     return json.loads(run([predictor.tessera, "choose", "--json", "--machine", machine,
-                           *asked, *more]))
+                           *asked, "--tile", tile_words(tile)]))
 
 
 def plain_cycles(predictor, case, tokens, backward, sizes):
     """The fastest of XLA's programs and its cycles, both passes where there are two."""
-    at_tile = ["--tile", tile_words((XLA_TILE, XLA_TILE))]
-    density = chosen(predictor, request(case, tokens, sizes), at_tile)["density"]
-    rows = -(-tokens // XLA_TILE)
+    density = chosen(predictor, request(case, tokens, sizes), XLA_TILE)["density"]
+    rows = -(-tokens // XLA_TILE[0])
     tiles = round(density * rows * rows)
     found = {}
     for method in ("worklist", "chunked", "dense"):
@@ -160,7 +161,7 @@ def judged(tessera, mask, softcap, documents, backward, sizes, tile, tiles):
 
 
 def own_row(predictor, case, tokens, direction, sizes):
-    """Cycles, error, the tile where the request has it open, and who judged."""
+    """Cycles, error, the kernel's tile, and who judged."""
     _, mask, softcap, documents = CASES[case]
     backward = direction == "backward"
     cycles, tile, tiles = own_cycles(predictor, case, tokens, backward, sizes)
@@ -173,7 +174,7 @@ def own_row(predictor, case, tokens, direction, sizes):
     errors = [judged(predictor.tessera, mask, softcap, documents, *p) for p in passes]
     why = (f"judged by the evaluator at {errors[0][1]:,} tokens, tiles of "
            f"{tile_words(tile)}, {' and '.join(str(p[3]) for p in passes)} a pass")
-    return cycles, max(e for e, _ in errors), [], why
+    return cycles, max(e for e, _ in errors), tile, why
 
 
 def export_splash(predictor, name, asked, tokens, sizes, softcap, blocks, platform):
@@ -246,7 +247,7 @@ def splash_row(predictor, case, tokens, _, sizes):
     error = json.loads(done.stdout)["check"]["max_bound_ratio"]  # of a wrong run too
     why = (f"judged as JAX interprets it at {fewer:,} tokens, blocks of "
            f"{tile_words(blocks)}, {blocks[2]} keys at once")
-    return found[blocks], error, ["--tile", tile_words(blocks)], why
+    return found[blocks], error, blocks[:2], why
 
 
 def row_of(predictor, kernel, case, tokens, direction, sizes, error_bar):
@@ -255,7 +256,9 @@ def row_of(predictor, kernel, case, tokens, direction, sizes, error_bar):
     cycles, error, tile, why = {"mosaic": own_row, "splash": splash_row}[kernel](
         predictor, case, tokens, direction, sizes)
     plain, plain_count = plain_cycles(predictor, case, tokens, backward, sizes)
-    said = chosen(predictor, request(case, tokens, sizes), tile)
+    # Splash takes requests of its own tile alone.
+    said = chosen(predictor, request(case, tokens, sizes),
+                  tile if kernel == "splash" else XLA_TILE)
     right = error <= 1
     row = {
         "kernel": f"{kernel}/{direction}", "lane": kernel, "basis": "predicted",
@@ -264,7 +267,8 @@ def row_of(predictor, kernel, case, tokens, direction, sizes, error_bar):
         "dtype": sizes.dtype, "q_len": tokens, "kv_len": tokens, "heads": sizes.heads,
         "kv_heads": sizes.kv_heads, "head_dim": sizes.dim, "v_head_dim": sizes.dim,
         "softcap": softcap,
-        "density": said["density"], "kernel_ms": None, "plain_ms": None,
+        "density": said["density"], "tile": tile, "kernel_ms": None,
+        "plain_ms": None,
         "kernel_cycles": cycles if right else None,
         "plain_cycles": plain_count if right else None,
         "error_bar": error_bar if right else None, "plain": plain,
@@ -282,8 +286,7 @@ def case_of(predictor, row, sizes):
         if (mask, float(softcap)) != (row["mask"], row["softcap"]):
             continue
         asked = request(case, row["q_len"], sizes)
-        # That of the tile which the row was made at, the request's own.
-        if chosen(predictor, asked)["density"] == row["density"]:
+        if chosen(predictor, asked, XLA_TILE)["density"] == row["density"]:
             return case
     raise RuntimeError(f"no case has {row['mask']} at density {row['density']}")
 
@@ -294,12 +297,12 @@ def anew(tessera, folder, row):
     sizes = Sizes(row["heads"], row["kv_heads"], row["head_dim"], row["dtype"])
     direction = row["kernel"].split("/")[1]
     case = case_of(predictor, row, sizes)
-    cycles, error, _, why = own_row(predictor, case, row["q_len"], direction, sizes)
+    cycles, error, tile, why = own_row(predictor, case, row["q_len"], direction, sizes)
     if error > 1:
         raise RuntimeError(f"{case}, {row['q_len']} tokens: {error} of its bound")
     before = row["kernel_cycles"]
     row = {**row, "kernel_cycles": cycles, "factor": row["plain_cycles"] / cycles,
-           "error": error, "why": why}
+           "error": error, "tile": tile, "why": why}
     print(case, row["q_len"], direction, sizes.name(),
           f"{before:.0f} to {cycles:.0f} cycles", file=sys.stderr, flush=True)
     return row

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """tessera.torch beside FlexAttention, compiled, and PyTorch's own attention a
-document at a time: packed documents, 8 heads, head dim 128, every core. Then
-block_mask beside create_block_mask. The best of many rounds.
+document at a time, by its function and by direct calls of its flash kernels:
+packed documents, 8 heads, head dim 128, every core. Then block_mask beside
+create_block_mask. The best of many rounds.
 
     PYTHONPATH=build/python $TESSERA_TORCH_PYTHON bench/python_attention.py [-o FILE]
 """
@@ -27,6 +28,7 @@ import judge
 HEADS, DIM = 8, 128
 DTYPES = (torch.float32, torch.bfloat16)
 JUDGED = 64  # queries of every head
+aten = torch.ops.aten
 
 
 def best(call, seconds):
@@ -60,7 +62,33 @@ def with_gradients(attend, inputs, dout):
         for x in inputs:
             x.grad = None
         attend(*inputs).backward(dout)
+        return [x.grad for x in inputs]
     return call
+
+
+def flash_calls(edges, arrays, dout):
+    """Forward, and forward and backward, by direct calls of the flash kernels
+    a document: no autograd between them, all results written in place."""
+    out, *grads = map(torch.empty_like, (arrays[0], *arrays))
+    parts, kept = list(zip(edges, edges[1:])), {}
+
+    def forward(*_):
+        for a, b in parts:
+            kept[a] = aten._scaled_dot_product_flash_attention_for_cpu(
+                *(x[:, :, a:b] for x in arrays), 0.0, True)
+            out[:, :, a:b] = kept[a][0]
+        return out
+
+    def both():
+        forward()
+        for a, b in parts:
+            found = aten._scaled_dot_product_flash_attention_for_cpu_backward(
+                *(x[:, :, a:b] for x in (dout, *arrays)), *kept[a], 0.0, True)
+            for x, part in zip(grads, found):
+                x[:, :, a:b] = part
+        return grads
+
+    return forward, both
 
 
 def largest_share(out, q, k, v, ids):
@@ -96,15 +124,24 @@ def attention(tokens, dtype, seconds, rows):
     def through_session():
         ready.backward(ready.forward(*plain), dout)
 
+    flash, flash_both = flash_calls(edges, plain, dout)
+    of_sdpa = with_gradients(per_document(edges), inputs, dout)
+    # The same kernels of the same numbers.
+    if not all(map(torch.equal, flash_both(), of_sdpa())):
+        raise SystemExit("flash a document must have SDPA's gradients")
+    # Of each its forward pass, and both where there is a backward one.
+    ours = lambda q, k, v: tessera.torch.attention(q, k, v, batch)
     ways = {
-        "tessera.torch": lambda q, k, v: tessera.torch.attention(q, k, v, batch),
-        "SDPA a document": per_document(edges),
-        "FlexAttention": lambda q, k, v: compiled(q, k, v, block_mask=blocks),
+        "tessera.torch": (ours, with_gradients(ours, inputs, dout)),
+        "SDPA a document": (per_document(edges), of_sdpa),
+        "flash a document": (flash, flash_both),
+        "FlexAttention": (  # it has none on a CPU
+            lambda q, k, v: compiled(q, k, v, block_mask=blocks), None),
     }
     pairs = int(batch.legal_pairs.sum()) * HEADS
     flops = lambda a_pair, taken: pairs * a_pair * DIM / taken / 1e9
     print(f"{tokens} tokens, {str(dtype).removeprefix('torch.')}, useful GFLOP/s")
-    for name, attend in ways.items():
+    for name, (attend, both) in ways.items():
         with torch.no_grad():
             out = attend(*plain)
             share = largest_share(out, *plain, ids)
@@ -114,16 +151,16 @@ def attention(tokens, dtype, seconds, rows):
         what = f"torch attention {tokens}, {str(dtype).removeprefix('torch.')}"
         rows.append([what + ", forward", name, flops(4, taken), "GFLOP/s"])
         row = f"  {name:16s} forward {flops(4, taken):6.1f}"
-        if name != "FlexAttention":  # it has none on a CPU
-            both = best(with_gradients(attend, inputs, dout), seconds)
-            rows.append([what + ", with backward", name, flops(14, both),
+        if both:
+            taken = best(both, seconds)
+            rows.append([what + ", with backward", name, flops(14, taken),
                          "GFLOP/s"])
-            row += f", with backward {flops(14, both):6.1f}"
+            row += f", with backward {flops(14, taken):6.1f}"
         print(row)
-    both = best(through_session, seconds)
-    rows.append([what + ", with backward", "a session", flops(14, both),
+    taken = best(through_session, seconds)
+    rows.append([what + ", with backward", "a session", flops(14, taken),
                  "GFLOP/s"])
-    print(f"  {'a session':16s} {'':15s} with backward {flops(14, both):6.1f}")
+    print(f"  {'a session':16s} {'':15s} with backward {flops(14, taken):6.1f}")
 
 
 def masks(tokens, seconds, rows):

@@ -2,20 +2,23 @@
 """Times training beside JAX and PyTorch: one model, the same packed rows, the same
 first parameters, one run of each, one after the other.
 
-    .venv/bin/python bench/train_peers.py --tokens 4096 -o train_4096.json
+    .venv/bin/python bench/train_peers.py --tokens 4096 --results bench/results
     .venv/bin/python bench/train_peers.py --tokens 8192 \\
       --only "ours, spec cpu" "PyTorch, by document" --torch-python VENV/bin/python
+    bench/train_peers.py --show bench/results/CPU/train_4096.json
 
 Documents are this repository's C++ sources (bench/sources.py). Plugins and JAX are
 those of the interpreter that runs this, PyTorch that of --torch-python: without it
 PyTorch is left out, and said so. The model is bench/peers/train_20m.json unless
 --model names another.
 
-Prints a table, and with -o writes JSON: seconds of each step after the first, peak
-memory of the process, and the loss of the first step, which must be everybody's.
-Ours are timed by two runs that differ by --steps steps, so that neither compiling
-nor reading counts. Cores that other processes kept busy are told too. Progress
-goes to stderr.
+Prints a table, and with --results or -o keeps JSON: seconds of each step after the
+first, peak memory of the process, and the loss of the first step, which must be
+everybody's: no two further apart than three times what last bits of the first
+parameters move ours. Ours are timed by two runs that differ by --steps steps, so
+that neither compiling nor reading counts. Cores that other processes kept busy are
+told too. Progress goes to stderr. The last command prints the table of a run that
+was kept.
 """
 
 import argparse
@@ -27,13 +30,11 @@ import subprocess
 import sys
 import tempfile
 
+import machine
 import sources
-from machine import Others, cpu_model
 
 HERE = pathlib.Path(__file__).resolve().parent
 TOP = HERE.parent
-sys.path.insert(0, str(TOP / "python/tests"))
-from tensor_file import parameters, store  # noqa: E402
 
 OURS = {
     "ours, spec cpu": ["--spec", "cpu"],
@@ -44,10 +45,10 @@ OURS = {
 PEERS = {
     "JAX": ["train_jax.py"],
     "PyTorch, by document": ["train_torch.py", "--attention", "documents"],
+    "PyTorch, eager, by document": ["train_torch.py", "--attention", "documents",
+                                    "--eager"],
     "PyTorch, dense mask": ["train_torch.py", "--attention", "dense"],
 }
-# The same sums in float32, in other orders: roundings of a loss.
-LOSS_ROUNDINGS = 256 * 2 ** -24
 
 
 def fail(rule, found):
@@ -75,18 +76,38 @@ class Race:
         self.args, self.rows = args, folder / "rows"
         self.start = folder / "start.safetensors"
         documents = folder / "documents.jsonl"
-        documents.write_text("".join(sources.documents()))
+        documents.write_text("".join(sources.documents(args.bytes)))
         run([args.program, "pack", documents, "--tokens", args.tokens, "-o",
              self.rows, "--rows-per-file", 4096])
         self.train = [args.program, "train", "--data", self.rows, "--model",
                       args.model, "--rate", args.rate, "--json"]
         first = folder / "first.safetensors"
         self.ours([], 1, ["--checkpoint", first])
-        store(self.start, parameters(first))
+        sys.path.insert(0, str(TOP / "python/tests"))
+        from tensor_file import parameters, store
+        values = parameters(first)
+        store(self.start, values)
+        self.apart = self.moved_by_last_bits(values, folder / "near.safetensors",
+                                             store)
 
     def ours(self, flags, steps, more):
         text, peak = run(self.train + flags + ["--steps", steps] + more)
         return json.loads(text), peak
+
+    def moved_by_last_bits(self, values, file, store):
+        """How far first losses may be apart, as a part of them: three times as far
+        as ours moves when every parameter moves by its last bit (once for each of
+        two, once for what draws leave out) and a loss's own; 256 roundings at
+        most."""
+        import numpy as np
+        first = lambda start: self.ours([], 1, ["--resume", start])[0]["losses"][0]
+        here, rng, most = first(self.start), np.random.default_rng(1), 0
+        for _ in range(3):
+            store(file, {name: np.nextafter(
+                x, np.float32(np.inf) * rng.choice([-1, 1], x.shape),
+                dtype=np.float32) for name, x in values.items()})
+            most = max(most, abs(first(file) / here - 1))
+        return min(3 * (most + 2 ** -23), 256 * 2 ** -24)
 
     def of_ours(self, flags):
         resume = ["--resume", self.start]
@@ -104,46 +125,19 @@ class Race:
                        "--rate", self.args.rate, *flags])
         told = json.loads(text.strip().splitlines()[-1])
         return {"seconds": told["seconds"], "peak_mib": told["peak_mib"],
-                "first_loss": told["losses"][0]}
+                "first_loss": told["losses"][0], "version": told["version"]}
 
 
-def table(found, tokens):
-    print(f"| {tokens} tokens | s a step | GiB |\n| --- | ---: | ---: |")
-    for name, one in found.items():
-        least, most = min(one["seconds"]), max(one["seconds"])
-        seconds = f"{least:.2f}" if least == most else f"{least:.2f} to {most:.2f}"
-        print(f"| {name} | {seconds} | {one['peak_mib'] / 1024:.1f} |")
+def check_first_losses(found, apart):
+    losses = {name: one["first_loss"] for name, one in found.items()}
+    if max(losses.values()) - min(losses.values()) > apart * max(losses.values()):
+        fail("the first loss must be the same for all", losses)
 
 
-def main():
-    flags = argparse.ArgumentParser(
-        description=__doc__.split("\n\n")[0],
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    flags.add_argument("--program", default=str(TOP / "build/tessera"))
-    flags.add_argument("--torch-python",
-                       default=os.environ.get("TESSERA_TORCH_PYTHON"),
-                       help="with PyTorch; TESSERA_TORCH_PYTHON's if that is set")
-    flags.add_argument("--model", default=str(HERE / "peers/train_20m.json"))
-    flags.add_argument("--tokens", type=int, default=4096, help="of a row")
-    flags.add_argument("--steps", type=int, default=5, help="that are timed")
-    flags.add_argument("--rate", type=float, default=3e-4)
-    flags.add_argument("--only", nargs="+", metavar="NAME",
-                       choices=[*OURS, *PEERS], help="of " + "; ".join(
-                           [*OURS, *PEERS]))
-    flags.add_argument("-o", "--out", help="JSON")
-    args = flags.parse_args()
-    for name in ("tokens", "steps"):
-        if getattr(args, name) < 1:
-            fail(f"--{name} must be 1 or more", getattr(args, name))
-    for path in (args.program, args.torch_python, args.model):
-        if path and not os.path.exists(path):
-            fail("what is named must be there", f"no {path}")
-    if args.out and not pathlib.Path(args.out).resolve().parent.is_dir():
-        fail("the folder of --out must be there", args.out)
+def measure(args):
     os.environ["TESSERA_PYTHON"] = sys.executable
-
     found, left_out = {}, []
-    with tempfile.TemporaryDirectory() as folder, Others() as others:
+    with tempfile.TemporaryDirectory() as folder, machine.Others() as others:
         race = Race(args, pathlib.Path(folder))
         for name in args.only or [*OURS, *PEERS]:
             if name in OURS:
@@ -157,21 +151,64 @@ def main():
             found[name] = one
             print(f"{name}: {statistics.mean(one['seconds']):.2f} s",
                   file=sys.stderr, flush=True)
-            losses = [each["first_loss"] for each in found.values()]
-            if max(losses) - min(losses) > LOSS_ROUNDINGS * max(losses):
-                fail("the first loss must be the same for all",
-                     dict(zip(found, losses)))
-    if args.out:
-        pathlib.Path(args.out).write_text(json.dumps({
-            "tokens": args.tokens, "steps": args.steps,
+            check_first_losses(found, race.apart)
+    return {"bench": f"train_{args.tokens}", **machine.facts(),
+            "other_cores": others.cores, "tokens": args.tokens,
+            "steps": args.steps,
             "model": json.loads(pathlib.Path(args.model).read_text()),
-            "machine": {"cpu": cpu_model(), "threads": os.cpu_count()},
-            "other_cores": others.cores, "found": found,
-            "left_out": left_out}, indent=1) + "\n")
-    table(found, args.tokens)
-    for name in left_out:
+            "losses_apart_at_most": race.apart, "found": found,
+            "left_out": left_out}
+
+
+def show(result):
+    print(f"{result['cpu']}, {result['cores']} cores, others kept "
+          f"{result['other_cores']} busy\n")
+    print(f"| {result['tokens']} tokens | s a step | GiB |\n| --- | ---: | ---: |")
+    for name, one in result["found"].items():
+        least, most = min(one["seconds"]), max(one["seconds"])
+        seconds = f"{least:.2f}" if least == most else f"{least:.2f} to {most:.2f}"
+        print(f"| {name} | {seconds} | {one['peak_mib'] / 1024:.1f} |")
+    for name in result["left_out"]:
         print(f"left out: {name}, no --torch-python")
-    print(f"others kept {others.cores} cores busy")
+
+
+def parse_flags():
+    flags = argparse.ArgumentParser(
+        description=__doc__.split("\n\n")[0],
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    add = flags.add_argument
+    add("--program", default=str(TOP / "build/tessera"))
+    add("--torch-python", default=os.environ.get("TESSERA_TORCH_PYTHON"),
+        help="with PyTorch; TESSERA_TORCH_PYTHON's if that is set")
+    add("--model", default=str(HERE / "peers/train_20m.json"))
+    add("--tokens", type=int, default=4096, help="of a row")
+    add("--bytes", type=int, help="of the sources; all without")
+    add("--steps", type=int, default=5, help="that are timed")
+    add("--rate", type=float, default=3e-4)
+    add("--only", nargs="+", metavar="NAME", choices=[*OURS, *PEERS],
+        help="of " + "; ".join([*OURS, *PEERS]))
+    add("--show", type=pathlib.Path, metavar="FILE.json",
+        help="print the table of this one")
+    machine.add_keep_flags(add)
+    args = flags.parse_args()
+    for name in ("tokens", "steps"):
+        if getattr(args, name) < 1:
+            fail(f"--{name} must be 1 or more", getattr(args, name))
+    for path in (args.torch_python, args.model):
+        if path and not os.path.exists(path):
+            fail("what is named must be there", f"no {path}")
+    return args
+
+
+def main():
+    args = parse_flags()
+    if args.show:
+        return show(json.loads(args.show.read_text(encoding="utf-8")))
+    if not os.path.exists(args.program):
+        fail("what is named must be there", f"no {args.program}")
+    result = measure(args)
+    show(result)
+    machine.keep_where_asked(result, args)
 
 
 if __name__ == "__main__":

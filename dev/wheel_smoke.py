@@ -1,6 +1,11 @@
-"""An installed wheel in an environment of its own: one batch planned and run, the
-program, the handlers that JAX calls, and no compiler for any of it."""
+"""An installed wheel in an environment of its own: what it holds, one batch
+planned and run, the program, each ISA's kernels, the handlers that JAX calls, and
+no compiler for any of it."""
 
+import json
+import pathlib
+import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -20,7 +25,46 @@ assert (out[:, :, ::2] == v[:, :, ::2]).all()
 assert (out[:, :, 1::2] != v[:, :, 1::2]).all()
 
 assert len(ts._core._jax_handlers()) == 3
-told = subprocess.run([sys.executable, "-m", "tessera", "--version"],
-                      check=True, capture_output=True, text=True).stdout.strip()
+
+folder = pathlib.Path(ts.__file__).parent
+assert (folder / "py.typed").is_file()
+stubs = (folder / "_core.pyi").read_text(encoding="utf-8")
+for name in dir(ts._core):
+    assert name.startswith("_") or re.search(
+        rf"^(def|class) {name}\b|^{name}:", stubs, re.M), f"no stub of {name}"
+
+
+def run(*words):
+    return subprocess.run([sys.executable, "-m", "tessera", *words],
+                          capture_output=True, text=True)
+
+
+# Those that this machine has run; of another it is the machine that lacks it.
+here = json.loads(run("doctor", "--json").stdout)["isas"]
+for isa in ("portable", "avx2", "avx512", "avx512bf16", "amx"):
+    done = run("run", "--mask", "causal", "--q-len", "64", "--heads", "2",
+               "--head-dim", "64", "--dtype", "bf16", "--lane", "cpu", "--isa",
+               isa, "--backward", "--check", "--json")
+    lacks = f"found {isa} for a machine with {' '.join(here)}"
+    if isa in here:
+        assert done.returncode == 0, done.stderr
+        receipt = json.loads(done.stdout)
+        assert receipt["isa"] == isa and receipt["check"]["passed"], receipt
+        ts.attention(q, k, v, batch, session=ts.Session("cpu", isa=isa))
+    else:
+        assert done.returncode != 0 and lacks in done.stderr, done.stderr
+        try:
+            ts.Session("cpu", isa=isa)
+        except ts.TesseraError as error:
+            assert lacks in str(error), error
+        else:
+            raise AssertionError(f"a session of {isa}")
+if platform.machine() == "x86_64":
+    # AMX's tilerelease, which no other code has.
+    for file in (ts._core.__file__, folder / "_program"):
+        assert b"\xc4\xe2\x78\x49\xc0" in pathlib.Path(file).read_bytes(), file
+
+told = run("--version").stdout.strip()
 assert told.split()[-1] == ts.__version__, told
-print(told, "imported by Python", sys.version.split()[0])
+print(told, "imported by Python", sys.version.split()[0] + ", ISAs run:",
+      *here)

@@ -6,6 +6,9 @@
         --shapes out/attention.json --inputs out/attention.in.safetensors \\
         --outputs out/mine.safetensors --check
 
+Examples are `attention` within documents, `tree`, `same` and `blocks`, whose
+facts are arrays of their own, and `rms_norm`.
+
 Writes NAME.mlirbc, what `jax.export` serializes of the program; NAME.json, its
 shapes; NAME.in.safetensors, inputs; NAME.out.safetensors, what JAX itself makes
 of them. `save` does so for any function: import it. docs/bridge.md describes
@@ -145,44 +148,125 @@ def save(function, arguments, folder, name, inputs, outputs, platforms=("cpu",),
     return path
 
 
-def attention(q, k, v, doc_ids, *, window, softcap):
-    """Causal attention within a window and within documents."""
-    heads, tokens, dim = q.shape[1:]
+def attend(q, k, v, legal, softcap=None):
+    """Attention over legal pairs, [batch, 1 or heads, queries, keys], of which
+    each query must have one."""
+    heads, dim = q.shape[1], q.shape[3]
     k, v = (jnp.repeat(x, heads // x.shape[1], axis=1) for x in (k, v))
     exact = {"precision": jax.lax.Precision.HIGHEST,
              "preferred_element_type": jnp.float32}
     scores = jnp.einsum("bhqd,bhkd->bhqk", q, k, **exact) / math.sqrt(dim)
-    scores = softcap * jnp.tanh(scores / softcap)
-    back = jnp.arange(tokens)[:, None] - jnp.arange(tokens)[None, :]
-    legal = (back >= 0) & (back <= window)
-    legal = legal & (doc_ids[:, :, None] == doc_ids[:, None, :])
-    scores = jnp.where(legal[:, None], scores, -jnp.inf)
+    if softcap:
+        scores = softcap * jnp.tanh(scores / softcap)
+    scores = jnp.where(legal, scores, -jnp.inf)
     lse = jax.nn.logsumexp(scores, axis=-1)
     out = jnp.einsum("bhqk,bhkd->bhqd", jnp.exp(scores - lse[..., None]),
                      v.astype(jnp.float32), **exact)
     return out.astype(q.dtype), lse
 
 
-def save_attention(folder, dtype, platforms):
-    batch, heads, kv_heads, tokens, dim = 1, 4, 2, 256, 64
-    window, softcap = 99, 30.0
+def keys_back(q, k):
+    """How far before its query each key stands."""
+    return jnp.arange(q.shape[2])[:, None] - jnp.arange(k.shape[2])[None, :]
+
+
+def attention(q, k, v, doc_ids, *, window, softcap):
+    """Causal attention within a window and within documents."""
+    back = keys_back(q, k)
+    legal = (back >= 0) & (back <= window)
+    legal = legal & (doc_ids[:, :, None] == doc_ids[:, None, :])
+    return attend(q, k, v, legal[:, None], softcap)
+
+
+def tree_attention(q, k, v, tree_enter, tree_leave):
+    """A token sees itself and those on its way from the root."""
+    token = tree_enter[:, :, None]
+    legal = (tree_enter[:, None, :] <= token) & (token < tree_leave[:, None, :])
+    return attend(q, k, v, legal[:, None])
+
+
+def same_attention(q, k, v, same_a):
+    """Causal attention in which the tokens of an image see each other. A token
+    of no image has a negative id."""
+    together = (same_a[:, :, None] == same_a[:, None, :]) & (
+        same_a[:, None, :] >= 0)
+    return attend(q, k, v, ((keys_back(q, k) >= 0) | together)[:, None])
+
+
+def picked_attention(q, k, v, picks, *, block):
+    """Causal attention to the blocks of keys that each query picked, by K/V
+    head: their numbers, -1 in unused slots."""
+    blocks = jnp.arange(k.shape[2]) // block
+    picked = (picks[..., None] == blocks).any(axis=-2)
+    legal = picked & (keys_back(q, k) >= 0)
+    legal = jnp.repeat(legal, q.shape[1] // legal.shape[1], axis=1)
+    out, lse = attend(q, k, v, legal)
+    # A query that sees no key has the log-sum-exp -inf, and gives 0.
+    return jnp.where(legal.any(axis=-1, keepdims=True), out, 0), lse
+
+
+BATCH, HEADS, KV_HEADS, TOKENS, DIM = 1, 4, 2, 256, 64
+
+
+def save_any_attention(folder, name, function, facts, mask, dtype, platforms,
+                       ranges=None, **declared):
+    """Of q, k, v and facts, which are called as their roles are."""
     keys = jax.random.split(jax.random.key(0), 3)
     q, k, v = (
-        jax.random.normal(key, (batch, h, tokens, dim), dtype)
-        for key, h in zip(keys, (heads, kv_heads, kv_heads)))
-    doc_ids = jnp.repeat(jnp.arange(4, dtype=jnp.int32), tokens // 4)[None]
-    inputs = ["q", "k", "v", "doc_ids"]
+        jax.random.normal(key, (BATCH, h, TOKENS, DIM), dtype)
+        for key, h in zip(keys, (HEADS, KV_HEADS, KV_HEADS)))
+    inputs = ["q", "k", "v", *facts]
     outputs = ["out", "lse"]
-    save(functools.partial(attention, window=window, softcap=softcap),
-         (q, k, v, doc_ids), folder, "attention", inputs, outputs, platforms,
+    arrays = [jnp.asarray(fact, jnp.int32) for fact in facts.values()]
+    save(function, (q, k, v, *arrays), folder, name, inputs, outputs, platforms,
          operation="attention",
          attention={
-             "mask": f"causal & window({window}, 0) & documents",
+             "mask": mask,
              "layout": "bhsd",
-             "softcap": softcap,
+             **declared,
              "roles": {name: name for name in inputs + outputs},
          },
-         ranges={"doc_ids": (0, 3)})
+         ranges=ranges)
+
+
+def save_attention(folder, dtype, platforms):
+    window, softcap = 99, 30.0
+    doc_ids = np.repeat(np.arange(4), TOKENS // 4)[None]
+    save_any_attention(
+        folder, "attention",
+        functools.partial(attention, window=window, softcap=softcap),
+        {"doc_ids": doc_ids}, f"causal & window({window}, 0) & documents",
+        dtype, platforms, {"doc_ids": (0, 3)}, softcap=softcap)
+
+
+def save_tree(folder, dtype, platforms):
+    # A prompt of 64 tokens, and three answers of as many behind it.
+    enter = np.arange(TOKENS)
+    leave = np.where(enter < 64, TOKENS, (enter // 64 + 1) * 64)
+    # Without ranges: numbers that are drawn are no tree.
+    save_any_attention(folder, "tree", tree_attention,
+                       {"tree_enter": enter[None], "tree_leave": leave[None]},
+                       "tree", dtype, platforms)
+
+
+def save_same(folder, dtype, platforms):
+    images = np.full(TOKENS, -1)
+    images[40:104], images[150:200] = 0, 1
+    save_any_attention(folder, "same", same_attention, {"same_a": images[None]},
+                       "causal | same(a)", dtype, platforms,
+                       {"same_a": (-1, 1)})
+
+
+def save_blocks(folder, dtype, platforms):
+    block = 32
+    random = np.random.default_rng(0)
+    own = np.broadcast_to(np.arange(TOKENS) // block, (BATCH, KV_HEADS, TOKENS))
+    others = [random.integers(-1, own + 1) for _ in range(2)]
+    picks = np.stack([own, *others], axis=-1)
+    save_any_attention(folder, "blocks",
+                       functools.partial(picked_attention, block=block),
+                       {"picks": picks}, f"causal & blocks({block})", dtype,
+                       platforms, {"picks": (-1, TOKENS // block - 1)})
 
 
 def rms_norm(x, weight, eps):
@@ -199,7 +283,8 @@ def save_rms_norm(folder, dtype, platforms):
          ["x", "weight"], ["y"], platforms, operation="rms_norm")
 
 
-EXAMPLES = {"attention": save_attention, "rms_norm": save_rms_norm}
+EXAMPLES = {"attention": save_attention, "tree": save_tree, "same": save_same,
+            "blocks": save_blocks, "rms_norm": save_rms_norm}
 
 
 def main():

@@ -144,6 +144,9 @@ void write_gate_files(const std::string& folder) {
   table("ms", "kernel_ms", 1);
   table("generation", "generation", "v9");
   table("verdict", "verdict", "promote");
+  table("tile", "tile", json::array({512}));
+  table("tile_words", "tile", "512x512");
+  table("small_tile", "tile", json::array({4, 512}));
 }
 
 void write_files(const std::string& folder) {

@@ -157,10 +157,13 @@ class StablehloKernel {
   };
   Rows told_rows() {
     const int64_t rows = k_.q_len / k_.tile.q;
-    const Value words = w_.reshape(w_.argument("rows"), {lists(), 2 + rows});
-    const Dims each = {lists(), rows, rows};
-    const Value count = w_.reshape(w_.part(words, 1, 0, 1), {lists()});
-    const Value word = w_.part(words, 1, 2, 2 + rows);
+    const int64_t chunks = mosaic::chunks_of(k_);
+    const int64_t all = lists() * chunks;
+    const int64_t most = rows_of_chunk();
+    const Value words = w_.reshape(w_.argument("rows"), {all, 2 + most});
+    const Dims each = {all, most, rows};
+    const Value count = w_.reshape(w_.part(words, 1, 0, 1), {all});
+    const Value word = w_.part(words, 1, 2, 2 + most);
     const auto field = [&](int32_t at, int32_t width) {
       return w_.broadcast(w_.bits(word, at, width), each, {0, 1});
     };
@@ -168,12 +171,17 @@ class StablehloKernel {
                                       w_.broadcast(count, each, {0}));
     const Value here = w_.both(
         is_there, w_.compare(Compare::equal, field(2, 16), w_.iota(each, 2)));
+    // What any of a list's chunks is told.
+    const auto of_lists = [&](const Value& told) {
+      return w_.reduce_any(w_.reshape(told, {lists(), chunks * most, rows}),
+                           {1});
+    };
     const auto has = [&](int32_t bit) {
       const Value set =
           w_.compare(Compare::equal, field(bit, 1), w_.integer(1, each));
-      return w_.reduce_any(w_.both(here, set), {1});
+      return of_lists(w_.both(here, set));
     };
-    return {w_.reduce_any(here, {1}), has(1), has(0)};
+    return {of_lists(here), has(1), has(0)};
   }
   // Of lists and tiles, what each head's tokens have.
   Value tokens_of(const Value& tiles, int64_t heads, int64_t tokens) {
@@ -225,6 +233,10 @@ class StablehloKernel {
   }
 
   int64_t lists() const { return k_.batch * k_.plan_heads; }
+  int64_t rows_of_chunk() const {
+    const int64_t queries = k_.query_chunk == 0 ? k_.q_len : k_.query_chunk;
+    return queries / k_.tile.q;
+  }
 
   // [lists, steps, rows, columns]: whether step s is of list l and that tile,
   // and no filling. Of the transposed list rows are tiles of keys.
@@ -252,7 +264,7 @@ class StablehloKernel {
   // Whether step s is of list l, and of that chunk of it that has query row r.
   Value in_range(const Dims& tiles) {
     const int64_t chunks = mosaic::chunks_of(k_);
-    const int64_t rows = chunks == 1 ? tiles[2] : k_.query_chunk / k_.tile.q;
+    const int64_t rows = rows_of_chunk();
     const auto ends = [&](int32_t from) {
       const std::vector<Value> first = {w_.integer(from)};
       const Value all =

@@ -19,6 +19,8 @@ inline constexpr TpuMesh kTpuMeshes[] = {
     {"v6e:4x4", "data=2,head=2,seq=4", TileExchange::ragged},
     {"v6e:16x16", "data=16,seq=16"},
     {"v5p:2x2x1", "seq=4"},
-    {"tpu7x:2x2x1", "seq=8"}};
+    {"v5p:2x2x1", "seq=4", TileExchange::ragged},
+    {"tpu7x:2x2x1", "seq=8"},
+    {"tpu7x:2x2x1", "seq=8", TileExchange::ragged}};
 
 }  // namespace tessera::testing

@@ -9,11 +9,13 @@
 #include <optional>
 
 #include "base/fail.h"
+#include "base/text.h"
 #include "bench/commands.h"
 #include "bench/harness/flags.h"
 #include "bench/mesh/measure.h"
 #include "cli/machine.h"
 #include "lanes/tensors.h"
+#include "pjrt/locate.h"
 #include "receipt/machine.h"
 #include "request/numbers.h"
 #include "tessera/version.h"
@@ -72,7 +74,7 @@ Result<MeshSettings> read_settings(const Options& o) {
     if (!mean) return mean.error();
     s.mean = static_cast<double>(*mean);
   }
-  s.plugin = o.plugin;
+  s.plugin = pjrt::cpu_plugin(o.plugin.value_or(""), s.devices);
   return s;
 }
 
@@ -103,6 +105,7 @@ Result<int> run(const Options& o) {
   if (!settings) return settings.error();
   if (auto e = check_result(o.out); !e) return e.error();
   const MeshSettings& s = *settings;
+  const std::string plugin = on_a_line(s.plugin);
   std::vector<MeshContender> all = mesh_contenders(s);
   const OtherCores others;
   if (auto ok = measure_mesh(s, all); !ok) return ok.error();
@@ -110,13 +113,13 @@ Result<int> run(const Options& o) {
   if (!o.json) {
     fmt::print(
         "causal & documents, {} tokens, documents of mean {:.0f}, {} heads on "
-        "{}, head dim {}, f32; {}.\nms a layer, medians of {} rounds of {} "
+        "{}, head dim {}, f32; {}; {}.\nms a layer, medians of {} rounds of {} "
         "layers (beside one device); arrays that stay are put and\nfetched "
         "once a round; cpu is of all cores, forward and backward. Others kept "
         "{:.1f}\ncores busy.\n\n"
         "{:<18} {:>13} {:>13} {:>13} {:>13} {:>6} {:>13}\n",
         s.tokens, s.mean, s.shape.heads, s.shape.kv_heads, s.shape.head_dim,
-        receipt::cpu_model(), s.rounds, s.layers, busy, "", "forward",
+        receipt::cpu_model(), plugin, s.rounds, s.layers, busy, "", "forward",
         "backward", "stay: forward", "backward", "moved", "cpu");
   }
   bool passed = true;
@@ -136,6 +139,7 @@ Result<int> run(const Options& o) {
   const json out = {{"bench", "mesh"},
                     {"version", kVersion},
                     {"cpu", receipt::cpu_model()},
+                    {"plugin", plugin},
                     {"tokens", s.tokens},
                     {"mean", s.mean},
                     {"heads", s.shape.heads},
@@ -169,7 +173,7 @@ Command mesh_command() {
                 {"--layers", &o->layers, "N", "Of a round [4]"},
                 {"--rounds", &o->rounds, "N", "Of each, in turn [3]"},
                 {"--plugin", &o->plugin, "NAME",
-                 "A file or a known name [xla_cpu_pjrt]"},
+                 "A file or a known name, of all rows [lammps_jax_pjrt_cpu]"},
                 {"--json", &o->json, "", "One JSON object on stdout"},
                 {"-o,--out", &o->out, "FILE", "Write the JSON here too"},
             });

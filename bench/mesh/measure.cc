@@ -36,7 +36,7 @@ Result<Prepared> prepare(const MeshSettings& s, const MeshContender& c,
                          const Batch& batch, const AttentionCall& call) {
   SessionOptions options;
   options.lane = LaneId::xla;
-  if (s.plugin) options.xla.plugin = *s.plugin;
+  options.xla.plugin = s.plugin;
   options.mesh = c.mesh;
   options.shards.balance = c.balance;
   auto session = Session::open(std::move(options));

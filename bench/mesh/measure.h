@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,7 +16,7 @@ struct MeshSettings {
   int64_t tokens = 8192, devices = 4, layers = 4, rounds = 3;
   double mean = 1500;  // of documents
   AttentionShape shape{8, 2, 128, 128, {}, 0};
-  std::optional<std::string> plugin;
+  std::string plugin;  // of one device too
 };
 
 // Milliseconds a layer, of a run over either kind of arrays or medians of both;

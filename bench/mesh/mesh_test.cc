@@ -20,7 +20,7 @@ using nlohmann::json;
 class BenchMesh : public tessera::testing::Program {
  protected:
   void SetUp() override {
-    auto plugin = testing::real_plugin("xla_cpu_pjrt");
+    auto plugin = testing::real_plugin("lammps_jax_pjrt_cpu");
     if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
   }
 };
@@ -32,6 +32,7 @@ TEST_F(BenchMesh, HasARowForOneDeviceAndEachBalance) {
   const json result = json::parse(out_, nullptr, false);
   ASSERT_EQ(code_, kOk) << err_;
   EXPECT_TRUE(result["passed"]);
+  EXPECT_EQ(result["plugin"], "lammps_jax_pjrt_cpu");
   std::vector<std::string> names;
   for (const json& row : result["rows"]) {
     names.push_back(row["name"]);

@@ -12,10 +12,13 @@ import os
 import pathlib
 import platform
 import re
-import resource
+import sys
 import time
 
 import numpy as np
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "python/tests"))
+from peak_memory import peak_kib  # noqa: E402
 
 
 def parse_mask(text):
@@ -79,7 +82,7 @@ def parse(parser):
 
 
 def peak_mb():
-    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    return round(peak_kib() / 1024)
 
 
 def time_runs(run, seconds, least=3, most=50):

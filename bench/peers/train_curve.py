@@ -3,12 +3,15 @@ beside JAX's own when it adds in another order: the same model with the numbers
 of its residual stream and of its MLP in other places.
 
     python train_curve.py rows model.json --program build/tessera --steps 200
-    python train_curve.py rows model.json --batch 2 --mesh seq=4 data=2,head=2
+    python train_curve.py rows model.json --batch 2 --mesh seq=4 data=2,head=2 \\
+        --results bench/results
 
 Prints one JSON object: the largest distance of ours from JAX over all steps, on
 one device and on each mesh, that of each other order, and the ratio of ours to
-the largest of these. With --keep the losses of each run are written as it ends,
-and a later call with the same arguments goes on after them.
+the largest of these. All steps of a run of ours must be of one program. With
+--results or -o the object is kept, with the machine and all losses. With --keep
+the losses of each run are written as it ends, and a later call with the same
+arguments goes on after them.
 """
 
 import argparse
@@ -25,7 +28,8 @@ import jax.numpy as jnp
 import numpy as np
 
 sys.path[:0] = [str(pathlib.Path(__file__).parents[2] / folder)
-                for folder in ("tests/model", "python/tests")]
+                for folder in ("bench", "tests/model", "python/tests")]
+import machine  # noqa: E402
 from jax_model import adamw, mean_loss  # noqa: E402
 from tensor_file import load, parameters, store  # noqa: E402
 
@@ -76,18 +80,18 @@ def jax_losses(p, rows, m, steps, peak, batch):
     step = jax.jit(step, donate_argnums=(0, 1, 2))
     p = {k: jnp.array(v) for k, v in p.items()}
     losses = []
+    count = len(rows["input_ids"])
     for t in range(1, steps + 1):
-        count = len(rows["input_ids"])
         at = ((t - 1) % count * batch + np.arange(batch)) % count
         row = {k: rows[k][at] for k in COLUMNS}
         loss, (p, first, second) = step(p, first, second, row, float(t),
                                         rate_of(t, steps, peak))
         losses.append(float(loss))
-    return np.array(losses)
+    return {"losses": losses}
 
 
 class Kept:
-    """Losses by the name of their run, in a folder of their arguments."""
+    """What runs told by their names, in a folder of their arguments."""
 
     def __init__(self, folder, arguments):
         self.folder = None
@@ -99,14 +103,15 @@ class Kept:
     def get(self, name, run):
         file = self.folder / f"{name}.json" if self.folder else None
         if file and file.exists():
-            return np.array(json.loads(file.read_text()))
-        losses = [float(x) for x in run()]
+            return json.loads(file.read_text())
+        told = run()
         if file:
-            file.with_suffix(".new").write_text(json.dumps(losses))
+            file.with_suffix(".new").write_text(json.dumps(told))
             file.with_suffix(".new").rename(file)
+        losses = told["losses"]
         print(f"{name}: {losses[0]:.4f} to {losses[-1]:.4f}", file=sys.stderr,
               flush=True)
-        return np.array(losses)
+        return told
 
 
 def main():
@@ -121,6 +126,7 @@ def main():
     flags.add_argument("--mesh", nargs="*", default=[],
                        help="meshes that it runs on too")
     flags.add_argument("--keep", metavar="FOLDER", help="of losses by run")
+    machine.add_keep_flags(flags.add_argument)
     args = flags.parse_args()
     with open(args.model) as f:
         m = json.load(f)
@@ -132,9 +138,9 @@ def main():
     rows = load(file)
     digest = lambda path: hashlib.sha256(
         pathlib.Path(path).read_bytes()).hexdigest()
-    kept = Kept(args.keep, (m, digest(file), digest(args.program),
+    kept = Kept(args.keep, ("told", m, digest(file), digest(args.program),
                             jax.__version__, args.steps, args.rate, args.batch))
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, machine.Others() as others:
         state = pathlib.Path(kept.folder or folder) / "start.safetensors"
         train = [args.program, "train", "--data", args.rows, "--model",
                  args.model, "--rate", str(args.rate), "--rows",
@@ -154,25 +160,41 @@ def main():
                 train + ["--steps", str(args.steps), "--resume", state]
                 + (["--mesh", mesh] if mesh else []),
                 check=True, stdout=subprocess.PIPE)
-            return json.loads(told.stdout)["losses"]
+            told = json.loads(told.stdout)
+            programs = told["compiles"] + sum(told["cache_hits"].values())
+            if programs != 1:  # found on disk, or compiled
+                sys.exit(f"[train_curve] all steps must be of one program, found "
+                         f"{programs} for '{mesh}'")
+            return {"losses": told["losses"], "compiles": told["compiles"],
+                    "programs": programs,
+                    "plugin": told["plugin"]["file"].split("/")[-1]}
 
         ours = {mesh or "one device":
                 kept.get(mesh or "one device", lambda: trained(mesh))
                 for mesh in [""] + args.mesh}
-    from_start = lambda p: jax_losses(p, rows, m, args.steps, args.rate,
-                                      args.batch)
-    theirs = kept.get("jax", lambda: from_start(p))
-    far = lambda a: float(np.abs(a - theirs).max())
-    moved = [far(kept.get(f"jax, order {seed}",
-                          lambda: from_start(reordered(p, m, seed))))
-             for seed in range(args.orders)]
-    print(json.dumps({
-        "steps": args.steps, "first_loss": float(theirs[0]),
-        "last_loss": float(theirs[-1]),
+        from_start = lambda p: jax_losses(p, rows, m, args.steps, args.rate,
+                                          args.batch)
+        theirs = kept.get("jax", lambda: from_start(p))
+        orders = [kept.get(f"jax, order {seed}",
+                           lambda: from_start(reordered(p, m, seed)))
+                  for seed in range(args.orders)]
+    far = lambda a: float(np.abs(np.array(a["losses"]) -
+                                 np.array(theirs["losses"])).max())
+    moved = [far(a) for a in orders]
+    result = {
+        "steps": args.steps, "first_loss": theirs["losses"][0],
+        "last_loss": theirs["losses"][-1],
         "ours_from_jax": {on: far(a) for on, a in ours.items()},
+        "programs": {on: a["programs"] for on, a in ours.items()},
         "other_orders_from_jax": moved,
         "ratio": {on: far(a) / max(moved) if any(moved) else None
-                  for on, a in ours.items()}}))
+                  for on, a in ours.items()}}
+    print(json.dumps(result))
+    machine.keep_where_asked({
+        "bench": "train_curve", **machine.facts(), "other_cores": others.cores,
+        "jax": jax.__version__, "model": m, "tokens": rows["input_ids"].shape[1],
+        "batch": args.batch, "rate": args.rate, **result, "ours": ours,
+        "theirs": theirs, "orders": orders}, args)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ losses, and the peak of memory.
 import argparse
 import json
 import pathlib
-import resource
 import sys
 import time
 
@@ -23,6 +22,7 @@ import numpy as np
 sys.path[:0] = [str(pathlib.Path(__file__).parents[2] / folder)
                 for folder in ("tests/model", "python/tests")]
 from jax_model import adamw, block, legal_pairs, loss_of  # noqa: E402
+from peak_memory import peak_kib  # noqa: E402
 from tensor_file import load, parameters  # noqa: E402
 
 
@@ -76,8 +76,9 @@ def main():
         seconds.append(time.perf_counter() - begin)
     print(json.dumps({
         "losses": losses,
+        "version": f"jax {jax.__version__}",
         "seconds": seconds[1:],
-        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        "peak_mib": peak_kib() // 1024,
     }))
 
 

@@ -12,7 +12,6 @@ losses, and the peak of memory.
 import argparse
 import json
 import pathlib
-import resource
 import sys
 import time
 
@@ -21,6 +20,7 @@ import torch
 import torch.nn.functional as F
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "python/tests"))
+from peak_memory import peak_kib  # noqa: E402
 from tensor_file import load, parameters  # noqa: E402
 
 
@@ -138,8 +138,9 @@ def main():
         seconds.append(time.perf_counter() - begin)
     print(json.dumps({
         "losses": losses,
+        "version": f"torch {torch.__version__}",
         "seconds": seconds[1:],
-        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        "peak_mib": peak_kib() // 1024,
     }))
 
 

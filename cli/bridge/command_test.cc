@@ -3,11 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "base/bytes.h"
 #include "base/files.h"
 #include "base/safetensors.h"
+#include "base/shape.h"
+#include "tessera/bridge.h"
 #include "tests/cpu_plugin.h"
 #include "tests/program.h"
 
@@ -239,6 +243,42 @@ TEST_F(Bridge, FactsThatDoNotFitAreRefusedBeforeTheRun) {
   EXPECT_TRUE(refusal({kArtifact, "--shapes", write("facts", shapes.dump()),
                        "--inputs", kInputs, "--check"})
                   .starts_with("tessera: [facts] "))
+      << err_;
+}
+
+// Of an artifact that takes a tree, and ids of queries beside those of keys.
+TEST_F(Bridge, TreesAndIdsOfQueriesAreCheckedBeforeTheRun) {
+  const std::string path = "tests/golden/bridge/roles";
+  const auto spec = parse_bridge_spec(text_of(path + ".json"));
+  ASSERT_TRUE(spec.ok()) << spec.error().message;
+  std::map<std::string, std::vector<int32_t>> arrays;  // all are 4 bytes wide
+  for (const BridgeArray& a : spec->inputs) {
+    arrays[a.name].resize(static_cast<size_t>(elements_of(a.shape)));
+  }
+  for (size_t i = 0; i < arrays["tree_enter"].size(); ++i) {
+    arrays["tree_enter"][i] = static_cast<int32_t>(i % 16);
+    arrays["tree_leave"][i] = static_cast<int32_t>(i % 16 + 1);
+  }
+  const auto refused = [&] {
+    Safetensors file;
+    for (const BridgeArray& a : spec->inputs) {
+      const auto& values = arrays[a.name];
+      file.tensors[a.name] = {
+          a.dtype,
+          a.shape,
+          {reinterpret_cast<const char*>(values.data()), 4 * values.size()}};
+    }
+    return refusal({path + ".mlirbc", "--shapes", path + ".json", "--inputs",
+                    write("roles", *write_safetensors(file)), "--check"});
+  };
+  arrays["q_same_b"][17] = 1;
+  EXPECT_EQ(refused(),
+            "tessera: [bridge] q_same_b must be the ids of same_b at the "
+            "queries' positions, found 1 for query 5 of batch row 1, where 0 "
+            "stands\n");
+  arrays["tree_enter"][3] = 2;
+  EXPECT_TRUE(refused().starts_with(
+      "tessera: [facts] tree_enter must rise from token to token, found 2 "))
       << err_;
 }
 

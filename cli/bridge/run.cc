@@ -128,6 +128,8 @@ Result<BridgeOutcome> run_bridge(const BridgeFlags& f) {
     // Facts that do not fit are refused before any work.
     auto legal = Legality::bind(bound->request, bound->facts);
     if (!legal) return legal.error();
+    auto ids = bridge::check_query_ids(asked->spec, inputs, *bound);
+    if (!ids) return ids.error();
     call = std::move(*bound);
   }
   auto lane = BridgeLane::open(asked->options);

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <utility>
 
 #include "base/fail.h"
 #include "base/files.h"
@@ -12,6 +13,8 @@
 #include "cli/choose/report.h"
 #include "cli/json_line.h"
 #include "cli/route/planned.h"
+#include "cli/route/routed_batch.h"
+#include "cli/run/kernel_tile.h"
 #include "cli/run/options.h"
 #include "cli/run/run.h"
 #include "run/features.h"
@@ -50,25 +53,37 @@ Result<int> run(const Options& o) {
   }
   auto machine = machine_for(o);
   if (!machine) return machine.error();
-  auto planned = load_planned(o.run.request);
+  auto loaded = load_request(o.run.request);
+  if (!loaded) return loaded.error();
+  const bool open_tile = is_tile_open(*loaded);
+  if (auto e = take_picks({}, *loaded); !e) return e.error();
+  auto planned = plan_loaded(std::move(*loaded));
   if (!planned) return planned.error();
+  OwnedBatch& batch = planned->batch;
   const AttentionData& data = options->data;
   auto counted =
-      run::check_first_keys(data.first_keys, planned->batch, data.shape.heads);
+      run::check_first_keys(data.first_keys, batch, data.shape.heads);
   if (!counted) return counted.error();
-  CallFeatures call = run::call_features(call_of(*options), options->lanes);
+  const AttentionCall asked = call_of(*options);
+  CallFeatures call = run::call_features(asked, options->lanes);
   call.compile_only = o.compile_only;
-  const RequestFeatures features = features_of(
-      planned->batch.request(), planned->batch.facts(), data.shape, call);
-  const PlanFacts plan = plan_facts(planned->batch.plan());
-  auto choice = choose(features, plan, *machine, options->lanes.gate, forced);
-  if (!choice) return choice.error();
-  const auto needs =
-      run::reason_needed(*choice, planned->batch.request(), *machine);
+  const LaneChooser chooser = {
+      [&](const Batch& of) {
+        return choose(features_of(of.request(), of.facts(), data.shape, call),
+                      plan_facts(of.plan()), *machine, options->lanes.gate,
+                      forced);
+      },
+      [&](const Choice& of) { return target_of(*machine, of.plugin); }};
+  auto tiled = choose_and_tile(chooser, asked, open_tile, batch);
+  if (!tiled) return tiled.error();
+  const Choice& choice = tiled->choice;
+  const ChoiceOf of = {plan_facts(batch.plan()), batch.request().tile,
+                       tiled->tile_by,
+                       run::reason_needed(choice, batch.request(), *machine)};
   if (o.json) {
-    fmt::print("{}\n", json_line(choice_json(*choice, plan, *machine, needs)));
+    fmt::print("{}\n", json_line(choice_json(choice, of, *machine)));
   } else {
-    fmt::print("{}", choice_text(*choice, plan, *machine, needs));
+    fmt::print("{}", choice_text(choice, of, *machine));
   }
   return kOk;
 }

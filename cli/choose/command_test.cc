@@ -52,6 +52,8 @@ TEST_F(Dispatch, ChooseTellsAboutMachinesThatAreNotHere) {
   EXPECT_EQ(c["rule"]["lane"], "mosaic");
   EXPECT_EQ(c["rule"]["beyond_tokens"], 512);
   EXPECT_EQ(c["rule"]["below_density"], 1.0);
+  EXPECT_EQ(c["rule"]["direction"], nullptr);
+  EXPECT_EQ(c["rule"]["up_to_tokens"], nullptr);
   EXPECT_EQ(c["gate"], json::array());
   EXPECT_EQ(c["machine"], "A CPU, 8 threads, avx2, 4 x tpu");
   EXPECT_EQ(c["rejected"].size(), 6u);
@@ -79,6 +81,18 @@ TEST_F(Dispatch, ChooseTellsAboutMachinesThatAreNotHere) {
       << out_;
   EXPECT_NE(out_.find("\n  rule        plain causal: "), std::string::npos)
       << out_;
+
+  const auto rule = [&](const Arguments& more) {
+    Arguments a = {"choose", "--mask", "full", "--machine", file("tpu")};
+    a.insert(a.end(), more.begin(), more.end());
+    return run(a)["rule"];
+  };
+  const json dense = rule({"--q-len", "900"});
+  EXPECT_EQ(dense["name"], "dense, few tokens");
+  EXPECT_EQ(dense["up_to_tokens"], 1024);
+  const json both = rule({"--q-len", "2048", "--backward"});
+  EXPECT_EQ(both["name"], "tpu worklist, backward");
+  EXPECT_EQ(both["direction"], "backward");
 
   const json none =
       run({"choose", "--mask", "causal", "--q-len", "64", "--machine",
@@ -118,6 +132,44 @@ TEST_F(Dispatch, ChooseTellsAboutMachinesThatAreNotHere) {
   }
 }
 
+// What `run` would run: a tile that nobody said is that of our TPU kernels
+// where they are chosen, and what was counted is of it.
+TEST_F(Dispatch, ChooseTakesTheTileOfOurKernels) {
+  ASSERT_TRUE(write_file(file("tpu"), R"({"cpu": "A", "threads": 1, "isas": [],
+      "plugins": [{"name": "libtpu", "platform": "tpu", "devices": 4,
+                   "generation": "v6e"}]})")
+                  .ok());
+  const Arguments request = {
+      "choose",    "--mask", "causal & documents", "--q-len",
+      "4096",      "--docs", "lengths:2048,2048",  "--machine",
+      file("tpu"), "--dtype"};
+  const auto chosen = [&](const Arguments& more, bool is_json = true) {
+    Arguments all = request;
+    all.insert(all.end(), more.begin(), more.end());
+    const json c = run(all, is_json);
+    EXPECT_EQ(code_, 0) << err_;
+    return c;
+  };
+  const json open = chosen({"bf16"});
+  EXPECT_EQ(open["lane"], "mosaic");
+  EXPECT_EQ(open["tile"], json({512, 512}));
+  EXPECT_EQ(open["tile_by"], "the table, for 1024 keys a query");
+  EXPECT_EQ(open["density"], 0.3125);  // 20 of 64
+  chosen({"bf16"}, false);
+  EXPECT_NE(out_.find("\n  tile        512x512: the table, for 1024 keys a "
+                      "query\n"),
+            std::string::npos)
+      << out_;
+  for (const Arguments& more : {Arguments{"bf16", "--tile", "256"},
+                                {"f16"},
+                                {"bf16", "--lane", "xla"}}) {
+    const json other = chosen(more);
+    EXPECT_EQ(other["tile"], json({256, 256}));
+    EXPECT_EQ(other["tile_by"], nullptr);
+    EXPECT_EQ(other["density"], 0.28125);  // 72 of 256
+  }
+}
+
 // The two that go on to a lane which refuses them without a reason, and those
 // that do not.
 TEST_F(Dispatch, ChooseTellsWhatNeedsALoweringReason) {
@@ -151,8 +203,17 @@ TEST_F(Dispatch, ChooseTellsWhatNeedsALoweringReason) {
             "");
   // All queries for a tile's; and no tiles at all.
   EXPECT_EQ(needs(v6e, {"--mask", "full | causal", "--tile", "64x256"}), "");
-  EXPECT_EQ(needs(v6e, {"--mask", "causal", "--tile", "64", "--q-len", "512"}),
-            "");
+  for (const char* const queries : {"1", "64"}) {  // of a tile of 256 rows
+    EXPECT_EQ(
+        needs(v6e, {"--mask", "full", "--q-len", queries, "--kv-len", "8192"}),
+        "")
+        << queries;
+  }
+  for (const char* const queries : {"256", "512"}) {  // a worklist from 257 on
+    EXPECT_EQ(needs(v6e, {"--mask", "causal", "--tile", "64", "--q-len",
+                          queries}) == "",
+              std::string_view(queries) == "256");
+  }
 }
 
 TEST_F(Dispatch, DoctorSaysWhatIsHereAndWhatIsMissing) {
@@ -390,7 +451,7 @@ TEST_F(Dispatch, APredictedRowDecidesForItsGeneration) {
   EXPECT_EQ(on["machine"], "A CPU, 8 threads, avx2, 4 x tpu v6e");
   EXPECT_EQ(
       on["reason"],
-      "predicted for v6e at this density, of 8 heads and 2048 x 2048 "
+      "predicted for v6e at density 0.562, of 8 heads and 2048 x 2048 "
       "tokens: mosaic/forward takes 80000 cycles and xla's worklist "
       "program 200000, 2.5 times apart, beyond the error bar of "
       "1.28, known of another kernel's forward passes without documents or "
@@ -414,7 +475,7 @@ TEST_F(Dispatch, APredictedRowDecidesForItsGeneration) {
   EXPECT_EQ(tie["method"], "worklist");
   EXPECT_EQ(
       tie["reason"],
-      "predicted for v6e at this density, of 8 heads and 2048 x 2048 "
+      "predicted for v6e at density 0.562, of 8 heads and 2048 x 2048 "
       "tokens: mosaic/forward takes 80000 cycles and xla's worklist "
       "program 96000, 1.2 times apart, a tie within the error bar of "
       "1.28, known of another kernel's forward passes without documents or "

@@ -9,12 +9,16 @@ namespace tessera::cli {
 namespace {
 
 Json rule_json(const DispatchRule& r, const Machine& m) {
-  return {{"name", r.name},
-          {"lane", to_string(r.lane)},
-          {"beyond_tokens", r.beyond_tokens},
-          {"below_density",
-           r.below_density ? Json(*r.below_density) : Json(nullptr)},
-          {"source", source_words(r, m)}};
+  return {
+      {"name", r.name},
+      {"lane", to_string(r.lane)},
+      {"direction", r.direction.empty() ? Json(nullptr) : Json(r.direction)},
+      {"beyond_tokens", r.beyond_tokens},
+      {"up_to_tokens",
+       r.up_to_tokens > 0 ? Json(r.up_to_tokens) : Json(nullptr)},
+      {"below_density",
+       r.below_density ? Json(*r.below_density) : Json(nullptr)},
+      {"source", source_words(r, m)}};
 }
 
 }  // namespace
@@ -28,8 +32,7 @@ std::string gate_words(const GateRow& r) {
       r.kernel);
 }
 
-Json choice_json(const Choice& c, const PlanFacts& plan, const Machine& m,
-                 const std::optional<std::string>& needs) {
+Json choice_json(const Choice& c, const ChoiceOf& of, const Machine& m) {
   Json rejected = Json::object();
   for (const Rejected& r : c.rejected) {
     rejected[std::string(to_string(r.lane))] = r.reason;
@@ -47,8 +50,10 @@ Json choice_json(const Choice& c, const PlanFacts& plan, const Machine& m,
           {"rejected", rejected},
           {"gate", gate},
           {"rule", c.rule ? rule_json(*c.rule, m) : Json(nullptr)},
-          {"needs", needs ? Json(*needs) : Json(nullptr)},
-          {"density", plan.density()},
+          {"needs", of.needs ? Json(*of.needs) : Json(nullptr)},
+          {"tile", {of.tile.q, of.tile.kv}},
+          {"tile_by", of.tile_by.empty() ? Json(nullptr) : Json(of.tile_by)},
+          {"density", of.plan.density()},
           {"machine", m.key()}};
 }
 
@@ -57,9 +62,12 @@ std::span<const JsonField> choice_json_fields() {
       {"lane, reason"},
       {"method, plugin", "null where the lane has none"},
       {"class", "of the request"},
+      {"tile", "[queries, keys], at which density is"},
+      {"tile_by", "who chose it; null: the request, or its default"},
       {"density", "active tiles of all"},
       {"rejected.LANE", "why not"},
-      {"rule.{name,lane,beyond_tokens,below_density,source}",
+      {"rule.{name,lane,direction,beyond_tokens,up_to_tokens,below_density,"
+       "source}",
        "the rule that chose; null where none did"},
       {"gate[].NAME", "rows of --gate that speak of the request"},
       {"needs", "what a run would have to be told, or null"},
@@ -68,9 +76,7 @@ std::span<const JsonField> choice_json_fields() {
   return kFields;
 }
 
-std::string choice_text(const Choice& c, const PlanFacts& plan,
-                        const Machine& m,
-                        const std::optional<std::string>& needs) {
+std::string choice_text(const Choice& c, const ChoiceOf& of, const Machine& m) {
   std::string out;
   const auto line = [&](std::string_view mark, std::string_view name,
                         std::string_view text) {
@@ -78,7 +84,11 @@ std::string choice_text(const Choice& c, const PlanFacts& plan,
   };
   line("", "request",
        fmt::format("{}, {} of {} tiles active", to_string(c.request_class),
-                   plan.active, plan.tiles));
+                   of.plan.active, of.plan.tiles));
+  if (!of.tile_by.empty()) {
+    line("", "tile",
+         fmt::format("{}x{}: {}", of.tile.q, of.tile.kv, of.tile_by));
+  }
   line("", "machine", m.key());
   line("*", to_string(c.lane),
        fmt::format("{}{}{}", c.reason,
@@ -86,7 +96,7 @@ std::string choice_text(const Choice& c, const PlanFacts& plan,
                    c.lane == LaneId::xla
                        ? fmt::format(" [{}]", to_string(c.method))
                        : ""));
-  if (needs) line("", "needs", *needs);
+  if (of.needs) line("", "needs", *of.needs);
   for (const GateRow& row : c.gate) line("", "gate", gate_words(row));
   if (c.rule)
     line("", "rule",

@@ -14,13 +14,17 @@ namespace tessera::cli {
 // What the reasons of a choice do not say of a row.
 std::string gate_words(const GateRow& row);
 
-// `needs`: what a run of it would have to be told.
-Json choice_json(const Choice& choice, const PlanFacts& plan,
-                 const Machine& machine,
-                 const std::optional<std::string>& needs);
+// What was chosen for.
+struct ChoiceOf {
+  PlanFacts plan;
+  Tile tile;
+  std::string tile_by;  // who chose it; "": the request, or its default
+  std::optional<std::string> needs;  // what a run of it would have to be told
+};
+Json choice_json(const Choice& choice, const ChoiceOf& of,
+                 const Machine& machine);
 std::span<const JsonField> choice_json_fields();
-std::string choice_text(const Choice& choice, const PlanFacts& plan,
-                        const Machine& machine,
-                        const std::optional<std::string>& needs);
+std::string choice_text(const Choice& choice, const ChoiceOf& of,
+                        const Machine& machine);
 
 }  // namespace tessera::cli

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "run/features.h"
 #include "run/lane_rules.h"
@@ -40,63 +41,107 @@ std::vector<Rule> rules(int64_t tokens) {
 
 }  // namespace
 
-RequestFeatures features_of(const GateCase& c) {
+AttentionCall attention_call(const GateCase& c) {
   AttentionCall call;
   call.shape = c.shape;
   call.dtype = c.dtype;
   call.backward = c.backward;
-  return features_of(c.request, {}, c.shape, run::call_features(call));
+  return call;
 }
+
+RequestFeatures features_of(const GateCase& c) {
+  CallFeatures call = run::call_features(attention_call(c));
+  if (c.artifact) {
+    call.splash = c.artifact->spec.splash;
+    call.artifact_platforms = c.artifact->spec.platforms;
+  }
+  return features_of(c.request, {}, c.shape, call);
+}
+
+namespace {
+
+struct Lengths {
+  int64_t q = 0, kv = 0;
+};
+
+// Of no kernel yet.
+GateCase case_of(const Rule& rule, const Lengths& lengths, Dtype dtype,
+                 const AttentionShape& shape) {
+  GateCase out;
+  out.request.masks = {*parse_mask(rule.mask)};
+  out.request.q_len = lengths.q;
+  out.request.kv_len = lengths.kv;
+  out.shape = shape;
+  out.dtype = dtype;
+  for (int64_t i = 0; rule.documents > 0 && i < lengths.kv; ++i) {
+    out.doc_ids.push_back(
+        static_cast<int32_t>(i * rule.documents / lengths.kv));
+  }
+  return out;
+}
+
+// The lane's kernels for the case, where it has any.
+void add_kernels(LaneId lane, const Tile& tile, GateCase c, bool with_backward,
+                 std::vector<GateCase>& out) {
+  c.lane = lane;
+  c.request.tile = tile;
+  for (const bool backward : {false, true}) {
+    if (backward && !with_backward) break;
+    c.backward = backward;
+    c.kernel = fmt::format("{}/{}", to_string(lane),
+                           backward ? "backward" : "forward");
+    if (!run::cannot(facts_of(lane), features_of(c))) out.push_back(c);
+  }
+}
+
+void add_ours(const GateCase& c, bool with_backward,
+              std::vector<GateCase>& out) {
+  add_kernels(LaneId::cpu, {kTile, kTile}, c, with_backward, out);
+  add_kernels(LaneId::mosaic, {kMosaicTileSide, kMosaicTileSide}, c,
+              with_backward, out);
+}
+
+// It is forward alone, and has one softcap and one tile.
+void add_artifact(const BridgeArtifact& artifact, std::vector<GateCase>& out) {
+  const BridgeSplash& has = *artifact.spec.splash;
+  for (const Rule& rule : rules(has.kv_len)) {
+    if (rule.softcap != 0) continue;
+    GateCase c = case_of(rule, {has.q_len, has.kv_len}, has.dtype, has.shape);
+    add_ours(c, /*with_backward=*/false, out);
+    c.artifact = &artifact;
+    add_kernels(LaneId::splash, {has.block_q, has.block_kv}, std::move(c),
+                /*with_backward=*/false, out);
+  }
+}
+
+}  // namespace
 
 std::vector<GateCase> gate_cases(const GateSizes& sizes) {
   std::vector<GateCase> out;
   for (const Dtype dtype : sizes.dtypes) {
     for (const int64_t tokens : sizes.tokens) {
       for (const Rule& rule : rules(tokens)) {
-        GateCase c;
-        c.dtype = dtype;
-        c.request.masks = {*parse_mask(rule.mask)};
-        c.request.q_len = c.request.kv_len = tokens;
-        c.shape = {sizes.heads,    sizes.heads, sizes.head_dim,
-                   sizes.head_dim, {},          rule.softcap};
-        for (int64_t i = 0; rule.documents > 0 && i < tokens; ++i) {
-          c.doc_ids.push_back(
-              static_cast<int32_t>(i * rule.documents / tokens));
-        }
-        for (const bool backward : {false, true}) {
-          c.lane = LaneId::cpu;
-          c.kernel = backward ? "cpu/backward" : "cpu/forward";
-          c.backward = backward;
-          c.request.tile = {kTile, kTile};
-          out.push_back(c);
-        }
-        for (const bool backward : {false, true}) {
-          c.lane = LaneId::mosaic;
-          c.kernel = backward ? "mosaic/backward" : "mosaic/forward";
-          c.backward = backward;
-          c.request.tile = {kMosaicTileSide, kMosaicTileSide};
-          const RequestFeatures f = features_of(c);
-          if (!run::cannot(facts_of(LaneId::mosaic), f)) out.push_back(c);
-        }
+        const AttentionShape shape = {
+            sizes.heads,    sizes.heads, sizes.head_dim,
+            sizes.head_dim, {},          rule.softcap};
+        add_ours(case_of(rule, {tokens, tokens}, dtype, shape),
+                 /*with_backward=*/true, out);
       }
     }
     for (const int64_t keys : sizes.decode_keys) {
-      GateCase decode;
+      const AttentionShape shape = {kDecodeGroup * sizes.heads,
+                                    sizes.heads,
+                                    sizes.head_dim,
+                                    sizes.head_dim,
+                                    {},
+                                    0};
+      GateCase decode = case_of({"full"}, {1, keys}, dtype, shape);
       decode.kernel = "cpu/decode";
-      decode.dtype = dtype;
-      decode.request.masks = {*parse_mask("full")};
-      decode.request.q_len = 1;
-      decode.request.kv_len = keys;
       decode.request.tile = {kTile, kTile};
-      decode.shape = {kDecodeGroup * sizes.heads,
-                      sizes.heads,
-                      sizes.head_dim,
-                      sizes.head_dim,
-                      {},
-                      0};
       out.push_back(std::move(decode));
     }
   }
+  if (sizes.artifact) add_artifact(*sizes.artifact, out);
   return out;
 }
 

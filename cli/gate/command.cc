@@ -26,7 +26,7 @@ constexpr int64_t kMaxRounds = 1000;
 // What rows from elsewhere come to, in place of measuring.
 Result<int> judge_rows(const GateFlags& o) {
   if (o.tokens || o.dtype || o.heads || o.head_dim || o.rounds || o.plugin ||
-      o.quick || o.record) {
+      o.quick || o.record || o.artifact || o.shapes) {
     return invalid("cli",
                    "--rows measures nothing and goes with -o and --json "
                    "alone, found another flag");

@@ -1,6 +1,9 @@
 // cli/gate/flags.cc: flags of `tessera gate`, and the sizes that they ask for.
 #include "cli/gate/flags.h"
 
+#include <optional>
+#include <utility>
+
 #include "base/fail.h"
 #include "base/text.h"
 #include "request/numbers.h"
@@ -19,6 +22,10 @@ void add_gate_flags(Command& command, GateFlags& f) {
           {"--plugin", &f.plugin, "NAME",
            "Whose compiler plain XLA is: a file or a known name [that of the "
            "first device, else xla_cpu_pjrt]"},
+          {"--artifact", &f.artifact, "FILE",
+           "Splash's kernel as JAX exported it: measured too, with ours at its "
+           "sizes"},
+          {"--shapes", &f.shapes, "FILE", "The JSON beside the artifact"},
           {"--rows", &f.rows, "FILE",
            "Measure nothing: check the rows of this table, as "
            "bench/predicted_gate.py makes them, and give each its kernel's "
@@ -30,6 +37,25 @@ void add_gate_flags(Command& command, GateFlags& f) {
           {"--json", &f.json, "", "The table as JSON on stdout"},
       });
 }
+
+namespace {
+
+Result<std::optional<BridgeArtifact>> read_artifact(const GateFlags& o) {
+  if (o.artifact.has_value() != o.shapes.has_value()) {
+    return invalid("cli", "--artifact goes with --shapes, found {} alone",
+                   o.artifact ? "--artifact" : "--shapes");
+  }
+  if (!o.artifact) return std::optional<BridgeArtifact>();
+  auto artifact = load_artifact(*o.artifact, *o.shapes);
+  if (!artifact) return artifact.error();
+  if (!artifact->spec.splash) {
+    return invalid("cli", "--artifact must be Splash's kernel, found {}",
+                   in_quotes(artifact->spec.name));
+  }
+  return std::optional(std::move(*artifact));
+}
+
+}  // namespace
 
 Result<GateSizes> read_sizes(const GateFlags& o) {
   GateSizes out;
@@ -67,6 +93,9 @@ Result<GateSizes> read_sizes(const GateFlags& o) {
     }
     out.head_dim = *dim;
   }
+  auto artifact = read_artifact(o);
+  if (!artifact) return artifact.error();
+  out.artifact = std::move(*artifact);
   return out;
 }
 

@@ -12,7 +12,7 @@ namespace tessera::cli {
 // As typed.
 struct GateFlags {
   std::optional<std::string> tokens, dtype, heads, head_dim, rounds, plugin,
-      rows, out;
+      rows, out, artifact, shapes;
   bool quick = false;
   bool record = false;
   bool json = false;

@@ -8,15 +8,20 @@
 #include "base/fail.h"
 #include "cli/data/attention_data.h"
 #include "cli/data/random_inputs.h"
+#include "cli/gate/per_step.h"
 #include "cli/gate/plain_xla.h"
 #include "cli/gate/turns.h"
 #include "cli/machine.h"
 #include "cli/progress.h"
 #include "cli/run/check.h"
+#include "cli/run/kernel_tile.h"
 #include "lanes/bytes.h"
+#include "lanes/splash/fits.h"
 #include "receipt/machine.h"
+#include "run/lane_plugin.h"
 #include "run/passes.h"
 #include "run/rules.h"
+#include "run/session_state.h"
 #include "tessera/session.h"
 
 namespace tessera::cli {
@@ -30,6 +35,13 @@ struct Times {
   double kernel = 0;
   double plain = 0;
   XlaMethod method = XlaMethod::chunked;
+};
+
+// A case planned: for our kernel and for XLA's programs, either of which may
+// have a tile of its own, and what the plan of the request's tile has.
+struct Planned {
+  BorrowedBatch own, plain;
+  PlanFacts asked;
 };
 
 // Ours with what it prepares once a batch; XLA's program alone. Neither with
@@ -74,9 +86,9 @@ Result<double> run_case(LaneId lane, const Session& session, const Batch& batch,
 // Runs our kernel once and holds its output against fp64.
 Result<void> judge_case(GateRow& row, const Session& ours, const Batch& batch,
                         AttentionData& data) {
-  auto ran = run_case(row.lane, ours, batch, data);
+  auto ran = run::run_passes(ours, data.over(batch));
   if (!ran) return ran.error();
-  auto check = check_run(batch, data, 0);
+  auto check = check_run(batch, data, 0, ran->ready.state().flushes);
   if (!check) return check.error();
   const double error = check->max_bound_ratio;
   row.error = error < kMaxGateError ? error : kMaxGateError;
@@ -86,31 +98,38 @@ Result<void> judge_case(GateRow& row, const Session& ours, const Batch& batch,
   return {};
 }
 
+// What kernels are held against, where and how often.
+struct Peers {
+  const Machine& machine;
+  const std::vector<PlainXla>& plains;
+  const std::string& no_plugin;
+  int64_t rounds = 1;
+};
+
 Result<Times> time_case(const GateCase& c, const Session& ours,
-                        const Batch& batch, AttentionData& data, int64_t rounds,
-                        const std::vector<PlainXla>& plains) {
+                        const Planned& on, AttentionData& data,
+                        const Peers& peers) {
   const double scores = static_cast<double>(c.shape.heads) *
                         static_cast<double>(data.q_len) *
                         static_cast<double>(data.kv_len);
   // Of plain causal one program alone is ever chosen.
   const RequestFeatures f = features_of(c);
+  const XlaMethod stable = run::xla_method(f, on.asked, peers.machine);
   const auto fits = [&](XlaMethod method) {
-    if (f.request_class == RequestClass::plain_causal) {
-      return method == run::stable_method(f);
-    }
+    if (f.request_class == RequestClass::plain_causal) return method == stable;
     return method != XlaMethod::dense || scores <= kMaxDenseScores;
   };
   std::vector<XlaMethod> methods;  // of the turns behind ours
   std::vector<Turn<double>> turns = {
-      [&] { return run_case(c.lane, ours, batch, data); }};
-  for (const PlainXla& plain : plains) {
+      [&] { return run_case(c.lane, ours, on.own, data); }};
+  for (const PlainXla& plain : peers.plains) {
     if (!fits(plain.method)) continue;
     methods.push_back(plain.method);
-    turns.emplace_back([&batch, &data, session = &plain.session] {
-      return run_case(LaneId::xla, *session, batch, data);
+    turns.emplace_back([&on, &data, session = &plain.session] {
+      return run_case(LaneId::xla, *session, on.plain, data);
     });
   }
-  auto ms = take_turns<double>(just(rounds, /*warm_up=*/1), turns);
+  auto ms = take_turns<double>(just(peers.rounds, /*warm_up=*/1), turns);
   if (!ms) return ms.error();
   Times out;
   out.kernel = std::ranges::min(ms->front());
@@ -124,25 +143,62 @@ Result<Times> time_case(const GateCase& c, const Session& ours,
   return out;
 }
 
+const MachinePlugin* plugin_of(const GateCase& c, const Machine& machine) {
+  return run::plugin_for(facts_of(c.lane), machine, features_of(c).call);
+}
+
+// Rows speak for the machine, so a lane of a plugin runs on its first device.
+std::optional<std::string> why_not_here(const GateCase& c, const Planned& on,
+                                        const Machine& machine) {
+  if (auto why =
+          why_not(c.lane, features_of(c), machine, plan_facts(on.own.plan()))) {
+    return why;
+  }
+  if (c.lane == LaneId::cpu) return {};
+  const MachinePlugin* const plugin = plugin_of(c, machine);
+  const MachinePlugin* const first = run::first_device(machine);
+  if (first && plugin != first) {
+    return fmt::format("the first device is of {}", first->name);
+  }
+  // It would be judged wrong, which keeps exact artifacts out too.
+  return c.artifact
+             ? splash::inexact(*c.artifact->spec.splash, plugin->platform)
+             : std::nullopt;
+}
+
+// At the kernel's own tile. An artifact is one program for all batches.
+Result<bool> is_per_step(const GateCase& c, const Planned& on,
+                         const Session& ours) {
+  if (c.artifact) return false;
+  GateCase own = c;
+  own.request.tile = on.own.request().tile;
+  return needs_shape_per_step(own, ours);
+}
+
 // Judged first; what is wrong is not timed.
-Result<void> measure_case(GateRow& row, const GateCase& c, const Batch& batch,
-                          int64_t rounds, const std::string& device,
-                          const std::vector<PlainXla>& plains,
-                          const std::string& no_plugin) {
+Result<void> measure_case(GateRow& row, const GateCase& c, const Planned& on,
+                          const Peers& peers) {
   auto data = data_of(c);
   if (!data) return data.error();
   SessionOptions own;
   own.lane = c.lane;
-  if (c.lane == LaneId::mosaic) own.xla.plugin = device;
+  if (c.lane != LaneId::cpu) {
+    own.xla.plugin = plugin_of(c, peers.machine)->name;
+  }
+  if (c.artifact) own.artifact = *c.artifact;
   auto ours = Session::open(own);
   if (!ours) return ours.error();
-  if (auto e = judge_case(row, *ours, batch, *data); !e) return e.error();
+  if (auto e = judge_case(row, *ours, on.own, *data); !e) return e.error();
   if (row.judgement == GateJudgement::wrong) return {};
-  if (plains.empty()) {
-    row.why = no_plugin;
+  auto per_step = is_per_step(c, on, *ours);
+  if (!per_step) return per_step.error();
+  row.shape_per_step = *per_step;
+  if (*per_step) row.why = "another batch of its contract compiles again";
+  if (peers.plains.empty()) {
+    row.why = peers.no_plugin;
     return {};
   }
-  auto times = time_case(c, *ours, batch, *data, rounds, plains);
+  auto times = time_case(c, *ours, on, *data, peers);
   if (!times) return times.error();
   row.kernel_ms = times->kernel;
   row.plain_ms = times->plain;
@@ -151,7 +207,33 @@ Result<void> measure_case(GateRow& row, const GateCase& c, const Batch& batch,
   return {};
 }
 
-GateRow row_of(const GateCase& c, const Plan& plan, const Machine& machine) {
+// TPU kernels are at the tile of their table, as a run of them has it; and
+// XLA's programs at no smaller one than a TPU takes without a reason.
+Result<Planned> plan_case(const GateCase& c, const Facts& facts,
+                          const std::string& target) {
+  const auto at = [&](const Tile& tile) {
+    Request request = c.request;
+    request.tile = tile;
+    return BorrowedBatch::make(std::move(request), facts);
+  };
+  auto asked = at(c.request.tile);
+  if (!asked) return asked.error();
+  Planned out = {*asked, *asked, plan_facts(asked->plan())};
+  if (c.lane == LaneId::mosaic) {
+    auto own = at(kernel_tile(*asked, attention_call(c), target).tile);
+    if (!own) return own.error();
+    out.own = std::move(*own);
+  }
+  const auto chip = find_chip(target);
+  if (chip && is_below_granule(c.request.tile, chip->granule)) {
+    auto plain = at({chip->granule, chip->granule});
+    if (!plain) return plain.error();
+    out.plain = std::move(*plain);
+  }
+  return out;
+}
+
+GateRow row_of(const GateCase& c, const Planned& on, const Machine& machine) {
   GateRow row;
   row.kernel = c.kernel;
   row.lane = c.lane;
@@ -163,7 +245,8 @@ GateRow row_of(const GateCase& c, const Plan& plan, const Machine& machine) {
   row.q_len = c.request.q_len;
   row.kv_len = c.request.kv_len;
   row.shape = c.shape;
-  row.density = plan_facts(plan).density();
+  row.density = on.asked.density();
+  row.tile = on.own.request().tile;
   return row;
 }
 
@@ -175,10 +258,10 @@ Result<GateMeasured> measure_gate(const GateSizes& sizes, int64_t rounds,
   GateMeasured out;
   // Rows speak for this machine, so what stands beside ours is of its device.
   const MachinePlugin* const first = run::first_device(machine);
-  const std::string device = first ? first->name : "";
   auto plains = open_plain_xla(
-      plugin || !first ? plugin : std::optional(device), out.plugin);
+      plugin || !first ? plugin : std::optional(first->name), out.plugin);
   if (!plains) return plains.error();
+  const Peers peers = {machine, *plains, out.plugin, rounds};
   const OtherCores others;
   Progress progress("measuring");
   const auto shown = progress.callback();
@@ -187,16 +270,12 @@ Result<GateMeasured> measure_gate(const GateSizes& sizes, int64_t rounds,
     const GateCase& c = cases[i];
     Facts facts;
     if (!c.doc_ids.empty()) facts.doc_ids = c.doc_ids;
-    auto batch = BorrowedBatch::make(c.request, facts);
-    if (!batch) return batch.error();
-    GateRow row = row_of(c, batch->plan(), machine);
-    auto why = why_not(c.lane, features_of(c), machine);
-    if (!why && c.lane == LaneId::mosaic && first->platform != "tpu") {
-      why = fmt::format("the first device is of {}", first->name);
-    }
+    auto on = plan_case(c, facts, target_of(machine, first ? first->name : ""));
+    if (!on) return on.error();
+    GateRow row = row_of(c, *on, machine);
+    auto why = why_not_here(c, *on, machine);
     if (!why) {
-      auto e =
-          measure_case(row, c, *batch, rounds, device, *plains, out.plugin);
+      auto e = measure_case(row, c, *on, peers);
       // What a device's compiler or memory refuses costs its row alone.
       if (!e && c.lane == LaneId::cpu) return e.error();
       if (!e) why = e.error().message;

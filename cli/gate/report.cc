@@ -40,16 +40,17 @@ std::string gate_table_json(const GateMeasured& m, const Machine& machine,
 
 std::string gate_table_text(const GateTable& table) {
   std::string out = fmt::format(
-      "{:<15} {:<32} {:<5} {:>6} {:>6} {:>8} {:>16} {:>16} "
+      "{:<15} {:<32} {:<5} {:>6} {:>6} {:>8} {:>9} {:>16} {:>16} "
       "{:>7} {:>7}  {}\n",
-      "kernel", "mask", "dtype", "q", "kv", "density", "ours", "plain",
+      "kernel", "mask", "dtype", "q", "kv", "density", "tile", "ours", "plain",
       "factor", "error", "verdict");
   for (const GateRow& r : table.rows) {
     out += fmt::format(
-        "{:<15} {:<32} {:<5} {:>6} {:>6} {:>8.3f} {:>16} {:>16} {:>7} {:>7}  "
-        "{}{}\n",
+        "{:<15} {:<32} {:<5} {:>6} {:>6} {:>8.3f} {:>9} {:>16} {:>16} "
+        "{:>7} {:>7}  {}{}\n",
         r.kernel, r.mask + (r.shape.softcap != 0 ? ", softcap" : ""),
         dtype_word(r.dtype), r.q_len, r.kv_len, r.density,
+        r.tile ? fmt::format("{}x{}", r.tile->q, r.tile->kv) : "-",
         figure(r.kernel_ms, r.kernel_cycles),
         figure(r.plain_ms, r.plain_cycles),
         r.factor ? fmt::format("{:.2f}", *r.factor) : "-",

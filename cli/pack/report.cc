@@ -10,8 +10,8 @@ namespace tessera::cli {
 namespace {
 
 // What no step was full for is not known.
-nlohmann::json known(const PackReport& r, double value) {
-  return r.balance.steps == 0 ? nlohmann::json() : nlohmann::json(value);
+nlohmann::json known(const PackBalance& b, double value) {
+  return b.steps == 0 ? nlohmann::json() : nlohmann::json(value);
 }
 
 }  // namespace
@@ -19,6 +19,7 @@ nlohmann::json known(const PackReport& r, double value) {
 nlohmann::json pack_json(const PackReport& r, const StreamOptions& o) {
   const PackAccount& a = r.stream.account;
   const ChunkAccount& c = r.stream.chunks;
+  const PackBalance& b = r.stream.balance;
   return {{"strategy", to_string(o.pack.strategy)},
           {"tokens", o.pack.tokens},
           {"documents", a.documents},
@@ -33,10 +34,10 @@ nlohmann::json pack_json(const PackReport& r, const StreamOptions& o) {
           {"padding", a.padding},
           {"rows", a.rows},
           {"fill", a.rows == 0 ? nlohmann::json() : nlohmann::json(a.fill())},
-          {"full_steps", r.balance.steps},
-          {"cost_max_over_mean", known(r, r.balance.max_over_mean)},
-          {"cost_worst_step", known(r, r.balance.worst)},
-          {"length_spread", known(r, r.balance.length_spread)},
+          {"full_steps", b.steps},
+          {"cost_max_over_mean", known(b, b.max_over_mean)},
+          {"cost_worst_step", known(b, b.worst)},
+          {"length_spread", known(b, b.length_spread)},
           {"chunks",
            {{"in", c.chunks_in},
             {"out", c.chunks_out},
@@ -84,6 +85,7 @@ std::span<const JsonField> pack_json_fields() {
 std::string pack_text(const PackReport& r, const StreamOptions& o) {
   const PackAccount& a = r.stream.account;
   const ChunkAccount& c = r.stream.chunks;
+  const PackBalance& b = r.stream.balance;
   std::string out;
   const auto line = [&](std::string_view name, std::string_view text) {
     out += fmt::format("{:<11} {}\n", name, text);
@@ -100,13 +102,13 @@ std::string pack_text(const PackReport& r, const StreamOptions& o) {
                    : fmt::format("{} of {} tokens, {:.4f} full, {} of padding",
                                  a.rows, o.pack.tokens, a.fill(), a.padding));
   line("cost",
-       r.balance.steps == 0
+       b.steps == 0
            ? fmt::format("not known: no step of {} rows is full",
                          o.pack.rows_per_step)
            : fmt::format("of {} rows at a time: max over mean {:.3f}, worst "
                          "{:.3f}; lengths spread {:.3f}",
-                         o.pack.rows_per_step, r.balance.max_over_mean,
-                         r.balance.worst, r.balance.length_spread));
+                         o.pack.rows_per_step, b.max_over_mean, b.worst,
+                         b.length_spread));
   if (c.chunks_in > 0) {
     line("chunks",
          fmt::format("{} in, {} out, {} cut, {} without room ({}), {} dropped",

@@ -13,7 +13,6 @@ namespace tessera::cli {
 // What was packed, and how long this run took.
 struct PackReport {
   StreamReport stream;
-  PackBalance balance;
   int64_t files = 0;
   double seconds = 0;
   // Of a run that was killed, which this one went on with.

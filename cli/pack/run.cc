@@ -35,7 +35,7 @@ Result<PackReport> pack_to_folder(const PackFlags& f,
   };
   auto packed = pack_row_folder(f.inputs, *f.out, options);
   if (!packed) return packed.error();
-  PackReport report{std::move(packed->report), packed->balance, packed->files};
+  PackReport report{std::move(packed->report), packed->files};
   report.resumed_files = packed->resumed_files;
   report.resumed_rows = packed->resumed_rows;
   report.resumed_documents = packed->resumed_documents;
@@ -61,7 +61,7 @@ Result<PackReport> pack_stream(const PackFlags& f, RowStream& stream,
     if (!rows) return rows.error();
     if (rows->rows == 0) break;
   }
-  return PackReport{stream.report(), stream.balance(), f.out ? 1 : 0};
+  return PackReport{stream.report(), f.out ? 1 : 0};
 }
 
 }  // namespace

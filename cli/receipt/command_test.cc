@@ -476,7 +476,7 @@ TEST_F(ReceiptCommand, ArgumentsAreChecked) {
             "tessera: [cli] receipt diff must be given 2 files, found 1\n");
   EXPECT_EQ(refused({"show"}),
             "tessera: [cli] receipt show must be given 1 file, found 0\n");
-  ASSERT_TRUE(write_file(file("bad"), "{\"schema\": 12}").ok());
+  ASSERT_TRUE(write_file(file("bad"), "{\"schema\": 13}").ok());
   EXPECT_EQ(refused({"verify", file("bad")}).substr(0, 38),
             "tessera: [receipt] every field must be");
   EXPECT_EQ(program({"receipt", "schema"}), 0);
@@ -486,7 +486,7 @@ TEST_F(ReceiptCommand, ArgumentsAreChecked) {
 // It runs on the mesh again, spread as the receipt says: another way to balance
 // would be told as one.
 TEST_F(ReceiptCommand, VerifiesAMeshsRun) {
-  const auto plugin = tessera::testing::real_plugin("xla_cpu_pjrt");
+  const auto plugin = tessera::testing::real_plugin("lammps_jax_pjrt_cpu");
   if (tessera::testing::is_absent(plugin)) {
     GTEST_SKIP() << plugin.error().message;
   }
@@ -507,7 +507,7 @@ TEST_F(ReceiptCommand, VerifiesAMeshsRun) {
 
 // And under the same work of a tile of each class.
 TEST_F(ReceiptCommand, VerifiesTheWorkOfAMeshsTiles) {
-  const auto plugin = tessera::testing::real_plugin("xla_cpu_pjrt");
+  const auto plugin = tessera::testing::real_plugin("lammps_jax_pjrt_cpu");
   if (tessera::testing::is_absent(plugin)) {
     GTEST_SKIP() << plugin.error().message;
   }
@@ -539,7 +539,7 @@ TEST_F(ReceiptCommand, VerifiesTheWorkOfAMeshsTiles) {
 
 // And aiming at the same evenness.
 TEST_F(ReceiptCommand, VerifiesTheEvennessOfAMesh) {
-  const auto plugin = tessera::testing::real_plugin("xla_cpu_pjrt");
+  const auto plugin = tessera::testing::real_plugin("lammps_jax_pjrt_cpu");
   if (tessera::testing::is_absent(plugin)) {
     GTEST_SKIP() << plugin.error().message;
   }

@@ -116,6 +116,7 @@ std::string receipt_text(const receipt::Receipt& r, bool whole) {
     add_programs(r, line);
     add_times(r, line);
     line("output", r.output_digest);
+    for (const std::string& warning : r.warnings) line("warning", warning);
     return std::move(line.out);
   }
   if (whole) add_question(r, line);

@@ -59,7 +59,7 @@ void add_clustered(const ModelConfig& m, Lines& line) {
   }
 }
 
-// Of a forward pass, a line a slot.
+// Of each direction, a line a slot.
 void add_slots(const std::vector<Training::Work>& slots, Lines& line) {
   const auto bytes = [](int64_t n) {
     return n < 1000 ? fmt::format("{} ", n) : with_unit(static_cast<double>(n));
@@ -72,6 +72,14 @@ void add_slots(const std::vector<Training::Work>& slots, Lines& line) {
                      s.slot, s.flops ? with_unit(*s.flops) : "the batch's",
                      bytes(s.inputs), bytes(s.parameters), bytes(s.outputs),
                      bytes(s.kept)));
+    name = "";
+  }
+  name = "back";
+  for (const Training::Work& s : slots) {
+    line(name,
+         fmt::format("{:<13} {} FLOP; {}B read, {}B written", s.slot,
+                     s.flops_back ? with_unit(*s.flops_back) : "the batch's",
+                     bytes(s.read_back), bytes(s.written_back)));
     name = "";
   }
 }

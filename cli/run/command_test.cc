@@ -550,6 +550,8 @@ TEST_F(Run, XlaFlagsAreChecked) {
       << refused("--mesh", "seq");
   EXPECT_EQ(refused("--cache", ""),
             "[cli] --cache must be a folder or off, found ''");
+  EXPECT_EQ(refused("--plugin", ""),
+            "[cli] --plugin must be a file or a known name, found ''");
 }
 
 // Told before any array is there: these sizes fit no memory.
@@ -616,9 +618,29 @@ TEST_F(RunXla, TellsSinkTelemetryByAProgramOfItsOwn) {
 }
 
 TEST_F(RunXla, AMeshHasNoSinkTelemetry) {
-  EXPECT_EQ(message(with({"--sink-telemetry", "3", "--mesh", "data=2"})),
+  EXPECT_EQ(message(with({"--sink-telemetry", "3", "--mesh", "data=2",
+                          "--plugin", "xla_cpu_pjrt"})),
             "[dispatch] sink telemetry must be of one device, found a mesh of "
             "2");
+}
+
+TEST_F(RunXla, AMeshHasAnotherDefaultPlugin) {
+  const auto plugin = tessera::testing::real_plugin("lammps_jax_pjrt_cpu");
+  if (tessera::testing::is_absent(plugin)) {
+    GTEST_SKIP() << plugin.error().message;
+  }
+  ASSERT_TRUE(plugin.ok()) << plugin.error().message;
+  const Arguments request = {"--mask", "causal", "--q-len",    "64",
+                             "--tile", "16",     "--head-dim", "16",
+                             "--mesh", "seq=2",  "--cache",    "off"};
+  const auto file_of = [&](const Arguments& more) {
+    const json r = run(with(more), request);
+    EXPECT_EQ(code_, 0) << err_ << r;
+    return code_ == 0 ? r["plugin"]["file"].get<std::string>() : "";
+  };
+  EXPECT_EQ(file_of({"--check"}), (*plugin)->path());
+  EXPECT_TRUE(
+      file_of({"--plugin", "xla_cpu_pjrt"}).ends_with("xla_cpu_pjrt.so"));
 }
 
 TEST_F(RunXla, EveryMethodPassesItsCheck) {

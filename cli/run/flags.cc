@@ -45,7 +45,8 @@ void add_mesh_flags(Command& command, RunFlags& f, const char* group) {
           {"--balance", &f.balance, "NAME",
            "With --mesh: contiguous, headtail, rows or tasks [rows]"},
           {"--exchange", &f.exchange, "NAME",
-           "With --mesh: rounds, gather, auto, or ragged on TPUs [rounds]"},
+           "With --mesh: rounds, gather, auto (on TPUs ragged), or ragged on "
+           "TPUs [rounds]"},
           {"--ceilings", &f.ceilings, "TEXT",
            "With --mesh: what a shard may hold, so that all batches are one "
            "contract; `tessera shard` says what one takes "
@@ -92,7 +93,7 @@ void add_run_flags(Command& command, RunFlags& f) {
   add_plugin_flags(
       command, f, kRunGroup,
       "Of xla, jax_bridge, splash or mosaic: a file or a known name "
-      "[xla_cpu_pjrt; of mosaic libtpu]");
+      "[xla_cpu_pjrt, of a --mesh lammps_jax_pjrt_cpu; of mosaic libtpu]");
   add_mesh_flags(command, f, kRunGroup);
   add_flags(
       command, kRunGroup,

@@ -73,6 +73,36 @@ Result<request::Planned> plan_request(request::Loaded loaded,
   return planned;
 }
 
+// What is to run, where, and who chose its tile.
+struct Ready {
+  request::Planned planned;
+  Choice choice;
+  TileBy tile_by;
+};
+
+// A tile that is open is our TPU kernels' to choose, where they are to run it.
+Result<Ready> plan_and_choose(const RunOptions& o, const AttentionCall& call,
+                              request::Loaded loaded) {
+  const bool may_tile = !o.lanes.lane && is_tile_open(loaded);
+  TileBy tile_by;
+  if (o.lanes.lane == LaneId::mosaic) {
+    auto by = take_kernel_tile(call, target_here(*o.session), loaded);
+    if (!by) return by.error();
+    tile_by = std::move(*by);
+  }
+  auto planned = plan_request(std::move(loaded), o);
+  if (!planned) return planned.error();
+  auto counted = run::check_first_keys(o.data.first_keys, planned->batch,
+                                       call.shape.heads);
+  if (!counted) return counted.error();
+  auto tiled = choose_and_tile(chooser_of(*o.session, call), call, may_tile,
+                               planned->batch);
+  if (!tiled) return tiled.error();
+  if (may_tile) tile_by = std::move(tiled->tile_by);
+  return Ready{std::move(*planned), std::move(tiled->choice),
+               std::move(tile_by)};
+}
+
 struct Ran {
   receipt::Receipt receipt;
   RequestFeatures features;
@@ -126,27 +156,17 @@ Result<RunOutcome> run_request(const RunFlags& flags, RunOptions o) {
   if (loaded->source) {
     if (auto e = route_first(flags, o, *loaded, made); !e) return e.error();
   }
-  TileBy tile_by;
-  if (o.lanes.lane == LaneId::mosaic) {
-    auto by = take_kernel_tile(data.call(), target_here(*o.session), *loaded);
-    if (!by) return by.error();
-    tile_by = std::move(*by);
-  }
-  auto planned = plan_request(std::move(*loaded), o);
-  if (!planned) return planned.error();
-  const Batch& batch = planned->batch;
   const AttentionCall call = call_of(o);
-  auto counted =
-      run::check_first_keys(data.first_keys, batch, call.shape.heads);
-  if (!counted) return counted.error();
-  auto choice = o.session->choose(batch, call);
-  if (!choice) return choice.error();
-  if (auto e = check_choice(flags, *choice, o.lanes); !e) return e.error();
-  if (auto e = check_memory(flags, o, choice->lane, 0, &batch); !e) {
+  auto ready = plan_and_choose(o, call, std::move(*loaded));
+  if (!ready) return ready.error();
+  const auto& [planned, choice, tile_by] = *ready;
+  const Batch& batch = planned.batch;
+  if (auto e = check_choice(flags, choice, o.lanes); !e) return e.error();
+  if (auto e = check_memory(flags, o, choice.lane, 0, &batch); !e) {
     return e.error();
   }
   if (!made) make_inputs(o);
-  auto ran = run_passes(flags, o, *planned);
+  auto ran = run_passes(flags, o, planned);
   if (!ran) return ran.error();
   receipt::Receipt& receipt = ran->receipt;
   if (flags.request.plan) receipt.plan_ms = 0;

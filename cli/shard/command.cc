@@ -27,8 +27,7 @@ struct Options {
 };
 
 MeshFitCall asked_of(const ShardFlags& f, const request::Planned& planned,
-                     const Mesh& mesh, const ShardOptions& options,
-                     Numbers numbers) {
+                     const Mesh& mesh, const ShardOptions& options) {
   MeshFitCall out;
   out.batch = &planned.batch;
   out.mesh = mesh;
@@ -40,7 +39,6 @@ MeshFitCall asked_of(const ShardFlags& f, const request::Planned& planned,
   out.call.dlse = f.dlse;
   if (f.lane == "mosaic") out.lane = LaneId::mosaic;
   out.lowering_reason = f.lowering_reason;
-  out.numbers = numbers;
   if (planned.target) out.chip = planned.target->name;
   if (f.fit) out.chip = *f.fit;
   if (f.compile) out.chip = *f.compile;
@@ -69,6 +67,8 @@ Result<int> run(const Options& o) {
   if (auto e = check_flags(f); !e) return e.error();
   auto numbers = read_numbers(f.numbers);
   if (!numbers) return numbers.error();
+  auto query_chunk = read_query_chunk(f);
+  if (!query_chunk) return query_chunk.error();
   auto mesh = parse_mesh(*f.mesh);
   if (!mesh) return mesh.error();
   auto options = shard_options(f);
@@ -76,10 +76,14 @@ Result<int> run(const Options& o) {
   auto planned = load_planned(f.request);
   if (!planned) return planned.error();
   const Batch& batch = planned->batch;
+  options->for_tpu =
+      f.fit || f.compile || f.lane == "mosaic" || planned->target;
   double ms = batch.plan_ms();
   auto shards = timed(ms, [&] { return make_shards(batch, *mesh, *options); });
   if (!shards) return shards.error();
-  const MeshFitCall asked = asked_of(f, *planned, *mesh, *options, *numbers);
+  MeshFitCall asked = asked_of(f, *planned, *mesh, *options);
+  asked.numbers = *numbers;
+  asked.query_chunk = *query_chunk;
   if (auto e = write_files(f, asked, *planned, *shards); !e) return e.error();
   std::optional<fit::MeshArrays> arrays;
   if (o.json) {

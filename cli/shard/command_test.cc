@@ -291,6 +291,35 @@ TEST_F(ShardCommand, SaysWhatAChipNeeds) {
       << err_;
 }
 
+// Where dQ of all queries of a device does not fit, and where it is said.
+TEST_F(ShardCommand, SaysTheChunkOfQueries) {
+  const auto backward = [&](std::vector<std::string> more) {
+    more.insert(more.end(), {"--mesh", "seq=8", "--tile", "512x512",
+                             "--balance", "headtail", "--lane", "mosaic",
+                             "--backward", "--fit", "v6e", "--json"});
+    EXPECT_EQ(program({"shard", "--mask", "causal", "--q-len", "131072"}, more),
+              0)
+        << err_;
+    return json::parse(out_);
+  };
+  const auto waits = [](const json& out) {
+    const json parts = out["program"]["fit"]["backward"]["scratch"];
+    return std::ranges::any_of(parts, [](const json& part) {
+      return part["name"] == "columns between chunks";
+    });
+  };
+  const json small = backward({"--heads", "8"});
+  EXPECT_EQ(small["query_chunk"], 0);
+  EXPECT_FALSE(waits(small));
+  const json large = backward({"--heads", "64", "--kv-heads", "8"});
+  EXPECT_GT(large["query_chunk"], 0);
+  EXPECT_TRUE(waits(large));
+  const json said = backward({"--heads", "8", "--query-chunk", "4096"});
+  EXPECT_EQ(said["query_chunk"], 4096);
+  EXPECT_TRUE(waits(said));
+  EXPECT_EQ(said["contract"], small["contract"]);
+}
+
 // A chip's granule counts where there is a chip.
 TEST_F(ShardCommand, ASmallTileOnAChipHasAReason) {
   const std::vector<std::string> flags = {"shard",   "--mask", "causal",
@@ -308,6 +337,25 @@ TEST_F(ShardCommand, ASmallTileOnAChipHasAReason) {
   EXPECT_EQ(err_,
             "tessera: [cli] --lowering-reason goes with --lane mosaic, --fit "
             "or --compile, found none\n");
+}
+
+// What an open exchange is depends on whether the program is for TPUs.
+TEST_F(ShardCommand, AnOpenExchangeIsRaggedForATpu) {
+  const std::vector<std::string> flags = {
+      "shard", "--mask", "causal", "--q-len", "2048",       "--mesh",
+      "seq=2", "--tile", "256",    "--json",  "--exchange", "auto"};
+  ASSERT_EQ(program(flags), 0) << err_;
+  EXPECT_EQ(json::parse(out_)["exchange"], "gather");
+  for (const std::vector<std::string>& more :
+       {std::vector<std::string>{"--target", "v6e"},
+        {"--fit", "v6e"},
+        {"--lane", "mosaic", "--emit", file("sharded.mlir")}}) {
+    ASSERT_EQ(program(flags, more), 0) << err_;
+    EXPECT_EQ(json::parse(out_)["exchange"], "ragged") << more.front();
+  }
+  const auto text = read_file(file("sharded.mlir"), 1 << 24);
+  ASSERT_TRUE(text) << text.error().message;
+  EXPECT_NE(text->find("ragged_all_to_all"), std::string::npos);
 }
 
 // libtpu's schedule of a program of four chips: what it sends, or has room for,
@@ -426,6 +474,17 @@ TEST_F(ShardCommand, RefusesInOneLine) {
       error({"--mesh", "seq=2", "--lane", "mosaic", "--emit", file("no.mlir"),
              "--numbers", "some"}),
       "tessera: [mosaic] --numbers must be finite or any, found 'some'\n");
+  EXPECT_EQ(error({"--mesh", "seq=2", "--query-chunk", "512"}),
+            "tessera: [cli] --query-chunk goes with --lane mosaic, found "
+            "none\n");
+  EXPECT_EQ(error({"--mesh", "seq=2", "--lane", "mosaic", "--fit", "v6e",
+                   "--query-chunk", "512"}),
+            "tessera: [cli] --query-chunk goes with --backward, found it "
+            "alone\n");
+  EXPECT_EQ(error({"--mesh", "seq=2", "--lane", "mosaic", "--fit", "v6e",
+                   "--backward", "--tile", "512", "--query-chunk", "1000"}),
+            "tessera: [mosaic] a chunk of queries must be of whole tiles of "
+            "512, found 1000\n");
   EXPECT_EQ(error({"--mesh", "seq=2", "--lane", "mosaic"}),
             "tessera: [cli] --lane goes with --emit, --fit or --compile, found "
             "none\n");

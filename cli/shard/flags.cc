@@ -26,7 +26,8 @@ void add_shard_flags(Command& command, ShardFlags& f) {
           {"--exchange", &f.exchange, "NAME",
            "rounds (tiles travel in static sizes), ragged (as many as must, "
            "on TPUs), gather (all K and V go to all), auto (rounds, or gather "
-           "where they would send as much) [rounds]"},
+           "where they would send as much; for a TPU, of --target, --fit, "
+           "--compile or --lane mosaic, ragged) [rounds]"},
           {"--ceilings", &f.ceilings, "TEXT",
            "What a shard may hold, as `ceilings` of the report has it "
            "(rows=16,steps=128,kv=6:12:8), so that all batches are one "
@@ -55,6 +56,9 @@ void add_shard_flags(Command& command, ShardFlags& f) {
           {"--lowering-reason", &f.lowering_reason, "TEXT",
            kLoweringReasonHelp},
           {"--numbers", &f.numbers, "WHICH", kNumbersHelp},
+          {"--query-chunk", &f.query_chunk, "N",
+           "With --lane mosaic --backward: queries of a device whose dQ "
+           "vector memory holds at a time, whole tiles [all, where they fit]"},
           {"--backward", &f.backward, "",
            "Of the program: that of the backward pass"},
           {"--sink-logits", &f.sink_logits, "",
@@ -100,6 +104,12 @@ Result<void> check_flags(const ShardFlags& f) {
   if (f.numbers && f.lane != "mosaic") {
     return invalid("cli", "--numbers goes with --lane mosaic, found none");
   }
+  if (f.query_chunk && f.lane != "mosaic") {
+    return invalid("cli", "--query-chunk goes with --lane mosaic, found none");
+  }
+  if (f.query_chunk && !f.backward) {
+    return invalid("cli", "--query-chunk goes with --backward, found it alone");
+  }
   if (f.fit && f.compile) {
     return invalid("cli",
                    "--compile says what fits too, found --fit beside it");
@@ -144,6 +154,11 @@ Result<ShardOptions> shard_options(const ShardFlags& f) {
     s.v_head_dim = *n;
   }
   return out;
+}
+
+Result<int64_t> read_query_chunk(const ShardFlags& f) {
+  if (!f.query_chunk) return 0;
+  return request::parse_int(*f.query_chunk, "--query-chunk", 1, kMaxTokens);
 }
 
 }  // namespace tessera::cli

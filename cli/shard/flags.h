@@ -1,6 +1,7 @@
 // cli/shard/flags.h: what `tessera shard` is asked.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -15,7 +16,7 @@ namespace tessera::cli {
 struct ShardFlags : SpreadFlags {
   request::RequestFlags request;
   std::optional<std::string> mesh, heads, kv_heads, head_dim, v_head_dim, dtype,
-      lane, emit, fit, compile, picture, lowering_reason, numbers;
+      lane, emit, fit, compile, picture, lowering_reason, numbers, query_chunk;
   bool backward = false;
   bool sink_logits = false;
   bool dlse = false;
@@ -29,5 +30,7 @@ Result<void> check_flags(const ShardFlags& flags);
 
 // Balance, dtype and sizes.
 Result<ShardOptions> shard_options(const ShardFlags& flags);
+// 0 where none is said.
+Result<int64_t> read_query_chunk(const ShardFlags& flags);
 
 }  // namespace tessera::cli

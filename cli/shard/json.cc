@@ -94,6 +94,7 @@ json shard_json(const ShardRun& run) {
        seeks_evenness(o.balance) ? json(to_string(o.evenness)) : json()},
       {"specs", run.arrays ? specs_json(run.arrays->arrays) : json()},
       {"fingerprint", run.arrays ? json(run.arrays->fingerprint) : json()},
+      {"query_chunk", run.arrays ? json(run.arrays->query_chunk) : json()},
       {"contract", s.contract_key},
       {"shards", std::move(shards)}};
   if (run.program) out["program"] = program_json(*run.program);
@@ -126,6 +127,8 @@ std::span<const JsonField> shard_json_fields() {
       {"specs[].{name,dtype,shape,axes}",
        "of the program's arguments and results"},
       {"fingerprint", "of these: a receipt's shards.specs"},
+      {"query_chunk",
+       "queries that lane mosaic holds at a time backward; 0: all"},
       {"contract"},
       {"shards[].{data,head,seq,batch_rows,heads,kv_heads,rows,columns,steps,"
        "steps_transposed,work,early_work}",

@@ -11,10 +11,11 @@
 #include "base/digest.h"
 #include "base/files.h"
 #include "base/safetensors.h"
+#include "data/row_files.h"
 #include "lanes/cpu/ffi_handlers.h"
 #include "receipt/read.h"
 #include "tests/full_disk.h"
-#include "tests/model_case.h"
+#include "tests/last_bits.h"
 #include "tests/packed_program.h"
 #include "tests/plugins.h"
 #include "tests/spans.h"
@@ -70,7 +71,10 @@ TEST_F(TrainCommand, GoesOnWhereItStopped) {
   // Two layers' products of 256 rows of 32 numbers with 64 of q, k and v.
   EXPECT_EQ(whole["work"][1]["slot"], "linear_qkv");
   EXPECT_EQ(whole["work"][1]["flops"], 2 * 2 * 256 * 32 * 64);
+  EXPECT_EQ(whole["work"][1]["flops_back"], 2 * 2 * 2 * 256 * 32 * 64);
   EXPECT_EQ(whole["work"][1]["bytes"]["outputs"], 2 * 256 * 64 * 4);
+  EXPECT_EQ(whole["work"][1]["bytes"]["written_back"],
+            2 * 4 * (256 * 32 + 32 * 64));
   EXPECT_TRUE(whole["work"][2]["flops"].is_null());
   // Known with the batches: tiles of 32 x 32, each in four heads of dim 8.
   EXPECT_EQ(whole["attention_flops"],
@@ -88,6 +92,10 @@ TEST_F(TrainCommand, GoesOnWhereItStopped) {
   EXPECT_NE(out_.find("linear_qkv    2.1 M FLOP; 65.5 kB of inputs, 16.4 kB of "
                       "parameters, 131 kB of outputs, 65.5 kB kept\n"),
             std::string::npos)
+      << out_;
+  EXPECT_NE(
+      out_.find("linear_qkv    4.19 M FLOP; 213 kB read, 81.9 kB written\n"),
+      std::string::npos)
       << out_;
   EXPECT_EQ(*read_file(path("part"), 1 << 24),
             *read_file(path("whole"), 1 << 24));
@@ -131,6 +139,33 @@ TEST_F(TrainCommand, AWarmedRunCompilesNothing) {
   warm.push_back("--warm");
   EXPECT_EQ(trained(warm)["compiles"], 1);
   EXPECT_EQ(trained(spread)["compiles"], 0);
+}
+
+// What the log says the receipt has; it keeps nothing from being kept.
+TEST_F(TrainCommand, WarnsOfAMeshWhosePluginErrs) {
+  if (!has_plugin()) GTEST_SKIP() << "no xla_cpu_pjrt";
+  std::ofstream(path("model.json"))
+      << R"({"vocab": 61, "width": 32, "head_dim": 8, "mlp_width": 48,
+             "layers": 1})";
+  const std::string why = "found xla_cpu_pjrt, whose are wrong once in a while";
+  const std::vector<std::string> on = {"--mesh", "data=2", "--plugin",
+                                       "xla_cpu_pjrt"};
+  std::vector<std::string> warm = on, run = on;
+  warm.push_back("--warm");
+  train(warm);
+  EXPECT_EQ(code_, kOk) << err_;
+  EXPECT_NE(err_.find("warning: [train] devices of a mesh"), std::string::npos)
+      << err_;
+  run.insert(run.end(), {"--steps", "1", "--receipt", path("receipt")});
+  const json r = trained(run);
+  EXPECT_EQ(r["compiles"], 0);
+  ASSERT_EQ(r["warnings"].size(), 1U);
+  EXPECT_NE(r["warnings"][0].get<std::string>().find(why), std::string::npos);
+  EXPECT_NE(err_.find(why), std::string::npos) << err_;
+  EXPECT_EQ(program({"receipt", "show", path("receipt")}), kOk) << err_;
+  EXPECT_NE(out_.find("\nwarning     [train] devices"), std::string::npos)
+      << out_;
+  EXPECT_EQ(trained({"--steps", "1"})["warnings"], json::array());
 }
 
 // As of attention's programs: where nothing can be kept, that is said.
@@ -245,7 +280,8 @@ TEST_F(TrainCommand, HasAReceiptThatIsVerified) {
   for (const char* line :
        {"\nmodel       1 layers, ", " spec xla: attention by worklist\n",
         "\nprecision   F32: products, attention, softmax, ",
-        "\nforward     norm ", "\nsteps       1 to 2\n", "\ntrained     "}) {
+        "\nforward     norm ", "\nback        norm ", "\nsteps       1 to 2\n",
+        "\ntrained     "}) {
     EXPECT_NE(("\n" + out_).find(line), std::string::npos) << line << out_;
   }
 
@@ -346,8 +382,22 @@ TEST_F(TrainCommand, ExchangesTilesOfARow) {
   EXPECT_EQ(some["tiles_run"], some["tiles_planned"]);
   EXPECT_LE(some["exchange"]["tiles_max_over_mean"],
             all["exchange"]["tiles_max_over_mean"]);
+  TrainOptions o;
+  o.model = *parse_model_config(*read_file(path("model.json"), 1 << 20));
+  o.spec = *find_layer_spec("xla");
+  o.rows = 2;
+  o.tokens = 128;
+  o.tile = {32, 32};
+  o.mesh = *parse_mesh("seq=2");
+  o.xla.cache_folder = path("cache");
+  auto trainer = Trainer::open(o);
+  auto rows = data::RowFiles::open(path("rows"));
+  ASSERT_TRUE(trainer && rows);
+  const auto apart = testing::apart_by_last_bits(
+      *trainer, o.model, {*rows->take(0, 2), *rows->take(2, 2)},
+      {.learning_rate = 3e-4});
   EXPECT_NEAR(some["losses"][1].get<double>(), all["losses"][1].get<double>(),
-              model::kLossError * all["losses"][1].get<double>());
+              apart[1].loss);
   EXPECT_EQ(program({"receipt", "verify", path("some")}), kOk) << out_ << err_;
 
   refuses({"--exchange", "rounds"}, "goes with an axis seq");
@@ -365,6 +415,8 @@ TEST_F(TrainCommand, RefusesBadInput) {
   refuses({"--max-compiles", "-1"}, "--max-compiles");
   refuses({"--spec", "cudnn"}, "a spec must be one of reference, xla");
   refuses({"--dtype", "f16"}, "--dtype must be f32 or bf16");
+  refuses({"--dtype", "f8e4m3"},  // no device here has it
+          "[cli] --dtype must be f32 or bf16, found 'f8e4m3'");
   program({"train", "--data", path("rows"), "--tile", "32x32x32"});
   EXPECT_NE(err_.find("--tile must read QxKV"), std::string::npos) << err_;
   refuses({"--rate", "-1"}, "--rate");

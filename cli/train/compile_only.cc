@@ -14,6 +14,7 @@
 #include "cli/shard/program.h"
 #include "cli/train/receipt.h"
 #include "cli/train/report.h"
+#include "cli/warnings.h"
 #include "lanes/mosaic/tpu.h"
 #include "model/compile_ahead.h"
 #include "model/layer.h"
@@ -160,6 +161,7 @@ Result<int> run_warm(const TrainSettings& s, const TrainFlags& f) {
   auto trainer = Trainer::compile(s.options);
   if (!trainer) return trainer.error();
   const TrainCounters did = trainer->counters();
+  print_warnings(did.plugin_warnings);  // which keep nothing from being kept
   return print_cache_report(
       {did, did.compile_ms, s.options.xla.cache_folder, did.warnings}, f.json,
       {{"program", trainer->program_key()}},

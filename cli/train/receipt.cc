@@ -52,8 +52,9 @@ Result<receipt::Receipt> training_receipt(const TrainSettings& s,
   t.model = to_json(o.model);
   t.parameters = numbers_of(*parameters);
   for (const SlotWork& w : *work) {
-    t.work.push_back({w.slot, w.flops, w.bytes.inputs, w.bytes.parameters,
-                      w.bytes.outputs, w.bytes.kept});
+    const SlotBytes& b = w.bytes;
+    t.work.push_back({w.slot, w.flops, w.flops_back, b.inputs, b.parameters,
+                      b.outputs, b.kept, b.read_back, b.written_back});
   }
   if (!o.mesh.axes.empty()) t.mesh = to_string(o.mesh);
   if (o.mesh.size("seq") > 1) t.exchange = exchange_of(o);
@@ -76,13 +77,19 @@ Result<receipt::Receipt> training_receipt(const TrainSettings& s,
   return r;
 }
 
+void add_counters(const TrainCounters& counters, receipt::Receipt& r) {
+  r.compiles = counters.compiles;
+  r.cache_hits = {counters.memory_hits, counters.disk_hits};
+  r.compile_ms = counters.compile_ms;
+  r.warnings = counters.plugin_warnings;
+  r.warnings.insert(r.warnings.end(), counters.warnings.begin(),
+                    counters.warnings.end());
+}
+
 void add_trainer(const Trainer& trainer, const TrainSettings& s,
                  receipt::Receipt& r) {
-  const TrainCounters counters = trainer.counters();
   r.plugin = run::receipt_plugin(trainer.place(), s.options.xla.device);
-  r.compiles = counters.compiles;
-  r.cache_hits.disk = counters.disk_hits;
-  r.compile_ms = counters.compile_ms;
+  add_counters(trainer.counters(), r);
   r.training.program = trainer.program_key();
   r.training.specs = trainer.program_specs();
   r.training.first_step = trainer.steps() + 1;

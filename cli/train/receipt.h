@@ -15,6 +15,8 @@ Result<receipt::Receipt> training_receipt(const TrainSettings& settings,
 // The program, and who runs it.
 void add_trainer(const Trainer& trainer, const TrainSettings& settings,
                  receipt::Receipt& receipt);
+// What was compiled so far, and warnings.
+void add_counters(const TrainCounters& counters, receipt::Receipt& receipt);
 
 // The model of such a receipt, by whom and in which types.
 nlohmann::json model_json(const receipt::Receipt& receipt);

@@ -113,10 +113,11 @@ Result<receipt::Receipt> run_training(TrainSettings& s, const TrainFlags& f,
   auto trainer = open_trainer(s);
   if (!trainer) return trainer.error();
   add_trainer(*trainer, s, *receipt);
-  print_warnings(trainer->counters().warnings);
+  print_warnings(receipt->warnings);
   if (!f.json) print_now(head_text(s, *receipt, rows.files));
   auto e = train(*trainer, s, f, rows.files, *receipt);
   if (!e) return e.error();
+  add_counters(trainer->counters(), *receipt);  // of all steps
   if (const auto& lowering = trainer->lowering()) {
     const int64_t tiles = receipt->training.tiles_run;
     receipt->lowering = receipt::lowering_of(

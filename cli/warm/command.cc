@@ -45,31 +45,38 @@ Result<RunOptions> open_session(RunFlags run) {
   return options;
 }
 
-// What the rules choose, where they do: it has no use for flags of other lanes.
-Result<std::optional<Choice>> chosen_by_rule(const RunFlags& flags,
-                                             const RunOptions& o,
-                                             const Batch& batch,
-                                             const AttentionCall& call) {
-  if (o.lanes.lane) return std::optional<Choice>();
-  auto choice = o.session->choose(batch, call);
-  if (!choice) return choice.error();
-  if (auto e = check_choice(flags, *choice, o.lanes); !e) return e.error();
-  return std::optional<Choice>(std::move(*choice));
-}
+// A batch, and what the rules choose for it where no lane was named.
+struct Ready {
+  request::Planned planned;
+  std::optional<Choice> choice;
+};
 
-// As `run` plans it: a tile that is open may be the kernel's to choose.
-Result<request::Planned> plan_one(
-    const request::RequestFlags& request, const request::RouteFlags& route,
-    const AttentionCall& call,
-    const std::optional<std::string>& kernel_target) {
-  auto loaded = load_request(request, {}, route);
+// As `run` plans and chooses: a tile that is open may be the kernel's to
+// choose. What is chosen has no use for flags of other lanes.
+Result<Ready> plan_one(const RunFlags& flags, const RunOptions& o,
+                       const AttentionCall& call,
+                       const request::RequestFlags& request) {
+  auto loaded = load_request(request, {}, flags.route);
   if (!loaded) return loaded.error();
-  if (kernel_target) {
-    auto e = take_kernel_tile(call, *kernel_target, *loaded);
+  const bool open_tile = is_tile_open(*loaded);
+  if (o.lanes.lane == LaneId::mosaic) {
+    auto e = take_kernel_tile(call, target_here(*o.session), *loaded);
     if (!e) return e.error();
   }
-  if (auto e = take_picks(route, *loaded); !e) return e.error();
-  return plan_loaded(std::move(*loaded));
+  if (auto e = take_picks(flags.route, *loaded); !e) return e.error();
+  auto planned = plan_loaded(std::move(*loaded));
+  if (!planned) return planned.error();
+  auto counted = run::check_first_keys(o.data.first_keys, planned->batch,
+                                       call.shape.heads);
+  if (!counted) return counted.error();
+  if (o.lanes.lane) return Ready{std::move(*planned), {}};
+  auto tiled = choose_and_tile(chooser_of(*o.session, call), call, open_tile,
+                               planned->batch);
+  if (!tiled) return tiled.error();
+  if (auto e = check_choice(flags, tiled->choice, o.lanes); !e) {
+    return e.error();
+  }
+  return Ready{std::move(*planned), std::move(tiled->choice)};
 }
 
 Result<int> run(const Options& o) {
@@ -87,23 +94,13 @@ Result<int> run(const Options& o) {
   call.sink_logits = options->sink_logits;
   call.backward = options->data.backward;
   call.dlse = f.dlse;
-  const int64_t first_keys = options->data.first_keys;
-  call.sink_telemetry = first_keys != 0;
-  std::optional<std::string> kernel_target;
-  if (options->lanes.lane == LaneId::mosaic) {
-    kernel_target = target_here(*options->session);
-  }
+  call.sink_telemetry = options->data.first_keys != 0;
   WarmList list;
   for (const request::RequestFlags& request : *requests) {
-    auto planned = plan_one(request, f.run.route, call, kernel_target);
-    if (!planned) return planned.error();
-    auto counted =
-        run::check_first_keys(first_keys, planned->batch, call.shape.heads);
-    if (!counted) return counted.error();
-    auto chosen = chosen_by_rule(f.run, *options, planned->batch, call);
-    if (!chosen) return chosen.error();
-    auto added = add_call(list, *options->session, planned->batch, call,
-                          std::move(*chosen));
+    auto ready = plan_one(f.run, *options, call, request);
+    if (!ready) return ready.error();
+    auto added = add_call(list, *options->session, ready->planned.batch, call,
+                          std::move(ready->choice));
     if (!added) return added.error();
   }
   WarmOptions warm;

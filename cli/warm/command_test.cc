@@ -77,6 +77,10 @@ TEST_F(Warm, AFolderThatCannotKeepIsAFailure) {
 // Batches that are alike on one device may not be on a mesh: each program that
 // a run on it meets is there.
 TEST_F(Warm, RunsOnAMeshCompileNothing) {
+  const auto plugin = tessera::testing::real_plugin("lammps_jax_pjrt_cpu");
+  if (tessera::testing::is_absent(plugin)) {
+    GTEST_SKIP() << plugin.error().message;
+  }
   const Arguments mesh = {"--mesh", "seq=2", "--balance", "tasks",
                           "--backward"};
   const auto with = [&](Arguments more) {
@@ -138,9 +142,10 @@ TEST_F(Warm, RefusesWhatARunWould) {
   EXPECT_EQ(run("warm", {"--sink-telemetry", "0"}), 2);
   EXPECT_TRUE(err_.starts_with("tessera: [cli] --sink-telemetry must be "))
       << err_;
-  EXPECT_EQ(run("warm", {"--docs", "lognormal:mean=60,seed=1",
-                         "--sink-telemetry", "4", "--mesh", "seq=2"}),
-            2);
+  EXPECT_EQ(
+      run("warm", {"--docs", "lognormal:mean=60,seed=1", "--sink-telemetry",
+                   "4", "--mesh", "seq=2", "--plugin", "xla_cpu_pjrt"}),
+      2);
   EXPECT_EQ(err_,
             "tessera: [dispatch] sink telemetry must be of one device, found "
             "a mesh of 2\n");

@@ -24,7 +24,8 @@ void add_warm_flags(Command& command, WarmFlags& f) {
       });
   add_plugin_flags(
       command, f.run, kOptionsGroup,
-      "A PJRT plugin's file or known name [xla_cpu_pjrt; of mosaic libtpu]",
+      "A PJRT plugin's file or known name [xla_cpu_pjrt, of a --mesh "
+      "lammps_jax_pjrt_cpu; of mosaic libtpu]",
       "Keeps what is compiled [TESSERA_CACHE, or the user's cache folder]");
   add_mesh_flags(command, f.run);
   add_flags(

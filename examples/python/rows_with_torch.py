@@ -5,7 +5,9 @@
 
 Files are JSON lines, Parquet or Arrow IPC. Rows are packed and planned ahead by
 a thread of the library, so no DataLoader worker is needed; with workers each
-takes its part of the files. A rank of many takes every nth file.
+takes its part of the files, so rows are others for another number of workers.
+workers= of the loader itself reads with more threads and gives the same rows. A
+rank of many takes every nth file.
 """
 
 import argparse
@@ -25,7 +27,7 @@ class Rows(IterableDataset):
     def __init__(self, files, **options):
         super().__init__()
         self._files, self._options = list(files), options
-        self._state = self._last = None
+        self._state = self._last = self.account = None
 
     def __iter__(self):
         worker = get_worker_info()
@@ -41,6 +43,7 @@ class Rows(IterableDataset):
                 yield {name: torch.from_numpy(value) if isinstance(value, np.ndarray)
                        else value for name, value in row.items()
                        if name != "batch" or worker is None}
+            self.account = loader.account()
 
     def state_dict(self):
         """After the last batch that was given."""
@@ -61,6 +64,10 @@ def main():
     for number, row in enumerate(torch.utils.data.DataLoader(dataset, batch_size=None)):
         print(f"batch {number}: {tuple(row['input_ids'].shape)}, "
               f"{row['batch'].statistics()['tiles_active']} tiles")
+    of = dataset.account
+    print(f"{of['documents']} documents, {of['tokens_in']} tokens in, "
+          f"{of['tokens_out']} out, {of['tokens_dropped']} dropped, "
+          f"{of['padding']} of padding")
 
 
 if __name__ == "__main__":

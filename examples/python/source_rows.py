@@ -58,20 +58,23 @@ def innermost(starts, ends, at):
 
 
 def levels(calls, chunks):
-    """The longest chain of calls from each chunk; a cycle ends a chain."""
-    callees = [sorted({b for a, b in calls if a == c}) for c in range(chunks)]
-    level, path = {}, set()
-
-    def of(c):
-        if c in level or c in path:
-            return level.get(c, 0)
-        path.add(c)
-        found = max((of(d) + 1 for d in callees[c]), default=0)
-        path.remove(c)
-        level[c] = found
-        return found
-
-    return [of(c) for c in range(chunks)]
+    """The longest chain of calls from each chunk; those that call each other in a
+    circle count as one."""
+    callees = [{b for a, b in calls if a == c} for c in range(chunks)]
+    reached = []
+    for c in range(chunks):
+        found, left = {c}, [c]
+        while left:
+            new = callees[left.pop()] - found
+            found |= new
+            left += new
+        reached.append(found)
+    level = [0] * chunks
+    # Whom a chunk reaches that does not reach it, reaches fewer.
+    for c in sorted(range(chunks), key=lambda c: len(reached[c])):
+        level[c] = max((level[d] + 1 for d in reached[c] if c not in reached[d]),
+                       default=0)
+    return level
 
 
 def document(text, parser, vocabulary):
@@ -122,6 +125,8 @@ def main():
     arguments = argparse.ArgumentParser()
     arguments.add_argument("folder", type=pathlib.Path)
     folder = arguments.parse_args().folder
+    if not folder.is_dir():
+        arguments.error(f"FOLDER must be a folder, found '{folder}'")
     parser = tree_sitter.Parser(tree_sitter.Language(tree_sitter_cpp.language()))
     vocabulary = {}
     for path in sorted(p for p in folder.rglob("*") if p.suffix in (".cc", ".h")):

@@ -8,7 +8,6 @@ same.
 """
 
 import argparse
-import resource
 import subprocess
 import sys
 import time
@@ -143,6 +142,12 @@ def report(way, length, steps):
     return np.array(losses, float), float(seconds), int(compiles), int(grown)
 
 
+def peak_mib():
+    with open("/proc/self/status", encoding="ascii") as lines:
+        return next(int(line.split()[1]) for line in lines
+                    if line.startswith("VmHWM:")) // 1024
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--length", type=int, default=1024)
@@ -150,10 +155,9 @@ def main():
     parser.add_argument("--only", choices=WAYS)
     args = parser.parse_args()
     if args.only:
-        peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         losses, seconds, compiles = train(*WAYS[args.only], args.length,
                                           args.steps)
-        print(*losses, seconds, compiles, peak() // 1024)
+        print(*losses, seconds, compiles, peak_mib())
         return
     ours, seconds, compiles, mib = report("sparse", args.length, args.steps)
     dense, dense_seconds, _, dense_mib = report("dense", args.length,

@@ -43,8 +43,8 @@ struct BridgeAttention {
   std::optional<double> scale;
   double softcap = 0;
   // Which array is what: "q", "k", "v", "out" and, where there are any, "lse",
-  // "sink_logits", "doc_ids", "q_doc_ids", "valid_token_counts",
-  // "prefix_lengths", "q_offsets".
+  // "sink_logits", "picks", ids of queries ("q_same_a") and other facts by
+  // their names ("doc_ids", "tree_enter", "same_a"): docs/bridge.md has all.
   std::map<std::string, std::string> roles;
 };
 

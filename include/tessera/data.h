@@ -258,6 +258,7 @@ struct PackBalance {
   double worst = 1;          // of any step
   // Of the steps' mean lengths of parts: standard deviation over mean.
   double length_spread = 0;
+  bool operator==(const PackBalance&) const = default;
 };
 // What a meter has seen: another goes on from it.
 struct BalanceSums {

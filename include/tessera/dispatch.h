@@ -151,7 +151,8 @@ struct GateRow {
   Dtype dtype = Dtype::f32;
   int64_t q_len = 0, kv_len = 0;
   AttentionShape shape;
-  double density = 0;
+  double density = 0;        // at the request's own tile
+  std::optional<Tile> tile;  // the kernel's, where it is known
   // Those of its basis; absent where nothing ran, or nothing was predicted.
   std::optional<double> kernel_ms, plain_ms, kernel_cycles, plain_cycles;
   // Of cycles: two predictions that differ by less are a tie. From 1.
@@ -178,7 +179,7 @@ inline constexpr int64_t kFewShapeClasses = 3;
 inline constexpr double kMaxGateError = 1e300;
 // Gives each row the verdict of its kernel on its machine or generation.
 void set_verdicts(GateTable& table);
-// 0 for more than half of all tiles, 1 for more than a quarter, ...
+// 0 for all tiles, 1 for more than half of them, 2 for more than a quarter, ...
 int density_class(double density);
 // Whether a row is of this machine, or of the generation of its device.
 bool speaks_for(const GateRow& row, const Machine& machine);
@@ -192,15 +193,19 @@ bool bars(const GateRow& row, LaneId lane, const RequestFeatures& features,
 Result<GateTable> parse_gate(std::string_view json);
 std::string gate_json(const GateTable& table);
 
-// A row of the table of thresholds: on the platform, the lane visits what the
-// plan lists where the longer of both lengths is beyond, and the share of
-// active tiles below, what stands here. Or a candidate with no threshold: what
-// was given by name, and the last one.
+// A row of the table of thresholds: on the platform, in calls of the direction,
+// the lane visits what the plan lists where the longer of both lengths is
+// beyond, and the share of active tiles below, what stands here. Or, up to so
+// many tokens, xla's program of all scores at a time for what no such row
+// takes. Or a candidate with no threshold: what was given by name, and the
+// last one.
 struct DispatchRule {
   std::string_view name;
   LaneId lane = LaneId::cpu;
-  std::string_view platform = {};  // empty: any
+  std::string_view platform = {};   // empty: any
+  std::string_view direction = {};  // forward, backward (of both); empty: any
   int64_t beyond_tokens = 0;
+  int64_t up_to_tokens = 0;                  // 0: any
   std::optional<double> below_density = {};  // none: any share
   std::string_view source = {};              // what says so
   // What its source is of, if anything: a generation of TPUs, a CPU's model.

@@ -203,6 +203,7 @@ struct StreamPosition {
 struct StreamReport {
   PackAccount account;            // of the windows that were packed
   ChunkAccount chunks;            // of the rows that were handed out
+  PackBalance balance;            // of the windows that were packed
   std::set<std::string> ignored;  // columns that rows have no place for
   bool operator==(const StreamReport&) const = default;
 };
@@ -225,7 +226,6 @@ class RowStream {
 
   // Since the beginning, whoever read it up to where this one was opened.
   StreamReport report() const;
-  PackBalance balance() const;
 
  private:
   struct State;
@@ -259,7 +259,6 @@ struct PackedFolder {
   int64_t resumed_documents = 0;  // that were not read again
   // Of all rows, whoever wrote them.
   StreamReport report;
-  PackBalance balance;
 };
 
 // Writes rows-00000.safetensors (or .parquet, .arrow) and so on into a folder,

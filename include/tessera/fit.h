@@ -132,6 +132,7 @@ struct MeshFitCall {
   std::string chip = "v6e";
   std::optional<std::string> lowering_reason = {};  // of a small tile or block
   Numbers numbers = Numbers::finite;                // of lane mosaic
+  int64_t query_chunk = 0;  // of its backward kernel, as MosaicOptions has it
 };
 Result<Budget> make_budget(const MeshFitCall& asked);
 Result<std::string> program_text(const MeshFitCall& asked, bool backward);

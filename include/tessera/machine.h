@@ -78,9 +78,9 @@ Result<Numbers> parse_numbers(std::string_view text,
 inline constexpr int64_t kDefaultCacheBytes = int64_t{1} << 30;
 
 struct XlaOptions {
-  // A path, or a known plugin's name. The mosaic lane takes libtpu in place of
-  // this one.
-  std::string plugin = "xla_cpu_pjrt";
+  // A path, or a known plugin's name. Empty: the lane's own, of mosaic libtpu,
+  // of others one for the CPU (docs/pjrt.md).
+  std::string plugin;
   int64_t device = 0;  // its number among the plugin's
   // What the plugin is started with, "cpu_device_count=8": a whole number, a
   // number, true, false, or else a text.

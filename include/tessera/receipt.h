@@ -11,7 +11,7 @@
 namespace tessera {
 
 // Of receipts of every kind; any other number is refused.
-inline constexpr int kReceiptSchema = 12;
+inline constexpr int kReceiptSchema = 13;
 
 // The JSON schema, draft 2020-12; docs/receipt.schema.json is the same text.
 std::string_view receipt_schema();

@@ -79,7 +79,8 @@ Result<Balance> parse_balance(std::string_view text);
 // compiler has. ragged: all in one exchange that sends what it must, for sizes
 // are told at run time: on TPUs, for XLA's CPU compiler has no such op. gather:
 // every shard gets all K and V, while q travels in rounds. automatic: rounds,
-// or gather where they would send as much.
+// or gather where they would send as much; for TPUs ragged, which never sends
+// more than either.
 enum class TileExchange : uint8_t { rounds, ragged, gather, automatic };
 std::string_view to_string(TileExchange exchange);
 Result<TileExchange> parse_tile_exchange(std::string_view text);
@@ -129,6 +130,7 @@ std::string to_string(const Evenness& evenness);
 struct ShardOptions {
   Balance balance = Balance::rows;
   TileExchange exchange = TileExchange::rounds;
+  bool for_tpu = false;  // the program, which decides what automatic is
   AttentionShape shape;  // heads and dims: what a tile weighs in bytes
   Dtype dtype = Dtype::bf16;
   // Pads batch rows and groups of heads that an axis does not divide. Otherwise

@@ -165,6 +165,14 @@ struct ModelParameter {
 Result<std::vector<ModelParameter>> model_parameters(const ModelConfig& config,
                                                      const LayerSpec& spec);
 
+// What a slot must be given and must give, on every lane: the sizes of each
+// array, 0 where they are the batch's. All are float32; it rounds what it
+// multiplies as the precision says, attention q, k and v.
+struct SlotArrays {
+  std::vector<std::vector<int64_t>> inputs, outputs;
+};
+SlotArrays slot_arrays(Slot slot, const ModelConfig& config);
+
 // Bytes of a slot's arrays, as its program has them. Forward it reads inputs
 // and parameters, and writes outputs and what is kept, which may be an input;
 // the way back reads gradients of outputs, parameters and what is kept, and
@@ -172,17 +180,18 @@ Result<std::vector<ModelParameter>> model_parameters(const ModelConfig& config,
 struct SlotBytes {
   int64_t inputs = 0;  // of attention with the integers of its plan
   int64_t parameters = 0, outputs = 0, kept = 0;
+  int64_t read_back = 0, written_back = 0;
 
   bool operator==(const SlotBytes&) const = default;
 };
 
-// What a slot takes of each device in the forward pass of a step, over all
-// layers.
+// What a slot takes of each device in a step, over all layers, forward and
+// back; blocks that are computed again go forward once more.
 struct SlotWork {
   std::string slot;  // or "activation", of an MLP that is not fused
   // Of products, multiply and add; none where they depend on the batch: a step
   // tells those (StepReport::attention_flops).
-  std::optional<double> flops;
+  std::optional<double> flops, flops_back;
   SlotBytes bytes;
 };
 
@@ -190,12 +199,6 @@ struct SlotWork {
 struct OptimizerSettings {
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
 };
-
-inline XlaOptions without_plugin() {
-  XlaOptions out;
-  out.plugin.clear();
-  return out;
-}
 
 // How devices that share rows, along "seq", get each other's keys and values
 // where they do not gather all of them: a device has the tokens that the
@@ -236,7 +239,7 @@ struct TrainOptions {
   bool recompute = false;  // blocks keep their input alone
   uint64_t seed = 0;       // of the parameters before the first step
   // The plugin, and where programs are kept. No plugin: default_plugin's.
-  XlaOptions xla = without_plugin();
+  XlaOptions xla;
 };
 
 // Slots in the order of a block, that of the model's options on its mesh.
@@ -271,7 +274,8 @@ struct StepReport {
 
 struct TrainCounters : CompileCounts {
   double compile_ms = 0;
-  std::vector<std::string> warnings;  // of the cache on disk
+  std::vector<std::string> warnings;         // of the cache on disk
+  std::vector<std::string> plugin_warnings;  // of what its programs compute
 };
 
 // One thread at a time may call it.

@@ -47,6 +47,7 @@ struct PyLoader {
   // Of the last batch that was handed out, or of the end.
   StreamPosition position;
   StreamReport report;
+  bool ended = false;
   int64_t handed = 0;  // rows, since it was opened
   LoaderOptions options;
 
@@ -149,6 +150,7 @@ nb::dict next(PyLoader& self) {
       const nb::gil_scoped_acquire held;  // state() and account() read these
       self.position = loader->position();
       self.report = loader->report();
+      self.ended = got && !*got;
     }
   }
   if (interrupted) throw nb::python_error();
@@ -180,6 +182,10 @@ std::string words(const PyLoader& self) {
 nb::dict account_of(const PyLoader& self) {
   const PackAccount& a = self.report.account;
   const ChunkAccount& c = self.report.chunks;
+  const PackBalance& b = self.report.balance;
+  const auto known = [](bool is_known, auto value) {
+    return is_known ? nb::cast(value) : nb::object(nb::none());
+  };
   nb::dict out;
   out["documents"] = a.documents;
   out["documents_empty"] = a.empty_documents;
@@ -193,17 +199,24 @@ nb::dict account_of(const PyLoader& self) {
       std::string(to_string(self.options.stream.pack.long_documents));
   out["rows"] = a.rows;
   out["padding"] = a.padding;
-  out["fill"] = a.rows == 0 ? nb::object(nb::none()) : nb::cast(a.fill());
+  out["fill"] = known(a.rows != 0, a.fill());
+  out["full_steps"] = b.steps;
+  out["cost_max_over_mean"] = known(b.steps != 0, b.max_over_mean);
+  out["cost_worst_step"] = known(b.steps != 0, b.worst);
+  out["length_spread"] = known(b.steps != 0, b.length_spread);
   // What becomes of chunks and edges beyond a row's room.
   out["chunk_room"] = std::string(to_string(self.options.stream.chunk_room));
   out["chunks_in"] = c.chunks_in;
   out["chunks_out"] = c.chunks_out;
   out["chunks_cut"] = c.chunks_cut;
   out["chunks_no_room"] = c.chunks_over;
+  // Until the end some are of rows that are not out.
+  out["chunks_dropped"] = known(self.ended, c.chunks_dropped());
   out["edges_in"] = c.edges_in;
   out["edges_out"] = c.edges_out;
   out["edges_across_rows"] = c.edges_across;
   out["edges_no_room"] = c.edges_over;
+  out["edges_dropped"] = known(self.ended, c.edges_dropped());
   out["ignored_columns"] = list_of(self.report.ignored);
   return out;
 }

@@ -17,6 +17,7 @@
 #include "picture/shards.h"
 #include "repr.h"
 #include "states.h"
+#include "tessera/machine.h"
 #include "tessera/mosaic.h"
 #include "tessera/shard.h"
 #include "unlocked.h"
@@ -45,11 +46,13 @@ PyShards shard(GivenBatch batch, const std::string& mesh,
                const std::string& evenness, int64_t heads,
                std::optional<int64_t> kv_heads, int64_t head_dim,
                std::optional<int64_t> v_head_dim, const std::string& dtype,
-               bool uneven) {
+               bool uneven, const std::optional<std::string>& target) {
   ShardOptions options = take(parse_shard_options(
       {balance, exchange, ceilings, work, evenness, uneven}));
   options.shape = shape_of(heads, kv_heads, head_dim, v_head_dim);
   options.dtype = parse_dtype(dtype);
+  if (target) take(find_chip(*target));
+  options.for_tpu = target.has_value();
   return make(std::move(batch), mesh, std::move(options));
 }
 
@@ -249,7 +252,8 @@ nb::dict state_of(nb::handle self) {
   out["of"] = s.batch;
   out["mesh"] = to_string(s.shards.mesh);
   out["balance"] = std::string(to_string(o.balance));
-  out["exchange"] = std::string(to_string(o.exchange));
+  // What was chosen makes the same again.
+  out["exchange"] = std::string(to_string(s.shards.exchange));
   out["ceilings"] = to_string(o.ceilings);
   out["work"] = to_string(o.work);
   out["evenness"] = evenness_of(s);
@@ -476,12 +480,13 @@ void bind_shard(nb::module_& m) {
         nb::arg("evenness") = "", nb::arg("heads") = 1,
         nb::arg("kv_heads") = nb::none(), nb::arg("head_dim") = 128,
         nb::arg("v_head_dim") = nb::none(), nb::arg("dtype") = "bf16",
-        nb::arg("uneven") = false,
+        nb::arg("uneven") = false, nb::arg("target") = nb::none(),
         "Spreads a batch over a mesh such as 'data=2,seq=4': batch rows along "
         "data, heads along head, query rows along seq. `balance` is "
         "'contiguous', 'headtail', 'rows' or 'tasks'; `exchange` is "
         "'rounds', 'gather' (all K and V go to all), 'auto' (rounds, or gather "
-        "where they would send as much) or 'ragged', for TPUs. `ceilings`, "
+        "where they would send as much; with the TPU of `target`, 'v6e', "
+        "'ragged') or 'ragged', for TPUs. `ceilings`, "
         "what a shard may hold, is text as "
         "`Shards.ceilings` gives it ('rows=16,steps=128,kv=6:12:8'): batches "
         "that fit have one contract, others are an error. `work` is what a "

@@ -4,6 +4,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <algorithm>
 #include <optional>
@@ -68,12 +69,17 @@ void init(PyTrainer* self, const nb::object& model, int64_t rows,
   o.xla.cache_folder = cache_folder;
   o.xla.lowering_reason = lowering_reason;
   o.xla.max_compiles = checked_compiles(max_compiles);
-  auto opened = unlocked([&] { return Trainer::open(o); });
+  Trainer opened = take(unlocked([&] { return Trainer::open(o); }));
+  const TrainCounters counters = opened.counters();
+  for (const std::string& warning : counters.plugin_warnings) {
+    if (PyErr_WarnEx(PyExc_UserWarning, warning.c_str(), 1) < 0) {
+      throw nb::python_error();
+    }
+  }
   const std::string words = "'" + spec + "', rows=" + std::to_string(rows) +
                             ", tokens=" + std::to_string(tokens) +
                             (mesh.empty() ? "" : ", mesh='" + mesh + "'");
-  new (self)
-      PyTrainer{take(std::move(opened)), o, RowShape::of(tokens), rows, words};
+  new (self) PyTrainer{std::move(opened), o, RowShape::of(tokens), rows, words};
 }
 
 // Columns by name; those that are absent are filled as a file's are.
@@ -196,6 +202,9 @@ nb::dict counters(const PyTrainer& self) {
   nb::dict out;
   add_compiles(c, out);
   out["compile_ms"] = c.compile_ms;
+  std::vector<std::string> warnings = c.plugin_warnings;
+  warnings.insert(warnings.end(), c.warnings.begin(), c.warnings.end());
+  out["warnings"] = warnings;
   return out;
 }
 
@@ -279,9 +288,10 @@ void bind_train(nb::module_& m) {
            "Shapes by name.")
       .def("__repr__", &repr_of)
       .def("counters", &counters,
-           nb::sig("def counters(self) -> dict[str, int | float]"),
-           "Compiles, how many of them came from the cache's folder, and "
-           "milliseconds.");
+           nb::sig("def counters(self) -> dict[str, int | float | "
+                   "list[str]]"),
+           "Compiles, how many of them came from the cache's folder, "
+           "milliseconds, and warnings of the plugin and of that folder.");
   m.def("import_hugging_face", &import_model, nb::arg("folder"),
         "A Llama or a Gemma 2 as Hugging Face's library keeps it in a folder, "
         "as a checkpoint that a Trainer restores: the start of a run.");

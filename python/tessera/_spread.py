@@ -9,6 +9,7 @@ our text stands in its module's place.
 
 import dataclasses
 import functools
+import inspect
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +18,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import export
-from jax.interpreters import mlir
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from . import _core
@@ -50,7 +52,11 @@ def _bytecode(text: str) -> bytes:
         from jax._src.export._export import _module_to_bytecode
         from jax.extend.mlir import ir
         with mlir.make_ir_context():
-            return _module_to_bytecode(ir.Module.parse(text))
+            module = ir.Module.parse(text)
+            # 0.6 asks whether Shardy's words are in it.
+            asks = "shardy_enabled" in inspect.signature(
+                _module_to_bytecode).parameters
+            return _module_to_bytecode(module, *[True] * asks)
     except (ImportError, TypeError):
         _refuse("sharded_attention must have a JAX that writes modules as "
                 f"0.10 does, found {jax.__version__}")
@@ -118,7 +124,10 @@ class Static:
         made = dataclasses.replace(
             made, fun_name="tessera_backward" if backward else "tessera_forward",
             mlir_module_serialized=_bytecode(text))
-        return made.call, takes, gives
+        # What vmap adds is a loop: the program is of one call.
+        call = jax.custom_batching.sequential_vmap(
+            lambda *args: tuple(made.call(*args)))
+        return call, takes, gives
 
 
 class ShardArrays:
@@ -246,6 +255,10 @@ def shard_arrays(shards: _core.Shards, mesh: Mesh, *, lane: str | None = None,
                 f"{found}")
     if not getattr(jax.config, "jax_use_shardy_partitioner", True):
         _refuse("JAX must use Shardy, found jax_use_shardy_partitioner=False")
+    if (jax.sharding.AxisType.Explicit in mesh.axis_types
+            and not hasattr(jax.sharding, "reshard")):
+        _refuse("explicit axes of a mesh must have a JAX with "
+                f"jax.sharding.reshard, found {jax.__version__}")
     device = mesh.devices.flat[0]
     lane = lane or ("mosaic" if device.platform == "tpu" else "xla")
     if lane not in ("xla", "mosaic"):
@@ -323,6 +336,37 @@ def _of_tokens(static: Static, made: dict[str, Any], x: jax.Array,
     return jnp.where(there, x, -jnp.inf if name == "lse" else 0).astype(x.dtype)
 
 
+def _identity(name: str, lower: Any) -> Primitive:
+    out = Primitive(name)
+    out.def_impl(lower)
+    out.def_abstract_eval(lambda x: x)
+    mlir.register_lowering(out, lambda _, x: [lower(x)])
+    batching.primitive_batchers[out] = lambda args, dims: (
+        out.bind(*args), dims[0])
+    return out
+
+
+def _no_tangent(_: Any) -> Any:
+    _refuse("sharded_attention must be differentiated backward (jax.grad, "
+            "jax.vjp), found forward mode (jax.jvp)")
+
+
+def _no_gradient(*_: Any) -> Any:
+    _refuse("sharded_attention must be differentiated once, found a gradient "
+            "of its gradient")
+
+
+# What gradients pass and tangents do not: a tangent is in a program where
+# somebody asks for it, for gradients are its transpose.
+_backward_only = _identity("tessera_backward_only", lambda x: x)
+_tangent = _identity("tessera_tangent", _no_tangent)
+ad.primitive_jvps[_backward_only] = lambda primals, tangents: (
+    _backward_only.bind(*primals), _tangent.bind(*tangents))
+ad.deflinear2(_tangent, lambda gradient, _: [gradient])
+_once = _identity("tessera_once", lambda x: x)
+ad.primitive_jvps[_once] = _no_gradient
+
+
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def _attend(static: Static, options: tuple[Any, ...], tensors: dict[str, Any],
             integers: dict[str, Any]) -> tuple[jax.Array, jax.Array]:
@@ -340,8 +384,8 @@ def _attend_backward(static: Static, options: tuple[Any, ...], saved: Any,
                      gradients: Any) -> Any:
     tensors, integers, out, lse = saved
     dout, dlse = gradients
-    got = _call(static, options, True, True, {
-        **tensors, "out": out, "lse": lse, "dout": dout, "dlse": dlse},
+    got = _call(static, options, True, True, jax.tree.map(_once.bind, {
+        **tensors, "out": out, "lse": lse, "dout": dout, "dlse": dlse}),
         integers)
     made = {name: got["d" + name] for name in tensors}
     if "sink_logits" in made:  # of each device
@@ -387,6 +431,7 @@ def sharded_attention(
         if (x.shape, x.dtype) != want:
             _refuse(f"{name} must be {np.dtype(want[1])}{list(want[0])} on this "
                     f"mesh, found {x.dtype}{list(x.shape)}")
-        tensors[name] = _placed(static.mesh, x, takes[name]["axes"])
+        tensors[name] = _backward_only.bind(
+            _placed(static.mesh, x, takes[name]["axes"]))
     out, lse = _attend(static, options, tensors, shards.read())
     return (out, lse) if return_lse else out

@@ -272,6 +272,55 @@ def test_the_account_at_the_end_is_of_all_documents(ends):
     assert told["fill"] is None and told["ignored_columns"] == ["labels"]
 
 
+@pytest.mark.parametrize("rule", ["split", "keep_head", "keep_tail", "drop"])
+def test_chunks_and_edges_sum_whatever_is_dropped(rule):
+    """Of 12 documents a third are longer than a row; of each chunk an edge goes
+    to the one before it."""
+    docs = []
+    for n in range(12):
+        chunks = 5 if n % 3 == 0 else 2
+        docs.append({"input_ids": [1] * 4 * chunks,
+                     "chunk_starts": [4 * c for c in range(chunks)],
+                     "chunk_ends": [4 * c + 4 for c in range(chunks)],
+                     "call_edges": [[c, c - 1] for c in range(1, chunks)]})
+    made = loader(docs, tokens=16, rows=1, max_chunks=3, max_edges=2,
+                  strategy="inorder", long_documents=rule)
+    next(made)
+    assert made.account()["chunks_dropped"] is None
+    assert made.account()["edges_dropped"] is None
+    list(made)
+    told = made.account()
+    assert told["chunks_in"] == 4 * 5 + 8 * 2 and told["edges_in"] == 4 * 4 + 8
+    for what, lost in (("chunks", ["no_room", "dropped"]),
+                       ("edges", ["no_room", "dropped", "across_rows"])):
+        assert told[f"{what}_in"] == told[f"{what}_out"] + sum(
+            told[f"{what}_{name}"] for name in lost)
+    assert (told["chunks_dropped"] > 0) == (rule != "split")
+    assert told["chunks_no_room"] > 0
+
+
+def test_how_even_steps_are_is_that_of_the_program(tmp_path):
+    docs = documents(seed=4)
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps({"input_ids": list(map(int, d))}) + "\n"
+                            for d in docs))
+    made = loader(docs, strategy="cost", rows_per_step=2)
+    list(made)
+    ran = subprocess.run(
+        [sys.executable, "-m", "tessera", "pack", str(path), "--tokens", str(T),
+         "--strategy", "cost", "--rows-per-step", "2", "--tile", "8x8",
+         "--window-rows", "4", "--json"],
+        check=True, capture_output=True, text=True)
+    told, want = made.account(), json.loads(ran.stdout)
+    assert told["full_steps"] > 2
+    for name in ("full_steps", "cost_max_over_mean", "cost_worst_step",
+                 "length_spread"):
+        assert told[name] == want[name], name
+    nothing = loader([], rows_per_step=2)
+    assert list(nothing) == []
+    assert nothing.account()["cost_max_over_mean"] is None
+
+
 def test_fields_without_a_column_are_told():
     docs = [{"input_ids": [np.int64(1), np.uint8(2), 3], "ast_dept": [1], "labels": [2]},
             {"input_ids": [4], "name": "b"}]
@@ -436,15 +485,17 @@ EXAMPLES = os.path.join(os.path.dirname(__file__), "..", "..", "examples", "pyth
 
 
 def test_memory_is_flat_over_a_stream():
-    code = ("import itertools, resource, tessera.data\n"
+    code = ("import itertools, sys, tessera.data\n"
+            "sys.path.insert(0, sys.argv[1])\n"
+            "from peak_memory import peak_kib\n"
             "l = tessera.data.Loader(itertools.repeat(list(range(700))), tokens=2048,"
             " rows=8, window_rows=64)\n"
             "most = [0, 0]\n"
             "for n, _ in zip(range(800), l):\n"
-            "    most[n > 200] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+            "    most[n > 200] = peak_kib()\n"
             "print(most[1] - most[0])\n")
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
-                         timeout=120)
+    ran = subprocess.run([sys.executable, "-c", code, os.path.dirname(__file__)],
+                         capture_output=True, text=True, timeout=120)
     assert ran.returncode == 0, ran.stderr
     # KiB; the columns of 600 batches are 390 MB.
     assert int(ran.stdout) < 8192
@@ -478,6 +529,10 @@ def test_sources_become_rows_with_their_structure(tmp_path):
     assert [row["dep_levels"][at[c]] for c in range(3)] == [0, 0, 1]
     assert [row["structure_ids"][at[c]] for c in range(3)] == [1, 2, 3]
     assert row["ast_depth"][at[1]] > 0 and row["node_type"][at[1]] > 0
+    # Chunks in a circle count as one, and a long chain is no deep recursion.
+    assert source_rows.levels({(0, 1), (1, 0), (1, 2), (3, 0)}, 4) == [1, 1, 0, 2]
+    chain = {(c, c + 1) for c in range(1199)}
+    assert source_rows.levels(chain, 1200) == list(range(1199, -1, -1))
     # This project's own headers.
     lines = tmp_path / "sources.jsonl"
     with lines.open("w") as out:
@@ -488,6 +543,16 @@ def test_sources_become_rows_with_their_structure(tmp_path):
     assert sum(b["num_chunks"].sum() for b in made) == made.account()["chunks_out"]
     assert made.account()["chunks_in"] > 50
     assert made.account()["edges_out"] > 20
+
+
+def test_the_sample_is_what_docs_say_that_it_is():
+    pytest.importorskip("tree_sitter_cpp")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    ran = subprocess.run([sys.executable, os.path.join(EXAMPLES, "source_rows.py"),
+                          os.path.join(EXAMPLES, "..", "consumer")],
+                         capture_output=True, check=True, text=True, timeout=120)
+    sample = parquet.read_table(os.path.join(EXAMPLES, "..", "sources.parquet"))
+    assert sample.to_pylist() == [json.loads(line) for line in ran.stdout.splitlines()]
 
 
 def test_the_example_runs():

@@ -9,6 +9,7 @@ import re
 
 import ml_dtypes
 import numpy as np
+import plugins
 import pytest
 import tessera as ts
 
@@ -140,9 +141,10 @@ def needs(block):
            if re.search(rf"(import|from) .*\b{name}\b|tessera\.{name}\b", block)]
     if "flex_attention(" in block:
         out.append("torch")
-    if "Trainer(" in block:
-        out.append("xla_plugins")
-    return [n for n in out if not importlib.util.find_spec(n)]
+    out = [n for n in out if not importlib.util.find_spec(n)]
+    if "Trainer(" in block and not plugins.is_there("xla_cpu_pjrt"):
+        out.append(plugins.called("xla_cpu_pjrt"))
+    return out
 
 
 PAGES = [p for p in ["README.md"] + sorted(

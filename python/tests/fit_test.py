@@ -1,11 +1,11 @@
 """`ts.fit`: the program's own words on a batch's memory; and `Session.warm`."""
 
-import importlib.util
 import json
 import pickle
 import subprocess
 
 import numpy as np
+import plugins
 import pytest
 import tessera as ts
 from tessera._launch import program
@@ -130,8 +130,7 @@ def test_bad_calls_are_refused(more, rule):
     assert rule in str(raised.value)
 
 
-needs_xla = pytest.mark.skipif(not importlib.util.find_spec("xla_plugins"),
-                               reason="xla-cpu-pjrt is not installed")
+needs_xla = plugins.needs("xla_cpu_pjrt")
 SMALL = dict(heads=2, head_dim=16)
 
 

@@ -1,6 +1,7 @@
 """Ctrl-C during long calls: which of them end, and which give their result
 first (docs/python.md says so)."""
 
+import importlib.util
 import subprocess
 import sys
 
@@ -62,6 +63,31 @@ def test_a_call_that_does_not_look_gives_its_result_first():
     found = interrupted(PREPARE, "functools.partial(prepared(3072, 'reference')"
                         ".forward, *[row(8, 3072)] * 2)", "row(8, 3072)")
     assert found == WENT_ON
+
+
+IN_JAX = PREPARE + """
+import os
+os.environ["JAX_PLATFORMS"] = "cpu"
+os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # or it may be short
+import jax, tessera.jax
+
+def planned(count):  # all of one tree
+    ids = np.repeat(np.arange(count, dtype=np.int32), (1 << 15) // count)
+    return jax.device_put(ts.plan(ts.documents, q_len=1 << 15, doc_ids=ids,
+                                  max_steps=1 << 14))
+
+x = jax.numpy.ones((1, 1, 1 << 15, 64))
+attend = functools.partial(jax.jit(tessera.jax.attention), x, x, x)
+short, long = planned(1 << 10), planned(1)
+first = np.asarray(attend(short))
+"""
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("jax"),
+                    reason="jax is not installed")
+def test_a_call_in_a_jax_program_gives_its_result_first():
+    again = "assert len(kept) == 1 and np.array_equal(attend(short), first)"
+    assert interrupted(IN_JAX, "attend", "long", again) == WENT_ON
 
 
 @pytest.mark.skipif(

@@ -4,6 +4,8 @@ NumPy oracle, with what travels counted; over two processes as over one."""
 import os
 
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
+# Shards need it, and an old JAX uses it where it is told to.
+os.environ["JAX_USE_SHARDY_PARTITIONER"] = "1"
 
 import importlib.util
 import pickle
@@ -22,6 +24,7 @@ from tessera.jax import shard_arrays, sharded_attention
 LENGTH, HEADS, KV_HEADS, DIM = 200, 4, 2, 16
 TUPLE = ("and", ("causal",), ("documents",))
 AXES = ("data", "head", "seq", "copy")
+KINDS = ["Auto"] + ["Explicit"] * hasattr(jax.sharding, "reshard")
 
 
 def packed(seed=0, batch=1):
@@ -68,7 +71,7 @@ def gradients(q, k, v, shards, dout, dlse, sinks=None, **more):
     return *made, *of
 
 
-@pytest.mark.parametrize("kind", ["Auto", "Explicit"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_pickled_shards_lie_on_the_same_devices(kind):
     made, _, q, k, v, _ = packed(batch=2)
     one = shard_arrays(shard(made, "data=2,seq=2"),
@@ -81,7 +84,7 @@ def test_pickled_shards_lie_on_the_same_devices(kind):
         np.testing.assert_array_equal(x, y)
 
 
-@pytest.mark.parametrize("kind", ["Auto", "Explicit"])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("mesh,balance,batch,more", [
     ("seq=4", "rows", 1, {}),
     ("data=2,seq=2", "tasks", 2, dict(softcap=5.0)),
@@ -131,14 +134,71 @@ def test_batches_under_ceilings_are_one_program():
         traces += 1
         return attend(q, k, v, shards)
 
-    for seed in range(6):
+    for seed in range(100):
         made, legal, q, k, v, _ = packed(seed)
         shards = shard_arrays(
             shard(made, "seq=4", ceilings="rows=5,steps=256,kv=5:5:5"),
             mesh_of("seq=4"))
-        judge.check_all([np.asarray(x) for x in run(q, k, v, shards)],
-                        judge.attention(q, k, v, legal))
+        got = run(q, k, v, shards)
+        if seed % 17 == 0:
+            judge.check_all([np.asarray(x) for x in got],
+                            judge.attention(q, k, v, legal))
     assert traces == 1 and run._cache_size() == 1
+
+
+def test_vmap_runs_each():
+    _, _, q, k, v, rng = packed(seed=2, batch=2)
+    made, legal, *_ = packed(seed=3, batch=2)
+    shards = shard_arrays(shard(made, "data=2,seq=2"), mesh_of("data=2,seq=2"))
+    q, k, v, dout = (rng.standard_normal((3, *x.shape)).astype(np.float32)
+                     for x in (q, k, v, q))
+    dlse = rng.standard_normal(q.shape[:-1]).astype(np.float32)
+    got = jax.jit(jax.vmap(gradients, (0, 0, 0, None, 0, 0)))(
+        q, k, v, shards, dout, dlse)
+    for i in range(3):
+        judge.check_all([np.asarray(x[i]) for x in got], judge.attention(
+            q[i], k[i], v[i], legal, dout=dout[i], dlse=dlse[i]))
+    # Of keys and values that all share, and twice.
+    got = jax.jit(jax.vmap(jax.vmap(attend, (0, None, None, None)),
+                           (0, None, None, None)))(
+        q[:2, None], k[0], v[0], shards)
+    for i in range(2):
+        judge.check_all([np.asarray(x[i, 0]) for x in got],
+                        judge.attention(q[i], k[0], v[0], legal))
+
+
+def test_vmap_takes_a_batch_of_each():
+    many = [packed(seed) for seed in range(3)]
+    stacked = jax.tree.map(lambda *x: jnp.stack(x), *(
+        shard_arrays(shard(made, "seq=4",
+                           ceilings="rows=5,steps=256,kv=5:5:5"),
+                     mesh_of("seq=4")) for made, *_ in many))
+    tensors = [np.stack(x) for x in zip(*(of[2:5] for of in many))]
+    got = jax.jit(jax.vmap(attend))(*tensors, stacked)
+    for i, (_, legal, q, k, v, _) in enumerate(many):
+        judge.check_all([np.asarray(x[i]) for x in got],
+                        judge.attention(q, k, v, legal))
+
+
+def test_forward_mode_and_second_gradients_are_refused():
+    made, _, q, k, v, _ = packed()
+    shards = shard_arrays(shard(made, "seq=4"), mesh_of("seq=4"))
+    of = lambda q, shards: attend(q, k, v, shards)[0]
+    tangent = lambda run, q, shards: jax.jvp(
+        lambda q: run(q, shards), (q,), (q,))[1]
+    slope = lambda q, shards: jax.grad(lambda q: (of(q, shards) ** 2).sum())(q)
+    twice = lambda q, shards: jax.grad(lambda q: slope(q, shards).sum())(q)
+    forward = r"^\[jax\] .* must be differentiated backward .* found forward mode"
+    again = r"^\[jax\] .* must be differentiated once, found a gradient of its"
+    for words, call in [
+            (forward, lambda: tangent(of, q, shards)),
+            (forward, lambda: tangent(jax.jit(of), q, shards)),
+            (forward, lambda: jax.jit(tangent, static_argnums=0)(of, q, shards)),
+            (again, lambda: twice(q, shards)),
+            (again, lambda: jax.jit(twice)(q, shards))]:
+        with pytest.raises(ts.TesseraError, match=words) as e:
+            call()
+        assert "\n" not in str(e.value)
 
 
 def test_other_lengths_of_a_contract_are_spread_as_their_own():
@@ -197,6 +257,22 @@ def test_kernels_of_any_numbers_are_others():
             "v6e:2x2", backward, numbers=s.static.numbers)["text"]
             for s in (finite, any_numbers)}
         assert len(texts) == 2
+
+
+def test_kernels_in_chunks_read_the_integers_of_any_call():
+    """Arrays are made before a call is known; v4 does not hold dQ of all queries
+    of a device here."""
+    made = ts.plan(ts.causal & ts.window(1023, 0), q_len=1 << 16,
+                   tile=(512, 512))
+    of = ts.shard(made, "seq=4", heads=8, kv_heads=8, head_dim=128)
+    plain, _ = of.kernel_integers("v4", True)
+    assert plain["range"].shape[-1] >= 3 + 2 * 4  # of two chunks at least
+    for words in (dict(sink_logits=True), dict(dlse=True),
+                  dict(sink_logits=True, dlse=True)):
+        others, _ = of.kernel_integers("v4", True, **words)
+        assert others.keys() == plain.keys()
+        for name, value in others.items():
+            np.testing.assert_array_equal(value, plain[name])
 
 
 def test_what_kernels_leave_unwritten_is_nothing(monkeypatch):
@@ -290,6 +366,14 @@ def test_what_cannot_be_is_refused():
                  shards))]:
         with pytest.raises(ts.TesseraError, match=words):
             call()
+
+
+def test_explicit_axes_of_an_old_jax_are_refused(monkeypatch):
+    monkeypatch.delattr(jax.sharding, "reshard", raising=False)
+    made, *_ = packed()
+    with pytest.raises(ts.TesseraError, match=r"explicit axes of a mesh must have "
+                       rf"a JAX with jax.sharding.reshard, found {jax.__version__}"):
+        shard_arrays(shard(made, "seq=4"), mesh_of("seq=4", "Explicit"))
 
 
 @pytest.mark.skipif(not importlib.util.find_spec("libtpu"),

@@ -1,6 +1,5 @@
 """JAX's Splash attention, interpreted, under our MaskInfo: equal to dense."""
 
-import importlib.util
 import pathlib
 
 import jax
@@ -8,18 +7,24 @@ import jax.numpy as jnp
 import judge
 import numpy as np
 import oracle
+import plugins
 import pytest
 import tessera as ts
 import tessera.jax
+from document_ids import EIGHT_CUTS, cut_ids, draw_ids
 from jax.experimental.pallas.ops.tpu.splash_attention import (
     splash_attention_kernel as kernel)
 from jax.experimental.pallas.ops.tpu.splash_attention import (
     splash_attention_mask as masks)
 
-LENGTH, BLOCK, HEADS, DIM = 384, 128, 1, 128
+LENGTH, BLOCK, HEADS, DIM = 512, 128, 1, 128
+DOCUMENTS = ("and", ("causal",), ("documents",))
+MASK = ts.causal & ts.documents
+splash_mask_info = tessera.jax.splash_mask_info
 
 
-def test_documents_at_run_time():
+def make_step():
+    """Loss, output and gradients under lists that are arguments."""
     sizes = kernel.BlockSizes(
         block_q=BLOCK, block_kv=BLOCK, block_kv_compute=BLOCK,
         block_q_dkv=BLOCK, block_kv_dkv=BLOCK, block_kv_dkv_compute=BLOCK,
@@ -35,48 +40,91 @@ def test_documents_at_run_time():
         out = attend(q * DIM ** -0.5, k, v)
         return (out * dout).sum(), out
 
-    step = jax.jit(jax.value_and_grad(loss, (0, 1, 2), has_aux=True))
-    rng = np.random.default_rng(0)
-    widths = set()
-    for cuts in ([0, 200, 384], [0, 130, 300, 384]):
-        ids = np.zeros(LENGTH, np.int32)
-        for i, cut in enumerate(cuts[1:-1]):
-            ids[cut:] = i + 1
-        batch = ts.plan(ts.causal & ts.documents, q_len=LENGTH, doc_ids=ids,
-                        tile=(BLOCK, BLOCK))
-        forward, dkv = tessera.jax.splash_mask_info(batch)
-        widths.add((forward.block_mask.shape, dkv.block_mask.shape,
-                    forward.partial_mask_blocks.shape))
-        q, k, v, dout = (
-            rng.standard_normal((HEADS, LENGTH, DIM)).astype(np.float32)
-            for _ in range(4))
-        (_, out), grads = step(q, k, v, dout, forward, dkv)
-        mask = oracle.legal(("and", ("causal",), ("documents",)), LENGTH,
-                            LENGTH, ids)
-        want = judge.attention(*(x[None] for x in (q, k, v)), mask[None],
-                               dout=dout[None])
-        judge.check(out, want[0][0])
-        for g, w in zip(grads, want[2:5]):
-            judge.check(g, w[0])
-        # Tiles of other documents are not there at all.
-        assert (forward.block_mask != 0).sum() == len(batch.forward)
-    assert step._cache_size() == len(widths)
+    return jax.jit(jax.value_and_grad(loss, (0, 1, 2), has_aux=True))
 
 
-def test_shapes_are_buckets():
-    rng = np.random.default_rng(1)
-    shapes = set()
-    for _ in range(12):
-        ids = np.sort(rng.integers(0, 12, 2048)).astype(np.int32)
-        batch = ts.plan(ts.causal & ts.documents, q_len=2048, doc_ids=ids,
-                        tile=(BLOCK, BLOCK))
-        shapes.add(tuple(x.shape for x in jax.tree.leaves(
-            tessera.jax.splash_mask_info(batch))))
-    assert len(shapes) <= 4
+def check_step(step, batch, infos, seed):
+    q, k, v, dout = np.random.default_rng(seed).standard_normal(
+        (4, HEADS, LENGTH, DIM), np.float32)
+    (_, out), grads = step(q, k, v, dout, *infos)
+    mask = oracle.legal(DOCUMENTS, LENGTH, LENGTH, batch.facts["doc_ids"][0])
+    want = judge.attention(*(x[None] for x in (q, k, v)), mask[None],
+                           dout=dout[None])
+    judge.check(out, want[0][0])
+    for g, w in zip(grads, want[2:5]):
+        judge.check(g, w[0])
+    # Tiles of other documents are not there at all.
+    for info in infos:
+        assert (info.block_mask != 0).sum() == len(batch.forward)
 
 
-@pytest.mark.skipif(not importlib.util.find_spec("xla_plugins"),
-                    reason="no plugin runs programs on a CPU here")
+def planned(ids, **ceilings):
+    return ts.plan(MASK, q_len=ids.size, doc_ids=ids, tile=(BLOCK, BLOCK),
+                   **ceilings)
+
+
+def shapes_of(infos):
+    return tuple(x.shape for x in jax.tree.leaves(infos))
+
+
+def test_batches_under_ceilings_are_one_program():
+    step, lists = make_step(), set()
+    for seed, starts in enumerate(EIGHT_CUTS):
+        # Behind a document of one tile three are left.
+        ids = cut_ids(LENGTH, BLOCK, *(BLOCK + at for at in starts))
+        batch = planned(ids, max_width=3)
+        infos = splash_mask_info(batch, max_blocks=9)
+        assert infos[0].data_next.shape == (1, 4, 3)
+        assert infos[1].data_next.shape == (1, 3, 4)
+        check_step(step, batch, infos, seed)
+        lists.add(batch.digest)
+    assert len(lists) == 8 and step._cache_size() == 1
+
+
+def test_without_ceilings_a_bucket_is_a_program():
+    step, shapes = make_step(), []
+    for seed, starts in enumerate(([200], [130, 300], [200, 330])):
+        batch = planned(cut_ids(LENGTH, *starts))
+        infos = splash_mask_info(batch)
+        check_step(step, batch, infos, seed)
+        shapes.append(shapes_of(infos))
+    assert shapes[1] == shapes[2] != shapes[0] and step._cache_size() == 2
+
+
+def test_shapes_are_ceilings_or_buckets():
+    free, under, even = set(), set(), set()
+    for seed in range(30):
+        ids = draw_ids(seed, 8192, 1500)
+        free.add(shapes_of(splash_mask_info(planned(ids))))
+        under.add(shapes_of(splash_mask_info(
+            planned(ids, max_width=100), max_blocks=200)))
+        ids = np.sort(np.random.default_rng(seed).integers(0, 12, 2048))
+        even.add(shapes_of(splash_mask_info(planned(ids.astype(np.int32)))))
+    # No width is above all columns.
+    grid = ((1, 64, 64),) * 3 + ((200, BLOCK, BLOCK),)
+    assert under == {grid * 2} and len(free) > 4 >= len(even)
+
+
+def test_what_is_above_a_ceiling_is_refused():
+    batch = planned(np.zeros(LENGTH, np.int32))
+    for blocks in (1, 9):
+        info = splash_mask_info(batch, max_blocks=blocks)[0]
+        assert len(info.partial_mask_blocks) == blocks
+    batch = planned(cut_ids(LENGTH, 100, 200, 300, 400))
+    with pytest.raises(ts.TesseraError, match=r"^\[jax\] distinct partial tiles "
+                       "must be at most max_blocks 3, found 7$"):
+        splash_mask_info(batch, max_blocks=3)
+    with pytest.raises(ts.TesseraError,
+                       match=r"^\[jax\] max_blocks must be 0 or more, found -1$"):
+        splash_mask_info(batch, max_blocks=-1)
+    # Of heads that differ JAX's lists are whole.
+    heads = ts.plan([ts.window(BLOCK - 1, 0), ts.window(2 * BLOCK - 1, 0)],
+                    q_len=LENGTH, tile=(BLOCK, BLOCK), max_width=3)
+    for info in splash_mask_info(heads, max_blocks=8):
+        assert info.data_next.shape == (2, 4, 4)
+
+
+@plugins.needs("xla_cpu_pjrt")
 def test_a_session_runs_what_was_exported():
     golden = (pathlib.Path(__file__).parents[2] / "tests/golden/bridge/splash")
     files = {"artifact": f"{golden}.mlirbc", "shapes": f"{golden}.json"}

@@ -224,12 +224,16 @@ def test_both_layouts_are_one_kernel():
     assert turns == {"bhsd": 0, "bshd": 4}
 
 
-def compiled(f, *args):
-    """By libtpu for one chip of v6e, as text of its HLO."""
+def one_chip():
+    """Of v6e, for libtpu to compile for."""
     pytest.importorskip("libtpu")
-    one = SingleDeviceSharding(topologies.get_topology_desc(
+    return SingleDeviceSharding(topologies.get_topology_desc(
         platform="tpu", topology_name="v6e:2x2").devices[0])
-    return lowered(f, *shapes(args, one)).compile().as_text()
+
+
+def compiled(f, *args):
+    """By libtpu for one chip, as text of its HLO."""
+    return lowered(f, *shapes(args, one_chip())).compile().as_text()
 
 
 def copies(text, size):
@@ -264,6 +268,46 @@ def test_projections_to_tokens_first_cost_no_copy():
     # What the program itself is given lies as it lies.
     q = bf16(1, LENGTH, heads, 128)
     assert copies(compiled(attend, q, q, q, on_tpu()), size) > 0
+
+
+def test_a_whole_training_step_is_compiled_ahead():
+    """Loss, gradients, momentum and weights, which are written where they lay."""
+    heads, width, words = 2, 512, 1024
+    f32 = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.float32)
+    weights = {"words": f32(words, width), "out": f32(heads, 128, width),
+               **{name: f32(width, heads, 128) for name in "qkv"}}
+    tokens = jax.ShapeDtypeStruct((1, LENGTH), jnp.int32)
+
+    def loss(weights, tokens, targets, batch):
+        w = jax.tree.map(lambda x: x.astype(jnp.bfloat16), weights)
+        x = w["words"][tokens]
+        q, k, v = (jnp.einsum("btm,mhd->bthd", x, w[name]) for name in "qkv")
+        out = attention(q, k, v, batch, layout="bshd")
+        x += jnp.einsum("bthd,hdm->btm", out, w["out"])
+        scores = jnp.einsum("btm,wm->btw", x, w["words"],
+                            preferred_element_type=jnp.float32)
+        at = jnp.take_along_axis(scores, targets[..., None], -1)[..., 0]
+        return (jax.nn.logsumexp(scores, -1) - at).mean()
+
+    def step(weights, moments, tokens, targets, batch):
+        value, grads = jax.value_and_grad(loss)(weights, tokens, targets, batch)
+        moments = jax.tree.map(lambda m, g: 0.9 * m + g, moments, grads)
+        return (jax.tree.map(lambda w, m: w - 0.1 * m, weights, moments),
+                moments, value)
+
+    args = shapes((weights, weights, tokens, tokens, on_tpu()), one_chip())
+    made = jax.jit(step, donate_argnums=(0, 1)).trace(*args).lower(
+        lowering_platforms=("tpu",))
+    assert payloads(made.as_text()) == [
+        body(ts.compile(planned(0), heads=heads, backward=backward))
+        for backward in (False, True)]
+    kept, moments, value = made.out_info
+    assert value.shape == () and value.dtype == jnp.float32
+    for tree in (kept, moments):
+        assert jax.tree.map(lambda x: x.shape, tree) == jax.tree.map(
+            lambda x: x.shape, weights)
+    assert made.compile().memory_analysis().alias_size_in_bytes == 2 * sum(
+        4 * math.prod(x.shape) for x in jax.tree.leaves(weights))
 
 
 def test_scanned_mapped_and_exported():
@@ -553,7 +597,7 @@ def test_it_compiles_for_v6e_alone_and_on_four_chips():
         out, lse = attention(q * 2, k, v, batch, return_lse=True)
         return out.astype(jnp.float32).sum(-1) + lse
 
-    one = SingleDeviceSharding(chips[0])
+    one = one_chip()
     q = shapes(array(2), one)
     step = jax.grad(lambda q, k, v, z, batch: attention(
         q, k, v, batch, softcap=30, sink_logits=z).astype(jnp.float32).sum(),

@@ -8,9 +8,10 @@ import time
 ENDED, WENT_ON = 42, 43
 
 
-def interrupted(prepare, call, item):
+def interrupted(prepare, call, item, then="pass"):
     """What a child does that runs map(call, [item]) and is interrupted: ENDED
-    where the call itself ended, WENT_ON where it gave its result first."""
+    where the call itself ended, WENT_ON where it gave its result first. `then`
+    is what it goes on with."""
     # A shell's background jobs ignore Ctrl-C, and so would their children. What a
     # call gives is kept before Python looks for signals by itself.
     code = prepare + f"""
@@ -21,6 +22,7 @@ print("begin", flush=True)
 try:
     kept.extend(map(call, [item]))
 except KeyboardInterrupt:
+    {then}
     sys.exit({WENT_ON} if kept else {ENDED})
 """
     child = subprocess.Popen([sys.executable, "-c", code],

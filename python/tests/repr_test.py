@@ -6,10 +6,15 @@ import importlib
 import importlib.util
 import inspect
 import json
+import os
 import pathlib
 import pickle
 
+# Shards need it, and an old JAX uses it where it is told to.
+os.environ.setdefault("JAX_USE_SHARDY_PARTITIONER", "1")
+
 import numpy as np
+import plugins
 import pytest
 import tessera as ts
 import tessera.data
@@ -95,8 +100,7 @@ def test_every_public_object_has_json():
         assert without or isinstance(json.loads(one.json()), dict)
 
 
-@pytest.mark.skipif(not importlib.util.find_spec("xla_plugins"),
-                    reason="xla-cpu-pjrt is not installed")
+@plugins.needs("xla_cpu_pjrt")
 def test_a_trainers_line():
     trainer = tessera.train.Trainer(
         {"vocab": 40, "width": 32, "head_dim": 8, "mlp_width": 48}, rows=2,

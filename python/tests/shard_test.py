@@ -1,12 +1,12 @@
 """Batches over a mesh: what `ts.shard` says, and a session with a mesh against
 the NumPy oracle."""
 
-import importlib.util
 import pickle
 
 import judge
 import numpy as np
 import oracle
+import plugins
 import pytest
 import tessera as ts
 
@@ -137,6 +137,19 @@ def test_a_gather_is_chosen_where_rounds_send_as_much():
     assert again.exchange == "gather" and again.contract == under["auto"].contract
 
 
+def test_an_open_exchange_is_ragged_for_a_tpu():
+    made, *_ = packed(batch=2)
+    of = lambda **more: ts.shard(made, "data=2,seq=3", **SIZES, **more)
+    chosen = of(exchange="auto", target="v6e")
+    assert chosen.exchange == "ragged"
+    assert chosen.contract == of(exchange="ragged").contract
+    assert of(exchange="rounds", target="v6e").contract == of().contract
+    again = pickle.loads(pickle.dumps(chosen))
+    assert again.exchange == "ragged" and again.contract == chosen.contract
+    with pytest.raises(ts.TesseraError, match="found 'v9'"):
+        of(target="v9")
+
+
 NO_AXIS = r"\[mesh\] an axis must be one of data, head, seq, copy, found 'foo'"
 
 
@@ -162,8 +175,7 @@ def test_refusals():
         assert "\n" not in str(e.value)
 
 
-@pytest.mark.skipif(not importlib.util.find_spec("xla_plugins"),
-                    reason="xla-cpu-pjrt is not installed")
+@plugins.needs("xla_cpu_pjrt")
 def test_what_is_of_tpus_is_refused_on_a_cpu():
     with pytest.raises(ts.TesseraError, match="ragged exchange must be on a T"):
         # Of as many devices as below: a process opens its most first.
@@ -172,8 +184,7 @@ def test_what_is_of_tpus_is_refused_on_a_cpu():
         ts.Session("mosaic", mesh="head=2,seq=3")
 
 
-@pytest.mark.skipif(not importlib.util.find_spec("xla_plugins"),
-                    reason="xla-cpu-pjrt is not installed")
+@plugins.needs("xla_cpu_pjrt")
 @pytest.mark.parametrize("lane, balance", [("xla", "rows"), ("xla", "tasks"),
                                            (None, "rows")])
 def test_a_session_over_a_mesh(lane, balance):
@@ -186,8 +197,7 @@ def test_a_session_over_a_mesh(lane, balance):
     judge.check_all(got, judge.attention(q, k, v, legal, dout=dout))
 
 
-@pytest.mark.skipif(not importlib.util.find_spec("xla_plugins"),
-                    reason="xla-cpu-pjrt is not installed")
+@plugins.needs("xla_cpu_pjrt")
 def test_batches_under_ceilings_share_a_program():
     made, legal, q, k, v, dout = packed(seed=1)
     wide = ts.shard(made, "head=2,seq=3", heads=SIZES["heads"],

@@ -7,6 +7,7 @@ import oracle
 import pytest
 import tessera as ts
 import tessera.jax
+from document_ids import EIGHT_CUTS, cut_ids, draw_ids
 from tokamax._src.ops.experimental.tpu.splash_attention import (
     splash_attention_kernel as kernel)
 from tokamax._src.ops.experimental.tpu.splash_attention import (
@@ -18,6 +19,7 @@ from tokamax._src.ops.experimental.tpu.splash_attention import (
 # the interpreter does not do (its own lists give wrong gradients then, too).
 LENGTH, BLOCK, HEADS, DIM = 384, 128, 2, 128
 DOCUMENTS = ("and", ("causal",), ("documents",))
+splash_mask_info = tessera.jax.splash_mask_info
 
 
 def make_step(q_len=LENGTH):
@@ -51,13 +53,6 @@ def check_step(step, infos, legal, seed):
     return grads
 
 
-def cut(*ends):
-    ids = np.zeros(LENGTH, np.int32)
-    for i, end in enumerate(ends):
-        ids[end:] = i + 1
-    return ids
-
-
 def steps_of(info):
     """(row, column, class, the block where it is partial) of what is visited."""
     for i in range(int(info.num_active_blocks[0])):
@@ -67,28 +62,49 @@ def steps_of(info):
                np.asarray(block).tobytes() if kind == 1 else None)
 
 
-def test_documents_at_run_time():
-    step = make_step()
-    shapes = set()
-    for seed, ids in enumerate(
-            (cut(200), cut(130, 300), cut(128, 256), cut())):
-        batch = ts.plan(ts.causal & ts.documents, q_len=LENGTH, doc_ids=ids,
-                        tile=(BLOCK, BLOCK))
-        infos = tessera.jax.splash_mask_info(batch, kind="tokamax")
-        shapes.add(tuple(x.shape for x in jax.tree.leaves(infos)))
-        check_step(step, infos, oracle.legal(DOCUMENTS, LENGTH, LENGTH, ids),
-                   seed)
-        # Tiles of other documents are not there at all.
-        for info in infos:
-            assert sum(s[2] != 0 for s in steps_of(info)) == len(batch.forward)
-    assert step._cache_size() == len(shapes)
+def planned(ids, **ceilings):
+    return ts.plan(ts.causal & ts.documents, q_len=ids.size, doc_ids=ids,
+                   tile=(BLOCK, BLOCK), **ceilings)
+
+
+def shapes_of(infos):
+    return tuple(x.shape for x in jax.tree.leaves(infos))
+
+
+def check_batch(step, batch, infos, seed):
+    check_step(step, infos, oracle.legal(DOCUMENTS, LENGTH, LENGTH,
+                                         batch.facts["doc_ids"][0]), seed)
+    # Tiles of other documents are not there at all.
+    for info in infos:
+        assert sum(s[2] != 0 for s in steps_of(info)) == len(batch.forward)
+
+
+def test_batches_under_ceilings_are_one_program():
+    step, lists = make_step(), set()
+    for seed, starts in enumerate(EIGHT_CUTS):
+        batch = planned(cut_ids(LENGTH, *starts), max_steps=7)
+        infos = splash_mask_info(batch, kind="tokamax", max_blocks=6)
+        assert {x.block_mask.shape for x in infos} == {(7,)}
+        check_batch(step, batch, infos, seed)
+        lists.add(batch.digest)
+    assert len(lists) == 8 and step._cache_size() == 1
+
+
+def test_without_ceilings_a_bucket_is_a_program():
+    step, shapes = make_step(), []
+    for seed, starts in enumerate(([128, 256], [100], [300])):
+        batch = planned(cut_ids(LENGTH, *starts))
+        infos = splash_mask_info(batch, kind="tokamax")
+        check_batch(step, batch, infos, seed)
+        shapes.append(shapes_of(infos))
+    assert shapes[1] == shapes[2] != shapes[0] and step._cache_size() == 2
 
 
 def test_keys_that_no_query_sees_have_a_gradient_of_zero():
     q_len = BLOCK
     batch = ts.plan(ts.window(100, 0), q_len=q_len, kv_len=LENGTH,
                     tile=(BLOCK, BLOCK))
-    infos = tessera.jax.splash_mask_info(batch, kind="tokamax")
+    infos = splash_mask_info(batch, kind="tokamax")
     assert [s[:3] for s in steps_of(infos[1])][0] == (0, 0, 0)
     at = np.arange(q_len)[:, None] + LENGTH - q_len - np.arange(LENGTH)
     _, dk, dv = check_step(make_step(q_len), infos, (at >= 0) & (at <= 100), 9)
@@ -104,31 +120,38 @@ def test_lists_are_tokamax_own():
         legal = oracle.legal(DOCUMENTS, length, length, ids)
         batch = ts.plan(ts.causal & ts.documents, q_len=length, doc_ids=ids,
                         tile=tile)
-        ours = tessera.jax.splash_mask_info(batch, kind="tokamax")
+        ours = splash_mask_info(batch, kind="tokamax")
         for dkv in (False, True):
             theirs, _ = mask_info._process_mask(
                 masks.NumpyMask(legal.reshape(length, length)), tile, dkv)
             assert list(steps_of(ours[dkv])) == list(steps_of(theirs))
 
 
-def test_shapes_are_buckets():
-    rng = np.random.default_rng(1)
-    shapes = set()
-    for _ in range(12):
-        ids = np.sort(rng.integers(0, 12, 2048)).astype(np.int32)
-        batch = ts.plan(ts.causal & ts.documents, q_len=2048, doc_ids=ids,
-                        tile=(BLOCK, BLOCK))
-        shapes.add(tuple(x.shape for x in jax.tree.leaves(
-            tessera.jax.splash_mask_info(batch, kind="tokamax"))))
-    assert len(shapes) <= 4
+def test_shapes_are_ceilings_or_buckets():
+    free, under, even = set(), set(), set()
+    for seed in range(30):
+        ids = draw_ids(seed, 8192, 1500)
+        free.add(shapes_of(splash_mask_info(planned(ids), kind="tokamax")))
+        under.add(shapes_of(splash_mask_info(
+            planned(ids, max_steps=10_000), kind="tokamax", max_blocks=200)))
+        ids = np.sort(np.random.default_rng(seed).integers(0, 12, 2048))
+        even.add(shapes_of(splash_mask_info(planned(ids.astype(np.int32)),
+                                            kind="tokamax")))
+    # No list is longer than one of all tiles.
+    lists = ((64 * 64,),) * 4 + ((1,), (200, BLOCK, BLOCK))
+    assert under == {lists * 2} and len(free) > 4 >= len(even)
 
 
 def test_what_it_cannot_say_is_refused():
     batch = ts.plan("causal", q_len=LENGTH, tile=(BLOCK, BLOCK))
     with pytest.raises(ts.TesseraError, match=r"^\[jax\] heads must be 0"):
-        tessera.jax.splash_mask_info(batch, kind="tokamax", heads=2)
+        splash_mask_info(batch, kind="tokamax", heads=2)
+    with pytest.raises(ts.TesseraError, match=r"^\[jax\] distinct partial tiles "
+                       "must be at most max_blocks 2, found 3$"):
+        splash_mask_info(planned(cut_ids(LENGTH, 100)), kind="tokamax",
+                         max_blocks=2)
     by_head = ts.plan(["causal", "full"], q_len=LENGTH, tile=(BLOCK, BLOCK))
     with pytest.raises(ts.TesseraError, match=r"^\[jax\] tokamax's heads"):
-        tessera.jax.splash_mask_info(by_head, kind="tokamax")
+        splash_mask_info(by_head, kind="tokamax")
     with pytest.raises(ts.TesseraError, match=r"^\[jax\] kind must be"):
-        tessera.jax.splash_mask_info(batch, kind="pallas")
+        splash_mask_info(batch, kind="pallas")

@@ -2,17 +2,15 @@
 beside transformers' own in float32. They differ by at most three times what the
 last bit of every weight makes there (last_bits.py)."""
 
-import importlib.util
-
 import last_bits
 import numpy as np
+import plugins
 import pytest
 import tessera.train
 import torch
 from transformers import AutoModelForCausalLM, Gemma2Config, LlamaConfig
 
-pytestmark = pytest.mark.skipif(not importlib.util.find_spec("xla_plugins"),
-                                reason="xla-cpu-pjrt is not installed")
+pytestmark = plugins.needs("xla_cpu_pjrt")
 torch.set_num_threads(1)
 
 VOCAB, T = 29, 32

@@ -21,6 +21,7 @@ class RowCheck {
     if (auto e = counts(); !e) return e;
     if (auto e = ids(); !e) return e;
     if (auto e = loss(); !e) return e;
+    if (auto e = tokens(); !e) return e;
     if (auto e = padding(); !e) return e;
     if (auto e = chunks(); !e) return e;
     if (auto e = edges(call_edges, num_call_edges); !e) return e;
@@ -86,6 +87,26 @@ class RowCheck {
       if (mask[t] != 0 && mask[t] != 1) {
         return wrong(loss_mask, "must be 0 or 1", mask[t],
                      static_cast<int64_t>(t));
+      }
+    }
+    return {};
+  }
+
+  // A target that does not count may be the pad id, which may be negative.
+  Result<void> tokens() const {
+    const std::span<const int32_t> input = of(input_ids);
+    const std::span<const int32_t> target = of(target_ids);
+    const std::span<const int32_t> mask = of(loss_mask);
+    const auto valid = static_cast<size_t>(number(valid_token_count));
+    for (size_t t = 0; t < valid; ++t) {
+      if (input[t] < 0) {
+        return wrong(input_ids, "must be 0 or more", input[t],
+                     static_cast<int64_t>(t));
+      }
+      if (target[t] < 0 && (mask[t] == 1 || target[t] != rows_.pad_id)) {
+        return wrong(target_ids,
+                     "must be 0 or more, or the pad id where the loss is 0",
+                     target[t], static_cast<int64_t>(t));
       }
     }
     return {};

@@ -2,12 +2,14 @@
 // several, each of which goes on where the one before it was killed.
 #include <fcntl.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <limits>
 #include <utility>
 
 #include "base/descriptor.h"
+#include "base/digest.h"
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/text.h"
@@ -28,6 +30,20 @@ Error unwritable(const fs::path& path) {
                   reason(errno), in_quotes(path.string()));
 }
 
+Result<std::string> digest_of_file(const fs::path& path) {
+  constexpr int64_t kPart = int64_t{1} << 20;
+  FileReader file;
+  if (auto e = file.open(path.string()); !e) return e.error();
+  Digest digest;
+  std::string part(static_cast<size_t>(kPart), '\0');
+  for (int64_t at = 0; at < file.size(); at += kPart) {
+    const int64_t end = std::min(file.size(), at + kPart);
+    if (auto e = file.read(at, end, part.data()); !e) return e.error();
+    digest.add(part.data(), static_cast<size_t>(end - at));
+  }
+  return digest.hex();
+}
+
 // What a run has finished, each file as it is.
 class Journal {
  public:
@@ -44,8 +60,15 @@ class Journal {
     if (file_.get() < 0) return unwritable(path_);
     return {};
   }
-  Result<void> add(const PackedFile& file) {
+  Result<void> add(const fs::path& path, int64_t rows, StreamPosition after) {
     if (file_.get() < 0) return {};  // none is kept
+    std::error_code error;
+    const auto bytes = fs::file_size(path, error);
+    if (error) return unwritable(path);
+    auto digest = digest_of_file(path);
+    if (!digest) return digest.error();
+    const PackedFile file{static_cast<int64_t>(bytes), std::move(*digest), rows,
+                          std::move(after)};
     if (!write_all(file_.get(), data::journal_line(file)) ||
         ::fdatasync(file_.get()) != 0) {
       return unwritable(path_);
@@ -100,8 +123,7 @@ Result<std::vector<PackedFile>> finished_files(RowFolder& folder,
                               : folder.take_back(most, data::kRowFormats);
   if (!taken) return taken.error();
   if (restart) return std::vector<PackedFile>();
-  // Each was whole when it was listed, and nobody's to change: its size tells
-  // one that was lost.
+  // Its size tells one that was lost.
   size_t whole = 0;
   for (; whole < journal.files.size(); ++whole) {
     const auto bytes = fs::file_size(
@@ -121,6 +143,24 @@ Result<RowStream> open_stream(const std::vector<std::string>& inputs,
   if (!source) return source.error();
   (*source)->set_workers(options.workers);
   return RowStream::open(std::move(*source), options.stream, from.after);
+}
+
+// Those of the size that they had: to write on after one that somebody changed
+// would hide it.
+Result<void> check_unchanged(const RowFolder& folder,
+                             const std::vector<PackedFile>& files) {
+  for (size_t f = 0; f < files.size(); ++f) {
+    const fs::path path = folder.aside(folder.name_of(static_cast<int64_t>(f)));
+    const auto digest = digest_of_file(path);
+    if (!digest) return digest.error();
+    if (*digest != files[f].digest) {
+      return io_error("data",
+                      "a finished file must be unchanged (or start all again), "
+                      "found digest {} for {} of {}",
+                      *digest, files[f].digest, in_quotes(path.string()));
+    }
+  }
+  return {};
 }
 
 // The rows of files that are there already.
@@ -152,11 +192,7 @@ Result<int64_t> write_files(RowFolder& folder, int64_t files, RowStream& stream,
     }
     const fs::path path = folder.aside(folder.name_of(files));
     if (auto e = save_rows(path.string(), *rows); !e) return e.error();
-    std::error_code error;
-    const auto bytes = fs::file_size(path, error);
-    if (error) return unwritable(path);
-    auto e = journal.add(
-        {static_cast<int64_t>(bytes), rows->rows, stream.position()});
+    auto e = journal.add(path, rows->rows, stream.position());
     if (!e) return e.error();
     ++files;
   }
@@ -173,6 +209,7 @@ Result<PackedFolder> pack_on(RowFolder& folder,
   const PackedFile from = finished.empty() ? PackedFile{} : finished.back();
   out.resumed_documents = from.after.counted.account.documents;
   for (const PackedFile& file : finished) out.resumed_rows += file.rows;
+  if (auto e = check_unchanged(folder, finished); !e) return e.error();
   if (origin.stays) {
     if (auto e = journal.begin(origin.of, finished); !e) return e.error();
   }
@@ -200,7 +237,6 @@ Result<PackedFolder> pack_on(RowFolder& folder,
   }
   out.files = *files;
   out.report = stream->report();
-  out.balance = stream->balance();
   return out;
 }
 

@@ -292,6 +292,7 @@ TEST_F(PackFolder, ADamagedJournalIsRefusedOrRestarted) {
 TEST_F(PackFolder, AJournalIsReadAsItWasWritten) {
   PackedFile file;
   file.bytes = int64_t{1} << 52;
+  file.digest = "of its bytes";
   file.rows = 3;
   file.after = {{1, 2, 3}, {4, 5, 0.1}, 6, "digest", "of files", {}};
   StreamCounts& counted = file.after.counted;

@@ -76,10 +76,12 @@ struct ReadNumbers {
 };
 
 std::optional<PackedFile> file_of(const Json& line) {
-  if (auto e = check_fields(line, "data", "a file's line",
-                            {"numbers", "options", "inputs", "ignored"});
-      !e || !line["numbers"].is_array() || !line["options"].is_string() ||
-      !line["inputs"].is_string() || !line["ignored"].is_array()) {
+  if (auto e =
+          check_fields(line, "data", "a file's line",
+                       {"digest", "numbers", "options", "inputs", "ignored"});
+      !e || !line["digest"].is_string() || !line["numbers"].is_array() ||
+      !line["options"].is_string() || !line["inputs"].is_string() ||
+      !line["ignored"].is_array()) {
     return std::nullopt;
   }
   PackedFile file;
@@ -87,6 +89,7 @@ std::optional<PackedFile> file_of(const Json& line) {
   bool good = true;
   visit_numbers(file, ReadNumbers{line["numbers"], at, good});
   if (!good || at != line["numbers"].size()) return std::nullopt;
+  file.digest = line["digest"].get<std::string>();
   file.after.options = line["options"].get<std::string>();
   file.after.inputs = line["inputs"].get<std::string>();
   for (const Json& name : line["ignored"]) {
@@ -177,7 +180,8 @@ std::string journal_line(const Json& origin) { return line_of(origin); }
 std::string journal_line(const PackedFile& file) {
   Json numbers = Json::array();
   visit_numbers(file, [&](const auto& n) { numbers.push_back(n); });
-  return line_of({{"numbers", std::move(numbers)},
+  return line_of({{"digest", file.digest},
+                  {"numbers", std::move(numbers)},
                   {"options", file.after.options},
                   {"inputs", file.after.inputs},
                   {"ignored", file.after.counted.ignored}});

@@ -28,6 +28,7 @@ std::string difference(const Json& asked, const Json& begun);
 // A file of rows that is finished, and where the next one begins.
 struct PackedFile {
   int64_t bytes = 0;
+  std::string digest;  // of them
   int64_t rows = 0;
   StreamPosition after;
   bool operator==(const PackedFile&) const = default;

@@ -303,8 +303,8 @@ StreamPosition RowStream::position() const {
 }
 const RowShape& RowStream::shape() const { return state_->shape; }
 StreamReport RowStream::report() const {
-  return {state_->account, state_->filler.account, state_->ignored()};
+  return {state_->account, state_->filler.account, state_->meter.balance(),
+          state_->ignored()};
 }
-PackBalance RowStream::balance() const { return state_->meter.balance(); }
 
 }  // namespace tessera

@@ -120,6 +120,9 @@ TEST(PackedRows, EachBrokenRuleIsNamed) {
       {num_docs, 0, 0, 3, "num_docs must count the documents, 2, found 3"},
       {loss_mask, 0, 1, 2, "loss_mask must be 0 or 1, found 2"},
       {loss_mask, 0, 5, 1, "loss_mask must be 0 where the row has no more"},
+      {input_ids, 0, 2, -3, "input_ids must be 0 or more, found -3"},
+      {target_ids, 0, 0, -1, "target_ids must be 0 or more, or the pad id"},
+      {target_ids, 0, 2, -2, "target_ids must be 0 or more, or the pad id"},
       {input_ids, 0, 7, 1, "input_ids must be 7 where the row has no more"},
       {target_ids, 0, 7, 1, "target_ids must be 7 where"},
       {ast_depth, 0, 5, 1, "ast_depth must be 0 where the row has no more"},
@@ -151,6 +154,28 @@ TEST(PackedRows, EachBrokenRuleIsNamed) {
   Rows rows = two_rows();
   rows.columns[0].pop_back();
   EXPECT_NE(message(rows).find("input_ids must hold 16 numbers, found 15"),
+            std::string::npos);
+}
+
+// The pad id is no document's token, and may be one that no model has.
+TEST(PackedRows, ATargetThatDoesNotCountMayBeANegativePadId) {
+  Rows rows = *Rows::make({8, 4, 4}, 1, -1);
+  rows.row(valid_token_count, 0)[0] = 2;
+  rows.row(num_docs, 0)[0] = 1;
+  for (const size_t t : {0, 1}) {
+    rows.row(doc_ids, 0)[t] = 0;
+    rows.row(input_ids, 0)[t] = 5;
+    rows.row(target_ids, 0)[t] = 5;
+    rows.row(loss_mask, 0)[t] = 1;
+  }
+  EXPECT_EQ(message(rows), "");
+  rows.row(target_ids, 0)[1] = -1;
+  EXPECT_NE(message(rows).find("target_ids must be 0 or more"),
+            std::string::npos);
+  rows.row(loss_mask, 0)[1] = 0;
+  EXPECT_EQ(message(rows), "");
+  rows.row(input_ids, 0)[1] = -1;
+  EXPECT_NE(message(rows).find("input_ids must be 0 or more, found -1"),
             std::string::npos);
 }
 

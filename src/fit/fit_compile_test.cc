@@ -287,6 +287,34 @@ TEST_F(FitCompile, MosaicPrograms) {
   }
 }
 
+// The others' cores and tables of results are other ones.
+TEST_F(FitCompile, MosaicProgramsOfEveryOtherChip) {
+  const Case cases[] = {
+      {"causal & documents", 2, 8, 2, 3000, 128, Dtype::bf16, {256, 256}, "v4"},
+      {"window(1023, 0) & segments",
+       1,
+       4,
+       4,
+       5000,
+       64,
+       Dtype::bf16,
+       {256, 512},
+       "v5e"},
+      {"causal", 3, 4, 4, 2500, 192, Dtype::bf16, {512, 256}, "v5p"},
+      {"full", 1, 8, 4, 4000, 128, Dtype::f32, {256, 256}, "tpu7x"},
+  };
+  for (size_t i = 0; i < std::size(cases); ++i) {
+    if (!testing::takes_case(i, std::size(cases))) continue;
+    SCOPED_TRACE(cases[i].chip);
+    FitCall asked = call_of(cases[i]);
+    asked.lane = LaneId::mosaic;
+    asked.mosaic = {1, 1, RowSum::exact};
+    asked.call.sink_logits = i == 0;
+    asked.call.dlse = i % 2 == 1;
+    compare(asked);
+  }
+}
+
 // Steps that scalar memory does not hold, without a word of the caller's, and
 // queries whose dQ vector memory does not.
 TEST_F(FitCompile, StepsBeyondScalarMemory) {

@@ -1,6 +1,7 @@
 // fit/mesh_arrays.h: how the arrays of a mesh's program lie.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "tessera/fit.h"
@@ -11,6 +12,7 @@ namespace tessera::fit {
 struct MeshArrays {
   ShardProgramArrays arrays;
   std::string fingerprint;  // as the receipt of a run has it
+  int64_t query_chunk = 0;  // of lane mosaic; 0: queries are in no chunks
 };
 Result<MeshArrays> mesh_arrays(const MeshFitCall& asked, const Shards& shards,
                                bool backward);

@@ -141,6 +141,23 @@ TEST_F(MeshFitCompile, MosaicPrograms) {
   }
 }
 
+TEST_F(MeshFitCompile, MosaicProgramsInChunksOfQueries) {
+  constexpr Case cases[] = {
+      {"causal", "seq=4", Balance::headtail, 1, 16384, 128},
+      {"causal & documents", "seq=4", Balance::tasks, 1, 16384, 128},
+      {"causal", "data=2,seq=2", Balance::rows, 2, 8192, 64,
+       TileExchange::ragged}};
+  for (size_t i = 0; i < std::size(cases); ++i) {
+    if (!testing::takes_case(i, std::size(cases))) continue;
+    SCOPED_TRACE(i);
+    const auto batch = batch_of(cases[i], {512, 512});
+    ASSERT_TRUE(batch.ok()) << batch.error().message;
+    MeshFitCall asked = asked_of(cases[i], *batch, LaneId::mosaic);
+    asked.query_chunk = 1024;
+    compare(asked);
+  }
+}
+
 // Gigabytes, which no core's memory holds: counted as the compiler's heap has
 // them.
 TEST_F(MeshFitCompile, LargeXlaProgramsAreNeverBelow) {
@@ -184,6 +201,40 @@ TEST(MeshFit, NothingTravelsOnOneDevice) {
   // Of bf16 arrays and a float32 log-sum-exp.
   EXPECT_EQ(budget->residuals(),
             2 * 128 * 2048 * (8 + 2 + 2 + 8) + 4 * 8 * 2048);
+}
+
+// Two devices whose own keys are as many as those that come: whatever moment
+// takes most has a call whose columns wait between chunks, one key head at a
+// time, in float32.
+TEST(MeshFit, ChunksOfQueriesAreCounted) {
+  const Case c = {"causal", "seq=2", Balance::contiguous, 1, 2048, 128};
+  const auto batch = batch_of(c, {256, 256});
+  ASSERT_TRUE(batch.ok()) << batch.error().message;
+  MeshFitCall asked = asked_of(c, *batch, LaneId::mosaic);
+  const auto whole = make_budget(asked);
+  ASSERT_TRUE(whole.ok()) << whole.error().message;
+  asked.query_chunk = 512;
+  const auto chunks = make_budget(asked);
+  ASSERT_TRUE(chunks.ok()) << chunks.error().message;
+  const auto bytes_of = [](const PassMemory& pass, const char* name) {
+    int64_t out = 0;
+    for (const MemoryPart& p : pass.scratch) {
+      if (p.name == name) out += p.bytes;
+    }
+    return out;
+  };
+  constexpr const char* kColumns = "columns between chunks";
+  constexpr const char* kRows = "rows between calls";
+  EXPECT_EQ(bytes_of(whole->forward, kColumns), 0);
+  EXPECT_EQ(bytes_of(*whole->backward, kColumns), 0);
+  EXPECT_EQ(bytes_of(chunks->forward, kColumns), 0);
+  EXPECT_EQ(bytes_of(*chunks->backward, kColumns), 2 * 4 * 128 * 1024);
+  for (const auto* budget : {&*whole, &*chunks}) {
+    EXPECT_EQ(bytes_of(*budget->backward, kRows), 4 * 128 * 8 * 1024);
+  }
+  EXPECT_EQ(chunks->forward.total(), whole->forward.total());
+  EXPECT_GE(chunks->backward->total(),
+            whole->backward->total() + 2 * 4 * 128 * 1024);
 }
 
 TEST(MeshFit, ATileBelowTheGranuleHasAReason) {

@@ -5,7 +5,8 @@
 //   - exchange: each array that travels, own tiles and those that come, and for
 //     each of its rounds a buffer that leaves and one that arrives (a ragged
 //     exchange is one round, and so is a gather), which of keys the kernel
-//     reads as they are; what an early call gives meanwhile;
+//     reads as they are; what an early call gives meanwhile, and keeps of its
+//     columns between chunks of queries, as the others do in their moments;
 //   - attend: the arrays, and what is made for all tiles;
 //   - home: what was made, own tiles of each result, and the rounds' buffers.
 // The compiler lays one over the other, so scratch is that of the moment which
@@ -68,6 +69,14 @@ class Moments {
   // What one call leaves to the next.
   void hand_on(const MemoryPart& part) { add(everywhere(), part); }
 
+  void keep_between_chunks(const std::array<int64_t, 3>& bytes) {
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      if (bytes[i] == 0) continue;
+      everywhere()[i]->push_back(
+          {"columns between chunks", MemoryKind::scratch, bytes[i]});
+    }
+  }
+
   // Of the moment that takes most.
   Parts take() {
     Parts out = std::move(attend_);
@@ -126,6 +135,7 @@ std::vector<MemoryPart> kernel_mesh_scratch(const MeshProgram& program,
   for (const Traveller& t : senders(program)) moments.gather(t);
   for (const Traveller& t : homecomers(program)) moments.bring_home(t);
   if (program.handed_on) moments.hand_on(*program.handed_on);
+  moments.keep_between_chunks(program.between_chunks);
   return moments.take();
 }
 

@@ -37,8 +37,9 @@ Result<mosaic::ShardKernel> kernel_of(const MeshFitCall& asked,
                                       const Shards& shards, bool backward) {
   const AttentionCall call = lanes::one_direction(asked.call, backward);
   const Batch& batch = *asked.batch;
-  auto fitted = mosaic::fit_shards(batch, shards, call, asked.chip,
-                                   asked.lowering_reason, asked.numbers);
+  auto fitted =
+      mosaic::fit_shards(batch, shards, call, asked.chip, asked.lowering_reason,
+                         asked.numbers, backward ? asked.query_chunk : 0);
   if (!fitted) return fitted.error();
   return std::move(fitted->kernel);
 }
@@ -47,10 +48,35 @@ Result<mosaic::ShardKernel> kernel_of(const MeshFitCall& asked,
 MemoryPart so_far(const mosaic::ShardKernel& kernel) {
   MemoryPart out = {"rows between calls", MemoryKind::scratch};
   for (const mosaic::Argument& a : mosaic::arrays_of(kernel.planned).results) {
-    if (!a.name.ends_with("so_far")) continue;
+    if (!mosaic::is_kept(a.name) || mosaic::is_of_chunks(a.name)) continue;
     out.bytes = device_bytes(Dtype::f32, a.type.shape);
   }
   return out;
+}
+
+// What a call's columns leave from one chunk of queries to the next.
+int64_t between_chunks(const mosaic::ShardCall& call) {
+  int64_t out = 0;
+  for (const mosaic::Argument& a : mosaic::arrays_of(call.kernel).results) {
+    if (!mosaic::is_of_chunks(a.name)) continue;
+    out += device_bytes(Dtype::f32, a.type.shape);
+  }
+  return out;
+}
+
+// The moment in which it runs: as tiles come, when they are there, or as
+// gradients go home.
+size_t moment_of(mosaic::Turn turn) {
+  if (turn == mosaic::Turn::early) return 0;
+  return turn == mosaic::Turn::last ? 2 : 1;
+}
+
+void add_chunks(const mosaic::ShardKernel& kernel, MeshProgram& to) {
+  for (const mosaic::ShardCall& call : kernel.calls) {
+    const int64_t bytes = between_chunks(call);
+    to.between_chunks[moment_of(call.turn)] = bytes;
+    if (bytes > 0) to.counters += kKernelCounters;
+  }
 }
 
 Result<MeshProgram> program_of(const MeshFitCall& asked, const Shards& shards,
@@ -63,9 +89,10 @@ Result<MeshProgram> program_of(const MeshFitCall& asked, const Shards& shards,
     out.arrays = mosaic::arrays_of(*kernel);
     out.in_turns = kernel->calls.size() > 1;
     if (kernel->planned.shape.in_parts) out.handed_on = so_far(*kernel);
+    out.counters = kKernelCounters;
+    add_chunks(*kernel, out);
     out.frame = std::move(kernel->frame);
     out.kernel = true;
-    out.counters = kKernelCounters;
     return out;
   }
   auto shape =
@@ -104,8 +131,9 @@ Result<Shards> shards_of(const MeshFitCall& asked) {
   auto ok = lanes::check_call("fit", lanes::PlanSizes::of(asked.batch->plan()),
                               asked.call);
   if (!ok) return ok.error();
-  return make_shards(*asked.batch, asked.mesh,
-                     lanes::options_for(asked.options, asked.call));
+  ShardOptions options = lanes::options_for(asked.options, asked.call);
+  options.for_tpu = true;
+  return make_shards(*asked.batch, asked.mesh, options);
 }
 
 }  // namespace
@@ -118,13 +146,13 @@ Result<MeshArrays> mesh_arrays(const MeshFitCall& asked, const Shards& shards,
                          lanes::one_direction(asked.call, backward), backward);
     if (!shape) return shape.error();
     return MeshArrays{xla::program_arrays(*shape),
-                      xla::shard_fingerprint(*shape)};
+                      xla::shard_fingerprint(*shape), 0};
   }
   auto kernel = kernel_of(asked, shards, backward);
   if (!kernel) return kernel.error();
   return MeshArrays{
       xla::program_arrays(kernel->frame, mosaic::arrays_of(*kernel)),
-      kernel->specs};
+      kernel->specs, kernel->planned.kernel.query_chunk};
 }
 
 }  // namespace fit

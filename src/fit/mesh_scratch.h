@@ -2,6 +2,8 @@
 // itself on one of them.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,6 +25,9 @@ struct MeshProgram {
   bool kernel = false;                  // ours attends, out of HBM
   bool in_turns = false;                // some of it while tiles travel
   std::optional<MemoryPart> handed_on;  // from call to call
+  // Within a call, from one chunk of queries to the next: by the moment in
+  // which that runs (mesh_moments.cc).
+  std::array<int64_t, 3> between_chunks = {};
 };
 
 // An array of tokens that travels, or of what was made for others.

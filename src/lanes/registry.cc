@@ -82,8 +82,7 @@ constexpr LaneFacts kRegistry[] = {
     {.lane = LaneId::jax_bridge,
      .about = "attention that JAX exported, by a PJRT plugin",
      .needs_plugin = true,
-     .atoms = kEveryAtom &
-              ~bits({Atom::blocks, Atom::routed, Atom::tree, Atom::same}),
+     .atoms = kEveryAtom,
      .any_words = true,
      .dtypes = kFloats,
      .dim_step = 1,

@@ -86,13 +86,14 @@ class Attention final : public Layer {
   }
 
   // The program counts a batch's tiles; without a worklist it takes every pair.
-  std::optional<double> flops(int64_t) const override {
+  std::optional<Flops> flops(int64_t) const override {
     const xla::Shape& s = place_.shape;
     if (s.method != XlaMethod::dense) return {};
     const auto pairs = static_cast<double>(s.batch * s.heads) *
                        static_cast<double>(s.q_len) *
                        static_cast<double>(s.kv_len);
-    return 4 * pairs * static_cast<double>(s.head_dim);
+    const double product = 2 * pairs * static_cast<double>(s.head_dim);
+    return Flops{2 * product, 5 * product};
   }
 
  private:

@@ -204,8 +204,8 @@ Returned Block::backward(const Site& at, const Stream& s,
   return out;
 }
 
-std::optional<double> Block::flops(Part part, int64_t rows) const {
-  return layer(part) ? layer(part)->flops(rows) : 0;
+std::optional<Flops> Block::flops(Part part, int64_t rows) const {
+  return layer(part) ? layer(part)->flops(rows) : Flops{};
 }
 
 }  // namespace tessera::model

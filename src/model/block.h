@@ -63,7 +63,7 @@ class Block {
                     const Values& parameters, const BlockPass& pass,
                     const Value& gradient) const;
   // As its layer says; of a part that has none, 0.
-  std::optional<double> flops(Part part, int64_t rows) const;
+  std::optional<Flops> flops(Part part, int64_t rows) const;
 
  private:
   explicit Block(const ModelConfig& model) : model_(model) {}

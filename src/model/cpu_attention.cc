@@ -68,7 +68,7 @@ class CpuAttention final : public Layer {
   }
 
   // The kernels count a batch's tiles.
-  std::optional<double> flops(int64_t) const override { return {}; }
+  std::optional<Flops> flops(int64_t) const override { return {}; }
 
  private:
   // Of a place without a call the parameters alone may be asked.

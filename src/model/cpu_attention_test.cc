@@ -18,8 +18,6 @@
 namespace tessera::model {
 namespace {
 
-constexpr double kFloat = 1.2e-7;  // as 2.3e-16 is of float64
-
 class CpuModel : public ModelCase {
  protected:
   CpuModel() : ModelCase(cpu::kCallingPlugin) {}
@@ -77,16 +75,16 @@ TEST_F(CpuModel, HasTheGradientsOfTheReference) {
         {draw_row(random, 23, 40, {17, 9, 5}), draw_row(random, 23, 40, {40})});
     ASSERT_NO_FATAL_FAILURE(set(m, "reference", rows, 2));
     const std::vector<Numbers> at = draw_parameters(random);
-    const std::vector<Numbers> want = run(true, at);
+    const Expected want = expected(at, kUlp32);
     ASSERT_NO_FATAL_FAILURE(set_cpu(m, rows, 2, tile));
     s_.recompute = s_.drops_barriers = recompute;
-    expect_same(want, run(true, at), kFloat);
+    expect_same(want, run(true, at));
   }
 }
 
 TEST_F(CpuModel, APackedRowIsItsDocumentsApart) {
   attention_ = Element::f32;
-  check_packed_row(small_model(), "cpu", kFloat);
+  check_packed_row(small_model(), "cpu", kUlp32);
 }
 
 // What a program is handed is not taken on trust.

@@ -63,7 +63,7 @@ class ExchangedAttention final : public Layer {
   }
 
   // The program counts a batch's tiles.
-  std::optional<double> flops(int64_t) const override { return {}; }
+  std::optional<Flops> flops(int64_t) const override { return {}; }
 
  private:
   const xla::Exchange& rows() const { return place_.frame->rows; }

@@ -88,7 +88,7 @@ class ExchangedKernels final : public Layer {
   }
 
   // As its predicted cycles do.
-  std::optional<double> flops(int64_t) const override { return {}; }
+  std::optional<Flops> flops(int64_t) const override { return {}; }
 
  private:
   static constexpr std::array<std::string_view, 3> kInputs = {"q", "k", "v"};

@@ -57,7 +57,7 @@ class KernelAttention final : public Layer {
   }
 
   // As its predicted cycles do.
-  std::optional<double> flops(int64_t) const override { return {}; }
+  std::optional<Flops> flops(int64_t) const override { return {}; }
 
  private:
   Values call(Writer& w, bool backward,

@@ -46,6 +46,11 @@ struct Returned {
   Values parameters;
 };
 
+// Of products, multiply and add.
+struct Flops {
+  double forward = 0, back = 0;
+};
+
 class Layer {
  public:
   virtual ~Layer() = default;
@@ -66,9 +71,9 @@ class Layer {
   virtual Returned backward(const Site& at, const Values& parameters,
                             const Values& saved,
                             const Values& gradients) const = 0;
-  // Of products, multiply and add, of one forward pass over so many rows; none
-  // where they depend on the batch.
-  virtual std::optional<double> flops(int64_t rows) const = 0;
+  // Of one pass over so many rows, each way; none where they depend on the
+  // batch.
+  virtual std::optional<Flops> flops(int64_t rows) const = 0;
 };
 using LayerPtr = std::unique_ptr<Layer>;
 

@@ -43,9 +43,10 @@ class Linear final : public Layer {
             {w.dot(dy, x, {{}, {}, {0}, {0}})}};
   }
 
-  std::optional<double> flops(int64_t rows) const override {
-    return 2.0 * static_cast<double>(rows) * static_cast<double>(from_) *
-           static_cast<double>(to_);
+  std::optional<Flops> flops(int64_t rows) const override {
+    const double one = 2.0 * static_cast<double>(rows) *
+                       static_cast<double>(from_) * static_cast<double>(to_);
+    return Flops{one, 2 * one};
   }
 
  private:

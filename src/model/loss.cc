@@ -1,5 +1,5 @@
 // model/loss.cc: the mean cross-entropy of the tokens that count, and its
-// gradients, a chunk of rows at a time: all logits are never there at once.
+// gradients, a chunk of rows at a time, so that few logits are there at once.
 //
 // Of a row h and its target t: z = h E^T, bent by the cap c to c tanh(z / c),
 //   loss = log sum_j exp(z_j) - z_t,   dz_j = softmax(z)_j - [j = t]

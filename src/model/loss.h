@@ -28,7 +28,8 @@ struct Loss {
 };
 // hidden [rows, width], head [vocab, width] or a part of it, targets and counts
 // [rows]: 1 where a row's target counts, else 0; `total` do, of these rows and
-// of those that others have. Of all logits `max_logits` are there at once.
+// of those that others have. At most `max_logits` logits are there at
+// once, or those of one row.
 Loss write_loss(const Site& at, const ModelConfig& model, const Value& hidden,
                 const Value& head, const VocabPart& part, const Value& targets,
                 const Value& counts, const Value& total, int64_t max_logits);

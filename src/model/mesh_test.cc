@@ -47,11 +47,21 @@ class MeshModel : public ModelCase,
     return out;
   }
 
-  Found on_one(const std::vector<Numbers>& at) {
+  struct One {
+    Expected numbers;
+    int64_t tiles = 0;
+  };
+  One on_one(const std::vector<Numbers>& at) {
     const pjrt::Loaded program = compiled(true);
-    auto found = results(program, at);
-    EXPECT_TRUE(found) << found.error().message;
-    return read(*found);
+    const auto found_at = [&](const std::vector<Numbers>& moved) {
+      auto found = results(program, moved);
+      EXPECT_TRUE(found) << found.error().message;
+      return read(*found);
+    };
+    return {
+        expected_of([&](const auto& moved) { return found_at(moved).numbers; },
+                    at, kUlp),
+        found_at(at).tiles};
   }
 
   // Of each device, with the parts of gradients that its partners have.
@@ -149,7 +159,7 @@ TEST_P(MeshModel, SumsAreThoseOfOneDevice) {
   size_t number = 0;
   std::pair<std::string, bool> one_of;
   std::vector<Numbers> at;
-  Found one;
+  One one;
   for (const Case& c : {Case{"xla", "data=2,head=2,seq=2", true},
                         {"xla", "data=4", false},
                         {"xla", "seq=2", false},
@@ -207,7 +217,7 @@ TEST_P(MeshModel, TokensLieAsABalanceSays) {
   };
   size_t number = 0;
   std::vector<Numbers> at;
-  Found one;
+  One one;
   for (const Case& c : {Case{"seq=4", Balance::rows},
                         {"seq=4", Balance::tasks},
                         {"data=2,seq=2", Balance::headtail, {8, 16}},
@@ -264,7 +274,7 @@ TEST_P(MeshModel, HeadsAreDividedInEveryForm) {
     const Mesh mesh = *parse_mesh(in_loop_ ? "head=4" : "head=2");
     ASSERT_NO_FATAL_FAILURE(set(m, "xla", rows, 2));
     const std::vector<Numbers> at = draw_parameters(random);
-    const Found one = on_one(at);
+    const One one = on_one(at);
     recompute_ = true;
     for (const Found& each : on_mesh(m, "xla", rows, 2, mesh, at)) {
       expect_same(one.numbers, each.numbers);
@@ -285,7 +295,7 @@ TEST_P(KernelMesh, SumsAreThoseOfTheReference) {
   m.windows = {70, 0};
   ASSERT_NO_FATAL_FAILURE(set(m, "reference", rows, 2));
   const std::vector<Numbers> at = draw_parameters(random);
-  const Found one = on_one(at);
+  const One one = on_one(at);
   for (const char* mesh : {"data=2", "head=2"}) {
     for (const Found& each :
          on_mesh(m, "tpu", rows, 2, *parse_mesh(mesh), at, {128, 128})) {
@@ -327,7 +337,7 @@ TEST_P(KernelMesh, TokensLieAsABalanceSays) {
     recompute_ = in_loop_ = false;
     ASSERT_NO_FATAL_FAILURE(set(m, "reference", rows, 2));
     if (at.empty()) at = draw_parameters(random);
-    const Found one = on_one(at);
+    const One one = on_one(at);
     shards_.emplace();
     shards_->balance = c.balance;
     recompute_ = in_loop_ = c.recompute;

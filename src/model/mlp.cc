@@ -125,8 +125,9 @@ class LayernormMlp final : public Layer {
     return out;
   }
 
-  std::optional<double> flops(int64_t rows) const override {
-    return *fc1_->flops(rows) + *fc2_->flops(rows);
+  std::optional<Flops> flops(int64_t rows) const override {
+    const Flops a = *fc1_->flops(rows), b = *fc2_->flops(rows);
+    return Flops{a.forward + b.forward, a.forward + a.back + b.back};
   }
 
  private:

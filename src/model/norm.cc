@@ -46,7 +46,7 @@ class Norm final : public Layer {
     return out;
   }
 
-  std::optional<double> flops(int64_t) const override { return 0; }
+  std::optional<Flops> flops(int64_t) const override { return Flops{}; }
 
  private:
   bool centred() const { return kind_ == NormKind::layer; }

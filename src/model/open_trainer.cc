@@ -1,4 +1,7 @@
 // model/open_trainer.cc: compiles a trainer's step, with a state or without.
+#include <fmt/format.h>
+
+#include <filesystem>
 #include <utility>
 
 #include "base/digest.h"
@@ -36,6 +39,18 @@ Result<pjrt::Places> open_devices(const TrainOptions& o,
   return on;
 }
 
+// What is known of a plugin (docs/train.md): it is taken all the same.
+std::vector<std::string> plugin_warnings(const TrainOptions& o,
+                                         const PluginPlace& place) {
+  const std::filesystem::path file = place.plugin;
+  if (o.mesh.devices() == 1 || file.filename() != "xla_cpu_pjrt.so") return {};
+  return {fmt::format(
+      "[train] devices of a mesh must give the right gradients each time, as "
+      "those of {} do, found xla_cpu_pjrt, whose are wrong once in a while, "
+      "for '{}'",
+      cpu::kCallingPlugin, to_string(o.mesh))};
+}
+
 // All but the values.
 Result<std::unique_ptr<Trainer::State>> make_state(
     const TrainOptions& options, model::PlannedStep planned,
@@ -59,6 +74,7 @@ Result<std::unique_ptr<Trainer::State>> make_state(
   state->parameters = std::move(parameters);
   state->lowering = std::move(*lowering);
   state->place = pjrt::describe({on->client, &on->devices.front()});
+  state->counters.plugin_warnings = plugin_warnings(options, state->place);
   auto text = model::step_program(state->planned.shape);
   if (!text) return text.error();
   state->key = digest_of(*text);

@@ -56,7 +56,7 @@ class RoutedAttention final : public Layer {
     return own_->backward(at, parameters, {saved.begin(), theirs}, gradients);
   }
 
-  std::optional<double> flops(int64_t rows) const override {
+  std::optional<Flops> flops(int64_t rows) const override {
     return own_->flops(rows);
   }
 

@@ -41,7 +41,7 @@ class SharedAttention final : public Layer {
     return out;
   }
 
-  std::optional<double> flops(int64_t rows) const override {
+  std::optional<Flops> flops(int64_t rows) const override {
     return own_->flops(rows);
   }
 

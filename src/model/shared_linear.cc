@@ -43,7 +43,7 @@ class SharedLinear final : public Layer {
     return out;
   }
 
-  std::optional<double> flops(int64_t rows) const override {
+  std::optional<Flops> flops(int64_t rows) const override {
     return own_->flops(rows);
   }
 

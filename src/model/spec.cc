@@ -8,6 +8,7 @@
 #include "lanes/cpu/plugin_calls.h"
 #include "model/layer.h"
 #include "model/parameter_parts.h"
+#include "pjrt/locate.h"
 #include "tessera/mosaic.h"
 
 namespace tessera {
@@ -53,8 +54,8 @@ Result<LayerSpec> find_layer_spec(std::string_view name) {
 
 std::string default_plugin(const LayerSpec& spec, const Mesh& mesh) {
   if (model::has_kernels(spec)) return "libtpu";
-  if (model::calls_cpu(spec) || mesh.devices() > 1) return cpu::kCallingPlugin;
-  return XlaOptions().plugin;
+  if (model::calls_cpu(spec)) return cpu::kCallingPlugin;
+  return pjrt::default_cpu_plugin(mesh.devices());
 }
 
 std::vector<std::string> factories_of(Slot slot) {
@@ -62,6 +63,30 @@ std::vector<std::string> factories_of(Slot slot) {
     return {"worklist", "dense", "mosaic", "cpu"};
   }
   return {"stablehlo"};
+}
+
+SlotArrays slot_arrays(Slot slot, const ModelConfig& m) {
+  const int64_t attended = m.heads * m.head_dim;
+  const std::vector<int64_t> rows = {0, m.width};
+  const std::vector<int64_t> q = {0, m.heads, 0, m.head_dim},
+                             kv = {0, m.kv_heads, 0, m.head_dim};
+  const int64_t parts = m.mlp == MlpKind::gelu ? 1 : 2;
+  switch (slot) {
+    case Slot::norm:
+    case Slot::layernorm_mlp:
+      break;
+    case Slot::linear_qkv:
+      return {{rows}, {{0, attended + 2 * m.kv_heads * m.head_dim}}};
+    case Slot::linear_proj:
+      return {{{0, attended}}, {rows}};
+    case Slot::linear_fc1:
+      return {{rows}, {{0, parts * m.mlp_width}}};
+    case Slot::linear_fc2:
+      return {{{0, m.mlp_width}}, {rows}};
+    case Slot::attention:
+      return {{q, kv, kv}, {q}};
+  }
+  return {{rows}, {rows}};
 }
 
 namespace model {

@@ -26,26 +26,37 @@ int64_t integer_bytes(const AttentionPlace& place) {
 }
 
 void add(const BlockPass& pass, const Block& block, int64_t rows,
-         std::vector<SlotWork>& all) {
+         int64_t integers, std::vector<SlotWork>& all) {
   for (size_t i = 0; i < kParts; ++i) {
     const SlotBytes& more = pass.bytes[i];
     if (more == SlotBytes{}) continue;  // the block has no such part
     const auto part = static_cast<Part>(i);
     auto at = std::ranges::find(all, slot_of(part), &SlotWork::slot);
     if (at == all.end()) {
-      at = all.insert(at, {std::string(slot_of(part)), 0, {}});
+      at = all.insert(at, {std::string(slot_of(part)), 0, 0, {}});
     }
     const auto flops = block.flops(part, rows);
-    if (!flops) at->flops.reset();
-    if (at->flops) *at->flops += *flops;
+    if (!flops) {
+      at->flops.reset();
+      at->flops_back.reset();
+    }
+    if (at->flops) {
+      *at->flops += flops->forward;
+      *at->flops_back += flops->back;
+    }
     at->bytes.inputs += more.inputs;
     at->bytes.parameters += more.parameters;
     at->bytes.outputs += more.outputs;
     at->bytes.kept += more.kept;
+    at->bytes.read_back += more.outputs + more.parameters + more.kept;
+    at->bytes.written_back += more.inputs + more.parameters;
+    // No gradient is of integers.
+    if (part == Part::attention) at->bytes.inputs += integers;
   }
 }
 
-// Writes the forward pass of one layer, which nobody compiles.
+// Writes the forward pass of one layer, which nobody compiles. The way back has
+// arrays of the same types.
 Result<void> add_layer(const StepShape& s, const AttentionPlace& place,
                        std::vector<SlotWork>& all) {
   const ModelConfig own = own_model(s.model, s.mesh);
@@ -68,11 +79,9 @@ Result<void> add_layer(const StepShape& s, const AttentionPlace& place,
   }
   const Stream stream = {s.batch, s.tokens, w.argument("cos"),
                          w.argument("sin")};
-  BlockPass pass =
+  const BlockPass pass =
       block->forward({w, s.products}, stream, given, w.argument("x"));
-  pass.bytes[static_cast<size_t>(Part::attention)].inputs +=
-      integer_bytes(place);
-  add(pass, *block, rows, all);
+  add(pass, *block, rows, integer_bytes(place), all);
   return {};
 }
 

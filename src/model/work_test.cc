@@ -49,16 +49,91 @@ int64_t bytes_of(const std::vector<Counted>& all, size_t begin, size_t end) {
   return out;
 }
 
-// Of a product without batch dimensions of n x k and m x k numbers.
+// Whether anybody reads what the line gives, "%12 = ..".
+bool is_read(const std::string& text, size_t line) {
+  const size_t begin = text.find('%', line), end = text.find(' ', begin);
+  const std::string name = text.substr(begin, end - begin);
+  for (size_t at = end; (at = text.find(name, at)) != std::string::npos; ++at) {
+    if (std::isdigit(text[at + name.size()]) == 0) return true;
+  }
+  return false;
+}
+
+// Of a product without batch dimensions of n x k and m x k numbers; a compiler
+// leaves out what nobody reads.
 double flops_in(const std::string& text) {
   double out = 0;
   for (size_t at = 0; (at = text.find("dot_general", at)) != std::string::npos;
        at += 5) {
+    if (!is_read(text, text.rfind('\n', at) + 1)) continue;
     const auto t = types_of(text.substr(at, text.find('\n', at) - at));
     EXPECT_EQ(t.size(), 3U);
     out += 2 * std::sqrt(t[0].elements * t[1].elements * t[2].elements);
   }
   return out;
+}
+
+// Sizes that a slot leaves open are those of two rows of 40 tokens.
+Dims with_sizes(const Dims& declared) {
+  if (declared.size() == 2) return {80, declared[1]};
+  return {2, declared[1], 40, declared[3]};
+}
+
+// The types of a program's arguments and results.
+struct Ends {
+  std::vector<Counted> in, out;
+};
+Ends ends_of(const std::string& text) {
+  const size_t start = text.find("@main(");
+  EXPECT_NE(start, std::string::npos) << text;
+  const std::string line = text.substr(start, text.find('\n', start) - start);
+  const size_t arrow = line.find("->");
+  return {types_of(line.substr(0, arrow)), types_of(line.substr(arrow))};
+}
+
+// A slot's way back as a program of its own, of what it was given and kept.
+void read_back(const StepShape& s, const Layer& layer, const Passed& passed,
+               const Values& inputs, SlotWork& found) {
+  std::vector<xla::Argument> arguments;
+  const auto add = [&](const std::string& name, const xla::Type& type) {
+    arguments.push_back({name + std::to_string(arguments.size()), type});
+  };
+  for (const ModelParameter& p : layer.parameters()) {
+    add("p", {s.wide, p.shape});
+  }
+  const size_t learned = arguments.size();
+  for (const Value& v : passed.saved) add("s", v.type);
+  const size_t kept = arguments.size();
+  for (const Value& v : passed.out) {
+    if (v.type.element == s.wide) add("g", v.type);
+  }
+  const size_t read = arguments.size();
+  if (found.slot == to_string(Slot::attention)) {
+    for (const xla::Argument& a : integers_of(s.places.front())) {
+      arguments.push_back(a);
+    }
+  }
+  Writer w(arguments, s.wide);
+  Values parameters, saved, gradients;
+  for (size_t i = 0; i < read; ++i) {
+    Values& to = i < learned ? parameters : i < kept ? saved : gradients;
+    to.push_back(w.argument(arguments[i].name));
+  }
+  const Returned back =
+      layer.backward({w, s.products}, parameters, saved, gradients);
+  ASSERT_EQ(back.inputs.size(), inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    EXPECT_EQ(back.inputs[i].dims(), inputs[i].dims());
+  }
+  Values results = back.inputs;
+  results.insert(results.end(), back.parameters.begin(), back.parameters.end());
+  const std::string text = w.module("back", results);
+  const Ends ends = ends_of(text);
+  ASSERT_EQ(ends.in.size(), arguments.size());
+  ASSERT_EQ(ends.out.size(), results.size());
+  found.bytes.read_back = bytes_of(ends.in, 0, read);
+  found.bytes.written_back = bytes_of(ends.out, 0, ends.out.size());
+  if (found.flops) found.flops_back = flops_in(text);
 }
 
 // A slot's forward pass as a program of its own.
@@ -88,12 +163,7 @@ SlotWork read_slot(const StepShape& s, Slot slot,
   results.insert(results.end(), passed.saved.begin(), passed.saved.end());
   const std::string text = w.module("slot", results);
 
-  const size_t start = text.find("@main(");
-  EXPECT_NE(start, std::string::npos) << text;
-  const std::string line = text.substr(start, text.find('\n', start) - start);
-  const size_t arrow = line.find("->");
-  const auto in = types_of(line.substr(0, arrow));
-  const auto out = types_of(line.substr(arrow));
+  const auto [in, out] = ends_of(text);
   EXPECT_EQ(in.size(), arguments.size());
   EXPECT_EQ(out.size(), results.size());
   SlotWork found;
@@ -103,6 +173,12 @@ SlotWork read_slot(const StepShape& s, Slot slot,
       bytes_of(in, shapes.size(), learned), bytes_of(out, 0, passed.out.size()),
       bytes_of(out, passed.out.size(), out.size())};
   if (slot != Slot::attention) found.flops = flops_in(text);
+  const SlotArrays due = slot_arrays(slot, s.model);
+  for (size_t i = 0; i < due.outputs.size(); ++i) {
+    EXPECT_EQ(passed.out[i].dims(), with_sizes(due.outputs[i]));
+    EXPECT_EQ(passed.out[i].type.element, s.wide);
+  }
+  read_back(s, *layer, passed, inputs, found);
   return found;
 }
 
@@ -143,30 +219,30 @@ TEST(SlotWork, IsThatOfTheProgramsText) {
         if (!fused) o.model.norm = NormKind::layer;
         const StepShape s = plan_step(o)->shape;
         const auto said = *model_work(o);
-        const ModelConfig& m = o.model;
-        const Dims rows = {80, 24}, q = {2, 4, 40, m.head_dim},
-                   kv = {2, 2, 40, m.head_dim};
-        std::vector<std::pair<Slot, std::vector<Dims>>> slots = {
-            {Slot::linear_qkv, {rows}},
-            {Slot::attention, {q, kv, kv}},
-            {Slot::linear_proj, {{80, 4 * m.head_dim}}}};
-        if (fused) {
-          slots.push_back({Slot::norm, {rows}});
-          slots.push_back({Slot::layernorm_mlp, {rows}});
-        } else {
-          slots.push_back({Slot::linear_fc1, {rows}});
-          slots.push_back({Slot::linear_fc2, {{80, 20}}});
-        }
-        for (const auto& [slot, shapes] : slots) {
+        const std::vector<Slot> slots =
+            fused ? std::vector<Slot>{Slot::linear_qkv, Slot::attention,
+                                      Slot::linear_proj, Slot::norm,
+                                      Slot::layernorm_mlp}
+                  : std::vector<Slot>{Slot::linear_qkv, Slot::attention,
+                                      Slot::linear_proj, Slot::linear_fc1,
+                                      Slot::linear_fc2};
+        for (const Slot slot : slots) {
           SCOPED_TRACE(to_string(slot));
+          std::vector<Dims> shapes;
+          for (const Dims& dims : slot_arrays(slot, o.model).inputs) {
+            shapes.push_back(with_sizes(dims));
+          }
           const SlotWork want = read_slot(s, slot, shapes);
           const SlotWork& got = named(said, want.slot);
           EXPECT_EQ(got.bytes.inputs, want.bytes.inputs);
           EXPECT_EQ(got.bytes.parameters, want.bytes.parameters);
           EXPECT_EQ(got.bytes.outputs, want.bytes.outputs);
           EXPECT_EQ(got.bytes.kept, want.bytes.kept);
+          EXPECT_EQ(got.bytes.read_back, want.bytes.read_back);
+          EXPECT_EQ(got.bytes.written_back, want.bytes.written_back);
           if (slot != Slot::attention) {
             EXPECT_EQ(got.flops, want.flops);
+            EXPECT_EQ(got.flops_back, want.flops_back);
           }
         }
       }
@@ -187,24 +263,48 @@ TEST(SlotWork, IsWhatAHandCounts) {
                                              "activation", "linear_fc2"}));
   const SlotWork& qkv = named(said, "linear_qkv");
   EXPECT_EQ(qkv.flops, 2.0 * 2 * 80 * 24 * 64);
-  EXPECT_EQ(qkv.bytes, (SlotBytes{2 * 80 * 24 * 4, 2 * 24 * 64 * 4,
-                                  2 * 80 * 64 * 4, 2 * 80 * 24 * 4}));
+  EXPECT_EQ(qkv.flops_back, 2 * 2.0 * 2 * 80 * 24 * 64);
+  EXPECT_EQ(qkv.bytes,
+            (SlotBytes{2 * 80 * 24 * 4, 2 * 24 * 64 * 4, 2 * 80 * 64 * 4,
+                       2 * 80 * 24 * 4, 2 * 4 * (80 * 64 + 24 * 64 + 80 * 24),
+                       2 * 4 * (80 * 24 + 24 * 64)}));
   const SlotWork& norm = named(said, "norm");  // two a layer
   EXPECT_EQ(norm.flops, 0.0);
-  EXPECT_EQ(norm.bytes, (SlotBytes{4 * 80 * 24 * 4, 4 * 24 * 4, 4 * 80 * 24 * 4,
-                                   4 * 2 * 80 * 24 * 4}));
+  EXPECT_EQ(norm.flops_back, 0.0);
+  EXPECT_EQ(norm.bytes,
+            (SlotBytes{4 * 80 * 24 * 4, 4 * 24 * 4, 4 * 80 * 24 * 4,
+                       4 * 2 * 80 * 24 * 4, 4 * 4 * (3 * 80 * 24 + 24),
+                       4 * 4 * (80 * 24 + 24)}));
   EXPECT_EQ(named(said, "activation").bytes,
-            (SlotBytes{2 * 80 * 40 * 4, 0, 2 * 80 * 20 * 4, 2 * 80 * 40 * 4}));
+            (SlotBytes{2 * 80 * 40 * 4, 0, 2 * 80 * 20 * 4, 2 * 80 * 40 * 4,
+                       2 * 80 * 60 * 4, 2 * 80 * 40 * 4}));
   // Rows of 40 become 3 tiles of 16, and every pair of those is taken.
   const SlotWork& attention = named(said, "attention");
   EXPECT_EQ(attention.flops, 2 * 4.0 * 2 * 4 * 48 * 48 * 8);
+  EXPECT_EQ(attention.flops_back, 2.5 * *attention.flops);
+  EXPECT_EQ(attention.bytes.written_back, 2 * 4 * 80 * 8 * (4 + 2 + 2));
   EXPECT_EQ(attention.bytes.outputs, 2 * 80 * 32 * 4);
   // q, out of 4 heads, k and v of 2, in bf16, and log-sum-exp.
   EXPECT_EQ(attention.bytes.kept,
             2 * 2 * 48 * (2 * (4 + 4 + 2 + 2) * 8 + 4 * 4));
   // What a batch brings is not known.
-  EXPECT_FALSE(
-      named(*model_work(options_of("xla", Dtype::f32)), "attention").flops);
+  const auto listed = *model_work(options_of("xla", Dtype::f32));
+  EXPECT_FALSE(named(listed, "attention").flops);
+  EXPECT_FALSE(named(listed, "attention").flops_back);
+}
+
+// Of the MLP in one, what its input alone brings back is computed once more:
+// the product of fc1.
+TEST(SlotWork, OfAFusedMlpTakesAProductMore) {
+  const auto fused = *model_work(options_of("xla", Dtype::f32));
+  TrainOptions o = options_of("xla", Dtype::f32);
+  o.model.fused_mlp = false;
+  const auto apart = *model_work(o);
+  const SlotWork& fc1 = named(apart, "linear_fc1");
+  const SlotWork& fc2 = named(apart, "linear_fc2");
+  const SlotWork& mlp = named(fused, "layernorm_mlp");
+  EXPECT_EQ(*mlp.flops, *fc1.flops + *fc2.flops);
+  EXPECT_EQ(*mlp.flops_back, *fc1.flops + *fc1.flops_back + *fc2.flops_back);
 }
 
 // Rows along one axis, heads and the MLP's width along another.

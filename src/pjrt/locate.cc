@@ -84,6 +84,14 @@ Answer ask(const std::string& python, const KnownPlugin& plugin) {
 
 std::span<const KnownPlugin> known_plugins() { return kKnown; }
 
+std::string default_cpu_plugin(int64_t devices) {
+  return devices > 1 ? "lammps_jax_pjrt_cpu" : "xla_cpu_pjrt";
+}
+
+std::string cpu_plugin(const std::string& named, int64_t devices) {
+  return named.empty() ? default_cpu_plugin(devices) : named;
+}
+
 Result<std::string> find_plugin(const std::string& plugin) {
   if (plugin.find('/') != std::string::npos || plugin.ends_with(".so")) {
     return plugin;

@@ -1,6 +1,7 @@
 // pjrt/locate.h: where a plugin's file is.
 #pragma once
 
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -19,6 +20,12 @@ struct KnownPlugin {
 };
 
 std::span<const KnownPlugin> known_plugins();
+
+// Of programs for as many devices of a CPU, where nobody names one: of several,
+// one whose results are the same each time (docs/train.md).
+std::string default_cpu_plugin(int64_t devices);
+// The one that is named, or that one.
+std::string cpu_plugin(const std::string& named, int64_t devices = 1);
 
 // The file of `plugin`, a path (it has a '/' or ends in ".so") or the name of
 // a known one. A name is looked up in its variable, else with Python:

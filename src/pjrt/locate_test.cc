@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -50,6 +51,21 @@ class FindPlugin : public ::testing::Test {
       ::testing::TempDir() + "tessera_locate_" + std::to_string(getpid());
   std::map<std::string, std::string> before_;
 };
+
+// docs/train.md says what several devices of the first were seen to do.
+TEST_F(FindPlugin, SeveralDevicesOfACpuHaveAnotherDefault) {
+  EXPECT_EQ(cpu_plugin(""), "xla_cpu_pjrt");
+  for (const int64_t devices : {2, 3, 64}) {
+    EXPECT_EQ(cpu_plugin("", devices), "lammps_jax_pjrt_cpu");
+    EXPECT_EQ(cpu_plugin("xla_cpu_pjrt", devices), "xla_cpu_pjrt");
+  }
+  const auto known = known_plugins();
+  for (const int64_t devices : {1, 2}) {
+    EXPECT_TRUE(std::any_of(known.begin(), known.end(), [&](const auto& k) {
+      return k.name == default_cpu_plugin(devices);
+    }));
+  }
+}
 
 TEST_F(FindPlugin, APathIsItself) {
   EXPECT_EQ(*find_plugin("/a/b"), "/a/b");

@@ -218,6 +218,8 @@ void visit_fields(Is<GateRow> auto& r, auto&& field) {
   field("v_head_dim", r.shape.v_head_dim, {}, "");
   field("softcap", r.shape.softcap, {.def = "number0"}, "");
   field("density", r.density, {.def = "number0"}, "");
+  field("tile", r.tile, {.present = r.tile.has_value(), .optional = true},
+        "The queries and keys of the kernel's tile, where it is known");
   field("kernel_ms", r.kernel_ms, {.def = "number0"},
         "How long our kernel took, and how long plain XLA took; null where "
         "nothing was timed");
@@ -325,7 +327,9 @@ void visit_fields(Is<Receipt::Training::Work> auto& w, auto&& field) {
         "In the order of a block; activation is that of an MLP whose slots are "
         "apart");
   field("flops", w.flops, {.def = "number0"},
-        "Of its products, multiply and add; null where they are the batch's");
+        "Of its products, multiply and add, forward and on the way back; null "
+        "where they are the batch's");
+  field("flops_back", w.flops_back, {.def = "number0"}, "");
   field("bytes.inputs", w.inputs, {},
         "Bytes of its arrays by their types in the program: what it reads, of "
         "attention with the integers of its plan, what it writes, and what "
@@ -333,6 +337,10 @@ void visit_fields(Is<Receipt::Training::Work> auto& w, auto&& field) {
   field("bytes.parameters", w.parameters, {}, "");
   field("bytes.outputs", w.outputs, {}, "");
   field("bytes.kept", w.kept, {}, "");
+  field("bytes.read_back", w.read_back, {},
+        "What the way back reads, gradients of outputs, parameters and what "
+        "was kept, and what it writes, gradients of inputs and parameters");
+  field("bytes.written_back", w.written_back, {}, "");
 }
 
 void visit_fields(Is<Receipt::Training::Exchange> auto& e, auto&& field) {
@@ -369,8 +377,8 @@ void visit_training(Is<Receipt::Training> auto& t, auto&& field) {
         "Sizes and settings: what `--model` reads");
   field("parameters", t.parameters, {}, "Numbers that are learned");
   field("work", t.work, {},
-        "What each slot takes of a device in the forward pass of a step, over "
-        "all layers");
+        "What each slot takes of a device in a step, over all layers; with "
+        "recompute, forward once more");
   field("mesh", t.mesh, {.or_null = true},
         "The axes of the mesh, or null on one device");
   field("specs", t.specs, {.def = "digest", .or_null = true},
@@ -508,8 +516,9 @@ void visit_fields(Is<Receipt> auto& r, auto&& field) {
         "a kernel that was only compiled");
   field("settings", r.settings,
         {.keys = kSettings, .of = kPlan, .repeats = kNever},
-        "Of our TPU kernels: who chose the tile, and by direction tiles a pass "
-        "with who chose them: the request, a row of the table, or the default");
+        "Of our TPU kernels: who chose the tile, and by direction tiles a "
+        "pass, and queries a chunk where they come in chunks, with who chose "
+        "them: the request, a row of the table, or the default");
   field("direction", r.backward, {.one_of = kDirections, .of = kPlan},
         "Whether gradients were computed");
   field("request", r.request, {.of = kPlan},
@@ -610,8 +619,9 @@ void visit_fields(Is<Receipt> auto& r, auto&& field) {
   field("gflops.useful", r.useful_gflops, kPlanMs,
         "4 D operations a legal pair forward, 14 D with backward, D the mean "
         "of the two head dims, over ms.forward and ms.backward");
-  field("warnings", r.warnings, {.of = kRun, .repeats = kHistory},
-        "Warnings of the lane and of the cache on disk");
+  field("warnings", r.warnings, {.repeats = kHistory},
+        "Warnings of the lane and of the cache on disk; of a training run of "
+        "the plugin too");
   field("check.kind", r.check.kind, {.one_of = kChecks, .of = kRun},
         "Whether outputs were compared with fp64");
   field("check.rows", r.check.rows, {.of = kRun},

@@ -59,6 +59,8 @@ class Writer {
       return std::move(inner.out);
     } else if constexpr (std::same_as<T, RequestText>) {
       return request_json(value);
+    } else if constexpr (std::same_as<T, Tile>) {
+      return Ordered::array({value.q, value.kv});
     } else if constexpr (std::same_as<T, std::string>) {
       if (rule.or_null && value.empty()) return nullptr;
       return rule.json ? Ordered::parse(value) : parts::text(value);

@@ -191,6 +191,11 @@ class Reader {
         // The form has been looked at; an array of none gives nothing.
         if (at != json.end()) (void)set_field(field, *at, kWhere, out);
       }
+    } else if constexpr (std::same_as<T, Tile>) {
+      // One of another length is no tile that there may be.
+      out = json.size() == 2
+                ? Tile{json[0].get<int64_t>(), json[1].get<int64_t>()}
+                : Tile{0, 0};
     } else if constexpr (std::same_as<T, std::string>) {
       out = json.is_null() ? "" : rule.json ? json.dump() : json.get<T>();
     } else if constexpr (std::same_as<T, bool>) {

@@ -82,6 +82,7 @@ Receipt training() {
   r.plugin = Receipt::Plugin{"a.so", "0.81", "cpu", "v", "cpu 0", 0};
   r.inputs = {7, "rows", {{"rows", kDigits}, {"start", kDigits}}, {}};
   r.compiles = 1;
+  r.warnings = {"full"};
   r.plan_ms = 1;
   r.run_ms = 2;
   Receipt::Training& t = r.training;
@@ -91,7 +92,8 @@ Receipt training() {
   }
   t.model = R"({"layers":2})";
   t.parameters = 90;
-  t.work = {{"norm", 0, 1, 2, 3, 4}, {"attention", {}, 5, 0, 6, 7}};
+  t.work = {{"norm", 0, 1, 2, 3, 4, 5, 6, 7},
+            {"attention", {}, {}, 5, 0, 6, 7, 8, 9}};
   t.mesh = "data=2";
   t.specs = t.program = kDigits;
   t.exchange = Receipt::Training::Exchange{
@@ -139,6 +141,7 @@ Receipt fullest() {
   row.kernel_cycles = row.plain_cycles = row.error_bar = 1;
   row.machine = "A CPU";
   row.generation = "v6e";
+  row.tile = {512, 256};
   row.verdict = GateVerdict::promote;
   r.choice.gate = {row};
   r.choice.rule = "tpu kernels";
@@ -270,6 +273,7 @@ TEST(ReceiptReader, EveryFieldComesBack) {
   }
   const auto claim = parse_receipt(receipt_json(fullest()));
   EXPECT_EQ(claim->choice.gate.at(0).verdict, GateVerdict::promote);
+  EXPECT_EQ(claim->choice.gate.at(0).tile, (Tile{512, 256}));
   EXPECT_EQ(claim->shape.attention.softcap, 30);
   EXPECT_EQ(claim->routing->settings, RouteSettings());
   EXPECT_EQ(claim->threads, 2);
@@ -318,8 +322,9 @@ TEST(ReceiptReader, RefusesEveryFieldThatIsNotAsItMustBe) {
       if (free_keys.contains(parent) || parent == "/request" ||
           parent == "/check" || path == "/sink_telemetry" ||
           path == "/shards/ceilings" || path == "/shards/work" ||
-          path == "/shards/evenness" || path == "/exchange/ceilings" ||
-          path == "/exchange/work" || path == "/exchange/evenness") {
+          path == "/shards/evenness" || path == "/choice/gate/0/tile" ||
+          path == "/exchange/ceilings" || path == "/exchange/work" ||
+          path == "/exchange/evenness") {
         continue;  // may be absent
       }
       other = good;
@@ -367,10 +372,10 @@ TEST(ReceiptReader, FieldsGoWithTheirKind) {
 // An older receipt is told so before anything else of it is looked at.
 TEST(ReceiptReader, RefusesOtherVersionsByTheirNumber) {
   EXPECT_EQ(message(R"({"schema": 2, "operation": "attention"})"),
-            "[receipt] schema must be 12, found the integer 2: another "
+            "[receipt] schema must be 13, found the integer 2: another "
             "version wrote it");
   EXPECT_EQ(message(R"({"schema": 9})"),
-            "[receipt] schema must be 12, found the integer 9: another "
+            "[receipt] schema must be 13, found the integer 9: another "
             "version wrote it");
 }
 
@@ -432,7 +437,7 @@ TEST(ReceiptReader, RefusesWhatIsNotOne) {
   EXPECT_EQ(message("{}"),
             "[receipt] every field must be there, found no schema");
   EXPECT_EQ(message(with("/schema", 2)),
-            "[receipt] schema must be 12, found the integer 2: another "
+            "[receipt] schema must be 13, found the integer 2: another "
             "version wrote it");
   EXPECT_EQ(message(with("/more", 2)),
             "[receipt] fields must be known ones, found 'more'");

@@ -162,8 +162,9 @@ struct Receipt {
   struct Training {
     struct Work {
       std::string slot;
-      std::optional<double> flops;
+      std::optional<double> flops, flops_back;
       int64_t inputs = 0, parameters = 0, outputs = 0, kept = 0;  // bytes
+      int64_t read_back = 0, written_back = 0;
     };
     std::string spec;
     std::map<std::string, std::string> slots;  // a factory each
@@ -249,7 +250,7 @@ struct Receipt {
   std::optional<std::string> fallback;  // why another lane ran than requested
   double route_ms = 0, plan_ms = 0, prepare_ms = 0, compile_ms = 0;
   double transfer_ms = 0, run_ms = 0, forward_ms = 0, backward_ms = 0;
-  std::vector<std::string> warnings;  // of the lane
+  std::vector<std::string> warnings;  // of the lane, or of the plugin
   Check check;
   std::optional<SinkTelemetry> sink_telemetry;
   Training training;

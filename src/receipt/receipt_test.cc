@@ -60,7 +60,7 @@ TEST(Receipt, HoldsEveryField) {
   std::vector<std::string> found;
   for (const auto& [name, unused] : j.items()) found.push_back(name);
   EXPECT_EQ(found, names);
-  EXPECT_EQ(j["schema"], 12);
+  EXPECT_EQ(j["schema"], 13);
   EXPECT_EQ(j["lane"]["source"], "default");
   EXPECT_EQ(j["request"],
             json::parse(R"({"mask": ["causal"], "batch": 2, "q_len": 8,

@@ -92,6 +92,9 @@ class SchemaMaker {
       return map_schema(schema_of(typename T::mapped_type(), rule), rule.keys);
     } else if constexpr (std::same_as<T, std::string>) {
       return rule.or_null ? or_null(text_schema(rule)) : text_schema(rule);
+    } else if constexpr (std::same_as<T, Tile>) {
+      return {
+          {"type", "array"}, {"items", reference("count")}, {"maxItems", 2}};
     } else if constexpr (std::is_enum_v<T>) {
       return enum_of(rule.one_of);
     } else if constexpr (std::is_arithmetic_v<T>) {

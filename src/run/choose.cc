@@ -38,18 +38,22 @@ bool is_predicted(const Candidate& c) {
   return c.rule && c.rule->source.starts_with("predicted");
 }
 
-Candidate by_row(const GateRow& row, const RequestFeatures& f) {
+Candidate by_row(const GateRow& row, const Asked& a) {
   const bool ours = wins(row) && row.verdict != GateVerdict::drop;
   Candidate out = {ours ? row.lane : LaneId::xla, row.plain,
                    run::row_words(row, ours)};
-  // Memory decides there, whatever was the fastest. `tessera gate` times no
-  // other program of plain causal; tables made elsewhere may.
-  const XlaMethod stable = run::stable_method(f);
-  if (!ours && f.request_class == RequestClass::plain_causal &&
-      row.plain != stable) {
-    out.method = stable;
-    out.reason +=
-        fmt::format("; plain causal stays with {}", to_string(stable));
+  const XlaMethod ruled = run::xla_method(a.f, a.plan, a.m);
+  if (ours || row.plain == ruled) return out;
+  if (a.f.request_class == RequestClass::plain_causal) {
+    // Memory decides there, whatever was the fastest. `tessera gate` times no
+    // other program of plain causal; tables made elsewhere may.
+    out.method = ruled;
+    out.reason += fmt::format("; plain causal stays with {}", to_string(ruled));
+  } else if (ruled == XlaMethod::worklist && a.plan.density() < row.density) {
+    // What visits every tile was the fastest where fewer could be skipped.
+    out.method = ruled;
+    out.reason += fmt::format("; at {} of {} tiles the worklist", a.plan.active,
+                              a.plan.tiles);
   }
   return out;
 }
@@ -275,7 +279,7 @@ Result<Choice> choose(const RequestFeatures& f, const PlanFacts& plan,
   std::vector<Candidate> candidates = run::by_rule(f, plan, m);
   const GateRow* row =
       f.call.compile_only ? nullptr : row_for(asked, candidates);
-  if (row) candidates.insert(candidates.begin(), by_row(*row, f));
+  if (row) candidates.insert(candidates.begin(), by_row(*row, asked));
   Bars bars;
   const Candidate* chosen = first_free(asked, candidates, bars);
   if (!chosen) return no_candidate(asked, std::move(bars));

@@ -11,7 +11,6 @@
 #include "plan/make_plan.h"
 #include "run/features.h"
 #include "run/reason_needed.h"
-#include "run/rules.h"
 #include "tessera/dispatch.h"
 
 namespace tessera::run {
@@ -227,6 +226,40 @@ TEST(ArtifactChoice, GoesByItsPlatforms) {
   }
 }
 
+// It is for the one mask that it declares, of any words, and of picks that
+// heads may have of their own.
+TEST(ArtifactChoice, JaxsAttentionTakesEveryWordByName) {
+  const Machine cpu = {"A CPU", 8,    {Isa::portable},
+                       true,    true, {{"xla_cpu_pjrt", "cpu", 4}}};
+  CallFeatures call;
+  call.bridge_artifact = true;
+  call.artifact_platforms = {"cpu"};
+  const AttentionShape shape = {8, 2, 64, 64, {}, 0};
+  Request request;
+  request.q_len = request.kv_len = 512;
+  for (const char* mask :
+       {"tree", "causal | same(h)", "causal & blocks(64)",
+        "routed(top=4, block=64)", "(tree | same(a)) & blocks(4)"}) {
+    for (const int64_t heads : {1, 2, 8}) {
+      request.masks = {*parse_mask(mask)};
+      Facts present;
+      present.picks = Picks{{}, heads, 4};
+      const auto f = features_of(request, present, shape, call);
+      const auto named = choose(f, {4, 3}, cpu, {}, LaneId::jax_bridge);
+      ASSERT_TRUE(named.ok()) << mask << ": " << named.error().message;
+      EXPECT_EQ(named->lane, LaneId::jax_bridge);
+      const auto c = choose(f, {4, 3}, cpu);
+      ASSERT_TRUE(c.ok()) << c.error().message;
+      EXPECT_EQ(reason_of(*c, LaneId::jax_bridge),
+                "an artifact runs where it is asked for by name");
+    }
+  }
+  request.masks = {*parse_mask("causal"), *parse_mask("window(5, 0)")};
+  const auto c = choose(features_of(request, {}, shape, call), {4, 3}, cpu);
+  ASSERT_TRUE(c.ok()) << c.error().message;
+  EXPECT_EQ(reason_of(*c, LaneId::jax_bridge), "it has one mask for all heads");
+}
+
 // `tessera choose` tells what the lane will refuse without a reason.
 TEST(ArtifactChoice, ASmallBlockNeedsALoweringReason) {
   const Machine tpu{"A CPU", 8,    {Isa::portable},
@@ -275,7 +308,7 @@ TEST(ArtifactChoice, TheGoldenSplash) {
     EXPECT_TRUE(c.ok()) << c.error().message;
     EXPECT_EQ(c->lane, platform == "cpu" ? LaneId::cpu : LaneId::xla);
     if (platform != "cpu") {
-      EXPECT_EQ(c->method, stable_method(f));
+      EXPECT_EQ(c->method, XlaMethod::dense);
     }
     return reason_of(*c, LaneId::splash);
   };

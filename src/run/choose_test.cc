@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -20,6 +21,7 @@
 #include "run/rules.h"
 #include "tessera/dispatch.h"
 #include "tessera/machine.h"
+#include "tests/oracle.h"
 #include "tests/random_case.h"
 
 namespace tessera::run {
@@ -116,33 +118,59 @@ const Rejected* find(const Choice& choice, LaneId lane) {
   return nullptr;
 }
 
-// The rules once more, in plain words. `tokens` is both lengths, `share` of the
-// tiles is active.
+struct Lengths {
+  int64_t q = 0, kv = 0;
+  int64_t tokens() const { return std::max(q, kv); }
+};
+
+// As programs have it: 2^k or 1.5 x 2^k, in whole tiles of 256.
+int64_t rounded(int64_t n) {
+  int64_t up = 1;
+  while (up < n && (up < 2 || up + up / 2 < n)) up *= 2;
+  if (up < n) up += up / 2;
+  while (up % 256 != 0) ++up;
+  return up;
+}
+
+// The rules once more, in plain words: tiles are of 256 x 256, `share` of them
+// is active.
 struct Due {
   std::optional<LaneId> lane;
   XlaMethod method = XlaMethod::worklist;
   std::string rule = {};
 };
-Due xla_due(RequestClass c, const std::string& device, int64_t tokens,
-            double share) {
+Due xla_due(RequestClass c, const std::string& device, bool backward,
+            const Lengths& lengths, double share) {
+  const int64_t tokens = lengths.tokens();
   if (c == kPlain) {
-    return {LaneId::xla, tokens > 1024 ? XlaMethod::worklist : XlaMethod::dense,
-            "plain causal"};
+    const Due any = xla_due(kOther, device, backward, lengths, share);
+    if (tokens <= 1024) {
+      return any.method == XlaMethod::worklist
+                 ? any
+                 : Due{LaneId::xla, XlaMethod::dense, "plain causal"};
+    }
+    const bool small = rounded(lengths.q) * 256 <= 1024 * 1024;
+    if (share >= 1 && small) return any;
+    return {LaneId::xla, XlaMethod::worklist, "plain causal"};
   }
-  const bool tpu = device == "tpu";
-  const std::string rule = !tpu            ? "worklist"
-                           : tokens > 4096 ? "tpu worklist, long"
-                                           : "tpu worklist";
-  const double most = !tpu ? 0.67 : tokens > 4096 ? 0.88 : 0.61;
-  if (tokens > (tpu ? 512 : 1024) && share < most) {
+  const bool tpu = device == "tpu", far = tokens > 6144;
+  const std::string rule =
+      !tpu ? "worklist"
+           : std::string(far ? "tpu worklist, long, " : "tpu worklist, ") +
+                 (backward ? "backward" : "forward");
+  const double most = !tpu ? 0.67 : far ? 1 : backward ? 0.61 : 0.62;
+  const int64_t beyond = !tpu ? 1024 : backward ? 512 : 256;
+  if (tokens > beyond && share < most) {
     return {LaneId::xla, XlaMethod::worklist, rule};
   }
-  return {LaneId::xla, tokens > 1024 ? XlaMethod::chunked : XlaMethod::dense,
-          rule};
+  if (tokens <= 1024) {
+    return {LaneId::xla, XlaMethod::dense, "dense, few tokens"};
+  }
+  return {LaneId::xla, XlaMethod::chunked, rule};
 }
 Due due_of(const MaskRow& mask, const AttentionShape& shape,
-           const CallFeatures& call, const MachineRow& on, int64_t tokens,
-           double share) {
+           const CallFeatures& call, const MachineRow& on,
+           const Lengths& lengths, double share) {
   RequestClass c = mask.due;
   if (shape.softcap != 0 && c != kSparse) c = kCustom;
   const std::string device = on.device;
@@ -157,11 +185,14 @@ Due due_of(const MaskRow& mask, const AttentionShape& shape,
       tpu |= p.platform == "tpu";
     return tpu && kernel ? Due{LaneId::mosaic} : Due{};
   }
-  if (device == "tpu" && kernel && c != kPlain && tokens > 512 && share < 1) {
+  if (device == "tpu" && kernel && c != kPlain && lengths.tokens() > 512 &&
+      share < 1) {
     return {LaneId::mosaic, {}, "tpu kernels"};
   }
   if (device == "cpu" && native) return {LaneId::cpu, {}, "cpu kernels"};
-  if (compiler) return xla_due(c, device, tokens, share);
+  if (compiler) {
+    return xla_due(c, device, call.backward, lengths, share);
+  }
   return native ? Due{LaneId::cpu, {}, "cpu last"} : Due{};
 }
 
@@ -223,7 +254,8 @@ TEST(Choose, EveryCombination) {
                                      ", dim " + std::to_string(dim);
             const auto choice = choose(f, {100, 50}, on.machine);
             ++(choice ? chosen : none);
-            expect_due(choice, due_of(mask, shape, call, on, tokens, 0.5), f,
+            expect_due(choice,
+                       due_of(mask, shape, call, on, {tokens, tokens}, 0.5), f,
                        on, what);
           }
         }
@@ -239,30 +271,37 @@ TEST(Choose, EveryCombination) {
 TEST(Choose, EveryDensity) {
   size_t worklists = 0, plain = 0, number = 0;
   const size_t stride = testing::case_stride();
+  const AttentionShape shape = {8, 8, 128, 128, {}, 0};
+  const auto judge = [&](const MachineRow& on, const MaskRow& mask,
+                         const CallFeatures& call, int64_t tokens,
+                         int64_t active) {
+    const RequestFeatures f = features(mask.text, shape, call, tokens);
+    const double share = static_cast<double>(active) / 100;
+    const std::string what =
+        fmt::format("{}, {}, {} tokens, {}, {}", on.name, mask.text, tokens,
+                    active, call.backward ? "backward" : "forward");
+    const auto choice = choose(f, {100, active}, on.machine);
+    expect_due(choice, due_of(mask, shape, call, on, {tokens, tokens}, share),
+               f, on, what);
+    if (!choice) return;
+    const bool whole =
+        choice->lane == LaneId::xla && choice->method != XlaMethod::worklist;
+    ++(whole ? plain : worklists);
+    // Of no class, and at no density below all rows of the table.
+    const double least = mask.due == kPlain ? 1 : 0.61;
+    if (tokens > 1024 && share < least) {
+      EXPECT_FALSE(whole) << what;
+    }
+  };
   for (const MachineRow& on : machines()) {
     for (const MaskRow& mask : kMasks) {
       for (const Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::f16}) {
-        for (const int64_t tokens : {200, 512, 513, 1024, 1025, 4096, 4097}) {
+        for (const int64_t tokens :
+             {200, 256, 257, 512, 513, 1024, 1025, 4096, 6144, 6145}) {
           if (!testing::takes_case(number++)) continue;
-          for (const int64_t active :
-               {100, 99, 88, 87, 67, 66, 61, 60, 30, 1, 0}) {
-            const AttentionShape shape = {8, 8, 128, 128, {}, 0};
-            const CallFeatures call = {dtype, false, false, false, false};
-            const RequestFeatures f = features(mask.text, shape, call, tokens);
-            const double share = static_cast<double>(active) / 100;
-            const std::string what = std::string(on.name) + ", " + mask.text +
-                                     ", " + std::to_string(tokens) +
-                                     " tokens, " + std::to_string(active);
-            const auto choice = choose(f, {100, active}, on.machine);
-            expect_due(choice, due_of(mask, shape, call, on, tokens, share), f,
-                       on, what);
-            if (!choice) continue;
-            const bool whole = choice->lane == LaneId::xla &&
-                               choice->method != XlaMethod::worklist;
-            ++(whole ? plain : worklists);
-            // Of no class, and at no density below all rows of the table.
-            if (tokens > 1024 && (share < 0.61 || mask.due == kPlain)) {
-              EXPECT_FALSE(whole) << what;
+          for (const int64_t active : {100, 99, 67, 66, 62, 61, 60, 30, 1, 0}) {
+            for (const bool backward : {false, true}) {
+              judge(on, mask, {dtype, false, backward}, tokens, active);
             }
           }
         }
@@ -287,6 +326,88 @@ nlohmann::json json_of(std::string_view file) {
   return nlohmann::json::parse(text.ok() ? *text : "{}");
 }
 
+// Cycles of causal tokens on v6e in one direction: of the forward pass, or of
+// both, which run by one method.
+struct Cycles {
+  double fixed = 0, tile = 0;  // of the worklist
+  double kernel = 0;
+  std::optional<double> dense, chunked;
+
+  double worklist(double tiles) const { return fixed + tile * tiles; }
+};
+using CyclesByTokens = std::map<int64_t, Cycles>;
+
+constexpr int64_t kXlaTile = 256;
+double tile_rows(int64_t tokens) {
+  return static_cast<double>(tokens / kXlaTile);
+}
+
+CyclesByTokens cycles_of(const nlohmann::json& predicted,
+                         std::string_view direction) {
+  CyclesByTokens out;
+  std::map<int64_t, int> passes;
+  for (const nlohmann::json& row : predicted["rows"]) {
+    if (direction == "forward" && row["direction"] != "forward") continue;
+    const int64_t tokens = row["tokens"];
+    ++passes[tokens];
+    Cycles& c = out[tokens];
+    c.fixed += row["worklist"]["fixed"].get<double>();
+    c.tile += row["worklist"]["tile"].get<double>();
+    c.kernel += row["kernel_causal"].get<double>();
+    const auto add = [&](const char* name, std::optional<double>& to) {
+      if (!row.contains(name)) return;
+      to = to.value_or(0) + row[name].get<double>();
+    };
+    add("dense", c.dense);
+    add("chunked", c.chunked);
+  }
+  for (const auto& [tokens, n] : passes) {
+    EXPECT_EQ(n, direction == "forward" ? 1 : 2) << tokens;
+  }
+  return out;
+}
+
+// The program that a worklist is held against.
+double plain_cycles(int64_t tokens, const Cycles& c) {
+  const bool few = tokens <= rule_called("dense, few tokens").up_to_tokens;
+  return few ? c.dense.value() : c.chunked.value();
+}
+
+// The share of tiles at which the worklist costs what that does.
+double ties_at(int64_t tokens, const Cycles& c) {
+  const double all = tile_rows(tokens) * tile_rows(tokens);
+  return (plain_cycles(tokens, c) - c.fixed) / (all * c.tile);
+}
+
+bool says(const DispatchRule& rule, const std::string& words) {
+  return rule.source.find(words) != std::string_view::npos;
+}
+
+// A row of xla's worklist on TPUs: its share is the least, in hundredths and of
+// what there is, at which the worklist pays at the lengths that are its own;
+// and it begins no later and no sooner than it holds.
+void judge_worklist(const DispatchRule& rule, const CyclesByTokens& cycles) {
+  int64_t until = std::numeric_limits<int64_t>::max();
+  for (const DispatchRule& other : dispatch_rules()) {
+    if (other.lane == rule.lane && other.below_density &&
+        other.direction == rule.direction &&
+        other.beyond_tokens > rule.beyond_tokens) {
+      until = other.beyond_tokens;
+    }
+  }
+  double least = std::numeric_limits<double>::max();
+  for (const auto& [tokens, c] : cycles) {
+    const double tie = ties_at(tokens, c);
+    if (tokens > rule.beyond_tokens && tokens <= until) {
+      least = std::min(least, tie);
+    } else if (tokens <= rule.beyond_tokens && tile_rows(tokens) > 1) {
+      EXPECT_LT(tie, *rule.below_density) << rule.name << ", " << tokens;
+    }
+  }
+  EXPECT_LE(*rule.below_density, least) << rule.name;
+  EXPECT_GT(*rule.below_density, std::min(least, 1.0) - 0.01) << rule.name;
+}
+
 TEST(Choose, ThresholdsAreThoseOfTheirSources) {
   std::set<std::string_view> names;
   for (const DispatchRule& rule : dispatch_rules()) {
@@ -296,53 +417,61 @@ TEST(Choose, ThresholdsAreThoseOfTheirSources) {
   // Predicted: a smaller lead is a tie.
   const double lead =
       json_of("bench/results/v6e/kernel.json")["lead_error"].get<double>();
-  double ties_at = 1, short_ties_at = 1, dense_behind = 0;
   const DispatchRule& causal = rule_called("plain causal");
   const DispatchRule& kernels = rule_called("tpu kernels");
-  const DispatchRule& from = rule_called("tpu worklist");
-  const DispatchRule& far = rule_called("tpu worklist, long");
+  const DispatchRule& few = rule_called("dense, few tokens");
   const nlohmann::json predicted = json_of("bench/results/v6e/dispatch.json");
-  EXPECT_GE(predicted["rows"].size(), 12u);
-  for (const nlohmann::json& row : predicted["rows"]) {
-    const int64_t tokens = row["tokens"];
-    const double ahead = row["plain_over_kernel_causal"];
-    EXPECT_EQ(tokens > kernels.beyond_tokens, ahead >= lead) << row;
-    const double tie = row["worklist_ties_at"];
-    if (tokens > far.beyond_tokens) {
-      EXPECT_GE(tie, *far.below_density) << row;
-    } else if (tokens > from.beyond_tokens) {
-      ties_at = std::min(ties_at, tie);
-    } else if (tokens == from.beyond_tokens) {
-      short_ties_at = std::min(short_ties_at, tie);
-    }
-    if (!row.contains("dense")) continue;
-    const double dense = row["dense"];
-    const auto tiles = static_cast<double>(tokens / 256);
-    const double list =
-        row["worklist"]["fixed"].get<double>() +
-        row["worklist"]["tile"].get<double>() * tiles * (tiles + 1) / 2;
-    if (tokens <= causal.beyond_tokens) {
-      EXPECT_LT(dense, lead * list) << row;
-    } else {
-      dense_behind = std::max(dense_behind, dense / list);
-    }
-    if (!row.contains("chunked")) continue;
-    const double chunked = row["chunked"];
-    if (tokens <= kDenseTokens) {
-      EXPECT_LT(dense, chunked) << row;
-    } else {
-      EXPECT_LT(chunked, lead * dense) << row;
-    }
+  int rows = 0;
+  for (const DispatchRule& rule : dispatch_rules()) {
+    if (rule.platform != "tpu" || rule.lane != LaneId::xla) continue;
+    ++rows;
+    judge_worklist(rule, cycles_of(predicted, rule.direction));
   }
-  EXPECT_NEAR(*from.below_density, ties_at, 0.01);
-  // A shorter length would not hold in both directions.
-  EXPECT_LT(short_ties_at, *from.below_density);
-  EXPECT_NEAR(short_ties_at, 0.45, 0.005);
+  EXPECT_EQ(rows, 4);
+  for (const std::string direction : {"forward", "backward"}) {
+    SCOPED_TRACE(direction);
+    const CyclesByTokens cycles = cycles_of(predicted, direction);
+    EXPECT_GE(cycles.size(), 6u);
+    for (const auto& [tokens, c] : cycles) {
+      SCOPED_TRACE(tokens);
+      const double plain = plain_cycles(tokens, c);
+      EXPECT_EQ(tokens > kernels.beyond_tokens, plain / c.kernel >= lead);
+      if (!c.dense) continue;
+      const double side = tile_rows(tokens);
+      const double list = c.worklist(side * (side + 1) / 2);
+      if (tokens <= causal.beyond_tokens) {
+        EXPECT_LT(*c.dense, lead * list);
+      }
+      if (!c.chunked) continue;
+      if (tokens <= few.up_to_tokens) {
+        EXPECT_LT(*c.dense, *c.chunked);
+      } else {
+        EXPECT_LT(*c.chunked, lead * *c.dense);
+      }
+    }
+    // What the sources say of them.
+    const Cycles& at_most = cycles.at(few.up_to_tokens);
+    EXPECT_TRUE(says(
+        few, fmt::format("{:.2f} times", *at_most.chunked / *at_most.dense)));
+    const Cycles& longest = cycles.at(8192);
+    EXPECT_TRUE(
+        says(rule_called("tpu worklist, long, " + direction),
+             fmt::format("{:.2f} times",
+                         *longest.chunked / longest.worklist(32 * 32))));
+  }
+  EXPECT_TRUE(says(
+      rule_called("tpu worklist, backward"),
+      fmt::format("at {:.2f}",
+                  ties_at(512, cycles_of(predicted, "backward").at(512)))));
+  const Cycles twice = cycles_of(predicted, "forward").at(2048);
+  const double dense_behind = *twice.dense / twice.worklist(36);
   EXPECT_GT(dense_behind, lead);
-  EXPECT_NEAR(dense_behind, 1.7, 0.05);
+  EXPECT_TRUE(says(causal, fmt::format("{:.1f} times", dense_behind)));
+  // Dense is one program, to plain causal and to others.
+  EXPECT_EQ(few.up_to_tokens, causal.beyond_tokens);
   EXPECT_EQ(rule_called("worklist").beyond_tokens, causal.beyond_tokens);
   // Measured: at that share of the tiles the two take equally long.
-  ties_at = 1;
+  double tie = 1;
   const nlohmann::json on_cpu = json_of("bench/results/amd-epyc/xla.json");
   for (const nlohmann::json& table : on_cpu["tables"]) {
     double worklist = 0, chunked = 0;
@@ -351,9 +480,9 @@ TEST(Choose, ThresholdsAreThoseOfTheirSources) {
       if (row["name"] == "xla chunked") chunked = row["median_ms"];
     }
     const double share = table["tile_density"];
-    ties_at = std::min(ties_at, share * chunked / worklist);
+    tie = std::min(tie, share * chunked / worklist);
   }
-  EXPECT_NEAR(*rule_called("worklist").below_density, ties_at, 0.01);
+  EXPECT_NEAR(*rule_called("worklist").below_density, tie, 0.01);
 }
 
 // Masks that no class of old named, with the plans that they have.
@@ -576,7 +705,7 @@ TEST(Choose, EveryArtifact) {
           RequestFeatures f = features(mask.text, shape, call, tokens);
           if (artifact >= 2) give_splash(f);
           if (artifact == 3) f.call.splash->block_kv *= 2;
-          Due due = due_of(mask, shape, call, on, tokens, 0.5);
+          Due due = due_of(mask, shape, call, on, {tokens, tokens}, 0.5);
           const bool device = std::string(on.device) != "cpu";
           const bool plain = mask.due == kPlain && shape.softcap == 0;
           if (device && plain && !call.backward && !call.compile_only) {
@@ -827,8 +956,7 @@ TEST(Gate, AMeasuredRowGoesBeforeTheRules) {
   EXPECT_EQ(c.method, XlaMethod::worklist);
   ASSERT_EQ(c.gate.size(), 1U);
   const std::string lost =
-      "measured on this machine at this density: cpu/forward took 2.00 times "
-      "as "
+      "measured on this machine at density 0.6: cpu/forward took 2.00 times as "
       "long as xla's chunked program (verdict: delete)";
   EXPECT_EQ(c.reason, lost + "; plain causal stays with worklist");
   GateRow listed = slow;
@@ -962,6 +1090,7 @@ TEST(Gate, TablesGoThroughJson) {
   tpu.error.reset();
   tpu.verdict = GateVerdict::unmeasured;
   tpu.why = "no TPU";
+  tpu.tile = {512, 256};
   table.rows.push_back(tpu);
   const std::string json = gate_json(table);
   const auto again = parse_gate(json);
@@ -969,6 +1098,8 @@ TEST(Gate, TablesGoThroughJson) {
   ASSERT_EQ(again->rows.size(), 2u);
   EXPECT_EQ(gate_json(*again), json);
   EXPECT_EQ(again->rows[1].lane, LaneId::mosaic);
+  EXPECT_EQ(again->rows[1].tile, (Tile{512, 256}));
+  EXPECT_FALSE(again->rows[0].tile);  // tables of before do not tell it
 
   const auto broken = [&](const std::string& from, const std::string& to) {
     std::string text = json;
@@ -1040,6 +1171,137 @@ GateRow predicted_of(const RequestFeatures& f, double density, double kernel,
   return alone.rows[0];
 }
 
+// Tiles with a legal pair, looked for pair by pair.
+int64_t active_by_hand(const Expr& mask, const Request& request,
+                       const Facts& facts) {
+  const testing::Oracle oracle({mask}, request, facts);
+  const Tile& tile = request.tile;
+  const auto any = [&](int64_t i_begin, int64_t j_begin) {
+    const int64_t i_end = std::min(i_begin + tile.q, request.q_len);
+    const int64_t j_end = std::min(j_begin + tile.kv, request.kv_len);
+    for (int64_t i = i_begin; i < i_end; ++i) {
+      for (int64_t j = j_begin; j < j_end; ++j) {
+        if (oracle.legal(0, 0, i, j)) return true;
+      }
+    }
+    return false;
+  };
+  int64_t out = 0;
+  for (int64_t i = 0; i < request.q_len; i += tile.q) {
+    for (int64_t j = 0; j < request.kv_len; j += tile.kv) out += any(i, j);
+  }
+  return out;
+}
+
+// Decoding, chunks of a prompt, few valid tokens: plain causal goes by the
+// tiles of its plan, and where these are all, as the full mask.
+TEST(Choose, PlainCausalGoesByItsPlan) {
+  struct Row {
+    Lengths lengths;
+    std::optional<int32_t> offset, valid;
+    const char* tpu;
+    const char* gpu;
+  };
+  const Row rows[] = {
+      {{1, 8192}, {}, {}, "chunked", "chunked"},
+      {{64, 8192}, {}, {}, "chunked", "chunked"},
+      {{300, 8192}, {}, {}, "chunked", "chunked"},
+      {{256, 65536}, {}, {}, "chunked", "chunked"},
+      {{1024, 65536}, {}, {}, "worklist", "worklist"},  // 1,018 of 1,024
+      {{4096, 4096}, 4096, {}, "chunked", "chunked"},
+      {{4096, 8192}, {}, {}, "worklist", "worklist"},
+      // All tiles, but more scores than 1,024 x 1,024 at a time.
+      {{4097, 8192}, 8192, {}, "worklist", "worklist"},
+      {{8192, 8192}, 8192, {}, "worklist", "worklist"},
+      {{5000, 200}, 0, {}, "worklist", "worklist"},
+      {{300, 1000}, {}, {}, "dense", "dense"},
+      {{1024, 1024}, {}, {}, "dense", "dense"},  // 10 of 16
+      {{1024, 1024}, {}, 100, "worklist", "dense"},
+      {{512, 512}, {}, 100, "worklist", "dense"},
+      {{2048, 2048}, {}, 100, "worklist", "worklist"},
+  };
+  constexpr MaskRow kThree[] = {
+      {"causal", kPlain}, {"full", kOther}, {"causal & chunk(1024)", kOther}};
+  const AttentionShape shape = {8, 8, 128, 128, {}, 0};
+  int whole = 0;
+  for (const Row& row : rows) {
+    for (const MaskRow& mask : kThree) {
+      Request request;
+      request.masks = {*parse_mask(mask.text)};
+      request.q_len = row.lengths.q;
+      request.kv_len = row.lengths.kv;
+      OwnedFacts facts;
+      if (row.offset) facts.q_offsets.emplace(1, *row.offset);
+      if (row.valid) facts.valid_token_counts.emplace(1, *row.valid);
+      const auto plan = plan::make_plan(request, facts.view());
+      ASSERT_TRUE(plan.ok()) << plan.error().message;
+      const PlanFacts of = plan_facts(*plan);
+      if (mask.due == kPlain) {
+        ASSERT_EQ(of.active, active_by_hand(*parse_expr(mask.text), request,
+                                            facts.view()));
+        whole += of.active == of.tiles;
+      }
+      for (const MachineRow& on : machines()) {
+        for (const Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::f16}) {
+          const std::string what =
+              fmt::format("{}, {}, {} x {}, {} of {}", on.name, mask.text,
+                          row.lengths.q, row.lengths.kv, of.active, of.tiles);
+          const RequestFeatures f =
+              features_of(request, facts.view(), shape, {dtype});
+          const auto choice = choose(f, of, on.machine);
+          expect_due(
+              choice,
+              due_of(mask, shape, {dtype}, on, row.lengths, of.density()), f,
+              on, what);
+          const std::string device = on.device;
+          if (mask.due != kPlain || (device != "tpu" && device != "cuda")) {
+            continue;
+          }
+          ASSERT_TRUE(choice.ok()) << what;
+          EXPECT_EQ(to_string(choice->method),
+                    device == "tpu" ? row.tpu : row.gpu)
+              << what;
+        }
+      }
+    }
+  }
+  EXPECT_EQ(whole, 9);
+}
+
+TEST(Choose, PlainCausalSaysHowItsPlanDecided) {
+  const AttentionShape shape = {8, 8, 128, 128, {}, 0};
+  const auto told = [&](int64_t q_len, int64_t kv_len, const PlanFacts& plan) {
+    Request request;
+    request.masks = {*parse_mask("causal")};
+    request.q_len = q_len;
+    request.kv_len = kv_len;
+    const auto c = choose(features_of(request, {}, shape, {Dtype::bf16}), plan,
+                          tpu_of("v6e"));
+    EXPECT_TRUE(c.ok()) << c.error().message;
+    return std::string(c->rule->name) + ": " + c->reason;
+  };
+  EXPECT_EQ(told(1, 8192, {32, 32}),
+            "tpu worklist, long, forward: plain causal that skips nothing goes "
+            "as the full mask: 32 of 32 tiles are active, not below all of "
+            "them: the compiler's own program, an online softmax");
+  EXPECT_EQ(told(8192, 8192, {1024, 1024}),
+            "plain causal: plain causal goes to the stable kernel: the "
+            "compiler's loop over the worklist; nothing is skipped, but "
+            "chunked would hold 2097152 scores a head at a time, more than "
+            "1048576");
+  EXPECT_EQ(told(8192, 8192, {1024, 528}),
+            "plain causal: plain causal goes to the stable kernel: the "
+            "compiler's loop over the worklist");
+  EXPECT_EQ(told(1024, 1024, {16, 1}),
+            "tpu worklist, forward: plain causal goes to the stable kernel: 1 "
+            "of 16 tiles are active, which is below 0.62 of them: xla's loop "
+            "over the worklist");
+  EXPECT_EQ(told(1024, 1024, {16, 10}),
+            "plain causal: plain causal goes to the stable kernel: 1024 tokens "
+            "are not beyond 1024: the compiler's own program, all scores at a "
+            "time");
+}
+
 // What v6e's figures decide on another TPU is told with them.
 TEST(Choose, AThresholdOfAnotherGenerationSaysSo) {
   const AttentionShape shape = {8, 8, 128, 128, {}, 0};
@@ -1069,8 +1331,8 @@ TEST(Choose, AThresholdOfAnotherGenerationSaysSo) {
     };
     told("causal & window(99, 0)", Dtype::bf16, LaneId::mosaic, "tpu kernels",
          note);
-    told("causal & window(99, 0)", Dtype::f16, LaneId::xla, "tpu worklist",
-         note);
+    told("causal & window(99, 0)", Dtype::f16, LaneId::xla,
+         "tpu worklist, forward", note);
     told("causal", Dtype::bf16, LaneId::xla, "plain causal", note);
   }
   const Machine gpu{"A CPU", 8,    {Isa::portable},
@@ -1204,7 +1466,7 @@ TEST(Gate, APredictedRowSpeaksForItsGeneration) {
   EXPECT_EQ(c.gate.at(0).basis, GateBasis::predicted);
   EXPECT_EQ(c.rule, nullptr);
   EXPECT_EQ(c.reason,
-            "predicted for v6e at this density, of 8 heads and " +
+            "predicted for v6e at density 0.6, of 8 heads and " +
                 std::to_string(f.q_len) + " x " + std::to_string(f.kv_len) +
                 " tokens: mosaic/forward takes 100000 cycles and xla's chunked "
                 "program 300000, 3 times apart, beyond the error bar of 1.28, "
@@ -1251,6 +1513,88 @@ TEST(Gate, APredictedRowSpeaksForItsGeneration) {
   EXPECT_EQ(both->gate.at(0).basis, GateBasis::measured);
   EXPECT_EQ(measured.machine, "A CPU, 8 threads, portable, 4 x tpu v6e");
   EXPECT_TRUE(choose(f, plan, tpu_of("v5e"), {{measured}})->gate.empty());
+}
+
+// The full mask's row says nothing of a plan that skips half, nor the other
+// way.
+TEST(Gate, ARowOfTheFullMaskSpeaksForWhatSkipsNothing) {
+  AttentionShape shape = {8, 8, 128, 128, {}, 0};
+  for (const Dtype dtype : {Dtype::bf16, Dtype::f16}) {
+    const GateRow tie =
+        predicted_of(features("full", shape, {dtype}), 1, 1e5, 1.1e5);
+    const auto on = [&](const char* mask, const PlanFacts& plan) {
+      return *choose(features(mask, shape, {dtype}), plan, tpu_of("v6e"),
+                     {{tie}});
+    };
+    const Choice whole = on("full", {256, 256});
+    EXPECT_EQ(whole.lane, LaneId::xla);
+    EXPECT_EQ(whole.method, XlaMethod::chunked);
+    EXPECT_EQ(whole.gate.size(), 1U);
+    for (const auto& [mask, active] :
+         {std::pair("!causal", 136), {"sink(2100)", 144}, {"full", 255}}) {
+      const Choice c = on(mask, {256, active});
+      EXPECT_TRUE(c.gate.empty()) << mask;
+      EXPECT_EQ(c.lane, dtype == Dtype::f16 ? LaneId::xla : LaneId::mosaic);
+      if (dtype == Dtype::bf16) continue;
+      EXPECT_EQ(c.method,
+                active < 255 ? XlaMethod::worklist : XlaMethod::chunked)
+          << mask;
+    }
+  }
+  shape.softcap = 30;
+  const GateRow ahead =
+      predicted_of(features("causal", shape, {Dtype::bf16}), 0.53125, 1e5, 4e5);
+  const auto on = [&](int64_t active) {
+    return *choose(features("full", shape, {Dtype::bf16}), {256, active},
+                   tpu_of("v6e"), {{ahead}});
+  };
+  EXPECT_EQ(on(255).lane, LaneId::mosaic);
+  EXPECT_EQ(on(255).gate.size(), 1U);
+  EXPECT_EQ(on(256).lane, LaneId::xla);
+  EXPECT_EQ(on(256).method, XlaMethod::chunked);
+  EXPECT_TRUE(on(256).gate.empty());
+}
+
+// A program of XLA's that visits every tile was the fastest at the row's
+// density: what skips more, and enough by the rules, goes to the worklist.
+TEST(Gate, ALossNeverGoesDenseForWhatSkips) {
+  const AttentionShape shape = {8, 8, 128, 128, {}, 0};
+  const RequestFeatures f = features("sink(4)", shape, {Dtype::bf16});
+  Machine gpu = tpu_of("");
+  gpu.plugins = {{"/opt/cuda.so", "cuda", 1}};
+  Machine cpu = gpu;
+  cpu.plugins = {{"xla_cpu_pjrt", "cpu", 4}};
+  int by_the_row = 0, listed = 0;
+  for (const auto& [machine, least] :
+       {std::pair(tpu_of("v6e"), 0.62), {gpu, 0.67}, {cpu, 0.67}}) {
+    for (const double density : {1.0, 0.9, 0.55, 0.5, 0.1}) {
+      for (const XlaMethod plain :
+           {XlaMethod::dense, XlaMethod::chunked, XlaMethod::worklist}) {
+        GateRow row = row_of(f, machine, density, 2, 1);
+        row.plain = plain;
+        for (int64_t active = 1; active <= 100; ++active) {
+          const PlanFacts plan = {100, active};
+          const Choice c = *choose(f, plan, machine, {{row}});
+          const double share = plan.density();
+          const bool same = density_class(share) == density_class(density);
+          ASSERT_EQ(c.gate.size(), same ? 1U : 0U);
+          if (!same) continue;
+          ASSERT_EQ(c.lane, LaneId::xla);
+          const bool to_list =
+              share < density && share < least && plain != XlaMethod::worklist;
+          EXPECT_EQ(c.method, to_list ? XlaMethod::worklist : plain)
+              << c.reason;
+          EXPECT_EQ(c.reason.ends_with(fmt::format(
+                        "; at {} of 100 tiles the worklist", active)),
+                    to_list)
+              << c.reason;
+          ++(to_list ? listed : by_the_row);
+        }
+      }
+    }
+  }
+  EXPECT_GT(listed, 200);
+  EXPECT_GT(by_the_row, 500);
 }
 
 // What a machine's clock left in no shape class ahead is not chosen there by a
@@ -1347,6 +1691,29 @@ TEST(Gate, VerdictsOfPredictedRows) {
   EXPECT_EQ(choose(f, {100, 30}, tpu_of(""), {{wrong}})->lane, LaneId::mosaic);
 }
 
+// Of which tile the kernel was that won or lost.
+TEST(Gate, AReasonNamesTheTile) {
+  const AttentionShape shape = {8, 8, 128, 128, {}, 0};
+  const RequestFeatures f = features("causal", shape, {Dtype::bf16});
+  const auto told = [&](const GateRow& row) {
+    return choose(f, {100, 55}, tpu_of("v6e"), {{row}})->reason;
+  };
+  GateRow ahead = predicted_of(f, 0.6, 1e5, 3e5);
+  ahead.tile = {512, 512};
+  EXPECT_NE(told(ahead).find("tokens: mosaic/forward at tiles of 512x512 takes "
+                             "100000 cycles and xla's chunked program 300000"),
+            std::string::npos)
+      << told(ahead);
+  GateRow behind = row_of(f, tpu_of("v6e"), 0.6, 2, 1);
+  behind.kernel = "mosaic/forward";
+  behind.lane = LaneId::mosaic;
+  behind.tile = {512, 256};
+  EXPECT_TRUE(told(behind).starts_with(
+      "measured on this machine at density 0.6: mosaic/forward at tiles of "
+      "512x256 took 2.00 times as long as xla's chunked program"))
+      << told(behind);
+}
+
 TEST(Gate, PredictedRowsGoThroughJson) {
   const RequestFeatures f =
       features("causal", {8, 8, 128, 128, {}, 0}, {Dtype::bf16});
@@ -1441,19 +1808,23 @@ TEST(Gate, RecordedTablesAreRead) {
     const auto table = parse_gate(*read_file(path, 1 << 24));
     ASSERT_TRUE(table.ok()) << path << ": " << table.error().message;
     EXPECT_FALSE(table->rows.empty());
+    for (const GateRow& row : table->rows) {
+      EXPECT_TRUE(row.tile || !row.factor) << path << ": " << row.kernel;
+    }
     ++read;
   }
   EXPECT_GE(read, 1);
 }
 
 TEST(Gate, DensityClassesHalve) {
-  EXPECT_EQ(density_class(1), 0);
-  EXPECT_EQ(density_class(0.51), 0);
-  EXPECT_EQ(density_class(0.5), 1);
-  EXPECT_EQ(density_class(0.26), 1);
-  EXPECT_EQ(density_class(0.25), 2);
-  EXPECT_EQ(density_class(1e-9), 10);
-  EXPECT_EQ(density_class(0), 10);
+  EXPECT_EQ(density_class(1), 0);  // alone: it skips nothing
+  EXPECT_EQ(density_class(1023.0 / 1024), 1);
+  EXPECT_EQ(density_class(0.51), 1);
+  EXPECT_EQ(density_class(0.5), 2);
+  EXPECT_EQ(density_class(0.26), 2);
+  EXPECT_EQ(density_class(0.25), 3);
+  EXPECT_EQ(density_class(1e-9), 11);
+  EXPECT_EQ(density_class(0), 11);
 }
 
 TEST(Lanes, HaveNamesAndFamilies) {
@@ -1537,6 +1908,17 @@ TEST(Choose, AMeshGoesByTheSameRules) {
   EXPECT_EQ(choice->lane, LaneId::xla);
   EXPECT_EQ(choice->plugin, "xla_cpu_pjrt");
   EXPECT_EQ(choice->method, XlaMethod::worklist);
+  // Of several plugins the one that meshes have by default.
+  const MachinePlugin other = {"lammps_jax_pjrt_cpu", "cpu", 1};
+  const Machine both = machine({cpu, other});
+  choice = choose(packed, {100, 30}, both);
+  ASSERT_TRUE(choice) << choice.error().message;
+  EXPECT_EQ(choice->plugin, other.name);
+  call.devices = 1;
+  choice = choose(features("causal & documents", shape, call), {100, 30}, both,
+                  {}, LaneId::xla);
+  ASSERT_TRUE(choice) << choice.error().message;
+  EXPECT_EQ(choice->plugin, cpu.name);
 }
 
 }  // namespace

@@ -99,9 +99,11 @@ PlanFacts plan_facts(const Plan& plan) {
 }
 
 int density_class(double density) {
-  constexpr int kMaxClass = 10;
+  constexpr int kMaxClass = 11;
   if (!(density > 0)) return kMaxClass;
-  int out = 0;
+  // What skips nothing is unlike what skips near half.
+  if (density >= 1) return 0;
+  int out = 1;
   for (double half = 0.5; out < kMaxClass && density <= half; half /= 2) ++out;
   return out;
 }

@@ -83,6 +83,18 @@ Result<std::string> read_line_or_null(const Json& value,
   return line;
 }
 
+Result<Tile> read_tile(const Json& value) {
+  if (!value.is_array() || value.size() != 2) {
+    return invalid(kWhere, "tile must be an array of 2, found {}",
+                   describe(value));
+  }
+  auto q = read_int(value[0], kWhere, "tile", kMinBlock, kMaxBlock);
+  if (!q) return q.error();
+  auto kv = read_int(value[1], kWhere, "tile", kMinBlock, kMaxBlock);
+  if (!kv) return kv.error();
+  return Tile{*q, *kv};
+}
+
 // Whose kernels are held against plain XLA.
 bool has_kernels(LaneId lane) {
   return lane == LaneId::cpu || lane == LaneId::mosaic ||
@@ -224,7 +236,8 @@ Result<GateRow> parse_row(const Json& j) {
        "density",      "kernel_ms", "plain_ms",       "kernel_cycles",
        "plain_cycles", "error_bar", "plain",          "factor",
        "judgement",    "error",     "shape_per_step", "verdict",
-       "why"});
+       "why"},
+      {"tile"});
   if (!fields) return fields.error();
   Reader r;
   GateRow row;
@@ -255,6 +268,7 @@ Result<GateRow> parse_row(const Json& j) {
   row.backward = direction != "forward";
   row.dtype = r.take(read_dtype(j["dtype"]));
   read_numbers(j, r, row);
+  if (j.contains("tile")) row.tile = r.take(read_tile(j["tile"]));
   row.judgement = r.take(read_word(
       j["judgement"], "judgement",
       {GateJudgement::passed, GateJudgement::wrong, GateJudgement::unjudged}));

@@ -10,6 +10,12 @@
 namespace tessera {
 namespace {
 
+std::string kernel_words(const GateRow& row) {
+  return row.tile ? fmt::format("{} at tiles of {}x{}", row.kernel, row.tile->q,
+                                row.tile->kv)
+                  : row.kernel;
+}
+
 std::string predicted_words(const GateRow& row) {
   const double apart = std::max(*row.factor, 1 / *row.factor);
   const auto chip = schedule::find_chip(row.generation);
@@ -18,22 +24,24 @@ std::string predicted_words(const GateRow& row) {
           ? fmt::format(", known of {}", schedule::kCalibratedOn)
           : ", not calibrated";
   return fmt::format(
-      "predicted for {} at this density, of {} heads and {} x {} tokens: {} "
+      "predicted for {} at density {:.3g}, of {} heads and {} x {} tokens: {} "
       "takes {:.0f} cycles and xla's {} program {:.0f}, {:.4g} times apart, {} "
       "the error bar of {:.4g}{} (verdict: {})",
-      row.generation, row.shape.heads, row.q_len, row.kv_len, row.kernel,
-      *row.kernel_cycles, to_string(row.plain), *row.plain_cycles, apart,
+      row.generation, row.density, row.shape.heads, row.q_len, row.kv_len,
+      kernel_words(row), *row.kernel_cycles, to_string(row.plain),
+      *row.plain_cycles, apart,
       apart > *row.error_bar ? "beyond" : "a tie within", *row.error_bar, known,
       to_string(row.verdict));
 }
 
 std::string measured_words(const GateRow& row, bool ours) {
   const std::string xla = fmt::format("xla's {} program", to_string(row.plain));
+  const std::string kernel = kernel_words(row);
   return fmt::format(
-      "measured on this machine at this density: {} took {:.2f} "
-      "times as long as {} (verdict: {})",
-      ours ? xla : row.kernel, ours ? *row.factor : 1 / *row.factor,
-      ours ? row.kernel : xla, to_string(row.verdict));
+      "measured on this machine at density {:.3g}: {} took {:.2f} times as "
+      "long as {} (verdict: {})",
+      row.density, ours ? xla : kernel, ours ? *row.factor : 1 / *row.factor,
+      ours ? kernel : xla, to_string(row.verdict));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "pjrt/locate.h"
 #include "run/rules.h"
 #include "tessera/layouts.h"
 
@@ -36,15 +37,20 @@ const MachinePlugin* plugin_for(const LaneFacts& lane, const Machine& m,
     if (is_device(p) && p.devices < call.devices) return false;
     return p.devices > 0 || (call.compile_only && !lane.platform.empty());
   };
-  // A mesh for devices that are too few does not go to a CPU.
-  const bool only_device = call.devices > 1 && !m.only_cpu();
+  // A mesh for devices that are too few does not go to a CPU, and over devices
+  // of one goes to its default plugin, where that is there.
+  const bool mesh = call.devices > 1;
+  const std::string preferred = pjrt::default_cpu_plugin(call.devices);
+  const MachinePlugin* other = nullptr;
   for (const bool device : {true, false}) {
-    if (only_device && !device) break;
+    if (mesh && !device && !m.only_cpu()) break;
     for (const MachinePlugin& p : m.plugins) {
-      if (fits(p) && is_device(p) == device) return &p;
+      if (!fits(p) || is_device(p) != device) continue;
+      if (device || !mesh || p.name == preferred) return &p;
+      if (!other) other = &p;
     }
   }
-  return nullptr;
+  return other;
 }
 
 std::string no_plugin(const LaneFacts& lane, const Machine& m,

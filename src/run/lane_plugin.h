@@ -11,7 +11,7 @@
 namespace tessera::run {
 
 // The plugin that would run or compile for the lane: a device that is no CPU
-// first. Null: there is none, and why.
+// first, of a mesh's CPUs their default. Null: there is none, and why.
 const MachinePlugin* plugin_for(const LaneFacts& lane, const Machine& machine,
                                 const CallFeatures& call);
 std::string no_plugin(const LaneFacts& lane, const Machine& machine,

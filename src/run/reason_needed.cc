@@ -29,13 +29,8 @@ std::optional<std::string> reason_needed(const Choice& choice,
                               request.logical_block, *chip, {}));
   }
   if (choice.lane != LaneId::xla) return {};
-  xla::Shape shape;
-  shape.method = choice.method;
-  shape.q_len = request.q_len;
-  shape.kv_len = request.kv_len;
-  shape.tile = request.tile;
-  shape.logical_block = request.logical_block;
-  return refusal(xla::lower_on(shape, *chip, {}));
+  return refusal(
+      xla::lower_on(xla::request_shape(request, choice.method), *chip, {}));
 }
 
 }  // namespace tessera::run

@@ -82,7 +82,15 @@ GateRow random_row(Random& random, const Case& c) {
   row.dtype = c.f.call.dtype;
   row.q_len = row.kv_len = below(random, 3) == 0 ? 2048 : c.f.q_len;
   row.shape = c.f.shape;
-  row.density = c.plan.density();
+  if (row.lane != LaneId::cpu) row.tile = {512, 512};
+  // Of its density class, and half of them denser than the plan.
+  const double density = c.plan.density();
+  const double denser = density > 0.5 ? std::max(density, 0.9) : 0.5;
+  const size_t number = c.gate.rows.size();
+  row.density = number % 2 == 0 ? denser : density;
+  constexpr XlaMethod kPlain[] = {XlaMethod::chunked, XlaMethod::dense,
+                                  XlaMethod::worklist};
+  row.plain = kPlain[number % 3];
   row.error = below(random, c.wrong_in) == 0 ? 2 : 0.5;
   row.judgement = *row.error > 1 ? GateJudgement::wrong : GateJudgement::passed;
   row.shape_per_step = below(random, 4 * c.wrong_in) == 0;
@@ -178,6 +186,7 @@ bool keeps_out(const GateRow& row, const Case& c) {
 TEST(ReceiptGate, AChoiceFollowsFromItsRowsAlone) {
   Random random(11);
   int spoken = 0, several = 0, overruled = 0, denials = 0, none = 0;
+  int listed = 0;  // by the plan, whatever was the fastest of the row
   for (int number = 0; number < 2000; ++number) {
     const Case c = random_case(random);
     const auto table = parse_gate(gate_json(c.gate));
@@ -193,12 +202,14 @@ TEST(ReceiptGate, AChoiceFollowsFromItsRowsAlone) {
     overruled += speaks && first.rule && barring > 0;
     denials += first.rule && std::ranges::any_of(first.gate, is_drop);
     none += first.reason == "no lane of the rules can run it";
+    listed += first.reason.ends_with(" tiles the worklist");
   }
   EXPECT_GT(spoken, 100);
   EXPECT_GT(several, 50);
   EXPECT_GT(overruled, 10);
   EXPECT_GT(denials, 3);
   EXPECT_GT(none, 10);
+  EXPECT_GT(listed, 0);
 }
 
 // A row that was left out, one that says nothing here, another order.

@@ -4,6 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
+
+#include "base/integers.h"
+#include "tessera/batch.h"
 
 namespace tessera {
 namespace {
@@ -41,22 +45,45 @@ constexpr DispatchRule kRules[] = {
      .source = "predicted, bench/results/v6e/dispatch.json: a tie with the "
                "dense program at 512 tokens, ahead at 1,024",
      .generation = "v6e"},
-    {.name = "tpu worklist, long",
+    // From 6,145 to 8,192 tokens the program is that of 8,192.
+    {.name = "tpu worklist, long, forward",
      .lane = LaneId::xla,
      .platform = "tpu",
-     .beyond_tokens = 4096,
-     .below_density = 0.88,
-     .source = "predicted, bench/results/v6e/dispatch.json: where the worklist "
-               "costs what chunked does at 8,192 tokens, backward",
+     .direction = "forward",
+     .beyond_tokens = 6144,
+     .below_density = 1,
+     .source = "predicted, bench/results/v6e/dispatch.json: at 8,192 tokens "
+               "chunked takes 1.76 times as long as the worklist over all "
+               "tiles",
      .generation = "v6e"},
-    {.name = "tpu worklist",
+    {.name = "tpu worklist, forward",
      .lane = LaneId::xla,
      .platform = "tpu",
+     .direction = "forward",
+     .beyond_tokens = 256,
+     .below_density = 0.62,
+     .source = "predicted, bench/results/v6e/dispatch.json: where the worklist "
+               "costs what dense does at 1,024 tokens; 256 are one tile",
+     .generation = "v6e"},
+    {.name = "tpu worklist, long, backward",
+     .lane = LaneId::xla,
+     .platform = "tpu",
+     .direction = "backward",
+     .beyond_tokens = 6144,
+     .below_density = 1,
+     .source = "predicted, bench/results/v6e/dispatch.json: at 8,192 tokens "
+               "chunked takes 1.16 times as long as the worklist over all "
+               "tiles, both passes",
+     .generation = "v6e"},
+    {.name = "tpu worklist, backward",
+     .lane = LaneId::xla,
+     .platform = "tpu",
+     .direction = "backward",
      .beyond_tokens = 512,
      .below_density = 0.61,
      .source = "predicted, bench/results/v6e/dispatch.json: where the worklist "
-               "costs what dense does at 1,024 tokens, backward; at 512 tokens "
-               "that is at 0.45",
+               "costs what dense does at 1,024 tokens, both passes; at 512 "
+               "tokens that is at 0.53",
      .generation = "v6e"},
     {.name = "worklist",
      .lane = LaneId::xla,
@@ -67,6 +94,14 @@ constexpr DispatchRule kRules[] = {
                "tokens; of the length nothing was measured, and it is plain "
                "causal's",
      .cpu = "AMD EPYC"},
+    {.name = "dense, few tokens",
+     .lane = LaneId::xla,
+     .up_to_tokens = 1024,
+     .source = "predicted, bench/results/v6e/dispatch.json: at 1,024 tokens "
+               "chunked takes 1.43 times as long as all scores at a time, "
+               "both passes 1.25 times; at 2,048 they tie, and chunked holds "
+               "less",
+     .generation = "v6e"},
     {.name = "cpu last",
      .lane = LaneId::cpu,
      .source = "no figure: it runs what no lane of the device can"},
@@ -107,14 +142,20 @@ const DispatchRule& rule_named(std::string_view name) {
   return *std::ranges::find(kRules, name, &DispatchRule::name);
 }
 
-// Of the lane on the platform, the row for so many tokens: the last where they
-// are too few for any.
-const DispatchRule& rule_for(LaneId lane, std::string_view platform,
-                             const RequestFeatures& f) {
+bool is_of_call(const DispatchRule& rule, const RequestFeatures& f) {
+  return rule.direction.empty() ||
+         rule.direction == (f.call.backward ? "backward" : "forward");
+}
+
+// Of xla's worklist on the platform, the row for so many tokens: the last where
+// they are too few for any.
+const DispatchRule& worklist_rule(std::string_view platform,
+                                  const RequestFeatures& f) {
   const DispatchRule* out = nullptr;
   for (const DispatchRule& rule : kRules) {
-    if (rule.lane != lane || rule.name == "plain causal") continue;
+    if (rule.lane != LaneId::xla || !rule.below_density) continue;
     if (!rule.platform.empty() && rule.platform != platform) continue;
+    if (!is_of_call(rule, f)) continue;
     if (out && rule.platform != out->platform) break;
     out = &rule;
     if (is_long(rule, f)) break;
@@ -126,50 +167,91 @@ std::string tiles(const PlanFacts& plan) {
   return fmt::format("{} of {} tiles are active", plan.active, plan.tiles);
 }
 
-std::string short_words(const DispatchRule& rule, const RequestFeatures& f) {
-  return fmt::format(
-      "{} tokens are not beyond {}: the compiler's own program, "
-      "all scores at a time",
-      tokens_of(f), rule.beyond_tokens);
+std::string share_words(const DispatchRule& rule) {
+  return *rule.below_density < 1
+             ? fmt::format("{} of them", *rule.below_density)
+             : "all of them";
 }
 
-run::Candidate causal(const RequestFeatures& f) {
-  const DispatchRule& rule = rule_named("plain causal");
-  return {
-      LaneId::xla, run::stable_method(f),
-      is_long(rule, f)
-          ? "plain causal goes to the stable kernel: the compiler's "
-            "loop over the worklist"
-          : "plain causal goes to the stable kernel: " + short_words(rule, f),
-      &rule};
+std::string short_words(const DispatchRule& rule, const RequestFeatures& f) {
+  return fmt::format("{} tokens are not beyond {}", tokens_of(f),
+                     rule.beyond_tokens);
 }
+
+constexpr std::string_view kAllAtATime =
+    ": the compiler's own program, all scores at a time";
 
 run::Candidate xla_by_density(const RequestFeatures& f, const PlanFacts& plan,
                               std::string_view platform) {
-  const DispatchRule& rule = rule_for(LaneId::xla, platform, f);
-  if (!is_long(rule, f)) {
-    return {LaneId::xla, XlaMethod::dense, short_words(rule, f), &rule};
-  }
-  if (skips_enough(rule, plan)) {
+  const DispatchRule& list = worklist_rule(platform, f);
+  const bool enough = skips_enough(list, plan);
+  if (is_long(list, f) && enough) {
     return {LaneId::xla, XlaMethod::worklist,
-            fmt::format("{}, which is below {} of them: xla's loop over the "
-                        "worklist",
-                        tiles(plan), *rule.below_density),
+            fmt::format("{}, which is below {}: xla's loop over the worklist",
+                        tiles(plan), share_words(list)),
+            &list};
+  }
+  const DispatchRule& dense = rule_named("dense, few tokens");
+  const bool few = tokens_of(f) <= dense.up_to_tokens;
+  std::string why =
+      enough ? short_words(list, f)
+             : fmt::format("{}, not below {}", tiles(plan), share_words(list));
+  if (!few) {
+    why += ": the compiler's own program, an online softmax";
+    return {LaneId::xla, XlaMethod::chunked, std::move(why), &list};
+  }
+  if (!enough) {
+    why += fmt::format(", and {} tokens are not beyond {}", tokens_of(f),
+                       dense.up_to_tokens);
+  }
+  why += kAllAtATime;
+  return {LaneId::xla, XlaMethod::dense, std::move(why), &dense};
+}
+
+// Of a head: all queries by a tile's keys, as programs round them.
+int64_t column_scores(const RequestFeatures& f) {
+  return round_up(bucket(f.q_len), f.tile.q) * f.tile.kv;
+}
+
+// As any request where it is short and skips enough, and where it skips nothing
+// and chunked's column is no more scores than dense ever makes. Else dense
+// where it is short, and beyond that the worklist, which holds a tile of them.
+run::Candidate causal(const RequestFeatures& f, const PlanFacts& plan,
+                      std::string_view platform) {
+  const DispatchRule& rule = rule_named("plain causal");
+  const std::string stable = "plain causal goes to the stable kernel: ";
+  run::Candidate by_plan = xla_by_density(f, plan, platform);
+  if (!is_long(rule, f)) {
+    if (by_plan.method == XlaMethod::worklist) {
+      by_plan.reason = stable + by_plan.reason;
+      return by_plan;
+    }
+    return {LaneId::xla, XlaMethod::dense,
+            fmt::format("{}{}{}", stable, short_words(rule, f), kAllAtATime),
             &rule};
   }
-  const bool few = tokens_of(f) <= run::kDenseTokens;
-  return {
-      LaneId::xla, few ? XlaMethod::dense : XlaMethod::chunked,
-      fmt::format("{}, not below {} of them: the compiler's own program, {}",
-                  tiles(plan), *rule.below_density,
-                  few ? "all scores at a time" : "an online softmax"),
-      &rule};
+  const int64_t side = rule_named("dense, few tokens").up_to_tokens;
+  const int64_t most = side * side;
+  const bool whole = plan.density() >= 1;
+  if (whole && column_scores(f) <= most) {
+    by_plan.reason = "plain causal that skips nothing goes as the full mask: " +
+                     by_plan.reason;
+    return by_plan;
+  }
+  std::string reason = stable + "the compiler's loop over the worklist";
+  if (whole) {
+    reason += fmt::format(
+        "; nothing is skipped, but chunked would hold {} scores a head at a "
+        "time, more than {}",
+        column_scores(f), most);
+  }
+  return {LaneId::xla, XlaMethod::worklist, std::move(reason), &rule};
 }
 
 run::Candidate on_xla(const RequestFeatures& f, const PlanFacts& plan,
                       std::string_view platform) {
   return f.request_class == RequestClass::plain_causal
-             ? causal(f)
+             ? causal(f, plan, platform)
              : xla_by_density(f, plan, platform);
 }
 
@@ -210,7 +292,10 @@ std::vector<run::Candidate> on_device(const RequestFeatures& f,
         rule.platform != device.platform) {
       continue;
     }
-    if (!is_long(rule, f) || !skips_enough(rule, plan)) continue;
+    if (!is_of_call(rule, f) || !is_long(rule, f) ||
+        !skips_enough(rule, plan)) {
+      continue;
+    }
     out.push_back({rule.lane,
                    {},
                    fmt::format("{}, and {} tokens are beyond {}: on {} the {} "
@@ -244,9 +329,10 @@ const MachinePlugin* run::first_device(const Machine& m) {
   return at == m.plugins.end() ? nullptr : &*at;
 }
 
-XlaMethod run::stable_method(const RequestFeatures& f) {
-  return is_long(rule_named("plain causal"), f) ? XlaMethod::worklist
-                                                : XlaMethod::dense;
+XlaMethod run::xla_method(const RequestFeatures& f, const PlanFacts& plan,
+                          const Machine& m) {
+  const MachinePlugin* device = first_device(m);
+  return on_xla(f, plan, device ? device->platform : "cpu").method;
 }
 
 std::vector<run::Candidate> run::by_rule(const RequestFeatures& f,

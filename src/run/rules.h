@@ -22,14 +22,9 @@ struct Candidate {
 bool is_device(const MachinePlugin& plugin);
 const MachinePlugin* first_device(const Machine& machine);
 
-// Up to so many tokens what skips too little takes all scores at a time. By
-// bench/results/v6e/dispatch.json chunked takes longer there forward, and with
-// gradients they tie; at twice as many they tie, and chunked holds less.
-inline constexpr int64_t kDenseTokens = 1024;
-
-// XLA's program of plain causal: all scores at a time where they are few, else
-// the worklist, which holds a tile of them where chunked holds a column.
-XlaMethod stable_method(const RequestFeatures& features);
+// XLA's program of a request, by its plan.
+XlaMethod xla_method(const RequestFeatures& features, const PlanFacts& plan,
+                     const Machine& machine);
 
 // The lanes that nobody asked for, first to last.
 std::vector<Candidate> by_rule(const RequestFeatures& features,

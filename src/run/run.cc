@@ -14,7 +14,7 @@ namespace {
 
 // The one that a caller chose, rather than left as it is by default.
 std::optional<std::string> own_plugin(const SessionOptions& options) {
-  if (options.xla.plugin == XlaOptions().plugin) return {};
+  if (options.xla.plugin.empty()) return {};
   return options.xla.plugin;
 }
 

@@ -30,6 +30,19 @@ Result<PlanContract> contract_in(const SessionOptions& session,
   return contract;
 }
 
+// Of shards for TPUs, where an open exchange makes others: which devices there
+// are is not known here.
+Result<std::string> contract_on_tpus(const SessionOptions& session,
+                                     const Batch& batch,
+                                     const AttentionCall& call) {
+  if (session.shards.exchange != TileExchange::automatic) return std::string();
+  ShardOptions options = lanes::options_for(session.shards, call);
+  options.for_tpu = true;
+  auto shards = make_shards(batch, session.mesh, options);
+  if (!shards) return shards.error();
+  return std::move(shards->contract_key);
+}
+
 // What batches of one contract run, which their densities decide too where the
 // lane is the rules' to choose.
 std::string lane_of(const std::optional<Choice>& chosen) {
@@ -64,6 +77,8 @@ Result<bool> add_call(WarmList& list, const Session& session,
   if (!read) return read.error();
   auto contract = contract_in(session.state().options, batch, call);
   if (!contract) return contract.error();
+  auto on_tpus = contract_on_tpus(session.state().options, batch, call);
+  if (!on_tpus) return on_tpus.error();
   if (session.state().options.lane) {
     chosen.reset();
   } else if (!chosen) {
@@ -73,7 +88,7 @@ Result<bool> add_call(WarmList& list, const Session& session,
   }
   ++list.seen;
   const std::string key =
-      key_of(*contract, lane_of(chosen), batch.facts(), call);
+      key_of(*contract, lane_of(chosen), batch.facts(), call) + *on_tpus;
   return list.calls.emplace(key, WarmList::Call{batch, call, std::move(chosen)})
       .second;
 }

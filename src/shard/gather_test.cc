@@ -135,6 +135,35 @@ TEST(Gather, IsChosenByTheContract) {
   }
 }
 
+// A ragged exchange sends no more than either, and is it to the letter.
+TEST(Gather, AnOpenExchangeIsRaggedForTpus) {
+  for (uint64_t i = 0; i < 20; ++i) {
+    auto batch = i < 4 ? batch_of(1024 + 64 * static_cast<int64_t>(i), {})
+                       : batch_of(2048, i);
+    ASSERT_TRUE(batch) << batch.error().message;
+    for (const Balance balance : kBalances) {
+      ShardOptions o = options_of(balance, TileExchange::automatic);
+      o.for_tpu = true;
+      auto chosen = spread(*batch, o);
+      auto ragged = spread(*batch, options_of(balance, TileExchange::ragged));
+      ASSERT_TRUE(chosen && ragged);
+      EXPECT_EQ(chosen->exchange, TileExchange::ragged);
+      EXPECT_EQ(chosen->contract_key, ragged->contract_key);
+      EXPECT_EQ(chosen->report.forward, ragged->report.forward);
+      EXPECT_EQ(chosen->report.backward, ragged->report.backward);
+      for (const TileExchange named :
+           {TileExchange::rounds, TileExchange::gather}) {
+        o.exchange = named;
+        auto other = spread(*batch, o);
+        ASSERT_TRUE(other) << other.error().message;
+        EXPECT_EQ(other->exchange, named);
+        EXPECT_LE(chosen->report.forward.sent, other->report.forward.sent);
+        EXPECT_LE(chosen->report.backward.sent, other->report.backward.sent);
+      }
+    }
+  }
+}
+
 TEST(Gather, OfOneShardIsNone) {
   auto batch = batch_of(256, {});
   ASSERT_TRUE(batch) << batch.error().message;
@@ -145,10 +174,32 @@ TEST(Gather, OfOneShardIsNone) {
   EXPECT_TRUE(asked->kv.rounds.empty());
   EXPECT_EQ(asked->shapes.columns, asked->shapes.own_columns);
   EXPECT_EQ(asked->report.forward.sent, 0);
-  auto chosen = make_shards(*batch, mesh,
-                            options_of(Balance::rows, TileExchange::automatic));
-  ASSERT_TRUE(chosen) << chosen.error().message;
-  EXPECT_EQ(chosen->exchange, TileExchange::rounds);
+  for (const bool for_tpu : {false, true}) {
+    ShardOptions o = options_of(Balance::rows, TileExchange::automatic);
+    o.for_tpu = for_tpu;
+    auto chosen = make_shards(*batch, mesh, o);
+    ASSERT_TRUE(chosen) << chosen.error().message;
+    EXPECT_EQ(chosen->exchange, TileExchange::rounds);
+  }
+}
+
+// Whatever has room, one way serves all batches.
+TEST(Gather, CeilingsForTpusAreOneContract) {
+  std::string key;
+  for (uint64_t seed = 0; seed < 30; ++seed) {
+    auto batch = batch_of(1024, seed);
+    ASSERT_TRUE(batch) << batch.error().message;
+    ShardOptions o = options_of(Balance::rows, TileExchange::automatic);
+    o.for_tpu = true;
+    o.ceilings = *parse_shard_ceilings("rows=24,steps=4096,kv=24:24:24");
+    auto shards = spread(*batch, o);
+    ASSERT_TRUE(shards) << shards.error().message;
+    EXPECT_EQ(shards->exchange, TileExchange::ragged);
+    if (seed == 0) key = shards->contract_key;
+    EXPECT_EQ(shards->contract_key, key) << seed;
+    o.ceilings = ceilings_of(*shards);
+    EXPECT_EQ(spread(*batch, o)->contract_key, key);
+  }
 }
 
 TEST(Gather, WordsAreReadAndWritten) {

@@ -278,14 +278,25 @@ std::vector<RowShards> assign_rows(std::span<const Batch* const> batches,
 
 namespace {
 
+// Sizes that are told at run time have no padding: of one placement a ragged
+// exchange sends no more than rounds or a gather, whatever the batch.
+ShardOptions for_their_devices(ShardOptions options, const Mesh& mesh) {
+  const bool is_open = options.exchange == TileExchange::automatic;
+  if (is_open && options.for_tpu && mesh.size("seq") > 1) {
+    options.exchange = TileExchange::ragged;
+  }
+  return options;
+}
+
 Result<Shards> make(const Batch& batch, const Mesh& mesh,
-                    const ShardOptions& options,
+                    const ShardOptions& asked,
                     const std::vector<RowShards>* row_shards) {
   const TraceSpan span("shard", "make_shards");
   auto read = plan::read_batch(batch, "shard");
   if (!read) return read.error();
   if (auto e = check_mesh(mesh); !e) return e.error();
-  if (auto e = check_options(options); !e) return e.error();
+  if (auto e = check_options(asked); !e) return e.error();
+  const ShardOptions options = for_their_devices(asked, mesh);
   if (auto e = check_fit(batch, mesh, options); !e) return e.error();
   auto contract = plan::contract_of(**read);
   if (!contract) return contract.error();

@@ -72,10 +72,12 @@ class Call:
 
 class Mesh:
     """The calls of the program that `tessera shard` emits for two devices, or
-    for more: then keys that come lie in an array for each round."""
+    for more: then keys that come lie in an array for each round. Backward in
+    chunks of `chunk` rows of tiles, where that is told."""
 
     def __init__(self, backward, heads, kv_heads, tile, sinks=False, dlse=False,
-                 balance="rows", tokens=1280, dim=128, seq=2, numbers="finite"):
+                 balance="rows", tokens=1280, dim=128, seq=2, numbers="finite",
+                 chunk=None):
         # A dim that does not fill lanes stands before the tokens.
         self.turned = dim % 128 != 0
         with tempfile.TemporaryDirectory() as folder:
@@ -88,13 +90,19 @@ class Mesh:
                 *("--lowering-reason", "a test of few tokens"),
                 *["--backward"] * backward, *["--dlse"] * dlse,
                 *["--sink-logits"] * sinks,
+                *(("--query-chunk", chunk * tile[0]) if chunk else ()),
             )
             with open(path) as f:
                 self.calls = [Call(found, self.turned)
                               for found in CALL.findall(f.read())]
         self.backward, self.sinks, self.dlse = backward, sinks, dlse
         self.heads, self.kv_heads, self.tile = heads, kv_heads, tile
-        self.dim = dim
+        self.dim, self.chunk = dim, chunk
+        if chunk:
+            rows = self.sizes()[0] // tile[0]
+            first = self.calls[0]
+            told = dict(zip(self.names(first), first.shapes))["rows"]
+            assert rows > chunk and told == [-(-rows // chunk) * (2 + chunk)], told
 
     def turn(self, array):
         """A tensor as calls have it, or back."""
@@ -135,7 +143,9 @@ class Mesh:
         sinks = ("dsink_logits",) if self.sinks else ()
         parts = self.parts(call) if call else 1
         keys = [part_name(name, i) for name in ("dk", "dv") for i in range(parts)]
-        return ("dq", *keys, *sinks, "dq_so_far")
+        # What waits between chunks no other call reads.
+        waits = ("dk_so_far", "dv_so_far") if self.chunk else ()
+        return ("dq", *keys, *sinks, "dq_so_far", *waits)
 
     def sizes(self):
         """Tokens: queries, own keys, keys that come."""
@@ -338,26 +348,64 @@ class MeshCase:
         has[0] |= ~has.any(0)
         out = []
         for call, (begin, end) in enumerate(spans):
-            rows = []
-            for r in np.flatnonzero(has[call]):
+            words = {}
+            for r in map(int, np.flatnonzero(has[call])):
                 begins = not has[:call, r].any()
                 ends = not has[call + 1:, r].any()
-                rows.append(int(r) << 2 | BEGINS * begins | ENDS * ends)
-            rows = rows or [0]
-            self.spare = rows[0] >> 2
+                words[r] = r << 2 | BEGINS * begins | ENDS * ends
             shift = begin if call == 1 else 0
-            told = self.steps([
-                (c - shift, list(map(int, np.flatnonzero(self.active[:, c]))),
-                 lambda r, c=c: self.number(r, c))
-                for c in range(begin, max(end, begin + 1))
-            ] if end > begin else [(begin - shift, [], None)])
-            told["rows"] = [len(rows), cut if call == 2 else 0, *rows]
+            told = {"range": [0], "steps": [], "bits_of": [], "rows": []}
+            chunks = self.chunks(begin, end)
+            for rows, columns, _ in chunks:
+                # Where it has no row one comes and goes.
+                own = [words[r] for r in rows if r in words] or [rows[0] << 2]
+                self.spare = own[0] >> 2
+                part = self.steps([
+                    (c - shift, [r for r in rows if c < end and self.active[r, c]],
+                     lambda r, c=c: self.number(r, c)) for c in columns])
+                told["range"].append(told["range"][-1] + part["range"][1])
+                for name in ("steps", "bits_of"):
+                    told[name] += part[name]
+                told["rows"] += [len(own), columns[0] - shift, *own,
+                                 *[0] * ((self.mesh.chunk or self.rows) - len(own))]
+            if self.mesh.chunk:
+                told["range"] += [c - shift if i != 2 or at else 0
+                                  for at, chunk in enumerate(chunks)
+                                  for i, c in enumerate(chunk[2])]
             out.append(told)
         return [self.fit(told) for told in out]
+
+    def chunks(self, begin, end):
+        """Of a call's columns from `begin` to `end`, one at least: of each chunk
+        its rows, its columns, and the words of these (shape.h). Columns are those
+        from the first to the last that it needs, or all; both rise."""
+        size = self.mesh.chunk or self.rows
+        rows = [range(r, min(r + size, self.rows))
+                for r in range(0, self.rows, size)]
+        needs = [begin + np.flatnonzero(self.active[r.start:r.stop, begin:end].any(0))
+                 for r in rows]
+        end = max(end, begin + 1)
+        first = [int(n[0]) if n.size else end - 1 for n in needs] + [end]
+        first[0] = begin
+        for i in reversed(range(1, len(rows))):
+            first[i] = min(first[i], first[i + 1])
+        last, before = [], begin
+        for i, n in enumerate(needs):
+            before = max(before, first[i] + 1, first[i + 1],
+                         int(n[-1]) + 1 if n.size else 0)
+            last.append(before)
+        if self.mesh.chunk and self.rng.random() < 0.3:
+            first[:-1] = [begin] * len(rows)
+            last = [end] * len(rows)
+        met = [begin, *last[:-1]]  # by chunks before
+        due = [*first[1:-1], last[-1]]  # by chunks behind, from there on
+        return [(rows[i], range(first[i], last[i]), (first[i], last[i], met[i], due[i]))
+                for i in range(len(rows))]
 
     def fit(self, told):
         """In arrays of the kernel's sizes."""
         room = dict(zip(self.mesh.names(self.mesh.calls[0]), self.mesh.calls[0].shapes))
+        assert len(told["range"]) == room["range"][0], (told["range"], room["range"])
         for name, fill in (("steps", 0), ("bits_of", 0), ("rows", 0)):
             if name in told:
                 n = room[name][0]
@@ -415,6 +463,15 @@ BACKWARD = (
     dict(heads=4, kv_heads=2, tile=(128, 128), tokens=1920, seq=4),
     dict(heads=1, kv_heads=1, tile=(128, 128), seq=10),
 )
+# In chunks of so many rows of tiles, of which a device has 3 to 5.
+CHUNKS = (
+    dict(heads=2, kv_heads=1, tile=(128, 128), chunk=2),
+    dict(heads=4, kv_heads=2, tile=(128, 128), sinks=True, dlse=True, chunk=1),
+    # Heads take turns over keys.
+    dict(heads=6, kv_heads=1, tile=(256, 128), sinks=True, chunk=2),
+    dict(heads=4, kv_heads=2, tile=(128, 128), dim=64, dlse=True, chunk=4),
+    dict(heads=4, kv_heads=2, tile=(128, 128), tokens=1920, seq=4, chunk=3),
+)
 FORWARD_CALLS = ["tessera_forward_early", "tessera_forward"]
 BACKWARD_CALLS = ["tessera_backward_early", "tessera_backward",
                   "tessera_backward_last"]
@@ -469,9 +526,24 @@ class Shards(unittest.TestCase):
     def test_backward(self):
         self.check(True, BACKWARD, BACKWARD_CALLS)
 
+    def test_backward_in_chunks_of_queries(self):
+        self.check(True, CHUNKS, BACKWARD_CALLS)
+
+    def test_chunks_of_a_device_without_work(self):
+        """Gradients are 0, and a sink has those of queries without a key."""
+        for kind in some(CHUNKS[1:3]):
+            with self.subTest(kind=kind):
+                case = MeshCase(np.random.default_rng(7), Mesh(True, **kind), 0.0)
+                self.assertFalse(case.active.any())
+                made = case.made(-1)
+                for name in ("dq", "dk", "dv"):
+                    self.assertTrue((made[name] == 0).all(), name)
+                self.assertLessEqual(case.worst("dsinks", made["dsinks"]), 1)
+
     def test_any_numbers(self):
         for backward, kinds, calls in ((False, FORWARD, FORWARD_CALLS),
-                                       (True, BACKWARD, BACKWARD_CALLS)):
+                                       (True, BACKWARD, BACKWARD_CALLS),
+                                       (True, CHUNKS, BACKWARD_CALLS)):
             self.check(backward, kinds[:4], calls, StrayCase, numbers="any")
 
 

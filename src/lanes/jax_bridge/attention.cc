@@ -4,16 +4,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <iterator>
-#include <set>
-#include <tuple>
 
 #include "base/fail.h"
 #include "base/shape.h"
 #include "base/tensor_rows.h"
 #include "base/text.h"
-#include "base/trace.h"
+#include "lanes/jax_bridge/roles.h"
 #include "mask/bind.h"
+#include "mask/canonical.h"
 
 namespace tessera::bridge {
 namespace {
@@ -21,22 +19,6 @@ namespace {
 using Shape = std::vector<int64_t>;
 
 constexpr std::string_view kWhere = "bridge";
-
-struct FactRole {
-  std::string_view role;
-  std::optional<Ints> Facts::*fact;
-};
-constexpr FactRole kFactRoles[] = {
-    {"doc_ids", &Facts::doc_ids},
-    {"q_doc_ids", &Facts::q_doc_ids},
-    {"valid_token_counts", &Facts::valid_token_counts},
-    {"prefix_lengths", &Facts::prefix_lengths},
-    {"q_offsets", &Facts::q_offsets}};
-
-bool is_output(const BridgeSpec& spec, const BridgeArray& array) {
-  return &array >= spec.outputs.data() &&
-         &array < spec.outputs.data() + spec.outputs.size();
-}
 
 std::string type_text(Dtype dtype, const Shape& shape) {
   return fmt::format("{} [{}]", to_string(dtype), fmt::join(shape, ", "));
@@ -111,7 +93,7 @@ Result<Sizes> sizes_of(const BridgeSpec& spec) {
 
 // What every role must be, of those that there may be.
 struct Rule {
-  std::string_view role;
+  std::string role;
   bool output = false, needed = false;
   Dtype dtype = Dtype::i32;
   Shape shape;
@@ -125,35 +107,92 @@ std::vector<Rule> rules_of(const BridgeSpec& spec, const Sizes& s) {
     return ordered(spec, s.batch, s.heads, s.q_len, dim);
   };
   const Dtype ints = Dtype::i32;
-  return {
+  const Shape of_keys = {s.batch, s.kv_len};
+  const Shape of_queries = {s.batch, s.q_len};
+  std::vector<Rule> out = {
       {"q", false, true, s.dtype, q(s.head_dim)},
       {"k", false, true, s.dtype, kv(s.head_dim)},
       {"v", false, true, s.dtype, kv(s.v_head_dim)},
       {"out", true, true, s.dtype, q(s.v_head_dim)},
       {"lse", true, false, Dtype::f32, {s.batch, s.heads, s.q_len}},
       {"sink_logits", false, false, Dtype::f32, {s.heads}},
-      {"doc_ids", false, false, ints, {s.batch, s.kv_len}},
-      {"q_doc_ids", false, false, ints, {s.batch, s.q_len}},
+      {"doc_ids", false, false, ints, of_keys},
+      {"q_doc_ids", false, false, ints, of_queries},
       {"valid_token_counts", false, false, ints, {s.batch}},
       {"prefix_lengths", false, false, ints, {s.batch}},
       {"q_offsets", false, false, ints, {s.batch}},
+      {"tree_enter", false, false, ints, of_keys},
+      {"tree_leave", false, false, ints, of_keys},
   };
+  out.reserve(out.size() + 2 * kSameNames);
+  for (int64_t i = 0; i < kSameNames; ++i) {
+    out.push_back({mask::same_fact(i), false, false, ints, of_keys});
+    out.push_back({query_ids_role(i), false, false, ints, of_queries});
+  }
+  return out;
+}
+
+// The array of a role, which must be there and an input or an output.
+Result<const BridgeArray*> on_side(const BridgeSpec& spec,
+                                   std::string_view role, bool output) {
+  auto array = needed(spec, role);
+  if (!array) return array.error();
+  if (is_output(spec, **array) != output) {
+    return invalid(kWhere, "{} must be an {}, found {}", role,
+                   output ? "output" : "input", in_quotes((*array)->name));
+  }
+  return array;
 }
 
 Result<void> check_rule(const BridgeSpec& spec, const Rule& rule) {
-  const bool given = spec.attention->roles.contains(std::string(rule.role));
+  const bool given = spec.attention->roles.contains(rule.role);
   if (!given && !rule.needed) return {};
-  auto array = needed(spec, rule.role);
+  auto array = on_side(spec, rule.role, rule.output);
   if (!array) return array.error();
-  if (is_output(spec, **array) != rule.output) {
-    return invalid(kWhere, "{} must be an {}, found {}", rule.role,
-                   rule.output ? "output" : "input", in_quotes((*array)->name));
-  }
   if ((*array)->dtype != rule.dtype || (*array)->shape != rule.shape) {
     return invalid(kWhere, "{} must be {}, found {} for {}", rule.role,
                    type_text(rule.dtype, rule.shape),
                    type_text((*array)->dtype, (*array)->shape),
                    in_quotes((*array)->name));
+  }
+  return {};
+}
+
+// Picks may be any number a query, of any heads that the query heads share.
+Result<void> check_picks(const BridgeSpec& spec, const Sizes& s) {
+  if (!spec.attention->roles.contains(std::string(kPicksRole))) return {};
+  auto array = on_side(spec, kPicksRole, false);
+  if (!array) return array.error();
+  const Shape& p = (*array)->shape;
+  if ((*array)->dtype == Dtype::i32 && p.size() == 4 && p[0] == s.batch &&
+      p[1] > 0 && s.heads % p[1] == 0 && p[2] == s.q_len && p[3] > 0) {
+    return {};
+  }
+  return invalid(kWhere,
+                 "{} must be I32 [{}, a divisor of {} heads, {}, 1 or more], "
+                 "found {} for {}",
+                 kPicksRole, s.batch, s.heads, s.q_len,
+                 type_text((*array)->dtype, p), in_quotes((*array)->name));
+}
+
+// Each fact that the mask names has an array, and ids of queries those of keys.
+Result<void> check_named(const BridgeSpec& spec, const Names& names) {
+  std::vector<std::string> roles;
+  roles.reserve(5 + kSameNames);
+  if (names.documents || names.segments) roles.emplace_back("doc_ids");
+  if (names.prefix) roles.emplace_back("prefix_lengths");
+  if (names.tree) {
+    roles.emplace_back("tree_enter");
+    roles.emplace_back("tree_leave");
+  }
+  if (names.picks) roles.emplace_back(kPicksRole);
+  for (int64_t i = 0; i < kSameNames; ++i) {
+    if ((names.same >> i & 1) != 0 || find_role(spec, query_ids_role(i))) {
+      roles.push_back(mask::same_fact(i));
+    }
+  }
+  for (const std::string& role : roles) {
+    if (auto array = needed(spec, role); !array) return array.error();
   }
   return {};
 }
@@ -186,36 +225,14 @@ Result<void> check_attention(const BridgeSpec& spec) {
   for (const Rule& rule : rules_of(spec, *sizes)) {
     if (auto ok = check_rule(spec, rule); !ok) return ok;
   }
+  if (auto ok = check_picks(spec, *sizes); !ok) return ok;
   if (spec.attention->softcap < 0) {
     return invalid(kWhere, "attention.softcap must be 0 or more, found {}",
                    spec.attention->softcap);
   }
   auto request = request_of(spec, *sizes);
   if (!request) return request.error();
-  const Names names = mask::names_of(*request);
-  struct Fact {
-    bool named;
-    const char* role;
-  };
-  for (const Fact& fact : {Fact{names.documents || names.segments, "doc_ids"},
-                           Fact{names.prefix, "prefix_lengths"}}) {
-    if (!fact.named) continue;
-    if (auto array = needed(spec, fact.role); !array) return array.error();
-  }
-  if (names.tree) {
-    return invalid(kWhere, "attention.mask must name no tree, found {}",
-                   in_quotes(spec.attention->mask));
-  }
-  if (names.same != 0) {
-    return invalid(kWhere, "attention.mask must name no same, found {}",
-                   in_quotes(spec.attention->mask));
-  }
-  if (names.picks) {
-    return invalid(kWhere,
-                   "attention.mask must name no picks of blocks, found {}",
-                   in_quotes(spec.attention->mask));
-  }
-  return {};
+  return check_named(spec, mask::names_of(*request));
 }
 
 Result<DeclaredAttention> declared_attention(
@@ -264,172 +281,56 @@ Result<DeclaredAttention> declared_attention(
     out.tensors.sink_logits = {static_cast<const float*>(input(*sinks)),
                                count(*sinks)};
   }
-  for (const FactRole& f : kFactRoles) out.facts.*f.fact = ints(f.role);
+  for (const FactRole& f : fact_roles(out.facts)) *f.fact = ints(f.role);
+  if (const BridgeArray* picks = find_role(spec, kPicksRole)) {
+    Picks& of = out.facts.picks.emplace();
+    of.blocks = *ints(kPicksRole);
+    of.heads = picks->shape[1];
+    of.k = picks->shape[3];
+  }
   return out;
 }
 
-namespace {
+std::vector<int32_t> ids_of_queries(const Request& request, const Facts& facts,
+                                    Ints ids_of_keys) {
+  const Request& r = request;
+  std::vector<int32_t> out(static_cast<size_t>(r.batch * r.q_len), -1);
+  for (int64_t b = 0; b < r.batch; ++b) {
+    const int64_t offset = facts.q_offsets
+                               ? (*facts.q_offsets)[static_cast<size_t>(b)]
+                               : r.kv_len - r.q_len;
+    for (int64_t q = 0; q < r.q_len; ++q) {
+      const int64_t key = q + offset;
+      if (key < 0 || key >= r.kv_len) continue;
+      out[static_cast<size_t>(b * r.q_len + q)] =
+          ids_of_keys[static_cast<size_t>(b * r.kv_len + key)];
+    }
+  }
+  return out;
+}
 
-constexpr std::string_view kTensorRoles[] = {"q",   "k",   "v",
-                                             "out", "lse", "sink_logits"};
-
-// Every array must have a role, unless the program does not take it.
-Result<void> check_roles(const BridgeSpec& spec) {
-  std::set<const BridgeArray*> with_role;
-  for (const std::string_view role : kTensorRoles) {
-    with_role.insert(find_role(spec, role));
-  }
-  for (const FactRole& f : kFactRoles) {
-    with_role.insert(find_role(spec, f.role));
-  }
-  for (const int64_t kept : spec.kept_inputs) {
-    const auto i = static_cast<size_t>(kept);
-    if (i < spec.inputs.size() && with_role.contains(&spec.inputs[i])) continue;
+Result<void> check_query_ids(const BridgeSpec& spec,
+                             std::span<const void* const> inputs,
+                             const DeclaredAttention& call) {
+  for (int64_t i = 0; i < kSameNames; ++i) {
+    const std::string role = query_ids_role(i);
+    const BridgeArray* array = find_role(spec, role);
+    if (!array) continue;
+    const auto* found = static_cast<const int32_t*>(
+        inputs[static_cast<size_t>(array - spec.inputs.data())]);
+    const std::vector<int32_t> due = ids_of_queries(
+        call.request, call.facts, *call.facts.same_ids[static_cast<size_t>(i)]);
+    const auto at = static_cast<size_t>(
+        std::mismatch(due.begin(), due.end(), found).first - due.begin());
+    if (at == due.size()) continue;
+    const auto q = static_cast<int64_t>(at);
     return invalid(kWhere,
-                   "to run as attention, each input must have a role, found "
-                   "none for {}",
-                   i < spec.inputs.size() ? in_quotes(spec.inputs[i].name)
-                                          : fmt::to_string(kept));
-  }
-  for (const BridgeArray& output : spec.outputs) {
-    if (with_role.contains(&output)) continue;
-    return invalid(kWhere,
-                   "to run as attention, each output must have a role, found "
-                   "none for {}",
-                   in_quotes(output.name));
+                   "{} must be the ids of {} at the queries' positions, found "
+                   "{} for query {} of batch row {}, where {} stands",
+                   role, mask::same_fact(i), found[at], q % call.request.q_len,
+                   q / call.request.q_len, due[at]);
   }
   return {};
-}
-
-Result<void> check_presence(std::string_view role, bool declared, bool given) {
-  if (declared == given) return {};
-  return invalid(kWhere, "{} must be {}, as the artifact has {}, found {}",
-                 role, declared ? "given" : "absent", declared ? "it" : "none",
-                 declared ? "none" : "some");
-}
-
-// What a call and an artifact must have in common, as words.
-struct Word {
-  std::string_view what;
-  std::string declared, asked;
-};
-
-std::vector<Word> words_of(const DeclaredAttention& declared,
-                           const Request& request,
-                           const AttentionShape& shape) {
-  const Request& r = declared.request;
-  const AttentionShape& s = declared.shape;
-  const auto mask = [](const Request& of) {
-    std::vector<std::string> texts;
-    for (const Mask& m : of.masks) {
-      texts.push_back(to_string(m));
-    }
-    return fmt::format("{}", fmt::join(texts, "; "));
-  };
-  const auto number = [](auto value) { return fmt::to_string(value); };
-  return {
-      {"the mask", mask(r), mask(request)},
-      {"batch", number(r.batch), number(request.batch)},
-      {"q_len", number(r.q_len), number(request.q_len)},
-      {"kv_len", number(r.kv_len), number(request.kv_len)},
-      {"heads", number(s.heads), number(shape.heads)},
-      {"kv_heads", number(s.kv_heads), number(shape.kv_heads)},
-      {"head_dim", number(s.head_dim), number(shape.head_dim)},
-      {"v_head_dim", number(s.v_head_dim), number(shape.v_head_dim)},
-      {"scale", number(s.scale_or_default()), number(shape.scale_or_default())},
-      {"softcap", number(s.softcap), number(shape.softcap)}};
-}
-
-auto layout_of(const TensorView& t) {
-  return std::tie(t.dtype, t.batch, t.heads, t.tokens, t.dim, t.batch_stride,
-                  t.head_stride, t.token_stride);
-}
-
-std::string layout_text(const TensorView& t) {
-  return fmt::format("{} [{}, {}, {}, {}] with strides {}, {}, {}",
-                     to_string(t.dtype), t.batch, t.heads, t.tokens, t.dim,
-                     t.batch_stride, t.head_stride, t.token_stride);
-}
-
-// Where an array of that role goes among the spec's inputs or outputs.
-std::optional<size_t> place_of(const BridgeSpec& spec, std::string_view role) {
-  const BridgeArray* array = find_role(spec, role);
-  if (!array) return {};
-  const auto& among = is_output(spec, *array) ? spec.outputs : spec.inputs;
-  return static_cast<size_t>(array - among.data());
-}
-
-}  // namespace
-
-Result<BoundCall> BoundCall::bind(const BridgeSpec& spec,
-                                  const Request& request, const Facts& facts,
-                                  const AttentionShape& shape) {
-  const TraceSpan span("bridge", "bind");
-  if (!spec.attention) {
-    return invalid(kWhere,
-                   "to run as attention, an artifact must declare it, found "
-                   "{}",
-                   in_quotes(spec.operation));
-  }
-  if (auto ok = check_attention(spec); !ok) return ok.error();
-  BoundCall out;
-  out.facts_.resize(spec.inputs.size());
-  out.arrays_.inputs.resize(spec.inputs.size());
-  out.arrays_.outputs.resize(spec.outputs.size());
-  for (const FactRole& f : kFactRoles) {
-    const auto place = place_of(spec, f.role);
-    const std::optional<Ints>& fact = facts.*f.fact;
-    auto ok = check_presence(f.role, place.has_value(), fact.has_value());
-    if (!ok) return ok.error();
-    if (place) out.facts_[*place] = fact->data();
-  }
-  if (facts.valid_slot_counts || facts.picks) {
-    return invalid(kWhere,
-                   "an artifact takes no slot counts or picks, found {}",
-                   facts.picks ? "picks" : "slot counts");
-  }
-  if (auto ok = check_roles(spec); !ok) return ok.error();
-  auto declared = declared_attention(spec, out.facts_, out.arrays_.outputs);
-  if (!declared) return declared.error();
-  // Words that simplification drops are part of a mask, though not of its text.
-  const bool same = declared->request.masks == request.masks;
-  for (const Word& w : words_of(*declared, request, shape)) {
-    if (w.declared == w.asked && (same || w.what != "the mask")) continue;
-    return invalid(kWhere, "{} must be the artifact's {}, found {}", w.what,
-                   w.declared, w.asked);
-  }
-  out.declared_ = declared->tensors;
-  for (size_t i = 0; i < std::size(kTensorRoles); ++i) {
-    out.places_[i] = place_of(spec, kTensorRoles[i]);
-  }
-  return out;
-}
-
-Result<const ArrayPointers*> BoundCall::place(const ForwardTensors& t) {
-  const ForwardTensors& d = declared_;
-  for (const auto& [role, declared, given] :
-       {std::tuple("q", d.q, t.q),
-        {"k", d.k, t.k},
-        {"v", d.v, t.v},
-        {"out", as_input(d.out), as_input(t.out)}}) {
-    if (layout_of(declared) == layout_of(given)) continue;
-    return invalid(kWhere, "{} must be the artifact's {}, found {}", role,
-                   layout_text(declared), layout_text(given));
-  }
-  const auto& [q, k, v, out, lse, sinks] = places_;
-  if (auto e = check_presence("lse", lse.has_value(), !t.lse.empty()); !e) {
-    return e.error();
-  }
-  auto e = check_presence("sink_logits", sinks.has_value(),
-                          t.sink_logits.has_value());
-  if (!e) return e.error();
-  arrays_.inputs[*q] = t.q.data;
-  arrays_.inputs[*k] = t.k.data;
-  arrays_.inputs[*v] = t.v.data;
-  arrays_.outputs[*out] = t.out.data;
-  if (lse) arrays_.outputs[*lse] = t.lse.data();
-  if (sinks) arrays_.inputs[*sinks] = t.sink_logits->data();
-  return &arrays_;
 }
 
 }  // namespace tessera::bridge

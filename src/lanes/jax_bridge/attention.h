@@ -1,10 +1,8 @@
 // lanes/jax_bridge/attention.h: an artifact that says it is attention, as a
-// request with its arrays: what the reference judges; and such a request's
-// arrays as the artifact takes them.
+// request with its arrays: what the reference judges.
 #pragma once
 
-#include <array>
-#include <optional>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -29,37 +27,14 @@ Result<DeclaredAttention> declared_attention(
     const BridgeSpec& spec, std::span<const void* const> inputs,
     std::span<void* const> outputs);
 
-// Of a spec's inputs and outputs, in its order; null for inputs that the
-// program does not take.
-struct ArrayPointers {
-  std::vector<const void*> inputs;
-  std::vector<void*> outputs;
-};
+// The ids of one name that queries have, [batch, q_len]: those of the keys at
+// their positions, and -1 where no key stands.
+std::vector<int32_t> ids_of_queries(const Request& request, const Facts& facts,
+                                    Ints ids_of_keys);
 
-// A batch that means what the artifact declares, bound to it once: what is left
-// of a layer is where its arrays lie.
-class BoundCall {
- public:
-  // Mask, sizes, scale, softcap and facts must be the artifact's.
-  static Result<BoundCall> bind(const BridgeSpec& spec, const Request& request,
-                                const Facts& facts,
-                                const AttentionShape& shape);
-
-  // The arrays of the facts in the spec's order, null elsewhere: to be held
-  // while they are there.
-  const std::vector<const void*>& facts() const { return facts_; }
-  // A layer's arrays, in the artifact's layout; null for those of the facts.
-  // Theirs until the next.
-  Result<const ArrayPointers*> place(const ForwardTensors& tensors);
-
- private:
-  BoundCall() = default;
-
-  ForwardTensors declared_;  // layouts alone
-  // Of q, k, v, out, lse and the sink logits, in this order.
-  std::array<std::optional<size_t>, 6> places_;
-  std::vector<const void*> facts_;
-  ArrayPointers arrays_;
-};
+// Whether ids of queries that are inputs of their own are these.
+Result<void> check_query_ids(const BridgeSpec& spec,
+                             std::span<const void* const> inputs,
+                             const DeclaredAttention& call);
 
 }  // namespace tessera::bridge

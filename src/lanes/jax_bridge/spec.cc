@@ -2,7 +2,6 @@
 // strangers.
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <cmath>
 #include <set>
 
@@ -12,6 +11,7 @@
 #include "base/shape.h"
 #include "base/text.h"
 #include "lanes/jax_bridge/attention.h"
+#include "lanes/jax_bridge/roles.h"
 #include "lanes/jax_bridge/splash.h"
 #include "tessera/bridge.h"
 
@@ -28,18 +28,6 @@ constexpr int64_t kMaxConvention = 10;
 
 constexpr size_t kMaxArrays = 4096;
 constexpr size_t kMaxWord = 256;
-
-constexpr std::string_view kRoles[] = {"q",
-                                       "k",
-                                       "v",
-                                       "out",
-                                       "lse",
-                                       "sink_logits",
-                                       "doc_ids",
-                                       "q_doc_ids",
-                                       "valid_token_counts",
-                                       "q_offsets",
-                                       "prefix_lengths"};
 
 // A string that is short and not empty.
 Result<std::string> read_word(const Json& value, std::string_view name) {
@@ -234,10 +222,9 @@ Result<BridgeAttention> read_attention(const Json& value) {
                    describe(roles));
   }
   for (const auto& [role, array] : roles.items()) {
-    if (std::find(std::begin(kRoles), std::end(kRoles), role) ==
-        std::end(kRoles)) {
+    if (!bridge::is_role(role)) {
       return invalid(kWhere, "roles must be among {}, found {}",
-                     fmt::join(kRoles, ", "), in_quotes(role));
+                     bridge::role_words(), in_quotes(role));
     }
     auto name = read_word(array, "attention.roles." + role);
     if (!name) return name.error();

@@ -42,6 +42,18 @@ TEST(BridgeSpec, IsWhatJaxExported) {
   EXPECT_EQ(find_role(*spec, "sink_logits"), nullptr);
 }
 
+TEST(BridgeSpec, HasRolesOfTreesNamesAndPicks) {
+  const auto spec =
+      parse_bridge_spec(*read_file("tests/golden/bridge/roles.json", 1 << 20));
+  ASSERT_TRUE(spec.ok()) << spec.error().message;
+  EXPECT_EQ(find_role(*spec, "tree_enter"), &spec->inputs[3]);
+  EXPECT_EQ(find_role(*spec, "tree_leave"), &spec->inputs[4]);
+  EXPECT_EQ(find_role(*spec, "same_b"), &spec->inputs[5]);
+  EXPECT_EQ(find_role(*spec, "same_a"), nullptr);
+  EXPECT_EQ(find_role(*spec, "q_same_b"), &spec->inputs[6]);
+  EXPECT_EQ(find_role(*spec, "picks"), &spec->inputs[7]);
+}
+
 struct Case {
   std::string name;
   std::function<void(json&)> change;
@@ -145,8 +157,14 @@ const std::vector<Case>& cases() {
        "attention.scale must be a finite number, found the string '1' for it"},
       {"role", [](json& j) { roles(j)["keys"] = "k"; },
        "roles must be among q, k, v, out, lse, sink_logits, doc_ids, "
-       "q_doc_ids, valid_token_counts, q_offsets, prefix_lengths, found "
+       "q_doc_ids, valid_token_counts, q_offsets, prefix_lengths, tree_enter, "
+       "tree_leave, picks, same_a to same_h, q_same_a to q_same_h, found "
        "'keys'"},
+      {"a ninth name", [](json& j) { roles(j)["same_i"] = "ids"; },
+       "roles must be among q, k, v, out, lse, sink_logits, doc_ids, "
+       "q_doc_ids, valid_token_counts, q_offsets, prefix_lengths, tree_enter, "
+       "tree_leave, picks, same_a to same_h, q_same_a to q_same_h, found "
+       "'same_i'"},
       {"no role", [](json& j) { roles(j).erase("v"); },
        "attention must have the role v, found none for it"},
       {"role of nobody", [](json& j) { roles(j)["out"] = "o"; },
@@ -179,8 +197,50 @@ const std::vector<Case>& cases() {
        "q must be F32, BF16 or F16, found I32"},
       {"a fact", [](json& j) { roles(j).erase("doc_ids"); },
        "attention must have the role doc_ids, found none for it"},
+      {"a tree", [](json& j) { j["attention"]["mask"] = "tree"; },
+       "attention must have the role tree_enter, found none for it"},
+      {"half a tree",
+       [](json& j) {
+         j["attention"]["mask"] = "tree";
+         roles(j)["tree_enter"] = "ids";
+       },
+       "attention must have the role tree_leave, found none for it"},
+      {"a tree of numbers", [](json& j) { roles(j)["tree_enter"] = "q"; },
+       "tree_enter must be I32 [1, 16], found F32 [1, 2, 16, 8] for 'q'"},
+      {"a tree of 64 bits",
+       [](json& j) {
+         j["inputs"][3] = {
+             {"name", "leave"}, {"dtype", "I64"}, {"shape", {1, 16}}};
+         roles(j)["tree_leave"] = "leave";
+       },
+       "tree_leave must be I32 [1, 16], found I64 [1, 16] for 'leave'"},
+      {"a tree that it gives", [](json& j) { roles(j)["tree_enter"] = "lse"; },
+       "tree_enter must be an input, found 'lse'"},
+      {"ids of a name",
+       [](json& j) { j["attention"]["mask"] = "causal | same(c)"; },
+       "attention must have the role same_c, found none for it"},
+      {"ids of another size", [](json& j) { roles(j)["same_h"] = "unused"; },
+       "same_h must be I32 [1, 16], found BOOL [3] for 'unused'"},
+      {"ids of queries alone", [](json& j) { roles(j)["q_same_a"] = "ids"; },
+       "attention must have the role same_a, found none for it"},
       {"picks", [](json& j) { j["attention"]["mask"] = "blocks(16)"; },
-       "attention.mask must name no picks of blocks, found 'blocks(16)'"},
+       "attention must have the role picks, found none for it"},
+      {"a router's picks",
+       [](json& j) { j["attention"]["mask"] = "routed(top=2, block=4)"; },
+       "attention must have the role picks, found none for it"},
+      {"picks that it gives", [](json& j) { roles(j)["picks"] = "out"; },
+       "picks must be an input, found 'out'"},
+      {"picks of two sizes", [](json& j) { roles(j)["picks"] = "ids"; },
+       "picks must be I32 [1, a divisor of 2 heads, 16, 1 or more], found I32 "
+       "[1, 16] for 'ids'"},
+      {"picks of three heads",
+       [](json& j) {
+         j["inputs"][3] = {
+             {"name", "picks"}, {"dtype", "I32"}, {"shape", {1, 3, 16, 2}}};
+         roles(j)["picks"] = "picks";
+       },
+       "picks must be I32 [1, a divisor of 2 heads, 16, 1 or more], found I32 "
+       "[1, 3, 16, 2] for 'picks'"},
   };
   return all;
 }

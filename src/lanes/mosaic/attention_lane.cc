@@ -94,15 +94,15 @@ Result<mosaic::PlannedKernel> plan_kernel(const Open& lane,
   const Numbers numbers = call.sink_telemetry ? Numbers::finite : lane.numbers;
   const mosaic::ChosenSetting chosen = mosaic::fit_passes(
       request, present, call, lane.target, lane.lowering_reason, numbers);
-  const MosaicOptions& options = chosen.setting.options;
+  auto planned = mosaic::plan_kernel(request, present, call, lane.target,
+                                     chosen.setting.options);
+  if (!planned) return planned;
   // That of sink telemetry has its own in its contract alone.
   if (!call.sink_telemetry) {
     facts.settings[direction_of(call)] =
-        mosaic::setting_words(options, chosen.chosen_by);
+        mosaic::setting_words(planned->kernel, chosen.chosen_by);
   }
-  auto planned =
-      mosaic::plan_kernel(request, present, call, lane.target, options);
-  if (planned) facts.lowering = planned->kernel.lowering;
+  facts.lowering = planned->kernel.lowering;
   return planned;
 }
 

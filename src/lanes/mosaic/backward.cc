@@ -66,7 +66,9 @@
 // another chunk meets too has its dK' and dV' wait in HBM as they are
 // (`dk_so_far`, `dv_so_far`): they come in with its K and V, and so between
 // heads that take turns. They are rounded once, by the last; so of a column
-// the order is chunk by chunk, each the list's, then head by head.
+// the order is chunk by chunk, each the list's, then head by head. A call on a
+// mesh does so too, with its own columns: its chunks are told their rows, and
+// each of these begins or goes on, and ends or waits, as it would in one.
 //
 // Of any numbers (`any_numbers`) strays, NaN and infinities, reach what they
 // are legal for and nothing else. `column` takes them out of K' and V; the
@@ -257,7 +259,6 @@ void add(Arguments& to, const Arguments& more) {
 Arguments backward_results(const KernelShape& s) {
   constexpr Element kF32 = Element::f32;
   const Element of_sums = element_of_sums(s);
-  const int64_t rows = s.in_chunks() ? s.chunk_rows : s.rows();
   Arguments out = {
       of_tokens(s, "dq", element_of(s), s.heads, s.q_len, s.head_dim)};
   add_of_keys(s, "dk", of_sums, s.head_dim, out);
@@ -267,7 +268,7 @@ Arguments backward_results(const KernelShape& s) {
   }
   if (s.in_parts) {
     out.push_back(
-        in_hbm("dq_so_far", kF32, {rows * s.heads, s.head_dim, s.block_q}));
+        in_hbm("dq_so_far", kF32, {s.rows() * s.heads, s.head_dim, s.block_q}));
   }
   if (s.in_chunks()) {
     const int64_t tiles = s.columns() * s.kv_heads_per_pass();
@@ -280,7 +281,7 @@ Arguments backward_results(const KernelShape& s) {
 // Sums of a head, and what else stays from step to step.
 Arguments kept_scratch(const KernelShape& s) {
   constexpr Element kF32 = Element::f32;
-  const int64_t rows = s.in_chunks() ? s.chunk_rows : s.rows();
+  const int64_t rows = s.rows_at_once();
   const int64_t kv_heads = s.kv_heads_per_pass();
   const bool takes_turns = s.heads / s.kv_heads > s.heads_per_pass;
   const int64_t sums = s.in_chunks() ? column_ring_size(s) * kv_heads
@@ -302,7 +303,7 @@ Arguments kept_scratch(const KernelShape& s) {
   if (s.bitmaps == 0) {
     out.push_back(in_vmem("ids_of_keys", Element::i32, {s.block_kv, kLanes}));
   }
-  if (s.any_numbers) out.push_back(in_smem("row_marks", s.row_marks()));
+  if (s.any_numbers) out.push_back(in_smem("row_marks", s.rows_at_once()));
   return out;
 }
 
@@ -365,7 +366,8 @@ std::vector<Argument> backward_arguments(const KernelShape& s) {
   for (const Argument& a : results) {
     const bool goes_on = a.name == "dq" || a.name == "dq_so_far"
                              ? s.late
-                             : s.late_columns && a.name != "dsink_logits";
+                             : s.late_columns && a.name != "dsink_logits" &&
+                                   !is_of_chunks(a.name);
     if (goes_on) out.push_back({before(a.name), a.type, a.tokens_last});
   }
   add(out, results);

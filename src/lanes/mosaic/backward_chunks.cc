@@ -39,8 +39,12 @@ void Backward::begin_chunk(const Value& chunk) {
   chunk_.number = chunk;
   chunk_.steps = w_.add(first_steps(), chunk);
   chunk_.first_row = times(chunk, s_.chunk_rows);
-  const Value left = w_.sub(number(rows_), chunk_.first_row);
-  chunk_.rows = w_.min(left, number(s_.chunk_rows));
+  if (s_.in_parts) {
+    chunk_.rows = rows_word(0);
+  } else {
+    const Value left = w_.sub(number(rows_), chunk_.first_row);
+    chunk_.rows = w_.min(left, number(s_.chunk_rows));
+  }
   chunk_.first_column = chunk_word(kChunkFirst);
   chunk_.begins = chunk_word(kChunkBegins);
   chunk_.ends = chunk_word(kChunkEnds);

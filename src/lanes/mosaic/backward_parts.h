@@ -116,13 +116,14 @@ class Backward : Parts {
     return s_.in_chunks() ? chunk_.first_column : rows_word(1);
   }
 
-  // Rows, tiles of queries, are met by turns: all of them, those of a chunk, or
-  // those that a call in parts is told.
+  // Rows, tiles of queries, are met by turns: all of them, or those of a chunk;
+  // of a call in parts those of them that it is told.
   struct Row {
     Value number, place;  // and where scratch has it
     // Of a call in parts: whether one before had it, and none after has it.
     std::optional<Value> begins, goes_on, ends;
   };
+  Value first_rows_word();
   Value rows_word(int64_t at);
   Value rows();
   Row row_at(const Value& turn);

@@ -22,8 +22,15 @@ std::vector<Backward::OfTokens> Backward::row_arrays() const {
   return out;
 }
 
+// Of a call in parts, where the words of the list in hand begin, or its
+// chunk's.
+Value Backward::first_rows_word() {
+  const Value& list = s_.in_chunks() ? chunk_.steps : list_;
+  return times(list, kRowsHead + s_.rows_at_once());
+}
+
 Value Backward::rows_word(int64_t at) {
-  const Value list = times(list_, kRowsHead + rows_);
+  const Value list = first_rows_word();
   return w_.load_scalar(scalars("rows"), w_.add(list, number(at)));
 }
 
@@ -33,18 +40,18 @@ Value Backward::rows() {
 }
 
 Backward::Row Backward::row_at(const Value& turn) {
-  if (s_.in_chunks()) {
+  if (!s_.in_parts) {
+    if (!s_.in_chunks()) return {turn, turn, {}, {}, {}};
     return {w_.add(chunk_.first_row, turn), turn, {}, {}, {}};
   }
-  if (!s_.in_parts) return {turn, turn, {}, {}, {}};
-  const Value list = times(list_, kRowsHead + rows_);
+  const Value list = first_rows_word();
   const Value at = w_.add(w_.add(list, number(kRowsHead)), turn);
   const Value word = w_.load_scalar(scalars("rows"), at);
   const Value zero = w_.constant(0);
   const Value begins = w_.bit_and(word, w_.constant(kRowBegins));
   const Value ends = w_.bit_and(word, w_.constant(kRowEnds));
   const Value number = w_.shift_right(word, kRowShift);
-  return {number, number, is_true(begins),
+  return {number, in_scratch(number), is_true(begins),
           w_.compare(Compare::equal, begins, zero), is_true(ends)};
 }
 
@@ -76,7 +83,7 @@ void Backward::fetch_row(const char* region, const Value& head,
   if (!row.goes_on) return;
   w_.if_then(*row.goes_on, [&] {
     const Value from = sums_so_far(head, row.number);
-    w_.start_copy(from, heads_in("dq_sums", row.number, heads_), done);
+    w_.start_copy(from, heads_in("dq_sums", row.place, heads_), done);
   });
 }
 
@@ -95,8 +102,8 @@ void Backward::prepare(const Value& head, const Value& turn) {
   if (row.goes_on) {
     w_.if_else(
         *row.goes_on,
-        [&] { w_.wait_copy(done, heads_in("dq_sums", row.number, heads_)); },
-        [&] { clear_sums(row.number); });
+        [&] { w_.wait_copy(done, heads_in("dq_sums", row.place, heads_)); },
+        [&] { clear_sums(row.place); });
   }
 
   const Value ids = query_ids(row.number);
@@ -295,7 +302,7 @@ void Backward::finish_parts(const Value& head) {
             *row.ends, [&] { finish_row(head, row, c[0]); },
             [&] {
               const Value to = sums_so_far(head, row.number);
-              w_.start_copy(heads_in("dq_sums", row.number, heads_), to, done);
+              w_.start_copy(heads_in("dq_sums", row.place, heads_), to, done);
             });
         return {w_.add(c[0], w_.select(*row.ends, w_.constant(1), zero))};
       })[0];

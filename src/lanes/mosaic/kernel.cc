@@ -41,8 +41,7 @@ int64_t rows_of_list(const KernelShape& s, bool backward) {
   return backward ? s.columns() : s.rows();
 }
 int64_t most_of_row(const KernelShape& s, bool backward) {
-  const int64_t rows = s.in_chunks() ? s.chunk_rows : s.rows();
-  return round_up(backward ? rows : s.columns(), s.tiles_per_pass);
+  return round_up(backward ? s.rows_at_once() : s.columns(), s.tiles_per_pass);
 }
 
 // What a row may have beyond its tiles: filling its passes up costs at most
@@ -170,6 +169,17 @@ int64_t shard_ceiling(const KernelShape& s, const Shards& shards,
   return shards.shapes.steps + padding;
 }
 
+// Where dQ' of all rows does not fit, or sums of the keys that heads in turns
+// share. JAX makes a batch's integers before it knows the call, so that a chunk
+// is what fits with any.
+void take_shard_chunks(KernelShape& s) {
+  KernelShape any = s;
+  any.has_dlse = any.has_sinks = true;
+  mosaic::take_heads(any, true, true);
+  s.heads_per_pass = any.heads_per_pass;
+  s.chunk_rows = any.chunk_rows;
+}
+
 // Of a device's own tiles and those that come: one row of the batch, whose
 // legal pairs bitmaps tell.
 Result<KernelShape> shape_of_shard(const Shards& shards,
@@ -186,9 +196,17 @@ Result<KernelShape> shape_of_shard(const Shards& shards,
   s.wide_sums = call.backward;
   s.in_parts = in_parts;
   if (auto e = mosaic::check_rows(s); !e) return e.error();
-  s.steps = steps_of(s, call.backward, shard_ceiling(s, shards, call));
+  const bool whole = options.query_chunk >= s.q_len;
+  if (whole) s.chunk_rows = 0;
+  const int64_t ceiling = shard_ceiling(s, shards, call);
+  s.steps = steps_of(s, call.backward, ceiling);
   s.bitmaps = bitmaps_of(s);
   mosaic::take_heads(s, call.backward, false);
+  // What fits whole stays whole, however many heads go together.
+  if (call.backward && !whole && !s.in_chunks() && !mosaic::fits(s, true)) {
+    take_shard_chunks(s);
+    s.steps = steps_of(s, true, ceiling);
+  }
   return found;
 }
 
@@ -336,12 +354,6 @@ Result<mosaic::PlannedKernel> mosaic::plan_shard_kernel(
   own.shape.kv_heads = shards.shapes.kv_heads;
   auto asked = check_asked(own, options, batch.request(), target);
   if (!asked) return asked.error();
-  if (options.query_chunk > 0) {
-    return unavailable("mosaic",
-                       "chunks of queries are of one device, found {} queries "
-                       "for {}",
-                       options.query_chunk, to_string(shards.mesh));
-  }
   auto shape = shape_of_shard(shards, own, options, asked->memory, in_parts);
   if (!shape) return shape.error();
   const int64_t ceiling = shard_ceiling(*shape, shards, own);

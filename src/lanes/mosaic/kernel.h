@@ -37,8 +37,9 @@ int64_t query_chunk_of(const Request& request, const Facts& present,
                        const MosaicOptions& options);
 
 // The kernel of each device of a mesh, over its tiles in local numbers; its
-// contract is left open. `in_parts`: it is
-// called several times, for some of the columns each.
+// contract is left open. `in_parts`: it is called several times, for some of
+// the columns each. Backward it comes in chunks of queries where these are
+// said, or where all of them do not fit.
 Result<PlannedKernel> plan_shard_kernel(
     const Batch& batch, const Shards& shards, const AttentionCall& call,
     const std::string& target, const MosaicOptions& options, bool in_parts);

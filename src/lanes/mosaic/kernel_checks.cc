@@ -227,7 +227,8 @@ int64_t mosaic::scalar_words_of(const KernelShape& s, bool backward,
   for (const Scalars& a : scalars_of(s)) {
     words += scalar_words(memory, {a.here});
   }
-  if (backward && s.any_numbers) words += scalar_words(memory, {s.row_marks()});
+  if (backward && s.any_numbers)
+    words += scalar_words(memory, {s.rows_at_once()});
   return words;
 }
 

@@ -121,13 +121,14 @@ class Cutter {
       : rows_(rows), first_(static_cast<size_t>(chunks) + 1) {
     for (size_t i = steps.range[list]; i < steps.range[list + 1]; ++i) {
       const Step& s = steps.steps[i];
+      if (begin_.empty()) column_ = s.row();
       if (s.first()) begin_.push_back(live_.size());
       if (s.step_class() != kFiller) live_.push_back(s);
     }
-    const auto columns = static_cast<int64_t>(begin_.size());
+    const int64_t end = column_ + static_cast<int64_t>(begin_.size());
     begin_.push_back(live_.size());
-    first_.back() = columns;
-    std::fill(first_.begin(), first_.end() - 1, columns - 1);
+    first_.back() = end;
+    std::fill(first_.begin(), first_.end() - 1, end - 1);
     end_.assign(static_cast<size_t>(chunks), 0);
     for (const Step& s : live_) {
       const auto chunk = static_cast<size_t>(s.column() / rows_);
@@ -135,7 +136,7 @@ class Cutter {
       end_[chunk] = std::max(end_[chunk], s.row() + 1);
     }
     // They rise, and leave no column out.
-    first_[0] = 0;
+    first_[0] = column_;
     for (size_t c = end_.size() - 1; c > 0; --c) {
       first_[c] = std::min(first_[c], first_[c + 1]);
     }
@@ -150,7 +151,7 @@ class Cutter {
   void write(size_t chunk, RowWriter& out) {
     const int64_t row = static_cast<int64_t>(chunk) * rows_;
     for (int64_t c = first_[chunk]; c < end_[chunk]; ++c) {
-      size_t& at = begin_[static_cast<size_t>(c)];
+      size_t& at = begin_[static_cast<size_t>(c - column_)];
       size_t end = at;
       while (end < live_.size() && live_[end].row() == c &&
              live_[end].column() < row + rows_) {
@@ -167,6 +168,7 @@ class Cutter {
 
  private:
   int64_t rows_;
+  int64_t column_ = 0;  // the list's first
   std::vector<Step> live_;
   std::vector<size_t> begin_;  // of each column's that are left
   std::vector<int64_t> first_, end_;

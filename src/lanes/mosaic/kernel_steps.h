@@ -28,10 +28,10 @@ namespace tessera::mosaic {
 Result<Steps> kernel_steps(const mask::Bound& bound, const Plan& plan,
                            const MosaicKernel& kernel);
 
-// Transposed lists, in which every column has a step, each cut into `chunks` of
-// `rows` rows of tiles (columns of a transposed step) one after another. A
-// chunk has all columns from its first to its last, one step at least; both
-// rise from chunk to chunk, and every column is in one.
+// Transposed lists, in which every column from the list's first on has a step,
+// each cut into `chunks` of `rows` rows of tiles (columns of a transposed step)
+// one after another. A chunk has all columns from its first to its last, one
+// step at least; both rise from chunk to chunk, and every column is in one.
 Steps cut_steps(const Steps& steps, int64_t rows, int64_t chunks);
 // Of a list that was cut so: which columns a chunk has, and of them which no
 // chunk before has, `begins` and beyond, and which none after, before `ends`.

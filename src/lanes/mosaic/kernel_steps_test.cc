@@ -7,6 +7,7 @@
 #include <set>
 #include <vector>
 
+#include "plan/step_word.h"
 #include "tests/hold_for_all.h"
 
 namespace tessera::mosaic {
@@ -169,6 +170,21 @@ TEST(CutSteps, OfCausalRows) {
   const ChunkColumns second = chunk_columns(cut, 1, 2);
   EXPECT_EQ(second.begins, 2);
   EXPECT_EQ(second.ends, 4);
+  // A call of a mesh has columns that begin later.
+  Steps later = *whole;
+  for (Step& s : later.steps) {
+    s = plan::step_of(s.row() + 3, s.column(), s.step_class(), s.first(),
+                      s.last());
+  }
+  const Steps moved = cut_steps(later, 2, 2);
+  EXPECT_EQ(moved.range, cut.range);
+  for (size_t i = 0; i < cut.steps.size(); ++i) {
+    EXPECT_EQ(moved.steps[i].row(), cut.steps[i].row() + 3);
+    EXPECT_EQ(moved.steps[i].column(), cut.steps[i].column());
+  }
+  EXPECT_EQ(chunk_columns(moved, 0, 2).first, 3);
+  EXPECT_EQ(chunk_columns(moved, 1, 2).begins, 5);
+  EXPECT_EQ(chunk_columns(moved, 1, 2).ends, 7);
 }
 
 }  // namespace

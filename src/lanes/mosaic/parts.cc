@@ -85,7 +85,7 @@ std::vector<Scalars> scalars_of(const KernelShape& s) {
       {"bounds", kBoundsHead + s.batch, kBoundsHead + s.batch}};
   if (s.bitmaps > 0) out.push_back({"bits_of", s.steps, steps});
   if (s.in_parts) {
-    const int64_t words = s.lists() * (kRowsHead + s.rows());
+    const int64_t words = s.step_lists() * (kRowsHead + s.rows_at_once());
     out.push_back({"rows", words, words});
   }
   if (s.has_sinks) {

@@ -33,6 +33,11 @@ inline std::string before(std::string_view result) {
 inline bool is_kept(std::string_view result) {
   return result.ends_with("so_far");
 }
+// Of these, what goes from one chunk of queries to the next within a call; the
+// others go from one call to the next.
+inline bool is_of_chunks(std::string_view result) {
+  return result == "dk_so_far" || result == "dv_so_far";
+}
 // What the call says of itself: the kernel, the layouts of its arrays, and the
 // vector memory that it may use; the compiler's default is a fraction of what a
 // core has.

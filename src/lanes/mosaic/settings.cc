@@ -306,9 +306,13 @@ mosaic::ChosenSetting mosaic::fit_passes(
   return fit_setting(std::move(chosen), {}, request, present, call, target);
 }
 
-std::string mosaic::setting_words(const MosaicOptions& options,
+std::string mosaic::setting_words(const MosaicKernel& kernel,
                                   std::string_view chosen_by) {
-  return fmt::format("{} tiles a pass: {}", options.tiles_per_pass, chosen_by);
+  const int64_t chunk = kernel.query_chunk;
+  return fmt::format(
+      "{} tiles a pass{}: {}", kernel.options.tiles_per_pass,
+      chunk == 0 ? "" : fmt::format(" in chunks of {} queries", chunk),
+      chosen_by);
 }
 
 int64_t keys_per_query(const Batch& batch) {

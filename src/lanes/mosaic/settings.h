@@ -78,7 +78,7 @@ ChosenSetting fit_passes(const Request& request, const Facts& present,
                          Numbers numbers);
 
 // As a receipt has it.
-std::string setting_words(const MosaicOptions& options,
+std::string setting_words(const MosaicKernel& kernel,
                           std::string_view chosen_by);
 
 }  // namespace tessera::mosaic

@@ -418,6 +418,15 @@ TEST(MosaicSettings, WhatDoesNotFitIsTheLargestThatDoes) {
   }
 }
 
+TEST(MosaicSettings, WordsSayTheChunkOfQueries) {
+  MosaicKernel kernel;
+  kernel.options.tiles_per_pass = 2;
+  EXPECT_EQ(setting_words(kernel, "the table"), "2 tiles a pass: the table");
+  kernel.query_chunk = 1024;
+  EXPECT_EQ(setting_words(kernel, "the table"),
+            "2 tiles a pass in chunks of 1024 queries: the table");
+}
+
 TEST(MosaicSettings, KeysAQueryAreTheLegalPairs) {
   const std::vector<int32_t> ids = {3, 3, 3, 3, 7, 7, -1, -1};
   Facts facts;

@@ -87,8 +87,8 @@ struct KernelShape {
   int64_t columns() const { return kv_len / block_kv; }
   int64_t lists() const { return batch * plan_heads; }
   bool in_chunks() const { return chunk_rows > 0; }
-  // Backward, of any numbers: a mark of each row of tiles that has room.
-  int64_t row_marks() const { return in_chunks() ? chunk_rows : rows(); }
+  // Backward, those that have room at a time: of a chunk, or all.
+  int64_t rows_at_once() const { return in_chunks() ? chunk_rows : rows(); }
   int64_t chunks() const {
     return in_chunks() ? ceil_div(rows(), chunk_rows) : 1;
   }
@@ -135,9 +135,9 @@ inline constexpr int32_t kAllPairs = 1;
 inline constexpr int32_t kFirstBitmap = 2;
 // Of bounds: low, high, then the offset of each batch row.
 inline constexpr int64_t kBoundsHead = 2;
-// Of the rows that a call in parts is told, for each list: how many there are,
-// and the first column; then each row, its number beside two bits. Forward only
-// these, of all rows in their order.
+// Of the rows that a call in parts is told, for each list, or chunk of it: how
+// many there are, and the first column; then each row, its number beside two
+// bits. Forward only these, of all rows in their order.
 inline constexpr int64_t kRowsHead = 2;
 inline constexpr int32_t kRowBegins = 2;  // no call before had it
 inline constexpr int32_t kRowEnds = 1;    // no call after has it

@@ -61,7 +61,7 @@ Result<void> add_pass(ShardWork& work, const AttentionCall& call,
   // It sees no key.
   pass.lse_of_none = -std::numeric_limits<float>::infinity();
   pass.lowering = k.lowering;
-  pass.setting = setting_words(k.options, fitted->chosen_by);
+  pass.setting = setting_words(k, fitted->chosen_by);
   auto sent = send_integers(work, pass.arrays.arguments, std::move(*integers));
   if (!sent) return sent.error();
   pass.integers = std::move(*sent);

@@ -39,13 +39,31 @@ int32_t row_word(size_t row, uint32_t calls, size_t call) {
   return word;
 }
 
+// How a kernel takes a list: so many chunks, of so many rows each.
+struct Chunks {
+  size_t number = 1, rows = 0;
+};
+Chunks chunks_of_list(const MosaicKernel& kernel, const Shard& shard) {
+  if (kernel.query_chunk == 0) return {1, shard.rows.size()};
+  return {static_cast<size_t>(chunks_of(kernel)),
+          static_cast<size_t>(kernel.query_chunk / kernel.tile.q)};
+}
+
+Steps cut_in(const Chunks& chunks, const Steps& steps) {
+  return cut_steps(steps, static_cast<int64_t>(chunks.rows),
+                   static_cast<int64_t>(chunks.number));
+}
+
 // The backward steps of a device, column by column.
 class Splitter {
  public:
   Splitter(const Shard& shard, const ShardShapes& shapes,
-           const std::vector<Turn>& turns, const Steps& steps)
+           const MosaicKernel& kernel, const std::vector<Turn>& turns,
+           const Steps& steps)
       : shard_(shard),
         shapes_(shapes),
+        in_chunks_(kernel.query_chunk > 0),
+        chunks_(chunks_of_list(kernel, shard)),
         turns_(turns),
         steps_(steps),
         out_(turns.size()) {
@@ -62,17 +80,26 @@ class Splitter {
       lists.push_back(runs_of(steps_, list));
     }
     const int64_t cut = first_of_last(lists);
+    std::vector<CallsOfRows> calls_of_rows(lists.size());
     for (size_t list = 0; list < lists.size(); ++list) {
-      calls_of_row_.assign(shard_.rows.size(), 0);
-      for (const Run& column : lists[list]) add_column(column, cut);
+      CallsOfRows& calls = calls_of_rows[list];
+      calls.assign(shard_.rows.size(), 0);
+      for (const Run& column : lists[list]) add_column(column, cut, calls);
+      if (static_cast<int64_t>(list) < shard_.lists) add_keyless(calls);
       for (size_t c = 0; c < out_.size(); ++c) fill_list(c);
-      add_rows(static_cast<int64_t>(list) < shard_.lists);
       end_list();
+    }
+    for (CallSteps& c : out_) {
+      if (in_chunks_) c.steps = cut_in(chunks_, c.steps);
+      add_rows(calls_of_rows, c);
     }
     return std::move(out_);
   }
 
  private:
+  // Of each row of a list, a bit for each call that has it.
+  using CallsOfRows = std::vector<uint32_t>;
+
   std::span<const Step> steps_in(const Run& run) const {
     return std::span(steps_.steps).subspan(run.begin, run.end - run.begin);
   }
@@ -92,7 +119,7 @@ class Splitter {
                                turns_.begin());
   }
 
-  void add_column(const Run& column, int64_t cut) {
+  void add_column(const Run& column, int64_t cut, CallsOfRows& calls) {
     const bool came = column.number >= shapes_.own_columns;
     if (!came && !is_own(column)) return;  // padding
     Turn turn = Turn::late;
@@ -101,7 +128,14 @@ class Splitter {
     add(column, out_[call]);
     for (const Step& s : steps_in(column)) {
       if (s.step_class() == 0) continue;
-      calls_of_row_[static_cast<size_t>(s.column())] |= 1U << call;
+      calls[static_cast<size_t>(s.column())] |= 1U << call;
+    }
+  }
+
+  // A row without a key is the first call's.
+  void add_keyless(CallsOfRows& calls) const {
+    for (size_t r = 0; r < calls.size(); ++r) {
+      if (shard_.computes[r] && calls[r] == 0) calls[r] = 1;
     }
   }
 
@@ -166,39 +200,37 @@ class Splitter {
     }
   }
 
-  // The rows that each call is told, of the list that was written last.
-  void add_rows(bool real) {
-    if (real) {
-      // A row without a key is the first call's.
-      for (size_t r = 0; r < calls_of_row_.size(); ++r) {
-        if (shard_.computes[r] && calls_of_row_[r] == 0) calls_of_row_[r] = 1;
-      }
-    }
-    for (size_t call = 0; call < out_.size(); ++call) {
-      CallSteps& c = out_[call];
+  // The rows that a call is told, of each list or chunk of it.
+  void add_rows(const std::vector<CallsOfRows>& calls_of_rows, CallSteps& c) {
+    const auto call = static_cast<size_t>(&c - out_.data());
+    for (size_t at = 0; at + 1 < c.steps.range.size(); ++at) {
+      const CallsOfRows& calls = calls_of_rows[at / chunks_.number];
+      const size_t first = at % chunks_.number * chunks_.rows;
+      const size_t end = std::min(first + chunks_.rows, calls.size());
       std::vector<int32_t> rows;
-      for (size_t r = 0; r < calls_of_row_.size(); ++r) {
-        const uint32_t calls = calls_of_row_[r];
-        if ((calls >> call & 1) == 0) continue;
-        rows.push_back(row_word(r, calls, call));
+      for (size_t r = first; r < end; ++r) {
+        if ((calls[r] >> call & 1) == 0) continue;
+        rows.push_back(row_word(r, calls[r], call));
       }
       // Steps without a pair name a row too, which must have come in. Where a
       // call has none, one comes and goes as it is.
-      if (rows.empty()) rows.push_back(0);
-      name_row(c, rows.front() >> kRowShift);
+      if (rows.empty())
+        rows.push_back(static_cast<int32_t>(first) << kRowShift);
+      const uint32_t begin = c.steps.range[at];
+      const auto steps = std::span(c.steps.steps)
+                             .subspan(begin, c.steps.range[at + 1] - begin);
+      name_row(steps, rows.front() >> kRowShift);
       c.rows.push_back(static_cast<int32_t>(rows.size()));
-      c.rows.push_back(
-          static_cast<int32_t>(c.steps.steps[c.steps.range.back()].row()));
-      rows.resize(calls_of_row_.size(), 0);
+      c.rows.push_back(static_cast<int32_t>(steps.front().row()));
+      rows.resize(chunks_.rows, 0);
       c.rows.insert(c.rows.end(), rows.begin(), rows.end());
     }
   }
 
   // In columns without a pair.
-  static void name_row(CallSteps& c, int64_t row) {
+  static void name_row(std::span<Step> steps, int64_t row) {
     bool live = false;
-    for (size_t at = c.steps.range.back(); at < c.steps.steps.size(); ++at) {
-      Step& s = c.steps.steps[at];
+    for (Step& s : steps) {
       if (s.first()) live = s.step_class() != 0;
       if (live) continue;
       s = plan::step_of(s.row(), row, s.step_class(), s.first(), s.last());
@@ -213,9 +245,10 @@ class Splitter {
 
   const Shard& shard_;
   const ShardShapes& shapes_;
+  bool in_chunks_;
+  Chunks chunks_;
   const std::vector<Turn>& turns_;
   const Steps& steps_;
-  std::vector<uint32_t> calls_of_row_;  // of the list in hand, a bit a call
   std::vector<CallSteps> out_;
 };
 
@@ -253,7 +286,12 @@ Result<std::vector<CallSteps>> steps_of_calls(
     auto whole = shard_steps(batch, vetoed, shards, index, kernel);
     if (!whole) return whole.error();
     Steps& steps = whole->front();
-    if (turns.size() > 1) return Splitter(shard, shapes, turns, steps).split();
+    if (turns.size() > 1) {
+      return Splitter(shard, shapes, kernel, turns, steps).split();
+    }
+    if (kernel.query_chunk > 0) {
+      steps = cut_in(chunks_of_list(kernel, shard), steps);
+    }
     out.push_back({std::move(steps), 0, {}});
     return out;
   }

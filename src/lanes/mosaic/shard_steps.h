@@ -17,7 +17,8 @@ struct CallSteps {
   int64_t shift = 0;          // of the device's columns, what its numbers lack
   std::vector<int32_t> rows;  // of a call in parts (shape.h)
 };
-// Backward, every list has a step in each call.
+// Backward, every list has a step in each call; in chunks of queries every
+// chunk of it, and no column is in two calls.
 Result<std::vector<CallSteps>> steps_of_calls(
     const Batch& batch, const VetoedTiles& vetoed, const Shards& shards,
     size_t index, const MosaicKernel& kernel, const std::vector<Turn>& turns);

@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,11 +35,13 @@ struct Split {
   std::vector<CallSteps> calls;
 
   int64_t own_columns() const { return shards.shapes.own_columns; }
+  size_t lists() const { return whole.range.size() - 1; }
 };
 
-// Whole rows, or columns, of whole passes that follow each other.
-Fault form_fault(const Split& w, const CallSteps& c) {
-  if (c.steps.range.size() != w.whole.range.size()) return "lists";
+// Whole rows, or columns, of whole passes that follow each other, in so many
+// lists or chunks of them.
+Fault form_fault(const Split& w, const CallSteps& c, size_t lists) {
+  if (c.steps.range.size() != lists + 1) return "lists";
   for (size_t list = 0; list + 1 < c.steps.range.size(); ++list) {
     const size_t begin = c.steps.range[list], end = c.steps.range[list + 1];
     if (w.backward && begin == end) return "a list has no step";
@@ -60,16 +63,18 @@ Fault form_fault(const Split& w, const CallSteps& c) {
   return {};
 }
 
-// A step that is no filling: list, row, column, class.
+// A step that is no filling: list, row, column, class; each list is in so many
+// chunks.
 using Key = std::array<int64_t, 4>;
-std::multiset<Key> live_steps(const Steps& steps, int64_t shift) {
+std::multiset<Key> live_steps(const Steps& steps, int64_t shift,
+                              size_t chunks = 1) {
   std::multiset<Key> out;
   for (size_t list = 0; list + 1 < steps.range.size(); ++list) {
     for (size_t at = steps.range[list]; at < steps.range[list + 1]; ++at) {
       const Step& s = steps.steps[at];
       if (s.step_class() == 0) continue;
-      out.insert({static_cast<int64_t>(list), s.row() + shift, s.column(),
-                  s.step_class()});
+      out.insert({static_cast<int64_t>(list / chunks), s.row() + shift,
+                  s.column(), s.step_class()});
     }
   }
   return out;
@@ -210,12 +215,125 @@ Fault fault_of(const Split& w) {
     return w.calls[0].steps.steps == w.whole.steps ? Fault() : "one call";
   }
   for (const CallSteps& call : w.calls) {
-    if (auto e = form_fault(w, call)) return e;
+    if (auto e = form_fault(w, call, w.lists())) return e;
   }
   if (auto e = steps_fault(w)) return e;
   if (!w.backward) return flags_fault(w);
   if (auto e = columns_fault(w)) return e;
   return rows_fault(w);
+}
+
+// Backward: the same calls in chunks of queries.
+struct Cut {
+  const Split& w;
+  const std::vector<CallSteps>& calls;
+  size_t rows, chunks;  // of a chunk, of a list
+};
+
+std::span<const Step> list_of(const Steps& steps, size_t list) {
+  return std::span(steps.steps)
+      .subspan(steps.range[list], steps.range[list + 1] - steps.range[list]);
+}
+
+// A list's chunks have all its columns, and rise with them.
+Fault chunk_columns_fault(const Cut& c, size_t call, size_t list) {
+  const auto whole = list_of(c.w.calls[call].steps, list);
+  int64_t first = whole.front().row(), end = first;
+  for (size_t k = 0; k < c.chunks; ++k) {
+    const auto steps = list_of(c.calls[call].steps, list * c.chunks + k);
+    if (steps.front().row() < first || steps.front().row() > end) {
+      return "a chunk begins elsewhere";
+    }
+    if (k == 0 && steps.front().row() != first) return "the first chunk";
+    if (steps.back().row() + 1 < end) return "a chunk ends before";
+    first = steps.front().row();
+    end = steps.back().row() + 1;
+    for (const Step& s : steps) {
+      if (static_cast<size_t>(s.column()) / c.rows != k) {
+        return "a row of another chunk";
+      }
+    }
+  }
+  if (end != whole.back().row() + 1) return "the last chunk";
+  return {};
+}
+
+// What the words of a call tell of its list number `at`.
+std::vector<int32_t> told_rows(const CallSteps& call, size_t rows, size_t at) {
+  const auto room = static_cast<size_t>(kRowsHead) + rows;
+  const auto words = std::span(call.rows).subspan(at * room, room);
+  const auto own = words.subspan(static_cast<size_t>(kRowsHead),
+                                 static_cast<size_t>(words[0]));
+  return {own.begin(), own.end()};
+}
+
+// A chunk is told those of its rows that the list is told without chunks; where
+// these are none, its first one comes and goes.
+Fault chunk_rows_fault(const Cut& c, size_t call, size_t list) {
+  const CallSteps& cut = c.calls[call];
+  const CallSteps& whole = c.w.calls[call];
+  std::vector<int32_t> all = told_rows(whole, c.w.shard.rows.size(), list);
+  const bool live = std::ranges::any_of(
+      list_of(whole.steps, list), [](Step s) { return s.step_class() != 0; });
+  if (!live && all == std::vector<int32_t>{0}) all.clear();
+  for (size_t k = 0; k < c.chunks; ++k) {
+    std::vector<int32_t> due;
+    for (const int32_t word : all) {
+      if (static_cast<size_t>(word >> kRowShift) / c.rows == k) {
+        due.push_back(word);
+      }
+    }
+    if (due.empty()) due = {static_cast<int32_t>(k * c.rows) << kRowShift};
+    const size_t at = list * c.chunks + k;
+    if (told_rows(cut, c.rows, at) != due) return "a chunk is told other rows";
+    for (const Step& s : list_of(cut.steps, at)) {
+      if (std::ranges::none_of(due, [&](int32_t word) {
+            return word >> kRowShift == s.column();
+          })) {
+        return "a step of a row that its chunk is not told";
+      }
+    }
+  }
+  return {};
+}
+
+Fault cut_fault(const Cut& c) {
+  const Split& w = c.w;
+  if (c.calls.size() != w.calls.size()) return "calls in chunks";
+  for (size_t call = 0; call < c.calls.size(); ++call) {
+    const CallSteps& cut = c.calls[call];
+    const CallSteps& whole = w.calls[call];
+    const size_t lists = w.lists() * c.chunks;
+    if (auto e = form_fault(w, cut, lists)) return e;
+    if (cut.shift != whole.shift) return "another shift";
+    if (live_steps(cut.steps, 0, c.chunks) != live_steps(whole.steps, 0)) {
+      return "other steps in chunks";
+    }
+    const size_t room = whole.rows.empty() ? 0 : kRowsHead + c.rows;
+    if (cut.rows.size() != room * lists) return "room for a chunk's rows";
+    for (size_t list = 0; list < w.lists(); ++list) {
+      if (auto e = chunk_columns_fault(c, call, list)) return e;
+      if (room == 0) continue;
+      if (auto e = chunk_rows_fault(c, call, list)) return e;
+    }
+  }
+  return {};
+}
+
+// Of one to all rows a chunk.
+Fault chunks_fault(const Split& w, const Batch& batch,
+                   const VetoedTiles& vetoed, size_t shard, MosaicKernel kernel,
+                   uint64_t seed) {
+  const auto all = static_cast<uint64_t>(w.shards.shapes.rows);
+  const uint64_t rows = 1 + seed / 6 % all;
+  kernel.tile = w.shards.tile;
+  kernel.q_len = w.shards.shapes.rows * kernel.tile.q;
+  kernel.query_chunk = static_cast<int64_t>(rows) * kernel.tile.q;
+  const auto calls =
+      steps_of_calls(batch, vetoed, w.shards, shard, kernel, w.turns);
+  if (!calls) return calls.error().message;
+  const auto chunks = static_cast<size_t>(chunks_of(kernel));
+  return cut_fault({w, *calls, static_cast<size_t>(rows), chunks});
 }
 
 Fault split_fault(const testing::RandomCase& plan) {
@@ -240,9 +358,13 @@ Fault split_fault(const testing::RandomCase& plan) {
       const std::vector<Turn> turns = turns_of(frame, backward);
       auto calls = steps_of_calls(*batch, vetoed, *shards, s, kernel, turns);
       if (!calls) return calls.error().message;
-      const Fault fault =
-          fault_of({*shards, shards->shards[s], std::move(whole->front()),
-                    backward, turns, std::move(*calls)});
+      const Split split = {
+          *shards, shards->shards[s], std::move(whole->front()), backward,
+          turns,   std::move(*calls)};
+      Fault fault = fault_of(split);
+      if (!fault && backward && shards->shapes.rows > 0) {
+        fault = chunks_fault(split, *batch, vetoed, s, kernel, plan.seed);
+      }
       if (!fault) continue;
       return describe(c) + (backward ? ", backward" : ", forward") +
              ", shard " + std::to_string(s) + ": " + *fault;

@@ -125,8 +125,10 @@ class CallWriter {
     made_.push_back(call_(w_, c.kernel, label, inputs));
     for (size_t i = 0; i < made_.back().size(); ++i) {
       const std::string& name = arrays.results[i].name;
-      // The gradients of what came go home from where they are.
+      // The gradients of what came go home from where they are, and what goes
+      // from chunk to chunk is of this call.
       if (is_apart(c) && xla::is_of_keys(part_of(name).first)) continue;
+      if (is_of_chunks(name)) continue;
       before_[before(name)] = made_.back()[i];
     }
   }
@@ -272,22 +274,33 @@ Result<ShardKernel> plan_shards(const Batch& batch, const Shards& shards,
 Result<FittedShards> fit_shards(
     const Batch& batch, const Shards& shards, const AttentionCall& call,
     const std::string& target,
-    const std::optional<std::string>& lowering_reason, Numbers numbers) {
+    const std::optional<std::string>& lowering_reason, Numbers numbers,
+    int64_t query_chunk) {
   const auto plan = [&](MosaicOptions options) {
     options.lowering_reason = lowering_reason;
     options.numbers = numbers;
+    options.query_chunk = query_chunk;
     return plan_shards(batch, shards, call, target, options);
   };
-  ChosenSetting chosen = choose_passes(batch.request(), call);
-  auto planned = plan(chosen.setting.options);
-  if (!planned) {
-    chosen = fit_setting(std::move(chosen), {}, target,
-                         [&](const Tile&, const MosaicOptions& options) {
-                           planned = plan(options);
-                           return planned.ok();
-                         });
-    if (!planned) return plan(chosen.setting.options).error();
+  const ChosenSetting asked = choose_passes(batch.request(), call);
+  auto planned = plan(asked.setting.options);
+  bool may_chunk = query_chunk > 0;
+  const auto is_taken = [&] {
+    return planned.ok() &&
+           (may_chunk || planned->planned.kernel.query_chunk == 0);
+  };
+  const FitsSetting fits = [&](const Tile&, const MosaicOptions& options) {
+    planned = plan(options);
+    return is_taken();
+  };
+  ChosenSetting chosen = asked;
+  if (!is_taken()) chosen = fit_setting(asked, {}, target, fits);
+  // In chunks of queries where no setting holds all of them.
+  if (!is_taken() && call.backward && !may_chunk) {
+    may_chunk = true;
+    chosen = fit_setting(asked, {}, target, fits);
   }
+  if (!is_taken()) return plan(asked.setting.options).error();
   return FittedShards{std::move(*planned), std::move(chosen.chosen_by)};
 }
 

@@ -7,7 +7,8 @@
 // of the late one's go home, and a last call has the rest meanwhile. Each goes
 // on in the arrays of the one before. A column of dK and dV is made by one call
 // alone; the sums of a row of out or dQ that has columns in several wait
-// between them in float32. Where nothing travels there is one call.
+// between them in float32. Where nothing travels there is one call. In chunks
+// of queries each call takes them one after another, as a kernel of one device.
 #pragma once
 
 #include <cstdint>
@@ -53,7 +54,8 @@ Result<ShardKernel> plan_shards(const Batch& batch, const Shards& shards,
                                 const MosaicOptions& options);
 
 // With the settings that suit the tile, as far as they fit: those of the
-// contract, whatever the batch.
+// contract, whatever the batch. Backward in chunks of queries where these are
+// said, or where none fits with all.
 struct FittedShards {
   ShardKernel kernel;
   std::string chosen_by;
@@ -61,7 +63,8 @@ struct FittedShards {
 Result<FittedShards> fit_shards(
     const Batch& batch, const Shards& shards, const AttentionCall& call,
     const std::string& target,
-    const std::optional<std::string>& lowering_reason, Numbers numbers);
+    const std::optional<std::string>& lowering_reason, Numbers numbers,
+    int64_t query_chunk = 0);
 
 // Steps of all devices in all calls, by the arrays of make_mosaic_shard_arrays.
 int64_t shard_steps_in(const ShardKernel& kernel,

@@ -4,6 +4,7 @@
 // stands.
 #include "lanes/mosaic/shards.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,7 +17,11 @@
 #include <utility>
 #include <vector>
 
+#include "lanes/mosaic/kernel_steps.h"
+#include "lanes/mosaic/parts.h"
 #include "lanes/mosaic/settings.h"
+#include "lanes/mosaic/shard_steps.h"
+#include "lanes/mosaic/vector_memory.h"
 #include "lanes/program_arrays.h"
 #include "lanes/xla/device_parts.h"
 #include "lanes/xla/stage.h"
@@ -24,6 +29,7 @@
 #include "pjrt/execute.h"
 #include "pjrt/place.h"
 #include "pjrt/topology.h"
+#include "plan/batch_state.h"
 #include "tests/attention_case.h"
 #include "tests/cpu_exchange.h"
 #include "tests/lowering.h"
@@ -53,7 +59,9 @@ struct ShardCase {
   // So many documents take turns: few keys are seen in many tiles.
   int64_t turns = 0;
   int64_t page_steps = 0;
+  int64_t query_chunk = 0;  // backward
   TileExchange exchange = TileExchange::rounds;
+  Numbers numbers = Numbers::finite;
 };
 
 // Documents of ever other lengths, the last one a few tokens that count not.
@@ -87,6 +95,8 @@ MosaicOptions options_of(const ShardCase& s, bool backward) {
   MosaicOptions out = backward ? kMosaicBackward : MosaicOptions();
   out.tiles_per_pass = s.tiles_per_pass;
   out.page_steps = s.page_steps;
+  if (backward) out.query_chunk = s.query_chunk;
+  out.numbers = s.numbers;
   out.lowering_reason = testing::lowering_reason(s.tile);
   return out;
 }
@@ -265,6 +275,7 @@ class MosaicShards : public ::testing::Test {
     auto backward = plan_shards(*batch, *shards, call_of(c, true), "v6e:2x2",
                                 options_of(s, true));
     if (!backward) return backward.error().message;
+    EXPECT_EQ(backward->planned.kernel.query_chunk, s.query_chunk);
     check_audit(*backward, *shards, s);
     const Gradients b = arrays.gradients();
     from["out"] = result(f.out, true);
@@ -376,6 +387,47 @@ TEST_F(MosaicShards, JoinedDevicesAreTheReference) {
        .sinks = true,
        .dlse = true,
        .page_steps = 7},
+      // In chunks of queries: of a row of tiles each,
+      {.masks = {packed},
+       .mesh = "seq=4",
+       .balance = Balance::contiguous,
+       .tokens = 1000,
+       .tiles_per_pass = 2,
+       .dlse = true,
+       .query_chunk = 128},
+      // of queries that came too, and the last of fewer;
+      {.masks = {packed},
+       .mesh = "seq=4",
+       .balance = Balance::tasks,
+       .dtype = Dtype::bf16,
+       .tokens = 1500,
+       .sinks = true,
+       .turns = 200,
+       .query_chunk = 256},
+      // of two lists that add to one dK and dV, in pages;
+      {.masks = {"causal & documents", "window(100, 5)"},
+       .mesh = "seq=4",
+       .balance = Balance::headtail,
+       .shape = {4, 2, 64, 64, {}, 0},
+       .tokens = 1500,
+       .sinks = true,
+       .page_steps = 24,
+       .query_chunk = 256},
+      // where some devices have no batch row, and tiles travel or do not.
+      {.masks = {packed},
+       .mesh = "data=2,seq=2",
+       .balance = Balance::rows,
+       .shape = {2, 2, 64, 64, {}, 0},
+       .uneven = true,
+       .query_chunk = 256},
+      {.masks = {packed},
+       .mesh = "data=4",
+       .balance = Balance::rows,
+       .batch = 3,
+       .tokens = 500,
+       .dlse = true,
+       .uneven = true,
+       .query_chunk = 256},
   };
   constexpr TileExchange kExchanges[] = {
       TileExchange::rounds, TileExchange::ragged, TileExchange::gather};
@@ -386,7 +438,7 @@ TEST_F(MosaicShards, JoinedDevicesAreTheReference) {
     s.exchange = kExchanges[i % std::size(kExchanges)];
     // A device has its own columns twice, and a page room for all of them.
     if (s.exchange == TileExchange::gather && s.page_steps > 0) {
-      s.page_steps = 10;
+      s.page_steps = std::max<int64_t>(s.page_steps, 10);
     }
     const Fault found = fault(s);
     EXPECT_FALSE(found) << "case " << i << ", " << s.mesh << " "
@@ -398,12 +450,36 @@ TEST_F(MosaicShards, JoinedDevicesAreTheReference) {
   }
 }
 
-Result<OwnedBatch> long_batch(int64_t rows, int64_t tokens) {
+Result<OwnedBatch> long_batch(int64_t rows, int64_t tokens,
+                              Tile tile = Request().tile,
+                              const char* mask = "causal") {
   Request request;
-  request.masks = {*parse_mask("causal")};
+  request.masks = {*parse_mask(mask)};
   request.batch = rows;
   request.q_len = request.kv_len = tokens;
+  request.tile = tile;
   return OwnedBatch::make(request, {});
+}
+
+// Both directions, ahead of time.
+void compile(const pjrt::Plugin& plugin, const char* target, const ShardCase& s,
+             const Batch& batch) {
+  auto shards = shards_of(s, batch);
+  ASSERT_TRUE(shards) << shards.error().message;
+  auto topology = pjrt::make_topology(plugin, target);
+  ASSERT_TRUE(topology) << topology.error().message;
+  for (const bool backward : {false, true}) {
+    auto kernel = make_mosaic_shards(
+        batch, *shards,
+        {s.shape, s.dtype, s.sinks, backward, s.dlse && backward}, target,
+        options_of(s, backward));
+    ASSERT_TRUE(kernel) << kernel.error().message;
+    EXPECT_EQ(kernel->page > 0, s.page_steps > 0);
+    auto spread = pjrt::options_of(*topology, kernel->program_text);
+    ASSERT_TRUE(spread) << spread.error().message;
+    auto compiled = pjrt::compile(*topology, kernel->program_text, *spread);
+    ASSERT_TRUE(compiled) << target << ": " << compiled.error().message;
+  }
 }
 
 // Ahead of time, for 4, 16 and 256 chips, and for other chips than v6e.
@@ -424,20 +500,247 @@ TEST(MosaicShardProgram, CompilesForTpus) {
                          .dtype = Dtype::bf16,
                          .tile = batch->request().tile,
                          .exchange = exchange};
+    compile(**plugin, target, s, *batch);
+  }
+}
+
+// What plain causal tasks of bf16 have not, one or two at a time.
+std::vector<ShardCase> kinds() {
+  const std::string packed = "causal & documents";
+  const std::vector<std::string> two = {"causal", "window(700, 5)"};
+  const AttentionShape shape = {4, 2, 128, 128, {}, 0};
+  std::vector<ShardCase> out = {
+      // As a session has it.
+      {.masks = {packed},
+       .mesh = "seq=4",
+       .balance = Balance::tasks,
+       .numbers = Numbers::any},
+      {.masks = {packed},
+       .mesh = "seq=4",
+       .balance = Balance::tasks,
+       .sinks = true,
+       .dlse = true},
+      // A mask of each device's heads.
+      {.masks = two, .mesh = "head=2,seq=2", .balance = Balance::rows},
+      // Two lists on each device, in pages.
+      {.masks = two,
+       .mesh = "seq=4",
+       .balance = Balance::rows,
+       .page_steps = 40},
+  };
+  for (ShardCase& s : out) {
+    s.shape = shape;
+    s.dtype = Dtype::bf16;
+  }
+  out.push_back({.masks = {packed},
+                 .mesh = "seq=4",
+                 .balance = Balance::tasks,
+                 .shape = shape,
+                 .numbers = Numbers::any});  // of float32
+  // Tokens along the lanes.
+  out.push_back({.masks = {packed},
+                 .mesh = "seq=4",
+                 .balance = Balance::headtail,
+                 .shape = {4, 2, 64, 64, {}, 30},
+                 .dtype = Dtype::bf16});
+  for (ShardCase& s : out) {
+    s.tokens = 4096;
+    s.tile = {256, 256};
+  }
+  return out;
+}
+
+TEST(MosaicShardProgram, OfEveryKindCompilesForTpus) {
+  auto plugin = testing::real_plugin("libtpu");
+  if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
+  ASSERT_TRUE(plugin) << plugin.error().message;
+  const std::vector<ShardCase> cases = kinds();
+  for (size_t i = 0; i < cases.size(); ++i) {
+    if (!testing::takes_case(i, cases.size())) continue;
+    SCOPED_TRACE(i);
+    const AttentionCase c = attention_of(cases[i]);
+    auto batch = BorrowedBatch::make(*c.plan.request(), c.plan.facts());
+    ASSERT_TRUE(batch) << batch.error().message;
+    compile(**plugin, "v6e:2x2", cases[i], *batch);
+    // Heads on devices of other chips too.
+    if (cases[i].mesh == "seq=4") continue;
+    compile(**plugin, "v5p:2x2x1", cases[i], *batch);
+  }
+}
+
+// A causal row whose dQ of all queries of a device does not fit vector memory,
+// or sums of the keys that heads in turns share.
+struct LargeCall {
+  const char* target;
+  const char* mesh;
+  int64_t heads, kv_heads, tokens;
+  Numbers numbers = Numbers::finite;
+};
+ShardCase large_case(const LargeCall& c) {
+  return {.masks = {"causal"},
+          .mesh = c.mesh,
+          .balance = Balance::headtail,
+          .shape = {c.heads, c.kv_heads, 128, 128, {}, 0},
+          .dtype = Dtype::bf16,
+          .tokens = c.tokens,
+          .tile = {512, 512}};
+}
+
+// That each device's steps have room in all calls, and in pages.
+void check_room_for_steps(const Batch& batch, const Shards& shards,
+                          const ShardKernel& kernel) {
+  const auto read = plan::read_batch(batch, "test");
+  ASSERT_TRUE(read) << read.error().message;
+  const VetoedTiles vetoed = vetoed_tiles((*read)->sweep.bound);
+  const MosaicKernel& k = kernel.planned.kernel;
+  std::vector<Turn> turns;
+  turns.reserve(kernel.calls.size());
+  for (const ShardCall& c : kernel.calls) turns.push_back(c.turn);
+  for (size_t s = 0; s < shards.shards.size(); ++s) {
+    const auto calls = steps_of_calls(batch, vetoed, shards, s, k, turns);
+    ASSERT_TRUE(calls) << calls.error().message;
+    for (const CallSteps& c : *calls) {
+      EXPECT_LE(static_cast<int64_t>(c.steps.steps.size()), k.steps);
+      MosaicArrays arrays;
+      const auto placed = place_steps(c.steps, k, arrays);
+      EXPECT_TRUE(placed) << placed.error().message;
+    }
+  }
+}
+
+TEST(MosaicShardProgram, WhatDoesNotFitComesInChunksOfQueries) {
+  for (const LargeCall& c : {LargeCall{"v6e", "head=2,seq=2", 32, 8, 1 << 17},
+                             {"v6e", "seq=8", 64, 8, 1 << 17},
+                             {"tpu7x", "seq=8", 64, 8, 1 << 17},
+                             {"tpu7x", "seq=4", 8, 8, 1 << 19},
+                             {"v6e", "seq=8", 8, 8, 1 << 20, Numbers::any}}) {
+    SCOPED_TRACE(fmt::format("{} {} {}", c.target, c.mesh, c.tokens));
+    const ShardCase s = large_case(c);
+    auto batch = long_batch(1, c.tokens, s.tile);
+    ASSERT_TRUE(batch) << batch.error().message;
     auto shards = shards_of(s, *batch);
     ASSERT_TRUE(shards) << shards.error().message;
-    auto topology = pjrt::make_topology(**plugin, target);
-    ASSERT_TRUE(topology) << topology.error().message;
-    for (const bool backward : {false, true}) {
-      auto kernel = make_mosaic_shards(
-          *batch, *shards, {s.shape, s.dtype, false, backward, false}, target,
-          options_of(s, backward));
-      ASSERT_TRUE(kernel) << kernel.error().message;
-      auto spread = pjrt::options_of(*topology, kernel->program_text);
-      ASSERT_TRUE(spread) << spread.error().message;
-      auto compiled = pjrt::compile(*topology, kernel->program_text, *spread);
-      ASSERT_TRUE(compiled) << target << ": " << compiled.error().message;
+    const AttentionCall call = {s.shape, s.dtype, false, true, false};
+    MosaicOptions options = options_of(s, true);
+    options.numbers = c.numbers;
+    const auto made = plan_shards(*batch, *shards, call, c.target, options);
+    ASSERT_TRUE(made) << made.error().message;
+    const MosaicKernel& k = made->planned.kernel;
+    EXPECT_GT(k.query_chunk, 0);
+    EXPECT_NE(
+        k.contract.text.find(fmt::format("\"query_chunk\":{}", k.query_chunk)),
+        std::string::npos)
+        << k.contract.text;
+    const int64_t room = vector_room(made->planned.shape.core_bytes, true);
+    EXPECT_LE(k.vector_bytes, room);
+    ASSERT_EQ(made->calls.size(), 3U);
+    for (const ShardCall& one : made->calls) {
+      EXPECT_EQ(one.kernel.shape.chunk_rows * s.tile.q, k.query_chunk);
+      EXPECT_LE(vector_bytes(arguments_of(one.kernel.shape, true)), room);
     }
+    check_room_for_steps(*batch, *shards, *made);
+    // All at once they do not fit.
+    options.query_chunk = c.tokens;
+    const auto whole = plan_shards(*batch, *shards, call, c.target, options);
+    ASSERT_FALSE(whole);
+    EXPECT_NE(whole.error().message.find("(dQ of a head stays there:"),
+              std::string::npos)
+        << whole.error().message;
+  }
+}
+
+// However many tiles a pass and ways ahead the table has: chunks are the last.
+TEST(MosaicShardProgram, WhatFitsWholeStaysWhole) {
+  int64_t in_chunks = 0, in_one = 0;
+  for (const char* target : {"v4", "v5p", "v6e"}) {
+    for (const int64_t tokens : {1 << 13, 1 << 16, 1 << 18}) {
+      for (const int64_t kv_heads : {1, 8}) {
+        SCOPED_TRACE(fmt::format("{} {} {}", target, tokens, kv_heads));
+        ShardCase s = large_case({target, "seq=4", 8, kv_heads, tokens});
+        auto batch = long_batch(1, tokens, s.tile, "causal & window(1023, 0)");
+        ASSERT_TRUE(batch) << batch.error().message;
+        auto shards = shards_of(s, *batch);
+        ASSERT_TRUE(shards) << shards.error().message;
+        const AttentionCall call = {s.shape, s.dtype, false, true, false};
+        const auto fitted =
+            fit_shards(*batch, *shards, call, target, {}, Numbers::finite);
+        ASSERT_TRUE(fitted) << fitted.error().message;
+        MosaicOptions least = options_of(s, true);
+        least.query_chunk = tokens;
+        const bool whole =
+            plan_shards(*batch, *shards, call, target, least).ok();
+        EXPECT_EQ(fitted->kernel.planned.kernel.query_chunk == 0, whole);
+        (whole ? in_one : in_chunks) += 1;
+      }
+    }
+  }
+  EXPECT_GT(in_chunks, 0);
+  EXPECT_GT(in_one, 0);
+}
+
+// JAX makes a batch's integers before it knows the call.
+TEST(MosaicShardProgram, ChunksAreThoseOfAnyCall) {
+  const ShardCase s = large_case({"v4", "seq=4", 8, 8, 1 << 16});
+  auto batch = long_batch(1, s.tokens, s.tile, "causal & window(1023, 0)");
+  ASSERT_TRUE(batch) << batch.error().message;
+  auto shards = shards_of(s, *batch);
+  ASSERT_TRUE(shards) << shards.error().message;
+  std::vector<MosaicArray> first;
+  for (const bool sinks : {false, true}) {
+    for (const bool dlse : {false, true}) {
+      const auto made =
+          plan_shards(*batch, *shards, {s.shape, s.dtype, sinks, true, dlse},
+                      "v4", options_of(s, true));
+      ASSERT_TRUE(made) << made.error().message;
+      const MosaicKernel& k = made->planned.kernel;
+      EXPECT_GT(chunks_of(k), 1);
+      EXPECT_LE(k.vector_bytes,
+                vector_room(made->planned.shape.core_bytes, true));
+      auto arrays = make_mosaic_shard_arrays(*batch, *shards, k);
+      ASSERT_TRUE(arrays) << arrays.error().message;
+      if (first.empty()) first = *arrays;
+      ASSERT_EQ(arrays->size(), first.size());
+      for (size_t i = 0; i < first.size(); ++i) {
+        EXPECT_EQ((*arrays)[i].name, first[i].name);
+        EXPECT_EQ((*arrays)[i].shape, first[i].shape);
+        EXPECT_TRUE((*arrays)[i].values == first[i].values) << first[i].name;
+      }
+    }
+  }
+}
+
+// The backward kernel of any call, of sinks and of numbers as sessions have
+// them.
+TEST(MosaicShardProgram, CompilesInChunksOfQueries) {
+  auto plugin = testing::real_plugin("libtpu");
+  if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
+  ASSERT_TRUE(plugin) << plugin.error().message;
+  constexpr LargeCall cases[] = {
+      {"v6e:2x2", "head=2,seq=2", 32, 8, 1 << 17},
+      {"tpu7x:2x2x1", "seq=8", 64, 8, 1 << 17},
+      {"v5p:2x2x1", "seq=4", 8, 8, 1 << 19, Numbers::any}};
+  for (size_t i = 0; i < std::size(cases); ++i) {
+    if (!testing::takes_case(i, std::size(cases))) continue;
+    const LargeCall& c = cases[i];
+    SCOPED_TRACE(c.target);
+    const ShardCase s = large_case(c);
+    auto batch = long_batch(1, c.tokens, s.tile);
+    ASSERT_TRUE(batch) << batch.error().message;
+    auto shards = shards_of(s, *batch);
+    ASSERT_TRUE(shards) << shards.error().message;
+    MosaicOptions options = options_of(s, true);
+    options.numbers = c.numbers;
+    auto kernel = make_mosaic_shards(*batch, *shards,
+                                     {s.shape, s.dtype, true, true, true},
+                                     c.target, options);
+    ASSERT_TRUE(kernel) << kernel.error().message;
+    EXPECT_GT(kernel->query_chunk, 0);
+    auto topology = pjrt::make_topology(**plugin, c.target);
+    ASSERT_TRUE(topology) << topology.error().message;
+    auto spread = pjrt::options_of(*topology, kernel->program_text);
+    ASSERT_TRUE(spread) << spread.error().message;
+    auto compiled = pjrt::compile(*topology, kernel->program_text, *spread);
+    EXPECT_TRUE(compiled) << compiled.error().message;
   }
 }
 

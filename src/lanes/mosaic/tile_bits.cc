@@ -197,20 +197,21 @@ Result<std::vector<std::vector<int32_t>>> make_shard_bits(
   // Those that it needs, numbered as they are met.
   std::map<int64_t, int32_t> here = {{kNoPairs, kNoPairs},
                                      {kAllPairs, kAllPairs}};
+  const int64_t chunks = chunks_of(kernel);
   for (const CallTiles& call : calls) {
     std::vector<int32_t>& own =
         of_step.emplace_back(static_cast<size_t>(kernel.steps), kNoPairs);
-    for_each_tile(*call.steps, kernel,
-                  [&](size_t i, int64_t list, int64_t r, int64_t c) {
-                    const TileAt& row = shard.rows[static_cast<size_t>(r)];
-                    const TileAt& column =
-                        shard.columns[static_cast<size_t>(c + call.shift)];
-                    const int64_t number = bitmaps.number_of(
-                        row.batch_row * plan_heads + shard.first_list + list,
-                        row.tile, column.tile);
-                    const auto next = static_cast<int32_t>(here.size());
-                    own[i] = here.try_emplace(number, next).first->second;
-                  });
+    for_each_tile(
+        *call.steps, kernel, [&](size_t i, int64_t list, int64_t r, int64_t c) {
+          const TileAt& row = shard.rows[static_cast<size_t>(r)];
+          const TileAt& column =
+              shard.columns[static_cast<size_t>(c + call.shift)];
+          const int64_t number = bitmaps.number_of(
+              row.batch_row * plan_heads + shard.first_list + list / chunks,
+              row.tile, column.tile);
+          const auto next = static_cast<int32_t>(here.size());
+          own[i] = here.try_emplace(number, next).first->second;
+        });
   }
   if (auto e = check_room(static_cast<int64_t>(here.size()), kernel); !e) {
     return e.error();

@@ -28,10 +28,8 @@ Result<std::string> target_of(const pjrt::Place& on) {
                      chip_names(), in_quotes(on.device->kind));
 }
 
-// The default is for the compiler of a CPU, which has none of this.
 std::string tpu_plugin(const XlaOptions& options) {
-  return options.plugin == XlaOptions().plugin ? std::string(kPlugin)
-                                               : options.plugin;
+  return options.plugin.empty() ? std::string(kPlugin) : options.plugin;
 }
 
 Result<void> check_tpu_here(const XlaOptions& options) {

@@ -60,6 +60,21 @@ void add_tree(int32_t length, testing::RandomCase& c) {
   }
 }
 
+// Two picks a query of blocks of 64 keys: each half of a tile's queries has one
+// of a column of tiles, and by turns they have one of two behind these, but for
+// every seventh. Two columns a row; in the second batch row one has no reader.
+void add_picks(testing::RandomCase& c) {
+  c.picks.emplace();
+  c.pick_k = 2;
+  for (int32_t b = 0; b < kBatch; ++b) {
+    for (int32_t i = 0; i < kQueries; ++i) {
+      const int32_t column = b == 0 ? i / 64 % 2 : 0;
+      c.picks->push_back(2 * column + (i / 32 + b) % 2);
+      c.picks->push_back(i % 7 == 0 ? -1 : 4 + i % 2);
+    }
+  }
+}
+
 // Of the artifact that has one mask; its documents are `length` tokens long and
 // begin later in the second batch row.
 AttentionCase one_mask(const char* mask, int32_t length) {
@@ -87,6 +102,7 @@ AttentionCase one_mask(const char* mask, int32_t length) {
   if (text.find("prefix") != std::string::npos) c.plan.prefix = {{40, 70}};
   if (text.find("same(") != std::string::npos) add_groups(length, c.plan);
   if (text.find("tree") != std::string::npos) add_tree(length, c.plan);
+  if (text.find("blocks") != std::string::npos) add_picks(c.plan);
   return c;
 }
 
@@ -155,6 +171,8 @@ TEST_P(SplashLane, OneProgramServesEveryMaskOfItsSizes) {
         {"window(20, 0) & same(a) | same(b)", 60},
         {"tree", 100},
         {"tree & !window(3, 0)", 64},
+        {"blocks(64)", 7},
+        {"causal & blocks(64)", 8},
         {"!full", 5}}) {
     AttentionCase c = one_mask(mask, length);
     c.layout = static_cast<Layout>(runs % 4);

@@ -14,6 +14,7 @@
 #include "lanes/xla/planned.h"
 #include "lanes/xla/work.h"
 #include "pjrt/compile_cache.h"
+#include "pjrt/locate.h"
 #include "pjrt/place.h"
 #include "plan/batch_state.h"
 
@@ -115,8 +116,8 @@ const PluginPlace& XlaLane::place() const { return state_->place; }
 Result<XlaLane> XlaLane::open(const XlaOptions& options) {
   auto client_options = read_client_options(options.client_options);
   if (!client_options) return client_options.error();
-  auto place =
-      pjrt::open_place(options.plugin, options.device, *client_options);
+  auto place = pjrt::open_place(pjrt::cpu_plugin(options.plugin),
+                                options.device, *client_options);
   if (!place) return place.error();
   return XlaLane(std::make_shared<State>(options, *place));
 }

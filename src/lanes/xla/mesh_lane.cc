@@ -26,8 +26,9 @@ class MeshLane : public lanes::OpenLane {
     if (auto e = lanes::check_call(name_.text, sizes, call); !e) {
       return e.error();
     }
-    auto shards = make_shards(batch, open_->options.mesh,
-                              lanes::options_for(open_->options.shards, call));
+    ShardOptions options = lanes::options_for(open_->options.shards, call);
+    options.for_tpu = open_->client->platform() == "tpu";
+    auto shards = make_shards(batch, open_->options.mesh, options);
     if (!shards) return shards.error();
     auto out = std::make_unique<ShardWork>(name_, open_, batch, call.shape,
                                            std::move(*shards));

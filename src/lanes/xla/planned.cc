@@ -41,23 +41,28 @@ Dtype dtype_of(Element element) {
   return Dtype::f32;
 }
 
+Shape request_shape(const Request& request, XlaMethod method) {
+  Shape s;
+  s.method = method;
+  s.batch = bucket(request.batch);
+  s.q_len = round_up(bucket(request.q_len), request.tile.q);
+  s.kv_len = round_up(bucket(request.kv_len), request.tile.kv);
+  s.tile = request.tile;
+  s.logical_block = request.logical_block;
+  return s;
+}
+
 Shape call_shape(const Request& request, const Facts& present,
                  const PlanContract& contract, const AttentionCall& call,
                  bool backward, XlaMethod method) {
   const AttentionShape& shape = call.shape;
-  Shape s;
-  s.method = method;
+  Shape s = request_shape(request, method);
   s.backward = backward;
-  s.batch = bucket(request.batch);
-  s.q_len = round_up(bucket(request.q_len), request.tile.q);
-  s.kv_len = round_up(bucket(request.kv_len), request.tile.kv);
   s.heads = shape.heads;
   s.kv_heads = shape.kv_heads;
   s.plan_heads = static_cast<int64_t>(request.masks.size());
   s.head_dim = shape.head_dim;
   s.v_head_dim = shape.v_head_dim;
-  s.tile = request.tile;
-  s.logical_block = request.logical_block;
   s.steps = contract.steps;
   s.element = element_of(call.dtype);
   s.scale = shape.scale_or_default();

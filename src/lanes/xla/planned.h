@@ -36,6 +36,9 @@ Result<std::optional<Lowering>> lower_on(const Shape& s,
 Result<std::optional<Lowering>> lower_on(
     const Shape& s, const Chip& chip, const std::optional<std::string>& reason);
 
+// What of it the request alone says, which is all that lower_on() reads: its
+// lengths are buckets in whole tiles.
+Shape request_shape(const Request& request, XlaMethod method);
 // Of `present`, beside which facts there are, the sizes of picks are read.
 Shape call_shape(const Request& request, const Facts& present,
                  const PlanContract& contract, const AttentionCall& call,

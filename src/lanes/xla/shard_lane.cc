@@ -8,6 +8,7 @@
 #include "lanes/xla/planned.h"
 #include "lanes/xla/shard_arrays.h"
 #include "lanes/xla/shard_shape.h"
+#include "pjrt/locate.h"
 
 namespace tessera::xla {
 namespace {
@@ -84,7 +85,8 @@ Result<std::unique_ptr<lanes::OpenLane>> open_shard_lane(
     return invalid("xla", "a mesh must run the method worklist, found {}",
                    to_string(o.method));
   }
-  auto open = open_mesh(options, o.plugin);
+  auto open =
+      open_mesh(options, pjrt::cpu_plugin(o.plugin, options.mesh.devices()));
   if (!open) return open.error();
   const std::string& platform = (*open)->client->platform();
   if (options.shards.exchange == TileExchange::ragged && platform != "tpu") {

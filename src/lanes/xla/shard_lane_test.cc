@@ -12,6 +12,7 @@
 #include "pjrt/compile.h"
 #include "pjrt/topology.h"
 #include "tessera/session.h"
+#include "tessera/train.h"
 #include "tests/attention_case.h"
 #include "tests/hold_for_all.h"
 #include "tests/plugins.h"
@@ -153,6 +154,21 @@ TEST(ShardProgram, CompilesForTpus) {
   EXPECT_EQ(pjrt::options_of(*one, "mhlo.num_partitions = x").error().message,
             "[pjrt] mhlo.num_partitions = must be followed by a number from 1 "
             "on, found none");
+}
+
+// Where nobody names a plugin it is that of a trainer on the same mesh.
+TEST(ShardLane, TakesThePluginThatATrainerTakes) {
+  lanes::LaneOptions options = options_for("");
+  for (const int64_t devices : {2, 1}) {
+    options.mesh.axes = {{"seq", devices}};
+    const auto due = testing::real_plugin(
+        default_plugin(*find_layer_spec("xla"), options.mesh));
+    if (testing::is_absent(due)) GTEST_SKIP() << due.error().message;
+    ASSERT_TRUE(due) << due.error().message;
+    auto lane = open_shard_lane(options);
+    ASSERT_TRUE(lane) << lane.error().message;
+    EXPECT_EQ((*lane)->place()->plugin, (*due)->path());
+  }
 }
 
 class XlaShards : public ::testing::TestWithParam<const char*> {

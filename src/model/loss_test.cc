@@ -1,0 +1,78 @@
+// model/loss_test.cc: how many logits a step has at once, by its text.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <string>
+
+#include "model/step_plan.h"
+
+namespace tessera::model {
+namespace {
+
+constexpr int64_t kMost = int64_t{4} << 20;  // as docs/train.md has it
+
+// Of "tensor<128x32768xf32>".
+int64_t elements_at(const char* type) {
+  int64_t out = 1;
+  for (char* end = nullptr; std::isdigit(*type) != 0; type = end + 1) {
+    out *= std::strtol(type, &end, 10);
+  }
+  return out;
+}
+
+// Numbers of the largest array of a step.
+int64_t largest_of(const StepShape& s) {
+  auto text = step_program(s);
+  EXPECT_TRUE(text) << text.error().message;
+  if (!text) return 0;
+  int64_t out = 0;
+  for (size_t at = 0; (at = text->find("tensor<", at)) != std::string::npos;) {
+    at += 7;
+    out = std::max(out, elements_at(text->c_str() + at));
+  }
+  return out;
+}
+
+// A model whose other arrays are all smaller than its logits.
+StepShape shape_of(int64_t vocab, const std::string& mesh = "") {
+  TrainOptions o;
+  o.model.vocab = vocab;
+  o.model.layers = 1;
+  o.model.width = 16;
+  o.model.heads = o.model.kv_heads = 2;
+  o.model.head_dim = 8;
+  o.model.mlp_width = 16;
+  o.spec = *find_layer_spec("xla");
+  o.tokens = 4096;
+  if (!mesh.empty()) o.mesh = *parse_mesh(mesh);
+  auto planned = plan_step(o);
+  EXPECT_TRUE(planned) << planned.error().message;
+  return planned->shape;
+}
+
+TEST(Loss, HasNoMoreLogitsAtOnceThanIsSaid) {
+  EXPECT_EQ(largest_of(shape_of(32768)), kMost);  // 32 times 128 rows
+  EXPECT_EQ(largest_of(shape_of(32768, "head=2")), kMost);
+  // As many eights of rows as there is room for.
+  EXPECT_EQ(largest_of(shape_of(30000)), 136 * 30000);
+  // Fewer are one chunk.
+  EXPECT_EQ(largest_of(shape_of(256)), 4096 * 256);
+}
+
+TEST(Loss, HasOneRowsLogitsWhereThereIsRoomForFewer) {
+  StepShape s = shape_of(32768);
+  s.max_logits = 1000;
+  EXPECT_EQ(largest_of(s), 32768 * 16);  // the head
+}
+
+// What the test above would see of a step that has all of them.
+TEST(Loss, WouldBeSeenToHaveAllOfThem) {
+  StepShape s = shape_of(32768);
+  s.max_logits = int64_t{1} << 30;
+  EXPECT_EQ(largest_of(s), int64_t{4096} * 32768);
+}
+
+}  // namespace
+}  // namespace tessera::model
