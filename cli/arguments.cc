@@ -18,27 +18,88 @@ namespace {
 constexpr size_t kNameColumns = 28;
 constexpr size_t kLineColumns = 80;
 
-// Breaks long descriptions at spaces, so that the help fits a terminal.
+// Breaks a text at spaces, and behind a comma what is longer than a line; lines
+// after the first are indented.
+std::string wrapped(std::string_view text, size_t columns, size_t indent) {
+  const std::string new_line = "\n" + std::string(indent, ' ');
+  std::string out;
+  size_t line = 0;
+  for (std::string_view word : request::split(text, ' ')) {
+    if (line > 0 && line + 1 + word.size() > columns) {
+      out += new_line;
+      line = 0;
+    } else if (line > 0) {
+      out += ' ';
+      ++line;
+    }
+    while (line == 0 && word.size() > columns) {
+      const size_t comma = word.rfind(',', columns - 1);
+      if (comma == std::string_view::npos) break;
+      out += word.substr(0, comma + 1);
+      out += new_line;
+      word.remove_prefix(comma + 1);
+    }
+    out += word;
+    line += word.size();
+  }
+  return out;
+}
+
+// Paragraphs as wide as a terminal; indented lines stand as they are.
+std::string filled(std::string_view text) {
+  std::string out, paragraph;
+  const auto end_paragraph = [&] {
+    if (paragraph.empty()) return;
+    out += wrapped(paragraph, kLineColumns, 0) + "\n";
+    paragraph.clear();
+  };
+  for (const std::string_view line : request::split(text, '\n')) {
+    if (!line.empty() && line[0] != ' ') {
+      if (!paragraph.empty()) paragraph += ' ';
+      paragraph += line;
+      continue;
+    }
+    end_paragraph();
+    out += line;
+    out += '\n';
+  }
+  end_paragraph();
+  out.pop_back();  // the help ends the line
+  return out;
+}
+
+// A name and what it is, in the columns of the flags.
+std::string in_columns(std::string_view name, std::string_view about) {
+  constexpr size_t kIndent = 2;
+  std::string out = std::string(kIndent, ' ') +
+                    wrapped(name, kLineColumns - 2 * kIndent, 2 * kIndent);
+  if (about.empty()) return out;
+  const size_t line = out.size() - (out.rfind('\n') + 1);
+  out += line < kNameColumns ? std::string(kNameColumns - line, ' ')
+                             : "\n" + std::string(kNameColumns, ' ');
+  return out + wrapped(about, kLineColumns - kNameColumns, kNameColumns);
+}
+
+std::string footer_of(const Command& command) {
+  std::string out = filled(command.footer);
+  if (command.json_fields.empty()) return out;
+  out += out.empty() ? "JSON fields:" : "\n\nJSON fields:";
+  for (const JsonField& field : command.json_fields) {
+    out += "\n" + in_columns(field.names, field.about);
+  }
+  return out;
+}
+
+// Breaks long descriptions, so that the help fits a terminal.
 class Help : public CLI::Formatter {
  public:
   Help() { column_width(kNameColumns); }
 
   std::string make_option_desc(const CLI::Option* option) const override {
-    std::string out;
-    size_t line = 0;
-    for (std::string_view word :
-         request::split(option->get_description(), ' ')) {
-      if (line > 0 && line + 1 + word.size() > kLineColumns - kNameColumns) {
-        out += '\n';
-        line = 0;
-      } else if (line > 0) {
-        out += ' ';
-        ++line;
-      }
-      out += word;
-      line += word.size();
-    }
-    return out;
+    return wrapped(option->get_description(), kLineColumns - kNameColumns, 0);
+  }
+  std::string make_subcommand(const CLI::App* command) const override {
+    return in_columns(command->get_name(), command->get_description()) + "\n";
   }
 };
 
@@ -61,7 +122,7 @@ void add_flag(CLI::App& app, const Flag& flag) {
 
 void add_command(CLI::App& parent, const Command& command) {
   CLI::App* app = parent.add_subcommand(command.name, command.about);
-  if (!command.footer.empty()) app->footer(command.footer);
+  app->footer(footer_of(command));
   for (const Flag& flag : command.flags) add_flag(*app, flag);
 }
 
@@ -78,7 +139,7 @@ Error usage_error(const CLI::ParseError& e) {
 Result<Parsed> parse_arguments(const Program& program,
                                const std::vector<std::string>& arguments) {
   CLI::App app(program.about, program.name);
-  app.footer(program.footer);
+  app.footer(filled(program.footer));
   app.set_version_flag("--version", program.name + " " + kVersion);
   app.require_subcommand(0, 1);
   app.formatter(std::make_shared<Help>());

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -36,6 +37,14 @@ struct Flag {
   const char* group = kOptionsGroup;
 };
 
+// Fields of a command's JSON, in a line of the help. Names are paths, apart by
+// ", ": `bytes.{code,output}` is two of them, `layers[].mask` is of each entry,
+// and a part in capitals is any key; at the end, all that is below it.
+struct JsonField {
+  const char* names = "";
+  const char* about = "";
+};
+
 // A command parses its flags into its own state, which its work holds.
 using Work = std::function<Result<int>()>;
 
@@ -44,6 +53,8 @@ struct Command {
   std::string about;
   std::string footer = {};
   std::vector<Flag> flags = {};
+  // After the footer. None where the JSON is a receipt.
+  std::span<const JsonField> json_fields = {};
   Work work = {};
 };
 

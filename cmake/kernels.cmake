@@ -10,16 +10,23 @@ set(isa_avx512vbmi2 ${isa_avx512} -mavx512vbmi2 -mavx512vbmi -mgfni
     -mavx512vpopcntdq)
 
 string(TOLOWER "${CMAKE_SYSTEM_PROCESSOR}" processor)
+set(has_isas OFF)
+if(processor MATCHES "^(x86_64|amd64)$")
+  set(has_isas ON)
+endif()
+function(tessera_compile_for isa)
+  set_source_files_properties(${ARGN} PROPERTIES
+    COMPILE_OPTIONS "${isa_${isa}}")
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # g++ 12 takes _mm512_undefined_ps for a mistake (GCC bug 105593).
+    set_property(SOURCE ${ARGN} APPEND PROPERTY
+      COMPILE_OPTIONS -Wno-uninitialized -Wno-maybe-uninitialized)
+  endif()
+endfunction()
 foreach(isa avx2 avx512 avx512bf16 amx avx512vbmi2)
   file(GLOB isa_sources CONFIGURE_DEPENDS src/kernels/*/${isa}.cc)
-  if(processor MATCHES "^(x86_64|amd64)$")
-    set_source_files_properties(${isa_sources} PROPERTIES
-      COMPILE_OPTIONS "${isa_${isa}}")
-    if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-      # g++ 12 takes _mm512_undefined_ps for a mistake (GCC bug 105593).
-      set_property(SOURCE ${isa_sources} APPEND PROPERTY
-        COMPILE_OPTIONS -Wno-uninitialized -Wno-maybe-uninitialized)
-    endif()
+  if(has_isas)
+    tessera_compile_for(${isa} ${isa_sources})
   else()
     list(REMOVE_ITEM lib_sources ${isa_sources})
   endif()

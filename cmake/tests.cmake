@@ -39,6 +39,11 @@ if(support_sources)
   target_compile_definitions(test_support PRIVATE
     TESSERA_FAKE_PLUGINS="${from_here}/fake_plugins")
   tessera_compile(test_support)
+  if(has_isas)
+    foreach(isa avx2 avx512)
+      tessera_compile_for(${isa} tests/simd_parts_${isa}.cc)
+    endforeach()
+  endif()
 endif()
 
 function(tessera_add_tests target)
@@ -128,6 +133,13 @@ endif()
 if(CMAKE_GENERATOR STREQUAL "Ninja" AND NOT TESSERA_SANITIZE)
   add_test(NAME IsaLeaks
     COMMAND dev/isa_leaks "${PROJECT_BINARY_DIR}"
+    WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
+endif()
+
+# What docs/ shows of C++ compiles.
+if(NOT TESSERA_SANITIZE)
+  add_test(NAME DocsCpp
+    COMMAND dev/docs_cpp "${CMAKE_CXX_COMPILER}"
     WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
 endif()
 

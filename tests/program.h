@@ -4,12 +4,16 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "bench/commands.h"
 #include "cli/program.h"
 #include "cli/tessera.h"
+#include "tests/json_fields.h"
 #include "tests/temp_folder.h"
 
 namespace tessera::testing {
@@ -23,11 +27,35 @@ inline int run_bench(const Arguments& arguments) {
   return cli::run_program(bench::bench_program(), arguments);
 }
 
+inline std::span<const cli::JsonField> json_fields_of(
+    const std::string& command) {
+  for (const cli::Command& c : cli::tessera_program().commands) {
+    if (c.name == command) return c.json_fields;
+  }
+  return {};
+}
+
+// The help of a command lists all that its JSON has; of a receipt it has none.
+inline void expect_listed(const std::string& command, const std::string& out) {
+  const auto json = nlohmann::json::parse(out, nullptr, false);
+  if (!json.is_object()) return;
+  if (json.contains("schema") && json.contains("operation")) return;
+  const auto listed = json_fields_of(command);
+  if (listed.empty()) return;
+  EXPECT_EQ(use_of_fields(listed, json).unlisted, std::set<std::string>())
+      << "of `tessera " << command << " --help`";
+}
+
 class Program : public ::testing::Test {
  protected:
   // What it prints is left in out_ and err_, its exit code in code_ too.
   int program(const Arguments& arguments) {
-    return captured(run_tessera, arguments);
+    captured(run_tessera, arguments);
+    const bool printed =
+        code_ != cli::kRefused && std::find(arguments.begin(), arguments.end(),
+                                            "--json") != arguments.end();
+    if (printed) expect_listed(arguments[0], out_);
+    return code_;
   }
   // `tessera-bench`.
   int bench(const Arguments& arguments) {

@@ -360,14 +360,12 @@ class Devices {
     const ForwardTensors f{as_input(q_.view()), as_input(k_.view()),
                            as_input(v_.view()), {},
                            out_.view(),         lse_.values};
-    auto forward =
-        reference::judge_forward(request_, batch_.facts(), shape_, f);
+    auto forward = reference::judge_forward(batch_, shape_, f);
     if (!forward) return forward.error().message;
     if (!forward->passed()) return "forward: " + forward->worst;
     const Gradients g{
         as_input(dout_.view()), {}, dq_.view(), dk_.view(), dv_.view(), {}};
-    auto backward =
-        reference::judge_backward(request_, batch_.facts(), shape_, f, g);
+    auto backward = reference::judge_backward(batch_, shape_, f, g);
     if (!backward) return backward.error().message;
     if (!backward->passed()) return "backward: " + backward->worst;
     return {};

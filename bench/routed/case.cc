@@ -137,12 +137,11 @@ Result<void> RoutedCase::attend(RoutedRun& run) {
 }
 
 Result<reference::Verdict> RoutedCase::judge(const RoutedRun& run) {
-  const Request& r = run.batch.request();
   reference::JudgeOptions options;
   options.seed = sizes_.seed;
-  if (!reference::can_judge_all(r, data_.shape))
+  if (!reference::can_judge_all(run.batch.request(), data_.shape))
     options.query_rows = kJudgedRows;
-  return reference::judge_forward(r, run.batch.facts(), data_.shape,
+  return reference::judge_forward(run.batch, data_.shape,
                                   data_.forward_tensors(), options);
 }
 

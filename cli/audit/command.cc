@@ -45,15 +45,7 @@ constexpr const char* kFooter =
     "(sdy.manual_computation, sdy.sharding_constraint, sdy.reshard) and every\n"
     "mesh must be there and fit; what is left to the compiler is refused by "
     "its\n"
-    "name and line, exit code 2. The old mhlo.sharding is read too.\n"
-    "\n"
-    "JSON fields: partitions, meshes[].{name,axes[].{name,size},devices},\n"
-    "arguments[] and results[].{name,dtype,shape,sharding,part (of a device),\n"
-    "bytes (of the part)}, boundaries[].{op,line,arrays[]},\n"
-    "collectives[].{op,line,dtype,shape,groups,group_devices,operand_bytes,\n"
-    "sent_bytes (over all devices; null where a run tells it),repeats (in a\n"
-    "loop or a function that is called)}, sent_bytes (of all, null where one\n"
-    "repeats or is null), fingerprint.";
+    "name and line, exit code 2. The old mhlo.sharding is read too.";
 
 }  // namespace
 
@@ -67,6 +59,7 @@ Command audit_command() {
                          {"--json", &o->json, "", "One JSON object on stdout"},
                      });
   command.footer = kFooter;
+  command.json_fields = audit_json_fields();
   command.work = [o] { return run(*o); };
   return command;
 }

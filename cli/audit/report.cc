@@ -117,6 +117,24 @@ json audit_json(const Audit& audit) {
           {"fingerprint", audit.fingerprint}};
 }
 
+std::span<const JsonField> audit_json_fields() {
+  static constexpr JsonField kFields[] = {
+      {"partitions"},
+      {"meshes[].{name,devices}, meshes[].axes[].{name,size}"},
+      {"{arguments,results}[].{name,dtype,shape,sharding,part,bytes}",
+       "part: the shape of a device's; bytes: of that"},
+      {"boundaries[].{op,line}, "
+       "boundaries[].arrays[].{name,dtype,shape,sharding,part,bytes}"},
+      {"collectives[].{op,line,dtype,shape,groups,group_devices,operand_bytes,"
+       "sent_bytes,repeats}",
+       "sent_bytes: over all devices, null where a run tells it; repeats: in a "
+       "loop, or a function that is called"},
+      {"sent_bytes", "of all; null where one repeats or is null"},
+      {"fingerprint"},
+  };
+  return kFields;
+}
+
 std::string audit_text(const Audit& audit) {
   std::string out;
   for (const AuditMesh& m : audit.meshes) {

@@ -63,8 +63,8 @@ Result<receipt::Receipt::Check> judge(const bridge::DeclaredAttention& call,
   // XLA's processors flush, whoever wrote the program.
   auto options = judge_options(call.request, call.shape, seed, true);
   options.progress = progress.callback();
-  auto verdict = reference::judge_forward(call.request, call.facts, call.shape,
-                                          call.tensors, options);
+  auto verdict = reference::judge_declared_forward(
+      call.request, call.facts, call.shape, call.tensors, options);
   if (!verdict) return verdict.error();
   return check_of(*verdict, options);
 }

@@ -85,6 +85,12 @@ Result<int> run(const Options& o) {
   return found.right() ? kOk : kFailed;
 }
 
+constexpr JsonField kJsonFields[] = {
+    {"right, tiles, pairs, sampled"},
+    {"wrong, first_wrong", "tiles whose class differs, and where"},
+    {"transposed_agrees", "with the forward lists"},
+};
+
 }  // namespace
 
 Command check_command() {
@@ -105,6 +111,7 @@ Command check_command() {
       "      --q-len 2000 --docs lognormal:mean=300 --tile 64x32\n"
       "\n"
       "Exit code 1 when a class differs.";
+  command.json_fields = kJsonFields;
   command.work = [o] { return run(*o); };
   return command;
 }

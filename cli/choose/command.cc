@@ -122,6 +122,7 @@ Command choose_command() {
       "      --docs lognormal --dtype bf16\n"
       "\n"
       "docs/dispatch.md has the rules.";
+  command.json_fields = choice_json_fields();
   command.work = [o] { return run(*o); };
   return command;
 }

@@ -57,6 +57,25 @@ Json choice_json(const Choice& c, const ChoiceOf& of, const Machine& m) {
           {"machine", m.key()}};
 }
 
+std::span<const JsonField> choice_json_fields() {
+  static constexpr JsonField kFields[] = {
+      {"lane, reason"},
+      {"method, plugin", "null where the lane has none"},
+      {"class", "of the request"},
+      {"tile", "[queries, keys], at which density is"},
+      {"tile_by", "who chose it; null: the request, or its default"},
+      {"density", "active tiles of all"},
+      {"rejected.LANE", "why not"},
+      {"rule.{name,lane,direction,beyond_tokens,up_to_tokens,below_density,"
+       "source}",
+       "the rule that chose; null where none did"},
+      {"gate[].NAME", "rows of --gate that speak of the request"},
+      {"needs", "what a run would have to be told, or null"},
+      {"machine"},
+  };
+  return kFields;
+}
+
 std::string choice_text(const Choice& c, const ChoiceOf& of, const Machine& m) {
   std::string out;
   const auto line = [&](std::string_view mark, std::string_view name,

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 
 #include "base/json_read.h"
+#include "cli/command.h"
 #include "tessera/dispatch.h"
 
 namespace tessera::cli {
@@ -21,6 +23,7 @@ struct ChoiceOf {
 };
 Json choice_json(const Choice& choice, const ChoiceOf& of,
                  const Machine& machine);
+std::span<const JsonField> choice_json_fields();
 std::string choice_text(const Choice& choice, const ChoiceOf& of,
                         const Machine& machine);
 

@@ -63,6 +63,29 @@ Result<void> check_paths(const CompileFlags& o, bool asked) {
   return check_files(std::move(sources), written);
 }
 
+constexpr JsonField kJsonFields[] = {
+    {"target, platform, devices.{count,kind}"},
+    {"plugin", "its file"},
+    {"name, fingerprint"},
+    {"outputs", "how many"},
+    {"bytes.{code,argument,output,alias,temporary,peak,serialized}",
+     "peak: null where the plugin does not say"},
+    {"cost.NAME", "the compiler's own estimates"},
+    {"compile_ms, out, emit"},
+    {"kernel.{lane,contract,plan_contract,window_bounds,batch,q_len,kv_len}",
+     "of a request"},
+    {"kernel.{contract_terms,plan_contract_terms}.NAME",
+     "what the keys digest"},
+    {"kernel.{steps,page}",
+     "what its arrays hold; of that in scalar memory at a time, 0: all"},
+    {"kernel.query_chunk",
+     "queries whose dQ is in vector memory at a time, 0: all"},
+    {"kernel.{tile,tiles_per_pass,heads_per_pass,chosen_by,fetch_ahead,row_sum,"
+     "numbers}"},
+    {"kernel.lowering.{chip,granule,tile,reason,factor}"},
+    {"kernel.{vector_bytes,scalar_bytes}"},
+};
+
 std::string footer() {
   return fmt::format(
       "Examples:\n"
@@ -81,21 +104,7 @@ std::string footer() {
       "docs/pjrt.md tells how to get plugins. Targets that work with "
       "libtpu:\n"
       "  {}\n"
-      "Any other name is tried as it stands.\n"
-      "\n"
-      "JSON fields: target, plugin (its file), platform, "
-      "devices.{{count,kind}}, name,\nfingerprint, outputs (how many), "
-      "bytes.{{code,argument,output,alias,temporary,\npeak,serialized}} (peak "
-      "null where the plugin does not say), cost (the\ncompiler's own "
-      "estimates by name), compile_ms, out, emit; of a request kernel.{{lane,\n"
-      "contract, contract_terms, plan_contract, plan_contract_terms,\n"
-      "window_bounds, batch, q_len, kv_len, steps (what its arrays hold), "
-      "page\n(of them in scalar memory at a time; 0: all), query_chunk "
-      "(queries whose dQ is\nin vector memory at a time; 0: all), tile, "
-      "tiles_per_pass,\n"
-      "heads_per_pass, chosen_by, fetch_ahead, row_sum, numbers, "
-      "lowering.{{chip,\ngranule, tile, reason, factor}}, vector_bytes, "
-      "scalar_bytes}}.",
+      "Any other name is tried as it stands.",
       fmt::join(pjrt::known_targets(), " "));
 }
 
@@ -123,6 +132,7 @@ void add_compile_flags(Command& command, CompileFlags& f) {
             {{"--sink-telemetry", &f.kernel.sink_telemetry, "",
               "The kernel of sink telemetry: forward, without values"}});
   command.footer = footer();
+  command.json_fields = kJsonFields;
 }
 
 Result<void> check_flags(const CompileFlags& o) {

@@ -91,6 +91,16 @@ std::string health_text(const Health& h) {
   return out;
 }
 
+constexpr JsonField kJsonFields[] = {
+    {"tessera", "the version"},
+    {"cpu, threads, isas"},
+    {"loads_plugins", "whether this build does"},
+    {"lanes.LANE.{about,state}"},
+    {"plugins[].{name,found,file,api,platform,platform_version,devices,why}",
+     "api: of PJRT; why: what keeps it from devices"},
+    {"missing[].{what,command}", "and what would add it"},
+};
+
 }  // namespace
 
 Command doctor_command() {
@@ -101,6 +111,7 @@ Command doctor_command() {
   command.footer =
       "Loads every plugin that it knows and finds (docs/pjrt.md). libtpu is "
       "asked for\ndevices only where there is a TPU.";
+  command.json_fields = kJsonFields;
   command.work = [json]() -> Result<int> {
     const Health health = examine_health();
     if (*json) {

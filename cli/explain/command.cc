@@ -93,6 +93,20 @@ Result<int> run(const Options& o) {
   return code;
 }
 
+constexpr JsonField kJsonFields[] = {
+    {"query, batch_row, head"},
+    {"position", "of the query among the keys"},
+    {"key, legal", "with --key, as the next three"},
+    {"expression[].{depth,text,holds,why}", "atom by atom"},
+    {"vetoes[].{depth,text,holds,why}", "facts that no mask can allow"},
+    {"tile.{row,column,class}"},
+    {"legal_keys, key_ranges, tile_row",
+     "without --key: how many the query sees, and from where to where"},
+    {"tiles[].{column,class}", "without --key: of that row"},
+    {"meaning", "of masks with picks: what attention does with them"},
+    {"memory.NAME", "with --memory: as `tessera fit` has it"},
+};
+
 }  // namespace
 
 Command explain_command() {
@@ -127,9 +141,8 @@ Command explain_command() {
       "\\\n"
       "      --heads 32 --kv-heads 8 --backward --target v5e\n"
       "\n"
-      "A call that does not fit exits with 1, as with `tessera fit`, whose "
-      "object is\n"
-      "`memory` of the JSON.";
+      "A call that does not fit exits with 1, as with `tessera fit`.";
+  command.json_fields = kJsonFields;
   command.work = [o] { return run(*o); };
   return command;
 }

@@ -124,6 +124,11 @@ Result<int> run(const ExportFlags& o) {
   return kOk;
 }
 
+constexpr JsonField kJsonFields[] = {
+    {"file, layout, bytes"},
+    {"arrays.NAME.{dtype,shape}"},
+};
+
 }  // namespace
 
 Command export_command() {
@@ -140,6 +145,7 @@ Command export_command() {
       "\n"
       "docs/layouts.md describes every layout; packed steps and bitmap words "
       "are\nstored as signed integers of the same bits.";
+  command.json_fields = kJsonFields;
   command.work = [o] { return run(*o); };
   return command;
 }

@@ -44,15 +44,7 @@ constexpr const char* kFooter =
     "ceilings are the worst case of the lengths. What a chip of a mesh takes\n"
     "depends on facts: with --mesh they are read, and `tessera shard` says "
     "what\n"
-    "travels. docs/memory.md has how each number is found.\n"
-    "\n"
-    "JSON fields: lane, method, chip.{name,hbm,devices,room}, tile, forward "
-    "and\n"
-    "backward.{arguments,outputs,scratch (name, kind, bytes, padding, least,\n"
-    "residual, core), bytes.{argument,output,scratch,core,total,least},\n"
-    "compiled.{argument,output,temporary,total,code}}, residuals, "
-    "program_room,\n"
-    "needed, fits, beyond_room, would_fit (change, found, fits, needed).";
+    "travels. docs/memory.md has how each number is found.";
 
 }  // namespace
 
@@ -62,6 +54,7 @@ Command fit_command() {
   add_fit_flags(command, o->fit);
   add_flags(command, {{"--json", &o->json, "", "One JSON object on stdout"}});
   command.footer = kFooter;
+  command.json_fields = fit_json_fields();
   command.work = [o] { return run(*o); };
   return command;
 }

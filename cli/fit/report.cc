@@ -74,6 +74,27 @@ json fit_json(const FitReport& r) {
   return out;
 }
 
+std::span<const JsonField> fit_json_fields() {
+  static constexpr JsonField kFields[] = {
+      {"lane, method, tile", "method: null where the lane has one"},
+      {"chip.{name,hbm,devices,room}"},
+      {"{forward,backward}.{arguments,outputs,scratch}[]."
+       "{name,kind,bytes,padding,least,residual,core}",
+       "bytes with padding; least: what lies in HBM whatever the compiler "
+       "does; residual: kept for backward; core: a core's memory may take it"},
+      {"{forward,backward}.bytes.{argument,output,scratch,core,total,least}"},
+      {"{forward,backward}.compiled."
+       "{argument,output,temporary,total,code}",
+       "with --compile: what the compiler says"},
+      {"residuals", "bytes from forward to backward"},
+      {"program_room", "bytes for a program's code"},
+      {"needed, fits, beyond_room", "beyond_room: no compiler makes it fit"},
+      {"would_fit[].{change,found,fits,needed}",
+       "one change alone that makes it fit"},
+  };
+  return kFields;
+}
+
 std::string fit_text(const FitReport& r) {
   const Budget& b = r.budget;
   std::string out = fmt::format(

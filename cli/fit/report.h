@@ -3,8 +3,10 @@
 
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 
+#include "cli/command.h"
 #include "pjrt/compile.h"
 #include "tessera/fit.h"
 
@@ -21,6 +23,7 @@ struct FitReport {
 };
 
 nlohmann::json fit_json(const FitReport& report);
+std::span<const JsonField> fit_json_fields();
 std::string fit_text(const FitReport& report);
 // Says on stderr what does not fit; the exit code.
 int fit_code(const FitReport& report);

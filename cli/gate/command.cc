@@ -84,6 +84,12 @@ Result<int> run(const GateFlags& o) {
   return kOk;
 }
 
+constexpr JsonField kJsonFields[] = {
+    {"schema, tessera"},
+    {"machine, plugin, quick, busy_cores", "of a table that was measured"},
+    {"rows[].NAME", "docs/dispatch.md tells of them"},
+};
+
 }  // namespace
 
 Command gate_command() {
@@ -102,6 +108,7 @@ Command gate_command() {
       "where few shape classes win, delete where none\ndoes, wrong, unjudged, "
       "or unmeasured. `tessera run --gate FILE` reads the table\n"
       "(docs/dispatch.md).";
+  command.json_fields = kJsonFields;
   command.work = [o] { return run(*o); };
   return command;
 }

@@ -15,6 +15,7 @@
 #include "cli/progress.h"
 #include "cli/run/check.h"
 #include "cli/run/kernel_tile.h"
+#include "lanes/bytes.h"
 #include "lanes/splash/fits.h"
 #include "receipt/machine.h"
 #include "run/lane_plugin.h"
@@ -58,7 +59,11 @@ Result<AttentionData> data_of(const GateCase& c) {
   data.shape = c.shape;
   data.dtype = c.dtype;
   data.backward = c.backward;
-  const double needed = 4 * data_bytes(data).all;
+  // One lane at a time is beside the arrays.
+  const double needed =
+      data_bytes(data).all +
+      std::max(lanes::lane_bytes(c.lane, c.request, data.call()),
+               lanes::lane_bytes(LaneId::xla, c.request, data.call()));
   if (needed > static_cast<double>(receipt::available_memory())) {
     return over_limit("gate",
                       "the arrays must fit the memory that is free, "

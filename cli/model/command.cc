@@ -107,9 +107,13 @@ constexpr const char* kFooter =
     "model.safetensors or the files of model.safetensors.index.json. Llama "
     "and\n"
     "Gemma 2, in F32, BF16 or F16; what is written is F32. A setting or an\n"
-    "array that our models have no word for is refused by its name.\n"
-    "\n"
-    "JSON fields: model, arrays, parameters, files.";
+    "array that our models have no word for is refused by its name.";
+
+constexpr JsonField kJsonFields[] = {
+    {"model.NAME", "as `tessera train --model` takes it"},
+    {"arrays, parameters", "how many"},
+    {"files", "that were written"},
+};
 
 }  // namespace
 
@@ -126,6 +130,7 @@ Command model_command() {
                          {"--json", &o->json, "", "One JSON object on stdout"},
                      });
   command.footer = kFooter;
+  command.json_fields = kJsonFields;
   command.work = [o] { return run(*o); };
   return command;
 }

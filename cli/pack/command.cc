@@ -31,6 +31,7 @@ constexpr const char* kFooter =
     "loss_mask, structure_ids, dep_levels, ast_depth, sibling_index, "
     "node_type,\n"
     "chunk_starts, chunk_ends, chunk_kinds, call_edges, type_edges.\n"
+    "\n"
     "Examples:\n"
     "  tessera pack documents.jsonl --tokens 8192 -o rows\n"
     "  tessera pack documents.parquet --tokens 8192 -o rows.parquet\n"
@@ -41,15 +42,7 @@ constexpr const char* kFooter =
     "the same files. Other inputs (name, size, time of change), options or\n"
     "version are refused; --restart begins anew. A run into one file cannot\n"
     "be resumed: it is there when all of it is, and the same command begins\n"
-    "anew. For Parquet that can be, write a folder with --format parquet.\n"
-    "\n"
-    "JSON fields: documents, tokens_in, tokens_out, tokens_dropped, padding,\n"
-    "rows, fill; full_steps, and of those, null where there is none:\n"
-    "cost_max_over_mean (tiles of a step's costliest row over their mean),\n"
-    "cost_worst_step, length_spread (of the steps' mean lengths of parts:\n"
-    "deviation over mean); chunks, edges, ignored_columns,\n"
-    "resumed (files and rows of a run that was killed),\n"
-    "documents_per_second (from file to rows, of this run).";
+    "anew. For Parquet that can be, write a folder with --format parquet.";
 
 }  // namespace
 
@@ -58,6 +51,7 @@ Command pack_command() {
   Command command{"pack", "Pack documents into rows of one length"};
   add_pack_flags(command, *flags);
   command.footer = kFooter;
+  command.json_fields = pack_json_fields();
   command.work = [flags] { return run(*flags); };
   return command;
 }

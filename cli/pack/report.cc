@@ -57,6 +57,31 @@ nlohmann::json pack_json(const PackReport& r, const StreamOptions& o) {
           {"documents_per_second", r.documents_per_second()}};
 }
 
+std::span<const JsonField> pack_json_fields() {
+  static constexpr JsonField kFields[] = {
+      {"strategy, tokens"},
+      {"documents, documents_empty, documents_long, documents_dropped",
+       "long: longer than a row"},
+      {"parts", "of documents, in rows"},
+      {"tokens_in, tokens_out, tokens_dropped, dropped_by"},
+      {"padding, rows"},
+      {"fill", "share of places that hold tokens; null without rows"},
+      {"full_steps", "the next three are of these, null where there is none"},
+      {"cost_max_over_mean", "tiles of a step's costliest row over their mean"},
+      {"cost_worst_step", "the most of that"},
+      {"length_spread",
+       "of the steps' mean lengths of parts: deviation over "
+       "mean"},
+      {"chunks.{in,out,cut,room,no_room,dropped}",
+       "room: a row's; no_room: left out, as a row had no more"},
+      {"edges.{in,out,across_rows,no_room,dropped}"},
+      {"ignored_columns, files"},
+      {"resumed.{files,rows}", "of a run that was killed"},
+      {"documents_per_second", "from file to rows, of this run"},
+  };
+  return kFields;
+}
+
 std::string pack_text(const PackReport& r, const StreamOptions& o) {
   const PackAccount& a = r.stream.account;
   const ChunkAccount& c = r.stream.chunks;

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 
+#include "cli/command.h"
 #include "cli/pack/options.h"
 
 namespace tessera::cli {
@@ -25,6 +27,7 @@ struct PackReport {
 
 nlohmann::json pack_json(const PackReport& report,
                          const StreamOptions& options);
+std::span<const JsonField> pack_json_fields();
 std::string pack_text(const PackReport& report, const StreamOptions& options);
 
 }  // namespace tessera::cli

@@ -84,24 +84,7 @@ constexpr const char* kFooter =
     "tokens:40000\n"
     "  tessera plan --mask 'causal & routed(top=8, block=256)' --q-len 32768 "
     "\\\n"
-    "      --picks clustered --max-union 12\n"
-    "\n"
-    "JSON fields: tiles.{active,partial,full,total}, "
-    "pairs.{needed,paid,total}\n"
-    "(legal pairs; real pairs of active tiles), logical.{active,paid}, "
-    "density,\n"
-    "grid_width, grid_width_bucket, and both _transposed; steps, "
-    "steps_bucket,\n"
-    "row_histogram (tiles in a row -> rows), contract (the key), "
-    "contract_terms\n"
-    "(what the key digests), window_bounds and folded (what left the key),\n"
-    "metadata_bytes (packed forward steps and ranges), plan_ns (from ids in\n"
-    "memory to both lists, of this one run: `tessera-bench plan` measures the\n"
-    "least of many), digest, warnings, target; of masks with picks:\n"
-    "picks.{meaning,block,heads,slots,picks,union} and phases (where a "
-    "gradient\nflows). --lists "
-    "adds forward and transposed: an array of {batch, head,\nrow_start, "
-    "column, class}, class 1 partial and 2 full.";
+    "      --picks clustered --max-union 12";
 
 }  // namespace
 
@@ -118,6 +101,7 @@ Command plan_command() {
                 {"--lists", &o->lists, "", "With --json: the worklists too"},
             });
   command.footer = kFooter;
+  command.json_fields = report_json_fields();
   command.work = [o] { return run(*o); };
   return command;
 }

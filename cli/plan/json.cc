@@ -106,4 +106,37 @@ json report_json(const PlanReport& r, bool lists) {
   return out;
 }
 
+std::span<const JsonField> report_json_fields() {
+  static constexpr JsonField kFields[] = {
+      {"masks", "one for all heads, or one per group of them"},
+      {"batch, heads, q_len, kv_len, tile"},
+      {"tiles.{active,partial,full,total}"},
+      {"pairs.{needed,paid,total}", "legal; real pairs of active tiles; all"},
+      {"logical.{active,paid}", "of logical blocks in place of tiles"},
+      {"density", "active tiles of all"},
+      {"grid_width, grid_width_transposed", "tiles of the widest row"},
+      {"grid_width_bucket, grid_width_transposed_bucket",
+       "what the contract has of them"},
+      {"steps, steps_transposed", "packed steps"},
+      {"steps_bucket", "what the contract has of them"},
+      {"empty_rows, empty_columns", "without a tile, over all lists"},
+      {"row_histogram.N", "tile rows with N tiles"},
+      {"contract", "the key"},
+      {"contract_terms.NAME", "what the key digests"},
+      {"window_bounds, folded", "what left the key"},
+      {"metadata_bytes", "of packed forward steps and their ranges"},
+      {"plan_ns",
+       "from ids in memory to both lists, of this one run: `tessera-bench "
+       "plan` measures the least of many"},
+      {"digest, warnings"},
+      {"target.{name,scalar_words,launches,launches_transposed}",
+       "with --target"},
+      {kPicksFields, "of masks with picks"},
+      {kPhasesFields, "of masks with picks: where a gradient flows"},
+      {"{forward,transposed}[].{batch,head,row_start,column,class}",
+       "with --lists: class 1 is partial, 2 is full"},
+  };
+  return kFields;
+}
+
 }  // namespace tessera::cli

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "cli/command.h"
 #include "receipt/receipt.h"
 #include "request/load.h"
 #include "tessera/batch.h"
@@ -36,6 +38,7 @@ struct PlanReport {
 Result<PlanReport> make_report(request::Planned planned);
 
 nlohmann::json report_json(const PlanReport& report, bool lists);
+std::span<const JsonField> report_json_fields();
 std::string report_text(const PlanReport& report);
 
 std::string with_unit(double value);  // 40.1 M

@@ -109,6 +109,12 @@ Result<int> run(const Options& o) {
                  in_quotes(o.verb));
 }
 
+constexpr JsonField kJsonFields[] = {
+    {"verified, compared, contradictions, notes", "of verify"},
+    {"wrong[].{field,claimed,found}", "of verify"},
+    {"differences[].{field,a,b}", "of diff"},
+};
+
 }  // namespace
 
 Command receipt_command() {
@@ -137,6 +143,7 @@ Command receipt_command() {
       "two receipts differ.\nFiles that the receipt names are read again from "
       "the current folder. A plugin\nthat it names is loaded only where it is "
       "an installed one, or --plugin is given.";
+  command.json_fields = kJsonFields;
   command.work = [o] { return run(*o); };
   return command;
 }

@@ -2,7 +2,9 @@
 // comes back through its flag, a spec file, JSON and a receipt.
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
+#include <sstream>
 
 #include "base/files.h"
 #include "cli/arguments.h"
@@ -125,6 +127,47 @@ TEST(RequestFields, EachComesBackFromEverywhere) {
   }
   EXPECT_EQ(names.size(), receipt::request_fields().size());
   EXPECT_EQ(flags.size(), receipt::request_fields().size());
+}
+
+// What the help of a command has: its groups in their order, and the group of
+// each flag.
+struct HelpGroups {
+  std::vector<std::string> order;
+  std::map<std::string, std::string> of_flag;
+};
+HelpGroups groups_of(const std::string& help) {
+  HelpGroups out;
+  std::istringstream lines(help);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.empty() && line[0] != ' ' && line.back() == ':') {
+      out.order.push_back(line.substr(0, line.size() - 1));
+    } else if (line.starts_with("  --")) {
+      out.of_flag[line.substr(2, line.find(' ', 2) - 2)] = out.order.back();
+    }
+  }
+  return out;
+}
+
+TEST(RequestFields, TheHelpHasEachUnderItsGroup) {
+  for (const char* target : {static_cast<const char*>(nullptr), "The chip"}) {
+    request::RequestFlags flags;
+    Command command{"plan", ""};
+    add_request_flags(command, flags, target);
+    const auto parsed =
+        parse_arguments({"tessera", "", "", {command}}, {"plan", "--help"});
+    ASSERT_TRUE(parsed.ok()) << parsed.error().message;
+    const HelpGroups groups = groups_of(parsed->text);
+    EXPECT_EQ(groups.order, (std::vector<std::string>{
+                                kOptionsGroup, receipt::kRequestGroup,
+                                receipt::kFactsGroup, receipt::kContractGroup}))
+        << parsed->text;
+    for (const receipt::RequestField& field : receipt::request_fields()) {
+      const bool own = target && field.name == "target";
+      EXPECT_EQ(groups.of_flag.at(field.flag()),
+                own ? kOptionsGroup : field.group)
+          << parsed->text;
+    }
+  }
 }
 
 TEST(RequestFields, AFieldIsGivenOnce) {

@@ -18,15 +18,16 @@ void add_request_flags(Command& command, request::RequestFlags& f,
     }
     return out;
   }();
-  std::vector<Flag> flags;
   for (const receipt::RequestField& field : receipt::request_fields()) {
     Flag flag{names.at(field.name).c_str(), {}, field.type, field.help};
     std::visit([&](auto at) { flag.value = &(f.*at); }, field.member);
     flag.group = field.group;
-    if (field.name == "target" && target_help) flag.about = target_help;
-    flags.push_back(std::move(flag));
+    if (field.name == "target" && target_help) {
+      flag.about = target_help;
+      flag.group = kOptionsGroup;  // a target of the command's own
+    }
+    command.flags.push_back(std::move(flag));
   }
-  add_flags(command, std::move(flags));
   add_flags(
       command, receipt::kRequestGroup,
       {

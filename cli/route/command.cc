@@ -135,6 +135,7 @@ Command route_command() {
           {"--json", &o->run.json, "", "One JSON object on stdout"},
       });
   command.footer = kFooter;
+  command.json_fields = route_json_fields();
   command.work = [o]() -> Result<int> {
     if (auto e = check(*o); !e) return e.error();
     return traced(o->run.trace, !o->run.json, [&] { return run(*o); });

@@ -105,4 +105,28 @@ json route_json(const RouteReport& r) {
   return out;
 }
 
+std::span<const JsonField> route_json_fields() {
+  static constexpr JsonField kFields[] = {
+      {"mask, batch, q_len, kv_len, max_union"},
+      {"inputs", "where q and k, or the picks, are from"},
+      {"threads"},
+      {"settings.NAME", "of the router, as a receipt has them"},
+      {"stages[].{name,ms}"},
+      {"stages[].pooled_keys", "of pool"},
+      {"stages[].{routing_tiles,routing_tiles_scored}", "of window"},
+      {"stages[].scores", "of score"},
+      {"stages[].{heads,slots}", "of top_n; slots of expand too"},
+      {"stages[].picks, stages[].removed.{invalid,documents,future}",
+       "of legality"},
+      {"stages[].{tile_rows,blocks,widest,capacity}", "of union"},
+      {"stages[].meaning", "of expand"},
+      {kPhasesFields, "where a gradient flows"},
+      {"recall.{picks,found,recall,worst}", "with --recall"},
+      {"plan.tiles.{active,full,partial,total,causal}, plan.{pairs,ms}",
+       "where it was made; causal: of a plan with `causal` alone"},
+      {"warnings"},
+  };
+  return kFields;
+}
+
 }  // namespace tessera::cli

@@ -4,9 +4,11 @@
 #include <array>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "cli/command.h"
 #include "cli/data/attention_data.h"
 #include "receipt/receipt.h"
 #include "tessera/batch.h"
@@ -35,10 +37,16 @@ std::vector<RouteStage> stages_run(const RouteReport& report);
 
 std::string route_text(const RouteReport& report);
 nlohmann::json route_json(const RouteReport& report);
+std::span<const JsonField> route_json_fields();
 
 std::string phases_text();
 
 // The picks of a plan: what attention does with them, and their unions.
+inline constexpr const char* kPicksFields =
+    "picks.{meaning,block,heads,slots,picks}, "
+    "picks.union.{query_tile,tile_rows,blocks,widest,capacity}, "
+    "picks.keys.{needed,read}";
+inline constexpr const char* kPhasesFields = "phases[].{name,stages,gradient}";
 nlohmann::json picks_json(const receipt::Receipt::Routing& picks);
 std::string picks_text(const receipt::Receipt::Routing& picks);
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/command.h"
 #include "tessera/machine.h"
 
 namespace tessera::cli {
@@ -18,6 +19,8 @@ struct CacheReport {
   std::string folder;
   std::vector<std::string> warnings;  // of the cache
 };
+inline constexpr const char* kCacheFields =
+    "compiles, disk_hits, memory_hits, ms, cache, warnings";
 // Prints these, as an object with what it has besides, or behind `first`, a
 // line; warnings too, which make the exit code kFailed: what they are of may
 // not be kept.

@@ -43,14 +43,12 @@ Result<receipt::Receipt::Check> check_run(const Batch& batch,
   auto options = judge_options(batch.request(), data.shape, seed, flushes);
   options.rounded_sum = rounded_sum;
   options.progress = progress.callback();
-  auto all =
-      reference::judge_forward(batch.request(), batch.facts(), data.shape,
-                               data.forward_tensors(), options);
+  auto all = reference::judge_forward(batch, data.shape, data.forward_tensors(),
+                                      options);
   if (!all) return all.error();
   if (data.backward) {
-    auto more = reference::judge_backward(batch.request(), batch.facts(),
-                                          data.shape, data.forward_tensors(),
-                                          data.gradients(), options);
+    auto more = reference::judge_backward(
+        batch, data.shape, data.forward_tensors(), data.gradients(), options);
     if (!more) return more.error();
     all->rows += more->rows;
     all->max_error = std::max(all->max_error, more->max_error);

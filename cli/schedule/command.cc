@@ -80,28 +80,7 @@ constexpr const char* kFooter =
     "runs in\n"
     "the whole kernel, a loop's iterations; REGION is a name or a path as "
     "printed\n"
-    "(loop0/if1), with KERNEL: before it where kernels share it.\n"
-    "\n"
-    "JSON fields: target, assumed.{gigahertz, hbm_bytes_per_cycle, "
-    "calibrated, calibrated_on},\n"
-    "cycles (of all kernels, null where trips are unknown), attention_cycles, "
-    "heads,\n"
-    "cycles_per_head, exact_tiles_per_head, cycles_per_tile (a tile is 256 x "
-    "256),\n"
-    "own.{tile, tiles_per_pass, chosen_by, lowering.{chip, granule, tile, "
-    "reason,\n"
-    "factor}, pairs.{legal, tiles, paid}} of our own kernel,\n"
-    "kernels[].{name, opcode, bundles, grid (-1: at run time), cycles,\n"
-    "unknown_trips, irregular_jumps, attention.{block_q, block_kv, heads,\n"
-    "active_steps, full_steps, partial_steps, rows, grid_steps, dead_steps,\n"
-    "dead_cycles}, regions}.\n"
-    "regions[].{path, name, role, kind, source, begin, end, parent, depth, "
-    "trips,\n"
-    "trips_from, bundle_cycles, memory_cycles, own, whole}; own is of bundles "
-    "in no\n"
-    "region inside: {bundles, slots.NAME.{used,capacity,share}, bound, "
-    "bound_slot,\n"
-    "distance, fills, spills, dmas, hbm_bytes, dmas_of_unknown_size}.";
+    "(loop0/if1), with KERNEL: before it where kernels share it.";
 
 }  // namespace
 
@@ -111,6 +90,7 @@ Command schedule_command() {
                   "What a TPU program costs, from the vendor's own schedule"};
   add_schedule_flags(command, *o);
   command.footer = kFooter;
+  command.json_fields = schedule_json_fields();
   command.work = [o] { return run(*o); };
   return command;
 }

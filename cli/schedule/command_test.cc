@@ -191,6 +191,7 @@ class ScheduleTpu : public Schedule {
     more.insert(more.begin(), {TESSERA_PROGRAM, "schedule"});
     auto ran = run_child(more, {{"TMPDIR", scratch}}, 120);
     EXPECT_TRUE(ran.ok()) << ran.error().message;
+    if (ran) tessera::testing::expect_listed("schedule", ran->out);
     return ran.ok() ? std::move(*ran) : ChildRun{};
   }
 };

@@ -26,7 +26,6 @@ void add_schedule_flags(Command& command, ScheduleFlags& f) {
   for (Flag& flag : command.flags) {
     if (flag.names != std::string_view("--target")) continue;
     flag.about = "Compile for this, and count its cycles [v6e:1x1]";
-    flag.group = kOptionsGroup;
   }
 }
 

@@ -145,4 +145,33 @@ json schedule_json(const schedule::ScheduleReport& report,
   return out;
 }
 
+std::span<const JsonField> schedule_json_fields() {
+  static constexpr JsonField kFields[] = {
+      {"target"},
+      {"assumed.{gigahertz,hbm_bytes_per_cycle,calibrated,calibrated_on}"},
+      {"cycles", "of all kernels; null where trips are unknown"},
+      {"cycles_loops_once",
+       "the same, a loop of unknown trips counted as one pass"},
+      {"copy_cycles", "of both, copies that no kernel hides"},
+      {"attention_cycles, heads, cycles_per_head, exact_tiles_per_head"},
+      {"cycles_per_tile", "a tile is 256 x 256"},
+      {"own.{tile,tiles_per_pass,chosen_by}, "
+       "own.lowering.{chip,granule,tile,reason,factor}, "
+       "own.pairs.{legal,tiles,paid}",
+       "of our own kernel"},
+      {"kernels[].{name,opcode,bundles,grid,cycles,cycles_loops_once,calls,"
+       "irregular_jumps,unknown_trips}",
+       "grid: -1 where a run tells it; unknown_trips: paths of regions"},
+      {"kernels[].attention.{block_q,block_kv,heads,active_steps,full_steps,"
+       "partial_steps,rows,grid_steps,dead_steps,dead_cycles}"},
+      {"kernels[].regions[].{path,name,role,kind,source,begin,end,parent,depth,"
+       "trips,trips_from,bundle_cycles,memory_cycles}"},
+      {"kernels[].regions[].{own,whole}.{bundles,stalls,bound,bound_slot,"
+       "distance,fills,spills,dmas,hbm_bytes,dmas_of_unknown_size}",
+       "own: of bundles in no region inside"},
+      {"kernels[].regions[].{own,whole}.slots.NAME.{used,capacity,share}"},
+  };
+  return kFields;
+}
+
 }  // namespace tessera::cli

@@ -3,8 +3,10 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 
+#include "cli/command.h"
 #include "cli/compile/asked_kernel.h"
 #include "schedule/program.h"
 
@@ -13,6 +15,7 @@ namespace tessera::cli {
 // `own`: our kernel, where it is of that.
 nlohmann::json schedule_json(const schedule::ScheduleReport& report,
                              const AskedKernel* own);
+std::span<const JsonField> schedule_json_fields();
 std::string schedule_text(const schedule::ScheduleReport& report,
                           const AskedKernel* own);
 

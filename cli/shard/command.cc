@@ -129,30 +129,6 @@ constexpr const char* kFooter =
     "  tessera shard --mask 'causal & documents' --q-len 32768 --docs \\\n"
     "      lengths:20000,12768 --mesh seq=4 --lane mosaic --emit sharded.mlir\n"
     "\n"
-    "JSON fields: work_max_over_mean, tokens_max_over_mean, early_work (of\n"
-    "all forward work, what needs no tile of others: lane mosaic does it\n"
-    "while tiles travel), needed_beside_all_gather, sent_beside_all_gather\n"
-    "and least_beside_all_gather (what no way to spread rows so evenly "
-    "avoids)\n"
-    "(forward; padding of static sizes is sent too), exchange, plan_ns (from\n"
-    "ids in memory to all shards, of this one run, and of a saved plan the\n"
-    "shards alone: `tessera-bench shard` measures many), forward and\n"
-    "backward.{needed,sent,capacity,busiest,all_gather}_bytes,\n"
-    "kv_tiles[from][to], kv_rounds and q_rounds {shift,tiles}, shapes, specs,\n"
-    "ceilings, work (of a tile by its class), evenness (null of a balance\n"
-    "that seeks none), fingerprint (with specs, of the program's arguments\n"
-    "and results: a receipt's shards.specs), query_chunk (queries that lane\n"
-    "mosaic holds at a time backward; 0: all), contract, and for each of "
-    "shards\n"
-    "{data, head, seq, rows, columns, steps, steps_transposed, work, "
-    "early_work}. "
-    "With\n"
-    "--fit or --compile program.{pass, target, calibrated, fit (as `tessera "
-    "fit`),\n"
-    "collectives[].{name, op, bytes, asynchronous, ops_between,\n"
-    "cycles_between, longest, kernels}}: bytes of a device, of a ragged\n"
-    "exchange its room; between a start and its end, where loops count one\n"
-    "pass.\n"
     "What does not fit exits with 1.";
 
 }  // namespace
@@ -163,6 +139,7 @@ Command shard_command() {
   add_shard_flags(command, o->shard);
   add_flags(command, {{"--json", &o->json, "", "One JSON object on stdout"}});
   command.footer = kFooter;
+  command.json_fields = shard_json_fields();
   command.work = [o] { return run(*o); };
   return command;
 }

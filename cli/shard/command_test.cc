@@ -427,6 +427,7 @@ TEST_P(ShardSchedule, CallsRunWhileTilesTravel) {
     const auto ran = run_child(command, {{"TMPDIR", folder_.path()}}, 300);
     ASSERT_TRUE(ran.ok()) << ran.error().message;
     ASSERT_EQ(ran->exit_code, 0) << ran->err;
+    tessera::testing::expect_listed("shard", ran->out);
     const json p = json::parse(ran->out)["program"];
     std::set<std::string> beside;
     for (const json& c : p["collectives"]) {

@@ -101,4 +101,47 @@ json shard_json(const ShardRun& run) {
   return out;
 }
 
+std::span<const JsonField> shard_json_fields() {
+  static constexpr JsonField kFields[] = {
+      {"mesh, balance, exchange"},
+      {"work_max_over_mean, tokens_max_over_mean"},
+      {"early_work",
+       "of all forward work, what needs no tile of others: lane mosaic does it "
+       "while tiles travel"},
+      {"needed_beside_all_gather, sent_beside_all_gather",
+       "forward; padding of static sizes is sent too"},
+      {"least_beside_all_gather",
+       "what no way to spread rows so evenly avoids"},
+      {"plan_ns",
+       "from ids in memory to all shards, of this one run, and of a saved plan "
+       "the shards alone: `tessera-bench shard` measures many"},
+      {"{forward,backward}.{needed_bytes,sent_bytes,capacity_bytes,"
+       "busiest_bytes,all_gather_bytes}"},
+      {"kv_tiles", "by sender, then by receiver"},
+      {"{kv_rounds,q_rounds}[].{shift,tiles}"},
+      {"shapes.{own_rows,rows,own_columns,columns,steps}",
+       "what every shard has room for"},
+      {"ceilings", "as --ceilings takes them"},
+      {"work", "of a tile, by its class"},
+      {"evenness", "null of a balance that seeks none"},
+      {"specs[].{name,dtype,shape,axes}",
+       "of the program's arguments and results"},
+      {"fingerprint", "of these: a receipt's shards.specs"},
+      {"query_chunk",
+       "queries that lane mosaic holds at a time backward; 0: all"},
+      {"contract"},
+      {"shards[].{data,head,seq,batch_rows,heads,kv_heads,rows,columns,steps,"
+       "steps_transposed,work,early_work}",
+       "batch_rows, heads and kv_heads: the first and how many"},
+      {"program.pass, program.target", "with --fit or --compile"},
+      {"program.fit.NAME", "as `tessera fit` has it"},
+      {"program.calibrated", "with --compile"},
+      {"program.collectives[].{name,op,bytes,asynchronous,ops_between,"
+       "cycles_between,longest,kernels}",
+       "with --compile: bytes of a device, of a ragged exchange its room; "
+       "between a start and its end, where loops count one pass"},
+  };
+  return kFields;
+}
+
 }  // namespace tessera::cli

@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 
+#include "cli/command.h"
 #include "cli/shard/program.h"
 #include "fit/mesh_arrays.h"
 #include "tessera/shard.h"
@@ -31,6 +33,7 @@ inline double beside_all_gather(const Moved& m, int64_t bytes) {
 }
 
 nlohmann::json shard_json(const ShardRun& run);
+std::span<const JsonField> shard_json_fields();
 std::string shard_text(const ShardRun& run);
 
 }  // namespace tessera::cli

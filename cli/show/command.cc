@@ -112,6 +112,13 @@ Result<int> run(Options o) {
   return kOk;
 }
 
+constexpr JsonField kJsonFields[] = {
+    {"text", "without -o: the picture"},
+    {"file, bytes", "with -o"},
+    {kPicksFields, "of masks with picks"},
+    {kPhasesFields, "of masks with picks: where a gradient flows"},
+};
+
 }  // namespace
 
 Command show_command() {
@@ -138,6 +145,7 @@ Command show_command() {
       "  tessera show --mask 'causal & window(1023, 0)' --q-len 8192 -o a.svg\n"
       "\n"
       "NO_COLOR=1 or TERM=dumb turns colours off.";
+  command.json_fields = kJsonFields;
   command.work = [o] { return run(*o); };
   return command;
 }

@@ -67,21 +67,10 @@ constexpr const char* kFooter =
     "score_scale, windows, routes, columns. What is missing keeps its "
     "default.\n"
     "\n"
-    "JSON: the receipt of the run (docs/receipt_fields.md), as --receipt\n"
-    "writes it; tessera receipt shows it, or runs it again to verify it.\n"
-    "With --compile-only tessera, spec, slots, model, parameters, work, mesh,\n"
-    "precision, rows, tokens, program, specs, platform_version and compile_ms "
-    "as there,\n"
-    "and compiled_only, target, lowering.{chip, granule, tile, reason, "
-    "factor}\n(null of attention without tiles), bytes.{argument, alias, "
-    "output, "
-    "temporary,\ncode, peak} (null where the compiler does not say) and "
-    "attention (null where it is not by our\nkernels).{cycles_from, gigahertz, "
-    "calibrated, cycles, layers[].{mask, forward_runs,\n"
-    "forward_cycles, backward_cycles}} of the step that takes the "
-    "first rows, and nothing of steps. With --warm program, compiles,\n"
-    "disk_hits, memory_hits, ms, cache and warnings (with which it ends with "
-    "1).";
+    "The JSON of a run is its receipt (docs/receipt_fields.md), as --receipt\n"
+    "writes it; tessera receipt shows it, or runs it again to verify it. With\n"
+    "--compile-only or --warm it has these fields instead, and nothing of\n"
+    "steps. With --warm the exit code is 1 where the cache had trouble.";
 
 }  // namespace
 
@@ -90,6 +79,7 @@ Command train_command() {
   Command command{"train", "Train a language model on packed rows"};
   add_train_flags(command, *f);
   command.footer = kFooter;
+  command.json_fields = ahead_json_fields();
   command.work = [f] { return run(*f); };
   return command;
 }

@@ -169,4 +169,26 @@ Result<int> run_warm(const TrainSettings& s, const TrainFlags& f) {
                   trainer->program_key(), s.options.rows, s.options.tokens));
 }
 
+std::span<const JsonField> ahead_json_fields() {
+  static constexpr JsonField kFields[] = {
+      {"tessera, spec, parameters, mesh, rows, tokens, slots.NAME, model.NAME, "
+       "work[].NAME, precision.NAME, exchange.NAME",
+       "with --compile-only, as a receipt has them"},
+      {"compiled_only, target, platform_version, specs, compile_ms"},
+      {"program", "its key; with --warm too"},
+      {"bytes.{argument,alias,output,temporary,code,peak}",
+       "null where the compiler does not say"},
+      {"lowering.{chip,granule,tile,reason,factor}",
+       "null of attention without tiles"},
+      {"attention.{cycles_from,gigahertz,calibrated,cycles}, "
+       "attention.layers[].{mask,forward_runs,forward_cycles,backward_cycles}",
+       "of the step that takes the first rows; null where it is not by our "
+       "kernels"},
+      {"collectives[].NAME",
+       "as `tessera shard --compile` has them; null where nothing travels"},
+      {kCacheFields, "with --warm"},
+  };
+  return kFields;
+}
+
 }  // namespace tessera::cli

@@ -1,6 +1,9 @@
 // cli/train/compile_only.h: `tessera train` that compiles and runs no step.
 #pragma once
 
+#include <span>
+
+#include "cli/command.h"
 #include "cli/train/settings.h"
 #include "data/row_files.h"
 
@@ -17,5 +20,8 @@ Result<int> run_compile_only(const TrainSettings& settings,
 
 // Compiles it for the device that will run it, into the cache.
 Result<int> run_warm(const TrainSettings& settings, const TrainFlags& flags);
+
+// Of the JSON of both.
+std::span<const JsonField> ahead_json_fields();
 
 }  // namespace tessera::cli

@@ -62,12 +62,14 @@ class TrainCompileOnly : public testing::PackedProgram {
 
   // A plugin reads where to dump when it loads, once a process.
   json child(Arguments more) {
+    const std::string command = more[0];
     more.insert(more.begin(), TESSERA_PROGRAM);
     more.push_back("--json");
     auto ran = run_child(more, {{"TMPDIR", folder_.path()}}, 300);
     EXPECT_TRUE(ran.ok()) << ran.error().message;
     if (!ran) return {};
     EXPECT_EQ(ran->exit_code, 0) << ran->err;
+    testing::expect_listed(command, ran->out);
     return json::parse(ran->out, nullptr, false);
   }
 };
@@ -106,8 +108,8 @@ TEST_F(TrainCompileOnly, SaysWhatAStepTakes) {
            layer["backward_cycles"].get<double>();
   }
   EXPECT_EQ(attention["cycles"], sum);
-  // The lane's own kernels, and as many cycles as they take alone, but for what
-  // the compiler makes of other places in memory.
+  // The lane's own kernels, and as many cycles as they take alone. Of backward
+  // the compiler lets a loop of two trips stall 3 cycles longer in the step.
   const std::string step = *read_file(file("step.mlir"), 1 << 28);
   for (const bool backward : {false, true}) {
     Arguments alone = {"--mask",
@@ -139,7 +141,7 @@ TEST_F(TrainCompileOnly, SaysWhatAStepTakes) {
     alone.insert(alone.begin(), "schedule");
     const double cycles = child(alone)["kernels"][0]["cycles"];
     EXPECT_NEAR(second[backward ? "backward_cycles" : "forward_cycles"], cycles,
-                0.005 * cycles);
+                backward ? 2 * 3 : 0);
   }
 }
 

@@ -69,6 +69,12 @@ Result<int> run(const TreeFlags& f) {
   return kOk;
 }
 
+constexpr JsonField kJsonFields[] = {
+    {"sequences"},
+    {"tokens_in, tokens, tokens_saved", "in the sequences; in the tree"},
+    {"longest", "tokens of the longest sequence"},
+};
+
 }  // namespace
 
 Command tree_command() {
@@ -87,9 +93,8 @@ Command tree_command() {
   command.footer =
       "Examples:\n"
       "  tessera tree prompts.jsonl -o tree.safetensors\n"
-      "  tessera plan --mask tree --q-len 4096 --tree tree.safetensors\n"
-      "\n"
-      "JSON fields: sequences, tokens_in, tokens, tokens_saved, longest.";
+      "  tessera plan --mask tree --q-len 4096 --tree tree.safetensors";
+  command.json_fields = kJsonFields;
   command.work = [f] { return run(*f); };
   return command;
 }

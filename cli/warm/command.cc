@@ -134,10 +134,12 @@ constexpr const char* kFooter =
     "\n"
     "Exit code: 1 where the cache had trouble, as a disk that is full: what "
     "is\n"
-    "warned of may not be kept.\n"
-    "\n"
-    "JSON fields: batches, contracts, compiles, disk_hits, memory_hits, ms,\n"
-    "cache, warnings.";
+    "warned of may not be kept.";
+
+constexpr JsonField kJsonFields[] = {
+    {"batches, contracts", "contracts: of them, those that are distinct"},
+    {kCacheFields},
+};
 
 }  // namespace
 
@@ -147,6 +149,7 @@ Command warm_command() {
   add_warm_flags(command, o->warm);
   add_flags(command, {{"--json", &o->json, "", "One JSON object on stdout"}});
   command.footer = kFooter;
+  command.json_fields = kJsonFields;
   command.work = [o] { return run(*o); };
   return command;
 }

@@ -106,6 +106,22 @@ struct BridgeRun : CompileCounts {
   std::vector<std::string> warnings;  // of the cache on disk
 };
 
+// Inputs of a program that lie on its device: sent once, read by any of its
+// runs.
+class HeldInputs {
+ public:
+  HeldInputs() = default;      // none
+  double transfer_ms() const;  // that sending them took
+
+  struct State;
+  const State* state() const { return state_.get(); }
+  explicit HeldInputs(std::shared_ptr<const State> state)
+      : state_(std::move(state)) {}
+
+ private:
+  std::shared_ptr<const State> state_;
+};
+
 // An artifact that is compiled and checked: a run sends its inputs, executes
 // and reads. Safe from any thread.
 class BridgeProgram {
@@ -115,10 +131,13 @@ class BridgeProgram {
   ~BridgeProgram();
 
   const BridgeRun& prepared() const;  // its contract and compile
-  // All of the spec's inputs and outputs, in its order; inputs that the program
-  // does not take may be null.
+  // All of the spec's inputs and outputs, in its order; inputs that are held,
+  // or that the program does not take, may be null.
   Result<BridgeRun> run(std::span<const void* const> inputs,
-                        std::span<void* const> outputs) const;
+                        std::span<void* const> outputs,
+                        const HeldInputs& held = {}) const;
+  // Sends those of the inputs that are not null. The arrays need not stay.
+  Result<HeldInputs> hold(std::span<const void* const> inputs) const;
 
   struct State;
   explicit BridgeProgram(std::unique_ptr<State> state);

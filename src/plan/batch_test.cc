@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "lanes/mosaic/rule.h"
+#include "lanes/reference/judge.h"
 #include "plan/make_plan.h"
 #include "plan/stoppable.h"
 #include "tessera/fit.h"
@@ -105,6 +106,22 @@ std::string warm_error(const Batch& b) {
   return text_of(add_call(list, session_of_readers(), b, call_of_readers()));
 }
 
+// Of arrays of zeros, which both passes read and none writes.
+std::string judge_error(const Batch& b, bool backward) {
+  const AttentionShape& shape = call_of_readers().shape;
+  std::vector<float> zeros(static_cast<size_t>(64 * shape.heads * 64));
+  const auto view = [&](int64_t heads) {
+    return MutableTensorView::bhsd(zeros.data(), Dtype::f32, 1, heads, 64, 64);
+  };
+  const MutableTensorView queries = view(shape.heads);
+  const MutableTensorView keys = view(shape.kv_heads);
+  const ForwardTensors t{
+      as_input(queries), as_input(keys), as_input(keys), {}, queries, {}};
+  if (!backward) return text_of(reference::judge_forward(b, shape, t));
+  const Gradients g{as_input(queries), {}, queries, keys, keys, {}};
+  return text_of(reference::judge_backward(b, shape, t, g));
+}
+
 std::vector<Reader> layout_readers() {
   return {
       {"steps", [](const Batch& b) { return text_of(pack_steps(b, false)); }},
@@ -157,10 +174,12 @@ std::vector<Reader> run_readers() {
        }},
       {"run", next_error},
       {"warm", warm_error},
+      {"judge", [](const Batch& b) { return judge_error(b, false); }},
+      {"judge", [](const Batch& b) { return judge_error(b, true); }},
   };
 }
-// Every public function of a batch that may fail; those of picks and of TPU
-// kernels of a mesh have tests of their own.
+// Every public function of a batch that may fail, and the judge; those of picks
+// and of TPU kernels of a mesh have tests of their own.
 const std::vector<Reader>& readers() {
   static const std::vector<Reader> all = [] {
     std::vector<Reader> out = {

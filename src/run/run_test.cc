@@ -90,8 +90,7 @@ void expect_judged(const RunCall& call, bool flushes = false) {
   reference::JudgeOptions options;
   options.flushes = flushes;
   const auto verdict =
-      reference::judge_forward(call.batch.request(), call.batch.facts(),
-                               call.shape, call.forward, options);
+      reference::judge_forward(call.batch, call.shape, call.forward, options);
   ASSERT_TRUE(verdict.ok()) << verdict.error().message;
   EXPECT_TRUE(verdict->passed()) << verdict->worst;
 }
@@ -731,6 +730,9 @@ TEST_P(RunBridge, LayersBindOnce) {
   EXPECT_EQ(spans["bridge prepare"], 1);
   EXPECT_EQ(spans["pjrt compile"], 1);
   EXPECT_EQ(spans["bridge run"], 32);
+  // Ids once; q, k, v and the platform's index with each layer.
+  EXPECT_EQ(spans["bridge hold"], 1);
+  EXPECT_EQ(spans["pjrt to_device"], 1 + 32 * 4);
 
   // Another batch is bound to the arrays of its own facts.
   batch.ids.assign(16, 3);

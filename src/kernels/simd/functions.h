@@ -1,5 +1,5 @@
 // kernels/simd/functions.h: the functions of math.h over arrays, as each ISA
-// has them: for the micro-benchmark.
+// has them: for the micro-benchmark and for tests.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,8 @@ using ArrayFunction = void (*)(const float* from, float* to, int64_t count);
 
 struct ArrayFunctions {
   ArrayFunction exp2 = nullptr, log2 = nullptr;
-  ArrayFunction tanh = nullptr;  // of y: the hyperbolic tangent of ln(2) / 2 y
+  ArrayFunction tanh = nullptr;   // of y: the hyperbolic tangent of ln(2) / 2 y
+  ArrayFunction slope = nullptr;  // of it there
 };
 // The best that `isa` has.
 ArrayFunctions array_functions(Isa isa);

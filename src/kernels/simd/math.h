@@ -23,8 +23,9 @@ struct Split {
   }
 };
 
-// 2^x for x up to 127, exactly 0 from -127 on down; NaN stays NaN. Relative
-// error 1.2e-7 (minimax of degree 5 on [-1/2, 1/2], rounding included).
+// 2^x for x up to 127, exactly 0 from -127 on down; NaN stays NaN. Minimax of
+// degree 5 on [-1/2, 1/2]. Relative error, in 2^-24: 1.82 of the polynomial,
+// and 1.12 of its sums and products, 1.52 where fma rounds twice.
 template <class V>
 inline typename V::F exp2(typename V::F x) {
   const Split<V> s(V::max(V::set(-127.0f), x));
@@ -36,7 +37,9 @@ inline typename V::F exp2(typename V::F x) {
   return V::mul(p, s.power);
 }
 
-// log2(x) of positive normal numbers; +inf and NaN give themselves.
+// log2(x) of positive normal numbers; +inf and NaN give themselves. Error, in
+// 2^-24 of the value and not less than of 1: 2.48, 2.74 where fma rounds twice,
+// of which the polynomial has 0.12.
 //
 // x = 2^e m with m in [sqrt(1/2), sqrt(2)); log2(m) = 2 / ln 2 * atanh(s) with
 // s = (m - 1) / (m + 1), |s| < 0.172.

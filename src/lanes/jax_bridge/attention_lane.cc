@@ -19,14 +19,15 @@ constexpr std::string_view kWhere = "bridge";
 
 class Work : public lanes::LaneWork {
  public:
-  Work(BridgeProgram program, BoundCall bound, OwnedFacts owned)
+  Work(BridgeProgram program, BoundCall bound, HeldInputs batch)
       : program_(std::move(program)),
-        owned_(std::move(owned)),
+        batch_(std::move(batch)),
         bound_(std::move(bound)) {
     const BridgeRun& did = program_.prepared();
     facts_.kernels["forward"] = did.contract.key;
     facts_.add_compiles(did);
     facts_.compile_ms = did.compile_ms;
+    facts_.transfer_ms = batch_.transfer_ms();
     facts_.artifact_digest = did.artifact_digest;
     facts_.warnings = did.warnings;
   }
@@ -40,7 +41,7 @@ class Work : public lanes::LaneWork {
     }
     auto arrays = bound_.place(tensors);
     if (!arrays) return arrays.error();
-    auto ran = program_.run((*arrays)->inputs, (*arrays)->outputs);
+    auto ran = program_.run((*arrays)->inputs, (*arrays)->outputs, batch_);
     if (!ran) return ran.error();
     if (auto e = lanes::check_stop(stop, kWhere, "after it ran"); !e) {
       return e.error();
@@ -62,8 +63,8 @@ class Work : public lanes::LaneWork {
 
  private:
   BridgeProgram program_;
-  OwnedFacts owned_;  // which each run sends
-  BoundCall bound_;   // to the arrays of the facts
+  HeldInputs batch_;  // its facts
+  BoundCall bound_;
   lanes::WorkFacts facts_;
 };
 
@@ -77,14 +78,15 @@ class AttentionLane : public lanes::OpenLane {
       std::unique_ptr<lanes::LaneWork>) override {
     if (call.backward) return lanes::artifact_has_no_backward(kWhere);
     if (auto read = plan::read_batch(batch, kWhere); !read) return read.error();
-    OwnedFacts facts = own_facts(batch.facts());
-    auto bound = BoundCall::bind(artifact_.spec, batch.request(), facts.view(),
+    auto bound = BoundCall::bind(artifact_.spec, batch.request(), batch.facts(),
                                  call.shape);
     if (!bound) return bound.error();
     auto program = lane_.prepare(artifact_.program, artifact_.spec);
     if (!program) return program.error();
+    auto held = program->hold(bound->facts());
+    if (!held) return held.error();
     return std::unique_ptr<lanes::LaneWork>(std::make_unique<Work>(
-        std::move(*program), std::move(*bound), std::move(facts)));
+        std::move(*program), std::move(*bound), std::move(*held)));
   }
 
   double bytes(const Request& request,

@@ -189,6 +189,7 @@ Result<BoundCall> BoundCall::bind(const BridgeSpec& spec,
   }
   if (auto ok = check_attention(spec); !ok) return ok.error();
   BoundCall out;
+  out.facts_.resize(spec.inputs.size());
   out.arrays_.inputs.resize(spec.inputs.size());
   out.arrays_.outputs.resize(spec.outputs.size());
   auto fed = feed_facts(spec, facts);
@@ -206,7 +207,7 @@ Result<BoundCall> BoundCall::bind(const BridgeSpec& spec,
   }
   feed_query_ids(spec, request, facts, *fed, out.query_ids_);
   if (auto ok = check_shared(*fed); !ok) return ok.error();
-  for (const Fed& f : *fed) out.arrays_.inputs[f.place] = f.values.data();
+  for (const Fed& f : *fed) out.facts_[f.place] = f.values.data();
   out.declared_ = declared->tensors;
   for (size_t i = 0; i < std::size(kTensorRoles); ++i) {
     out.places_[i] = place_of(spec, kTensorRoles[i]);

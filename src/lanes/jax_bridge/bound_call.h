@@ -23,13 +23,16 @@ struct ArrayPointers {
 // of a layer is where its arrays lie.
 class BoundCall {
  public:
-  // Mask, sizes, scale, softcap and facts must be the artifact's. The arrays of
-  // the facts must stay: each run reads them.
+  // Mask, sizes, scale, softcap and facts must be the artifact's.
   static Result<BoundCall> bind(const BridgeSpec& spec, const Request& request,
                                 const Facts& facts,
                                 const AttentionShape& shape);
 
-  // With a layer's arrays, in the artifact's layout; theirs until the next.
+  // The arrays of the facts, and of what follows from them, in the spec's
+  // order, null elsewhere: to be held while they are there.
+  const std::vector<const void*>& facts() const { return facts_; }
+  // A layer's arrays, in the artifact's layout; null for those of the facts.
+  // Theirs until the next.
   Result<const ArrayPointers*> place(const ForwardTensors& tensors);
 
  private:
@@ -38,8 +41,9 @@ class BoundCall {
   ForwardTensors declared_;  // layouts alone
   // Of q, k, v, out, lse and the sink logits, in this order.
   std::array<std::optional<size_t>, 6> places_;
+  std::vector<const void*> facts_;
+  std::vector<std::vector<int32_t>> query_ids_;  // to which facts_ points
   ArrayPointers arrays_;
-  std::vector<std::vector<int32_t>> query_ids_;  // to which it points
 };
 
 }  // namespace tessera::bridge

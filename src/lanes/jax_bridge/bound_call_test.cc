@@ -96,8 +96,8 @@ struct RolesBatch {
   bool passes(const OwnedFacts& of) {
     reference::JudgeOptions options;
     options.flushes = true;
-    const auto verdict =
-        reference::judge_forward(request, of.view(), shape, forward(), options);
+    const auto verdict = reference::judge_declared_forward(
+        request, of.view(), shape, forward(), options);
     EXPECT_TRUE(verdict.ok()) << verdict.error().message;
     return verdict.ok() && verdict->passed();
   }
@@ -171,12 +171,13 @@ TEST_P(BridgeRoles, TheFactsOfEachBatchReachTheProgram) {
   for (size_t i = 0; i < noticed.size(); ++i) EXPECT_GT(noticed[i], 0) << i;
 }
 
-const int32_t* input_of(const BridgeSpec& spec, const ArrayPointers& arrays,
+const int32_t* input_of(const BridgeSpec& spec,
+                        const std::vector<const void*>& inputs,
                         std::string_view role) {
   const BridgeArray* array = find_role(spec, role);
   if (!array) return nullptr;
   return static_cast<const int32_t*>(
-      arrays.inputs[static_cast<size_t>(array - spec.inputs.data())]);
+      inputs[static_cast<size_t>(array - spec.inputs.data())]);
 }
 
 TEST(BridgeBoundCall, FactsGoWhereTheirRolesAre) {
@@ -190,7 +191,9 @@ TEST(BridgeBoundCall, FactsGoWhereTheirRolesAre) {
   const auto arrays = moved.place(batch.forward());
   ASSERT_TRUE(arrays.ok()) << arrays.error().message;
   const auto input = [&](std::string_view role) {
-    return input_of(spec, **arrays, role);
+    // A layer has none of them: they are held.
+    EXPECT_EQ(input_of(spec, (*arrays)->inputs, role), nullptr) << role;
+    return input_of(spec, moved.facts(), role);
   };
   const OwnedFacts& f = batch.facts;
   EXPECT_EQ(input("tree_enter"), f.tree_enter->data());

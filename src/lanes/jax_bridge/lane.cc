@@ -145,6 +145,16 @@ struct BridgeLane::State {
                .max_compiles = 0}) {}
 };
 
+struct HeldInputs::State {
+  const BridgeProgram::State* of = nullptr;
+  std::vector<std::optional<pjrt::Buffer>> buffers;  // in the spec's order
+  double transfer_ms = 0;
+};
+
+double HeldInputs::transfer_ms() const {
+  return state_ ? state_->transfer_ms : 0;
+}
+
 struct BridgeProgram::State {
   std::shared_ptr<const BridgeLane::State> lane;
   BridgeSpec spec;
@@ -153,12 +163,13 @@ struct BridgeProgram::State {
   BridgeRun prepared;
 
   Result<std::vector<Argument>> arguments(
-      std::span<const void* const> inputs) const;
+      std::span<const void* const> inputs,
+      const HeldInputs::State* held = nullptr) const;
 };
 
 // The platform's index goes first.
 Result<std::vector<Argument>> BridgeProgram::State::arguments(
-    std::span<const void* const> inputs) const {
+    std::span<const void* const> inputs, const HeldInputs::State* held) const {
   std::vector<Argument> out;
   if (spec.platform_index) {
     out.push_back({"the platform's index", {{Dtype::i32, {}}, &index}});
@@ -169,7 +180,10 @@ Result<std::vector<Argument>> BridgeProgram::State::arguments(
       return invalid(kWhere, "a kept input must be one of {}, found {}",
                      spec.inputs.size(), kept);
     }
-    out.push_back({spec.inputs[i].name, {type_of(spec.inputs[i]), inputs[i]}});
+    const pjrt::Buffer* const sent =
+        held && held->buffers[i] ? &*held->buffers[i] : nullptr;
+    out.push_back(
+        {spec.inputs[i].name, {type_of(spec.inputs[i]), inputs[i], sent}});
   }
   return out;
 }
@@ -182,8 +196,36 @@ BridgeProgram::~BridgeProgram() = default;
 
 const BridgeRun& BridgeProgram::prepared() const { return state_->prepared; }
 
+Result<HeldInputs> BridgeProgram::hold(
+    std::span<const void* const> inputs) const {
+  const TraceSpan span("bridge", "hold");
+  const State& s = *state_;
+  if (inputs.size() != s.spec.inputs.size()) {
+    return invalid(kWhere, "there must be {} inputs, found {}",
+                   s.spec.inputs.size(), inputs.size());
+  }
+  auto out = std::make_shared<HeldInputs::State>();
+  out->of = &s;
+  out->buffers.resize(inputs.size());
+  auto sent = timed(out->transfer_ms, [&]() -> Result<void> {
+    for (const int64_t kept : s.spec.kept_inputs) {
+      const auto i = static_cast<size_t>(kept);
+      if (!inputs[i]) continue;
+      auto buffer = pjrt::to_device(s.program->client(), s.program->device(),
+                                    type_of(s.spec.inputs[i]), inputs[i],
+                                    pjrt::DataStays::during_call);
+      if (!buffer) return buffer.error();
+      out->buffers[i] = std::move(*buffer);
+    }
+    return {};
+  });
+  if (!sent) return sent.error();
+  return HeldInputs(std::move(out));
+}
+
 Result<BridgeRun> BridgeProgram::run(std::span<const void* const> inputs,
-                                     std::span<void* const> outputs) const {
+                                     std::span<void* const> outputs,
+                                     const HeldInputs& held) const {
   const TraceSpan span("bridge", "run");
   const State& s = *state_;
   if (inputs.size() != s.spec.inputs.size() ||
@@ -193,7 +235,11 @@ Result<BridgeRun> BridgeProgram::run(std::span<const void* const> inputs,
                    s.spec.inputs.size(), s.spec.outputs.size(), inputs.size(),
                    outputs.size());
   }
-  auto arguments = s.arguments(inputs);
+  if (held.state() && held.state()->of != &s) {
+    return invalid(kWhere,
+                   "held inputs must be this program's, found another's");
+  }
+  auto arguments = s.arguments(inputs, held.state());
   if (!arguments) return arguments.error();
   BridgeRun out = s.prepared;
   std::vector<HostArray> arrays;

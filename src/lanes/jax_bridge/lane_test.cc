@@ -96,8 +96,8 @@ TEST_P(JaxBridge, MakesWhatJaxMade) {
   for (const std::vector<void*>& outputs : {outputs_, theirs}) {
     const auto call = bridge::declared_attention(spec_, inputs_, outputs);
     ASSERT_TRUE(call.ok()) << call.error().message;
-    const auto verdict = reference::judge_forward(call->request, call->facts,
-                                                  call->shape, call->tensors);
+    const auto verdict = reference::judge_declared_forward(
+        call->request, call->facts, call->shape, call->tensors);
     ASSERT_TRUE(verdict.ok()) << verdict.error().message;
     EXPECT_EQ(verdict->rows, 32);
     EXPECT_TRUE(verdict->passed()) << verdict->worst;
@@ -108,8 +108,8 @@ TEST_P(JaxBridge, MakesWhatJaxMade) {
   other.attention->mask = "causal & documents";
   const auto wrong = bridge::declared_attention(other, inputs_, outputs_);
   ASSERT_TRUE(wrong.ok());
-  EXPECT_FALSE(reference::judge_forward(wrong->request, wrong->facts,
-                                        wrong->shape, wrong->tensors)
+  EXPECT_FALSE(reference::judge_declared_forward(wrong->request, wrong->facts,
+                                                 wrong->shape, wrong->tensors)
                    ->passed());
 }
 
@@ -216,6 +216,41 @@ TEST_P(JaxBridge, ShapesThatAreNotTheProgramsAreRefused) {
   EXPECT_EQ(refusal(lane),
             "[pjrt] an array must have data, found none for F32 [1, 2, 16, 8] "
             "on cpu 0");
+}
+
+// A run with them is one without; their arrays may change meanwhile.
+TEST_P(JaxBridge, InputsThatAreHeldAreSentOnce) {
+  const BridgeLane lane = open();
+  const auto program = lane.prepare(artifact_, spec_);
+  ASSERT_TRUE(program.ok()) << program.error().message;
+  ASSERT_TRUE(program->run(inputs_, outputs_).ok());
+  const std::vector<float> out = out_;
+  auto file = parse_safetensors(in_bytes_);
+  ASSERT_TRUE(file.ok());
+  auto ids = load_array<int32_t>(file->find("ids")->bytes);
+  std::vector<const void*> inputs(spec_.inputs.size());
+  inputs[4] = ids.data();
+  const auto held = program->hold(inputs);
+  ASSERT_TRUE(held.ok()) << held.error().message;
+  ids.assign(ids.size(), -1);
+  inputs = inputs_;
+  inputs[4] = nullptr;
+  for (int layer = 0; layer < 2; ++layer) {
+    std::fill(out_.begin(), out_.end(), NAN);
+    const auto ran = program->run(inputs, outputs_, *held);
+    ASSERT_TRUE(ran.ok()) << ran.error().message;
+    EXPECT_EQ(out_, out);
+  }
+  EXPECT_EQ(program->run(inputs, outputs_).error().message,
+            "[pjrt] an array must have data, found none for I32 [1, 16] on cpu "
+            "0");
+  const auto other = lane.prepare(artifact_, spec_);
+  ASSERT_TRUE(other.ok()) << other.error().message;
+  EXPECT_EQ(other->run(inputs, outputs_, *held).error().message,
+            "[bridge] held inputs must be this program's, found another's");
+  inputs.pop_back();
+  EXPECT_EQ(program->hold(inputs).error().message,
+            "[bridge] there must be 5 inputs, found 4");
 }
 
 TEST(JaxBridgeOf, APluginThatIsAbsentSaysSo) {

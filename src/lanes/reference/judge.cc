@@ -13,10 +13,12 @@
 #include "base/tensor_rows.h"
 #include "base/trace.h"
 #include "lanes/reference/rows.h"
+#include "plan/batch_state.h"
 
 namespace tessera::reference {
 namespace {
 
+constexpr const char* kWhere = "judge";
 constexpr int64_t kMaxFullPairs = int64_t{1} << 24;
 constexpr int64_t kMaxFullValues = int64_t{1} << 24;  // of q, k, v or out
 
@@ -166,10 +168,30 @@ bool can_judge_all(const Request& request, const AttentionShape& shape) {
              static_cast<double>(kMaxFullValues);
 }
 
-Result<Verdict> judge_forward(const Request& request, const Facts& facts,
-                              const AttentionShape& shape,
+Result<Verdict> judge_forward(const Batch& batch, const AttentionShape& shape,
                               const ForwardTensors& tensors,
                               const JudgeOptions& options) {
+  auto read = plan::read_batch(batch, kWhere);
+  if (!read) return read.error();
+  return judge_declared_forward(batch.request(), batch.facts(), shape, tensors,
+                                options);
+}
+
+Result<Verdict> judge_backward(const Batch& batch, const AttentionShape& shape,
+                               const ForwardTensors& tensors,
+                               const Gradients& gradients,
+                               const JudgeOptions& options) {
+  auto read = plan::read_batch(batch, kWhere);
+  if (!read) return read.error();
+  return judge_declared_backward(batch.request(), batch.facts(), shape, tensors,
+                                 gradients, options);
+}
+
+Result<Verdict> judge_declared_forward(const Request& request,
+                                       const Facts& facts,
+                                       const AttentionShape& shape,
+                                       const ForwardTensors& tensors,
+                                       const JudgeOptions& options) {
   const TraceSpan span("check", "forward");
   auto oracle = RowOracle::bind(request, facts, shape, tensors, {},
                                 options.flushes, options.rounded_sum);
@@ -197,11 +219,12 @@ Result<Verdict> judge_forward(const Request& request, const Facts& facts,
   return verdict;
 }
 
-Result<Verdict> judge_backward(const Request& request, const Facts& facts,
-                               const AttentionShape& shape,
-                               const ForwardTensors& tensors,
-                               const Gradients& gradients,
-                               const JudgeOptions& options) {
+Result<Verdict> judge_declared_backward(const Request& request,
+                                        const Facts& facts,
+                                        const AttentionShape& shape,
+                                        const ForwardTensors& tensors,
+                                        const Gradients& gradients,
+                                        const JudgeOptions& options) {
   const TraceSpan span("check", "backward");
   auto bound = RowOracle::bind(request, facts, shape, tensors, gradients,
                                options.flushes, options.rounded_sum);

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "tessera/attention.h"
+#include "tessera/batch.h"
 #include "tessera/plan.h"
 #include "tessera/result.h"
 
@@ -38,18 +39,29 @@ struct Verdict {
 bool can_judge_all(const Request& request, const AttentionShape& shape);
 
 // `out` and, unless empty, `lse`.
-Result<Verdict> judge_forward(const Request& request, const Facts& facts,
-                              const AttentionShape& shape,
+Result<Verdict> judge_forward(const Batch& batch, const AttentionShape& shape,
                               const ForwardTensors& tensors,
                               const JudgeOptions& options = {});
 
 // dq, dk, dv and, where there are sink logits, dsink_logits. All rows: from q,
 // k, v and dout alone. A sample: dq so too, dk, dv and dsink_logits from `out`
 // and `lse` as they are.
-Result<Verdict> judge_backward(const Request& request, const Facts& facts,
-                               const AttentionShape& shape,
+Result<Verdict> judge_backward(const Batch& batch, const AttentionShape& shape,
                                const ForwardTensors& tensors,
                                const Gradients& gradients,
                                const JudgeOptions& options = {});
+
+// The same of attention that was declared and not planned, as an artifact's.
+Result<Verdict> judge_declared_forward(const Request& request,
+                                       const Facts& facts,
+                                       const AttentionShape& shape,
+                                       const ForwardTensors& tensors,
+                                       const JudgeOptions& options = {});
+Result<Verdict> judge_declared_backward(const Request& request,
+                                        const Facts& facts,
+                                        const AttentionShape& shape,
+                                        const ForwardTensors& tensors,
+                                        const Gradients& gradients,
+                                        const JudgeOptions& options = {});
 
 }  // namespace tessera::reference

@@ -92,9 +92,10 @@ class Case {
   Verdict judge(int64_t rows = 0) {
     JudgeOptions options;
     options.query_rows = options.key_rows = rows;
-    Verdict a = *judge_forward(request, {}, s_.shape, forward(), options);
-    Verdict b =
-        *judge_backward(request, {}, s_.shape, forward(), gradients(), options);
+    Verdict a =
+        *judge_declared_forward(request, {}, s_.shape, forward(), options);
+    Verdict b = *judge_declared_backward(request, {}, s_.shape, forward(),
+                                         gradients(), options);
     return a.max_ratio > b.max_ratio ? a : b;
   }
 
@@ -243,10 +244,10 @@ TEST(Judge, KnowsTheDtype) {
   t.out.data = out.data();
   t.q.dtype = t.k.dtype = t.v.dtype = t.out.dtype = Dtype::bf16;
   const AttentionShape shape = Problem{}.shape;
-  const Verdict verdict = *judge_forward(c.request, {}, shape, t);
+  const Verdict verdict = *judge_declared_forward(c.request, {}, shape, t);
   EXPECT_TRUE(verdict.passed()) << verdict.worst;
   for (uint16_t& bits : out) bits += 8;  // 2^-4 of each
-  EXPECT_FALSE(judge_forward(c.request, {}, shape, t)->passed());
+  EXPECT_FALSE(judge_declared_forward(c.request, {}, shape, t)->passed());
 }
 
 // Where probabilities are summed as bf16 has them the log-sum-exp is off by
@@ -327,7 +328,8 @@ TEST(Judge, InfiniteScoresAreExact) {
   c.run();
   const int64_t rows = problem.batch * problem.shape.heads * problem.q_len;
   const auto judged = [&] {
-    return *judge_forward(c.request, {}, problem.shape, c.forward(), {});
+    return *judge_declared_forward(c.request, {}, problem.shape, c.forward(),
+                                   {});
   };
   EXPECT_TRUE(judged().passed()) << judged().worst;
   EXPECT_EQ(judged().rows, rows);

@@ -1,5 +1,6 @@
 // lanes/splash/attention_lane.cc: JAX's Splash kernel under our plan: compiled
-// once an artifact, its MaskInfo made once a batch, run once a batch row.
+// once an artifact, its MaskInfo made and sent once a batch, run once a batch
+// row.
 #include "lanes/splash/attention_lane.h"
 
 #include <optional>
@@ -25,6 +26,9 @@ namespace {
 
 constexpr std::string_view kWhere = "splash";
 
+// q, k and v, then those of MaskInfo.
+constexpr size_t kInputs = 9;
+
 // Batch row b alone.
 template <class Pointer>
 BasicTensorView<Pointer> row_of(BasicTensorView<Pointer> t, int64_t b) {
@@ -34,6 +38,20 @@ BasicTensorView<Pointer> row_of(BasicTensorView<Pointer> t, int64_t b) {
       static_cast<Byte*>(t.data) + b * t.batch_stride * byte_width(t.dtype);
   t.batch = 1;
   return t;
+}
+
+// What a batch row has of its own, put on the device.
+Result<HeldInputs> hold_row(const BridgeProgram& program, const RowArrays& r) {
+  const void* const inputs[kInputs] = {nullptr,
+                                       nullptr,
+                                       nullptr,
+                                       r.data_next.data(),
+                                       r.mask_next.data(),
+                                       r.block_mask.data(),
+                                       r.mask_blocks.data(),
+                                       r.live_queries.data(),
+                                       r.live_keys.data()};
+  return program.hold(inputs);
 }
 
 lanes::WorkFacts facts_of(const BridgeRun& did,
@@ -51,12 +69,13 @@ lanes::WorkFacts facts_of(const BridgeRun& did,
 class Work : public lanes::LaneWork {
  public:
   Work(BridgeProgram program, const BridgeSplash& kernel, const Batch& batch,
-       std::optional<Lowering> lowering, std::vector<RowArrays> rows)
+       std::optional<Lowering> lowering, std::vector<HeldInputs> rows)
       : program_(std::move(program)),
         kernel_(kernel),
         sizes_(lanes::PlanSizes::of(batch.plan())),
         rows_(std::move(rows)),
         facts_(facts_of(program_.prepared(), std::move(lowering))) {
+    for (const HeldInputs& row : rows_) facts_.transfer_ms += row.transfer_ms();
     // The kernel counts nothing: these are its list's.
     const Worklist& w = batch.plan().forward;
     const int64_t heads = kernel.shape.heads / batch.plan().heads;
@@ -124,18 +143,10 @@ class Work : public lanes::LaneWork {
     float* const lse = t.lse.empty()
                            ? unasked.data()
                            : t.lse.data() + static_cast<size_t>(b) * queries;
-    const RowArrays& r = rows_[static_cast<size_t>(b)];
-    const void* const inputs[] = {q.data(),
-                                  k.data(),
-                                  v.data(),
-                                  r.data_next.data(),
-                                  r.mask_next.data(),
-                                  r.block_mask.data(),
-                                  r.mask_blocks.data(),
-                                  r.live_queries.data(),
-                                  r.live_keys.data()};
+    // What the row holds is there already.
+    const void* const inputs[kInputs] = {q.data(), k.data(), v.data()};
     void* const outputs[] = {made.to ? made.to : copy.data(), lse};
-    auto ran = program_.run(inputs, outputs);
+    auto ran = program_.run(inputs, outputs, rows_[static_cast<size_t>(b)]);
     if (!ran) return ran.error();
     if (!made.to) made.copy(copy.data());
     out.run_ms += ran->run_ms;
@@ -146,7 +157,7 @@ class Work : public lanes::LaneWork {
   BridgeProgram program_;
   BridgeSplash kernel_;
   lanes::PlanSizes sizes_;
-  std::vector<RowArrays> rows_;  // by batch row
+  std::vector<HeldInputs> rows_;  // by batch row
   lanes::WorkFacts facts_;
   lanes::PassRun counted_;
 };
@@ -180,10 +191,13 @@ class SplashLane : public lanes::OpenLane {
     // first, which must have the same.
     auto program = lane_.prepare(artifact_.program, artifact_.spec);
     if (!program) return program.error();
-    std::vector<RowArrays> rows;
+    std::vector<HeldInputs> rows;
     rows.reserve(infos.size());
     for (SplashMaskInfo& info : infos) {
-      rows.push_back(make_arrays(std::exchange(info, {}), kernel_));
+      auto row =
+          hold_row(*program, make_arrays(std::exchange(info, {}), kernel_));
+      if (!row) return row.error();
+      rows.push_back(std::move(*row));
     }
     return std::unique_ptr<lanes::LaneWork>(
         std::make_unique<Work>(std::move(*program), kernel_, batch,

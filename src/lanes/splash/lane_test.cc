@@ -216,6 +216,9 @@ TEST_P(SplashLane, LayersPlanBindAndCompileOnce) {
   EXPECT_EQ(spans["pjrt compile"], 1);
   EXPECT_EQ(spans["splash forward"], 32);
   EXPECT_EQ(spans["bridge run"], 32 * kBatch);
+  // The six arrays of MaskInfo once a batch row; q, k and v of each layer.
+  EXPECT_EQ(spans["bridge hold"], kBatch);
+  EXPECT_EQ(spans["pjrt to_device"], 6 * kBatch + 32 * 3 * kBatch);
 }
 
 TEST_P(SplashLane, LayersLeaveNothingBehindAndStop) {

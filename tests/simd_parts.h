@@ -1,0 +1,31 @@
+// tests/simd_parts.h: what kernels are put together from, src/kernels/simd/
+// stage.h and product.h, as plain functions of each ISA.
+#pragma once
+
+#include <cstdint>
+
+#include "tessera/attention.h"
+#include "tessera/machine.h"
+
+namespace tessera::testing {
+
+// Arguments are those of stage.h, with a float a word.
+struct SimdParts {
+  int64_t lanes = 0, rows = 0;  // of a vector; of a register tile
+  bool (*is_finite)(const void* row, Dtype dtype, int64_t dim) = nullptr;
+  void (*stage)(const void* row, Dtype dtype, int64_t dim, float* to) = nullptr;
+  void (*pack)(const void* data, Dtype dtype, int64_t stride, int64_t rows,
+               const uint8_t* live, int64_t dim, int64_t lanes,
+               float* to) = nullptr;
+  void (*unpack)(const float* from, int64_t lanes, const float* factor,
+                 int64_t rows, int64_t dim, void* data, Dtype dtype,
+                 int64_t stride) = nullptr;
+  // c [rows, two vectors] += A [rows, n] * b [n, two vectors]; A's element
+  // (m, i) lies at a[m * lda + i], or by columns at a[i * lda + m].
+  void (*multiply)(const float* a, int64_t lda, bool by_columns, const float* b,
+                   int64_t n, int64_t rows, float* c) = nullptr;
+};
+// Of portable, avx2 or avx512, to be called where the machine has it.
+SimdParts simd_parts(Isa isa);
+
+}  // namespace tessera::testing
