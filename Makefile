@@ -76,17 +76,19 @@ tpu:
 	TESSERA_PYTHON=.venv/bin/python $(TESSERA) schedule \
 	  --mask 'causal & documents' --q-len 8192 --heads 8 $(DOCS)
 
-# Peers are those whose interpreters are set: bench/README.md.
+# Peers are those whose interpreters are set: bench/README.md. PLAN_FLAGS and
+# BENCH_FLAGS are for smaller runs.
 RESULTS ?= $(BUILD)/results
 bench: configure
 	@cmake --build $(BUILD) -j $(JOBS) --target tessera-bench
-	$(TESSERA)-bench plan
+	$(TESSERA)-bench plan $(PLAN_FLAGS)
 	$(TESSERA)-bench attention --backward --peers bench/peers \
-	  --results $(RESULTS)
+	  --results $(RESULTS) $(BENCH_FLAGS)
 	for f in $(RESULTS)/*/attention.json; do bench/plot_attention.py $$f; done
 
+# CHECK_FLAGS: as dev/check takes them.
 check:
-	@dev/check
+	@dev/check $(CHECK_FLAGS)
 
 format:
 	@dev/format

@@ -21,13 +21,14 @@ constexpr const char* kExamples =
 }  // namespace
 
 cli::Program bench_program() {
-  return {"tessera-bench",
-          kAbout,
-          kExamples,
-          {plan_command(), kernels_command(), functions_command(),
-           blocks_command(), attention_command(), xla_command(),
-           recompile_command(), routed_command(), pack_command(),
-           shard_command(), mesh_command(), cli::gate_command()}};
+  return {
+      "tessera-bench",
+      kAbout,
+      kExamples,
+      {plan_command(), kernels_command(), functions_command(), blocks_command(),
+       attention_command(), xla_command(), recompile_command(),
+       routed_command(), pack_command(), shard_command(), mesh_command(),
+       cli::gate_command(/*records=*/true)}};
 }
 
 }  // namespace tessera::bench

@@ -81,7 +81,8 @@ Command choose_command();
 Command bridge_command();
 Command receipt_command();
 Command doctor_command();
-Command gate_command();
+// With `records` it has the flag --record, into bench/results.
+Command gate_command(bool records = false);
 Command compile_command();
 Command schedule_command();
 Command shard_command();

@@ -5,9 +5,9 @@ if(PROJECT_IS_TOP_LEVEL)
   if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
     set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
   endif()
-  # Looked for once: a build does not start anew because ccache came later.
+  # One that is named, or off; else one that is there when a file is compiled.
   if(NOT DEFINED CCACHE)
-    find_program(CCACHE ccache)
+    set(CCACHE sh ${PROJECT_SOURCE_DIR}/cmake/ccache.sh)
   endif()
   if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
     # Paths relative to the project, so that every clone shares the cache.

@@ -12,7 +12,7 @@ import attention_peer as peer
 
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 BLOCK = 128
-MOST_EAGER = 8192  # tokens; create_block_mask builds every pair, uncompiled
+MAX_EAGER = 8192  # tokens; create_block_mask builds every pair, uncompiled
 
 
 def mask_mod(case, ids):
@@ -50,7 +50,7 @@ def flex(session, compiled, case):
     blocks = None
     if case != "full":
         create = create_block_mask
-        if tokens > MOST_EAGER:
+        if tokens > MAX_EAGER:
             create = torch.compile(create_block_mask)
         blocks = create(
             mask_mod(case, torch.from_numpy(session.args.ids)),

@@ -10,7 +10,7 @@ import openvino.opset13 as ops
 
 import attention_peer as peer
 
-MOST_MASKED = 16384  # tokens whose dense mask fits in memory
+MAX_MASKED = 16384  # tokens whose dense mask fits in memory
 
 
 def compiled(session, batch, queries, keys, causal, masked):
@@ -116,7 +116,7 @@ def main():
     args = peer.parse(__doc__.splitlines()[0])
     session = peer.Session(args)
     peer.announce("openvino", {"openvino": ov.__version__})
-    small = args.tokens <= MOST_MASKED
+    small = args.tokens <= MAX_MASKED
     plan = [
         ("full", "", lambda: whole(session, "full")),
         ("causal", "", lambda: whole(session, "causal")),

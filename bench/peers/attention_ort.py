@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 
 import attention_peer as peer
 
-MOST_MASKED = 16384  # tokens whose dense mask fits in memory
+MAX_MASKED = 16384  # tokens whose dense mask fits in memory
 
 
 def packed(x):
@@ -133,7 +133,7 @@ def main():
     ]
     for kind, case in plan:
         masked = kind == "attention" and case != "causal"
-        if case not in args.cases or masked and args.tokens > MOST_MASKED:
+        if case not in args.cases or masked and args.tokens > MAX_MASKED:
             continue
         if args.dtype != "f32":
             line = {

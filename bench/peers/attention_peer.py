@@ -25,7 +25,7 @@ DECODE_HEADS, DECODE_KV_HEADS, DECODE_KEYS = 32, 8, 32768
 CASES = ("full", "causal", "softcap", "window", "documents", "both", "decode")
 FORWARD, BACKWARD = "forward", "forward+backward"
 DTYPES = {"f32": "float32", "bf16": "bfloat16"}  # to NumPy's names
-MOST_DENSE = 8192  # tokens up to which every query is judged
+MAX_DENSE = 8192  # tokens up to which every query is judged
 SAMPLED = 64  # queries that are judged beyond
 
 
@@ -187,7 +187,7 @@ class Session:
             else:
                 ids, name = self.args.ids, case
                 rows = np.arange(len(ids))
-                if len(rows) > MOST_DENSE:
+                if len(rows) > MAX_DENSE:
                     rows = rows[:: len(rows) // SAMPLED]
             use = self.args.backward and case not in ("softcap", "decode")
             self.known[case] = (

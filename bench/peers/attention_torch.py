@@ -12,7 +12,7 @@ import torch.nn.functional as F
 import attention_peer as peer
 
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
-MOST_MASKED = 16384  # tokens whose dense mask fits in memory
+MAX_MASKED = 16384  # tokens whose dense mask fits in memory
 aten = torch.ops.aten
 
 
@@ -175,7 +175,7 @@ def main():
         )
     for case in args.cases:
         masked = case in ("window", "documents", "both")
-        if masked and args.tokens <= MOST_MASKED:
+        if masked and args.tokens <= MAX_MASKED:
             session.measure(
                 "torch-sdpa-mask",
                 case,

@@ -92,11 +92,11 @@ constexpr JsonField kJsonFields[] = {
 
 }  // namespace
 
-Command gate_command() {
+Command gate_command(bool records) {
   auto o = std::make_shared<GateFlags>();
   Command command{
       "gate", "Measure each of our kernels against plain XLA, with a verdict"};
-  add_gate_flags(command, *o);
+  add_gate_flags(command, *o, records);
   command.footer =
       "The whole takes ten minutes or more; a table is written when it is "
       "done.\n"

@@ -10,7 +10,7 @@
 
 namespace tessera::cli {
 
-void add_gate_flags(Command& command, GateFlags& f) {
+void add_gate_flags(Command& command, GateFlags& f, bool records) {
   add_flags(
       command,
       {
@@ -31,11 +31,12 @@ void add_gate_flags(Command& command, GateFlags& f) {
            "bench/predicted_gate.py makes them, and give each its kernel's "
            "verdict"},
           {"-o,--out", &f.out, "FILE", "Write the table as JSON"},
-          {"--record", &f.record, "",
-           "Write it to bench/results/MACHINE/gate.json"},
           {"--quick", &f.quick, "", "Tiny sizes, one round"},
           {"--json", &f.json, "", "The table as JSON on stdout"},
       });
+  if (!records) return;
+  add_flags(command, {{"--record", &f.record, "",
+                       "Write it to bench/results/MACHINE/gate.json"}});
 }
 
 namespace {

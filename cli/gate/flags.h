@@ -18,8 +18,8 @@ struct GateFlags {
   bool json = false;
 };
 
-// `flags` must outlive the command.
-void add_gate_flags(Command& command, GateFlags& flags);
+// `flags` must outlive the command. --record is of `records` alone.
+void add_gate_flags(Command& command, GateFlags& flags, bool records);
 
 Result<GateSizes> read_sizes(const GateFlags& flags);
 

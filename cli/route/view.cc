@@ -38,8 +38,8 @@ Result<void> read_view(const RouteCommandFlags& o, const RunOptions& sizes,
   if (!head) return head.error();
   job.head = *head;
   if (!o.width) return {};
-  auto width =
-      request::parse_int(*o.width, "--width", picture::kMinTextColumns, 1000);
+  auto width = request::parse_int(*o.width, "--width", picture::kMinTextColumns,
+                                  picture::kMaxTextColumns);
   if (!width) return width.error();
   job.width = *width;
   return {};

@@ -57,7 +57,8 @@ Result<int> run(Options o) {
   auto head = index_of(o.head, "--head", plan.heads);
   if (!head) return head.error();
   auto width = o.width ? request::parse_int(*o.width, "--width",
-                                            picture::kMinTextColumns, 1000)
+                                            picture::kMinTextColumns,
+                                            picture::kMaxTextColumns)
                        : std::max(picture::kMinTextColumns, terminal_columns());
   if (!width) return width.error();
   // Heads share masks in groups of equal size.

@@ -27,6 +27,8 @@ struct Input {
 // For a terminal of at least kMinTextColumns. A cell may stand for several
 // tiles; the text says how many.
 inline constexpr int64_t kMinTextColumns = 32;
+// That a user may ask for.
+inline constexpr int64_t kMaxTextColumns = 1000;
 Result<std::string> draw_text(const Input& input);
 
 // Stays below about 2 MB: too many tiles to tell apart become shaded cells,
