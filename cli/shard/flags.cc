@@ -19,7 +19,8 @@ void add_shard_flags(Command& command, ShardFlags& f) {
       {
           {"--mesh", &f.mesh, "AXES",
            "name=size,...: data spreads batch rows, head heads, seq query "
-           "rows; along copy all devices hold the same"},
+           "rows; along copy all devices hold the same; cp:seq=4 is an axis "
+           "named cp"},
           {"--balance", &f.balance, "NAME",
            "contiguous, headtail, rows (they lie where work is even), tasks "
            "(rows stay, attention moves) [rows]"},

@@ -28,25 +28,31 @@ namespace tessera {
 struct MeshAxis {
   std::string name;
   int64_t size = 1;
+  std::string role = {};  // where that is not its name
 
+  const std::string& does() const { return role.empty() ? name : role; }
   bool operator==(const MeshAxis&) const = default;
 };
 
 // Devices in a grid, the last axis the fastest. Batch rows are spread along the
-// axis "data", heads along "head" and query rows along "seq"; along "copy" all
-// devices hold the same. There are no other axes.
+// axis of the role "data", heads along "head" and query rows along "seq"; along
+// "copy" all devices hold the same. There are no other roles. Programs and
+// specs have the axes' names.
 inline constexpr std::string_view kMeshAxes[] = {"data", "head", "seq", "copy"};
 struct Mesh {
   std::vector<MeshAxis> axes;
 
   int64_t devices() const;
-  bool has(std::string_view axis) const;
-  int64_t size(std::string_view axis) const;  // 1 where there is none
+  bool has(std::string_view role) const;
+  int64_t size(std::string_view role) const;         // 1 where there is none
+  std::string name_of(std::string_view role) const;  // else ""
   bool operator==(const Mesh&) const = default;
 };
 inline constexpr int64_t kMaxMeshDevices = 4096;
+inline constexpr size_t kMaxAxisName = 64;  // bytes
 
-Result<Mesh> parse_mesh(std::string_view text);  // "data=2,head=2,seq=4"
+// "data=2,head=2,seq=4"; with names of a caller's own "dp:data=2,cp:seq=4".
+Result<Mesh> parse_mesh(std::string_view text);
 std::string to_string(const Mesh& mesh);
 
 // How one array of a program lies on a mesh: for each dimension the axis that

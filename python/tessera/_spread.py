@@ -11,6 +11,7 @@ import dataclasses
 import functools
 import inspect
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -235,7 +236,8 @@ def shard_arrays(shards: _core.Shards, mesh: Mesh, *, lane: str | None = None,
                  numbers: str = "finite",
                  abstract: bool = False) -> ShardArrays:
     """What `sharded_attention` reads of `ts.shard(...)` on a mesh of JAX, whose
-    axes have the names and sizes of the shards' mesh. Its arrays are on their
+    axes have the names and sizes of the shards' mesh, "dp:data=2,cp:seq=4" where
+    they are a model's own. Its arrays are on their
     devices; with `abstract` they are shapes, to lower a program for devices that
     are not here. Under `ceilings` batches have equal trees: a function that
     takes one is traced once and compiled once.
@@ -250,7 +252,7 @@ def shard_arrays(shards: _core.Shards, mesh: Mesh, *, lane: str | None = None,
     if not isinstance(mesh, Mesh):
         _refuse("mesh must be a jax.sharding.Mesh, found " + type(mesh).__name__)
     found = ",".join(f"{name}={n}" for name, n in mesh.shape.items())
-    if found != shards.mesh:
+    if found != re.sub(r":\w+", "", shards.mesh):
         _refuse(f"the mesh must be that of the shards, {shards.mesh}, found "
                 f"{found}")
     if not getattr(jax.config, "jax_use_shardy_partitioner", True):
@@ -281,7 +283,8 @@ def shard_arrays(shards: _core.Shards, mesh: Mesh, *, lane: str | None = None,
     else:
         integers = shards.integers()
         static = Static(shards, mesh, None, None, "finite", ())
-    arrays = {name: (value, _sharding(mesh, ("data", "head", "seq")))
+    axes = next(s["axes"] for s in shards.specs if s["name"] == "q")[:3]
+    arrays = {name: (value, _sharding(mesh, axes))
               for name, value in integers.items()}
     for name in ("query_order", "key_order"):
         order = getattr(shards, name)

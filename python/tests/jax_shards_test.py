@@ -39,7 +39,7 @@ def packed(seed=0, batch=1):
 
 
 def mesh_of(text, kind="Auto"):
-    sizes = {part.split("=")[0]: int(part.split("=")[1])
+    sizes = {part.split("=")[0].split(":")[0]: int(part.split("=")[1])
              for part in text.split(",")}
     kind = getattr(jax.sharding.AxisType, kind)
     return Mesh(np.array(jax.devices()).reshape(*sizes.values()), tuple(sizes),
@@ -90,7 +90,8 @@ def test_pickled_shards_lie_on_the_same_devices(kind):
     ("data=2,seq=2", "tasks", 2, dict(softcap=5.0)),
     ("head=2,seq=2", "contiguous", 2, dict(scale=0.3, sinks=True)),
     ("seq=2,copy=2", "headtail", 1, dict(sinks=True, softcap=3.0)),
-    ("data=2,head=2", "rows", 2, {})])
+    ("data=2,head=2", "rows", 2, {}),
+    ("dp:data=2,cp:seq=2", "tasks", 2, dict(sinks=True))])
 def test_is_exact(mesh, balance, batch, more, kind):
     more = dict(more)
     made, legal, q, k, v, rng = packed(seed=batch, batch=batch)

@@ -29,6 +29,13 @@ struct Case {
   }
 };
 
+// What is counted beyond what is known to be there.
+int64_t margin_of(const PassMemory& pass) {
+  const auto at =
+      std::ranges::find(pass.scratch, "margin of exchanges", &MemoryPart::name);
+  return at == pass.scratch.end() ? 0 : at->bytes;
+}
+
 // A row of two documents, or what needs no ids.
 Result<OwnedBatch> batch_of(const Case& c, Tile tile) {
   Request request;
@@ -79,9 +86,9 @@ class MeshFitCompile : public ::testing::Test {
     return executable->memory();
   }
 
-  // Arguments and results to the byte; the total never below, and within 10%
-  // but for what the core's memory may have taken. Of `large` ones nothing is
-  // in the core, and they are within a quarter.
+  // Arguments and results to the byte; the total never below, and without its
+  // margin within 10% but for what the core's memory may have taken. Of `large`
+  // ones nothing is in the core, and they are within a quarter.
   void compare(const MeshFitCall& asked, bool large = false) {
     const auto budget = make_budget(asked);
     ASSERT_TRUE(budget.ok()) << budget.error().message;
@@ -99,7 +106,7 @@ class MeshFitCompile : public ::testing::Test {
       EXPECT_GE(ours.total(), total) << backward;
       const int64_t kept =
           large ? 0 : std::min(ours.core_bytes(), budget->chip.core);
-      EXPECT_LE(static_cast<double>(ours.total() - kept),
+      EXPECT_LE(static_cast<double>(ours.total() - margin_of(ours) - kept),
                 (large ? 1.25 : 1.1) * static_cast<double>(total))
           << backward;
     }
@@ -174,7 +181,10 @@ TEST_F(MeshFitCompile, LargeXlaProgramsAreNeverBelow) {
       {"causal", "seq=4", kTasks, 1, kTokens, 128, kRagged, 8},
       {"causal", "data=2,seq=2", kTasks, 2, kTokens, 128, kRounds, 8},
       {kDocuments, "seq=4", kTasks, 1, kTokens, 128, kRounds, 8},
-      {"causal", "seq=4", Balance::rows, 1, kTokens, 128, kRounds, 8}};
+      {"causal", "seq=4", Balance::rows, 1, kTokens, 128, kRounds, 8},
+      // Backward libtpu takes 19% and 18% more than these but for the margin.
+      {"causal", "seq=4", Balance::rows, 1, kTokens, 128, kRagged, 2},
+      {kDocuments, "seq=4", kTasks, 1, kTokens, 128, kRagged, 2}};
   for (size_t i = 0; i < std::size(cases); ++i) {
     if (!testing::takes_case(i, std::size(cases))) continue;
     SCOPED_TRACE(i);
@@ -235,6 +245,42 @@ TEST(MeshFit, ChunksOfQueriesAreCounted) {
   EXPECT_EQ(chunks->forward.total(), whole->forward.total());
   EXPECT_GE(chunks->backward->total(),
             whole->backward->total() + 2 * 4 * 128 * 1024);
+}
+
+// A quarter of all that is counted where exchanges are ragged, a little of
+// gathers, and none around kernels or where nothing travels.
+TEST(MeshFit, ExchangesOfLaneXlaHaveAMargin) {
+  const Case c = {"causal", "seq=4", Balance::rows, 1, 4096, 128};
+  const auto batch = batch_of(c, {256, 256});
+  ASSERT_TRUE(batch.ok()) << batch.error().message;
+  for (const LaneId lane : {LaneId::xla, LaneId::mosaic}) {
+    for (const TileExchange exchange :
+         {TileExchange::rounds, TileExchange::ragged, TileExchange::gather,
+          TileExchange::automatic}) {
+      for (const char* mesh : {"seq=4", "seq=1"}) {
+        MeshFitCall asked = asked_of(c, *batch, lane);
+        asked.mesh = *parse_mesh(mesh);
+        asked.options.exchange = exchange;
+        const auto budget = make_budget(asked);
+        ASSERT_TRUE(budget.ok()) << budget.error().message;
+        for (const PassMemory* pass : {&budget->forward, &*budget->backward}) {
+          int64_t due = 0;
+          const bool travels = mesh == std::string("seq=4");
+          if (lane == LaneId::xla && travels) {
+            // For a TPU an open exchange is ragged.
+            if (exchange == TileExchange::ragged ||
+                exchange == TileExchange::automatic) {
+              due = (pass->total() - margin_of(*pass)) / 4;
+            } else if (exchange == TileExchange::gather) {
+              due = 8 * 16384;
+            }
+          }
+          EXPECT_EQ(margin_of(*pass), due)
+              << to_string(exchange) << " " << mesh << " " << to_string(lane);
+        }
+      }
+    }
+  }
 }
 
 TEST(MeshFit, ATileBelowTheGranuleHasAReason) {

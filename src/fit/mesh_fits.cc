@@ -16,7 +16,7 @@ constexpr int64_t kMaxTimes = 16;
 MeshFitCall with_axis(const MeshFitCall& asked, std::string_view axis,
                       int64_t size) {
   MeshFitCall out = asked;
-  const auto at = std::ranges::find(out.mesh.axes, axis, &MeshAxis::name);
+  const auto at = std::ranges::find(out.mesh.axes, axis, &MeshAxis::does);
   if (at != out.mesh.axes.end()) {
     at->size = size;
   } else {

@@ -81,7 +81,10 @@ Result<void> check_mesh(const TrainOptions& o) {
   const Mesh& mesh = o.mesh;
   if (mesh.axes.empty()) return {};
   if (auto e = shard::check_mesh(mesh); !e) return e;
-  if (mesh.has("copy")) {
+  // Parameters and programs have these names.
+  const bool renamed = std::ranges::any_of(
+      mesh.axes, [](const MeshAxis& a) { return !a.role.empty(); });
+  if (mesh.has("copy") || renamed) {
     return invalid("train",
                    "a mesh of a step takes the axes {}, {} and {}, found {}",
                    kDataAxis, kHeadAxis, kSeqAxis, in_quotes(to_string(mesh)));

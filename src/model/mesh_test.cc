@@ -613,6 +613,9 @@ TEST(MeshStep, RefusesAMeshThatItCannotTake) {
   EXPECT_EQ(refused(*parse_mesh("data=2,copy=2")),
             "[train] a mesh of a step takes the axes data, head and seq, found "
             "'data=2,copy=2'");
+  EXPECT_EQ(refused(*parse_mesh("cp:seq=2")),
+            "[train] a mesh of a step takes the axes data, head and seq, found "
+            "'cp:seq=2'");
   EXPECT_EQ(refused({{{"expert", 2}}}),
             "[mesh] an axis must be one of data, head, seq, copy, found "
             "'expert'");

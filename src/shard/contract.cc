@@ -21,10 +21,6 @@ Json rounds_json(const std::vector<Round>& rounds) {
 std::vector<ArraySpec> specs_of(const Shards& shards,
                                 const ShardOptions& options) {
   const Mesh& mesh = shards.mesh;
-  // An axis that the mesh does not have splits nothing.
-  const auto axis = [&](const char* name) {
-    return mesh.has(name) ? std::string(name) : std::string();
-  };
   const ShardShapes& s = shards.shapes;
   const int64_t data = mesh.size("data");
   const int64_t head = mesh.size("head");
@@ -37,7 +33,9 @@ std::vector<ArraySpec> specs_of(const Shards& shards,
   std::vector<ArraySpec> out;
   const auto add = [&](const char* name, Dtype dtype,
                        std::vector<int64_t> dims) {
-    std::vector<std::string> axes = {axis("data"), axis("head"), axis("seq")};
+    // A role that the mesh does not have splits nothing.
+    std::vector<std::string> axes = {mesh.name_of("data"), mesh.name_of("head"),
+                                     mesh.name_of("seq")};
     axes.resize(dims.size());
     out.push_back({name, dtype, std::move(dims), std::move(axes)});
   };

@@ -11,16 +11,43 @@
 namespace tessera {
 namespace {
 
+bool is_role(std::string_view word) {
+  return std::ranges::find(kMeshAxes, word) != std::end(kMeshAxes);
+}
+
+// As programs may write it without quotes. What is a role says its own.
+Result<void> check_name(std::string_view name, std::string_view word) {
+  const auto is_letter = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
+  };
+  const bool reads =
+      !name.empty() && name.size() <= kMaxAxisName && is_letter(name.front()) &&
+      std::ranges::all_of(
+          name, [&](char c) { return is_letter(c) || (c >= '0' && c <= '9'); });
+  if (reads && !is_role(name)) return {};
+  return invalid("mesh",
+                 "an axis's own name must be of 1 to {} letters, digits and _ "
+                 "and no role, found {}",
+                 kMaxAxisName, in_quotes(word));
+}
+
 Result<MeshAxis> parse_axis(std::string_view word) {
   const size_t equals = word.find('=');
   if (equals == std::string_view::npos || equals == 0) {
     return invalid("mesh", "an axis must read name=size, found {}",
                    in_quotes(word));
   }
-  const std::string_view name = word.substr(0, equals);
-  if (std::ranges::find(kMeshAxes, name) == std::end(kMeshAxes)) {
+  std::string_view name = word.substr(0, equals), role = name;
+  if (const size_t colon = name.find(':'); colon != name.npos) {
+    role = name.substr(colon + 1);
+    name = name.substr(0, colon);
+  }
+  if (!is_role(role)) {
     return invalid("mesh", "an axis must be one of {}, found {}",
-                   fmt::join(kMeshAxes, ", "), in_quotes(name));
+                   fmt::join(kMeshAxes, ", "), in_quotes(role));
+  }
+  if (name != role) {
+    if (auto e = check_name(name, word); !e) return e.error();
   }
   const std::string_view digits = word.substr(equals + 1);
   int64_t size = 0;
@@ -32,7 +59,8 @@ Result<MeshAxis> parse_axis(std::string_view word) {
     return invalid("mesh", "an axis must have 1 to {} devices, found {}",
                    kMaxMeshDevices, in_quotes(word));
   }
-  return MeshAxis{std::string(name), size};
+  return MeshAxis{std::string(name), size,
+                  name == role ? std::string() : std::string(role)};
 }
 
 }  // namespace
@@ -43,15 +71,18 @@ int64_t Mesh::devices() const {
   return n;
 }
 
-bool Mesh::has(std::string_view axis) const {
-  return std::ranges::find(axes, axis, &MeshAxis::name) != axes.end();
+bool Mesh::has(std::string_view role) const {
+  return std::ranges::find(axes, role, &MeshAxis::does) != axes.end();
 }
 
-int64_t Mesh::size(std::string_view axis) const {
-  for (const MeshAxis& a : axes) {
-    if (a.name == axis) return a.size;
-  }
-  return 1;
+int64_t Mesh::size(std::string_view role) const {
+  const auto at = std::ranges::find(axes, role, &MeshAxis::does);
+  return at == axes.end() ? 1 : at->size;
+}
+
+std::string Mesh::name_of(std::string_view role) const {
+  const auto at = std::ranges::find(axes, role, &MeshAxis::does);
+  return at == axes.end() ? "" : at->name;
 }
 
 Result<Mesh> parse_mesh(std::string_view text) {
@@ -62,9 +93,9 @@ Result<Mesh> parse_mesh(std::string_view text) {
     auto axis = parse_axis(text.substr(at, end - at));
     if (!axis) return axis.error();
     for (const MeshAxis& a : mesh.axes) {
-      if (a.name == axis->name) {
+      if (a.name == axis->name || a.does() == axis->does()) {
         return invalid("mesh", "an axis must stand once, found two for {}",
-                       in_quotes(a.name));
+                       in_quotes(a.name == axis->name ? a.name : a.does()));
       }
     }
     devices *= axis->size;
@@ -81,7 +112,8 @@ Result<Mesh> parse_mesh(std::string_view text) {
 std::string to_string(const Mesh& mesh) {
   std::string out;
   for (const MeshAxis& a : mesh.axes) {
-    out += fmt::format("{}{}={}", out.empty() ? "" : ",", a.name, a.size);
+    out += fmt::format("{}{}{}{}={}", out.empty() ? "" : ",", a.name,
+                       a.role.empty() ? "" : ":", a.role, a.size);
   }
   return out;
 }

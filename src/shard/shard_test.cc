@@ -31,6 +31,21 @@ TEST(Mesh, IsReadAndWritten) {
   EXPECT_EQ(mesh_of(to_string(mesh)), mesh);
 }
 
+TEST(Mesh, AxesMayHaveNamesOfTheirOwn) {
+  const Mesh mesh = mesh_of("dp:data=2,seq:seq=4,_x1:copy=3");
+  EXPECT_EQ(mesh.devices(), 24);
+  EXPECT_EQ(mesh.axes[0], (MeshAxis{"dp", 2, "data"}));
+  EXPECT_EQ(mesh.axes[1], (MeshAxis{"seq", 4}));
+  EXPECT_EQ(mesh.size("data"), 2);
+  EXPECT_EQ(mesh.size("dp"), 1);  // no role
+  EXPECT_TRUE(mesh.has("copy"));
+  EXPECT_EQ(mesh.name_of("copy"), "_x1");
+  EXPECT_EQ(mesh.name_of("seq"), "seq");
+  EXPECT_EQ(mesh.name_of("head"), "");
+  EXPECT_EQ(to_string(mesh), "dp:data=2,seq=4,_x1:copy=3");
+  EXPECT_EQ(mesh_of(to_string(mesh)), mesh);
+}
+
 TEST(Mesh, RefusesBadText) {
   const std::pair<const char*, const char*> cases[] = {
       {"", "[mesh] an axis must read name=size, found ''"},
@@ -50,6 +65,20 @@ TEST(Mesh, RefusesBadText) {
        "[mesh] an axis must have 1 to 4096 devices, found "
        "'seq=99999999999999999999'"},
       {"seq=4,seq=2", "[mesh] an axis must stand once, found two for 'seq'"},
+      {"a:seq=4,b:seq=2",
+       "[mesh] an axis must stand once, found two for 'seq'"},
+      {"a:seq=4,a:data=2", "[mesh] an axis must stand once, found two for 'a'"},
+      {"a:row=4",
+       "[mesh] an axis must be one of data, head, seq, copy, found 'row'"},
+      {"data:seq=4",
+       "[mesh] an axis's own name must be of 1 to 64 letters, digits and _ and "
+       "no role, found 'data:seq=4'"},
+      {":seq=4",
+       "[mesh] an axis's own name must be of 1 to 64 letters, digits and _ and "
+       "no role, found ':seq=4'"},
+      {"2d:seq=4",
+       "[mesh] an axis's own name must be of 1 to 64 letters, digits and _ and "
+       "no role, found '2d:seq=4'"},
       {"seq=4096,data=2",
        "[mesh] a mesh may have 4096 devices, found more for 'seq=4096,data=2'"},
   };
@@ -61,7 +90,7 @@ TEST(Mesh, RefusesBadText) {
 // Any bytes are a mesh that is written as it was read, or one line.
 TEST(Mesh, TakesAnyBytes) {
   std::mt19937_64 random(1);
-  constexpr std::string_view kLikely = "seq=,data head0123456789\n\xff_";
+  constexpr std::string_view kLikely = "seq=,data: head0123456789\n\xff_";
   for (int i = 0; i < 200000; ++i) {
     std::string text = random() % 2 ? "seq=4,data=2" : "";
     for (uint64_t k = random() % 12; k > 0; --k) {

@@ -11,6 +11,14 @@
 namespace tessera {
 namespace {
 
+// By name: programs know no role.
+const MeshAxis* named(const Mesh& mesh, std::string_view name) {
+  for (const MeshAxis& a : mesh.axes) {
+    if (a.name == name) return &a;
+  }
+  return nullptr;
+}
+
 Result<void> check_spec(const Mesh& mesh, const ArraySpec& spec) {
   if (spec.axes.size() != spec.shape.size()) {
     return invalid("shard",
@@ -28,7 +36,8 @@ Result<void> check_spec(const Mesh& mesh, const ArraySpec& spec) {
                      spec.shape[d], d, in_quotes(spec.name));
     }
     if (axis.empty()) continue;
-    if (!mesh.has(axis)) {
+    const MeshAxis* const of_mesh = named(mesh, axis);
+    if (!of_mesh) {
       return invalid("shard", "an axis must be of the mesh {}, found {} for {}",
                      to_string(mesh), in_quotes(axis), in_quotes(spec.name));
     }
@@ -38,11 +47,11 @@ Result<void> check_spec(const Mesh& mesh, const ArraySpec& spec) {
                      "twice for {}",
                      in_quotes(axis), in_quotes(spec.name));
     }
-    if (spec.shape[d] % mesh.size(axis) != 0) {
+    if (spec.shape[d] % of_mesh->size != 0) {
       return invalid("shard",
                      "an axis must divide what it splits, found {}={} for "
                      "dimension {} of {}, which is {}",
-                     axis, mesh.size(axis), d, in_quotes(spec.name),
+                     axis, of_mesh->size, d, in_quotes(spec.name),
                      spec.shape[d]);
     }
   }
@@ -104,7 +113,9 @@ std::string spec_fingerprint(const Mesh& mesh,
   std::vector<shard::PlacedArray> arrays;
   arrays.reserve(specs.size());
   for (const ArraySpec& spec : specs) arrays.push_back(shard::placed(spec));
-  return shard::fingerprint_of(to_string(mesh), arrays);
+  Mesh as_written = mesh;
+  for (MeshAxis& a : as_written.axes) a.role.clear();
+  return shard::fingerprint_of(to_string(as_written), arrays);
 }
 
 }  // namespace tessera

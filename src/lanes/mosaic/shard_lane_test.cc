@@ -201,6 +201,7 @@ TEST_F(MosaicMesh, JoinedDevicesAreTheReference) {
        .balance = Balance::tasks,
        .exchange = TileExchange::automatic},
       {.mesh = "data=2,seq=2", .batch = 3, .dtype = Dtype::bf16},
+      {.mesh = "dp:data=2,cp:seq=2", .batch = 2},
       {.mesh = "seq=2,head=2",
        .balance = Balance::headtail,
        .shape = {4, 2, 64, 128, 0.2, 3},

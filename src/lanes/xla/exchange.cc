@@ -19,7 +19,7 @@ constexpr size_t kHeads = 1, kTokens = 2;  // dimensions
 Writer::Groups groups_of(const Mesh& mesh) {
   int64_t below = 1;  // devices between neighbours along "seq"
   for (auto axis = mesh.axes.rbegin();
-       axis != mesh.axes.rend() && axis->name != "seq"; ++axis) {
+       axis != mesh.axes.rend() && axis->does() != "seq"; ++axis) {
     below *= axis->size;
   }
   const int64_t seq = mesh.size("seq");

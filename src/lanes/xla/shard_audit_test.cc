@@ -54,6 +54,9 @@ std::vector<Emitted> random_programs(uint64_t seed) {
   const bool may_part =
       plan_heads == 1 || plan_heads % 2 == 0 || c.shape.kv_heads == 1;
   if (may_part && random() % 2 == 0) mesh.axes.push_back({"head", 2});
+  for (MeshAxis& a : mesh.axes) {
+    if (random() % 4 == 0) a = {a.name + "_of_mine", a.size, a.name};
+  }
   auto shards = make_shards(*batch, mesh, options);
   EXPECT_TRUE(shards) << shards.error().message;
   const AttentionCall call = {c.shape, c.dtype, c.sinks, true, c.dlse};
@@ -191,6 +194,43 @@ TEST(ShardAudit, ProgramsOfOtherSpecsHaveOtherKeys) {
               program_text(*shard_shape(*batch, *shards, call, true)));
     shape->mesh.axes.push_back({"more", 1});
     EXPECT_NE(key(), is);
+  }
+}
+
+// Names of axes are a caller's own: all else is of what they do.
+TEST(ShardAudit, NamesOfAxesAreWordsAlone) {
+  testing::AttentionArrays arrays(
+      testing::plain_attention("causal", 256, 256, 16));
+  const testing::AttentionCase& c = arrays.c;
+  auto batch = BorrowedBatch::make(arrays.request, arrays.facts);
+  ASSERT_TRUE(batch) << batch.error().message;
+  const AttentionCall call = {c.shape, c.dtype, c.sinks, true, c.dlse};
+  ShardOptions options;
+  options.shape = c.shape;
+  options.dtype = c.dtype;
+  auto plain = make_shards(*batch, *parse_mesh("copy=2,seq=4"), options);
+  auto named = make_shards(*batch, *parse_mesh("tp:copy=2,cp:seq=4"), options);
+  ASSERT_TRUE(plain) << plain.error().message;
+  ASSERT_TRUE(named) << named.error().message;
+  EXPECT_EQ(named->report.forward, plain->report.forward);
+  EXPECT_EQ(named->report.backward, plain->report.backward);
+  EXPECT_NE(named->contract_key, plain->contract_key);
+  for (const bool backward : {false, true}) {
+    const std::string due = *program_text(*batch, *plain, call, backward);
+    std::string text = *program_text(*batch, *named, call, backward);
+    const auto audit = audit_program(text);
+    ASSERT_TRUE(audit) << audit.error().message;
+    EXPECT_EQ(audit->meshes.front().axes,
+              (std::vector<MeshAxis>{{"tp", 2}, {"cp", 4}}));
+    for (const auto& [own, role] :
+         {std::pair<std::string, std::string>{"\"tp\"", "\"copy\""},
+          {"\"cp\"", "\"seq\""}}) {
+      for (size_t at = text.find(own); at != std::string::npos;
+           at = text.find(own, at + 1)) {
+        text.replace(at, own.size(), role);
+      }
+    }
+    EXPECT_EQ(text, due);
   }
 }
 

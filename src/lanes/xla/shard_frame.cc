@@ -13,13 +13,17 @@ namespace {
 
 using Values = Writer::Values;
 
-// An axis that the mesh does not have splits nothing.
+// A role that the mesh does not have splits nothing.
 std::vector<std::string> axes_of(const Mesh& mesh,
-                                 std::vector<std::string> names) {
-  for (std::string& name : names) {
-    if (!mesh.has(name)) name.clear();
-  }
-  return names;
+                                 std::vector<std::string> roles) {
+  for (std::string& role : roles) role = mesh.name_of(role);
+  return roles;
+}
+
+// Of the axis of this name; "" is none.
+int64_t size_of(const Mesh& mesh, std::string_view name) {
+  const auto at = std::ranges::find(mesh.axes, name, &MeshAxis::name);
+  return at == mesh.axes.end() ? 1 : at->size;
 }
 
 // Tokens of dimension 2, before the exchange.
@@ -308,7 +312,7 @@ std::vector<ArraySpec> frame_specs(const ShardFrame& frame,
     ArraySpec spec = {std::move(name), dtype_of(a.part.type.element),
                       a.part.type.dims, a.axes};
     for (size_t d = 0; d < a.axes.size(); ++d) {
-      spec.shape[d] *= frame.mesh.size(a.axes[d]);
+      spec.shape[d] *= size_of(frame.mesh, a.axes[d]);
     }
     out.push_back(std::move(spec));
   };

@@ -48,6 +48,9 @@ Mesh random_mesh(std::mt19937_64& random, bool heads_may_part) {
     out.axes[axis].size *= 2;
   }
   std::shuffle(out.axes.begin(), out.axes.end(), random);
+  for (MeshAxis& a : out.axes) {
+    if (random() % 4 == 0) a = {"my_" + a.name, a.size, a.name};
+  }
   return out;
 }
 

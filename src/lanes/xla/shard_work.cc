@@ -22,7 +22,7 @@ std::vector<size_t> shards_of_devices(const Mesh& mesh) {
     std::map<std::string_view, int64_t> at;
     int64_t rest = device;
     for (auto axis = mesh.axes.rbegin(); axis != mesh.axes.rend(); ++axis) {
-      at[axis->name] = rest % axis->size;
+      at[axis->does()] = rest % axis->size;
       rest /= axis->size;
     }
     out.push_back(static_cast<size_t>(
