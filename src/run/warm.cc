@@ -24,23 +24,26 @@ Result<PlanContract> contract_in(const SessionOptions& session,
   if (!contract || session.mesh.devices() <= 1) return contract;
   auto shards = make_shards(batch, session.mesh,
                             lanes::options_for(session.shards, call));
-  if (!shards) return shards.error();
+  if (!shards) {
+    // It may have some for TPUs.
+    if (session.shards.exchange == TileExchange::automatic) return contract;
+    return shards.error();
+  }
   contract->key = shards->contract_key;
   contract->text = shards->contract_text;
   return contract;
 }
 
 // Of shards for TPUs, where an open exchange makes others: which devices there
-// are is not known here.
-Result<std::string> contract_on_tpus(const SessionOptions& session,
-                                     const Batch& batch,
-                                     const AttentionCall& call) {
-  if (session.shards.exchange != TileExchange::automatic) return std::string();
+// are is not known here. What has none fails where it is prepared.
+std::string contract_on_tpus(const SessionOptions& session, const Batch& batch,
+                             const AttentionCall& call) {
+  const bool is_open = session.shards.exchange == TileExchange::automatic;
+  if (!is_open || session.mesh.devices() <= 1) return "";
   ShardOptions options = lanes::options_for(session.shards, call);
   options.for_tpu = true;
   auto shards = make_shards(batch, session.mesh, options);
-  if (!shards) return shards.error();
-  return std::move(shards->contract_key);
+  return shards ? shards->contract_key : "";
 }
 
 // What batches of one contract run, which their densities decide too where the
@@ -77,8 +80,6 @@ Result<bool> add_call(WarmList& list, const Session& session,
   if (!read) return read.error();
   auto contract = contract_in(session.state().options, batch, call);
   if (!contract) return contract.error();
-  auto on_tpus = contract_on_tpus(session.state().options, batch, call);
-  if (!on_tpus) return on_tpus.error();
   if (session.state().options.lane) {
     chosen.reset();
   } else if (!chosen) {
@@ -88,7 +89,8 @@ Result<bool> add_call(WarmList& list, const Session& session,
   }
   ++list.seen;
   const std::string key =
-      key_of(*contract, lane_of(chosen), batch.facts(), call) + *on_tpus;
+      key_of(*contract, lane_of(chosen), batch.facts(), call) +
+      contract_on_tpus(session.state().options, batch, call);
   return list.calls.emplace(key, WarmList::Call{batch, call, std::move(chosen)})
       .second;
 }
