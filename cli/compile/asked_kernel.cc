@@ -23,18 +23,6 @@ Result<void> refuse_unsupported(const RunFlags& f) {
   return {};
 }
 
-// What nobody said, as far as the target's vector memory holds it.
-void take_what_fits(const request::Asked& asked, const AttentionCall& call,
-                    const std::string& target, const mosaic::OpenSetting& open,
-                    AskedSetting& found) {
-  say_borrowed(call, target, open, found);
-  const mosaic::ChosenSetting fit = mosaic::fit_setting(
-      {found.setting, ""}, open, asked.request, asked.present, call, target);
-  if (fit.setting.tile != found.setting.tile) found.tile_by += fit.chosen_by;
-  if (open.passes) found.passes_by += fit.chosen_by;
-  found.setting = fit.setting;
-}
-
 }  // namespace
 
 Result<AskedSetting> asked_setting(
@@ -71,6 +59,17 @@ void say_borrowed(const AttentionCall& call, std::string_view target,
   const std::string words = mosaic::borrowed_words(found.setting, call, target);
   if (open.tile) found.tile_by += words;
   if (open.passes) found.passes_by += words;
+}
+
+void take_what_fits(const request::Asked& asked, const AttentionCall& call,
+                    const std::string& target, const mosaic::OpenSetting& open,
+                    AskedSetting& found) {
+  say_borrowed(call, target, open, found);
+  const mosaic::ChosenSetting fit = mosaic::fit_setting(
+      {found.setting, ""}, open, asked.request, asked.present, call, target);
+  if (fit.setting.tile != found.setting.tile) found.tile_by += fit.chosen_by;
+  if (open.passes) found.passes_by += fit.chosen_by;
+  found.setting = fit.setting;
 }
 
 std::string who_chose(const std::string& tile_by,

@@ -69,5 +69,9 @@ Result<AskedSetting> asked_setting(
 // than one of this setting's options.
 void say_borrowed(const AttentionCall& call, std::string_view target,
                   const mosaic::OpenSetting& open, AskedSetting& found);
+// That, and what is open as far as the target's vector memory holds it.
+void take_what_fits(const request::Asked& asked, const AttentionCall& call,
+                    const std::string& target, const mosaic::OpenSetting& open,
+                    AskedSetting& found);
 
 }  // namespace tessera::cli

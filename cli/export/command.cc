@@ -21,6 +21,7 @@
 #include "cli/lowering.h"
 #include "cli/request/file_checks.h"
 #include "cli/route/planned.h"
+#include "request/numbers.h"
 #include "tessera/mosaic.h"
 
 namespace tessera::cli {
@@ -51,11 +52,15 @@ Result<std::string> suit_kernel(ExportFlags& o) {
   if (!call) return call.error();
   auto found = asked_setting(asked, *call, !o.tiles_per_pass, o.keys_per_query);
   if (!found) return found.error();
-  auto numbers = read_numbers(o.numbers);
-  if (!numbers) return numbers.error();
-  found->setting.options.numbers = *numbers;
-  say_borrowed(*call, kLayoutTarget, {asked.open_tile, !o.tiles_per_pass},
-               *found);
+  if (auto e = read_mosaic_options(o, found->setting.options); !e) {
+    return e.error();
+  }
+  const mosaic::OpenSetting open = {asked.open_tile, !o.tiles_per_pass};
+  if (o.request.plan) {
+    say_borrowed(*call, mosaic_target(o), open, *found);
+  } else {
+    take_what_fits(asked, *call, mosaic_target(o), open, *found);
+  }
   const MosaicSetting& s = found->setting;
   if (asked.open_tile) {
     o.request.tile = fmt::format("{}x{}", s.tile.q, s.tile.kv);
@@ -115,7 +120,13 @@ Result<int> run(const ExportFlags& o) {
                           {"layout", layout.name},
                           {"bytes", bytes->size()},
                           {"arrays", shapes}};
-    if (!chosen_by.empty()) out["chosen_by"] = chosen_by;
+    if (!chosen_by.empty()) {
+      const Tile& tile = planned->batch.request().tile;
+      out["tile"] = {tile.q, tile.kv};
+      out["tiles_per_pass"] = *request::parse_int(*flags.tiles_per_pass, "", 1,
+                                                  kMosaicMaxTilesPerPass);
+      out["chosen_by"] = chosen_by;
+    }
     fmt::print("{}\n", json_line(out));
   } else {
     if (!chosen_by.empty()) fmt::print("chosen by {}\n", chosen_by);
@@ -126,6 +137,8 @@ Result<int> run(const ExportFlags& o) {
 
 constexpr JsonField kJsonFields[] = {
     {"file, layout, bytes"},
+    {"tile, tiles_per_pass, chosen_by",
+     "of layout mosaic, and who chose what was open"},
     {"arrays.NAME.{dtype,shape}"},
 };
 

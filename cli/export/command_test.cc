@@ -1,6 +1,10 @@
 // cli/export/command_test.cc: exported arrays are those of the library.
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+
 #include "base/bytes.h"
 #include "base/files.h"
 #include "base/npy.h"
@@ -131,6 +135,41 @@ TEST_F(Export, TheRectangleAlsoByTheNamesOfSplash) {
   }
   EXPECT_EQ(run({"--layout", "rectangle", "--no-mask-blocks"}).tensors.size(),
             10u);
+}
+
+// A kernel copies without bounds checks: lists are those of its own tile.
+TEST_F(Export, TheKernelsListsAreThoseOfTheKernelThatCompileMakes) {
+  std::set<std::string> tiles;
+  for (const char* chip : {"v4", "v5e", "v5p", "v6e", "tpu7x"}) {
+    for (const char* dim : {"64", "128", "256"}) {
+      for (const bool backward : {false, true}) {
+        tessera::testing::Arguments asked = {
+            "--mask", "causal & documents", "--q-len", "8192",     "--head-dim",
+            dim,      "--keys-per-query",   "4096",    "--target", chip,
+            "--json"};
+        if (backward) asked.emplace_back("--backward");
+        ASSERT_EQ(program({"compile", "--heads", "8", "--no-compile", "--emit",
+                           file("kernel.mlir")},
+                          asked),
+                  0)
+            << err_;
+        const auto made = nlohmann::json::parse(out_)["kernel"];
+        ASSERT_EQ(program({"export", "--layout", "mosaic", "--docs",
+                           "lengths:8192", "-o", file("lists")},
+                          asked),
+                  0)
+            << err_;
+        const auto lists = nlohmann::json::parse(out_);
+        for (const char* name : {"tile", "tiles_per_pass", "chosen_by"}) {
+          EXPECT_EQ(lists[name], made[name]) << chip << dim << backward;
+        }
+        EXPECT_EQ(lists["arrays"]["steps"]["shape"][0], made["steps"])
+            << chip << dim << backward;
+        tiles.insert(made["tile"].dump());
+      }
+    }
+  }
+  EXPECT_GT(tiles.size(), 1u);
 }
 
 }  // namespace

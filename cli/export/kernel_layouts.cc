@@ -87,14 +87,18 @@ Result<AttentionCall> mosaic_call(const ExportFlags& flags) {
   return out;
 }
 
-// The arrays of the TPU kernel.
-Result<void> add_mosaic(const Batch& batch, const ExportFlags& flags,
-                        NamedArrays& out) {
-  MosaicOptions options = flags.backward ? kMosaicBackward : MosaicOptions{};
-  auto tiles = request::parse_int(*flags.tiles_per_pass, "--tiles-per-pass", 1,
-                                  kMosaicMaxTilesPerPass);
-  if (!tiles) return tiles.error();
-  options.tiles_per_pass = *tiles;
+std::string mosaic_target(const ExportFlags& flags) {
+  return flags.request.target.value_or("v6e");
+}
+
+Result<void> read_mosaic_options(const ExportFlags& flags,
+                                 MosaicOptions& options) {
+  if (flags.tiles_per_pass) {
+    auto tiles = request::parse_int(*flags.tiles_per_pass, "--tiles-per-pass",
+                                    1, kMosaicMaxTilesPerPass);
+    if (!tiles) return tiles.error();
+    options.tiles_per_pass = *tiles;
+  }
   options.lowering_reason = flags.lowering_reason;
   auto numbers = read_numbers(flags.numbers);
   if (!numbers) return numbers.error();
@@ -111,13 +115,23 @@ Result<void> add_mosaic(const Batch& batch, const ExportFlags& flags,
     if (!queries) return queries.error();
     options.query_chunk = *queries;
   }
+  return {};
+}
+
+// The arrays of the TPU kernel.
+Result<void> add_mosaic(const Batch& batch, const ExportFlags& flags,
+                        NamedArrays& out) {
+  MosaicOptions options = flags.backward ? kMosaicBackward : MosaicOptions{};
+  if (auto e = read_mosaic_options(flags, options); !e) return e;
   auto call = mosaic_call(flags);
   if (!call) return call.error();
   // How many heads go together says the chunk of queries, and no more.
-  const int64_t of_list = flags.backward ? 8 : 1;
-  call->shape.heads = call->shape.kv_heads = of_list * batch.plan().heads;
+  if (!flags.heads) {
+    const int64_t of_list = flags.backward ? 8 : 1;
+    call->shape.heads = call->shape.kv_heads = of_list * batch.plan().heads;
+  }
   auto kernel = make_mosaic_kernel(batch.request(), batch.facts(), *call,
-                                   kLayoutTarget, options);
+                                   mosaic_target(flags), options);
   if (!kernel) return kernel.error();
   auto arrays = make_mosaic_arrays(batch, *kernel);
   if (!arrays) return arrays.error();

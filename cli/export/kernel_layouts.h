@@ -2,7 +2,10 @@
 // Splash's, our TPU kernel's, and those of selections.
 #pragma once
 
+#include <string>
+
 #include "cli/export/layouts.h"
+#include "tessera/mosaic.h"
 
 namespace tessera::cli {
 
@@ -10,10 +13,12 @@ Result<void> add_flex(const Batch& batch, const ExportFlags& flags,
                       NamedArrays& out);
 Result<void> add_splash(const Batch& batch, const ExportFlags& flags,
                         NamedArrays& out);
-// Whose vector memory lists are cut for.
-inline constexpr const char* kLayoutTarget = "v6e";
-// The call that the flags tell of; its heads pick a row of the table alone.
+// Whose memory lists are cut for: --target, else v6e.
+std::string mosaic_target(const ExportFlags& flags);
+// The call that the flags tell of, and what they say of its kernel.
 Result<AttentionCall> mosaic_call(const ExportFlags& flags);
+Result<void> read_mosaic_options(const ExportFlags& flags,
+                                 MosaicOptions& options);
 Result<void> add_mosaic(const Batch& batch, const ExportFlags& flags,
                         NamedArrays& out);
 Result<void> add_topk(const Batch& batch, const ExportFlags& flags,

@@ -175,7 +175,7 @@ def test_refusals():
         assert "\n" not in str(e.value)
 
 
-@plugins.needs("xla_cpu_pjrt")
+@plugins.needs("lammps_jax_pjrt_cpu")
 def test_what_is_of_tpus_is_refused_on_a_cpu():
     with pytest.raises(ts.TesseraError, match="ragged exchange must be on a T"):
         # Of as many devices as below: a process opens its most first.
@@ -184,7 +184,7 @@ def test_what_is_of_tpus_is_refused_on_a_cpu():
         ts.Session("mosaic", mesh="head=2,seq=3")
 
 
-@plugins.needs("xla_cpu_pjrt")
+@plugins.needs("lammps_jax_pjrt_cpu")
 @pytest.mark.parametrize("lane, balance", [("xla", "rows"), ("xla", "tasks"),
                                            (None, "rows")])
 def test_a_session_over_a_mesh(lane, balance):
@@ -197,7 +197,7 @@ def test_a_session_over_a_mesh(lane, balance):
     judge.check_all(got, judge.attention(q, k, v, legal, dout=dout))
 
 
-@plugins.needs("xla_cpu_pjrt")
+@plugins.needs("lammps_jax_pjrt_cpu")
 def test_batches_under_ceilings_share_a_program():
     made, legal, q, k, v, dout = packed(seed=1)
     wide = ts.shard(made, "head=2,seq=3", heads=SIZES["heads"],
