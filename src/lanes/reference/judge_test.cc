@@ -293,7 +293,7 @@ TEST(Judge, KnowsARoundedRowSum) {
   const auto judged = [&](bool rounded) {
     JudgeOptions options;
     options.rounded_sum = rounded;
-    return *judge_forward(c.request, {}, shape, t, options);
+    return *judge_declared_forward(c.request, {}, shape, t, options);
   };
   EXPECT_TRUE(judged(true).passed()) << judged(true).worst;
   const Verdict exact = judged(false);
