@@ -141,21 +141,23 @@ Command plan_command() {
   auto o = std::make_shared<Options>();
   Command command{"plan",
                   "The planner: time, memory and growth with the tokens"};
-  add_flags(command,
-            {
-                {"--mask", &o->mask, "EXPR",
-                 "This mask alone: documents are drawn where it names them, "
-                 "and picks of routed(...) are those of drawn, clustered "
-                 "inputs [the table]"},
-                {"--tokens", &o->tokens, "N", "With --mask [32768]"},
-                {"--docs", &o->docs, "SOURCE",
-                 std::string("With --mask: its documents, as of `tessera plan` "
-                             "[") +
-                     kPlanDocs + "]"},
-                {"--tile", &o->tile, "QxKV", "With --mask [256x256]"},
-                {"--json", &o->json, "", "One JSON object on stdout"},
-                {"-o,--out", &o->out, "FILE", "Write the JSON here too"},
-            });
+  add_flags(
+      command,
+      {
+          {"--mask", &o->mask, "EXPR",
+           "This mask alone: documents are drawn where it names them, "
+           "and picks of routed(...) are those of drawn, clustered "
+           "inputs [the table]"},
+          {"--tokens", &o->tokens, "N",
+           "With --mask: tokens of the batch row [32768]"},
+          {"--docs", &o->docs, "SOURCE",
+           std::string("With --mask: its documents, as in `tessera plan` "
+                       "[") +
+               kPlanDocs + "]"},
+          {"--tile", &o->tile, "QxKV", "With --mask: size of a tile [256x256]"},
+          {"--json", &o->json, "", "One JSON object on stdout"},
+          {"-o,--out", &o->out, "FILE", "Write the JSON here too"},
+      });
   command.footer =
       "The time is the least of 3 runs or more into memory that was used "
       "before;\n`tessera plan` tells that of one.\n"

@@ -25,8 +25,8 @@ struct KernelFlags {
 void add_kernel_flags(Command& command, KernelFlags& flags);
 
 inline constexpr const char* kNumbersHelp =
-    "That our TPU kernel may read: finite, a promise, or any: NaN and infinity "
-    "reach what they are legal for and nothing else [finite]";
+    "Numbers that our TPU kernel may read: finite, a promise, or any, where "
+    "NaN and infinity reach what they are legal for and nothing else [finite]";
 Result<Numbers> read_numbers(const std::optional<std::string>& text);
 
 // Whether any flag asks for a kernel.

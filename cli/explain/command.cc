@@ -95,15 +95,15 @@ Result<int> run(const Options& o) {
 
 constexpr JsonField kJsonFields[] = {
     {"query, batch_row, head"},
-    {"position", "of the query among the keys"},
+    {"position", "place of the query among the keys"},
     {"key, legal", "with --key, as the next three"},
     {"expression[].{depth,text,holds,why}", "atom by atom"},
     {"vetoes[].{depth,text,holds,why}", "facts that no mask can allow"},
     {"tile.{row,column,class}"},
     {"legal_keys, key_ranges, tile_row",
      "without --key: how many the query sees, and from where to where"},
-    {"tiles[].{column,class}", "without --key: of that row"},
-    {"meaning", "of masks with picks: what attention does with them"},
+    {"tiles[].{column,class}", "without --key: tiles of that row"},
+    {"meaning", "masks with picks: what attention does with them"},
     {"memory.NAME", "with --memory: as `tessera fit` has it"},
 };
 
@@ -129,8 +129,8 @@ Command explain_command() {
                 {"--batch-row", &o->batch_row, "B", "Which batch row [0]"},
                 {"--head", &o->head, "H", "Which plan head [0]"},
                 {"--memory", &o->memory, "",
-                 "What the call takes of a TPU's memory, part by part, as "
-                 "`tessera fit` has it; its flags go with this one"},
+                 "Report what the call takes of a TPU's memory, part by part, "
+                 "as `tessera fit` does; its flags go with this one"},
                 {"--json", &o->json, "", "One JSON object on stdout"},
             });
   command.footer =

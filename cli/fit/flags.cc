@@ -130,25 +130,26 @@ void add_fit_flags(Command& command, FitFlags& f) {
       flag.about = "The chip: v4, v5e, v5p, v6e or tpu7x [v6e]";
     }
     if (flag.names == std::string_view("--backward")) {
-      flag.about = "The programs of both passes";
+      flag.about = "Budget the programs of both passes";
     }
     if (flag.names == std::string_view("--mesh")) {
       flag.about =
-          "A chip of a mesh, data=2,seq=4 and the like (`tessera shard`): "
-          "facts are read then";
+          "Budget a chip of a mesh, data=2,seq=4 and the like (`tessera "
+          "shard`); facts are read then";
     }
   }
-  add_flags(command,
-            {
-                {"--lane", &f.lane, "NAME", "xla or mosaic [xla]"},
-                {"--method", &f.method, "NAME",
-                 "Of the xla lane: worklist, chunked or dense [worklist]"},
-                {"--compile", &f.compile, "",
-                 "Compile the programs too, with no device, and print what "
-                 "the compiler says beside ours"},
-                {"--plugin", &f.plugin, "PATH|NAME",
-                 "With --compile: a file or a known name [libtpu]"},
-            });
+  add_flags(
+      command,
+      {
+          {"--lane", &f.lane, "NAME", "xla or mosaic [xla]"},
+          {"--method", &f.method, "NAME",
+           "Method of the xla lane: worklist, chunked or dense [worklist]"},
+          {"--compile", &f.compile, "",
+           "Compile the programs too, with no device, and print what "
+           "the compiler says beside ours"},
+          {"--plugin", &f.plugin, "PATH|NAME",
+           "With --compile: a file or a known name [libtpu]"},
+      });
 }
 
 }  // namespace tessera::cli

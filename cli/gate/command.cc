@@ -86,8 +86,8 @@ Result<int> run(const GateFlags& o) {
 
 constexpr JsonField kJsonFields[] = {
     {"schema, tessera"},
-    {"machine, plugin, quick, busy_cores", "of a table that was measured"},
-    {"rows[].NAME", "docs/dispatch.md tells of them"},
+    {"machine, plugin, quick, busy_cores", "in a table that was measured"},
+    {"rows[].NAME", "as docs/dispatch.md explains them"},
 };
 
 }  // namespace
