@@ -16,6 +16,7 @@
 #include "bench/commands.h"
 #include "bench/harness/flags.h"
 #include "bench/plan/measure.h"
+#include "cli/given_flags.h"
 #include "receipt/machine.h"
 #include "request/make_request.h"
 #include "request/numbers.h"
@@ -43,11 +44,11 @@ struct Options {
 // Those of the table, or the one that was asked for.
 Result<std::vector<PlanCase>> cases_of(const Options& o) {
   if (!o.mask) {
-    if (!o.tokens && !o.docs && !o.tile) return plan_cases();
-    return invalid("cli", "{} goes with --mask, found it alone",
-                   o.tokens ? "--tokens"
-                   : o.docs ? "--docs"
-                            : "--tile");
+    const auto found = cli::first_given({{"--tokens", o.tokens.has_value()},
+                                         {"--docs", o.docs.has_value()},
+                                         {"--tile", o.tile.has_value()}});
+    if (found.empty()) return plan_cases();
+    return invalid("cli", "{} goes with --mask, found it alone", found);
   }
   auto mask = parse_mask(*o.mask);
   if (!mask) return mask.error();

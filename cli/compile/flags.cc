@@ -23,10 +23,12 @@ Result<void> check_together(const CompileFlags& o, bool asked) {
   if (!asked) {
     KernelFlags others = o.kernel;
     others.run.request.target.reset();
-    if (!(others == KernelFlags{})) {
+    const std::string found = first_given_of(std::move(others));
+    if (!found.empty()) {
       return invalid("cli",
                      "a program must come without flags of a request or a "
-                     "kernel, found one");
+                     "kernel, found {}",
+                     found);
     }
   }
   if (o.emit && !asked) {

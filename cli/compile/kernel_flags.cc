@@ -1,6 +1,7 @@
 // cli/compile/kernel_flags.cc: the flags of a kernel.
 #include "cli/compile/kernel_flags.h"
 
+#include "cli/given_flags.h"
 #include "cli/lowering.h"
 
 namespace tessera::cli {
@@ -51,6 +52,13 @@ void add_kernel_flags(Command& command, KernelFlags& f) {
 
 Result<Numbers> read_numbers(const std::optional<std::string>& text) {
   return parse_numbers(text.value_or("finite"), "--numbers");
+}
+
+std::string first_given_of(KernelFlags f) {
+  Command kernel;
+  add_kernel_flags(kernel, f);
+  const std::string found = first_given_of(kernel);
+  return found.empty() && f.sink_telemetry ? "--sink-telemetry" : found;
 }
 
 bool asks_for_kernel(const KernelFlags& f) {

@@ -29,6 +29,9 @@ inline constexpr const char* kNumbersHelp =
     "NaN and infinity reach what they are legal for and nothing else [finite]";
 Result<Numbers> read_numbers(const std::optional<std::string>& text);
 
+// The first that is given, as an error names it; "" where none is.
+std::string first_given_of(KernelFlags flags);
+
 // Whether any flag asks for a kernel.
 bool asks_for_kernel(const KernelFlags& flags);
 

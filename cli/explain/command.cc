@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "cli/explain/answers.h"
 #include "cli/fit/flags.h"
+#include "cli/given_flags.h"
 #include "cli/json_line.h"
 #include "cli/request/flags.h"
 #include "cli/route/planned.h"
@@ -28,17 +29,26 @@ Result<void> check_flags(const Options& o) {
   if (!o.query && !o.memory) {
     return invalid("cli", "--query must be given, found none");
   }
-  if (!o.query && (o.key || o.batch_row || o.head)) {
+  const auto of_query = first_given({{"--key", o.key.has_value()},
+                                     {"--batch-row", o.batch_row.has_value()},
+                                     {"--head", o.head.has_value()}});
+  if (!o.query && !of_query.empty()) {
     return invalid("cli",
-                   "--key, --batch-row and --head go with --query, found one "
-                   "without");
+                   "--key, --batch-row and --head go with --query, found {} "
+                   "without it",
+                   of_query);
   }
+  if (o.memory) return {};
   FitFlags of_call = o.fit;
   of_call.kernel.run.request = {};
-  if (o.memory || of_call == FitFlags{}) return {};
+  Command call;
+  add_fit_flags(call, of_call);
+  const std::string found = first_given_of(call);
+  if (found.empty()) return {};
   return invalid("cli",
                  "flags of a call's arrays, kernel and lane go with --memory, "
-                 "found one without");
+                 "found {} without it",
+                 found);
 }
 
 Result<Answer> explain(const Options& o) {

@@ -142,7 +142,7 @@ TEST_F(Fit, FlagsOfAMeshAreChecked) {
   EXPECT_EQ(error({"--mesh", "seq=2", "--lane", "mosaic", "--page-steps", "9"}),
             "tessera: [cli] --tiles-per-pass, --fetch-ahead, "
             "--keys-per-query, --page-steps, --query-chunk and --row-sum go "
-            "without --mesh, found one with it\n");
+            "without --mesh, found --page-steps with it\n");
 }
 
 TEST_F(Fit, ASmallTileOfAnyLaneHasAReason) {

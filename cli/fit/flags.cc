@@ -10,6 +10,7 @@
 #include "cli/compile/asked_kernel.h"
 #include "cli/compile/report.h"
 #include "cli/fit/mesh.h"
+#include "cli/given_flags.h"
 #include "cli/lowering.h"
 
 namespace tessera::cli {
@@ -35,13 +36,20 @@ Result<XlaMethod> method_of(const FitFlags& o, LaneId lane) {
 
 Result<void> check_flags(const FitFlags& o, LaneId lane) {
   const KernelFlags& k = o.kernel;
-  if (lane == LaneId::xla &&
-      (k.tiles_per_pass || k.fetch_ahead || k.keys_per_query || k.run.row_sum ||
-       k.run.numbers || k.page_steps || k.query_chunk)) {
+  const auto of_kernel =
+      first_given({{"--tiles-per-pass", k.tiles_per_pass.has_value()},
+                   {"--fetch-ahead", k.fetch_ahead.has_value()},
+                   {"--keys-per-query", k.keys_per_query.has_value()},
+                   {"--page-steps", k.page_steps.has_value()},
+                   {"--query-chunk", k.query_chunk.has_value()},
+                   {"--row-sum", k.run.row_sum.has_value()},
+                   {"--numbers", k.run.numbers.has_value()}});
+  if (lane == LaneId::xla && !of_kernel.empty()) {
     return invalid("cli",
                    "--tiles-per-pass, --fetch-ahead, --keys-per-query, "
                    "--page-steps, --query-chunk, --row-sum and --numbers go "
-                   "with --lane mosaic, found one with xla");
+                   "with --lane mosaic, found {} with xla",
+                   of_kernel);
   }
   if (k.query_chunk && !k.run.backward) {
     return invalid("cli", "--query-chunk goes with --backward, found it alone");

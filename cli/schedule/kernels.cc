@@ -51,16 +51,16 @@ Result<schedule::Dump> own_kernels(const ScheduleFlags& o,
 
 }  // namespace
 
-bool has_kernel_flags(const ScheduleFlags& o) {
+std::string first_kernel_flag(const ScheduleFlags& o) {
   KernelFlags others = o.kernel;
   others.run.request = {};
   others.run.heads.reset();
-  return others != KernelFlags{};
+  return first_given_of(std::move(others));
 }
 
 bool asks_own_kernel(const ScheduleFlags& o) {
   return !o.program && asks_for_kernel(o.kernel) &&
-         (!o.dump || has_kernel_flags(o));
+         (!o.dump || !first_kernel_flag(o).empty());
 }
 
 Result<schedule::Dump> read_kernels(const ScheduleFlags& o,

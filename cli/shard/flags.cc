@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "base/text.h"
 #include "cli/compile/kernel_flags.h"
+#include "cli/given_flags.h"
 #include "cli/lowering.h"
 #include "cli/request/file_checks.h"
 #include "request/numbers.h"
@@ -88,13 +89,13 @@ Result<void> check_flags(const ShardFlags& f) {
     return invalid("cli", "--lane must be xla or mosaic, found {}",
                    in_quotes(*f.lane));
   }
-  for (const auto& [flag, given] : {std::pair("--backward", f.backward),
-                                    {"--sink-logits", f.sink_logits},
-                                    {"--dlse", f.dlse},
-                                    {"--lane", f.lane.has_value()}}) {
-    if (!given || f.emit || f.fit || f.compile) continue;
+  const auto of_program = first_given({{"--backward", f.backward},
+                                       {"--sink-logits", f.sink_logits},
+                                       {"--dlse", f.dlse},
+                                       {"--lane", f.lane.has_value()}});
+  if (!of_program.empty() && !f.emit && !f.fit && !f.compile) {
     return invalid("cli", "{} goes with --emit, --fit or --compile, found none",
-                   flag);
+                   of_program);
   }
   if (f.dlse && !f.backward) {
     return invalid("cli", "--dlse goes with --backward, found none");
