@@ -152,9 +152,8 @@ TEST_F(Fit, ASmallTileOfAnyLaneHasAReason) {
     EXPECT_EQ(fit(flags), 2);
     EXPECT_EQ(err_,
               fmt::format("tessera: [{}] a tile below the granule of v6e, "
-                          "256x256, must come with a reason "
-                          "(--lowering-reason TEXT), found none for 128x128, "
-                          "which pays 4 times its work\n",
+                          "256x256, must come with a lowering reason, found "
+                          "none for 128x128, which pays 4 times its work\n",
                           lane));
     std::vector<std::string> with = flags;
     with.insert(with.end(), {"--lowering-reason", "documents of 90 tokens"});

@@ -17,8 +17,11 @@ Result<schedule::Dump> own_kernels(const ScheduleFlags& o,
                                    const request::Resolved& request,
                                    schedule::ScheduleOptions& options,
                                    std::optional<AskedKernel>& own) {
-  if (auto e = schedule::check_schedulable(request.request); !e)
-    return e.error();
+  if (auto e = schedule::check_schedulable(request.request); !e) {
+    Error error = e.error();
+    error.message += " (--trips REGION=N)";
+    return error;
+  }
   auto known = OwnedBatch::copy(request.request, request.facts.view());
   if (!known) return known.error();
   auto made =
