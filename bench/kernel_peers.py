@@ -106,7 +106,7 @@ def parse_flags():
             metavar="FILE",
             help=f"interpreter with {venv}; default ${variable}",
         )
-    add("--backward", action="store_true", help="of the gradients")
+    add("--backward", action="store_true", help="compare the kernels of the gradients")
     add("--head-dim", type=int, default=128, metavar="N", help="[128]")
     add("--kv-heads", type=int, default=HEADS, metavar="N", help=f"[{HEADS}]")
     add("--window", type=int, metavar="N", help="causal & window(N, 0) in place of causal")

@@ -54,7 +54,7 @@ def parse_flags():
     add("--mask", default="causal & documents")
     add("--tokens", type=int, default=32768)
     add("--tile", type=int, default=256)
-    add("--mean", type=float, default=2048, help="of the lognormal lengths")
+    add("--mean", type=float, default=2048, help="mean of the lognormal lengths")
     add("--seed", type=int, default=0)
     add("--seconds", type=float, default=10, help="to spend on each peer")
     add("--skip", action="append", default=[], choices=[p[0] for p in PEERS])

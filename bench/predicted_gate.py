@@ -362,18 +362,18 @@ def main():
     add("--dumps", required=True, metavar="FOLDER",
         help="keep the dumps there: what was compiled is not compiled again")
     add("--kernels", default=["mosaic"], type=lambda t: listed(t, KERNELS),
-        metavar="NAME,...", help=f"of {', '.join(KERNELS)} [mosaic]")
+        metavar="NAME,...", help=f"kernels, of {', '.join(KERNELS)} [mosaic]")
     add("--cases", default=list(CASES), type=lambda t: listed(t, CASES),
-        metavar="CASE,...", help=f"of {', '.join(CASES)} [all]")
+        metavar="CASE,...", help=f"cases, of {', '.join(CASES)} [all]")
     add("--tokens", default=[1024, 8192], type=listed, metavar="N,...",
         help="lengths [1024,8192]")
     add("--sizes", default=Sizes(), type=sizes_in, metavar="HEADSofKV_HEADSxDIM-DTYPE",
-        help=f"of the arrays [{Sizes().name()}]")
+        help=f"sizes of the arrays [{Sizes().name()}]")
     add("--directions", default=DIRECTIONS, type=lambda t: listed(t, DIRECTIONS),
         metavar="NAME,...", help="forward, backward [both]")
     add("--jobs", default=1, type=int, metavar="N", help="processes [1]")
     add("--silicon", default=HERE / "results" / GENERATION / "silicon.json",
-        metavar="FILE", help="whose lead_error is the error bar")
+        metavar="FILE", help="table whose lead_error is the error bar")
     add("--keep", metavar="FILE", help="a table whose rows come before these")
     add("--anew", metavar="FILE", help="a table whose rows of our kernels are made again")
     add("-o", "--out", metavar="FILE")

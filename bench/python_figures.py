@@ -45,7 +45,7 @@ def parse_flags():
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     add = parser.add_argument
     add("--build", default=HERE.parent / "build", type=pathlib.Path,
-        help="that holds python/tessera")
+        help="folder that holds python/tessera")
     add("--jax-python", default=os.environ.get(
         "TESSERA_PYTHON", str(HERE.parent / ".venv/bin/python")))
     add("--torch-python", default=os.environ.get("TESSERA_TORCH_PYTHON"),

@@ -186,12 +186,12 @@ def parse_flags():
     add("--torch-python", default=os.environ.get("TESSERA_TORCH_PYTHON"),
         help="with PyTorch; TESSERA_TORCH_PYTHON's if that is set")
     add("--model", default=str(HERE / "peers/train_20m.json"))
-    add("--tokens", type=int, default=4096, help="of a row")
-    add("--bytes", type=int, help="of the sources; all without")
-    add("--steps", type=int, default=5, help="that are timed")
+    add("--tokens", type=int, default=4096, help="tokens of a row")
+    add("--bytes", type=int, help="bytes of the sources to take [all]")
+    add("--steps", type=int, default=5, help="steps that are timed")
     add("--rate", type=float, default=3e-4)
     add("--only", nargs="+", metavar="NAME", choices=[*OURS, *PEERS],
-        help="of " + "; ".join([*OURS, *PEERS]))
+        help="names to measure, of " + "; ".join([*OURS, *PEERS]))
     add("--show", type=pathlib.Path, metavar="FILE.json",
         help="print the table of this one")
     machine.add_keep_flags(add)

@@ -1,9 +1,10 @@
-// cli/help_test.cc: what the helps of all commands keep: a width, and that each
-// field that they list is in some JSON. That JSON has no other, all tests that
-// ask for it look at (tests/program.h).
+// cli/help_test.cc: what the helps of all commands keep: a width, plain words,
+// and that each field that they list is in some JSON. That JSON has no other,
+// all tests that ask for it look at (tests/program.h).
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -82,6 +83,29 @@ TEST_F(HelpText, FitsATerminal) {
   for (const Command& command : bench::bench_program().commands) {
     bench({command.name, "--help"});
     expect_narrow({command.name});
+  }
+}
+
+// Each says what its flag or field is; these words begin a fragment.
+TEST_F(HelpText, BeginsWithNoFragment) {
+  const std::set<std::string> fragments = {
+      "and", "it", "of", "or", "that", "what", "who", "whoever", "whose"};
+  const auto expect_whole = [&](const Command& command,
+                                const std::string& about) {
+    std::string word = about.substr(0, about.find_first_of(" ,:;"));
+    std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) {
+      return static_cast<char>(std::tolower(c));
+    });
+    EXPECT_FALSE(fragments.contains(word)) << command.name << ": " << about;
+  };
+  for (const cli::Program& whole :
+       {tessera_program(), bench::bench_program()}) {
+    for (const Command& command : whole.commands) {
+      for (const Flag& flag : command.flags) expect_whole(command, flag.about);
+      for (const JsonField& field : command.json_fields) {
+        expect_whole(command, field.about);
+      }
+    }
   }
 }
 

@@ -1,15 +1,17 @@
 // cli/spread_flags.cc
 #include "cli/spread_flags.h"
 
+#include "cli/given_flags.h"
+
 namespace tessera::cli {
 
 std::string_view SpreadFlags::given() const {
-  if (balance) return "--balance";
-  if (exchange) return "--exchange";
-  if (ceilings) return "--ceilings";
-  if (work) return "--work";
-  if (evenness) return "--evenness";
-  return uneven ? "--uneven" : "";
+  return first_given({{"--balance", balance.has_value()},
+                      {"--exchange", exchange.has_value()},
+                      {"--ceilings", ceilings.has_value()},
+                      {"--work", work.has_value()},
+                      {"--evenness", evenness.has_value()},
+                      {"--uneven", uneven}});
 }
 
 ShardWords SpreadFlags::words(ShardWords open) const {

@@ -130,20 +130,22 @@ Command attention_command() {
   add_flags(
       command,
       {
-          {"--tokens", &o->tokens, "N,...", "Lengths [4096]"},
+          {"--tokens", &o->tokens, "N,...", "Lengths in tokens [4096]"},
           {"--head-dim", &o->head_dim, "N,...", "Head dims [128]"},
-          {"--dtype", &o->dtype, "TYPE,...", "Of f32 and bf16 [both]"},
+          {"--dtype", &o->dtype, "TYPE,...", "Types, of f32 and bf16 [both]"},
           {"--threads", &o->threads, "N,...",
            "Numbers of threads [every core]"},
-          {"--cases", &o->cases, "CASE,...", "Of " + case_names() + " [all]"},
+          {"--cases", &o->cases, "CASE,...",
+           "Cases, of " + case_names() + " [all]"},
           {"--mask", &o->mask, "EXPR",
            "This mask alone, on drawn documents where it names them; "
            "routed(...) routes by q and k, which are then clustered"},
           {"--backward", &o->backward, "",
-           "Forward and backward too, as rows of their own"},
+           "Measure forward and backward too, as rows of their own"},
           {"--isa", &o->isa, "ISA",
-           "Our instructions, and the widest of the peers' [best]"},
-          {"--seconds", &o->seconds, "N", "Of runs for each measurement [2]"},
+           "Instructions of our kernels, and the widest of the peers' [best]"},
+          {"--seconds", &o->seconds, "N",
+           "Seconds of runs for each measurement [2]"},
           {"--peers", &o->peers, "FOLDER",
            "Run the scripts of this folder (bench/peers) in the interpreters "
            "that TESSERA_TORCH_PYTHON and TESSERA_ORT_PYTHON name"},
@@ -152,7 +154,8 @@ Command attention_command() {
           {"--json", &o->json, "", "One JSON object on stdout"},
           {"-o,--out", &o->out, "FILE", "Write the JSON here too"},
           {"--results", &o->results, "FOLDER",
-           "Write it as FOLDER/<this CPU>/attention.json too (bench/results)"},
+           "Write the JSON as FOLDER/<this CPU>/attention.json too "
+           "(bench/results)"},
       });
   command.footer =
       "bench/README.md tells how to install the peers;\n"

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "base/threads.h"
 #include "bench/harness/flags.h"
+#include "cli/given_flags.h"
 #include "lanes/tensors.h"
 #include "request/numbers.h"
 
@@ -39,11 +40,12 @@ Result<std::vector<const AttentionCase*>> parse_cases(std::string_view text) {
 // The one case of --mask, which no peer knows.
 Result<std::shared_ptr<const AttentionCase>> asked_case(
     const AttentionFlags& o) {
-  if (!o.cases.empty() || o.peers || o.results) {
+  const auto found = cli::first_given({{"--peers", o.peers.has_value()},
+                                       {"--results", o.results.has_value()},
+                                       {"--cases", !o.cases.empty()}});
+  if (!found.empty()) {
     return invalid("cli", "--mask is a case of its own, found {} beside it",
-                   o.peers     ? "--peers"
-                   : o.results ? "--results"
-                               : "--cases");
+                   found);
   }
   auto mask = parse_mask(*o.mask);
   if (!mask) return mask.error();

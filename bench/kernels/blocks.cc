@@ -214,16 +214,18 @@ cli::Command blocks_command() {
   cli::Command command{
       "blocks", "A block mask to both worklists, from bytes and from bits"};
   cli::add_flags(
-      command, {{"--heads", &o->heads, "N", "Lists [12]"},
-                {"--blocks", &o->blocks, "N", "Rows and columns of each [512]"},
-                {"--active", &o->active, "X", "The chance of a block [0.15]"},
-                {"--seconds", &o->seconds, "S", "A variant and door [0.5]"},
-                {"--peers", &o->peers, "FOLDER",
-                 "PyTorch's planner on the same mask: the script of this "
-                 "folder (bench/peers) in the interpreter that "
-                 "TESSERA_TORCH_PYTHON names"},
-                {"--json", &o->json, "", "One JSON object on stdout"},
-                {"-o,--out", &o->out, "FILE", "Write the JSON here too"}});
+      command,
+      {{"--heads", &o->heads, "N", "Heads, a list each [12]"},
+       {"--blocks", &o->blocks, "N", "Rows and columns of each list [512]"},
+       {"--active", &o->active, "X", "Chance that a block is active [0.15]"},
+       {"--seconds", &o->seconds, "S",
+        "Seconds for each variant and door [0.5]"},
+       {"--peers", &o->peers, "FOLDER",
+        "PyTorch's planner on the same mask: the script of this "
+        "folder (bench/peers) in the interpreter that "
+        "TESSERA_TORCH_PYTHON names"},
+       {"--json", &o->json, "", "One JSON object on stdout"},
+       {"-o,--out", &o->out, "FILE", "Write the JSON here too"}});
   command.footer =
       "A row a variant of src/kernels/blocks, the best of many runs into "
       "memory\n"

@@ -166,7 +166,7 @@ Command kernels_command() {
                  "portable, avx2, avx512, avx512bf16 or amx, which this "
                  "machine must have "
                  "[all it has]"},
-                {"--seconds", &o->seconds, "S", "Of each row [0.1]"},
+                {"--seconds", &o->seconds, "S", "Seconds for each row [0.1]"},
                 {"--json", &o->json, "", "One JSON object on stdout"},
                 {"-o,--out", &o->out, "FILE", "Write the JSON here too"},
             });

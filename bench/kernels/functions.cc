@@ -147,11 +147,12 @@ Result<int> run(const Options& o) {
 cli::Command functions_command() {
   auto o = std::make_shared<Options>();
   cli::Command command{"functions", "exp2, log2 and tanh of each ISA alone"};
-  cli::add_flags(command,
-                 {
-                     {"--seconds", &o->seconds, "S", "Of each row [0.1]"},
-                     {"--json", &o->json, "", "One JSON object on stdout"},
-                 });
+  cli::add_flags(
+      command,
+      {
+          {"--seconds", &o->seconds, "S", "Seconds for each row [0.1]"},
+          {"--json", &o->json, "", "One JSON object on stdout"},
+      });
   command.footer =
       "libm is a plain loop over the C library's. The limit is what the\n"
       "multiplications alone take at the machine's peak. What is off by more\n"

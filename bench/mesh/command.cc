@@ -161,22 +161,23 @@ Result<int> run(const Options& o) {
 Command mesh_command() {
   auto o = std::make_shared<Options>();
   Command command{"mesh", "Layers on one device and on a mesh of them"};
-  add_flags(command,
-            {
-                {"--tokens", &o->tokens, "N", "Length of the batch row [8192]"},
-                {"--mean", &o->mean, "N", "Of the documents' lengths [1500]"},
-                {"--heads", &o->heads, "N", "Query heads [8]"},
-                {"--kv-heads", &o->kv_heads, "N", "Key and value heads [2]"},
-                {"--head-dim", &o->head_dim, "N",
-                 "Of queries, keys and values [128]"},
-                {"--devices", &o->devices, "N", "Of the mesh [4]"},
-                {"--layers", &o->layers, "N", "Of a round [4]"},
-                {"--rounds", &o->rounds, "N", "Of each, in turn [3]"},
-                {"--plugin", &o->plugin, "NAME",
-                 "A file or a known name, of all rows [lammps_jax_pjrt_cpu]"},
-                {"--json", &o->json, "", "One JSON object on stdout"},
-                {"-o,--out", &o->out, "FILE", "Write the JSON here too"},
-            });
+  add_flags(
+      command,
+      {
+          {"--tokens", &o->tokens, "N", "Length of the batch row [8192]"},
+          {"--mean", &o->mean, "N", "Mean of the documents' lengths [1500]"},
+          {"--heads", &o->heads, "N", "Query heads [8]"},
+          {"--kv-heads", &o->kv_heads, "N", "Key and value heads [2]"},
+          {"--head-dim", &o->head_dim, "N",
+           "Dimension of queries, keys and values [128]"},
+          {"--devices", &o->devices, "N", "Devices of the mesh [4]"},
+          {"--layers", &o->layers, "N", "Layers of a round [4]"},
+          {"--rounds", &o->rounds, "N", "Rounds of each, in turn [3]"},
+          {"--plugin", &o->plugin, "NAME",
+           "A file or a known name, of all rows [lammps_jax_pjrt_cpu]"},
+          {"--json", &o->json, "", "One JSON object on stdout"},
+          {"-o,--out", &o->out, "FILE", "Write the JSON here too"},
+      });
   command.work = [o] { return run(*o); };
   return command;
 }

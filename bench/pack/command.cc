@@ -123,10 +123,13 @@ Command pack_command() {
   auto o = std::make_shared<Options>();
   Command command{"pack", "The packer: speed, fill and even steps"};
   add_flags(command,
-            {{"--documents", &o->documents, "N", "Lengths drawn [10000000]"},
-             {"--mean", &o->mean, "N", "Their mean, lognormal, sigma 1 [1500]"},
-             {"--tokens", &o->tokens, "N", "Of a row [8192]"},
-             {"--rounds", &o->rounds, "N", "The fastest counts [5]"},
+            {{"--documents", &o->documents, "N",
+              "Documents whose lengths are drawn [10000000]"},
+             {"--mean", &o->mean, "N",
+              "Mean of their lengths, lognormal, sigma 1 [1500]"},
+             {"--tokens", &o->tokens, "N", "Tokens of a row [8192]"},
+             {"--rounds", &o->rounds, "N",
+              "Rounds of timing; the fastest counts [5]"},
              {"--json", &o->json, "", "One JSON object on stdout"},
              {"-o,--out", &o->out, "FILE", "Write the JSON here too"}});
   command.footer =

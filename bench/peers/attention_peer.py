@@ -39,7 +39,7 @@ def parse(description):
     add("--threads", type=int, default=2)
     add("--cases", default=",".join(CASES), help="default: %(default)s")
     add("--backward", action="store_true", help="forward and backward too")
-    add("--seconds", type=float, default=2, help="of runs a measurement")
+    add("--seconds", type=float, default=2, help="seconds of runs a measurement")
     add(
         "--budget",
         type=float,

@@ -165,7 +165,7 @@ def main():
     add("--program", default=str(TOP / "build/tessera"))
     add("--model", default=str(TOP / "bench/peers/train_20m.json"))
     add("--tokens", type=int, default=4096)
-    add("--times", type=int, default=21, help="of a product in a run, above 1")
+    add("--times", type=int, default=21, help="products in a run, above 1")
     add("--rounds", type=int, default=3)
     add("--only", nargs="+", choices=list(DTYPES), default=list(DTYPES))
     add("--plugins", nargs="+", default=list(PLUGINS))

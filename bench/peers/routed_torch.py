@@ -47,7 +47,7 @@ def parse():
     add("--top", type=int, required=True)
     add("--block", type=int, default=256)
     add("--threads", type=int, default=2)
-    add("--seconds", type=float, default=2, help="of runs a way")
+    add("--seconds", type=float, default=2, help="seconds of runs a way")
     add("--budget", type=float, default=600, help="no run begins after")
     return parser.parse_args()
 

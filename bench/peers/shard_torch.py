@@ -275,7 +275,7 @@ def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--seeds", type=int, default=16)
-    parser.add_argument("--cases", default="0,1,2", help="of the three")
+    parser.add_argument("--cases", default="0,1,2", help="cases to measure, of the three")
     parser.add_argument("--tessera", default=BENCH.parent / "build" / "tessera")
     parser.add_argument("-o", "--out", metavar="FILE.json")
     flags = parser.parse_args()

@@ -125,7 +125,7 @@ def main():
     flags.add_argument("--batch", type=int, default=1, help="rows of a step")
     flags.add_argument("--mesh", nargs="*", default=[],
                        help="meshes that it runs on too")
-    flags.add_argument("--keep", metavar="FOLDER", help="of losses by run")
+    flags.add_argument("--keep", metavar="FOLDER", help="folder of losses by run")
     machine.add_keep_flags(flags.add_argument)
     args = flags.parse_args()
     with open(args.model) as f:

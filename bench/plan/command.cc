@@ -16,6 +16,7 @@
 #include "bench/commands.h"
 #include "bench/harness/flags.h"
 #include "bench/plan/measure.h"
+#include "cli/given_flags.h"
 #include "receipt/machine.h"
 #include "request/make_request.h"
 #include "request/numbers.h"
@@ -43,11 +44,11 @@ struct Options {
 // Those of the table, or the one that was asked for.
 Result<std::vector<PlanCase>> cases_of(const Options& o) {
   if (!o.mask) {
-    if (!o.tokens && !o.docs && !o.tile) return plan_cases();
-    return invalid("cli", "{} goes with --mask, found it alone",
-                   o.tokens ? "--tokens"
-                   : o.docs ? "--docs"
-                            : "--tile");
+    const auto found = cli::first_given({{"--tokens", o.tokens.has_value()},
+                                         {"--docs", o.docs.has_value()},
+                                         {"--tile", o.tile.has_value()}});
+    if (found.empty()) return plan_cases();
+    return invalid("cli", "{} goes with --mask, found it alone", found);
   }
   auto mask = parse_mask(*o.mask);
   if (!mask) return mask.error();
@@ -141,21 +142,23 @@ Command plan_command() {
   auto o = std::make_shared<Options>();
   Command command{"plan",
                   "The planner: time, memory and growth with the tokens"};
-  add_flags(command,
-            {
-                {"--mask", &o->mask, "EXPR",
-                 "This mask alone: documents are drawn where it names them, "
-                 "and picks of routed(...) are those of drawn, clustered "
-                 "inputs [the table]"},
-                {"--tokens", &o->tokens, "N", "With --mask [32768]"},
-                {"--docs", &o->docs, "SOURCE",
-                 std::string("With --mask: its documents, as of `tessera plan` "
-                             "[") +
-                     kPlanDocs + "]"},
-                {"--tile", &o->tile, "QxKV", "With --mask [256x256]"},
-                {"--json", &o->json, "", "One JSON object on stdout"},
-                {"-o,--out", &o->out, "FILE", "Write the JSON here too"},
-            });
+  add_flags(
+      command,
+      {
+          {"--mask", &o->mask, "EXPR",
+           "This mask alone: documents are drawn where it names them, "
+           "and picks of routed(...) are those of drawn, clustered "
+           "inputs [the table]"},
+          {"--tokens", &o->tokens, "N",
+           "With --mask: tokens of the batch row [32768]"},
+          {"--docs", &o->docs, "SOURCE",
+           std::string("With --mask: its documents, as in `tessera plan` "
+                       "[") +
+               kPlanDocs + "]"},
+          {"--tile", &o->tile, "QxKV", "With --mask: size of a tile [256x256]"},
+          {"--json", &o->json, "", "One JSON object on stdout"},
+          {"-o,--out", &o->out, "FILE", "Write the JSON here too"},
+      });
   command.footer =
       "The time is the least of 3 runs or more into memory that was used "
       "before;\n`tessera plan` tells that of one.\n"

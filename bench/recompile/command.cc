@@ -123,21 +123,20 @@ Command recompile_command() {
           {"--lane", &o->lane, "NAME",
            "xla, beside cpu; mosaic, whose TPU kernels are compiled ahead of "
            "time, where libtpu is [xla]"},
-          {"--target", &o->target, "NAME", "Of lane mosaic [v6e:1x1]"},
+          {"--target", &o->target, "NAME", "Target of lane mosaic [v6e:1x1]"},
           {"--batches", &o->batches, "N", "Batches, no two alike [200]"},
           {"--tokens", &o->tokens, "N", "The longest batch row [512]"},
           {"--dtype", &o->dtype, "TYPE", "f32 or bf16 [f32]"},
-          {"--seed", &o->seed, "N", "Of the batches [0]"},
+          {"--seed", &o->seed, "N", "Seed of the batches [0]"},
           {"--plugin", &o->plugin, "NAME",
-           "A file or a known name [xla_cpu_pjrt; of lane mosaic libtpu]"},
-          {"--device", &o->device, "N", "Of the plugin's devices [0]"},
+           "A file or a known name [xla_cpu_pjrt; for lane mosaic libtpu]"},
+          {"--device", &o->device, "N", "Number of the plugin's device [0]"},
           {"--cache", &o->cache, "FOLDER",
            "Keep what is compiled there; a second run compiles nothing "
            "[nowhere]"},
           {"--max-compiles", &o->max_compiles, "N",
-           "Programs to compile at most, else an error that says what varied; "
-           "0 "
-           "is no limit [0]"},
+           "Most programs to compile; one more is an error that says what "
+           "varied, 0 is no limit [0]"},
           {"--cold", &o->cold, "",
            "No warm-up: a batch compiles what it needs first"},
           {"--peers", &o->peers, "FOLDER",

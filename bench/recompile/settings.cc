@@ -6,6 +6,7 @@
 #include "base/fail.h"
 #include "base/text.h"
 #include "bench/harness/flags.h"
+#include "cli/given_flags.h"
 #include "cli/numbers.h"
 #include "request/numbers.h"
 
@@ -28,17 +29,16 @@ Result<LaneId> read_lane(const RecompileFlags& o) {
     return invalid("cli", "--lane must be xla or mosaic, found {}",
                    in_quotes(o.lane));
   }
-  for (const auto& [flag, given] :
-       {std::pair("--device", o.device.has_value()),
-        std::pair("--cache", o.cache.has_value()),
-        std::pair("--max-compiles", o.max_compiles.has_value()),
-        std::pair("--cold", o.cold), std::pair("--peers", o.peers.has_value()),
-        std::pair("--peer-limit", o.peer_limit.has_value())}) {
-    if (!given) continue;
-    return invalid("cli", "--lane mosaic runs nothing, found {} beside it",
-                   flag);
-  }
-  return LaneId::mosaic;
+  const auto of_a_run =
+      cli::first_given({{"--device", o.device.has_value()},
+                        {"--cache", o.cache.has_value()},
+                        {"--max-compiles", o.max_compiles.has_value()},
+                        {"--cold", o.cold},
+                        {"--peers", o.peers.has_value()},
+                        {"--peer-limit", o.peer_limit.has_value()}});
+  if (of_a_run.empty()) return LaneId::mosaic;
+  return invalid("cli", "--lane mosaic runs nothing, found {} beside it",
+                 of_a_run);
 }
 
 // Dims and tiles that the kernel has; the tile fills any TPU's matrix unit.

@@ -124,24 +124,24 @@ Command routed_command() {
   add_flags(
       command,
       {
-          {"--tokens", &o->tokens, "N,...", "Lengths [32768,131072]"},
+          {"--tokens", &o->tokens, "N,...", "Lengths in tokens [32768,131072]"},
           {"--heads", &o->heads, "N", "Query heads [8]"},
           {"--kv-heads", &o->kv_heads, "N", "Key and value heads [heads]"},
           {"--head-dim", &o->head_dim, "N",
-           "Of queries, keys and values [128]"},
-          {"--dtype", &o->dtype, "TYPE,...", "Of f32 and bf16 [both]"},
-          {"--threads", &o->threads, "N", "[every core]"},
+           "Dimension of queries, keys and values [128]"},
+          {"--dtype", &o->dtype, "TYPE,...", "Types, of f32 and bf16 [both]"},
+          {"--threads", &o->threads, "N", "Threads [every core]"},
           {"--density", &o->density, "X",
            "Active tiles over causal tiles: what --top is found for [0.125]"},
           {"--top", &o->top, "N",
            "Blocks that a query picks [what comes nearest]"},
           {"--meaning", &o->meaning, "NAME",
-           "exact (each query attends to its own picks) or union (to its tile "
-           "row's) [exact]"},
+           "Keys that are read: exact (each query attends to its own picks) or "
+           "union (to its tile row's) [exact]"},
           {"--spread", &o->spread, "X",
            "Noise of the inputs around their centroids [0.02]"},
           {"--seed", &o->seed, "N",
-           "Of the inputs; batch b draws with seed + b [0]"},
+           "Seed of the inputs; batch b draws with seed + b [0]"},
           {"--rounds", &o->rounds, "N", "Batches of each length [3]"},
           {"--dense-heads", &o->dense_heads, "N",
            "Heads that dense attention is timed on, then scaled [all; 1 above "
@@ -152,7 +152,7 @@ Command routed_command() {
           {"--peers", &o->peers, "FOLDER",
            "Run the script of this folder (bench/peers) in the interpreter "
            "that TESSERA_TORCH_PYTHON names"},
-          {"--seconds", &o->seconds, "N", "Of the peer's runs [2]"},
+          {"--seconds", &o->seconds, "N", "Seconds of the peer's runs [2]"},
           {"--peer-limit", &o->peer_limit, "N",
            "Seconds after which the script is ended [1800]"},
           {"--json", &o->json, "", "One JSON object on stdout"},

@@ -122,14 +122,14 @@ std::span<const JsonField> audit_json_fields() {
       {"partitions"},
       {"meshes[].{name,devices}, meshes[].axes[].{name,size}"},
       {"{arguments,results}[].{name,dtype,shape,sharding,part,bytes}",
-       "part: the shape of a device's; bytes: of that"},
+       "part: shape of what one device has; bytes: of that part"},
       {"boundaries[].{op,line}, "
        "boundaries[].arrays[].{name,dtype,shape,sharding,part,bytes}"},
       {"collectives[].{op,line,dtype,shape,groups,group_devices,operand_bytes,"
        "sent_bytes,repeats}",
        "sent_bytes: over all devices, null where a run tells it; repeats: in a "
        "loop, or a function that is called"},
-      {"sent_bytes", "of all; null where one repeats or is null"},
+      {"sent_bytes", "sum of all; null where one repeats or is null"},
       {"fingerprint"},
   };
   return kFields;

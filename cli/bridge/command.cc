@@ -42,7 +42,7 @@ Command bridge_command() {
           {"--inputs", &f->inputs, "FILE",
            ".safetensors with the inputs by name [random]"},
           {"--seed", &f->seed, "N",
-           "Of random inputs and of a sampled check [0]"},
+           "Seed of random inputs and of a sampled check [0]"},
           {"--outputs", &f->outputs, "FILE", "Write a .safetensors file"},
           {"--receipt", &f->receipt, "FILE",
            "Write the receipt, a JSON object"},
@@ -54,7 +54,7 @@ Command bridge_command() {
           {"--check", &f->check, "",
            "Compare attention with fp64, where the file of shapes declares it"},
           {"--trace", &f->trace, "FILE", kTraceHelp},
-          {"--json", &f->json, "", "The receipt alone, on stdout"},
+          {"--json", &f->json, "", "Print the receipt alone, on stdout"},
       });
   command.footer =
       "Examples:\n"

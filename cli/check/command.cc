@@ -101,7 +101,7 @@ Command check_command() {
             {
                 {"--rows", &o->rows, "N",
                  "Check a random sample of N tile rows of each list [all]"},
-                {"--seed", &o->seed, "N", "Of the sample [0]"},
+                {"--seed", &o->seed, "N", "Seed of the sample [0]"},
                 {"--json", &o->json, "", "One JSON object on stdout"},
             });
   command.footer =

@@ -99,21 +99,22 @@ Command choose_command() {
   add_flags(
       command,
       {
-          {"--lane", &o->lane, "NAME", "Asks about one lane [auto]"},
+          {"--lane", &o->lane, "NAME", "Ask about one lane [auto]"},
           {"--gate", &o->run.gate, "FILE",
-           "A table of `tessera gate`, measured or predicted: goes before "
-           "the rules"},
+           "A table of `tessera gate`, measured or predicted, which goes "
+           "before the rules"},
           {"--machine", &o->machine, "FILE",
            "A machine as a JSON object: cpu, threads, isas, plugins (each "
            "name, platform, devices, of a TPU the generation: v6e) "
            "[this one]"},
           {"--artifact", &o->run.artifact, "FILE",
-           "What JAX exported for this request: attention or Splash's kernel"},
+           "Program that JAX exported for this request: attention or Splash's "
+           "kernel"},
           {"--shapes", &o->run.shapes, "FILE", "The JSON beside the artifact"},
           {"--sink-telemetry", &o->run.sink_telemetry, "N",
-           "`tessera run` is to tell the mass on the first N keys [off]"},
+           "Choose for a run that tells the mass on the first N keys [off]"},
           {"--compile-only", &o->compile_only, "",
-           "Nothing is to run: what compiles it ahead of time"},
+           "Choose what compiles the request ahead of time; nothing is to run"},
           {"--json", &o->json, "", "One JSON object on stdout"},
       });
   command.footer =

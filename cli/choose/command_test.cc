@@ -192,10 +192,10 @@ TEST_F(Dispatch, ChooseTellsWhatNeedsALoweringReason) {
   };
   const std::string v6e = R"(, "generation": "v6e")";
   const Arguments causal = {"--mask", "causal", "--tile", "64"};
-  EXPECT_EQ(needs(v6e, causal),
-            "[xla] a tile below the granule of v6e, 256x256, must come with a "
-            "reason (--lowering-reason TEXT), found none for 64x64, which pays "
-            "16 times its work");
+  EXPECT_EQ(
+      needs(v6e, causal),
+      "[xla] a tile below the granule of v6e, 256x256, must come with a "
+      "lowering reason, found none for 64x64, which pays 16 times its work");
   EXPECT_TRUE(needs(v6e, {"--mask", "window(9, 0)", "--tile", "128x256"})
                   .starts_with("[mosaic] a tile below the granule of v6e"));
   EXPECT_EQ(needs(v6e, {"--mask", "causal"}), "");

@@ -61,16 +61,16 @@ std::span<const JsonField> choice_json_fields() {
   static constexpr JsonField kFields[] = {
       {"lane, reason"},
       {"method, plugin", "null where the lane has none"},
-      {"class", "of the request"},
-      {"tile", "[queries, keys], at which density is"},
-      {"tile_by", "who chose it; null: the request, or its default"},
-      {"density", "active tiles of all"},
+      {"class", "shape class of the request"},
+      {"tile", "[queries, keys] at which density is counted"},
+      {"tile_by", "chooser of the tile; null: the request, or its default"},
+      {"density", "share of tiles that are active"},
       {"rejected.LANE", "why not"},
       {"rule.{name,lane,direction,beyond_tokens,up_to_tokens,below_density,"
        "source}",
        "the rule that chose; null where none did"},
       {"gate[].NAME", "rows of --gate that speak of the request"},
-      {"needs", "what a run would have to be told, or null"},
+      {"needs", "settings that a run would have to be told, or null"},
       {"machine"},
   };
   return kFields;

@@ -23,10 +23,12 @@ Result<void> check_together(const CompileFlags& o, bool asked) {
   if (!asked) {
     KernelFlags others = o.kernel;
     others.run.request.target.reset();
-    if (!(others == KernelFlags{})) {
+    const std::string found = first_given_of(std::move(others));
+    if (!found.empty()) {
       return invalid("cli",
                      "a program must come without flags of a request or a "
-                     "kernel, found one");
+                     "kernel, found {}",
+                     found);
     }
   }
   if (o.emit && !asked) {
@@ -73,11 +75,12 @@ constexpr JsonField kJsonFields[] = {
     {"cost.NAME", "the compiler's own estimates"},
     {"compile_ms, out, emit"},
     {"kernel.{lane,contract,plan_contract,window_bounds,batch,q_len,kv_len}",
-     "of a request"},
+     "with a request"},
     {"kernel.{contract_terms,plan_contract_terms}.NAME",
-     "what the keys digest"},
+     "terms that the keys digest"},
     {"kernel.{steps,page}",
-     "what its arrays hold; of that in scalar memory at a time, 0: all"},
+     "steps: room of its arrays; page: those in scalar memory at a time, 0: "
+     "all"},
     {"kernel.query_chunk",
      "queries whose dQ is in vector memory at a time, 0: all"},
     {"kernel.{tile,tiles_per_pass,heads_per_pass,chosen_by,fetch_ahead,row_sum,"
@@ -122,7 +125,7 @@ void add_compile_flags(Command& command, CompileFlags& f) {
                  "Save the executable here; for a request its contract too, as "
                  "FILE.json"},
                 {"--receipt", &f.receipt, "FILE",
-                 "Of a request: write a receipt that says compiled only"},
+                 "With a request: write a receipt that says compiled only"},
                 {"--no-compile", &f.no_compile, "",
                  "Stop after --emit, which needs no plugin"},
                 {"--json", &f.json, "", "One JSON object on stdout"},
@@ -130,7 +133,7 @@ void add_compile_flags(Command& command, CompileFlags& f) {
   add_kernel_flags(command, f.kernel);
   add_flags(command, "The kernel",
             {{"--sink-telemetry", &f.kernel.sink_telemetry, "",
-              "The kernel of sink telemetry: forward, without values"}});
+              "Make the kernel of sink telemetry: forward, without values"}});
   command.footer = footer();
   command.json_fields = kJsonFields;
 }

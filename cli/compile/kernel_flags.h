@@ -25,9 +25,12 @@ struct KernelFlags {
 void add_kernel_flags(Command& command, KernelFlags& flags);
 
 inline constexpr const char* kNumbersHelp =
-    "That our TPU kernel may read: finite, a promise, or any: NaN and infinity "
-    "reach what they are legal for and nothing else [finite]";
+    "Numbers that our TPU kernel may read: finite, a promise, or any, where "
+    "NaN and infinity reach what they are legal for and nothing else [finite]";
 Result<Numbers> read_numbers(const std::optional<std::string>& text);
+
+// The first that is given, as an error names it; "" where none is.
+std::string first_given_of(KernelFlags flags);
 
 // Whether any flag asks for a kernel.
 bool asks_for_kernel(const KernelFlags& flags);

@@ -94,11 +94,11 @@ std::string health_text(const Health& h) {
 constexpr JsonField kJsonFields[] = {
     {"tessera", "the version"},
     {"cpu, threads, isas"},
-    {"loads_plugins", "whether this build does"},
+    {"loads_plugins", "whether this build loads plugins"},
     {"lanes.LANE.{about,state}"},
     {"plugins[].{name,found,file,api,platform,platform_version,devices,why}",
-     "api: of PJRT; why: what keeps it from devices"},
-    {"missing[].{what,command}", "and what would add it"},
+     "api: PJRT's version; why: what keeps it from devices"},
+    {"missing[].{what,command}", "command: adds what is missing"},
 };
 
 }  // namespace

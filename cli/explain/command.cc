@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "cli/explain/answers.h"
 #include "cli/fit/flags.h"
+#include "cli/given_flags.h"
 #include "cli/json_line.h"
 #include "cli/request/flags.h"
 #include "cli/route/planned.h"
@@ -28,17 +29,26 @@ Result<void> check_flags(const Options& o) {
   if (!o.query && !o.memory) {
     return invalid("cli", "--query must be given, found none");
   }
-  if (!o.query && (o.key || o.batch_row || o.head)) {
+  const auto of_query = first_given({{"--key", o.key.has_value()},
+                                     {"--batch-row", o.batch_row.has_value()},
+                                     {"--head", o.head.has_value()}});
+  if (!o.query && !of_query.empty()) {
     return invalid("cli",
-                   "--key, --batch-row and --head go with --query, found one "
-                   "without");
+                   "--key, --batch-row and --head go with --query, found {} "
+                   "without it",
+                   of_query);
   }
+  if (o.memory) return {};
   FitFlags of_call = o.fit;
   of_call.kernel.run.request = {};
-  if (o.memory || of_call == FitFlags{}) return {};
+  Command call;
+  add_fit_flags(call, of_call);
+  const std::string found = first_given_of(call);
+  if (found.empty()) return {};
   return invalid("cli",
                  "flags of a call's arrays, kernel and lane go with --memory, "
-                 "found one without");
+                 "found {} without it",
+                 found);
 }
 
 Result<Answer> explain(const Options& o) {
@@ -95,15 +105,15 @@ Result<int> run(const Options& o) {
 
 constexpr JsonField kJsonFields[] = {
     {"query, batch_row, head"},
-    {"position", "of the query among the keys"},
+    {"position", "place of the query among the keys"},
     {"key, legal", "with --key, as the next three"},
     {"expression[].{depth,text,holds,why}", "atom by atom"},
     {"vetoes[].{depth,text,holds,why}", "facts that no mask can allow"},
     {"tile.{row,column,class}"},
     {"legal_keys, key_ranges, tile_row",
      "without --key: how many the query sees, and from where to where"},
-    {"tiles[].{column,class}", "without --key: of that row"},
-    {"meaning", "of masks with picks: what attention does with them"},
+    {"tiles[].{column,class}", "without --key: tiles of that row"},
+    {"meaning", "masks with picks: what attention does with them"},
     {"memory.NAME", "with --memory: as `tessera fit` has it"},
 };
 
@@ -129,8 +139,8 @@ Command explain_command() {
                 {"--batch-row", &o->batch_row, "B", "Which batch row [0]"},
                 {"--head", &o->head, "H", "Which plan head [0]"},
                 {"--memory", &o->memory, "",
-                 "What the call takes of a TPU's memory, part by part, as "
-                 "`tessera fit` has it; its flags go with this one"},
+                 "Report what the call takes of a TPU's memory, part by part, "
+                 "as `tessera fit` does; its flags go with this one"},
                 {"--json", &o->json, "", "One JSON object on stdout"},
             });
   command.footer =

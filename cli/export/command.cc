@@ -138,7 +138,7 @@ Result<int> run(const ExportFlags& o) {
 constexpr JsonField kJsonFields[] = {
     {"file, layout, bytes"},
     {"tile, tiles_per_pass, chosen_by",
-     "of layout mosaic, and who chose what was open"},
+     "layout mosaic: the kernel's, and who chose what was open"},
     {"arrays.NAME.{dtype,shape}"},
 };
 

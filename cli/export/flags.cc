@@ -12,36 +12,38 @@ void add_export_flags(Command& command, ExportFlags& f) {
            "flex (PyTorch BlockMask), splash (JAX MaskInfo), topk (picks as "
            "topk_idxs) or mosaic (the TPU kernel's, at its tile where --tile "
            "is open)"},
-          {"-o,--out", &f.out, "FILE", "Where to write"},
+          {"-o,--out", &f.out, "FILE", "File to write"},
       });
   add_request_flags(command, f.request);
   add_flags(
       command,
       {
           {"--heads", &f.heads, "N",
-           "flex, splash: query heads, a multiple of the plan's [its]; mosaic: "
-           "what compile was told [8]"},
+           "flex, splash: query heads, a multiple of the plan's [the plan's]; "
+           "mosaic: as given to compile [8]"},
           {"--batch-row", &f.batch_row, "B", "splash: which row [0]"},
           {"--q-shards", &f.q_shards, "N", "splash: query shards [1]"},
           {"--tiles-per-pass", &f.tiles_per_pass, "N",
-           "mosaic: of the kernel [as compile has it]"},
-          {"--page-steps", &f.page_steps, "N", "mosaic: what compile was told"},
+           "mosaic: tiles of the kernel's pass [as compile has it]"},
+          {"--page-steps", &f.page_steps, "N", "mosaic: as given to compile"},
           {"--query-chunk", &f.query_chunk, "N",
-           "mosaic: of the backward kernel, as compile says it [that of 8 "
-           "heads a list]"},
+           "mosaic: query chunk of the backward kernel, as compile says it "
+           "[that of 8 heads a list]"},
           {"--keys-per-query", &f.keys_per_query, "N",
-           "mosaic: what compile was told"},
+           "mosaic: as given to compile"},
           {"--lowering-reason", &f.lowering_reason, "TEXT",
-           "mosaic: what compile was told, of a tile or a block below the "
+           "mosaic: as given to compile, for a tile or a block below the "
            "granule"},
-          {"--numbers", &f.numbers, "WHICH", "mosaic: what compile was told"},
+          {"--numbers", &f.numbers, "WHICH", "mosaic: as given to compile"},
           {"--head-dim", &f.head_dim, "N",
-           "mosaic: of queries and keys, as compile was told [128]"},
-          {"--v-head-dim", &f.v_head_dim, "N", "mosaic: of values [head-dim]"},
-          {"--backward", &f.backward, "", "mosaic: of the gradients' kernel"},
+           "mosaic: dimension of queries and keys, as given to compile [128]"},
+          {"--v-head-dim", &f.v_head_dim, "N",
+           "mosaic: dimension of values [head-dim]"},
+          {"--backward", &f.backward, "",
+           "mosaic: lists of the gradients' kernel"},
           {"--sink-telemetry", &f.sink_telemetry, "",
-           "mosaic: of the kernel of sink telemetry"},
-          {"--dkv", &f.dkv, "", "splash: process_mask_dkv's arrays"},
+           "mosaic: lists of the kernel of sink telemetry"},
+          {"--dkv", &f.dkv, "", "splash: the arrays of process_mask_dkv"},
           {"--no-shrink", &f.no_shrink, "", "splash: keep the whole grid"},
           {"--computable", &f.computable, "",
            "splash: the kernel computes the mask, no partial blocks"},

@@ -142,7 +142,7 @@ TEST_F(Fit, FlagsOfAMeshAreChecked) {
   EXPECT_EQ(error({"--mesh", "seq=2", "--lane", "mosaic", "--page-steps", "9"}),
             "tessera: [cli] --tiles-per-pass, --fetch-ahead, "
             "--keys-per-query, --page-steps, --query-chunk and --row-sum go "
-            "without --mesh, found one with it\n");
+            "without --mesh, found --page-steps with it\n");
 }
 
 TEST_F(Fit, ASmallTileOfAnyLaneHasAReason) {
@@ -152,9 +152,8 @@ TEST_F(Fit, ASmallTileOfAnyLaneHasAReason) {
     EXPECT_EQ(fit(flags), 2);
     EXPECT_EQ(err_,
               fmt::format("tessera: [{}] a tile below the granule of v6e, "
-                          "256x256, must come with a reason "
-                          "(--lowering-reason TEXT), found none for 128x128, "
-                          "which pays 4 times its work\n",
+                          "256x256, must come with a lowering reason, found "
+                          "none for 128x128, which pays 4 times its work\n",
                           lane));
     std::vector<std::string> with = flags;
     with.insert(with.end(), {"--lowering-reason", "documents of 90 tokens"});

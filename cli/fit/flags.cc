@@ -10,6 +10,7 @@
 #include "cli/compile/asked_kernel.h"
 #include "cli/compile/report.h"
 #include "cli/fit/mesh.h"
+#include "cli/given_flags.h"
 #include "cli/lowering.h"
 
 namespace tessera::cli {
@@ -35,13 +36,20 @@ Result<XlaMethod> method_of(const FitFlags& o, LaneId lane) {
 
 Result<void> check_flags(const FitFlags& o, LaneId lane) {
   const KernelFlags& k = o.kernel;
-  if (lane == LaneId::xla &&
-      (k.tiles_per_pass || k.fetch_ahead || k.keys_per_query || k.run.row_sum ||
-       k.run.numbers || k.page_steps || k.query_chunk)) {
+  const auto of_kernel =
+      first_given({{"--tiles-per-pass", k.tiles_per_pass.has_value()},
+                   {"--fetch-ahead", k.fetch_ahead.has_value()},
+                   {"--keys-per-query", k.keys_per_query.has_value()},
+                   {"--page-steps", k.page_steps.has_value()},
+                   {"--query-chunk", k.query_chunk.has_value()},
+                   {"--row-sum", k.run.row_sum.has_value()},
+                   {"--numbers", k.run.numbers.has_value()}});
+  if (lane == LaneId::xla && !of_kernel.empty()) {
     return invalid("cli",
                    "--tiles-per-pass, --fetch-ahead, --keys-per-query, "
                    "--page-steps, --query-chunk, --row-sum and --numbers go "
-                   "with --lane mosaic, found one with xla");
+                   "with --lane mosaic, found {} with xla",
+                   of_kernel);
   }
   if (k.query_chunk && !k.run.backward) {
     return invalid("cli", "--query-chunk goes with --backward, found it alone");
@@ -130,25 +138,26 @@ void add_fit_flags(Command& command, FitFlags& f) {
       flag.about = "The chip: v4, v5e, v5p, v6e or tpu7x [v6e]";
     }
     if (flag.names == std::string_view("--backward")) {
-      flag.about = "The programs of both passes";
+      flag.about = "Budget the programs of both passes";
     }
     if (flag.names == std::string_view("--mesh")) {
       flag.about =
-          "A chip of a mesh, data=2,seq=4 and the like (`tessera shard`): "
-          "facts are read then";
+          "Budget a chip of a mesh, data=2,seq=4 and the like (`tessera "
+          "shard`); facts are read then";
     }
   }
-  add_flags(command,
-            {
-                {"--lane", &f.lane, "NAME", "xla or mosaic [xla]"},
-                {"--method", &f.method, "NAME",
-                 "Of the xla lane: worklist, chunked or dense [worklist]"},
-                {"--compile", &f.compile, "",
-                 "Compile the programs too, with no device, and print what "
-                 "the compiler says beside ours"},
-                {"--plugin", &f.plugin, "PATH|NAME",
-                 "With --compile: a file or a known name [libtpu]"},
-            });
+  add_flags(
+      command,
+      {
+          {"--lane", &f.lane, "NAME", "xla or mosaic [xla]"},
+          {"--method", &f.method, "NAME",
+           "Method of the xla lane: worklist, chunked or dense [worklist]"},
+          {"--compile", &f.compile, "",
+           "Compile the programs too, with no device, and print what "
+           "the compiler says beside ours"},
+          {"--plugin", &f.plugin, "PATH|NAME",
+           "With --compile: a file or a known name [libtpu]"},
+      });
 }
 
 }  // namespace tessera::cli

@@ -13,6 +13,7 @@
 #include "cli/gate/flags.h"
 #include "cli/gate/measure.h"
 #include "cli/gate/report.h"
+#include "cli/given_flags.h"
 #include "cli/machine.h"
 #include "cli/run/options.h"
 #include "request/numbers.h"
@@ -25,11 +26,21 @@ constexpr int64_t kMaxRounds = 1000;
 
 // What rows from elsewhere come to, in place of measuring.
 Result<int> judge_rows(const GateFlags& o) {
-  if (o.tokens || o.dtype || o.heads || o.head_dim || o.rounds || o.plugin ||
-      o.quick || o.record || o.artifact || o.shapes) {
+  const auto other = first_given({{"--tokens", o.tokens.has_value()},
+                                  {"--dtype", o.dtype.has_value()},
+                                  {"--heads", o.heads.has_value()},
+                                  {"--head-dim", o.head_dim.has_value()},
+                                  {"--rounds", o.rounds.has_value()},
+                                  {"--plugin", o.plugin.has_value()},
+                                  {"--artifact", o.artifact.has_value()},
+                                  {"--shapes", o.shapes.has_value()},
+                                  {"--quick", o.quick},
+                                  {"--record", o.record}});
+  if (!other.empty()) {
     return invalid("cli",
                    "--rows measures nothing and goes with -o and --json "
-                   "alone, found another flag");
+                   "alone, found {}",
+                   other);
   }
   if (o.out) {
     if (auto e = check_output(*o.out); !e) return e.error();
@@ -86,8 +97,8 @@ Result<int> run(const GateFlags& o) {
 
 constexpr JsonField kJsonFields[] = {
     {"schema, tessera"},
-    {"machine, plugin, quick, busy_cores", "of a table that was measured"},
-    {"rows[].NAME", "docs/dispatch.md tells of them"},
+    {"machine, plugin, quick, busy_cores", "in a table that was measured"},
+    {"rows[].NAME", "as docs/dispatch.md explains them"},
 };
 
 }  // namespace

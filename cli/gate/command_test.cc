@@ -277,7 +277,7 @@ TEST_F(GateCommand, FlagsAreChecked) {
       refused({"-o", "/nowhere/gate.json"}).starts_with("tessera: [file] "));
   EXPECT_EQ(refused({"--rows", file("x")}),
             "tessera: [cli] --rows measures nothing and goes with -o and "
-            "--json alone, found another flag\n");
+            "--json alone, found --quick\n");
   EXPECT_EQ(refused({"--artifact", file("x")}),
             "tessera: [cli] --artifact goes with --shapes, found --artifact "
             "alone\n");

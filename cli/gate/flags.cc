@@ -14,29 +14,30 @@ void add_gate_flags(Command& command, GateFlags& f, bool records) {
   add_flags(
       command,
       {
-          {"--tokens", &f.tokens, "N[,N...]", "Lengths [1024,4096]"},
-          {"--dtype", &f.dtype, "NAME[,NAME]", "f32, bf16 [both]"},
+          {"--tokens", &f.tokens, "N[,N...]", "Lengths in tokens [1024,4096]"},
+          {"--dtype", &f.dtype, "NAME[,NAME]", "f32, bf16 or both [both]"},
           {"--heads", &f.heads, "N", "Heads [8]"},
-          {"--head-dim", &f.head_dim, "N", "Of all arrays [128]"},
-          {"--rounds", &f.rounds, "N", "The least of so many counts [5]"},
+          {"--head-dim", &f.head_dim, "N", "Dimension of all arrays [128]"},
+          {"--rounds", &f.rounds, "N",
+           "Rounds of timing; the fastest counts [5]"},
           {"--plugin", &f.plugin, "NAME",
-           "Whose compiler plain XLA is: a file or a known name [that of the "
-           "first device, else xla_cpu_pjrt]"},
+           "Plugin that compiles plain XLA: a file or a known name [that of "
+           "the first device, else xla_cpu_pjrt]"},
           {"--artifact", &f.artifact, "FILE",
-           "Splash's kernel as JAX exported it: measured too, with ours at its "
-           "sizes"},
+           "Splash's kernel as JAX exported it, to measure too, with ours at "
+           "its sizes"},
           {"--shapes", &f.shapes, "FILE", "The JSON beside the artifact"},
           {"--rows", &f.rows, "FILE",
            "Measure nothing: check the rows of this table, as "
            "bench/predicted_gate.py makes them, and give each its kernel's "
            "verdict"},
           {"-o,--out", &f.out, "FILE", "Write the table as JSON"},
-          {"--quick", &f.quick, "", "Tiny sizes, one round"},
-          {"--json", &f.json, "", "The table as JSON on stdout"},
+          {"--quick", &f.quick, "", "Measure tiny sizes, in one round"},
+          {"--json", &f.json, "", "Print the table as JSON on stdout"},
       });
   if (!records) return;
   add_flags(command, {{"--record", &f.record, "",
-                       "Write it to bench/results/MACHINE/gate.json"}});
+                       "Write the table to bench/results/MACHINE/gate.json"}});
 }
 
 namespace {

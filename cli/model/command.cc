@@ -112,7 +112,7 @@ constexpr const char* kFooter =
 constexpr JsonField kJsonFields[] = {
     {"model.NAME", "as `tessera train --model` takes it"},
     {"arrays, parameters", "how many"},
-    {"files", "that were written"},
+    {"files", "files that were written"},
 };
 
 }  // namespace

@@ -84,40 +84,45 @@ void add_pack_flags(Command& command, PackFlags& f) {
       {{"input", &f.inputs, "FILE", "JSON lines, Parquet or Arrow IPC", true},
        {"--tokens", &f.tokens, "N", "Tokens of a row [8192]"},
        {"--strategy", &f.strategy, "NAME",
-        "inorder, firstfit, bestfit or cost [bestfit]"},
+        "How rows are filled: inorder, firstfit, bestfit or cost [bestfit]"},
        {"--long", &f.long_documents, "RULE",
-        "A document longer than a row: split, keep_head, keep_tail or drop "
-        "[split]"},
+        "Rule for a document longer than a row: split, keep_head, keep_tail or "
+        "drop [split]"},
        {"--window-rows", &f.window_rows, "N",
         "Documents of this many rows are packed at a time [4096]"},
        {"--rows-per-step", &f.rows_per_step, "N",
         "Rows that are computed together [8]"},
        {"--mixing", &f.mixing, "SHARE",
-        "Of cost: 0 the most even steps, 1 any rows [0]"},
+        "With --strategy cost: how freely rows are put into steps, 0 the most "
+        "even steps, 1 any rows [0]"},
        {"--mask", &f.mask, "EXPR",
-        "Whose tiles are the cost [causal & documents]"},
-       {"--tile", &f.tile, "QxKV", "Of those tiles [256x256]"},
-       {"--seed", &f.seed, "N", "Of the order of rows [0]"},
+        "Mask whose tiles are the cost [causal & documents]"},
+       {"--tile", &f.tile, "QxKV", "Size of those tiles [256x256]"},
+       {"--seed", &f.seed, "N", "Seed of the order of rows [0]"},
        {"--pad-id", &f.pad_id, "ID", "The token of padding [0]"},
-       {"--max-chunks", &f.max_chunks, "N", "Of a row [max(128, tokens / 32)]"},
+       {"--max-chunks", &f.max_chunks, "N",
+        "Most chunks of a row [max(128, tokens / 32)]"},
        {"--max-edges", &f.max_edges, "N",
-        "Of a row and a kind [twice the chunks]"},
+        "Most edges of a row, for each kind [twice the chunks]"},
        {"--strict-chunks", &f.strict_chunks, "",
-        "More chunks or edges are an error; else they are dropped and counted"},
+        "Refuse more chunks or edges than these; else they are dropped and "
+        "counted"},
        {"-o,--out", &f.out, "PATH",
         "Write rows: into a folder, as rows-00000.safetensors and so on, or "
         "into one file, .parquet or .arrow, which cannot be resumed"},
        {"--format", &f.format, "NAME",
-        "Of a folder's files: safetensors, parquet or arrow [safetensors]"},
+        "Format of a folder's files: safetensors, parquet or arrow "
+        "[safetensors]"},
        {"--stats", &f.stats, "FILE",
-        "Draw what the rows are like, as .svg: fill, cost, documents, tiles"},
+        "Draw the fill, cost, documents and tiles of the rows, as .svg"},
        {"--rows-per-file", &f.rows_per_file, "N",
-        "Of a folder; of one file rows of a row group or batch [256, or 256 "
-        "MiB]"},
+        "Rows of each file of a folder; of one file, rows of a row group or "
+        "batch [256, or 256 MiB]"},
        {"--threads", &f.threads, "N",
-        "That read columns of Parquet: rows are the same for any [every core]"},
+        "Threads that read columns of Parquet; any number gives the same rows "
+        "[every core]"},
        {"--restart", &f.restart, "",
-        "Of a folder: begin anew, where a killed run left rows that would be "
+        "Begin a folder anew, where a killed run left rows that would be "
         "resumed"},
        {"--json", &f.json, "", "One JSON object on stdout"}});
 }

@@ -110,9 +110,9 @@ Result<int> run(const Options& o) {
 }
 
 constexpr JsonField kJsonFields[] = {
-    {"verified, compared, contradictions, notes", "of verify"},
-    {"wrong[].{field,claimed,found}", "of verify"},
-    {"differences[].{field,a,b}", "of diff"},
+    {"verified, compared, contradictions, notes", "from verify"},
+    {"wrong[].{field,claimed,found}", "from verify"},
+    {"differences[].{field,a,b}", "from diff"},
 };
 
 }  // namespace
@@ -126,10 +126,11 @@ Command receipt_command() {
           {"what", &o->verb, "VERB", "show, verify, diff or schema",
            /*required=*/true},
           {"files", &o->files, "FILE",
-           "Of --receipt of `tessera run`, `tessera bridge` or `tessera "
-           "train`; of schema nothing, or the word table"},
+           "Receipts that --receipt of `tessera run`, `tessera bridge` or "
+           "`tessera train` wrote; for schema nothing, or the word table"},
           {"--plugin", &o->plugin, "FILE",
-           "Of verify: load this one, where the receipt's is not installed"},
+           "With verify: load this plugin, where the receipt's is not "
+           "installed"},
           {"--json", &o->json, "", "One JSON object on stdout"},
       });
   command.footer =

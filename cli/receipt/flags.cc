@@ -67,8 +67,8 @@ Result<RunFlags> flags_of(const receipt::Receipt& r) {
     out.inputs = r.inputs.file;
   } else if (r.ran() && !is_in(r.inputs.drawn, "q")) {
     return unavailable("receipt",
-                       "to run it again, its arrays must be drawn or in a "
-                       "file, found neither");
+                       "a receipt's arrays must be drawn or in a file for it "
+                       "to run again, found neither");
   }
   const auto number = [](auto value) { return Json(value).dump(); };
   const AttentionShape& shape = r.shape.attention;

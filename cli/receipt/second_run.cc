@@ -36,8 +36,8 @@ Result<void> add_artifact(const receipt::Receipt& r, Flags& out) {
   if (!r.artifact) return {};
   if (r.artifact->file.empty() || r.artifact->shapes_file.empty()) {
     return unavailable("receipt",
-                       "to run it again, its artifact and shapes must be in "
-                       "files, found none");
+                       "a receipt's artifact and shapes must be in files for "
+                       "it to run again, found none");
   }
   out.artifact = r.artifact->file;
   out.shapes = r.artifact->shapes_file;
@@ -96,8 +96,8 @@ Result<run::SecondRun> make_kernel(const receipt::Receipt& claimed) {
   const auto& target = claimed.request.target;
   if (!claimed.plugin || !target) {
     return invalid("receipt",
-                   "what was compiled must have a plugin and a target, found "
-                   "no {}",
+                   "a receipt of a compiled kernel must have a plugin and a "
+                   "target, found no {}",
                    claimed.plugin ? "target" : "plugin");
   }
   CompiledBy by;

@@ -101,14 +101,15 @@ Command route_command() {
       {
           {"--heads", &o->run.heads, "N", "Query heads [8]"},
           {"--kv-heads", &o->run.kv_heads, "N", "Key heads [heads]"},
-          {"--head-dim", &o->run.head_dim, "N", "Of queries and keys [128]"},
+          {"--head-dim", &o->run.head_dim, "N",
+           "Dimension of queries and keys [128]"},
           {"--dtype", &o->run.dtype, "NAME", "f32, bf16 or f16 [f32]"},
           {"--layout", &o->run.layout, "NAME",
-           "bhsd, [batch, heads, tokens, dim], or bshd [bhsd]"},
+           "Order of axes: bhsd, [batch, heads, tokens, dim], or bshd [bhsd]"},
           {"--inputs", &o->run.inputs, "FILE",
            ".safetensors with q and k; what else it holds is not read "
            "[clustered inputs from the seed]"},
-          {"--seed", &o->run.seed, "N", "Of clustered inputs [0]"},
+          {"--seed", &o->run.seed, "N", "Seed of clustered inputs [0]"},
           {"--spread", &o->spread, "X",
            "Noise of clustered inputs around their centroids [0.1]"},
       });
@@ -119,19 +120,19 @@ Command route_command() {
           {"--recall", &o->recall, "",
            "With --hierarchical: compare with exhaustive routing"},
           {"--stage", &o->stage, "NAME", "Stop after this stage [plan]"},
-          {"--threads", &o->run.threads, "N", "[every core]"},
+          {"--threads", &o->run.threads, "N", "Threads [every core]"},
           {"--isa", &o->run.isa, "NAME",
            "portable, avx2, avx512, avx512bf16 or amx; picks do not depend on "
            "it [TESSERA_ISA, or the best]"},
           {"--outputs", &o->run.outputs, "FILE",
            "Write picks, slots and unions to a .safetensors file"},
           {"--trace", &o->run.trace, "FILE", kTraceHelp},
-          {"--batch-row", &o->batch_row, "B", "Of the pictures [0]"},
-          {"--head", &o->head, "H", "Of the pictures: one that picks [0]"},
+          {"--batch-row", &o->batch_row, "B", "Batch row of the pictures [0]"},
+          {"--head", &o->head, "H", "Head of the pictures, one that picks [0]"},
           {"--width", &o->width, "N",
            "Columns of the pictures [the terminal's]"},
-          {"--ascii", &o->ascii, "", "Pictures without Unicode blocks"},
-          {"--no-picture", &o->no_picture, "", "The stages alone"},
+          {"--ascii", &o->ascii, "", "Draw pictures without Unicode blocks"},
+          {"--no-picture", &o->no_picture, "", "Print the stages alone"},
           {"--json", &o->run.json, "", "One JSON object on stdout"},
       });
   command.footer = kFooter;

@@ -8,7 +8,7 @@ void add_route_flags(Command& command, request::RouteFlags& f) {
       command, "The router",
       {
           {"--rule", &f.rule, "NAME",
-           "Who picks: kv-head (the query heads of a KV head together), "
+           "Unit that picks: kv-head (the query heads of a KV head together), "
            "query-head, query-tile (the queries of a tile together), or moba "
            "(query-head, one pooled key a block) [kv-head]"},
           {"--compression", &f.compression, "N",
@@ -30,10 +30,10 @@ void add_route_flags(Command& command, request::RouteFlags& f) {
           {"--union-by", &f.union_by, "NAME",
            "bitmap or sort; the results are equal [bitmap]"},
           {"--meaning", &f.meaning, "NAME",
-           "exact (each query attends to its own picks) or union (to its tile "
-           "row's) [exact]"},
+           "Keys that are read: exact (each query attends to its own picks) or "
+           "union (to its tile row's) [exact]"},
           {"--strict", &f.strict, "",
-           "An illegal given pick is an error; otherwise it is removed"},
+           "Refuse an illegal given pick; otherwise it is removed"},
       });
 }
 

@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/text.h"
+#include "cli/given_flags.h"
 #include "cli/numbers.h"
 #include "cli/route/drawn_inputs.h"
 #include "receipt/machine.h"
@@ -19,16 +20,14 @@ namespace {
 // Flags that say what to draw, where nothing is drawn.
 Result<void> check_undrawn(const RouteCommandFlags& o,
                            std::string_view source) {
-  for (const auto& [flag, name] :
-       {std::pair(&o.run.heads, "--heads"),
-        std::pair(&o.run.kv_heads, "--kv-heads"),
-        std::pair(&o.run.head_dim, "--head-dim"),
-        std::pair(&o.run.dtype, "--dtype"), std::pair(&o.run.seed, "--seed"),
-        std::pair(&o.spread, "--spread")}) {
-    if (!*flag) continue;
-    return invalid("cli", "{} says what {} would, found both", source, name);
-  }
-  return {};
+  const auto found = first_given({{"--heads", o.run.heads.has_value()},
+                                  {"--kv-heads", o.run.kv_heads.has_value()},
+                                  {"--head-dim", o.run.head_dim.has_value()},
+                                  {"--dtype", o.run.dtype.has_value()},
+                                  {"--seed", o.run.seed.has_value()},
+                                  {"--spread", o.spread.has_value()}});
+  if (found.empty()) return {};
+  return invalid("cli", "{} says what {} would, found both", source, found);
 }
 
 }  // namespace

@@ -14,8 +14,8 @@ namespace tessera::cli {
 Result<void> check_cache_folder(const std::string& folder) {
   if (!folder.empty()) return {};
   return invalid("cli",
-                 "what is warmed must be kept for other processes, found no "
-                 "folder (--cache FOLDER)");
+                 "warmed programs must be kept in a folder for other "
+                 "processes, found none (--cache FOLDER)");
 }
 
 int print_cache_report(const CacheReport& w, bool as_json, nlohmann::json more,

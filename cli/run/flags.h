@@ -13,11 +13,11 @@
 namespace tessera::cli {
 
 inline constexpr const char* kSessionNumbersHelp =
-    "Of lane mosaic: any, or finite, which promises that no NaN or infinity is "
-    "read and saves cycles [any]";
+    "Numbers that lane mosaic may read: any, or finite, which promises that no "
+    "NaN or infinity is read and saves cycles [any]";
 inline constexpr const char* kRowSumHelp =
-    "Of our TPU kernel's probabilities: exact, or rounded as their product "
-    "takes them [exact]";
+    "Row sum of our TPU kernel's probabilities: exact, or of rounded ones, as "
+    "their product takes them [exact]";
 
 // As typed.
 struct RunFlags : PluginFlags, SpreadFlags {

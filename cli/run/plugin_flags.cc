@@ -7,12 +7,13 @@ namespace tessera::cli {
 
 void add_plugin_flags(Command& command, PluginFlags& f, const char* group,
                       const char* plugin_help, const char* cache_help) {
-  add_flags(command, group,
-            {
-                {"--plugin", &f.plugin, "NAME", plugin_help},
-                {"--device", &f.device, "N", "Of the plugin's devices [0]"},
-                {"--cache", &f.cache, "FOLDER", cache_help},
-            });
+  add_flags(
+      command, group,
+      {
+          {"--plugin", &f.plugin, "NAME", plugin_help},
+          {"--device", &f.device, "N", "Number of the plugin's device [0]"},
+          {"--cache", &f.cache, "FOLDER", cache_help},
+      });
 }
 
 Result<void> check_plugin_flag(const PluginFlags& flags) {

@@ -21,8 +21,8 @@ struct PluginFlags {
 inline constexpr const char* kPluginHelp =
     "A PJRT plugin's file or known name [xla_cpu_pjrt]";
 inline constexpr const char* kCacheHelp =
-    "Keeps what is compiled; or off [TESSERA_CACHE, or the user's cache "
-    "folder]";
+    "Folder that keeps what is compiled, or off [TESSERA_CACHE, or the user's "
+    "cache folder]";
 
 void add_plugin_flags(Command& command, PluginFlags& flags,
                       const char* group = kOptionsGroup,

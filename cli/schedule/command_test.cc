@@ -168,7 +168,8 @@ TEST_F(Schedule, RefusesBadInputBeforeAnyWork) {
 
 TEST_F(Schedule, KeepsNoDumpWhereThereIsOne) {
   TESSERA_NEEDS_PLUGINS();
-  refused({kProgram, "--keep", dump()}, "--keep must be a new or an empty");
+  refused({kProgram, "--keep", dump()},
+          "a folder that keeps dumps must be new or empty");
 }
 
 // A plugin reads where to dump when it loads, once a process: these run the

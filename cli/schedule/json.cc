@@ -149,16 +149,16 @@ std::span<const JsonField> schedule_json_fields() {
   static constexpr JsonField kFields[] = {
       {"target"},
       {"assumed.{gigahertz,hbm_bytes_per_cycle,calibrated,calibrated_on}"},
-      {"cycles", "of all kernels; null where trips are unknown"},
+      {"cycles", "sum of all kernels; null where trips are unknown"},
       {"cycles_loops_once",
        "the same, a loop of unknown trips counted as one pass"},
-      {"copy_cycles", "of both, copies that no kernel hides"},
+      {"copy_cycles", "part of both: copies that no kernel hides"},
       {"attention_cycles, heads, cycles_per_head, exact_tiles_per_head"},
       {"cycles_per_tile", "a tile is 256 x 256"},
       {"own.{tile,tiles_per_pass,chosen_by}, "
        "own.lowering.{chip,granule,tile,reason,factor}, "
        "own.pairs.{legal,tiles,paid}",
-       "of our own kernel"},
+       "for our own kernel"},
       {"kernels[].{name,opcode,bundles,grid,cycles,cycles_loops_once,calls,"
        "irregular_jumps,unknown_trips}",
        "grid: -1 where a run tells it; unknown_trips: paths of regions"},

@@ -17,8 +17,11 @@ Result<schedule::Dump> own_kernels(const ScheduleFlags& o,
                                    const request::Resolved& request,
                                    schedule::ScheduleOptions& options,
                                    std::optional<AskedKernel>& own) {
-  if (auto e = schedule::check_schedulable(request.request); !e)
-    return e.error();
+  if (auto e = schedule::check_schedulable(request.request); !e) {
+    Error error = e.error();
+    error.message += " (--trips REGION=N)";
+    return error;
+  }
   auto known = OwnedBatch::copy(request.request, request.facts.view());
   if (!known) return known.error();
   auto made =
@@ -51,16 +54,16 @@ Result<schedule::Dump> own_kernels(const ScheduleFlags& o,
 
 }  // namespace
 
-bool has_kernel_flags(const ScheduleFlags& o) {
+std::string first_kernel_flag(const ScheduleFlags& o) {
   KernelFlags others = o.kernel;
   others.run.request = {};
   others.run.heads.reset();
-  return others != KernelFlags{};
+  return first_given_of(std::move(others));
 }
 
 bool asks_own_kernel(const ScheduleFlags& o) {
   return !o.program && asks_for_kernel(o.kernel) &&
-         (!o.dump || has_kernel_flags(o));
+         (!o.dump || !first_kernel_flag(o).empty());
 }
 
 Result<schedule::Dump> read_kernels(const ScheduleFlags& o,

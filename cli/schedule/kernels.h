@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "cli/compile/asked_kernel.h"
 #include "cli/schedule/flags.h"
@@ -10,8 +11,9 @@
 
 namespace tessera::cli {
 
-// Beside those of a request and its heads, which go with any program.
-bool has_kernel_flags(const ScheduleFlags& flags);
+// The first that is given, beside those of a request and its heads, which go
+// with any program; "" where none is.
+std::string first_kernel_flag(const ScheduleFlags& flags);
 
 // A dump is of our kernel where its flags say so.
 bool asks_own_kernel(const ScheduleFlags& flags);

@@ -41,10 +41,11 @@ Result<void> check_flags(const ScheduleFlags& o) {
     return invalid("cli", "{} goes with a program, found it with --dump",
                    o.keep ? "--keep" : "--plugin");
   }
-  if (own || !has_kernel_flags(o)) return {};
-  return invalid("cli",
-                 "a program takes no flags of a kernel, found one "
-                 "beside it");
+  if (own) return {};
+  const std::string found = first_kernel_flag(o);
+  if (found.empty()) return {};
+  return invalid(
+      "cli", "a program takes no flags of a kernel, found {} beside it", found);
 }
 
 Result<schedule::ScheduleOptions> read_schedule_options(

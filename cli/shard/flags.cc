@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "base/text.h"
 #include "cli/compile/kernel_flags.h"
+#include "cli/given_flags.h"
 #include "cli/lowering.h"
 #include "cli/request/file_checks.h"
 #include "request/numbers.h"
@@ -18,33 +19,36 @@ void add_shard_flags(Command& command, ShardFlags& f) {
       command,
       {
           {"--mesh", &f.mesh, "AXES",
-           "name=size,...: data spreads batch rows, head heads, seq query "
-           "rows; along copy all devices hold the same; cp:seq=4 is an axis "
-           "named cp"},
+           "Axes as name=size,...: data spreads batch rows, head spreads "
+           "heads, seq spreads query rows, and along copy all devices hold the "
+           "same; cp:seq=4 is a seq axis named cp"},
           {"--balance", &f.balance, "NAME",
-           "contiguous, headtail, rows (they lie where work is even), tasks "
-           "(rows stay, attention moves) [rows]"},
+           "How query rows are spread: contiguous, headtail, rows (they lie "
+           "where work is even) or tasks (rows stay, attention moves) [rows]"},
           {"--exchange", &f.exchange, "NAME",
-           "rounds (tiles travel in static sizes), ragged (as many as must, "
-           "on TPUs), gather (all K and V go to all), auto (rounds, or gather "
-           "where they would send as much; for a TPU, of --target, --fit, "
-           "--compile or --lane mosaic, ragged) [rounds]"},
+           "How keys and values travel: rounds (tiles, in static sizes), "
+           "ragged (no more tiles than needed, on TPUs), gather (all K and V "
+           "go to all) or auto (rounds, or gather where rounds would send as "
+           "much; ragged for a TPU, which --target, --fit, --compile or --lane "
+           "mosaic asks for) [rounds]"},
           {"--ceilings", &f.ceilings, "TEXT",
-           "What a shard may hold, as `ceilings` of the report has it "
+           "Limits of a shard, as `ceilings` of the report has them "
            "(rows=16,steps=128,kv=6:12:8), so that all batches are one "
            "contract; more is an error [the bucket of the batch]"},
           {"--work", &f.work, "TEXT",
-           "What a tile counts where work is spread, by its class "
+           "Weight of a tile where work is spread, by its class "
            "[partial=1,full=1]"},
           {"--evenness", &f.evenness, "TEXT",
-           "The most that a shard of rows or tasks may have over the mean: "
-           "where it is more, less may have to travel "
+           "With --balance rows or tasks: the most that a shard may have, as a "
+           "multiple of the mean; where it is more, less may have to travel "
            "[work=1.05,tokens=1.02]"},
           {"--heads", &f.heads, "N", "Query heads [8]"},
           {"--kv-heads", &f.kv_heads, "N",
            "Key and value heads [a quarter of heads, or heads]"},
-          {"--head-dim", &f.head_dim, "N", "Of queries and keys [128]"},
-          {"--v-head-dim", &f.v_head_dim, "N", "Of values [head-dim]"},
+          {"--head-dim", &f.head_dim, "N",
+           "Dimension of queries and keys [128]"},
+          {"--v-head-dim", &f.v_head_dim, "N",
+           "Dimension of values [head-dim]"},
           {"--dtype", &f.dtype, "NAME", "f32, bf16 or f16 [bf16]"},
           {"--uneven", &f.uneven, "",
            "Pad batch rows and KV heads that an axis does not divide"},
@@ -52,28 +56,28 @@ void add_shard_flags(Command& command, ShardFlags& f) {
            "Write the program of all shards, StableHLO, for `tessera compile` "
            "and any compiler with Shardy"},
           {"--lane", &f.lane, "NAME",
-           "Of the program: what attends on each device, xla or mosaic, our "
-           "TPU kernel [xla]"},
+           "Lane that attends on each device of the program: xla, or mosaic, "
+           "our TPU kernel [xla]"},
           {"--lowering-reason", &f.lowering_reason, "TEXT",
            kLoweringReasonHelp},
           {"--numbers", &f.numbers, "WHICH", kNumbersHelp},
           {"--row-sum", &f.row_sum, "SUM", kRowSumHelp},
           {"--query-chunk", &f.query_chunk, "N",
-           "With --lane mosaic --backward: queries of a device whose dQ "
-           "vector memory holds at a time, whole tiles [all, where they fit]"},
+           "With --lane mosaic --backward: queries whose dQ a device's vector "
+           "memory holds at a time, whole tiles [all, where they fit]"},
           {"--backward", &f.backward, "",
-           "Of the program: that of the backward pass"},
+           "Make the program of the backward pass"},
           {"--sink-logits", &f.sink_logits, "",
-           "Of the program: one more logit of each head"},
+           "Make a program that takes one more logit for each head"},
           {"--dlse", &f.dlse, "",
-           "With --backward: the log-sum-exp has a gradient"},
+           "With --backward: take the gradient of the log-sum-exp too"},
           {"--fit", &f.fit, "CHIP",
-           "Say what the program takes of the memory of a chip, v6e and the "
-           "like, before launch"},
+           "Report what the program takes of a chip's memory, before launch; "
+           "v6e and the like"},
           {"--compile", &f.compile, "TARGET",
-           "The same, and compile it for a target of as many chips, v6e:2x2 "
-           "and the like, with no device: what libtpu says of its memory, and "
-           "what runs beside its collectives"},
+           "Report the same, and compile the program for a target of as many "
+           "chips, v6e:2x2 and the like, with no device: what libtpu says of "
+           "its memory, and what runs beside its collectives"},
           {"--picture", &f.picture, "FILE.svg",
            "Draw who holds and computes what, and what travels"},
       });
@@ -85,13 +89,13 @@ Result<void> check_flags(const ShardFlags& f) {
     return invalid("cli", "--lane must be xla or mosaic, found {}",
                    in_quotes(*f.lane));
   }
-  for (const auto& [flag, given] : {std::pair("--backward", f.backward),
-                                    {"--sink-logits", f.sink_logits},
-                                    {"--dlse", f.dlse},
-                                    {"--lane", f.lane.has_value()}}) {
-    if (!given || f.emit || f.fit || f.compile) continue;
+  const auto of_program = first_given({{"--backward", f.backward},
+                                       {"--sink-logits", f.sink_logits},
+                                       {"--dlse", f.dlse},
+                                       {"--lane", f.lane.has_value()}});
+  if (!of_program.empty() && !f.emit && !f.fit && !f.compile) {
     return invalid("cli", "{} goes with --emit, --fit or --compile, found none",
-                   flag);
+                   of_program);
   }
   if (f.dlse && !f.backward) {
     return invalid("cli", "--dlse goes with --backward, found none");

@@ -116,8 +116,8 @@ Result<int> run(Options o) {
 constexpr JsonField kJsonFields[] = {
     {"text", "without -o: the picture"},
     {"file, bytes", "with -o"},
-    {kPicksFields, "of masks with picks"},
-    {kPhasesFields, "of masks with picks: where a gradient flows"},
+    {kPicksFields, "masks with picks"},
+    {kPhasesFields, "masks with picks: where a gradient flows"},
 };
 
 }  // namespace

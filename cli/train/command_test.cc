@@ -200,8 +200,8 @@ TEST_F(TrainCommand, WarmRunsNoStep) {
            "--warm", "--cache", "off"});
   EXPECT_EQ(code_, kRefused);
   EXPECT_EQ(err_,
-            "tessera: [cli] what is warmed must be kept for other processes, "
-            "found no folder (--cache FOLDER)\n");
+            "tessera: [cli] warmed programs must be kept in a folder for other "
+            "processes, found none (--cache FOLDER)\n");
 }
 
 TEST_F(TrainCommand, ADiskThatFillsUpLeavesTheLastCheckpoint) {

@@ -179,11 +179,11 @@ std::span<const JsonField> ahead_json_fields() {
       {"bytes.{argument,alias,output,temporary,code,peak}",
        "null where the compiler does not say"},
       {"lowering.{chip,granule,tile,reason,factor}",
-       "null of attention without tiles"},
+       "null where attention has no tiles"},
       {"attention.{cycles_from,gigahertz,calibrated,cycles}, "
        "attention.layers[].{mask,forward_runs,forward_cycles,backward_cycles}",
-       "of the step that takes the first rows; null where it is not by our "
-       "kernels"},
+       "for the step that takes the first rows; null where attention is not by "
+       "our kernels"},
       {"collectives[].NAME",
        "as `tessera shard --compile` has them; null where nothing travels"},
       {kCacheFields, "with --warm"},

@@ -320,8 +320,8 @@ TEST_F(TrainCompileOnly, RefusesBadInput) {
     EXPECT_EQ(code_, kRefused);
     EXPECT_EQ(err_,
               "tessera: [train] a tile below the granule of v6e, 256x256, must "
-              "come with a reason (--lowering-reason TEXT), found none for "
-              "128x128, which pays 4 times its work\n");
+              "come with a lowering reason, found none for 128x128, which pays "
+              "4 times its work\n");
     EXPECT_FALSE(std::filesystem::exists(file("step.mlir")));
   }
   if (pjrt::is_tpu_here()) return;

@@ -14,63 +14,69 @@ void add_train_flags(Command& command, TrainFlags& f) {
           {"--model", &f.model, "FILE",
            "Sizes and settings as JSON [the checkpoint's, or a small one]"},
           {"--spec", &f.spec, "NAME",
-           "Who fills the slots: xla (attention over the plan's worklist), "
-           "reference (over every pair), cpu (by our CPU kernels) or tpu (by "
-           "our TPU kernels) [xla]"},
-          {"--steps", &f.steps, "N", "In all, with those resumed [100]"},
-          {"--rows", &f.rows, "N", "Of each step [1]"},
+           "Implementation of the slots: xla (attention over the plan's "
+           "worklist), reference (over every pair), cpu (by our CPU kernels) "
+           "or tpu (by our TPU kernels) [xla]"},
+          {"--steps", &f.steps, "N",
+           "Last step to reach; a resumed run counts its earlier steps [100]"},
+          {"--rows", &f.rows, "N", "Rows of packed data in a step [1]"},
           {"--mesh", &f.mesh, "data=N,head=K,seq=M",
-           "Devices that the rows of a step, the heads (with the MLP's width, "
-           "and the vocabulary where it divides) and the tokens of each row "
-           "are "
-           "divided among [one]"},
+           "Devices that share the rows of a step (data), the heads with the "
+           "MLP's width, and the vocabulary where it divides (head), and the "
+           "tokens of each row (seq) [one]"},
           {"--exchange", &f.exchange, "NAME",
-           "Of tokens divided along seq: gather (each device gets all keys and "
-           "values), rounds (tiles that its queries need, in static sizes), "
-           "ragged (as many as must, on TPUs), these two of the specs xla and "
-           "tpu, of which tpu has no gather [gather; rounds beside the next "
-           "four]"},
+           "How keys and values travel where seq divides tokens: gather (each "
+           "device gets all of them), rounds (the tiles that its queries need, "
+           "in static sizes) or ragged (no more tiles than needed, on TPUs). "
+           "rounds and ragged need the spec xla or tpu; tpu has no gather "
+           "[gather; rounds beside any of the next four flags]"},
           {"--balance", &f.balance, "NAME",
-           "Of rounds and ragged: contiguous, headtail, rows (tokens lie where "
-           "work is even), tasks (tokens stay, attention moves) [rows]"},
+           "How rounds and ragged spread work: contiguous, headtail, rows "
+           "(tokens lie where work is even) or tasks (tokens stay, attention "
+           "moves) [rows]"},
           {"--ceilings", &f.ceilings, "TEXT",
-           "What a device may hold, as log and receipt have it "
+           "Limits of a device, as log and receipt have them "
            "(rows=16,steps=128,kv=6:12:8; ';' between those of several masks), "
-           "so that other rows have the same program; more is an error, and "
-           "what is left open has room for all [what the steps of this run "
-           "take]"},
+           "so that other rows have the same program. More is an error; a "
+           "limit that is left open has room for all [what the steps of this "
+           "run take]"},
           {"--work", &f.work, "TEXT",
-           "What a tile counts where work is spread, by its class "
+           "Weight of a tile where work is spread, by its class "
            "[partial=1,full=1]"},
           {"--evenness", &f.evenness, "TEXT",
-           "The most that a device of rows or tasks may have over the mean "
-           "[work=1.05,tokens=1.02]"},
+           "With --balance rows or tasks: the most that a device may have, as "
+           "a multiple of the mean [work=1.05,tokens=1.02]"},
           {"--rate", &f.rate, "X", "The highest learning rate [3e-4]"},
           {"--warmup", &f.warmup, "N",
-           "Steps up to it; it falls as a cosine to a tenth then [a "
-           "twentieth]"},
+           "Steps up to the highest learning rate, which then falls along a "
+           "cosine to a tenth [a twentieth of --steps]"},
           {"--max-norm", &f.max_norm, "X",
-           "Longer gradients are scaled down to it [1]"},
-          {"--weight-decay", &f.weight_decay, "X", "Of matrices [0.1]"},
-          {"--dtype", &f.dtype, "TYPE", "Of products: f32 or bf16 [f32]"},
-          {"--tile", &f.tile, "QxKV", "Of scores [256x256; of tpu 512x512]"},
+           "Largest norm of the gradients; longer ones are scaled down to it "
+           "[1]"},
+          {"--weight-decay", &f.weight_decay, "X",
+           "Weight decay of matrices [0.1]"},
+          {"--dtype", &f.dtype, "TYPE",
+           "Type of matrix products: f32 or bf16 [f32]"},
+          {"--tile", &f.tile, "QxKV",
+           "Tile of the scores [256x256; for the spec tpu 512x512]"},
           {"--lowering-reason", &f.lowering_reason, "TEXT",
            kLoweringReasonHelp},
           {"--max-compiles", &f.max_compiles, "N",
-           "Programs to compile at most, else an error; 0 is no limit [0]"},
+           "Most programs to compile; one more is an error, 0 is no limit [0]"},
           {"--recompute", &f.recompute, "",
            "Keep only the input of each block, and compute the rest again "
            "backward"},
-          {"--seed", &f.seed, "N", "Of the first parameters [0]"},
+          {"--seed", &f.seed, "N", "Seed of the first parameters [0]"},
           {"--checkpoint", &f.checkpoint, "FILE",
-           "Where to keep the state: .safetensors"},
+           "File that keeps the state, .safetensors"},
           {"--every", &f.every, "N", "Steps between checkpoints [at the end]"},
           {"--resume", &f.resume, "FILE",
-           "A checkpoint to go on from; without moments, to start from"},
-          {"--picture", &f.picture, "FILE", "The losses as SVG"},
-          {"--receipt", &f.receipt, "FILE", "The receipt of the run"},
+           "Checkpoint to go on from; one without moments is where a new run "
+           "starts"},
+          {"--picture", &f.picture, "FILE", "Draw the losses as SVG"},
+          {"--receipt", &f.receipt, "FILE", "Write the receipt of the run"},
           {"--save-program", &f.program, "FILE",
-           "The step's StableHLO, as it is compiled"},
+           "Write the step's StableHLO, as it is compiled"},
           {"--compile-only", &f.compile_only, "",
            "Compile the step for a TPU that need not be here, and run nothing"},
           {"--target", &f.target, "TARGET",
@@ -81,8 +87,8 @@ void add_train_flags(Command& command, TrainFlags& f) {
       });
   add_plugin_flags(
       command, f, kOptionsGroup,
-      "A PJRT plugin's file or known name [xla_cpu_pjrt; of the spec cpu, and "
-      "of a --mesh of CPUs, lammps_jax_pjrt_cpu; of a TPU libtpu]");
+      "A PJRT plugin's file or known name [xla_cpu_pjrt; for the spec cpu, and "
+      "for a --mesh of CPUs, lammps_jax_pjrt_cpu; for a TPU libtpu]");
   add_flags(command, {{"--json", &f.json, "", "One JSON object on stdout"}});
 }
 

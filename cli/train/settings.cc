@@ -7,6 +7,7 @@
 
 #include "base/fail.h"
 #include "base/files.h"
+#include "cli/given_flags.h"
 #include "cli/numbers.h"
 #include "cli/request/file_checks.h"
 #include "cli/run/cache_report.h"
@@ -36,10 +37,9 @@ Result<void> check_compiled(const TrainFlags& f) {
     return invalid("cli", "--target goes with --compile-only, found it alone");
   }
   if (!f.compile_only && !f.warm) return {};
-  std::vector<std::pair<const char*, bool>> of_a_run = {
-      {"--checkpoint", f.checkpoint.has_value()},
-      {"--picture", f.picture.has_value()},
-      {"--receipt", f.receipt.has_value()}};
+  std::vector<GivenFlag> of_a_run = {{"--checkpoint", f.checkpoint.has_value()},
+                                     {"--picture", f.picture.has_value()},
+                                     {"--receipt", f.receipt.has_value()}};
   if (f.compile_only) {
     // A run's model and ceilings may hang on these, and its device.
     of_a_run.insert(of_a_run.end(), {{"--resume", f.resume.has_value()},
@@ -47,12 +47,10 @@ Result<void> check_compiled(const TrainFlags& f) {
                                      {"--device", f.device.has_value()},
                                      {"--warm", f.warm}});
   }
-  for (const auto& [flag, given] : of_a_run) {
-    if (!given) continue;
-    return invalid("cli", "{} runs no step, found {} beside it",
-                   f.compile_only ? "--compile-only" : "--warm", flag);
-  }
-  return {};
+  const auto found = first_given(of_a_run);
+  if (found.empty()) return {};
+  return invalid("cli", "{} runs no step, found {} beside it",
+                 f.compile_only ? "--compile-only" : "--warm", found);
 }
 
 }  // namespace

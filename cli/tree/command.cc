@@ -83,11 +83,10 @@ Command tree_command() {
   add_flags(command,
             {
                 {"file", &f->file, "FILE",
-                 "JSON lines, a sequence each: `input_ids`", true},
+                 "JSON lines, a sequence each, with `input_ids`", true},
                 {"-o,--out", &f->out, "FILE",
-                 "Where to write tokens, enter, leave, depth (positions for "
-                 "RoPE), and each sequence's path: .safetensors, as --tree "
-                 "reads it"},
+                 "Write tokens, enter, leave, depth (positions for RoPE), and "
+                 "each sequence's path: .safetensors, as --tree reads it"},
                 {"--json", &f->json, "", "One JSON object on stdout"},
             });
   command.footer =

@@ -137,7 +137,7 @@ constexpr const char* kFooter =
     "warned of may not be kept.";
 
 constexpr JsonField kJsonFields[] = {
-    {"batches, contracts", "contracts: of them, those that are distinct"},
+    {"batches, contracts", "contracts: the distinct ones of these batches"},
     {kCacheFields},
 };
 

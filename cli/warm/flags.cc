@@ -11,30 +11,31 @@ void add_warm_flags(Command& command, WarmFlags& f) {
       command,
       {
           {"--seeds", &f.seeds, "N",
-           "With --docs lognormal: as many batches, of seeds 0 to N - 1 [one]"},
+           "With --docs lognormal: N batches, with seeds 0 to N - 1 [one]"},
           {"--specs", &f.specs, "FILE",
            "A request as a JSON file; may be given more than once"},
           {"--dlse", &f.dlse, "",
-           "Backward takes the log-sum-exp's gradient, as `tessera run` does"},
+           "Take the log-sum-exp's gradient backward, as `tessera run` does"},
           {"--sink-telemetry", &f.run.sink_telemetry, "N",
-           "With the program that tells of sinks, as `tessera run` has it "
-           "[off]"},
+           "Compile the program that tells of sinks too, as `tessera run` has "
+           "it [off]"},
           {"--lane", &f.run.lane, "NAME",
-           "xla, mosaic or auto, which each batch's choice tells [xla]"},
+           "xla, mosaic, or auto, which chooses for each batch [xla]"},
       });
-  add_plugin_flags(
-      command, f.run, kOptionsGroup,
-      "A PJRT plugin's file or known name [xla_cpu_pjrt, of a --mesh "
-      "lammps_jax_pjrt_cpu; of mosaic libtpu]",
-      "Keeps what is compiled [TESSERA_CACHE, or the user's cache folder]");
+  add_plugin_flags(command, f.run, kOptionsGroup,
+                   "A PJRT plugin's file or known name [xla_cpu_pjrt, for a "
+                   "--mesh lammps_jax_pjrt_cpu; for mosaic libtpu]",
+                   "Folder that keeps what is compiled [TESSERA_CACHE, or the "
+                   "user's cache folder]");
   add_mesh_flags(command, f.run);
   add_flags(
       command,
       {
           {"--method", &f.run.method, "NAME",
-           "Of the xla lane: worklist, chunked or dense [worklist]"},
+           "Method of the xla lane: worklist, chunked or dense [worklist]"},
           {"--max-compiles", &f.run.max_compiles, "N",
-           "0 is no limit: one more is an error that says what varied [0]"},
+           "Most programs to compile; one more is an error that says what "
+           "varied, 0 is no limit [0]"},
           {"--lowering-reason", &f.run.lowering_reason, "TEXT",
            kLoweringReasonHelp},
           {"--numbers", &f.run.numbers, "WHICH", kSessionNumbersHelp},

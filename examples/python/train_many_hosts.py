@@ -18,7 +18,7 @@ import signal
 arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
 arguments.add_argument("--process", type=int, default=0)
 arguments.add_argument("--processes", type=int, default=1)
-arguments.add_argument("--devices", type=int, default=2, help="of each process")
+arguments.add_argument("--devices", type=int, default=2, help="devices of each process")
 arguments.add_argument("--coordinator", default="127.0.0.1:7421")
 arguments.add_argument("--steps", type=int, default=8)
 arguments.add_argument("--out", help="process 0 writes losses and weights here")

@@ -568,8 +568,8 @@ TEST(ArrowStreamErrors, ABrokenProducerIsNamed) {
   made.batches = {batch_of({{"input_ids", words}})};
   made.schema = made.batches[0];
   EXPECT_EQ(said(made),
-            "[data] an index must be one of its dictionary of 2, found 2 for "
-            "input_ids of row 1 of batch 0 of the stream");
+            "[data] an index must be within its dictionary of 2 values, found "
+            "2 for input_ids of row 1 of batch 0 of the stream");
   ArrowArrayStream none = {};
   EXPECT_FALSE(open_arrow_stream(&none));
   EXPECT_FALSE(open_arrow_stream(nullptr));

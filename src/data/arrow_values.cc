@@ -134,8 +134,8 @@ Result<ArrowValue> arrow_value(const ArrowType& type, const ArrowArray& array,
   const int64_t most = array.dictionary->length;
   if (index.beyond || index.value < 0 || index.value >= most) {
     return invalid("data",
-                   "an index must be one of its dictionary of {}, found {} for "
-                   "{} of {}",
+                   "an index must be within its dictionary of {} values, found "
+                   "{} for {} of {}",
                    most,
                    index.beyond
                        ? std::to_string(static_cast<uint64_t>(index.value))

@@ -243,11 +243,10 @@ TEST(Budget, ATileBelowTheGranuleHasAReason) {
     auto asked = call_of("causal", 4096, 8);
     asked.lane = lane;
     asked.request.tile = {256, 128};
-    EXPECT_EQ(error(asked),
-              "[" + std::string(to_string(lane)) +
-                  "] a tile below the granule of v6e, 256x256, must come with "
-                  "a reason (--lowering-reason TEXT), found none for 256x128, "
-                  "which pays 2 times its work");
+    EXPECT_EQ(error(asked), "[" + std::string(to_string(lane)) +
+                                "] a tile below the granule of v6e, 256x256, "
+                                "must come with a lowering reason, found none "
+                                "for 256x128, which pays 2 times its work");
     asked.mosaic.lowering_reason = "documents of 90 tokens";
     EXPECT_EQ(error(asked), "none");
     asked.request.tile = {256, 256};

@@ -27,8 +27,8 @@ constexpr Lane kLanes[] = {
 
 Result<std::string> LaneWork::program_text(bool) const {
   return unavailable("run",
-                     "a lane must run a program to show its text, found one "
-                     "that runs our own code");
+                     "a lane must compile a program to give its text, found "
+                     "one that compiles none");
 }
 
 Result<SinkRows> LaneWork::sink_rows(const ForwardTensors&, int64_t,

@@ -264,10 +264,10 @@ TEST(KernelStep, RefusesWhatTheKernelsHaveNot) {
   EXPECT_EQ(why(exact), "");
   TrainOptions silent = options_of(kernel_model());
   silent.xla.lowering_reason.reset();
-  EXPECT_EQ(why(silent),
-            "[mosaic] a tile below the granule of v6e, 256x256, must come with "
-            "a reason (--lowering-reason TEXT), found none for 256x128, which "
-            "pays 2 times its work");
+  EXPECT_EQ(
+      why(silent),
+      "[mosaic] a tile below the granule of v6e, 256x256, must come with a "
+      "lowering reason, found none for 256x128, which pays 2 times its work");
 }
 
 TEST(KernelStep, RunsOnATpuAlone) {

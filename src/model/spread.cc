@@ -101,7 +101,7 @@ Result<ShardCeilings> closed(const Spread& s, const Request& request,
 // A batch that does not fit is told what to change.
 Error named(Error e, const ShardCeilings& ceilings) {
   if (e.kind == ErrorKind::limit && ceilings.rows > 0) {
-    e.message += " (other ceilings: --ceilings, in Python ceilings=)";
+    e.message += " (give other ceilings)";
   }
   return e;
 }

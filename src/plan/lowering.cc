@@ -47,19 +47,19 @@ Result<Lowering> lower_tile(std::string_view where, const Tile& tile,
   const bool below = small_tile || is_below_granule(block, chip.granule);
   if (below && !reason) {
     if (!small_tile) {
-      return invalid(where,
-                     "a logical block below the granule of {}, {}x{}, must "
-                     "come with a reason (--lowering-reason TEXT), found none "
-                     "for {}x{} in tiles of {}x{}",
-                     chip.name, chip.granule, chip.granule, block.q, block.kv,
-                     tile.q, tile.kv);
+      return invalid(
+          where,
+          "a logical block below the granule of {}, {}x{}, must come with a "
+          "lowering reason, found none for {}x{} in tiles of {}x{}",
+          chip.name, chip.granule, chip.granule, block.q, block.kv, tile.q,
+          tile.kv);
     }
-    return invalid(where,
-                   "a tile below the granule of {}, {}x{}, must come with a "
-                   "reason (--lowering-reason TEXT), found none for {}x{}, "
-                   "which pays {:.3g} times its work",
-                   chip.name, chip.granule, chip.granule, tile.q, tile.kv,
-                   paid_work(tile, chip.granule).factor());
+    return invalid(
+        where,
+        "a tile below the granule of {}, {}x{}, must come with a lowering "
+        "reason, found none for {}x{}, which pays {:.3g} times its work",
+        chip.name, chip.granule, chip.granule, tile.q, tile.kv,
+        paid_work(tile, chip.granule).factor());
   }
   if (!reason) return Lowering{std::string(chip.name), chip.granule, tile, {}};
   if (auto e = check_lowering_reason(where, *reason); !e) return e.error();

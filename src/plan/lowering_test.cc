@@ -76,11 +76,10 @@ TEST(LowerTile, ATileBelowTheGranuleNeedsAReason) {
     for (const Tile& tile : {Tile{g - 8, g}, {g, g - 8}, {8, 4 * g}, {8, 8}}) {
       EXPECT_EQ(why(tile, chip.name, "because"), "");
       const std::string none = why(tile, chip.name, {});
-      EXPECT_TRUE(none.starts_with(
-          fmt::format("[here] a tile below the granule of {}, {}x{}, must come "
-                      "with a reason (--lowering-reason TEXT), found none for "
-                      "{}x{}, which pays ",
-                      chip.name, g, g, tile.q, tile.kv)))
+      EXPECT_TRUE(none.starts_with(fmt::format(
+          "[here] a tile below the granule of {}, {}x{}, must come with a "
+          "lowering reason, found none for {}x{}, which pays ",
+          chip.name, g, g, tile.q, tile.kv)))
           << none;
       const auto made = lower_tile("here", tile, {0, 0}, chip, "because");
       EXPECT_EQ(made->chip, chip.name);
@@ -110,7 +109,7 @@ TEST(LowerTile, ALogicalBlockBelowTheGranuleNeedsAReason) {
     EXPECT_EQ(made(block, "because"), "");
     EXPECT_TRUE(made(block, {}).starts_with(
         "[here] a logical block below the granule of v6e, 256x256, must come "
-        "with a reason (--lowering-reason TEXT), found none for "))
+        "with a lowering reason, found none for "))
         << made(block, {});
   }
   EXPECT_TRUE(made({64, 0}, {}).ends_with(" for 64x256 in tiles of 512x256"));

@@ -125,8 +125,8 @@ Result<void> check_options(const Plan& plan, int64_t batch_row, int64_t heads,
 Result<void> check_computable(const Request& request, const Facts& facts) {
   const auto refuse = [](std::string_view what) {
     return invalid(kWhere,
-                   "a mask computed in the kernel follows from positions "
-                   "alone, found {} for it",
+                   "a mask that the kernel computes must depend on positions "
+                   "alone, found {}",
                    what);
   };
   for (const Mask& mask : request.masks) {

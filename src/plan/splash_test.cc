@@ -828,23 +828,23 @@ TEST(Splash, RefusesBadOptions) {
          p.doc_ids.assign(64, 0);
          o.computable = true;
        },
-       "[splash] a mask computed in the kernel follows from positions alone, "
-       "found documents for it"},
+       "[splash] a mask that the kernel computes must depend on positions "
+       "alone, found documents"},
       {"computable prefix",
        [](Problem& p, SplashOptions& o, int64_t&) {
          p.request.masks[0] = *parse_mask("causal | prefix");
          p.prefix = {3};
          o.computable = true;
        },
-       "[splash] a mask computed in the kernel follows from positions alone, "
-       "found prefix for it"},
+       "[splash] a mask that the kernel computes must depend on positions "
+       "alone, found prefix"},
       {"computable counts",
        [](Problem& p, SplashOptions& o, int64_t&) {
          p.valid = {50};
          o.computable = true;
        },
-       "[splash] a mask computed in the kernel follows from positions alone, "
-       "found valid_token_counts for it"},
+       "[splash] a mask that the kernel computes must depend on positions "
+       "alone, found valid_token_counts"},
       {"too large",
        [](Problem& p, SplashOptions& o, int64_t&) {
          p.request.masks = {*parse_mask("window(3, 0)"),

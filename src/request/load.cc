@@ -20,12 +20,10 @@ Result<Loaded> load_plan_file(const RequestFlags& f) {
                    "--plan holds a whole request, found --spec beside "
                    "it");
   }
-  auto rest = request_text(others);
-  if (!rest) return rest.error();
-  if (!(*rest == receipt::RequestText{})) {
-    return invalid("cli",
-                   "--plan holds a whole request, found other request "
-                   "flags beside it");
+  for (const receipt::RequestField& field : receipt::request_fields()) {
+    if (!field.is_given(others)) continue;
+    return invalid("cli", "--plan holds a whole request, found {} beside it",
+                   field.flag());
   }
   // What flags may ask for, a saved plan may hold.
   DecodeLimits limits;

@@ -279,9 +279,8 @@ TEST(ArtifactChoice, ASmallBlockNeedsALoweringReason) {
     EXPECT_EQ(needs.value_or(""),
               side == 256 ? ""
                           : "[splash] a tile below the granule of v6e, "
-                            "256x256, must come with a reason "
-                            "(--lowering-reason TEXT), found none for 128x128, "
-                            "which pays 4 times its work");
+                            "256x256, must come with a lowering reason, found "
+                            "none for 128x128, which pays 4 times its work");
   }
 }
 

@@ -42,8 +42,8 @@ Result<const lanes::Resident*> check_given(const Prepared::State& p,
   const DeviceArray::State* state = array.state();
   if (state == nullptr || state->of != p.id) {
     return invalid("run",
-                   "an array must be with the lane for this batch, found {} "
-                   "for {}",
+                   "an array must have been put on the device for this batch, "
+                   "found {} for {}",
                    state ? "another batch's" : "none", name);
   }
   if (of_queries(state->role) != of_queries(role) ||

@@ -20,8 +20,8 @@ Result<std::string> plugin_to_load(const receipt::Receipt& receipt,
     if (path && std::filesystem::equivalent(*path, file, absent)) return *path;
   }
   return unavailable("receipt",
-                     "a receipt's plugin must be an installed one or be named "
-                     "(--plugin) to be loaded, found {}",
+                     "a receipt's plugin must be an installed one, or be named "
+                     "to be loaded, found {}",
                      in_quotes(file, 1000));
 }
 

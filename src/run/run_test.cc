@@ -497,8 +497,8 @@ TEST(RunAttention, NoPluginIsLoadedBecauseAReceiptSaysSo) {
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().kind, ErrorKind::unavailable);
   EXPECT_EQ(refused.error().message,
-            "[receipt] a receipt's plugin must be an installed one or be named "
-            "(--plugin) to be loaded, found '" +
+            "[receipt] a receipt's plugin must be an installed one, or be "
+            "named to be loaded, found '" +
                 stranger + "'");
   EXPECT_EQ(dlopen(stranger.c_str(), RTLD_NOW | RTLD_NOLOAD), nullptr);
 }

@@ -75,7 +75,9 @@ Result<std::shared_ptr<lanes::OpenLane>> open_lane(
 // The lane that the options name.
 Result<std::shared_ptr<lanes::OpenLane>> open_named(Session::State& s) {
   if (!s.options.lane) {
-    return invalid("run", "a session must name its lane for this, found none");
+    return invalid("run",
+                   "a session must be opened with a named lane to answer for "
+                   "that lane, found none");
   }
   const auto lane =
       std::ranges::find(s.lanes, *s.options.lane, &lanes::Lane::lane);

@@ -316,8 +316,8 @@ TEST_P(SessionLane, ArraysThatStayMustBeThisBatchsAndFit) {
         DeviceForward{std::move(a), std::move(b), std::move(c), {}}));
   };
   EXPECT_EQ(forward(*there_q, {}, *there_v),
-            "[run] an array must be with the lane for this batch, found none "
-            "for k");
+            "[run] an array must have been put on the device for this batch, "
+            "found none for k");
   EXPECT_EQ(forward(*there_q, *there_q, *there_v),
             "[run] an array must be like k, keys of dim 16, found one like q "
             "of dim 16 for k");
@@ -334,8 +334,8 @@ TEST_P(SessionLane, ArraysThatStayMustBeThisBatchsAndFit) {
   EXPECT_EQ(message(ready->backward(*saved, saved->out)),
             "[run] a call must be prepared with backward, found forward alone");
   EXPECT_EQ(message(ready->fetch({}, layer.output(layer.out))),
-            "[run] an array must be with the lane for this batch, found none "
-            "for q");
+            "[run] an array must have been put on the device for this batch, "
+            "found none for q");
   StopFlag stop;
   stop.stop();
   const auto stopped = ready->forward(saved->in, &stop);
@@ -344,8 +344,8 @@ TEST_P(SessionLane, ArraysThatStayMustBeThisBatchsAndFit) {
 
   ASSERT_EQ(message(ready->next(packed(10))), "");
   EXPECT_EQ(forward(*there_q, *there_k, *there_v),
-            "[run] an array must be with the lane for this batch, found "
-            "another batch's for q");
+            "[run] an array must have been put on the device for this batch, "
+            "found another batch's for q");
 }
 
 TEST_P(SessionLane, NextGivesWhatAFreshPrepareGives) {
@@ -500,8 +500,8 @@ TEST_P(SessionLane, ShowsTheProgramThatItRuns) {
       ASSERT_FALSE(text.ok());
       EXPECT_EQ(text.error().kind, ErrorKind::unavailable);
       EXPECT_EQ(text.error().message,
-                "[run] a lane must run a program to show its text, found one "
-                "that runs our own code");
+                "[run] a lane must compile a program to give its text, found "
+                "one that compiles none");
       continue;
     }
     ASSERT_TRUE(text.ok()) << text.error().message;
@@ -1029,7 +1029,8 @@ TEST(Session, SomeQuestionsNeedALaneThatWasNamed) {
   const auto session = Session::open({});
   ASSERT_TRUE(session.ok());
   const std::string due =
-      "[run] a session must name its lane for this, found none";
+      "[run] a session must be opened with a named lane to answer for that "
+      "lane, found none";
   EXPECT_EQ(message(session->warm(packed_request(), {}, call_of_tests(false))),
             due);
   EXPECT_EQ(message(session->place()), due);

@@ -35,14 +35,13 @@ class DumpFolder {
       const bool empty = !error && fs::is_empty(keep, error);
       if (error || !fs::is_directory(keep, error)) {
         return io_error("schedule",
-                        "--keep must be a folder to write, found {}",
+                        "a folder that keeps dumps must be writable, found {}",
                         in_quotes(keep));
       }
       if (!empty) {
         return invalid(
             "schedule",
-            "--keep must be a new or an empty folder, found files in "
-            "{}",
+            "a folder that keeps dumps must be new or empty, found files in {}",
             in_quotes(keep));
       }
       return fs::absolute(keep).string();

@@ -212,7 +212,7 @@ Result<void> check_schedulable(const Request& r) {
   if (r.batch == 1 && r.masks.size() == 1) return {};
   return invalid("schedule",
                  "the plan must be of one batch row and one mask, found {} and "
-                 "{}: describe others with --trips",
+                 "{}: others need their trips given",
                  r.batch, r.masks.size());
 }
 

@@ -11,6 +11,7 @@
 #include <exception>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -64,12 +65,17 @@ Result<MutableTensorView> tensor(const char* name, const ffi::AnyBuffer& buffer,
               : MutableTensorView::bhsd(data, *dtype, d[0], d[1], d[2], d[3]);
 }
 
+std::string_view word_of(ffi::DataType type) {
+  if (type == ffi::DataType::F32) return "float32";
+  return type == ffi::DataType::S32 ? "int32" : "uint32";
+}
+
 template <class T>
 Result<std::span<T>> numbers(const char* name, const ffi::AnyBuffer& buffer,
                              ffi::DataType type) {
   if (buffer.element_type() != type) {
-    return invalid("cpu", "{} must be of another type, found type {}", name,
-                   static_cast<int>(buffer.element_type()));
+    return invalid("cpu", "{} must be of {}, found XLA's type number {}", name,
+                   word_of(type), static_cast<int>(buffer.element_type()));
   }
   return std::span<T>(static_cast<T*>(buffer.untyped_data()),
                       buffer.element_count());

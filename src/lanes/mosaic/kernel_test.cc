@@ -820,12 +820,11 @@ TEST(MosaicKernel, ATileBelowTheGranuleHasAReason) {
                          {{384, 128}, "2.67"}}) {
     for (const bool backward : {false, true}) {
       const auto [q, kv] = b.tile;
-      EXPECT_EQ(
-          error_of(with(b.tile, {}, backward)),
-          fmt::format("[mosaic] a tile below the granule of v6e, 256x256, must "
-                      "come with a reason (--lowering-reason TEXT), found none "
-                      "for {}x{}, which pays {} times its work",
-                      q, kv, b.times));
+      EXPECT_EQ(error_of(with(b.tile, {}, backward)),
+                fmt::format("[mosaic] a tile below the granule of v6e, "
+                            "256x256, must come with a lowering reason, found "
+                            "none for {}x{}, which pays {} times its work",
+                            q, kv, b.times));
       const auto one = with(b.tile, "few tokens", backward);
       ASSERT_TRUE(one) << one.error().message;
       EXPECT_EQ(one->lowering.chip, "v6e");

@@ -493,8 +493,7 @@ TEST_F(MosaicLane, ASmallTileNeedsAReasonWhichItsReceiptHas) {
   o.xla.lowering_reason.reset();
   const std::string none =
       "[mosaic] a tile below the granule of v6e, 256x256, must come with a "
-      "reason (--lowering-reason TEXT), found none for 128x128, which pays 4 "
-      "times its work";
+      "lowering reason, found none for 128x128, which pays 4 times its work";
   auto without = Session::open(o);
   ASSERT_TRUE(without.ok()) << without.error().message;
   auto refused = without->prepare(*batch, call);
@@ -650,14 +649,14 @@ TEST_F(MosaicLane, SoDoesTheXlaLaneOnATpu) {
     return ready ? std::string() : ready.error().message;
   };
   const std::string tpu = testing::fake_plugin("tpu");
-  EXPECT_EQ(why(XlaMethod::worklist, {}, tpu),
-            "[xla] a tile below the granule of v6e, 256x256, must come with a "
-            "reason (--lowering-reason TEXT), found none for 128x128, which "
-            "pays 4 times its work");
+  EXPECT_EQ(
+      why(XlaMethod::worklist, {}, tpu),
+      "[xla] a tile below the granule of v6e, 256x256, must come with a "
+      "lowering reason, found none for 128x128, which pays 4 times its work");
   EXPECT_EQ(why(XlaMethod::chunked, {}, tpu),
             "[xla] a tile below the granule of v6e, 256x256, must come with a "
-            "reason (--lowering-reason TEXT), found none for 384x128, which "
-            "pays 2.67 times its work");
+            "lowering reason, found none for 384x128, which pays 2.67 times "
+            "its work");
   EXPECT_EQ(why(XlaMethod::worklist, kReason, tpu), "");
   EXPECT_EQ(why(XlaMethod::dense, {}, tpu), "");
   EXPECT_EQ(why(XlaMethod::dense, kReason, tpu),

@@ -611,10 +611,10 @@ TEST_F(MosaicMesh, RefusesBeforeAnyWork) {
   call = call_of(arrays.c);
   o = options();
   o.xla.lowering_reason.reset();
-  EXPECT_EQ(prepared(*batch, call, o),
-            "[mosaic] a tile below the granule of v6e, 256x256, must come with "
-            "a reason (--lowering-reason TEXT), found none for 128x128, which "
-            "pays 4 times its work");
+  EXPECT_EQ(
+      prepared(*batch, call, o),
+      "[mosaic] a tile below the granule of v6e, 256x256, must come with a "
+      "lowering reason, found none for 128x128, which pays 4 times its work");
   AttentionCase three = packed_case();
   three.plan.masks = {causal(), causal() & documents(), documents()};
   three.shape = {6, 2, 64, 64, {}, 0};

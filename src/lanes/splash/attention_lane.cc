@@ -257,8 +257,8 @@ Result<std::unique_ptr<lanes::OpenLane>> open_splash_lane(
     const lanes::LaneOptions& options) {
   if (!options.artifact) {
     return unavailable(kWhere,
-                       "it needs Splash's kernel as JAX exported it, found "
-                       "none");
+                       "the lane must be given Splash's kernel as JAX exported "
+                       "it, found none");
   }
   auto kernel = bridge::splash_of(options.artifact->spec);
   if (!kernel) return kernel.error();

@@ -412,8 +412,7 @@ TEST(SplashLaneOf, ABlockBelowTheGranuleOfATpuHasAReason) {
   ASSERT_TRUE(batch.ok()) << batch.error().message;
   const std::string none =
       "[splash] a tile below the granule of v6e, 256x256, must come with a "
-      "reason (--lowering-reason TEXT), found none for 64x128, which pays 8 "
-      "times its work";
+      "lowering reason, found none for 64x128, which pays 8 times its work";
   const auto silent = Session::open(options);
   ASSERT_TRUE(silent.ok()) << silent.error().message;
   const auto refused = silent->prepare(*batch, call_of(c));
@@ -463,7 +462,8 @@ TEST(SplashLaneOf, NoArtifactIsTold) {
   const auto session = Session::open(options);
   ASSERT_FALSE(session.ok());
   EXPECT_EQ(session.error().message,
-            "[splash] it needs Splash's kernel as JAX exported it, found none");
+            "[splash] the lane must be given Splash's kernel as JAX exported "
+            "it, found none");
 }
 
 }  // namespace
