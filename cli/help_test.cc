@@ -130,7 +130,9 @@ TEST_F(HelpText, FieldsOfPlansAreThere) {
   expect_each("show", {with_causal({"--q-len", "64"}),
                        with_picks({"-o", file("a.svg")})});
   expect_each("export", {with_causal({"--q-len", "64", "--layout", "lists",
-                                      "-o", file("lists.safetensors")})});
+                                      "-o", file("lists.safetensors")}),
+                         with_causal({"--q-len", "512", "--layout", "mosaic",
+                                      "-o", file("steps.safetensors")})});
   expect_each("explain",
               {with_causal({"--q-len", "64", "--query", "3", "--key", "5"}),
                with_causal({"--q-len", "64", "--valid", "tokens:2", "--query",

@@ -55,7 +55,8 @@ Result<std::string> suit_kernel(ExportFlags& o) {
   if (auto e = read_mosaic_options(o, found->setting.options); !e) {
     return e.error();
   }
-  const mosaic::OpenSetting open = {asked.open_tile, !o.tiles_per_pass};
+  const mosaic::OpenSetting open = {asked.open_tile, !o.tiles_per_pass,
+                                    !o.fetch_ahead};
   if (o.request.plan) {
     say_borrowed(*call, mosaic_target(o), open, *found);
   } else {
@@ -68,6 +69,7 @@ Result<std::string> suit_kernel(ExportFlags& o) {
   if (!o.tiles_per_pass) {
     o.tiles_per_pass = fmt::to_string(s.options.tiles_per_pass);
   }
+  if (!o.fetch_ahead) o.fetch_ahead = fmt::to_string(s.options.fetch_ahead);
   return who_chose(found->tile_by, found->passes_by);
 }
 
@@ -90,6 +92,7 @@ Result<int> run(const ExportFlags& o) {
     for (const auto& [text, name] :
          {std::pair(&o.keys_per_query, "--keys-per-query"),
           std::pair(&o.page_steps, "--page-steps"),
+          std::pair(&o.fetch_ahead, "--fetch-ahead"),
           std::pair(&o.query_chunk, "--query-chunk"),
           std::pair(&o.lowering_reason, "--lowering-reason"),
           std::pair(&o.numbers, "--numbers"),

@@ -26,6 +26,8 @@ void add_export_flags(Command& command, ExportFlags& f) {
           {"--tiles-per-pass", &f.tiles_per_pass, "N",
            "mosaic: tiles of the kernel's pass [as compile has it]"},
           {"--page-steps", &f.page_steps, "N", "mosaic: as given to compile"},
+          {"--fetch-ahead", &f.fetch_ahead, "N",
+           "mosaic: as given to compile [as compile has it]"},
           {"--query-chunk", &f.query_chunk, "N",
            "mosaic: query chunk of the backward kernel, as compile says it "
            "[that of 8 heads a list]"},

@@ -13,8 +13,8 @@ namespace tessera::cli {
 struct ExportFlags {
   request::RequestFlags request;
   std::optional<std::string> layout, out, batch_row, heads, q_shards,
-      tiles_per_pass, page_steps, query_chunk, keys_per_query, head_dim,
-      v_head_dim, lowering_reason, numbers;
+      tiles_per_pass, fetch_ahead, page_steps, query_chunk, keys_per_query,
+      head_dim, v_head_dim, lowering_reason, numbers;
   bool dkv = false;
   bool no_shrink = false;
   bool computable = false;

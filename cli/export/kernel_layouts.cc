@@ -99,6 +99,12 @@ Result<void> read_mosaic_options(const ExportFlags& flags,
     if (!tiles) return tiles.error();
     options.tiles_per_pass = *tiles;
   }
+  if (flags.fetch_ahead) {
+    auto ahead = request::parse_int(*flags.fetch_ahead, "--fetch-ahead", 1,
+                                    kMosaicMaxFetchAhead);
+    if (!ahead) return ahead.error();
+    options.fetch_ahead = *ahead;
+  }
   options.lowering_reason = flags.lowering_reason;
   auto numbers = read_numbers(flags.numbers);
   if (!numbers) return numbers.error();

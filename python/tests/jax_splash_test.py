@@ -145,5 +145,5 @@ def test_a_session_runs_what_was_exported():
         ts.Session("splash", artifact=files["artifact"])
     with pytest.raises(ts.TesseraError, match="splash or jax_bridge, found cpu"):
         ts.Session("cpu", **files)
-    with pytest.raises(ts.TesseraError, match=r"^\[splash\] it needs Splash"):
+    with pytest.raises(ts.TesseraError, match=r"^\[splash\] the lane must be given Splash"):
         ts.Session("splash")

@@ -291,7 +291,7 @@ TEST(MeshFit, ATileBelowTheGranuleHasAReason) {
     MeshFitCall asked = asked_of(c, *batch, lane);
     const auto budget = make_budget(asked);
     ASSERT_FALSE(budget.ok());
-    EXPECT_NE(budget.error().message.find("must come with a reason"),
+    EXPECT_NE(budget.error().message.find("must come with a lowering reason"),
               std::string::npos)
         << budget.error().message;
     asked.lowering_reason = "a test of few tokens";

@@ -313,7 +313,8 @@ TEST_P(TrainSpread, ExchangesTilesAsABalanceSays) {
   ASSERT_TRUE(tight) << tight.error().message;
   auto refused = tight->step(some(1), {.learning_rate = 1e-3});
   ASSERT_FALSE(refused);
-  EXPECT_NE(refused.error().message.find("--ceilings"), std::string::npos)
+  EXPECT_NE(refused.error().message.find("(give other ceilings)"),
+            std::string::npos)
       << refused.error().message;
 }
 

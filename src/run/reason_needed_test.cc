@@ -118,7 +118,7 @@ TEST(ReasonNeeded, IsWhatTheMosaicLaneRefuses) {
               request, {}, call, std::string(chip.name), MosaicOptions());
           const std::string why = planned ? "" : planned.error().message;
           // It may refuse for its memory too, of which this says nothing.
-          const bool reason = why.find("--lowering-reason") != why.npos;
+          const bool reason = why.find("with a lowering reason") != why.npos;
           EXPECT_EQ(needed(LaneId::mosaic, {}, request, chip),
                     reason ? why : "")
               << chip.name;
