@@ -41,6 +41,8 @@ class MosaicCompiler : public ::testing::Test {
   }
   // A share of the classes of a test, where a share of the cases is run.
   void check(const KernelClass& c);
+  // Any of them.
+  void compile_class(const KernelClass& c);
 
  private:
   std::optional<pjrt::Topology> topology_;

@@ -157,6 +157,9 @@ class Mesh:
 class MeshCase:
     """Arrays of a device, random; what each call is told of them."""
 
+    full = 0.3  # of tiles, all pairs
+    there = 0.9, 0.95  # of queries and keys, that see and are seen
+
     def __init__(self, rng, mesh, density):
         self.rng, self.mesh = rng, mesh
         bq, bkv = mesh.tile
@@ -164,15 +167,15 @@ class MeshCase:
         self.kv_len = self.own + came
         rows, columns = self.q_len // bq, self.kv_len // bkv
         self.rows, self.own_columns = rows, self.own // bkv
-        full = rng.random((rows, columns)) < 0.3
+        full = rng.random((rows, columns)) < self.full
         active = rng.random((rows, columns)) < density
         pairs = rng.random((self.q_len, self.kv_len)) < 0.4
         tiles = np.kron(active, np.ones((bq, bkv), bool))
         pairs |= np.kron(full, np.ones((bq, bkv), bool))
         # Some queries and keys are not there, or see nothing.
-        self.q_ids = np.where(rng.random(self.q_len) < 0.9, 0, -2)
+        self.q_ids = np.where(rng.random(self.q_len) < self.there[0], 0, -2)
         self.q_ids[-5:] = NOT_THERE
-        self.kv_ids = np.where(rng.random(self.kv_len) < 0.95, 0, NO_KEY)
+        self.kv_ids = np.where(rng.random(self.kv_len) < self.there[1], 0, NO_KEY)
         self.legal = pairs & tiles & (self.q_ids == 0)[:, None]
         self.legal &= (self.kv_ids == 0)[None]
         self.tiles = self.legal.reshape(rows, bq, columns, bkv)
@@ -303,8 +306,10 @@ class MeshCase:
                 flags = (i == 0) << 1 | (i + 1 == filled)
                 at = tiles[min(i, live - 1)] if tiles else self.spare
                 # Forward a class 3 has keys that must be cleaned, of no pair
-                # too; what fills a pass up is class 0.
+                # too, and 2 all pairs; what fills a pass up is class 0.
                 kind = 1 if self.mesh.backward else 3
+                if tiles and i < live and self.is_full(bitmap(at)):
+                    kind = 2
                 if i >= live or (self.mesh.backward and not tiles):
                     kind = 0
                 words.append(number << 18 | at << 4 | kind << 2 | flags)
@@ -313,6 +318,10 @@ class MeshCase:
 
     def number(self, r, c):
         return 2 + r * self.active.shape[1] + c
+
+    def is_full(self, number):
+        r, c = divmod(number - 2, self.active.shape[1])
+        return self.tiles[r, :, c].all()
 
     def forward_calls(self):
         self.spare = 0

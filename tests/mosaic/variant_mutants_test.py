@@ -1,0 +1,248 @@
+"""Mutants of what variants of the forward kernel have beside the one that its own test
+mutates: rounded row sums, any numbers, and the sums that calls of a mesh leave to each
+other."""
+
+import collections
+import copy
+import random
+import re
+import unittest
+
+import numpy as np
+
+import mutate
+from checks import CaseTest, mutants_of_each
+from forward_test import ForwardCase, RoundedCase
+from numbers_test import ForwardStrays
+from program import Program
+from shards_test import Mesh, MeshCase
+
+
+def plain(where):
+    """Of an operation, without the numbers of values."""
+    return re.sub(r"%[\w#.]+", "%", where)
+
+
+def sites_of(kernel, name):
+    try:
+        return mutate.mutants(kernel, [name])
+    except mutate.MutationError:  # has none
+        return []
+
+
+def own_mutants(kernel, base):
+    """At operations that the base has not, or of which it has fewer."""
+    out = []
+    for name in mutate.MUTATIONS:
+        there = collections.Counter(plain(m.where) for m in sites_of(base, name))
+        for mutant in sites_of(kernel, name):
+            where = plain(mutant.where)
+            if there[where] > 0:
+                there[where] -= 1
+            else:
+                out.append(mutant)
+    return drawn(out)
+
+
+def drawn(found):
+    """Some of each mutation."""
+    out = []
+    for name in mutate.MUTATIONS:
+        own = [m for m in found if m.mutation == name]
+        sample = min(mutants_of_each(), len(own))
+        out += sorted(random.Random(name).sample(own, sample), key=lambda m: m.site)
+    return out
+
+
+def kernel_of(case):
+    return Program(case.emit()[0]).kernels[0]
+
+
+def drawn_cases(kind, **settings):
+    """Batches of one program: documents of some tokens, of some tiles, and one, whose
+    passes are full; keys that a veto takes."""
+    rng = np.random.default_rng(8)
+    out = []
+    for mean in (40, 300, None):
+        ids = np.zeros((1, 768), np.int32)
+        at = 0 if mean else 768
+        while at < 768:
+            n = 1 + int(rng.exponential(mean))
+            ids[0, at : at + n] = rng.integers(-1, 5)
+            at += n
+        out.append(kind(
+            rng, "causal & documents", heads=2, kv_heads=1, q_len=512, kv_len=768,
+            tiles=2, ids=ids, valid=[740], q_offset=[200], **settings,
+        ))
+    return out
+
+
+# Why these mean the same as the kernels here.
+ROUNDED_EQUIVALENT = (
+    # The first pass of a row takes what the row before left, which is finite, 0
+    # times.
+    "dropped_store[36]",
+)
+ANY_EQUIVALENT = (
+    # Passes without a stray are repaired as well: slower, and the same.
+    "dropped_choice[10]",
+    "dropped_choice[44]",
+    "wrong_predicate[10]",
+    "wrong_predicate[29]",
+    "ignored_condition[6]",
+    "ignored_condition[18]",
+    # A bit of the fraction carries into no sign, and bf16 has not the last one of
+    # float32.
+    *(f"wrong_constant[{i}]" for i in (*range(61, 72), *range(185, 194), 213, 214)),
+    # Strays that were counted are some, however that is rounded.
+    "early_rounding[0]",
+    "early_rounding[3]",
+    "early_rounding[34]",
+    "early_rounding[63]",
+    # What a veto took and nobody cleaned, or not yet, is a stray.
+    "dropped_store[22]",
+    "swapped_accesses[6]",
+    "swapped_accesses[7]",
+    "swapped_accesses[8]",
+    "swapped_accesses[9]",
+    "swapped_accesses[46]",
+    "swapped_accesses[47]",
+    "swapped_accesses[48]",
+    "swapped_accesses[49]",
+    # Of scores and their maximum one is NaN all the same.
+    "dropped_store[35]",
+    "dropped_store[37]",
+    "swapped_accesses[14]",
+    "swapped_accesses[52]",
+    # The second step of a pass names the row of its first.
+    "index_off_by_one[130]",
+    "index_off_by_one[140]",
+    "index_off_by_one[151]",
+    # All heads go through one pass, which is number 0.
+    "wrong_constant[250]",
+    "wrong_constant[252]",
+    "wrong_constant[254]",
+    "wrong_constant[266]",
+)
+# Of a tile of queries a row leaves maximum, sum and O'.
+STATE = "144x128xf32"
+
+
+class WholeCase(MeshCase):
+    """With passes of full tiles."""
+
+    full = 0.9
+    there = 1, 1
+
+
+class LastCase(MeshCase):
+    """Whose last row of tiles alone needs what comes."""
+
+    def draw(self):
+        self.legal[: -self.mesh.tile[0], self.own :] = False
+        self.active = self.tiles.any((1, 3))
+        super().draw()
+
+
+class OwnCase(MeshCase):
+    """That needs nothing of what comes: no row is left for another call."""
+
+    def draw(self):
+        self.legal[:, self.own :] = False
+        self.active = self.tiles.any((1, 3))
+        super().draw()
+
+
+class Mutants(CaseTest):
+    def test_a_rounded_sum(self):
+        kernel, judge = self.one_kernel(drawn_cases(RoundedCase))
+        base = kernel_of(drawn_cases(ForwardCase)[0])
+        self.check_caught(own_mutants(kernel, base), judge, ROUNDED_EQUIVALENT)
+
+    def test_any_numbers(self):
+        kernel, judge = self.one_kernel_of_runs(any_runs())
+        base = kernel_of(drawn_cases(ForwardCase)[0])
+        self.check_caught(own_mutants(kernel, base), judge, ANY_EQUIVALENT)
+
+    def one_kernel_of_runs(self, made):
+        """As one_kernel(), of (program, (case, arrays) ...)."""
+        program, runs = made
+        kernel = program.kernels[0]
+
+        def judge(kernel):
+            program.kernels[0] = kernel
+            return all(
+                case.error(program.run(arrays, max_trips=10_000)) <= 1
+                for case, arrays in runs
+            )
+
+        self.assertTrue(judge(kernel))
+        return kernel, judge
+
+    def test_calls_of_a_mesh(self):
+        """What rows leave for another call, and what it goes on with."""
+        mesh = Mesh(False, heads=2, kv_heads=1, tile=(128, 128))
+        kinds = [(MeshCase, 0.35, 0), (LastCase, 0.9, 1), (MeshCase, 0.8, 2),
+                 (MeshCase, 0.1, 3), (WholeCase, 0.5, 4), (OwnCase, 0.5, 12)]
+        # The last one has a row that goes on behind another's and before full tiles.
+        kinds += [(WholeCase, 0.8, seed) for seed in (*range(5, 12), 20)]
+        cases = [
+            kind(np.random.default_rng((9, seed)), mesh, density)
+            for kind, density, seed in kinds
+        ]
+        # Which rows are late is drawn by each run.
+        drawn_by = [copy.deepcopy(case.rng) for case in cases]
+
+        def error(case, rng):
+            case.rng = copy.deepcopy(rng)
+            return case.error(-1)
+
+        for call in mesh.calls:
+            kernel = call.program.kernels[0]
+
+            def judge(mutant, call=call):
+                call.program.kernels[0] = mutant
+                return all(error(*of) <= 1 for of in zip(cases, drawn_by))
+
+            with self.subTest(call=call.label):
+                self.assertTrue(judge(kernel))
+                found = [
+                    m for name in mutate.MUTATIONS for m in sites_of(kernel, name)
+                    if STATE in m.where
+                ]
+                self.assertGreater(len(found), 10)
+                self.check_caught(drawn(found), judge)
+            call.program.kernels[0] = kernel
+
+
+def any_runs():
+    """Batches with strays and without; and one alone, in each part of V that is looked
+    through at a time."""
+    settled = drawn_cases(ForwardStrays)
+    text, room = settled[0].emit()
+    runs = []
+    for number, odds in enumerate((0, 0.002, 0.01)):
+        for case in drawn_cases(ForwardStrays):
+            case.odds, case.rng = odds, np.random.default_rng(number)
+            runs.append((case, case.arrays(room)))
+    for tokens in (96, 768):
+        runs += single_strays(drawn_cases(ForwardStrays)[0], room, tokens)
+    return Program(text), runs
+
+
+def single_strays(case, room, tokens):
+    """A NaN in V, K or Q of documents of so many tokens."""
+    case.ids, case.odds = np.arange(768)[None] // tokens, 0
+    clean = case.arrays(room)
+    first = next(i for i, x in enumerate(clean) if x.ndim == 4)
+    places = [(2, 0, token) for token in range(5, 740, 32)]
+    out = []
+    for array, head, token in [*places, (1, 0, 250), (0, 0, 300), (0, 1, 40)]:
+        own, inputs = copy.copy(case), [x.copy() for x in clean]
+        own.spoil_one(inputs[first:], array, head, token)
+        out.append((own, inputs))
+    return out
+
+
+if __name__ == "__main__":
+    unittest.main()
