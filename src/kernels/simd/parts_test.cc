@@ -209,10 +209,11 @@ TEST_P(SimdParts, ProductsAreThoseOfPlainLoops) {
       for (const int64_t n : {0, 1, 5, 16, 33}) {
         const int64_t lda = (by_columns ? rows : n) + 2;
         std::vector<float> a, b, c;
-        for (int64_t i = 0; i < (by_columns ? n : rows) * lda; ++i) {
+        // A row more than is read: no part of an empty one is taken.
+        for (int64_t i = 0; i < ((by_columns ? n : rows) + 1) * lda; ++i) {
           a.push_back(whole(i));
         }
-        for (int64_t i = 0; i < n * width; ++i) b.push_back(whole(3 * i));
+        for (int64_t i = 0; i < (n + 1) * width; ++i) b.push_back(whole(3 * i));
         for (int64_t i = 0; i < rows * width; ++i) c.push_back(whole(5 * i));
         std::vector<float> got = c;
         parts_.multiply(a.data(), lda, by_columns, b.data(), n, rows,
