@@ -4,6 +4,7 @@
 """
 
 import pathlib
+import struct
 import subprocess
 import sys
 import tempfile
@@ -45,6 +46,12 @@ def arrow(new, **options):
     return write
 
 
+def with_long_body(content):
+    """The first batch of PLAIN says that it has 20 GB."""
+    at = content.index(struct.pack("<q", 72), content.index(b"\xff" * 4, 20))
+    return content[:at] + struct.pack("<q", 5 << 32) + content[at + 8:]
+
+
 def packed(program, folder, name):
     """Three rows of four tokens, as the program writes them."""
     lines = folder / "a.jsonl"
@@ -78,6 +85,9 @@ def main(program):
                 ("full.arrows", FULL, arrow(ipc.new_stream))]:
             write(table, path)
             seed(name, DOCUMENTS + FROM * 7, path.read_bytes())
+            if name == "plain.arrow":
+                seed("long_body.arrow", DOCUMENTS + FROM * 7,
+                     with_long_body(path.read_bytes()))
         for name in ("rows.parquet", "rows.arrow", "rows.arrows"):
             seed(name, ROWS + FROM * 1, packed(program, folder, name))
 
