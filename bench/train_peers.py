@@ -65,6 +65,8 @@ def run(command):
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         child = subprocess.Popen([str(word) for word in command], stdout=out,
                                  stderr=err)
+        # Not below this process's own peak (python/tests/peak_memory.py), which
+        # is far less.
         _, status, usage = os.wait4(child.pid, 0)
         child.returncode = os.waitstatus_to_exitcode(status)
         for file in (out, err):
@@ -88,31 +90,25 @@ class Race:
                       args.model, "--rate", args.rate, "--json"]
         first = folder / "first.safetensors"
         self.ours([], 1, ["--checkpoint", first])
-        sys.path.insert(0, str(TOP / "python/tests"))
-        from tensor_file import parameters, store
-        values = parameters(first)
-        store(self.start, values)
-        self.apart = self.moved_by_last_bits(values, folder / "near.safetensors",
-                                             store)
+        self.apart = self.begin_at(first, folder / "near.safetensors")
 
     def ours(self, flags, steps, more):
         text, peak = run(self.train + flags + ["--steps", steps] + more)
         return json.loads(text), peak
 
-    def moved_by_last_bits(self, values, file, store):
-        """How far first losses may be apart, as a part of them: three times as far
-        as ours moves when every parameter moves by its last bit (once for each of
-        two, once for what draws leave out) and a loss's own; 256 roundings at
-        most."""
+    def begin_at(self, checkpoint, near):
+        """All start at its parameters; how far first losses may be apart."""
+        sys.path.insert(0, str(TOP / "python/tests"))
         import numpy as np
+        from tensor_file import an_ulp_away, apart, parameters, store
+        values = parameters(checkpoint)
+        store(self.start, values)
         first = lambda start: self.ours([], 1, ["--resume", start])[0]["losses"][0]
         here, rng, most = first(self.start), np.random.default_rng(1), 0
         for _ in range(3):
-            store(file, {name: np.nextafter(
-                x, np.float32(np.inf) * rng.choice([-1, 1], x.shape),
-                dtype=np.float32) for name, x in values.items()})
-            most = max(most, abs(first(file) / here - 1))
-        return min(3 * (most + 2 ** -23), 256 * 2 ** -24)
+            store(near, an_ulp_away(values, rng))
+            most = max(most, abs(first(near) / here - 1))
+        return float(apart(most))
 
     def of_ours(self, flags):
         resume = ["--resume", self.start]

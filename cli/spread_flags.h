@@ -13,8 +13,6 @@ struct SpreadFlags {
   std::optional<std::string> balance, exchange, ceilings, work, evenness;
   bool uneven = false;
 
-  bool operator==(const SpreadFlags&) const = default;
-
   // The first that was given, as "--balance"; "" where none was.
   std::string_view given() const;
   // Those that were given, in place of `open`.

@@ -1,6 +1,8 @@
 // tests/json_fields.cc: paths of a list, and of a JSON object.
 #include "tests/json_fields.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <utility>
@@ -73,14 +75,6 @@ Match match(const Path& listed, const Path& path) {
                                                                : Match::none;
 }
 
-std::string joined(const Path& path) {
-  std::string out;
-  for (const std::string& part : path) {
-    out += (out.empty() ? "" : ".") + part;
-  }
-  return out;
-}
-
 }  // namespace
 
 std::vector<std::string> listed_paths(std::span<const cli::JsonField> listed) {
@@ -107,7 +101,7 @@ JsonFieldUse use_of_fields(std::span<const cli::JsonField> listed,
       known = known || found == Match::whole ||
               (found == Match::above && may_stand);
     }
-    if (!known) out.unlisted.insert(joined(path));
+    if (!known) out.unlisted.insert(fmt::format("{}", fmt::join(path, ".")));
   }
   return out;
 }

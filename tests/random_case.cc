@@ -980,10 +980,13 @@ int64_t case_count(int64_t otherwise) {
   return std::max<int64_t>(1, *end == '%' ? otherwise * n / 100 : n);
 }
 
-size_t first_case(size_t of) {
+size_t case_turn() {
   const char* text = std::getenv("TESSERA_CASES_TURN");
-  const size_t turn = text ? std::strtoull(text, nullptr, 10) : 0;
-  return turn % std::clamp<size_t>(of, 1, case_stride());
+  return text ? std::strtoull(text, nullptr, 10) : 0;
+}
+
+size_t first_case(size_t of) {
+  return case_turn() % std::clamp<size_t>(of, 1, case_stride());
 }
 
 bool takes_case(size_t number, size_t of) {

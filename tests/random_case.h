@@ -76,6 +76,7 @@ size_t case_stride();
 // Where that step begins in a list of `of` cases: TESSERA_CASES_TURN, so that
 // shares of successive numbers meet all. At least one is met of any list.
 size_t first_case(size_t of = SIZE_MAX);
+size_t case_turn();  // TESSERA_CASES_TURN, or 0
 bool takes_case(size_t number, size_t of = SIZE_MAX);
 
 }  // namespace tessera::testing

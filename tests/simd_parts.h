@@ -1,5 +1,5 @@
 // tests/simd_parts.h: what kernels are put together from, src/kernels/simd/
-// stage.h and product.h, as plain functions of each ISA.
+// stage.h, product.h and a slope of math.h, as plain functions of each ISA.
 #pragma once
 
 #include <cstdint>
@@ -24,6 +24,9 @@ struct SimdParts {
   // (m, i) lies at a[m * lda + i], or by columns at a[i * lda + m].
   void (*multiply)(const float* a, int64_t lda, bool by_columns, const float* b,
                    int64_t n, int64_t rows, float* c) = nullptr;
+  // Of y: the slope of tanh at ln(2) / 2 y (math.h); `count` is a multiple of
+  // the lanes.
+  void (*slope)(const float* from, float* to, int64_t count) = nullptr;
 };
 // Of portable, avx2 or avx512, to be called where the machine has it.
 SimdParts simd_parts(Isa isa);

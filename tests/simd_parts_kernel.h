@@ -2,6 +2,7 @@
 // files of one ISA: all is in an anonymous namespace.
 #pragma once
 
+#include "kernels/simd/math.h"
 #include "kernels/simd/product.h"
 #include "kernels/simd/stage.h"
 #include "tests/simd_parts.h"
@@ -47,6 +48,13 @@ void multiply_either(const float* a, int64_t lda, bool by_columns,
 }
 
 template <class V>
+void slope_array(const float* from, float* to, int64_t count) {
+  for (int64_t i = 0; i < count; i += V::kLanes) {
+    V::store(to + i, kernels::Tanh<V>(V::load(from + i)).slope);
+  }
+}
+
+template <class V>
 SimdParts simd_parts_of() {
   using Words = kernels::FloatWords<V>;
   return {V::kLanes,
@@ -55,7 +63,8 @@ SimdParts simd_parts_of() {
           kernels::stage_row<V, Words>,
           kernels::pack_lanes<V, Words>,
           kernels::unpack_lanes<V>,
-          multiply_either<V>};
+          multiply_either<V>,
+          slope_array<V>};
 }
 
 }  // namespace

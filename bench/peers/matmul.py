@@ -75,7 +75,8 @@ def by_jaxlib(arrays, times):
     return lambda: tuple(run(count) for count in counts)
 
 
-def by_plugin(plugin, program, arrays, times, name, folder):
+def exported(arrays, times, name, folder):
+    """The program, and what it reads, by how many products it makes."""
     path = save(repeated, (*arrays, jnp.int32(times)), str(folder), name,
                 ["x", "weight", "times"], ["y"], run=False)
     files = {}
@@ -84,7 +85,10 @@ def by_plugin(plugin, program, arrays, times, name, folder):
         save_tensors(files[n], {"x": np.asarray(arrays[0]),
                                 "weight": np.asarray(arrays[1]),
                                 "times": np.asarray(n, np.int32)})
+    return path, files
 
+
+def by_plugin(plugin, program, path, files, folder):
     def run(n):
         told = subprocess.run(
             [program, "bridge", f"{path}.mlirbc", "--shapes", f"{path}.json",
@@ -95,7 +99,7 @@ def by_plugin(plugin, program, arrays, times, name, folder):
             sys.exit(f"[matmul] {plugin} must run it, found "
                      f"{(told.stderr.strip().splitlines() or ['nothing'])[-1]}")
         return json.loads(told.stdout)["ms"]["run"] / 1e3
-    return lambda: tuple(run(n) for n in (1, times))
+    return lambda: tuple(run(n) for n in files)
 
 
 def seconds_of(pair, times, rounds):
@@ -121,9 +125,11 @@ def measure(flags, m):
                           for shape in ((flags.tokens, inner), (outer, inner))]
                 flops = 2 * flags.tokens * inner * outer
                 who = {JAXLIB: by_jaxlib(arrays, flags.times)}
+                path, files = exported(arrays, flags.times, f"{name}_{dtype}",
+                                       folder)
                 for plugin in flags.plugins:
-                    who[plugin] = by_plugin(plugin, flags.program, arrays,
-                                            flags.times, f"{name}_{dtype}", folder)
+                    who[plugin] = by_plugin(plugin, flags.program, path, files,
+                                            folder)
                 for one, pair in who.items():
                     taken = seconds_of(pair, flags.times, flags.rounds)
                     rows.append({"dtype": dtype, "product": name, "who": one,

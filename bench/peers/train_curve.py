@@ -166,7 +166,6 @@ def main():
                 sys.exit(f"[train_curve] all steps must be of one program, found "
                          f"{programs} for '{mesh}'")
             return {"losses": told["losses"], "compiles": told["compiles"],
-                    "programs": programs,
                     "plugin": told["plugin"]["file"].split("/")[-1]}
 
         ours = {mesh or "one device":
@@ -185,7 +184,6 @@ def main():
         "steps": args.steps, "first_loss": theirs["losses"][0],
         "last_loss": theirs["losses"][-1],
         "ours_from_jax": {on: far(a) for on, a in ours.items()},
-        "programs": {on: a["programs"] for on, a in ours.items()},
         "other_orders_from_jax": moved,
         "ratio": {on: far(a) / max(moved) if any(moved) else None
                   for on, a in ours.items()}}

@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 
-#include <string_view>
 #include <utility>
 
 #include "base/fail.h"
@@ -54,17 +53,12 @@ Result<AskedSetting> asked_setting(
                       open_passes ? found.chosen_by : kRequest};
 }
 
-void say_borrowed(const AttentionCall& call, std::string_view target,
-                  const mosaic::OpenSetting& open, AskedSetting& found) {
-  const std::string words = mosaic::borrowed_words(found.setting, call, target);
-  if (open.tile) found.tile_by += words;
-  if (open.passes) found.passes_by += words;
-}
-
 void take_what_fits(const request::Asked& asked, const AttentionCall& call,
                     const std::string& target, const mosaic::OpenSetting& open,
                     AskedSetting& found) {
-  say_borrowed(call, target, open, found);
+  const std::string words = mosaic::borrowed_words(found.setting, call, target);
+  if (open.tile) found.tile_by += words;
+  if (open.passes) found.passes_by += words;
   const mosaic::ChosenSetting fit = mosaic::fit_setting(
       {found.setting, ""}, open, asked.request, asked.present, call, target);
   if (fit.setting.tile != found.setting.tile) found.tile_by += fit.chosen_by;
@@ -99,33 +93,14 @@ Result<AskedCall> read_asked_call(const KernelFlags& f,
                              batch_keys);
   if (!found) return found.error();
   MosaicOptions& options = found->setting.options;
-  auto row_sum = parse_row_sum(f.run.row_sum.value_or("exact"), "--row-sum");
+  auto row_sum = read_row_sum(f.run.row_sum);
   if (!row_sum) return row_sum.error();
   options.row_sum = *row_sum;
   auto numbers = read_numbers(f.run.numbers);
   if (!numbers) return numbers.error();
   options.numbers = *numbers;
   options.lowering_reason = f.run.lowering_reason;
-  struct Number {
-    const std::optional<std::string>& text;
-    std::string_view what;
-    int64_t most;
-    int64_t& out;
-  };
-  for (const Number& n :
-       {Number{f.tiles_per_pass, "--tiles-per-pass", kMosaicMaxTilesPerPass,
-               options.tiles_per_pass},
-        Number{f.fetch_ahead, "--fetch-ahead", kMosaicMaxFetchAhead,
-               options.fetch_ahead},
-        Number{f.page_steps, "--page-steps", kMosaicMaxPageSteps,
-               options.page_steps},
-        Number{f.query_chunk, "--query-chunk", kMaxTokens,
-               options.query_chunk}}) {
-    if (!n.text) continue;
-    auto value = request::parse_int(*n.text, n.what, 1, n.most);
-    if (!value) return value.error();
-    n.out = *value;
-  }
+  if (auto e = read_sizes(f, options); !e) return e.error();
   take_what_fits(*asked, call, target,
                  {asked->open_tile, !f.tiles_per_pass, !f.fetch_ahead}, *found);
   asked->request.tile = found->setting.tile;

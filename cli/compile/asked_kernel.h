@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "cli/compile/kernel_flags.h"
 #include "lanes/mosaic/settings.h"
@@ -65,11 +64,9 @@ struct AskedSetting {
 Result<AskedSetting> asked_setting(
     const request::Asked& asked, const AttentionCall& call, bool open_passes,
     const std::optional<std::string>& keys_per_query, int64_t batch_keys = 0);
-// Adds to who chose what was open, where the table's row is of other kernels
-// than one of this setting's options.
-void say_borrowed(const AttentionCall& call, std::string_view target,
-                  const mosaic::OpenSetting& open, AskedSetting& found);
-// That, and what is open as far as the target's vector memory holds it.
+// What is open, as far as the target's vector memory holds it. Adds to who
+// chose it, where the table's row is of other kernels than one of these
+// options.
 void take_what_fits(const request::Asked& asked, const AttentionCall& call,
                     const std::string& target, const mosaic::OpenSetting& open,
                     AskedSetting& found);

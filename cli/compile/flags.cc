@@ -8,11 +8,18 @@
 #include <vector>
 
 #include "base/fail.h"
+#include "cli/given_flags.h"
 #include "cli/request/file_checks.h"
 #include "pjrt/topology.h"
 
 namespace tessera::cli {
 namespace {
+
+void add_sink_telemetry(Command& command, KernelFlags& f) {
+  add_flags(command, "The kernel",
+            {{"--sink-telemetry", &f.sink_telemetry, "",
+              "Make the kernel of sink telemetry: forward, without values"}});
+}
 
 Result<void> check_together(const CompileFlags& o, bool asked) {
   if (o.program.has_value() == asked) {
@@ -23,7 +30,11 @@ Result<void> check_together(const CompileFlags& o, bool asked) {
   if (!asked) {
     KernelFlags others = o.kernel;
     others.run.request.target.reset();
-    const std::string found = first_given_of(std::move(others));
+    const std::string found =
+        first_given_of(std::move(others), [](Command& command, KernelFlags& f) {
+          add_kernel_flags(command, f);
+          add_sink_telemetry(command, f);
+        });
     if (!found.empty()) {
       return invalid("cli",
                      "a program must come without flags of a request or a "
@@ -131,9 +142,7 @@ void add_compile_flags(Command& command, CompileFlags& f) {
                 {"--json", &f.json, "", "One JSON object on stdout"},
             });
   add_kernel_flags(command, f.kernel);
-  add_flags(command, "The kernel",
-            {{"--sink-telemetry", &f.kernel.sink_telemetry, "",
-              "Make the kernel of sink telemetry: forward, without values"}});
+  add_sink_telemetry(command, f.kernel);
   command.footer = footer();
   command.json_fields = kJsonFields;
 }

@@ -1,8 +1,8 @@
 // cli/compile/kernel_flags.cc: the flags of a kernel.
 #include "cli/compile/kernel_flags.h"
 
-#include "cli/given_flags.h"
 #include "cli/lowering.h"
+#include "request/numbers.h"
 
 namespace tessera::cli {
 namespace {
@@ -50,15 +50,32 @@ void add_kernel_flags(Command& command, KernelFlags& f) {
   }
 }
 
-Result<Numbers> read_numbers(const std::optional<std::string>& text) {
-  return parse_numbers(text.value_or("finite"), "--numbers");
+Result<void> read_sizes(const KernelSizes& f, MosaicOptions& options) {
+  struct Number {
+    const std::optional<std::string>& text;
+    std::string_view what;
+    int64_t most;
+    int64_t& out;
+  };
+  for (const Number& n :
+       {Number{f.tiles_per_pass, "--tiles-per-pass", kMosaicMaxTilesPerPass,
+               options.tiles_per_pass},
+        Number{f.fetch_ahead, "--fetch-ahead", kMosaicMaxFetchAhead,
+               options.fetch_ahead},
+        Number{f.page_steps, "--page-steps", kMosaicMaxPageSteps,
+               options.page_steps},
+        Number{f.query_chunk, "--query-chunk", kMaxTokens,
+               options.query_chunk}}) {
+    if (!n.text) continue;
+    auto value = request::parse_int(*n.text, n.what, 1, n.most);
+    if (!value) return value.error();
+    n.out = *value;
+  }
+  return {};
 }
 
-std::string first_given_of(KernelFlags f) {
-  Command kernel;
-  add_kernel_flags(kernel, f);
-  const std::string found = first_given_of(kernel);
-  return found.empty() && f.sink_telemetry ? "--sink-telemetry" : found;
+Result<Numbers> read_numbers(const std::optional<std::string>& text) {
+  return parse_numbers(text.value_or("finite"), "--numbers");
 }
 
 bool asks_for_kernel(const KernelFlags& f) {

@@ -10,15 +10,20 @@
 
 namespace tessera::cli {
 
+// As typed: what is a number of the kernel's options.
+struct KernelSizes {
+  std::optional<std::string> tiles_per_pass, fetch_ahead, page_steps,
+      query_chunk;
+};
+// Into the options, those that are given.
+Result<void> read_sizes(const KernelSizes& flags, MosaicOptions& options);
+
 // As typed. The request's own --target is the device's, as v6e:1x1.
-struct KernelFlags {
+struct KernelFlags : KernelSizes {
   RunFlags run;
-  std::optional<std::string> tiles_per_pass, fetch_ahead, keys_per_query,
-      page_steps, query_chunk;
+  std::optional<std::string> keys_per_query;
   bool dlse = false;
   bool sink_telemetry = false;
-
-  bool operator==(const KernelFlags&) const = default;
 };
 
 // The request flags of `plan` and `run`, less those that only a run has.
@@ -28,9 +33,6 @@ inline constexpr const char* kNumbersHelp =
     "Numbers that our TPU kernel may read: finite, a promise, or any, where "
     "NaN and infinity reach what they are legal for and nothing else [finite]";
 Result<Numbers> read_numbers(const std::optional<std::string>& text);
-
-// The first that is given, as an error names it; "" where none is.
-std::string first_given_of(KernelFlags flags);
 
 // Whether any flag asks for a kernel.
 bool asks_for_kernel(const KernelFlags& flags);

@@ -41,9 +41,7 @@ Result<void> check_flags(const Options& o) {
   if (o.memory) return {};
   FitFlags of_call = o.fit;
   of_call.kernel.run.request = {};
-  Command call;
-  add_fit_flags(call, of_call);
-  const std::string found = first_given_of(call);
+  const std::string found = first_given_of(std::move(of_call), add_fit_flags);
   if (found.empty()) return {};
   return invalid("cli",
                  "flags of a call's arrays, kernel and lane go with --memory, "

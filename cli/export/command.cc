@@ -21,7 +21,6 @@
 #include "cli/lowering.h"
 #include "cli/request/file_checks.h"
 #include "cli/route/planned.h"
-#include "request/numbers.h"
 #include "tessera/mosaic.h"
 
 namespace tessera::cli {
@@ -40,37 +39,29 @@ Result<const ExportLayout*> layout_of(const ExportFlags& o) {
 }
 
 // Tile and tiles a pass as `compile` takes them for the same request, of which
-// facts are not read; who chose them.
-Result<std::string> suit_kernel(ExportFlags& o) {
-  request::Asked asked;  // a saved plan has its tile
-  if (!o.request.plan) {
-    auto read = load_asked(o.request);
-    if (!read) return read.error();
-    asked = std::move(*read);
-  }
+// facts are not read.
+Result<AskedSetting> suit_kernel(ExportFlags& o) {
+  auto asked = load_asked(o.request);
+  if (!asked) return asked.error();
   auto call = mosaic_call(o);
   if (!call) return call.error();
-  auto found = asked_setting(asked, *call, !o.tiles_per_pass, o.keys_per_query);
+  auto found =
+      asked_setting(*asked, *call, !o.tiles_per_pass, o.keys_per_query);
   if (!found) return found.error();
   if (auto e = read_mosaic_options(o, found->setting.options); !e) {
     return e.error();
   }
-  const mosaic::OpenSetting open = {asked.open_tile, !o.tiles_per_pass,
-                                    !o.fetch_ahead};
-  if (o.request.plan) {
-    say_borrowed(*call, mosaic_target(o), open, *found);
-  } else {
-    take_what_fits(asked, *call, mosaic_target(o), open, *found);
-  }
+  take_what_fits(*asked, *call, mosaic_target(o),
+                 {asked->open_tile, !o.tiles_per_pass, !o.fetch_ahead}, *found);
   const MosaicSetting& s = found->setting;
-  if (asked.open_tile) {
+  if (asked->open_tile) {
     o.request.tile = fmt::format("{}x{}", s.tile.q, s.tile.kv);
   }
   if (!o.tiles_per_pass) {
     o.tiles_per_pass = fmt::to_string(s.options.tiles_per_pass);
   }
   if (!o.fetch_ahead) o.fetch_ahead = fmt::to_string(s.options.fetch_ahead);
-  return who_chose(found->tile_by, found->passes_by);
+  return found;
 }
 
 Result<int> run(const ExportFlags& o) {
@@ -83,11 +74,11 @@ Result<int> run(const ExportFlags& o) {
   }
   ExportFlags flags = o;
   if (auto e = check_reason_flag(o.lowering_reason); !e) return e.error();
-  std::string chosen_by;
+  std::optional<AskedSetting> kernel;
   if (layout.name == "mosaic") {
-    auto by = suit_kernel(flags);
-    if (!by) return by.error();
-    chosen_by = std::move(*by);
+    auto setting = suit_kernel(flags);
+    if (!setting) return setting.error();
+    kernel = std::move(*setting);
   } else {
     for (const auto& [text, name] :
          {std::pair(&o.keys_per_query, "--keys-per-query"),
@@ -123,16 +114,18 @@ Result<int> run(const ExportFlags& o) {
                           {"layout", layout.name},
                           {"bytes", bytes->size()},
                           {"arrays", shapes}};
-    if (!chosen_by.empty()) {
+    if (kernel) {
       const Tile& tile = planned->batch.request().tile;
       out["tile"] = {tile.q, tile.kv};
-      out["tiles_per_pass"] = *request::parse_int(*flags.tiles_per_pass, "", 1,
-                                                  kMosaicMaxTilesPerPass);
-      out["chosen_by"] = chosen_by;
+      out["tiles_per_pass"] = kernel->setting.options.tiles_per_pass;
+      out["chosen_by"] = who_chose(kernel->tile_by, kernel->passes_by);
     }
     fmt::print("{}\n", json_line(out));
   } else {
-    if (!chosen_by.empty()) fmt::print("chosen by {}\n", chosen_by);
+    if (kernel) {
+      fmt::print("chosen by {}\n",
+                 who_chose(kernel->tile_by, kernel->passes_by));
+    }
     fmt::print("wrote {} ({} bytes)\n", *o.out, bytes->size());
   }
   return kOk;

@@ -172,5 +172,28 @@ TEST_F(Export, TheKernelsListsAreThoseOfTheKernelThatCompileMakes) {
   EXPECT_GT(tiles.size(), 1u);
 }
 
+TEST_F(Export, ASavedPlansListsAreThoseOfItsKernel) {
+  ASSERT_EQ(program({"plan", "--mask", "causal & window(1023, 0)", "--q-len",
+                     "8192", "--tile", "512x512", "-o", file("plan")},
+                    {}),
+            0)
+      << err_;
+  const tessera::testing::Arguments asked = {"--plan", file("plan"), "--target",
+                                             "v6e", "--json"};
+  ASSERT_EQ(program({"compile", "--no-compile", "--emit", file("kernel.mlir")},
+                    asked),
+            0)
+      << err_;
+  const auto made = nlohmann::json::parse(out_)["kernel"];
+  ASSERT_EQ(
+      program({"export", "--layout", "mosaic", "-o", file("lists")}, asked), 0)
+      << err_;
+  const auto lists = nlohmann::json::parse(out_);
+  for (const char* name : {"tile", "tiles_per_pass", "chosen_by"}) {
+    EXPECT_EQ(lists[name], made[name]) << name;
+  }
+  EXPECT_EQ(made["tiles_per_pass"], 1);  // no default
+}
+
 }  // namespace
 }  // namespace tessera::cli

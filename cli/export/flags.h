@@ -5,16 +5,16 @@
 #include <string>
 
 #include "cli/command.h"
+#include "cli/compile/kernel_flags.h"
 #include "cli/request/flags.h"
 
 namespace tessera::cli {
 
 // As typed.
-struct ExportFlags {
+struct ExportFlags : KernelSizes {
   request::RequestFlags request;
   std::optional<std::string> layout, out, batch_row, heads, q_shards,
-      tiles_per_pass, fetch_ahead, page_steps, query_chunk, keys_per_query,
-      head_dim, v_head_dim, lowering_reason, numbers;
+      keys_per_query, head_dim, v_head_dim, lowering_reason, numbers;
   bool dkv = false;
   bool no_shrink = false;
   bool computable = false;

@@ -93,34 +93,11 @@ std::string mosaic_target(const ExportFlags& flags) {
 
 Result<void> read_mosaic_options(const ExportFlags& flags,
                                  MosaicOptions& options) {
-  if (flags.tiles_per_pass) {
-    auto tiles = request::parse_int(*flags.tiles_per_pass, "--tiles-per-pass",
-                                    1, kMosaicMaxTilesPerPass);
-    if (!tiles) return tiles.error();
-    options.tiles_per_pass = *tiles;
-  }
-  if (flags.fetch_ahead) {
-    auto ahead = request::parse_int(*flags.fetch_ahead, "--fetch-ahead", 1,
-                                    kMosaicMaxFetchAhead);
-    if (!ahead) return ahead.error();
-    options.fetch_ahead = *ahead;
-  }
+  if (auto e = read_sizes(flags, options); !e) return e;
   options.lowering_reason = flags.lowering_reason;
   auto numbers = read_numbers(flags.numbers);
   if (!numbers) return numbers.error();
   options.numbers = *numbers;
-  if (flags.page_steps) {
-    auto page = request::parse_int(*flags.page_steps, "--page-steps", 1,
-                                   kMosaicMaxPageSteps);
-    if (!page) return page.error();
-    options.page_steps = *page;
-  }
-  if (flags.query_chunk) {
-    auto queries =
-        request::parse_int(*flags.query_chunk, "--query-chunk", 1, kMaxTokens);
-    if (!queries) return queries.error();
-    options.query_chunk = *queries;
-  }
   return {};
 }
 

@@ -10,7 +10,6 @@
 #include "cli/compile/asked_kernel.h"
 #include "cli/compile/report.h"
 #include "cli/fit/mesh.h"
-#include "cli/given_flags.h"
 #include "cli/lowering.h"
 
 namespace tessera::cli {
@@ -36,14 +35,9 @@ Result<XlaMethod> method_of(const FitFlags& o, LaneId lane) {
 
 Result<void> check_flags(const FitFlags& o, LaneId lane) {
   const KernelFlags& k = o.kernel;
-  const auto of_kernel =
-      first_given({{"--tiles-per-pass", k.tiles_per_pass.has_value()},
-                   {"--fetch-ahead", k.fetch_ahead.has_value()},
-                   {"--keys-per-query", k.keys_per_query.has_value()},
-                   {"--page-steps", k.page_steps.has_value()},
-                   {"--query-chunk", k.query_chunk.has_value()},
-                   {"--row-sum", k.run.row_sum.has_value()},
-                   {"--numbers", k.run.numbers.has_value()}});
+  std::vector<GivenFlag> settings = kernel_settings(k);
+  settings.push_back({"--numbers", k.run.numbers.has_value()});
+  const auto of_kernel = first_given(settings);
   if (lane == LaneId::xla && !of_kernel.empty()) {
     return invalid("cli",
                    "--tiles-per-pass, --fetch-ahead, --keys-per-query, "
@@ -128,6 +122,15 @@ Result<FitReport> fit_request(const FitFlags& o) {
     (backward ? out.backward : out.forward) = *stats;
   }
   return out;
+}
+
+std::vector<GivenFlag> kernel_settings(const KernelFlags& k) {
+  return {{"--tiles-per-pass", k.tiles_per_pass.has_value()},
+          {"--fetch-ahead", k.fetch_ahead.has_value()},
+          {"--keys-per-query", k.keys_per_query.has_value()},
+          {"--page-steps", k.page_steps.has_value()},
+          {"--query-chunk", k.query_chunk.has_value()},
+          {"--row-sum", k.run.row_sum.has_value()}};
 }
 
 void add_fit_flags(Command& command, FitFlags& f) {

@@ -3,9 +3,11 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cli/compile/kernel_flags.h"
 #include "cli/fit/report.h"
+#include "cli/given_flags.h"
 
 namespace tessera::cli {
 
@@ -13,9 +15,10 @@ struct FitFlags {
   KernelFlags kernel;
   std::optional<std::string> lane, method, plugin;
   bool compile = false;
-
-  bool operator==(const FitFlags&) const = default;
 };
+
+// Flags of the kernel's settings, which lane xla and meshes do not take.
+std::vector<GivenFlag> kernel_settings(const KernelFlags& flags);
 
 // Those of a request, of a kernel and of a budget.
 void add_fit_flags(Command& command, FitFlags& flags);

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "base/fail.h"
-#include "cli/given_flags.h"
 #include "cli/route/planned.h"
 #include "cli/run/options.h"
 
@@ -13,14 +12,7 @@ namespace {
 
 // A mesh's program has one method, and settings of its own.
 Result<void> check_flags(const FitFlags& o) {
-  const KernelFlags& k = o.kernel;
-  const auto of_kernel =
-      first_given({{"--tiles-per-pass", k.tiles_per_pass.has_value()},
-                   {"--fetch-ahead", k.fetch_ahead.has_value()},
-                   {"--keys-per-query", k.keys_per_query.has_value()},
-                   {"--page-steps", k.page_steps.has_value()},
-                   {"--query-chunk", k.query_chunk.has_value()},
-                   {"--row-sum", k.run.row_sum.has_value()}});
+  const auto of_kernel = first_given(kernel_settings(o.kernel));
   if (!of_kernel.empty()) {
     return invalid("cli",
                    "--tiles-per-pass, --fetch-ahead, --keys-per-query, "

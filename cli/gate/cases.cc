@@ -51,10 +51,7 @@ AttentionCall attention_call(const GateCase& c) {
 
 RequestFeatures features_of(const GateCase& c) {
   CallFeatures call = run::call_features(attention_call(c));
-  if (c.artifact) {
-    call.splash = c.artifact->spec.splash;
-    call.artifact_platforms = c.artifact->spec.platforms;
-  }
+  if (c.artifact) run::take_artifact(c.artifact->spec, call);
   return features_of(c.request, {}, c.shape, call);
 }
 

@@ -26,16 +26,14 @@ constexpr int64_t kMaxRounds = 1000;
 
 // What rows from elsewhere come to, in place of measuring.
 Result<int> judge_rows(const GateFlags& o) {
-  const auto other = first_given({{"--tokens", o.tokens.has_value()},
-                                  {"--dtype", o.dtype.has_value()},
-                                  {"--heads", o.heads.has_value()},
-                                  {"--head-dim", o.head_dim.has_value()},
-                                  {"--rounds", o.rounds.has_value()},
-                                  {"--plugin", o.plugin.has_value()},
-                                  {"--artifact", o.artifact.has_value()},
-                                  {"--shapes", o.shapes.has_value()},
-                                  {"--quick", o.quick},
-                                  {"--record", o.record}});
+  GateFlags measuring = o;
+  measuring.rows.reset();
+  measuring.out.reset();
+  measuring.json = false;
+  const std::string other =
+      first_given_of(std::move(measuring), [](Command& command, GateFlags& f) {
+        add_gate_flags(command, f, /*records=*/true);
+      });
   if (!other.empty()) {
     return invalid("cli",
                    "--rows measures nothing and goes with -o and --json "

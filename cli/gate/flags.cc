@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "base/text.h"
+#include "cli/run/options.h"
 #include "request/numbers.h"
 
 namespace tessera::cli {
@@ -39,25 +40,6 @@ void add_gate_flags(Command& command, GateFlags& f, bool records) {
   add_flags(command, {{"--record", &f.record, "",
                        "Write the table to bench/results/MACHINE/gate.json"}});
 }
-
-namespace {
-
-Result<std::optional<BridgeArtifact>> read_artifact(const GateFlags& o) {
-  if (o.artifact.has_value() != o.shapes.has_value()) {
-    return invalid("cli", "--artifact goes with --shapes, found {} alone",
-                   o.artifact ? "--artifact" : "--shapes");
-  }
-  if (!o.artifact) return std::optional<BridgeArtifact>();
-  auto artifact = load_artifact(*o.artifact, *o.shapes);
-  if (!artifact) return artifact.error();
-  if (!artifact->spec.splash) {
-    return invalid("cli", "--artifact must be Splash's kernel, found {}",
-                   in_quotes(artifact->spec.name));
-  }
-  return std::optional(std::move(*artifact));
-}
-
-}  // namespace
 
 Result<GateSizes> read_sizes(const GateFlags& o) {
   GateSizes out;
@@ -95,8 +77,12 @@ Result<GateSizes> read_sizes(const GateFlags& o) {
     }
     out.head_dim = *dim;
   }
-  auto artifact = read_artifact(o);
+  auto artifact = read_artifact(o.artifact, o.shapes);
   if (!artifact) return artifact.error();
+  if (*artifact && !(*artifact)->spec.splash) {
+    return invalid("cli", "--artifact must be Splash's kernel, found {}",
+                   in_quotes((*artifact)->spec.name));
+  }
   out.artifact = std::move(*artifact);
   return out;
 }

@@ -262,6 +262,7 @@ Result<GateMeasured> measure_gate(const GateSizes& sizes, int64_t rounds,
   auto plains = open_plain_xla(
       plugin || !first ? plugin : std::optional(first->name), out.plugin);
   if (!plains) return plains.error();
+  const std::string target = first ? target_of(machine, first->name) : "";
   const Peers peers = {machine, *plains, out.plugin, rounds};
   const OtherCores others;
   Progress progress("measuring");
@@ -271,7 +272,7 @@ Result<GateMeasured> measure_gate(const GateSizes& sizes, int64_t rounds,
     const GateCase& c = cases[i];
     Facts facts;
     if (!c.doc_ids.empty()) facts.doc_ids = c.doc_ids;
-    auto on = plan_case(c, facts, target_of(machine, first ? first->name : ""));
+    auto on = plan_case(c, facts, target);
     if (!on) return on.error();
     GateRow row = row_of(c, *on, machine);
     auto why = why_not_here(c, *on, machine);

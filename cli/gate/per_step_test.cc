@@ -12,6 +12,7 @@
 
 #include "lanes/lane.h"
 #include "run/session_state.h"
+#include "tests/idle_work.h"
 
 namespace tessera::cli {
 namespace {
@@ -23,23 +24,6 @@ struct Keeps {
   std::set<std::string> programs;
 };
 Keeps keeps;  // a lane's `open` is a plain function
-
-class PlainWork : public lanes::LaneWork {
- public:
-  explicit PlainWork(const lanes::WorkFacts& facts) : facts_(facts) {}
-  const lanes::WorkFacts& facts() const override { return facts_; }
-  Result<lanes::PassRun> forward(const ForwardTensors&,
-                                 const StopFlag*) override {
-    return lanes::PassRun{};
-  }
-  Result<lanes::PassRun> backward(const ForwardTensors&, const Gradients&,
-                                  const StopFlag*) override {
-    return lanes::PassRun{};
-  }
-
- private:
-  lanes::WorkFacts facts_;
-};
 
 class CompilingLane : public lanes::OpenLane {
  public:
@@ -56,7 +40,7 @@ class CompilingLane : public lanes::OpenLane {
     ++(!made           ? facts.memory_hits
        : keeps.on_disk ? facts.disk_hits
                        : facts.compiles);
-    return std::unique_ptr<lanes::LaneWork>(std::make_unique<PlainWork>(facts));
+    return testing::idle_work(std::move(facts));
   }
   double bytes(const Request&, const AttentionCall&) const override {
     return 0;

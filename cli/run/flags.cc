@@ -128,4 +128,8 @@ void add_run_flags(Command& command, RunFlags& f) {
       });
 }
 
+Result<RowSum> read_row_sum(const std::optional<std::string>& text) {
+  return parse_row_sum(text.value_or("exact"), "--row-sum");
+}
+
 }  // namespace tessera::cli

@@ -15,6 +15,7 @@ namespace tessera::cli {
 inline constexpr const char* kSessionNumbersHelp =
     "Numbers that lane mosaic may read: any, or finite, which promises that no "
     "NaN or infinity is read and saves cycles [any]";
+Result<RowSum> read_row_sum(const std::optional<std::string>& text);
 inline constexpr const char* kRowSumHelp =
     "Row sum of our TPU kernel's probabilities: exact, or of rounded ones, as "
     "their product takes them [exact]";
@@ -31,8 +32,6 @@ struct RunFlags : PluginFlags, SpreadFlags {
   bool backward = false;
   bool check = false;
   bool json = false;
-
-  bool operator==(const RunFlags&) const = default;
 };
 
 // The request and the arrays; then those and the flags of a run.

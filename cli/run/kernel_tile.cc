@@ -30,8 +30,8 @@ KernelTile look_up(Request at, const Facts& present, const AttentionCall& call,
   mosaic::ChosenSetting chosen = mosaic::choose_setting(at, pass, keys);
   mosaic::take_terms(terms, pass, chosen.setting.options);
   chosen.chosen_by += mosaic::borrowed_words(chosen.setting, pass, target);
-  mosaic::ChosenSetting found = mosaic::fit_setting(
-      std::move(chosen), {.tile = true}, at, present, pass, target);
+  mosaic::ChosenSetting found =
+      mosaic::fit_setting(chosen, {.tile = true}, at, present, pass, target);
   at.tile = found.setting.tile;
   if (!call.backward) return {at.tile, std::move(found.chosen_by)};
   // The forward kernel has the same tile.

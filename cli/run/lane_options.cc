@@ -44,7 +44,7 @@ Result<void> read_xla(const RunFlags& f, XlaOptions& xla) {
   auto numbers = parse_numbers(f.numbers.value_or("any"), "--numbers");
   if (!numbers) return numbers.error();
   xla.numbers = *numbers;
-  auto row_sum = parse_row_sum(f.row_sum.value_or("exact"), "--row-sum");
+  auto row_sum = read_row_sum(f.row_sum);
   if (!row_sum) return row_sum.error();
   xla.row_sum = *row_sum;
   return read_plugin_flags(f, xla);
@@ -52,19 +52,16 @@ Result<void> read_xla(const RunFlags& f, XlaOptions& xla) {
 
 // What the bridge runs must give all that a run compares.
 Result<void> read_bridge(const RunFlags& f, SessionOptions& options) {
-  if (f.artifact.has_value() != f.shapes.has_value()) {
-    return invalid("cli", "--artifact goes with --shapes, found {} alone",
-                   f.artifact ? "--artifact" : "--shapes");
-  }
-  if (!f.artifact) return {};
-  auto artifact = load_artifact(*f.artifact, *f.shapes);
+  auto artifact = read_artifact(f.artifact, f.shapes);
   if (!artifact) return artifact.error();
-  if (!artifact->spec.splash && !find_role(artifact->spec, "lse")) {
+  if (!*artifact) return {};
+  const BridgeSpec& spec = (*artifact)->spec;
+  if (!spec.splash && !find_role(spec, "lse")) {
     return invalid(
         "cli",
         "--artifact must be attention that gives lse, or splash, found {} "
         "without (`tessera bridge` runs any operation)",
-        in_quotes(artifact->spec.name));
+        in_quotes(spec.name));
   }
   options.artifact = std::move(*artifact);
   return {};
@@ -84,6 +81,19 @@ Result<LaneId> lane_of(std::string_view text, std::string_view flag) {
 }
 
 }  // namespace
+
+Result<std::optional<BridgeArtifact>> read_artifact(
+    const std::optional<std::string>& file,
+    const std::optional<std::string>& shapes) {
+  if (file.has_value() != shapes.has_value()) {
+    return invalid("cli", "--artifact goes with --shapes, found {} alone",
+                   file ? "--artifact" : "--shapes");
+  }
+  if (!file) return std::optional<BridgeArtifact>();
+  auto artifact = load_artifact(*file, *shapes);
+  if (!artifact) return artifact.error();
+  return std::optional(std::move(*artifact));
+}
 
 Result<void> read_mesh(const RunFlags& f, SessionOptions& o) {
   if (!f.mesh) {

@@ -34,6 +34,12 @@ struct RunOptions {
 // The sizes, dtype, scale and softcap: the flags', or those of o.inputs.
 Result<void> read_shape(const RunFlags& flags, RunOptions& o);
 
+// Of --artifact and --shapes, which go together; nothing where neither is
+// given.
+Result<std::optional<BridgeArtifact>> read_artifact(
+    const std::optional<std::string>& file,
+    const std::optional<std::string>& shapes);
+
 // --mesh, and how a batch is spread over it.
 Result<void> read_mesh(const RunFlags& flags, SessionOptions& o);
 

@@ -14,8 +14,6 @@ namespace tessera::cli {
 // As typed.
 struct PluginFlags {
   std::optional<std::string> plugin, device, cache;
-
-  bool operator==(const PluginFlags&) const = default;
 };
 
 inline constexpr const char* kPluginHelp =

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/fail.h"
+#include "cli/given_flags.h"
 #include "lanes/lane.h"
 #include "lanes/mosaic/region_trips.h"
 #include "schedule/compile_dump.h"
@@ -58,7 +59,7 @@ std::string first_kernel_flag(const ScheduleFlags& o) {
   KernelFlags others = o.kernel;
   others.run.request = {};
   others.run.heads.reset();
-  return first_given_of(std::move(others));
+  return first_given_of(std::move(others), add_kernel_flags);
 }
 
 bool asks_own_kernel(const ScheduleFlags& o) {

@@ -68,14 +68,16 @@ Result<int> run(const Options& o) {
   if (auto e = check_flags(f); !e) return e.error();
   auto numbers = read_numbers(f.numbers);
   if (!numbers) return numbers.error();
-  auto row_sum = parse_row_sum(f.row_sum.value_or("exact"), "--row-sum");
+  auto row_sum = read_row_sum(f.row_sum);
   if (!row_sum) return row_sum.error();
   if (*row_sum == RowSum::rounded && f.backward) {
     return invalid("cli",
                    "--row-sum rounded goes without --backward, found both");
   }
-  auto query_chunk = read_query_chunk(f);
-  if (!query_chunk) return query_chunk.error();
+  KernelSizes typed;
+  typed.query_chunk = f.query_chunk;
+  MosaicOptions sizes;
+  if (auto e = read_sizes(typed, sizes); !e) return e.error();
   auto mesh = parse_mesh(*f.mesh);
   if (!mesh) return mesh.error();
   auto options = shard_options(f);
@@ -91,7 +93,7 @@ Result<int> run(const Options& o) {
   MeshFitCall asked = asked_of(f, *planned, *mesh, *options);
   asked.numbers = *numbers;
   asked.row_sum = *row_sum;
-  asked.query_chunk = *query_chunk;
+  asked.query_chunk = sizes.query_chunk;
   if (auto e = write_files(f, asked, *planned, *shards); !e) return e.error();
   std::optional<fit::MeshArrays> arrays;
   if (o.json) {

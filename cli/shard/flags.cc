@@ -107,14 +107,12 @@ Result<void> check_flags(const ShardFlags& f) {
                    "--compile, found none");
   }
   if (auto e = check_reason_flag(f.lowering_reason); !e) return e;
-  if (f.numbers && f.lane != "mosaic") {
-    return invalid("cli", "--numbers goes with --lane mosaic, found none");
-  }
-  if (f.row_sum && f.lane != "mosaic") {
-    return invalid("cli", "--row-sum goes with --lane mosaic, found none");
-  }
-  if (f.query_chunk && f.lane != "mosaic") {
-    return invalid("cli", "--query-chunk goes with --lane mosaic, found none");
+  const auto of_mosaic =
+      first_given({{"--numbers", f.numbers.has_value()},
+                   {"--row-sum", f.row_sum.has_value()},
+                   {"--query-chunk", f.query_chunk.has_value()}});
+  if (!of_mosaic.empty() && f.lane != "mosaic") {
+    return invalid("cli", "{} goes with --lane mosaic, found none", of_mosaic);
   }
   if (f.query_chunk && !f.backward) {
     return invalid("cli", "--query-chunk goes with --backward, found it alone");
@@ -163,11 +161,6 @@ Result<ShardOptions> shard_options(const ShardFlags& f) {
     s.v_head_dim = *n;
   }
   return out;
-}
-
-Result<int64_t> read_query_chunk(const ShardFlags& f) {
-  if (!f.query_chunk) return 0;
-  return request::parse_int(*f.query_chunk, "--query-chunk", 1, kMaxTokens);
 }
 
 }  // namespace tessera::cli

@@ -31,7 +31,5 @@ Result<void> check_flags(const ShardFlags& flags);
 
 // Balance, dtype and sizes.
 Result<ShardOptions> shard_options(const ShardFlags& flags);
-// 0 where none is said.
-Result<int64_t> read_query_chunk(const ShardFlags& flags);
 
 }  // namespace tessera::cli

@@ -17,6 +17,7 @@
 #include "cli/run/cache_report.h"
 #include "cli/run/kernel_tile.h"
 #include "cli/run/options.h"
+#include "cli/run/run.h"
 #include "cli/warm/flags.h"
 #include "cli/warm/requests.h"
 #include "run/passes.h"
@@ -89,13 +90,8 @@ Result<int> run(const Options& o) {
   if (!requests) return requests.error();
   auto options = open_session(f.run);
   if (!options) return options.error();
-  AttentionCall call;
-  call.shape = options->data.shape;
-  call.dtype = options->data.dtype;
-  call.sink_logits = options->sink_logits;
-  call.backward = options->data.backward;
+  AttentionCall call = call_of(*options);
   call.dlse = f.dlse;
-  call.sink_telemetry = options->data.first_keys != 0;
   WarmList list;
   for (const request::RequestFlags& request : *requests) {
     auto ready = plan_one(f.run, *options, call, request);

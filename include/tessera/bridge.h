@@ -140,10 +140,10 @@ class BridgeProgram {
   Result<HeldInputs> hold(std::span<const void* const> inputs) const;
 
   struct State;
-  explicit BridgeProgram(std::unique_ptr<State> state);
+  explicit BridgeProgram(std::shared_ptr<const State> state);
 
  private:
-  std::unique_ptr<State> state_;
+  std::shared_ptr<const State> state_;
 };
 
 class BridgeLane {

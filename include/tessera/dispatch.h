@@ -103,6 +103,7 @@ struct RequestFeatures {
   Tile tile;
   AttentionShape shape;
   CallFeatures call;
+  int64_t masks = 1;
 };
 // Of `present` only which facts there are, and the heads of picks, is read.
 RequestFeatures features_of(const Request& request, const Facts& present,

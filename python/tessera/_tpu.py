@@ -79,18 +79,6 @@ def _sums(xp: Any, values: Any, first: int, seed: int) -> Any:
                      for x in (terms, _mixed(terms + keys))])
 
 
-def checksum(xp: Any, arrays: Mapping[str, Any], seed: int) -> Any:
-    """Two words of a kernel's arrays, by NumPy or, in a program, by XLA."""
-    out = xp.zeros(2, np.uint32)
-    for name, array in arrays.items():
-        seed = zlib.crc32(name.encode(), seed)
-        values = array.reshape(-1)
-        piece = _PIECE if xp is np else max(1, values.size)
-        for first in range(0, values.size, piece):
-            out = out + _sums(xp, values[first:first + piece], first, seed)
-    return out
-
-
 def _seed(text: str, terms: Terms, backward: bool) -> int:
     """Of what arrays are for: list, direction, passes and chunks."""
     chunk = terms.query_chunk if backward else 0
@@ -100,8 +88,16 @@ def _seed(text: str, terms: Terms, backward: bool) -> int:
 
 def _checksum_of(xp: Any, text: str, terms: Terms, backward: bool,
                  arrays: Mapping[str, Any]) -> Any:
-    return checksum(xp, {name: arrays[name] for name in terms.names},
-                    _seed(text, terms, backward))
+    """Two words of a kernel's arrays, by NumPy or, in a program, by XLA."""
+    out, seed = xp.zeros(2, np.uint32), _seed(text, terms, backward)
+    for name in terms.names:
+        seed = zlib.crc32(name.encode(), seed)
+        values = arrays[name].reshape(-1)
+        piece = _PIECE if xp is np else max(1, values.size)
+        for first in range(0, values.size, piece):
+            out = out + _sums(xp, values[first:first + piece], first, seed)
+    return out
+
 
 # Arrays are those of every call. Where the backward kernel of this one does not
 # fit the chip, none does.

@@ -43,3 +43,18 @@ def store(path, arrays):
     pathlib.Path(path).write_bytes(
         len(text).to_bytes(8, "little") + text + b"".join(
             x.tobytes() for x in arrays.values()))
+
+
+def an_ulp_away(arrays, rng):
+    """Float32 arrays by name, each number at the one beside its own."""
+    return {name: np.nextafter(
+        x, np.float32(np.inf) * rng.choice([-1, 1], x.shape), dtype=np.float32)
+        for name, x in arrays.items()}
+
+
+def apart(moved):
+    """How far losses of two programs may be apart, as a part of them, where last
+    bits of all parameters move one by `moved`: three times as far (once for each
+    of the two, once for what draws leave out) and a loss's own; 256 roundings at
+    most."""
+    return np.minimum(3 * (moved + 2.0 ** -23), 256 * 2.0 ** -24)

@@ -12,7 +12,8 @@ import tessera as ts
 import tessera.data
 import tessera.train
 from column_sets import column_sets
-from tensor_file import parameters, store
+from tensor_file import an_ulp_away, parameters, store
+from tensor_file import apart as losses_apart
 
 has_plugin = plugins.needs("xla_cpu_pjrt")
 has_calling_plugin = plugins.needs("lammps_jax_pjrt_cpu")
@@ -43,10 +44,8 @@ def trainer(**more):
 
 
 def apart(one, some, folder):
-    """How far another program may be from the losses of these steps: three
-    times as far as last bits of all parameters took them or one before (once
-    for each of the two, once for what draws leave out) and their own, never
-    more than 256 roundings. The trainer is then as it was."""
+    """How far another program may be from the losses of these steps, by how far
+    last bits took them or one before. The trainer is then as it was."""
     start, file = one.checkpoint(), folder / "state.safetensors"
     file.write_bytes(start)
     first = parameters(file)
@@ -57,13 +56,10 @@ def apart(one, some, folder):
 
     want, moved, rng = losses(start), np.zeros(len(some)), np.random.default_rng(1)
     for _ in range(8):
-        store(file, {name: np.nextafter(
-            x, np.float32(np.inf) * rng.choice([-1, 1], x.shape), dtype=np.float32)
-            for name, x in first.items()})
+        store(file, an_ulp_away(first, rng))
         moved = np.maximum(moved, abs(losses(file.read_bytes()) / want - 1))
     one.restore(start)
-    most = 3 * (np.maximum.accumulate(moved) + 2.0 ** -23)
-    return np.minimum(most, 256 * 2.0 ** -24) * want
+    return losses_apart(np.maximum.accumulate(moved)) * want
 
 
 @plugins.needs("xla_cpu_pjrt", sys.executable)

@@ -168,11 +168,9 @@ Result<void> show(const RowFolder& folder, int64_t files,
                   const RowFolderOptions& options) {
   for (int64_t f = 0; options.each && f < files; ++f) {
     auto rows = load_rows(folder.aside(folder.name_of(f)).string());
-    if (!rows) {  // no fault of an input: what else is finished stays
-      return io_error(
-          "data",
-          "a finished file must be unchanged (or start all again), found {}",
-          rows.error().message);
+    if (!rows) {  // it is as it was written: what is finished stays
+      return io_error("data", "a finished file must be readable, found {}",
+                      rows.error().message);
     }
     if (auto e = options.each(*rows); !e) return e;
   }

@@ -29,11 +29,16 @@ struct Case {
   }
 };
 
+int64_t bytes_of(const PassMemory& pass, std::string_view name) {
+  int64_t out = 0;
+  for (const MemoryPart& p : pass.scratch) {
+    if (p.name == name) out += p.bytes;
+  }
+  return out;
+}
 // What is counted beyond what is known to be there.
 int64_t margin_of(const PassMemory& pass) {
-  const auto at =
-      std::ranges::find(pass.scratch, "margin of exchanges", &MemoryPart::name);
-  return at == pass.scratch.end() ? 0 : at->bytes;
+  return bytes_of(pass, "margin of exchanges");
 }
 
 // A row of two documents, or what needs no ids.
@@ -226,13 +231,6 @@ TEST(MeshFit, ChunksOfQueriesAreCounted) {
   asked.query_chunk = 512;
   const auto chunks = make_budget(asked);
   ASSERT_TRUE(chunks.ok()) << chunks.error().message;
-  const auto bytes_of = [](const PassMemory& pass, const char* name) {
-    int64_t out = 0;
-    for (const MemoryPart& p : pass.scratch) {
-      if (p.name == name) out += p.bytes;
-    }
-    return out;
-  };
   constexpr const char* kColumns = "columns between chunks";
   constexpr const char* kRows = "rows between calls";
   EXPECT_EQ(bytes_of(whole->forward, kColumns), 0);

@@ -69,7 +69,7 @@ class Moments {
   // What one call leaves to the next.
   void hand_on(const MemoryPart& part) { add(everywhere(), part); }
 
-  void keep_between_chunks(const std::array<int64_t, 3>& bytes) {
+  void keep_between_chunks(const std::array<int64_t, kMoments>& bytes) {
     for (size_t i = 0; i < bytes.size(); ++i) {
       if (bytes[i] == 0) continue;
       everywhere()[i]->push_back(
@@ -88,7 +88,9 @@ class Moments {
   }
 
  private:
-  std::array<Parts*, 3> everywhere() { return {&exchange_, &attend_, &home_}; }
+  std::array<Parts*, kMoments> everywhere() {  // by Moment
+    return {&exchange_, &attend_, &home_};
+  }
   static void add(std::span<Parts* const> moments, const MemoryPart& part) {
     for (Parts* moment : moments) moment->push_back(part);
   }

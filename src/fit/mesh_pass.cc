@@ -82,17 +82,15 @@ int64_t between_chunks(const mosaic::ShardCall& call) {
   return out;
 }
 
-// The moment in which it runs: as tiles come, when they are there, or as
-// gradients go home.
-size_t moment_of(mosaic::Turn turn) {
-  if (turn == mosaic::Turn::early) return 0;
-  return turn == mosaic::Turn::last ? 2 : 1;
+Moment moment_of(mosaic::Turn turn) {
+  if (turn == mosaic::Turn::early) return in_exchange;
+  return turn == mosaic::Turn::last ? at_home : in_attend;
 }
 
 void add_chunks(const mosaic::ShardKernel& kernel, MeshProgram& to) {
   for (const mosaic::ShardCall& call : kernel.calls) {
     const int64_t bytes = between_chunks(call);
-    to.between_chunks[moment_of(call.turn)] = bytes;
+    to.between_chunks[moment_of(call.turn)] += bytes;
     if (bytes > 0) to.counters += kKernelCounters;
   }
 }

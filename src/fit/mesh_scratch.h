@@ -16,6 +16,9 @@ namespace tessera::fit {
 
 inline constexpr int64_t kCounter = int64_t{16} << 10;
 
+// As tiles come, when they are there, and as gradients go home.
+enum Moment : size_t { in_exchange, in_attend, at_home, kMoments };
+
 struct MeshProgram {
   xla::ShardFrame frame;
   xla::ShardArrays arrays;
@@ -25,9 +28,8 @@ struct MeshProgram {
   bool kernel = false;                  // ours attends, out of HBM
   bool in_turns = false;                // some of it while tiles travel
   std::optional<MemoryPart> handed_on;  // from call to call
-  // Within a call, from one chunk of queries to the next: by the moment in
-  // which that runs (mesh_moments.cc).
-  std::array<int64_t, 3> between_chunks = {};
+  // Within a call, from one chunk of queries to the next, by Moment.
+  std::array<int64_t, kMoments> between_chunks = {};
 };
 
 // An array of tokens that travels, or of what was made for others.

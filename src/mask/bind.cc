@@ -252,7 +252,7 @@ Result<BoundRow> bind_row(const Request& r, const Facts& f, const Names& names,
   const auto at = static_cast<size_t>(b);
   const bool counted = f.valid_token_counts || f.valid_slot_counts;
   BoundRow row;
-  row.q_offset = f.q_offsets ? (*f.q_offsets)[at] : r.kv_len - r.q_len;
+  row.q_offset = q_offset_of(r, f, b);
   row.valid = valid_of(r, f, b);
   row.q_end = counted
                   ? std::clamp<int64_t>(row.valid - row.q_offset, 0, r.q_len)

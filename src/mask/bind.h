@@ -12,6 +12,12 @@
 
 namespace tessera::mask {
 
+// The position of a batch row's first query.
+inline int64_t q_offset_of(const Request& r, const Facts& f, int64_t b) {
+  return f.q_offsets ? (*f.q_offsets)[static_cast<size_t>(b)]
+                     : r.kv_len - r.q_len;
+}
+
 struct BoundRow {
   int64_t q_offset = 0;
   int64_t valid = 0;  // keys below it are valid: min(count, kv_len)

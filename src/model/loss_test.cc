@@ -2,25 +2,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cctype>
-#include <cstdlib>
 #include <string>
 
 #include "model/step_plan.h"
+#include "tests/stablehlo_types.h"
 
 namespace tessera::model {
 namespace {
 
 constexpr int64_t kMost = int64_t{4} << 20;  // as docs/train.md has it
-
-// Of "tensor<128x32768xf32>".
-int64_t elements_at(const char* type) {
-  int64_t out = 1;
-  for (char* end = nullptr; std::isdigit(*type) != 0; type = end + 1) {
-    out *= std::strtol(type, &end, 10);
-  }
-  return out;
-}
 
 // Numbers of the largest array of a step.
 int64_t largest_of(const StepShape& s) {
@@ -28,9 +18,8 @@ int64_t largest_of(const StepShape& s) {
   EXPECT_TRUE(text) << text.error().message;
   if (!text) return 0;
   int64_t out = 0;
-  for (size_t at = 0; (at = text->find("tensor<", at)) != std::string::npos;) {
-    at += 7;
-    out = std::max(out, elements_at(text->c_str() + at));
+  for (const testing::Counted& type : testing::types_of(*text)) {
+    out = std::max(out, static_cast<int64_t>(type.elements));
   }
   return out;
 }

@@ -58,10 +58,15 @@ class MeshModel : public ModelCase,
       EXPECT_TRUE(found) << found.error().message;
       return read(*found);
     };
-    return {
-        expected_of([&](const auto& moved) { return found_at(moved).numbers; },
-                    at, kUlp),
-        found_at(at).tiles};
+    One out;
+    out.numbers = expected_of(
+        [&](const auto& moved) {
+          auto found = found_at(moved);
+          if (out.tiles == 0) out.tiles = found.tiles;  // of the first, `at`
+          return std::move(found.numbers);
+        },
+        at, kUlp);
+    return out;
   }
 
   // Of each device, with the parts of gradients that its partners have.

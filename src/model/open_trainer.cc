@@ -6,6 +6,7 @@
 
 #include "base/digest.h"
 #include "base/fail.h"
+#include "base/text.h"
 #include "lanes/cpu/ffi_handlers.h"
 #include "lanes/cpu/plugin_calls.h"
 #include "lanes/mosaic/tpu.h"
@@ -14,6 +15,7 @@
 #include "model/program.h"
 #include "model/start.h"
 #include "model/trainer_state.h"
+#include "pjrt/locate.h"
 
 namespace tessera {
 namespace {
@@ -47,8 +49,9 @@ std::vector<std::string> plugin_warnings(const TrainOptions& o,
   return {fmt::format(
       "[train] devices of a mesh must give the right gradients each time, as "
       "those of {} do, found xla_cpu_pjrt, whose are wrong once in a while, "
-      "for '{}'",
-      cpu::kCallingPlugin, to_string(o.mesh))};
+      "for {}",
+      pjrt::default_cpu_plugin(o.mesh.devices()),
+      in_quotes(to_string(o.mesh)))};
 }
 
 // All but the values.

@@ -99,9 +99,11 @@ Result<KernelPair> plan_kernels(const Request& request, const Facts& present,
   std::array<mosaic::PlannedKernel, 2> out;
   for (const bool backward : {false, true}) {
     call.backward = backward;
-    const mosaic::ChosenSetting chosen = mosaic::fit_passes(
-        request, present, call, made_for.target,
-        {.lowering_reason = made_for.lowering_reason});  // else the run ends
+    const mosaic::ChosenSetting chosen =
+        mosaic::fit_passes(request, present, call, made_for.target,
+                           // What is not finite ends the run.
+                           {.lowering_reason = made_for.lowering_reason,
+                            .numbers = Numbers::finite});
     auto planned = mosaic::plan_kernel(request, present, call, made_for.target,
                                        chosen.setting.options);
     if (!planned) return planned.error();

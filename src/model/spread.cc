@@ -185,9 +185,9 @@ Result<AttentionPlace> kernel_place(const Spread& s, const EmptyShards& none,
                                     const std::optional<std::string>& reason) {
   std::array<mosaic::ShardKernel, 2> out;
   for (const bool backward : {false, true}) {
-    auto fitted = mosaic::fit_shards(none.batch, none.shards,
-                                     lanes::one_direction(s.call, backward),
-                                     target, {.lowering_reason = reason});
+    auto fitted = mosaic::fit_shards(
+        none.batch, none.shards, lanes::one_direction(s.call, backward), target,
+        {.lowering_reason = reason, .numbers = Numbers::finite});
     if (!fitted) return fitted.error();
     out[backward ? 1 : 0] = std::move(fitted->kernel);
   }

@@ -11,37 +11,13 @@
 #include "model/block.h"
 #include "model/step_plan.h"
 #include "tests/lowering.h"
+#include "tests/stablehlo_types.h"
 
 namespace tessera::model {
 namespace {
 
-// "2x3xf32" to its numbers' count and bytes; a number alone is no array.
-struct Counted {
-  double elements = 1;
-  int64_t bytes = 0;
-};
-Counted count(const std::string& type) {
-  Counted out;
-  const char* at = type.c_str();
-  bool array = false;
-  for (char* end = nullptr; std::isdigit(*at) != 0; at = end + 1) {
-    out.elements *= static_cast<double>(std::strtol(at, &end, 10));
-    array = true;
-  }
-  const std::string element = at;
-  const int64_t width = element == "bf16" ? 2 : element == "f64" ? 8 : 4;
-  if (array) out.bytes = width * static_cast<int64_t>(out.elements);
-  return out;
-}
-
-std::vector<Counted> types_of(const std::string& text) {
-  std::vector<Counted> out;
-  for (size_t at = 0; (at = text.find("tensor<", at)) != std::string::npos;) {
-    at += 7;
-    out.push_back(count(text.substr(at, text.find('>', at) - at)));
-  }
-  return out;
-}
+using testing::Counted;
+using testing::types_of;
 
 int64_t bytes_of(const std::vector<Counted>& all, size_t begin, size_t end) {
   int64_t out = 0;

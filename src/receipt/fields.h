@@ -378,8 +378,8 @@ void visit_training(Is<Receipt::Training> auto& t, auto&& field) {
         "Sizes and settings: what `--model` reads");
   field("parameters", t.parameters, {}, "Numbers that are learned");
   field("work", t.work, {},
-        "What each slot takes of a device in a step, over all layers; with "
-        "recompute, forward once more");
+        "What each slot takes of a device in a step, over all layers, without "
+        "what recompute does again");
   field("mesh", t.mesh, {.or_null = true},
         "The axes of the mesh, or null on one device");
   field("specs", t.specs, {.def = "digest", .or_null = true},

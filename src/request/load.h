@@ -19,8 +19,6 @@ namespace tessera::request {
 struct RequestFlags : receipt::RequestText {
   std::optional<std::string> spec;  // a JSON file with the same request
   std::optional<std::string> plan;  // a saved plan, in place of a request
-
-  bool operator==(const RequestFlags&) const = default;
 };
 
 // The fields of flags and spec together. A plan's are not among them.

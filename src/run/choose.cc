@@ -35,15 +35,16 @@ struct Asked {
 };
 
 bool is_predicted(const Candidate& c) {
-  return c.rule && c.rule->source.starts_with("predicted");
+  return c.rule && run::is_predicted(*c.rule);
 }
 
 Candidate by_row(const GateRow& row, const Asked& a) {
   const bool ours = wins(row) && row.verdict != GateVerdict::drop;
   Candidate out = {ours ? row.lane : LaneId::xla, row.plain,
                    run::row_words(row, ours)};
+  if (ours) return out;
   const XlaMethod ruled = run::xla_method(a.f, a.plan, a.m);
-  if (ours || row.plain == ruled) return out;
+  if (row.plain == ruled) return out;
   if (a.f.request_class == RequestClass::plain_causal) {
     // Memory decides there, whatever was the fastest. `tessera gate` times no
     // other program of plain causal; tables made elsewhere may.

@@ -254,10 +254,17 @@ TEST(ArtifactChoice, JaxsAttentionTakesEveryWordByName) {
                 "an artifact runs where it is asked for by name");
     }
   }
-  request.masks = {*parse_mask("causal"), *parse_mask("window(5, 0)")};
-  const auto c = choose(features_of(request, {}, shape, call), {4, 3}, cpu);
-  ASSERT_TRUE(c.ok()) << c.error().message;
-  EXPECT_EQ(reason_of(*c, LaneId::jax_bridge), "it has one mask for all heads");
+  for (const char* mask : {"causal", "causal & blocks(64)"}) {
+    request.masks = {*parse_mask(mask), *parse_mask("window(5, 0)")};
+    Facts present;
+    present.picks = Picks{{}, 8, 4};
+    const auto c =
+        choose(features_of(request, present, shape, call), {4, 3}, cpu);
+    ASSERT_TRUE(c.ok()) << c.error().message;
+    EXPECT_EQ(reason_of(*c, LaneId::jax_bridge),
+              "it has one mask for all heads")
+        << mask;
+  }
 }
 
 // `tessera choose` tells what the lane will refuse without a reason.

@@ -61,13 +61,14 @@ CallFeatures run::call_features(const AttentionCall& call,
   out.sink_telemetry = call.sink_telemetry;
   out.devices = options.mesh.devices();
   out.numbers = options.xla.numbers;
-  if (options.artifact) {
-    const BridgeSpec& spec = options.artifact->spec;
-    out.splash = spec.splash;
-    out.bridge_artifact = !spec.splash;
-    out.artifact_platforms = spec.platforms;
-  }
+  if (options.artifact) take_artifact(options.artifact->spec, out);
   return out;
+}
+
+void run::take_artifact(const BridgeSpec& spec, CallFeatures& out) {
+  out.splash = spec.splash;
+  out.bridge_artifact = !spec.splash;
+  out.artifact_platforms = spec.platforms;
 }
 
 RequestFeatures features_of(const Request& request, const Facts& present,
@@ -78,7 +79,8 @@ RequestFeatures features_of(const Request& request, const Facts& present,
     add(mask.expr, f);
     add(mask.names, f);
   }
-  f.plan_heads = static_cast<int64_t>(request.masks.size());
+  f.masks = static_cast<int64_t>(request.masks.size());
+  f.plan_heads = f.masks;
   if (present.picks && mask::names_of(request).picks) {
     f.plan_heads = std::max(f.plan_heads, present.picks->heads);
   }

@@ -18,20 +18,15 @@ std::string kernel_words(const GateRow& row) {
 
 std::string predicted_words(const GateRow& row) {
   const double apart = std::max(*row.factor, 1 / *row.factor);
-  const auto chip = schedule::find_chip(row.generation);
-  const std::string known =
-      chip && chip->calibrated
-          ? fmt::format(", known of {}", schedule::kCalibratedOn)
-          : ", not calibrated";
   return fmt::format(
       "predicted for {} at density {:.3g}, of {} heads and {} x {} tokens: {} "
       "takes {:.0f} cycles and xla's {} program {:.0f}, {:.4g} times apart, {} "
-      "the error bar of {:.4g}{} (verdict: {})",
+      "the error bar of {:.4g}, {} (verdict: {})",
       row.generation, row.density, row.shape.heads, row.q_len, row.kv_len,
       kernel_words(row), *row.kernel_cycles, to_string(row.plain),
       *row.plain_cycles, apart,
-      apart > *row.error_bar ? "beyond" : "a tie within", *row.error_bar, known,
-      to_string(row.verdict));
+      apart > *row.error_bar ? "beyond" : "a tie within", *row.error_bar,
+      schedule::known_words(row.generation), to_string(row.verdict));
 }
 
 std::string measured_words(const GateRow& row, bool ours) {

@@ -149,12 +149,6 @@ Why memory_wrong(const LaneFacts& lane, const RequestFeatures& f,
   return {};
 }
 
-bool names_picks(const RequestFeatures& f) {
-  constexpr uint32_t kPicks = 1U << static_cast<unsigned>(Atom::blocks) |
-                              1U << static_cast<unsigned>(Atom::routed);
-  return (f.atoms & kPicks) != 0;
-}
-
 Why call_wrong(const LaneFacts& lane, const RequestFeatures& f) {
   const CallFeatures& c = f.call;
   if ((lane.dtypes >> static_cast<unsigned>(c.dtype) & 1U) == 0) {
@@ -173,9 +167,7 @@ Why call_wrong(const LaneFacts& lane, const RequestFeatures& f) {
   if (on_mesh(f) && !lane.meshes) {
     return fmt::format("it runs on one device, not on a mesh of {}", c.devices);
   }
-  // An artifact of JAX's has one mask, whose picks may be those of heads.
-  const bool by_picks = lane.lane == LaneId::jax_bridge && names_picks(f);
-  if (f.plan_heads > 1 && !lane.masks_by_head && !by_picks) {
+  if (f.masks > 1 && !lane.masks_by_head) {
     return std::string("it has one mask for all heads");
   }
   return {};

@@ -119,10 +119,8 @@ std::string place_of(const Machine& m) {
 
 // How far predictions of a row's source are known.
 std::string known_words(const DispatchRule& rule) {
-  if (!rule.source.starts_with("predicted")) return {};
-  const auto chip = schedule::find_chip(rule.generation);
-  if (!chip || !chip->calibrated) return "; predicted, not calibrated";
-  return fmt::format("; predicted, known of {}", schedule::kCalibratedOn);
+  if (!run::is_predicted(rule)) return {};
+  return "; predicted, " + schedule::known_words(rule.generation);
 }
 
 // What is said where that is not of the row's source.
@@ -337,6 +335,10 @@ bool run::is_device(const MachinePlugin& p) {
 const MachinePlugin* run::first_device(const Machine& m) {
   const auto at = std::ranges::find_if(m.plugins, is_device);
   return at == m.plugins.end() ? nullptr : &*at;
+}
+
+bool run::is_predicted(const DispatchRule& rule) {
+  return rule.source.starts_with("predicted");
 }
 
 XlaMethod run::xla_method(const RequestFeatures& f, const PlanFacts& plan,

@@ -22,6 +22,9 @@ struct Candidate {
 bool is_device(const MachinePlugin& plugin);
 const MachinePlugin* first_device(const Machine& machine);
 
+// A row's threshold, where it was not measured.
+bool is_predicted(const DispatchRule& rule);
+
 // XLA's program of a request, by its plan.
 XlaMethod xla_method(const RequestFeatures& features, const PlanFacts& plan,
                      const Machine& machine);

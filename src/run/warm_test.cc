@@ -10,6 +10,7 @@
 #include "lanes/lane.h"
 #include "run/session_state.h"
 #include "tessera/session.h"
+#include "tests/idle_work.h"
 
 namespace tessera::run {
 namespace {
@@ -17,22 +18,6 @@ namespace {
 // What was prepared, as "xla chunked"; from threads.
 std::mutex mutex;
 std::vector<std::string> prepared;
-
-class NoWork : public lanes::LaneWork {
- public:
-  const lanes::WorkFacts& facts() const override { return facts_; }
-  Result<lanes::PassRun> forward(const ForwardTensors&,
-                                 const StopFlag*) override {
-    return lanes::PassRun{};
-  }
-  Result<lanes::PassRun> backward(const ForwardTensors&, const Gradients&,
-                                  const StopFlag*) override {
-    return lanes::PassRun{};
-  }
-
- private:
-  lanes::WorkFacts facts_;
-};
 
 class NamedLane : public lanes::OpenLane {
  public:
@@ -42,7 +27,7 @@ class NamedLane : public lanes::OpenLane {
       std::unique_ptr<lanes::LaneWork>) override {
     const std::lock_guard lock(mutex);
     prepared.push_back(name_);
-    return std::unique_ptr<lanes::LaneWork>(std::make_unique<NoWork>());
+    return testing::idle_work();
   }
   double bytes(const Request&, const AttentionCall&) const override {
     return 0;

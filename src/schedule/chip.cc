@@ -35,4 +35,10 @@ Result<Chip> find_chip(std::string_view target) {
                  known, in_quotes(target));
 }
 
+std::string known_words(std::string_view target) {
+  const auto chip = find_chip(target);
+  return chip && chip->calibrated ? fmt::format("known of {}", kCalibratedOn)
+                                  : "not calibrated";
+}
+
 }  // namespace tessera::schedule

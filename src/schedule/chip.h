@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "tessera/result.h"
@@ -24,5 +25,7 @@ inline constexpr std::string_view kCalibratedOn =
 
 // Of "v6e" or "v6e:2x2".
 Result<Chip> find_chip(std::string_view target);
+// How far predictions for it are known.
+std::string known_words(std::string_view target);
 
 }  // namespace tessera::schedule

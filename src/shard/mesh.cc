@@ -71,18 +71,24 @@ int64_t Mesh::devices() const {
   return n;
 }
 
-bool Mesh::has(std::string_view role) const {
-  return std::ranges::find(axes, role, &MeshAxis::does) != axes.end();
+const MeshAxis* Mesh::named(std::string_view name) const {
+  const auto at = std::ranges::find(axes, name, &MeshAxis::name);
+  return at == axes.end() ? nullptr : &*at;
+}
+
+const MeshAxis* Mesh::of_role(std::string_view role) const {
+  const auto at = std::ranges::find(axes, role, &MeshAxis::does);
+  return at == axes.end() ? nullptr : &*at;
 }
 
 int64_t Mesh::size(std::string_view role) const {
-  const auto at = std::ranges::find(axes, role, &MeshAxis::does);
-  return at == axes.end() ? 1 : at->size;
+  const MeshAxis* const axis = of_role(role);
+  return axis ? axis->size : 1;
 }
 
 std::string Mesh::name_of(std::string_view role) const {
-  const auto at = std::ranges::find(axes, role, &MeshAxis::does);
-  return at == axes.end() ? "" : at->name;
+  const MeshAxis* const axis = of_role(role);
+  return axis ? axis->name : "";
 }
 
 Result<Mesh> parse_mesh(std::string_view text) {

@@ -11,14 +11,6 @@
 namespace tessera {
 namespace {
 
-// By name: programs know no role.
-const MeshAxis* named(const Mesh& mesh, std::string_view name) {
-  for (const MeshAxis& a : mesh.axes) {
-    if (a.name == name) return &a;
-  }
-  return nullptr;
-}
-
 Result<void> check_spec(const Mesh& mesh, const ArraySpec& spec) {
   if (spec.axes.size() != spec.shape.size()) {
     return invalid("shard",
@@ -36,7 +28,7 @@ Result<void> check_spec(const Mesh& mesh, const ArraySpec& spec) {
                      spec.shape[d], d, in_quotes(spec.name));
     }
     if (axis.empty()) continue;
-    const MeshAxis* const of_mesh = named(mesh, axis);
+    const MeshAxis* const of_mesh = mesh.named(axis);
     if (!of_mesh) {
       return invalid("shard", "an axis must be of the mesh {}, found {} for {}",
                      to_string(mesh), in_quotes(axis), in_quotes(spec.name));

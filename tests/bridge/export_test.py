@@ -93,15 +93,21 @@ class Export(unittest.TestCase):
         self.folder = tempfile.TemporaryDirectory()
         self.addCleanup(self.folder.cleanup)
 
+    def tessera(self, *words):
+        done = subprocess.run(
+            [TESSERA, *words], env=dict(os.environ, TESSERA_PYTHON=sys.executable),
+            capture_output=True, text=True)
+        if "must be installed" in done.stderr:
+            self.skipTest(done.stderr.strip())
+        return done
+
     def bridge(self, path, plugin, *more):
         mine = path + "." + plugin
-        done = subprocess.run(
-            [TESSERA, "bridge", path + ".mlirbc", "--shapes", path + ".json",
-             "--inputs", path + ".in.safetensors", "--outputs", mine,
-             "--plugin", plugin, "--cache", "off", "--json", *more],
-            env=dict(os.environ, TESSERA_PYTHON=sys.executable),
-            capture_output=True, text=True)
-        if "must be installed" in done.stderr or "pjrt_c_api.h" in done.stderr:
+        done = self.tessera(
+            "bridge", path + ".mlirbc", "--shapes", path + ".json", "--inputs",
+            path + ".in.safetensors", "--outputs", mine, "--plugin", plugin,
+            "--cache", "off", "--json", *more)
+        if "pjrt_c_api.h" in done.stderr:
             self.skipTest(done.stderr.strip())
         return done, mine
 
@@ -158,18 +164,27 @@ class Export(unittest.TestCase):
             export_jax.EXAMPLES[name](self.folder.name, jnp.dtype("float32"),
                                       ["cpu"])
             path = os.path.join(self.folder.name, name)
-            done = subprocess.run(
-                [TESSERA, "bridge", path + ".mlirbc", "--shapes",
-                 path + ".json", "--seed", "3", "--cache", "off", "--check"],
-                env=dict(os.environ, TESSERA_PYTHON=sys.executable),
-                capture_output=True, text=True)
-            if "must be installed" in done.stderr:
-                self.skipTest(done.stderr.strip())
+            done = self.tessera(
+                "bridge", path + ".mlirbc", "--shapes", path + ".json", "--seed",
+                "3", "--cache", "off", "--check")
             # A tree is none that anybody may draw.
             self.assertEqual(done.returncode, 2 if name == "tree" else 0,
                              done.stderr + done.stdout)
             if name == "tree":
                 self.assertIn("found neither for 'tree_enter'", done.stderr)
+
+    def run_lane(self, lane, path, *flags):
+        """A run of 256 queries by the artifact, judged; its receipt."""
+        done = self.tessera(
+            "run", "--lane", lane, "--artifact", path + ".mlirbc", "--shapes",
+            path + ".json", "--q-len", "256", "--heads", "4", "--kv-heads", "2",
+            "--head-dim", "64", *flags, "--cache",
+            os.path.join(self.folder.name, "cache"), "--check", "--json")
+        self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
+        receipt = json.loads(done.stdout)
+        self.assertEqual(receipt["lane"]["executed"], lane)
+        self.assertTrue(receipt["check"]["passed"])
+        return receipt
 
     def test_the_lane_takes_trees_named_ids_and_picks_of_each_batch(self):
         def saved(name, array):
@@ -197,21 +212,7 @@ class Export(unittest.TestCase):
                                       ["cpu"])
             path = os.path.join(self.folder.name, name)
             for first, flags in zip((True, False), batches):
-                done = subprocess.run(
-                    [TESSERA, "run", "--lane", "jax_bridge", "--artifact",
-                     path + ".mlirbc", "--shapes", path + ".json", "--mask",
-                     mask, *flags, "--q-len", "256", "--heads", "4",
-                     "--kv-heads", "2", "--head-dim", "64", "--cache",
-                     os.path.join(self.folder.name, "cache"), "--check",
-                     "--json"],
-                    env=dict(os.environ, TESSERA_PYTHON=sys.executable),
-                    capture_output=True, text=True)
-                if "must be installed" in done.stderr:
-                    self.skipTest(done.stderr.strip())
-                self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
-                receipt = json.loads(done.stdout)
-                self.assertEqual(receipt["lane"]["executed"], "jax_bridge")
-                self.assertTrue(receipt["check"]["passed"])
+                receipt = self.run_lane("jax_bridge", path, "--mask", mask, *flags)
                 self.assertEqual(receipt["compiles"], int(first))
 
     # The scale is a power of two, so that q times it is exact in each dtype.
@@ -223,26 +224,12 @@ class Export(unittest.TestCase):
                 q_len=256, kv_len=256, head_dim=64, v_head_dim=64, block_q=128,
                 block_kv=128, width=2, blocks=4, dtype=dtype, softcap=30.0)
             for docs in ("lengths:100,156", "lengths:130,20,106"):
-                done = subprocess.run(
-                    [TESSERA, "run", "--lane", "splash", "--artifact",
-                     path + ".mlirbc", "--shapes", path + ".json", "--mask",
-                     "causal & documents", "--docs", docs, "--q-len", "256",
-                     "--tile", "128", "--heads", "4", "--kv-heads", "2",
-                     "--head-dim", "64",
-                     "--softcap", "30", "--dtype",
-                     {"float32": "f32", "bfloat16": "bf16"}.get(dtype, "f16"),
-                     "--plugin", plugin, "--cache",
-                     os.path.join(self.folder.name, "cache"), "--check",
-                     "--json"],
-                    env=dict(os.environ, TESSERA_PYTHON=sys.executable),
-                    capture_output=True, text=True)
-                if "must be installed" in done.stderr:
-                    self.skipTest(done.stderr.strip())
-                self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
-                receipt = json.loads(done.stdout)
-                self.assertEqual(receipt["lane"]["executed"], "splash")
+                receipt = self.run_lane(
+                    "splash", path, "--mask", "causal & documents", "--docs",
+                    docs, "--tile", "128", "--softcap", "30", "--dtype",
+                    {"float32": "f32", "bfloat16": "bf16"}.get(dtype, "f16"),
+                    "--plugin", plugin)
                 self.assertEqual(receipt["lane"]["family"], "tpu/splash")
-                self.assertTrue(receipt["check"]["passed"])
                 # Another process, other documents: the same program.
                 first = docs == "lengths:100,156"
                 self.assertEqual(receipt["compiles"], int(first))

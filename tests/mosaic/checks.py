@@ -33,9 +33,11 @@ class CaseTest(unittest.TestCase):
         text, room = cases[0].emit()
         for case in cases:
             self.assertEqual(case.emit()[0], text)
-        program = Program(text)
-        runs = [(case, case.arrays(room)) for case in cases]
+        return self.one_kernel_of_runs(
+            Program(text), [(case, case.arrays(room)) for case in cases])
 
+    def one_kernel_of_runs(self, program, runs):
+        """The same, of each (case, arrays)."""
         def judge(kernel):
             program.kernels[0] = kernel
             return all(

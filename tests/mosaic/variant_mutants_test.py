@@ -160,24 +160,9 @@ class Mutants(CaseTest):
         self.check_caught(own_mutants(kernel, base), judge, ROUNDED_EQUIVALENT)
 
     def test_any_numbers(self):
-        kernel, judge = self.one_kernel_of_runs(any_runs())
+        kernel, judge = self.one_kernel_of_runs(*any_runs())
         base = kernel_of(drawn_cases(ForwardCase)[0])
         self.check_caught(own_mutants(kernel, base), judge, ANY_EQUIVALENT)
-
-    def one_kernel_of_runs(self, made):
-        """As one_kernel(), of (program, (case, arrays) ...)."""
-        program, runs = made
-        kernel = program.kernels[0]
-
-        def judge(kernel):
-            program.kernels[0] = kernel
-            return all(
-                case.error(program.run(arrays, max_trips=10_000)) <= 1
-                for case, arrays in runs
-            )
-
-        self.assertTrue(judge(kernel))
-        return kernel, judge
 
     def test_calls_of_a_mesh(self):
         """What rows leave for another call, and what it goes on with."""

@@ -14,8 +14,5 @@ void log2_avx2(const float* from, float* to, int64_t count) {
 void tanh_avx2(const float* from, float* to, int64_t count) {
   tanh_array<Avx2>(from, to, count);
 }
-void slope_avx2(const float* from, float* to, int64_t count) {
-  slope_array<Avx2>(from, to, count);
-}
 
 }  // namespace tessera::kernels

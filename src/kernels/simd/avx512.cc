@@ -14,8 +14,5 @@ void log2_avx512(const float* from, float* to, int64_t count) {
 void tanh_avx512(const float* from, float* to, int64_t count) {
   tanh_array<Avx512>(from, to, count);
 }
-void slope_avx512(const float* from, float* to, int64_t count) {
-  slope_array<Avx512>(from, to, count);
-}
 
 }  // namespace tessera::kernels

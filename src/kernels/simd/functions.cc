@@ -11,12 +11,12 @@ namespace tessera::kernels {
 ArrayFunctions array_functions(Isa isa) {
 #if defined(__x86_64__)
   if (isa >= Isa::avx512) {
-    return {exp2_avx512, log2_avx512, tanh_avx512, slope_avx512};
+    return {exp2_avx512, log2_avx512, tanh_avx512};
   }
-  if (isa == Isa::avx2) return {exp2_avx2, log2_avx2, tanh_avx2, slope_avx2};
+  if (isa == Isa::avx2) return {exp2_avx2, log2_avx2, tanh_avx2};
 #endif
   (void)isa;
-  return {exp2_portable, log2_portable, tanh_portable, slope_portable};
+  return {exp2_portable, log2_portable, tanh_portable};
 }
 
 }  // namespace tessera::kernels

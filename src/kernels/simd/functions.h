@@ -13,8 +13,7 @@ using ArrayFunction = void (*)(const float* from, float* to, int64_t count);
 
 struct ArrayFunctions {
   ArrayFunction exp2 = nullptr, log2 = nullptr;
-  ArrayFunction tanh = nullptr;   // of y: the hyperbolic tangent of ln(2) / 2 y
-  ArrayFunction slope = nullptr;  // of it there
+  ArrayFunction tanh = nullptr;  // of y: the hyperbolic tangent of ln(2) / 2 y
 };
 // The best that `isa` has.
 ArrayFunctions array_functions(Isa isa);

@@ -35,12 +35,5 @@ void tanh_array(const float* from, float* to, int64_t count) {
   }
 }
 
-template <class V>
-void slope_array(const float* from, float* to, int64_t count) {
-  for (int64_t i = 0; i < count; i += V::kLanes) {
-    V::store(to + i, Tanh<V>(V::load(from + i)).slope);
-  }
-}
-
 }  // namespace
 }  // namespace tessera::kernels

@@ -32,13 +32,8 @@ class Rows {
       : dtype_(dtype), bytes_(static_cast<size_t>(count * byte_width(dtype))) {}
 
   void set(int64_t i, float x) {
-    const auto bits = std::bit_cast<uint32_t>(x);
-    if (dtype_ == Dtype::f32) return put(i, bits);
-    if (dtype_ == Dtype::bf16) return put(i, static_cast<uint16_t>(bits >> 16));
-    // Of whole numbers, infinity and NaN.
-    uint16_t half = 0;
-    while (f16_to_float(half) != std::abs(x) && half < 0x7e00) ++half;
-    put(i, static_cast<uint16_t>(half | (std::signbit(x) ? 0x8000 : 0)));
+    if (dtype_ == Dtype::f32) return put(i, std::bit_cast<uint32_t>(x));
+    put(i, dtype_ == Dtype::bf16 ? to_bf16(x) : to_f16(x));
   }
   float get(int64_t i) const {
     if (dtype_ == Dtype::f32) return at<float>(i);

@@ -14,8 +14,5 @@ void log2_portable(const float* from, float* to, int64_t count) {
 void tanh_portable(const float* from, float* to, int64_t count) {
   tanh_array<Portable>(from, to, count);
 }
-void slope_portable(const float* from, float* to, int64_t count) {
-  slope_array<Portable>(from, to, count);
-}
 
 }  // namespace tessera::kernels

@@ -296,9 +296,7 @@ std::vector<int32_t> ids_of_queries(const Request& request, const Facts& facts,
   const Request& r = request;
   std::vector<int32_t> out(static_cast<size_t>(r.batch * r.q_len), -1);
   for (int64_t b = 0; b < r.batch; ++b) {
-    const int64_t offset = facts.q_offsets
-                               ? (*facts.q_offsets)[static_cast<size_t>(b)]
-                               : r.kv_len - r.q_len;
+    const int64_t offset = mask::q_offset_of(r, facts, b);
     for (int64_t q = 0; q < r.q_len; ++q) {
       const int64_t key = q + offset;
       if (key < 0 || key >= r.kv_len) continue;

@@ -9,7 +9,6 @@
 #include "base/fail.h"
 #include "lanes/jax_bridge/bound_call.h"
 #include "lanes/stop.h"
-#include "pjrt/locate.h"
 #include "plan/batch_state.h"
 
 namespace tessera::bridge {
@@ -109,9 +108,9 @@ Result<std::unique_ptr<lanes::OpenLane>> open_bridge_lane(
     return unavailable(kWhere,
                        "it needs an artifact that JAX exported, found none");
   }
-  auto lane = BridgeLane::open({pjrt::cpu_plugin(options.xla.plugin),
-                                options.xla.device, options.xla.cache_folder,
-                                options.xla.max_cache_bytes});
+  auto lane =
+      BridgeLane::open({options.xla.plugin, options.xla.device,
+                        options.xla.cache_folder, options.xla.max_cache_bytes});
   if (!lane) return lane.error();
   return std::unique_ptr<lanes::OpenLane>(
       std::make_unique<AttentionLane>(std::move(*lane), *options.artifact));

@@ -26,16 +26,8 @@ constexpr std::string_view kWhere = "bridge";
 // Every array must have a role, unless the program does not take it.
 Result<void> check_roles(const BridgeSpec& spec) {
   std::set<const BridgeArray*> with_role;
-  for (const std::string_view role : kTensorRoles) {
-    with_role.insert(find_role(spec, role));
-  }
-  Facts none;
-  for (const FactRole& f : fact_roles(none)) {
-    with_role.insert(find_role(spec, f.role));
-  }
-  with_role.insert(find_role(spec, kPicksRole));
-  for (int64_t i = 0; i < kSameNames; ++i) {
-    with_role.insert(find_role(spec, query_ids_role(i)));
+  for (const auto& [role, name] : spec.attention->roles) {
+    if (is_role(role)) with_role.insert(find_role(spec, role));
   }
   for (const int64_t kept : spec.kept_inputs) {
     const auto i = static_cast<size_t>(kept);

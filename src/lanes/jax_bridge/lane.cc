@@ -11,6 +11,7 @@
 #include "base/timed.h"
 #include "base/trace.h"
 #include "pjrt/compile_cache.h"
+#include "pjrt/locate.h"
 #include "pjrt/place.h"
 #include "tessera/bridge.h"
 
@@ -146,7 +147,7 @@ struct BridgeLane::State {
 };
 
 struct HeldInputs::State {
-  const BridgeProgram::State* of = nullptr;
+  std::shared_ptr<const BridgeProgram::State> of;
   std::vector<std::optional<pjrt::Buffer>> buffers;  // in the spec's order
   double transfer_ms = 0;
 };
@@ -188,7 +189,7 @@ Result<std::vector<Argument>> BridgeProgram::State::arguments(
   return out;
 }
 
-BridgeProgram::BridgeProgram(std::unique_ptr<State> state)
+BridgeProgram::BridgeProgram(std::shared_ptr<const State> state)
     : state_(std::move(state)) {}
 BridgeProgram::BridgeProgram(BridgeProgram&&) noexcept = default;
 BridgeProgram& BridgeProgram::operator=(BridgeProgram&&) noexcept = default;
@@ -205,7 +206,7 @@ Result<HeldInputs> BridgeProgram::hold(
                    s.spec.inputs.size(), inputs.size());
   }
   auto out = std::make_shared<HeldInputs::State>();
-  out->of = &s;
+  out->of = state_;
   out->buffers.resize(inputs.size());
   auto sent = timed(out->transfer_ms, [&]() -> Result<void> {
     for (const int64_t kept : s.spec.kept_inputs) {
@@ -235,7 +236,7 @@ Result<BridgeRun> BridgeProgram::run(std::span<const void* const> inputs,
                    s.spec.inputs.size(), s.spec.outputs.size(), inputs.size(),
                    outputs.size());
   }
-  if (held.state() && held.state()->of != &s) {
+  if (held.state() && held.state()->of != state_) {
     return invalid(kWhere,
                    "held inputs must be this program's, found another's");
   }
@@ -271,7 +272,8 @@ BridgeLane::~BridgeLane() = default;
 const PluginPlace& BridgeLane::place() const { return state_->place; }
 
 Result<BridgeLane> BridgeLane::open(const BridgeOptions& options) {
-  auto place = pjrt::open_place(options.plugin, options.device);
+  auto place =
+      pjrt::open_place(pjrt::cpu_plugin(options.plugin), options.device);
   if (!place) return place.error();
   return BridgeLane(std::make_shared<State>(options, *place));
 }

@@ -422,8 +422,6 @@ mosaic::KernelText mosaic::write_kernel(const PlannedKernel& planned) {
   const int64_t room = vector_rooms(planned.shape.core_bytes).program;
   KernelText out;
   out.text = text_of(planned);
-  out.backend_config =
-      mosaic::backend_config(operands_of(planned), out.text, room);
   out.program_text =
       program(name_of(planned), mosaic::arguments_of(planned.shape, backward),
               outputs_of(planned.shape, backward), out.text, room);
@@ -438,9 +436,12 @@ Result<MosaicKernel> make_mosaic_kernel(const Request& request,
   auto planned = mosaic::plan_kernel(request, present, call, target, options);
   if (!planned) return planned.error();
   mosaic::KernelText written = mosaic::write_kernel(*planned);
+  std::string config = mosaic::backend_config(
+      mosaic::operands_of(*planned), written.text,
+      mosaic::vector_rooms(planned->shape.core_bytes).program);
   MosaicKernel out = std::move(planned->kernel);
   out.text = std::move(written.text);
-  out.backend_config = std::move(written.backend_config);
+  out.backend_config = std::move(config);
   out.program_text = std::move(written.program_text);
   return out;
 }

@@ -26,7 +26,8 @@ Result<PlannedKernel> plan_kernel(const Request& request, const Facts& present,
 
 // Whether its scratch fits the target's vector memory, with as few heads a pass
 // as that takes; backward with dQ of all queries, or `in_chunks` of them. True
-// too where the call or its options are refused, but not where the lengths are.
+// too where check_asked() refuses the call or its options; false where no
+// kernel has the lengths, or the plan's heads.
 bool fits_vector_memory(const Request& request, const Facts& present,
                         const AttentionCall& call, const std::string& target,
                         const MosaicOptions& options, bool in_chunks = false);
@@ -58,7 +59,7 @@ CallArrays arrays_of(const PlannedKernel& planned);
 CallArrays operands_of(const PlannedKernel& planned);
 
 struct KernelText {
-  std::string text, backend_config, program_text;
+  std::string text, program_text;
 };
 KernelText write_kernel(const PlannedKernel& planned);
 

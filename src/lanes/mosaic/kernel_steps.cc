@@ -277,15 +277,17 @@ Result<Steps> kernel_steps(const mask::Bound& bound, const Plan& plan,
   auto steps = plan::steps_of_plan(plan, kernel.call.backward,
                                    kernel.options.tiles_per_pass);
   if (!steps) return steps;
-  if (kernel.query_chunk > 0) {
-    *steps = cut_steps(*steps, kernel.query_chunk / kernel.tile.q,
-                       chunks_of(kernel));
-  } else if (!kernel.call.backward) {
-    arrange_lists(vetoed_tiles(bound), plan, *steps);
-  }
+  cut_for(kernel, *steps);  // backward alone
+  if (!kernel.call.backward) arrange_lists(vetoed_tiles(bound), plan, *steps);
   const auto found = static_cast<int64_t>(steps->steps.size());
   if (auto e = check_size("steps", found, kernel.steps); !e) return e.error();
   return steps;
+}
+
+void cut_for(const MosaicKernel& kernel, Steps& steps) {
+  if (kernel.query_chunk == 0) return;
+  steps =
+      cut_steps(steps, kernel.query_chunk / kernel.tile.q, chunks_of(kernel));
 }
 
 Steps cut_steps(const Steps& steps, int64_t rows, int64_t chunks) {

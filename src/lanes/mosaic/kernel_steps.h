@@ -44,6 +44,8 @@ inline int64_t chunks_of(const MosaicKernel& kernel) {
   return kernel.query_chunk == 0 ? 1
                                  : ceil_div(kernel.q_len, kernel.query_chunk);
 }
+// A batch's lists in the kernel's chunks, where it has any.
+void cut_for(const MosaicKernel& kernel, Steps& steps);
 // Those that have steps of their own: each list's chunks.
 inline int64_t step_lists(const MosaicKernel& kernel) {
   return kernel.batch * kernel.plan_heads * chunks_of(kernel);

@@ -11,8 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "pjrt/compile.h"
-#include "pjrt/topology.h"
+#include "pjrt/compile_for.h"
 #include "tessera/batch.h"
 #include "tessera/mosaic.h"
 #include "tessera/shard.h"
@@ -105,9 +104,7 @@ std::vector<Choice> cover(const Terms& terms) {
 bool takes_class(size_t number) {
   const size_t stride = testing::case_stride();
   if (stride == 1) return true;
-  const char* turn = std::getenv("TESSERA_CASES_TURN");
-  const size_t due = turn ? std::strtoull(turn, nullptr, 10) : 0;
-  return number % (2 * stride) == due % (2 * stride);
+  return number % (2 * stride) == testing::case_turn() % (2 * stride);
 }
 
 // What goes with one direction, or type.
@@ -288,17 +285,14 @@ TEST_F(MosaicPairwise, EveryPairOfAMeshsTermsCompiles) {
   const std::string target = "v6e:2x2";
   auto plugin = testing::real_plugin("libtpu");
   ASSERT_TRUE(plugin.ok()) << plugin.error().message;
-  auto topology = pjrt::make_topology(**plugin, target);
-  ASSERT_TRUE(topology.ok()) << topology.error().message;
   const std::vector<Choice> all = cover(mesh_terms());
   for (size_t n = 0; n < all.size(); ++n) {
     if (!takes_class(n)) continue;
     SCOPED_TRACE(::testing::PrintToString(all[n]));
     const auto kernel = mesh_program(all[n], target);
     ASSERT_TRUE(kernel.ok()) << kernel.error().message;
-    const auto spread = pjrt::options_of(*topology, kernel->program_text);
-    ASSERT_TRUE(spread.ok()) << spread.error().message;
-    const auto made = pjrt::compile(*topology, kernel->program_text, *spread);
+    const auto made = pjrt::compile_for({(*plugin)->path(), {}}, target,
+                                        kernel->program_text);
     EXPECT_TRUE(made.ok()) << made.error().message;
   }
 }

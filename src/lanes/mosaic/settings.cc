@@ -329,24 +329,37 @@ mosaic::ChosenSetting mosaic::fit_setting(ChosenSetting found,
   return found;
 }
 
-mosaic::ChosenSetting mosaic::fit_setting(ChosenSetting found,
+mosaic::ChosenSetting mosaic::fit_or_chunk(const ChosenSetting& found,
+                                           const OpenSetting& open,
+                                           const AttentionCall& call,
+                                           std::string_view target,
+                                           const FitsInChunks& fits) {
+  bool in_chunks = false;
+  const FitsSetting fit = [&](const Tile& tile, const MosaicOptions& options) {
+    return fits(tile, options, in_chunks);
+  };
+  ChosenSetting whole = fit_setting(found, open, target, fit);
+  if (!call.backward || fit(whole.setting.tile, whole.setting.options)) {
+    return whole;
+  }
+  in_chunks = true;
+  return fit_setting(found, open, target, fit);
+}
+
+mosaic::ChosenSetting mosaic::fit_setting(const ChosenSetting& found,
                                           const OpenSetting& open,
                                           const Request& request,
                                           const Facts& present,
                                           const AttentionCall& call,
                                           const std::string& target) {
   Request at = request;
-  bool in_chunks = false;
-  const FitsSetting fits = [&](const Tile& tile, const MosaicOptions& options) {
-    at.tile = tile;
-    return fits_vector_memory(at, present, call, target, options, in_chunks);
-  };
-  ChosenSetting whole = fit_setting(found, open, target, fits);
-  if (!call.backward || fits(whole.setting.tile, whole.setting.options)) {
-    return whole;
-  }
-  in_chunks = true;
-  return fit_setting(std::move(found), open, target, fits);
+  return fit_or_chunk(
+      found, open, call, target,
+      [&](const Tile& tile, const MosaicOptions& options, bool in_chunks) {
+        at.tile = tile;
+        return fits_vector_memory(at, present, call, target, options,
+                                  in_chunks);
+      });
 }
 
 mosaic::KernelTerms mosaic::terms_of(const XlaOptions& options) {
@@ -369,7 +382,7 @@ mosaic::ChosenSetting mosaic::fit_passes(const Request& request,
   ChosenSetting chosen = choose_passes(request, call);
   take_terms(terms, call, chosen.setting.options);
   chosen.chosen_by += borrowed_words(chosen.setting, call, target);
-  return fit_setting(std::move(chosen), {}, request, present, call, target);
+  return fit_setting(chosen, {}, request, present, call, target);
 }
 
 std::string mosaic::setting_words(const MosaicKernel& kernel,

@@ -70,9 +70,15 @@ using FitsSetting = std::function<bool(const Tile&, const MosaicOptions&)>;
 // its kernel is refused.
 ChosenSetting fit_setting(ChosenSetting found, const OpenSetting& open,
                           std::string_view target, const FitsSetting& fits);
-// By the vector memory of the target; backward with dQ of all queries, or,
-// where none fits so, in chunks of them.
-ChosenSetting fit_setting(ChosenSetting found, const OpenSetting& open,
+// The same; backward with dQ of all queries, or, where none fits so, in chunks
+// of them.
+using FitsInChunks =
+    std::function<bool(const Tile&, const MosaicOptions&, bool in_chunks)>;
+ChosenSetting fit_or_chunk(const ChosenSetting& found, const OpenSetting& open,
+                           const AttentionCall& call, std::string_view target,
+                           const FitsInChunks& fits);
+// That, by the vector memory of the target.
+ChosenSetting fit_setting(const ChosenSetting& found, const OpenSetting& open,
                           const Request& request, const Facts& present,
                           const AttentionCall& call, const std::string& target);
 

@@ -49,11 +49,6 @@ Chunks chunks_of_list(const MosaicKernel& kernel, const Shard& shard) {
           static_cast<size_t>(kernel.query_chunk / kernel.tile.q)};
 }
 
-Steps cut_in(const Chunks& chunks, const Steps& steps) {
-  return cut_steps(steps, static_cast<int64_t>(chunks.rows),
-                   static_cast<int64_t>(chunks.number));
-}
-
 // The backward steps of a device, column by column.
 class Splitter {
  public:
@@ -62,7 +57,7 @@ class Splitter {
            const Steps& steps)
       : shard_(shard),
         shapes_(shapes),
-        in_chunks_(kernel.query_chunk > 0),
+        kernel_(kernel),
         chunks_(chunks_of_list(kernel, shard)),
         turns_(turns),
         steps_(steps),
@@ -89,9 +84,9 @@ class Splitter {
       for (size_t c = 0; c < out_.size(); ++c) fill_list(c);
       end_list();
     }
-    for (CallSteps& c : out_) {
-      if (in_chunks_) c.steps = cut_in(chunks_, c.steps);
-      add_rows(calls_of_rows, c);
+    for (size_t call = 0; call < out_.size(); ++call) {
+      cut_for(kernel_, out_[call].steps);
+      add_rows(calls_of_rows, call);
     }
     return std::move(out_);
   }
@@ -201,8 +196,8 @@ class Splitter {
   }
 
   // The rows that a call is told, of each list or chunk of it.
-  void add_rows(const std::vector<CallsOfRows>& calls_of_rows, CallSteps& c) {
-    const auto call = static_cast<size_t>(&c - out_.data());
+  void add_rows(const std::vector<CallsOfRows>& calls_of_rows, size_t call) {
+    CallSteps& c = out_[call];
     for (size_t at = 0; at + 1 < c.steps.range.size(); ++at) {
       const CallsOfRows& calls = calls_of_rows[at / chunks_.number];
       const size_t first = at % chunks_.number * chunks_.rows;
@@ -245,7 +240,7 @@ class Splitter {
 
   const Shard& shard_;
   const ShardShapes& shapes_;
-  bool in_chunks_;
+  const MosaicKernel& kernel_;
   Chunks chunks_;
   const std::vector<Turn>& turns_;
   const Steps& steps_;
@@ -289,9 +284,7 @@ Result<std::vector<CallSteps>> steps_of_calls(
     if (turns.size() > 1) {
       return Splitter(shard, shapes, kernel, turns, steps).split();
     }
-    if (kernel.query_chunk > 0) {
-      steps = cut_in(chunks_of_list(kernel, shard), steps);
-    }
+    cut_for(kernel, steps);
     out.push_back({std::move(steps), 0, {}});
     return out;
   }

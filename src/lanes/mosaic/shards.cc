@@ -283,23 +283,20 @@ Result<FittedShards> fit_shards(const Batch& batch, const Shards& shards,
   asked.setting.options.query_chunk = query_chunk;
   asked.chosen_by += borrowed_words(asked.setting, call, target, true);
   auto planned = plan(asked.setting.options);
-  bool may_chunk = query_chunk > 0;
-  const auto is_taken = [&] {
-    return planned.ok() &&
-           (may_chunk || planned->planned.kernel.query_chunk == 0);
-  };
-  const FitsSetting fits = [&](const Tile&, const MosaicOptions& options) {
-    planned = plan(options);
-    return is_taken();
+  const auto is_taken = [&](bool in_chunks) {
+    return planned.ok() && (in_chunks || query_chunk > 0 ||
+                            planned->planned.kernel.query_chunk == 0);
   };
   ChosenSetting chosen = asked;
-  if (!is_taken()) chosen = fit_setting(asked, {}, target, fits);
-  // In chunks of queries where no setting holds all of them.
-  if (!is_taken() && call.backward && !may_chunk) {
-    may_chunk = true;
-    chosen = fit_setting(asked, {}, target, fits);
+  if (!is_taken(false)) {
+    chosen = fit_or_chunk(
+        asked, {}, call, target,
+        [&](const Tile&, const MosaicOptions& options, bool in_chunks) {
+          planned = plan(options);
+          return is_taken(in_chunks);
+        });
   }
-  if (!is_taken()) return plan(asked.setting.options).error();
+  if (!planned) return plan(asked.setting.options).error();
   return FittedShards{std::move(*planned), std::move(chosen.chosen_by)};
 }
 

@@ -26,6 +26,7 @@
 #include "lanes/xla/device_parts.h"
 #include "lanes/xla/stage.h"
 #include "pjrt/compile.h"
+#include "pjrt/compile_for.h"
 #include "pjrt/execute.h"
 #include "pjrt/place.h"
 #include "pjrt/topology.h"
@@ -466,8 +467,6 @@ void compile(const pjrt::Plugin& plugin, const char* target, const ShardCase& s,
              const Batch& batch) {
   auto shards = shards_of(s, batch);
   ASSERT_TRUE(shards) << shards.error().message;
-  auto topology = pjrt::make_topology(plugin, target);
-  ASSERT_TRUE(topology) << topology.error().message;
   for (const bool backward : {false, true}) {
     auto kernel = make_mosaic_shards(
         batch, *shards,
@@ -475,9 +474,8 @@ void compile(const pjrt::Plugin& plugin, const char* target, const ShardCase& s,
         options_of(s, backward));
     ASSERT_TRUE(kernel) << kernel.error().message;
     EXPECT_EQ(kernel->page > 0, s.page_steps > 0);
-    auto spread = pjrt::options_of(*topology, kernel->program_text);
-    ASSERT_TRUE(spread) << spread.error().message;
-    auto compiled = pjrt::compile(*topology, kernel->program_text, *spread);
+    auto compiled =
+        pjrt::compile_for({plugin.path(), {}}, target, kernel->program_text);
     ASSERT_TRUE(compiled) << target << ": " << compiled.error().message;
   }
 }
@@ -734,11 +732,8 @@ TEST(MosaicShardProgram, CompilesInChunksOfQueries) {
                                      c.target, options);
     ASSERT_TRUE(kernel) << kernel.error().message;
     EXPECT_GT(kernel->query_chunk, 0);
-    auto topology = pjrt::make_topology(**plugin, c.target);
-    ASSERT_TRUE(topology) << topology.error().message;
-    auto spread = pjrt::options_of(*topology, kernel->program_text);
-    ASSERT_TRUE(spread) << spread.error().message;
-    auto compiled = pjrt::compile(*topology, kernel->program_text, *spread);
+    auto compiled = pjrt::compile_for({(*plugin)->path(), {}}, c.target,
+                                      kernel->program_text);
     EXPECT_TRUE(compiled) << compiled.error().message;
   }
 }

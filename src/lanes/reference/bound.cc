@@ -23,9 +23,8 @@
 // A lane may divide by the sum of the rounded p_j (1 + d_j), |d_j| <= e. Then
 // out is a mean of the values whose error by d is sum_j p_j d_j (v_j - out), so
 // that rho is without e and
-//   out        |err| has e (1 + 2 e) sum_j p_j |v_j - out| more (the last
-//   factor
-//              is more than 1 / (1 - e)),
+//   out        |err| has e (1 + 2 e) sum_j p_j |v_j - out| more: 1 + 2 e is
+//              more than 1 / (1 - e),
 //   lse        |err| has e (1 + e) more, and so has pi below, relative.
 //
 // Backward, from out and lse as they were stored. g = dout, h = dlse.
@@ -102,7 +101,7 @@ double sum_error(int64_t terms) {
 double dot_error(int64_t dim) { return static_cast<double>(dim + 4) * kEps32; }
 
 double forward_error(const RowFacts& row, const Rounding& r) {
-  return r.product + sum_error(row.keys) + 2 * score_error(row);
+  return r.product - r.row_sum + sum_error(row.keys) + 2 * score_error(row);
 }
 
 double lse_error(const RowFacts& row) {

@@ -184,7 +184,7 @@ void RowOracle::forward(int64_t b, int64_t h, int64_t q, QueryRow& row) {
   row.facts.lse = top + std::log(sum);
   row.lse = {row.facts.lse, lse_error(row.facts)};
 
-  const double rho = forward_error(row.facts, rounding_) - rounding_.row_sum;
+  const double rho = forward_error(row.facts, rounding_);
   for (size_t j = 0; j < row.keys.size(); ++j) {
     read_row(tensors_.v, b, kv_head(h), row.keys[j], v_.data());
     const double p = row.probability[j];

@@ -17,7 +17,6 @@
 #include "lanes/splash/fits.h"
 #include "lanes/stop.h"
 #include "lanes/tensors.h"
-#include "pjrt/locate.h"
 #include "tessera/layouts.h"
 #include "tessera/machine.h"
 
@@ -262,9 +261,9 @@ Result<std::unique_ptr<lanes::OpenLane>> open_splash_lane(
   }
   auto kernel = bridge::splash_of(options.artifact->spec);
   if (!kernel) return kernel.error();
-  auto lane = BridgeLane::open({pjrt::cpu_plugin(options.xla.plugin),
-                                options.xla.device, options.xla.cache_folder,
-                                options.xla.max_cache_bytes});
+  auto lane =
+      BridgeLane::open({options.xla.plugin, options.xla.device,
+                        options.xla.cache_folder, options.xla.max_cache_bytes});
   if (!lane) return lane.error();
   return std::unique_ptr<lanes::OpenLane>(
       std::make_unique<SplashLane>(std::move(*lane), *options.artifact, *kernel,

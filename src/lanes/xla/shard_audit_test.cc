@@ -120,24 +120,34 @@ TEST(ShardAudit, EveryProgramPassesAndHasRoomAsTheReportSays) {
   }
 }
 
+// Plain causal attention, and what its shards are asked.
+struct CausalCall {
+  explicit CausalCall(int64_t tokens)
+      : arrays(testing::plain_attention("causal", tokens, tokens, 16)),
+        batch(BorrowedBatch::make(arrays.request, arrays.facts)) {
+    const testing::AttentionCase& c = arrays.c;
+    call = {c.shape, c.dtype, c.sinks, true, c.dlse};
+    options.shape = c.shape;
+    options.dtype = c.dtype;
+  }
+  testing::AttentionArrays arrays;
+  Result<BorrowedBatch> batch;
+  AttentionCall call;
+  ShardOptions options;
+};
+
 // All K and V come by one op each, and what was made of them goes home by one.
 TEST(ShardAudit, AGatherIsOneOpForEachArray) {
-  testing::AttentionArrays arrays(
-      testing::plain_attention("causal", 512, 512, 16));
-  const testing::AttentionCase& c = arrays.c;
-  auto batch = BorrowedBatch::make(arrays.request, arrays.facts);
-  ASSERT_TRUE(batch) << batch.error().message;
-  const AttentionCall call = {c.shape, c.dtype, c.sinks, true, c.dlse};
-  ShardOptions options;
-  options.shape = c.shape;
-  options.dtype = c.dtype;
-  options.exchange = TileExchange::gather;
+  CausalCall of(512);
+  ASSERT_TRUE(of.batch) << of.batch.error().message;
+  of.options.exchange = TileExchange::gather;
   for (const Balance balance : {Balance::contiguous, Balance::tasks}) {
-    options.balance = balance;
-    auto shards = make_shards(*batch, *parse_mesh("seq=4,copy=2"), options);
+    of.options.balance = balance;
+    auto shards =
+        make_shards(*of.batch, *parse_mesh("seq=4,copy=2"), of.options);
     ASSERT_TRUE(shards) << shards.error().message;
     for (const bool backward : {false, true}) {
-      auto text = program_text(*batch, *shards, call, backward);
+      auto text = program_text(*of.batch, *shards, of.call, backward);
       ASSERT_TRUE(text) << text.error().message;
       const auto audit = audit_program(*text);
       ASSERT_TRUE(audit) << audit.error().message;
@@ -156,26 +166,19 @@ TEST(ShardAudit, AGatherIsOneOpForEachArray) {
 
 // Meshes that cut nothing differently still have programs of their own.
 TEST(ShardAudit, ProgramsOfOtherSpecsHaveOtherKeys) {
-  testing::AttentionArrays arrays(
-      testing::plain_attention("causal", 256, 256, 16));
-  const testing::AttentionCase& c = arrays.c;
-  auto batch = BorrowedBatch::make(arrays.request, arrays.facts);
-  ASSERT_TRUE(batch) << batch.error().message;
-  const AttentionCall call = {c.shape, c.dtype, c.sinks, true, c.dlse};
-  ShardOptions options;
-  options.shape = c.shape;
-  options.dtype = c.dtype;
+  CausalCall of(256);
+  ASSERT_TRUE(of.batch) << of.batch.error().message;
   std::set<std::string> fingerprints, keys;
   for (const char* text : {"seq=4", "data=1,seq=4", "seq=4,head=1",
                            "seq=4,copy=1", "copy=1,seq=4", "seq=4,copy=2"}) {
-    auto shards = make_shards(*batch, *parse_mesh(text), options);
+    auto shards = make_shards(*of.batch, *parse_mesh(text), of.options);
     ASSERT_TRUE(shards) << shards.error().message;
     for (const bool backward : {false, true}) {
-      auto shape = shard_shape(*batch, *shards, call, backward);
+      auto shape = shard_shape(*of.batch, *shards, of.call, backward);
       ASSERT_TRUE(shape) << shape.error().message;
       const std::string fingerprint = shard_fingerprint(*shape);
       const KernelContract contract =
-          shard_contract(*shape, fingerprint, *shards, call, "cpu:any");
+          shard_contract(*shape, fingerprint, *shards, of.call, "cpu:any");
       // The key is the digest of a text that has the program's fingerprint.
       EXPECT_EQ(nlohmann::json::parse(contract.text)["sharding"], fingerprint);
       EXPECT_EQ(audit_program(program_text(*shape))->fingerprint, fingerprint);
@@ -183,15 +186,15 @@ TEST(ShardAudit, ProgramsOfOtherSpecsHaveOtherKeys) {
       EXPECT_TRUE(keys.insert(contract.key).second) << text;
     }
     // Were all else the same, its specs alone would tell them apart.
-    auto shape = shard_shape(*batch, *shards, call, false);
+    auto shape = shard_shape(*of.batch, *shards, of.call, false);
     const auto key = [&] {
-      return shard_contract(*shape, shard_fingerprint(*shape), *shards, call,
+      return shard_contract(*shape, shard_fingerprint(*shape), *shards, of.call,
                             "cpu:any")
           .key;
     };
     const std::string is = key();
-    EXPECT_EQ(program_text(backward_shape(*shape, call)),
-              program_text(*shard_shape(*batch, *shards, call, true)));
+    EXPECT_EQ(program_text(backward_shape(*shape, of.call)),
+              program_text(*shard_shape(*of.batch, *shards, of.call, true)));
     shape->mesh.axes.push_back({"more", 1});
     EXPECT_NE(key(), is);
   }
@@ -199,25 +202,19 @@ TEST(ShardAudit, ProgramsOfOtherSpecsHaveOtherKeys) {
 
 // Names of axes are a caller's own: all else is of what they do.
 TEST(ShardAudit, NamesOfAxesAreWordsAlone) {
-  testing::AttentionArrays arrays(
-      testing::plain_attention("causal", 256, 256, 16));
-  const testing::AttentionCase& c = arrays.c;
-  auto batch = BorrowedBatch::make(arrays.request, arrays.facts);
-  ASSERT_TRUE(batch) << batch.error().message;
-  const AttentionCall call = {c.shape, c.dtype, c.sinks, true, c.dlse};
-  ShardOptions options;
-  options.shape = c.shape;
-  options.dtype = c.dtype;
-  auto plain = make_shards(*batch, *parse_mesh("copy=2,seq=4"), options);
-  auto named = make_shards(*batch, *parse_mesh("tp:copy=2,cp:seq=4"), options);
+  CausalCall of(256);
+  ASSERT_TRUE(of.batch) << of.batch.error().message;
+  auto plain = make_shards(*of.batch, *parse_mesh("copy=2,seq=4"), of.options);
+  auto named =
+      make_shards(*of.batch, *parse_mesh("tp:copy=2,cp:seq=4"), of.options);
   ASSERT_TRUE(plain) << plain.error().message;
   ASSERT_TRUE(named) << named.error().message;
   EXPECT_EQ(named->report.forward, plain->report.forward);
   EXPECT_EQ(named->report.backward, plain->report.backward);
   EXPECT_NE(named->contract_key, plain->contract_key);
   for (const bool backward : {false, true}) {
-    const std::string due = *program_text(*batch, *plain, call, backward);
-    std::string text = *program_text(*batch, *named, call, backward);
+    const std::string due = *program_text(*of.batch, *plain, of.call, backward);
+    std::string text = *program_text(*of.batch, *named, of.call, backward);
     const auto audit = audit_program(text);
     ASSERT_TRUE(audit) << audit.error().message;
     EXPECT_EQ(audit->meshes.front().axes,

@@ -20,12 +20,6 @@ std::vector<std::string> axes_of(const Mesh& mesh,
   return roles;
 }
 
-// Of the axis of this name; "" is none.
-int64_t size_of(const Mesh& mesh, std::string_view name) {
-  const auto at = std::ranges::find(mesh.axes, name, &MeshAxis::name);
-  return at == mesh.axes.end() ? 1 : at->size;
-}
-
 // Tokens of dimension 2, before the exchange.
 int64_t own_tokens(const Exchange& e) { return e.own * e.tokens; }
 
@@ -312,7 +306,8 @@ std::vector<ArraySpec> frame_specs(const ShardFrame& frame,
     ArraySpec spec = {std::move(name), dtype_of(a.part.type.element),
                       a.part.type.dims, a.axes};
     for (size_t d = 0; d < a.axes.size(); ++d) {
-      spec.shape[d] *= size_of(frame.mesh, a.axes[d]);
+      const MeshAxis* const axis = frame.mesh.named(a.axes[d]);
+      if (axis) spec.shape[d] *= axis->size;
     }
     out.push_back(std::move(spec));
   };
