@@ -10,10 +10,10 @@
 
 #include "base/fail.h"
 #include "base/timed.h"
+#include "base/turns.h"
 #include "cli/data/attention_data.h"
 #include "cli/data/clustered_inputs.h"
 #include "cli/data/random_inputs.h"
-#include "cli/gate/turns.h"
 #include "cli/machine.h"
 #include "cli/run/check.h"
 #include "receipt/machine.h"
@@ -29,8 +29,6 @@ using cli::fill_clustered_keys;
 using cli::fill_clustered_queries;
 using cli::fill_inputs;
 using cli::OtherCores;
-using cli::repeat;
-using cli::Rounds;
 using request::names_router;
 using request::read_route_settings;
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "base/timed.h"
-#include "cli/gate/turns.h"
+#include "base/turns.h"
 #include "cli/run/check.h"
 
 namespace tessera::bench {
@@ -47,7 +47,7 @@ double best_us(const std::function<void()>& run, double seconds) {
   };
   int64_t runs = 1;
   while (sample(runs) < kSampleMs) runs *= 2;
-  const auto ms = cli::repeat<double>(
+  const auto ms = repeat<double>(
       {.seconds = seconds}, [&]() -> Result<double> { return sample(runs); });
   return std::ranges::min(*ms) * 1e3 / static_cast<double>(runs);
 }

@@ -9,9 +9,9 @@
 
 #include "base/fail.h"
 #include "base/timed.h"
+#include "base/turns.h"
 #include "bench/harness/times.h"
 #include "cli/data/random_inputs.h"
-#include "cli/gate/turns.h"
 #include "cli/progress.h"
 #include "cli/run/check.h"
 #include "pjrt/environment.h"
@@ -180,7 +180,7 @@ Result<void> measure_mesh(const MeshSettings& s,
     if (auto ok = judge(*batch, *ready, c, data); !ok) return ok;
     open.push_back(std::move(*ready));
   }
-  std::vector<cli::Turn<MeshTimes>> turns;
+  std::vector<Turn<MeshTimes>> turns;
   for (Prepared& ready : open) {
     turns.emplace_back([&data, &s, ready = &ready] {
       return run_on_host(*ready, data, s.layers);
@@ -189,7 +189,7 @@ Result<void> measure_mesh(const MeshSettings& s,
       return run_in_place(*ready, data, s.layers);
     });
   }
-  auto runs = cli::take_turns<MeshTimes>(cli::just(s.rounds), turns);
+  auto runs = take_turns<MeshTimes>(just(s.rounds), turns);
   if (!runs) return runs.error();
   for (size_t i = 0; i < contenders.size(); ++i) {
     const std::vector<MeshTimes>& host = (*runs)[2 * i];

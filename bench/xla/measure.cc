@@ -5,8 +5,8 @@
 
 #include "base/fail.h"
 #include "base/timed.h"
+#include "base/turns.h"
 #include "cli/data/random_inputs.h"
-#include "cli/gate/turns.h"
 #include "cli/progress.h"
 #include "cli/run/check.h"
 #include "run/passes.h"
@@ -77,7 +77,7 @@ Result<void> measure(XlaProblem& p, std::vector<XlaContender>& contenders,
     if (auto ok = judge(c, p); !ok) return ok;
   }
   std::vector<XlaContender*> ran;
-  std::vector<cli::Turn<double>> turns;
+  std::vector<Turn<double>> turns;
   for (XlaContender& c : contenders) {
     if (!c.why.empty()) continue;
     ran.push_back(&c);
@@ -86,7 +86,7 @@ Result<void> measure(XlaProblem& p, std::vector<XlaContender>& contenders,
       return settled ? time_of(*c, p) : settled;
     });
   }
-  auto ms = cli::take_turns<double>(cli::just(rounds), turns);
+  auto ms = take_turns<double>(just(rounds), turns);
   if (!ms) return ms.error();
   for (size_t i = 0; i < ran.size(); ++i) ran[i]->ms = std::move((*ms)[i]);
   return {};

@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "base/fail.h"
+#include "base/turns.h"
 #include "cli/data/attention_data.h"
 #include "cli/data/random_inputs.h"
 #include "cli/gate/per_step.h"
 #include "cli/gate/plain_xla.h"
-#include "cli/gate/turns.h"
 #include "cli/machine.h"
 #include "cli/progress.h"
 #include "cli/run/check.h"
