@@ -11,24 +11,24 @@
 #include "base/fail.h"
 #include "base/timed.h"
 #include "base/turns.h"
-#include "cli/data/attention_data.h"
-#include "cli/data/clustered_inputs.h"
-#include "cli/data/random_inputs.h"
 #include "cli/machine.h"
 #include "cli/run/check.h"
 #include "receipt/machine.h"
+#include "request/attention_data.h"
+#include "request/clustered_inputs.h"
 #include "request/pick_source.h"
+#include "request/random_inputs.h"
 #include "tessera/session.h"
 
 namespace tessera::bench {
 
-using cli::AttentionData;
 using cli::check_run;
-using cli::Clusters;
-using cli::fill_clustered_keys;
-using cli::fill_clustered_queries;
-using cli::fill_inputs;
 using cli::OtherCores;
+using request::AttentionData;
+using request::Clusters;
+using request::fill_clustered_keys;
+using request::fill_clustered_queries;
+using request::fill_inputs;
 using request::names_router;
 using request::read_route_settings;
 

@@ -11,17 +11,17 @@
 #include "base/timed.h"
 #include "base/turns.h"
 #include "bench/harness/times.h"
-#include "cli/data/random_inputs.h"
 #include "cli/progress.h"
 #include "cli/run/check.h"
 #include "pjrt/environment.h"
 #include "request/drawn_documents.h"
+#include "request/random_inputs.h"
 
 namespace tessera::bench {
 namespace {
 
-using cli::AttentionData;
 using cli::Progress;
+using request::AttentionData;
 
 Result<OwnedBatch> drawn_batch(const MeshSettings& s) {
   Request request;
@@ -68,7 +68,7 @@ Result<MeshTimes> run_on_host(Prepared& ready, AttentionData& data,
 Result<MeshTimes> run_in_place(Prepared& ready, AttentionData& data,
                                int64_t layers) {
   double forward = 0, backward = 0, moved = 0;
-  const auto put = [&](ArrayRole role, cli::Array& array) {
+  const auto put = [&](ArrayRole role, request::Array& array) {
     return timed(moved,
                  [&] { return ready.put(role, as_input(array.view())); });
   };
@@ -93,7 +93,7 @@ Result<MeshTimes> run_in_place(Prepared& ready, AttentionData& data,
   }
   auto fetched = timed(moved, [&]() -> Result<void> {
     data.lse = saved.lse;
-    const std::pair<const DeviceArray*, cli::Array*> results[] = {
+    const std::pair<const DeviceArray*, request::Array*> results[] = {
         {&saved.out, &data.out},
         {&gradients.dq, &data.dq},
         {&gradients.dk, &data.dk},
@@ -113,7 +113,7 @@ Result<MeshTimes> run_in_place(Prepared& ready, AttentionData& data,
 
 // What one leaves behind must not pass for what the next one wrote.
 void forget_outputs(AttentionData& data) {
-  const auto clear = [](cli::Array& array) {
+  const auto clear = [](request::Array& array) {
     array.fill(std::string(array.bytes().size(), '\xff'));
   };
   clear(data.out);
@@ -168,7 +168,7 @@ Result<void> measure_mesh(const MeshSettings& s,
   data.shape = s.shape;
   data.backward = true;
   data.allocate();
-  cli::fill_inputs(data, 0);
+  request::fill_inputs(data, 0);
   // Before one device alone: all share the plugin's threads.
   pjrt::raise_threads(s.devices);
   std::vector<Prepared> open;

@@ -7,19 +7,19 @@
 
 #include "base/fail.h"
 #include "base/timed.h"
-#include "cli/data/attention_data.h"
-#include "cli/data/random_inputs.h"
 #include "cli/progress.h"
 #include "cli/run/check.h"
+#include "request/attention_data.h"
+#include "request/random_inputs.h"
 #include "run/passes.h"
 #include "run/session_state.h"
 
 namespace tessera::bench {
 
-using cli::AttentionData;
 using cli::check_run;
-using cli::fill_inputs;
 using cli::Progress;
+using request::AttentionData;
+using request::fill_inputs;
 
 namespace {
 

@@ -8,20 +8,20 @@
 
 #include "base/integers.h"
 #include "base/timed.h"
-#include "cli/data/random_inputs.h"
 #include "receipt/machine.h"
+#include "request/random_inputs.h"
 #include "tessera/batch.h"
 
 namespace tessera::bench {
 
-using cli::Array;
-using cli::AttentionData;
-using cli::Clusters;
-using cli::fill_clustered_keys;
-using cli::fill_clustered_queries;
-using cli::fill_random;
-using cli::Layout;
-using cli::Stream;
+using request::Array;
+using request::AttentionData;
+using request::Clusters;
+using request::fill_clustered_keys;
+using request::fill_clustered_queries;
+using request::fill_random;
+using request::Layout;
+using request::Stream;
 
 namespace {
 

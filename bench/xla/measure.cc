@@ -6,19 +6,19 @@
 #include "base/fail.h"
 #include "base/timed.h"
 #include "base/turns.h"
-#include "cli/data/random_inputs.h"
 #include "cli/progress.h"
 #include "cli/run/check.h"
+#include "request/random_inputs.h"
 #include "run/passes.h"
 
 namespace tessera::bench {
 
-using cli::Array;
-using cli::AttentionData;
 using cli::check_run;
-using cli::fill_inputs;
-using cli::Layout;
 using cli::Progress;
+using request::Array;
+using request::AttentionData;
+using request::fill_inputs;
+using request::Layout;
 
 namespace {
 

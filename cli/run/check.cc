@@ -37,8 +37,9 @@ receipt::Receipt::Check check_of(const reference::Verdict& verdict,
 }
 
 Result<receipt::Receipt::Check> check_run(const Batch& batch,
-                                          AttentionData& data, uint64_t seed,
-                                          bool flushes, bool rounded_sum) {
+                                          request::AttentionData& data,
+                                          uint64_t seed, bool flushes,
+                                          bool rounded_sum) {
   Progress progress("checking");
   auto options = judge_options(batch.request(), data.shape, seed, flushes);
   options.rounded_sum = rounded_sum;

@@ -1,9 +1,9 @@
 // cli/run/check.h: `tessera run --check`.
 #pragma once
 
-#include "cli/data/attention_data.h"
 #include "lanes/reference/judge.h"
 #include "receipt/receipt.h"
+#include "request/attention_data.h"
 #include "tessera/batch.h"
 
 namespace tessera::cli {
@@ -17,8 +17,8 @@ receipt::Receipt::Check check_of(const reference::Verdict& verdict,
 
 // Shows its progress.
 Result<receipt::Receipt::Check> check_run(const Batch& batch,
-                                          AttentionData& data, uint64_t seed,
-                                          bool flushes = false,
+                                          request::AttentionData& data,
+                                          uint64_t seed, bool flushes = false,
                                           bool rounded_sum = false);
 
 }  // namespace tessera::cli

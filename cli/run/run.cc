@@ -147,7 +147,7 @@ Result<RunOutcome> run_request(const RunFlags& flags) {
 
 Result<RunOutcome> run_request(const RunFlags& flags, RunOptions o) {
   if (auto e = open_early(o); !e) return e.error();
-  AttentionData& data = o.data;
+  request::AttentionData& data = o.data;
   auto loaded = load_for(flags, o);
   if (!loaded) return loaded.error();
   data.batch = loaded->resolved.request.batch;
