@@ -12,10 +12,10 @@
 #include "base/turns.h"
 #include "bench/harness/times.h"
 #include "cli/progress.h"
-#include "cli/run/check.h"
 #include "pjrt/environment.h"
 #include "request/drawn_documents.h"
 #include "request/random_inputs.h"
+#include "run/judge_run.h"
 
 namespace tessera::bench {
 namespace {
@@ -129,7 +129,9 @@ Result<void> judge(const Batch& batch, Prepared& ready, MeshContender& c,
     auto ran =
         in_place ? run_in_place(ready, data, 1) : run_on_host(ready, data, 1);
     if (!ran) return ran.error();
-    auto check = cli::check_run(batch, data, 0, true);
+    Progress progress("checking");
+    auto check = run::judge_run(
+        data.over(batch), {.flushes = true, .progress = progress.callback()});
     if (!check) return check.error();
     c.check = std::move(*check);
     if (!c.check.passed) return {};

@@ -7,13 +7,12 @@
 #include "base/timed.h"
 #include "base/turns.h"
 #include "cli/progress.h"
-#include "cli/run/check.h"
 #include "request/random_inputs.h"
+#include "run/judge_run.h"
 #include "run/passes.h"
 
 namespace tessera::bench {
 
-using cli::check_run;
 using cli::Progress;
 using request::Array;
 using request::AttentionData;
@@ -31,7 +30,10 @@ Result<double> time_of(const XlaContender& c, XlaProblem& p) {
 }
 
 Result<void> judge(XlaContender& c, XlaProblem& p) {
-  auto check = check_run(*p.batch, p.data, 0, c.name != kCpu);
+  Progress progress("checking");
+  auto check = run::judge_run(
+      p.data.over(*p.batch),
+      {.flushes = c.name != kCpu, .progress = progress.callback()});
   if (!check) return check.error();
   c.check = std::move(*check);
   return {};

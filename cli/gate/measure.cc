@@ -11,13 +11,13 @@
 #include "cli/gate/plain_xla.h"
 #include "cli/machine.h"
 #include "cli/progress.h"
-#include "cli/run/check.h"
 #include "cli/run/kernel_tile.h"
 #include "lanes/bytes.h"
 #include "lanes/splash/fits.h"
 #include "receipt/machine.h"
 #include "request/attention_data.h"
 #include "request/random_inputs.h"
+#include "run/judge_run.h"
 #include "run/lane_plugin.h"
 #include "run/passes.h"
 #include "run/rules.h"
@@ -88,7 +88,10 @@ Result<void> judge_case(GateRow& row, const Session& ours, const Batch& batch,
                         request::AttentionData& data) {
   auto ran = run::run_passes(ours, data.over(batch));
   if (!ran) return ran.error();
-  auto check = check_run(batch, data, 0, ran->ready.state().flushes);
+  Progress progress("checking");
+  auto check = run::judge_run(
+      data.over(batch),
+      {.flushes = ran->ready.state().flushes, .progress = progress.callback()});
   if (!check) return check.error();
   const double error = check->max_bound_ratio;
   row.error = error < kMaxGateError ? error : kMaxGateError;
