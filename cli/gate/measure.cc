@@ -11,13 +11,13 @@
 #include "cli/gate/plain_xla.h"
 #include "cli/machine.h"
 #include "cli/progress.h"
-#include "cli/run/kernel_tile.h"
 #include "lanes/bytes.h"
 #include "lanes/splash/fits.h"
 #include "receipt/machine.h"
 #include "request/attention_data.h"
 #include "request/random_inputs.h"
 #include "run/judge_run.h"
+#include "run/kernel_tile.h"
 #include "run/lane_plugin.h"
 #include "run/passes.h"
 #include "run/rules.h"
@@ -224,7 +224,7 @@ Result<Planned> plan_case(const GateCase& c, const Facts& facts,
   Planned out = {*asked, *asked, plan_facts(asked->plan())};
   if (c.lane == LaneId::mosaic) {
     // By the default options, which the session that measures it has too.
-    auto own = at(kernel_tile(*asked, attention_call(c), target, {}).tile);
+    auto own = at(run::kernel_tile(*asked, attention_call(c), target, {}).tile);
     if (!own) return own.error();
     out.own = std::move(*own);
   }
@@ -265,7 +265,7 @@ Result<GateMeasured> measure_gate(const GateSizes& sizes, int64_t rounds,
   auto plains = open_plain_xla(
       plugin || !first ? plugin : std::optional(first->name), out.plugin);
   if (!plains) return plains.error();
-  const std::string target = first ? target_of(machine, first->name) : "";
+  const std::string target = first ? run::target_of(machine, first->name) : "";
   const Peers peers = {machine, *plains, out.plugin, rounds};
   const OtherCores others;
   Progress progress("measuring");
