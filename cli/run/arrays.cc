@@ -4,8 +4,8 @@
 #include "base/fail.h"
 #include "base/text.h"
 #include "base/trace.h"
+#include "base/units.h"
 #include "cli/data/random_inputs.h"
-#include "cli/plan/report.h"
 #include "lanes/lane.h"
 #include "receipt/machine.h"
 
