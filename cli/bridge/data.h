@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/data/aligned_bytes.h"
+#include "base/aligned_bytes.h"
 #include "tessera/bridge.h"
 
 namespace tessera::cli {

@@ -60,7 +60,7 @@ Result<int> run(const Options& o) {
   auto planned = plan_loaded(std::move(*loaded));
   if (!planned) return planned.error();
   OwnedBatch& batch = planned->batch;
-  const AttentionData& data = options->data;
+  const request::AttentionData& data = options->data;
   auto counted =
       run::check_first_keys(data.first_keys, batch, data.shape.heads);
   if (!counted) return counted.error();

@@ -6,18 +6,18 @@
 #include <vector>
 
 #include "base/fail.h"
-#include "cli/data/attention_data.h"
-#include "cli/data/random_inputs.h"
+#include "base/turns.h"
 #include "cli/gate/per_step.h"
 #include "cli/gate/plain_xla.h"
-#include "cli/gate/turns.h"
 #include "cli/machine.h"
 #include "cli/progress.h"
-#include "cli/run/check.h"
 #include "cli/run/kernel_tile.h"
 #include "lanes/bytes.h"
 #include "lanes/splash/fits.h"
 #include "receipt/machine.h"
+#include "request/attention_data.h"
+#include "request/random_inputs.h"
+#include "run/judge_run.h"
 #include "run/lane_plugin.h"
 #include "run/passes.h"
 #include "run/rules.h"
@@ -51,8 +51,8 @@ double time_of(LaneId lane, const Counters& ran) {
          (lane == LaneId::xla ? 0 : ran.prepare_ms);
 }
 
-Result<AttentionData> data_of(const GateCase& c) {
-  AttentionData data;
+Result<request::AttentionData> data_of(const GateCase& c) {
+  request::AttentionData data;
   data.batch = c.request.batch;
   data.q_len = c.request.q_len;
   data.kv_len = c.request.kv_len;
@@ -77,7 +77,7 @@ Result<AttentionData> data_of(const GateCase& c) {
 
 // One run, in ms.
 Result<double> run_case(LaneId lane, const Session& session, const Batch& batch,
-                        AttentionData& data) {
+                        request::AttentionData& data) {
   auto ran = run::run_passes(session, data.over(batch));
   if (!ran) return ran.error();
   return time_of(lane, ran->ready.counters());
@@ -85,10 +85,13 @@ Result<double> run_case(LaneId lane, const Session& session, const Batch& batch,
 
 // Runs our kernel once and holds its output against fp64.
 Result<void> judge_case(GateRow& row, const Session& ours, const Batch& batch,
-                        AttentionData& data) {
+                        request::AttentionData& data) {
   auto ran = run::run_passes(ours, data.over(batch));
   if (!ran) return ran.error();
-  auto check = check_run(batch, data, 0, ran->ready.state().flushes);
+  Progress progress("checking");
+  auto check = run::judge_run(
+      data.over(batch),
+      {.flushes = ran->ready.state().flushes, .progress = progress.callback()});
   if (!check) return check.error();
   const double error = check->max_bound_ratio;
   row.error = error < kMaxGateError ? error : kMaxGateError;
@@ -107,7 +110,7 @@ struct Peers {
 };
 
 Result<Times> time_case(const GateCase& c, const Session& ours,
-                        const Planned& on, AttentionData& data,
+                        const Planned& on, request::AttentionData& data,
                         const Peers& peers) {
   const double scores = static_cast<double>(c.shape.heads) *
                         static_cast<double>(data.q_len) *

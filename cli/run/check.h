@@ -1,24 +1,16 @@
-// cli/run/check.h: `tessera run --check`.
+// cli/run/check.h: the judge, as commands call it.
 #pragma once
 
-#include "cli/data/attention_data.h"
-#include "lanes/reference/judge.h"
-#include "receipt/receipt.h"
-#include "tessera/batch.h"
+#include "run/judge_run.h"
 
 namespace tessera::cli {
 
-// Judges everything where it is small, else rows drawn by `seed`.
-reference::JudgeOptions judge_options(const Request& request,
-                                      const AttentionShape& shape,
-                                      uint64_t seed, bool flushes);
-receipt::Receipt::Check check_of(const reference::Verdict& verdict,
-                                 const reference::JudgeOptions& options);
+using run::check_of;
 
-// Shows its progress.
-Result<receipt::Receipt::Check> check_run(const Batch& batch,
-                                          AttentionData& data, uint64_t seed,
-                                          bool flushes = false,
-                                          bool rounded_sum = false);
+inline reference::JudgeOptions judge_options(const Request& request,
+                                             const AttentionShape& shape,
+                                             uint64_t seed, bool flushes) {
+  return run::judge_options(request, shape, {.seed = seed, .flushes = flushes});
+}
 
 }  // namespace tessera::cli

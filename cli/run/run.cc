@@ -10,9 +10,9 @@
 #include "cli/route/planned.h"
 #include "cli/route/routed_batch.h"
 #include "cli/run/arrays.h"
-#include "cli/run/check.h"
 #include "cli/run/kernel_tile.h"
 #include "cli/run/receipt.h"
+#include "run/judge_run.h"
 #include "run/passes.h"
 #include "run/session_state.h"
 
@@ -147,7 +147,7 @@ Result<RunOutcome> run_request(const RunFlags& flags) {
 
 Result<RunOutcome> run_request(const RunFlags& flags, RunOptions o) {
   if (auto e = open_early(o); !e) return e.error();
-  AttentionData& data = o.data;
+  request::AttentionData& data = o.data;
   auto loaded = load_for(flags, o);
   if (!loaded) return loaded.error();
   data.batch = loaded->resolved.request.batch;
@@ -175,8 +175,13 @@ Result<RunOutcome> run_request(const RunFlags& flags, RunOptions o) {
     receipt.settings["tile"] = tile_by;
   }
   if (flags.check) {
-    auto check = check_run(batch, data, o.seed, ran->flushes,
-                           receipt.row_sum == to_string(RowSum::rounded));
+    Progress progress("checking");
+    auto check = run::judge_run(
+        data.over(batch),
+        {.seed = o.seed,
+         .flushes = ran->flushes,
+         .rounded_sum = receipt.row_sum == to_string(RowSum::rounded),
+         .progress = progress.callback()});
     if (!check) return check.error();
     receipt.check = std::move(*check);
   }

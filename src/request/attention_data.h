@@ -1,4 +1,4 @@
-// cli/data/attention_data.h: the arrays of one attention call, owned.
+// request/attention_data.h: the arrays of one attention call, owned.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,10 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/data/aligned_bytes.h"
+#include "base/aligned_bytes.h"
 #include "tessera/session.h"
 
-namespace tessera::cli {
+namespace tessera::request {
 
 // The order of [batch, heads, tokens, dim] in memory.
 enum class Layout : uint8_t { bhsd, bshd };
@@ -72,4 +72,4 @@ struct DataBytes {
 };
 DataBytes data_bytes(const AttentionData& data);
 
-}  // namespace tessera::cli
+}  // namespace tessera::request

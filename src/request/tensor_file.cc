@@ -1,5 +1,5 @@
-// cli/data/tensor_file.cc: attention's arrays from and to .safetensors files.
-#include "cli/data/tensor_file.h"
+// request/tensor_file.cc: attention's arrays from and to .safetensors files.
+#include "request/tensor_file.h"
 
 #include <algorithm>
 #include <utility>
@@ -11,7 +11,7 @@
 #include "base/text.h"
 #include "receipt/machine.h"
 
-namespace tessera::cli {
+namespace tessera::request {
 namespace {
 
 using Shape = std::vector<int64_t>;
@@ -177,4 +177,4 @@ Result<void> write_outputs(const std::string& path, const AttentionData& data) {
   return write_file(path, *bytes);
 }
 
-}  // namespace tessera::cli
+}  // namespace tessera::request

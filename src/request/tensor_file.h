@@ -1,4 +1,4 @@
-// cli/data/tensor_file.h: attention's arrays from and to .safetensors files.
+// request/tensor_file.h: attention's arrays from and to .safetensors files.
 #pragma once
 
 #include <memory>
@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "base/safetensors.h"
-#include "cli/data/attention_data.h"
+#include "request/attention_data.h"
 
-namespace tessera::cli {
+namespace tessera::request {
 
 // A file of inputs whose shapes fit each other.
 struct InputFile {
@@ -35,4 +35,4 @@ void take_inputs(const InputFile& file, AttentionData& data);
 // out, lse and, after a backward pass, the gradients.
 Result<void> write_outputs(const std::string& path, const AttentionData& data);
 
-}  // namespace tessera::cli
+}  // namespace tessera::request

@@ -1,5 +1,5 @@
-// cli/gate/turns_test.cc: who has a turn when, and what counts.
-#include "cli/gate/turns.h"
+// base/turns_test.cc: who has a turn when, and what counts.
+#include "base/turns.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 
 #include "base/fail.h"
 
-namespace tessera::cli {
+namespace tessera {
 namespace {
 
 TEST(Turns, GoRoundInOrderAndTheWarmUpDoesNotCount) {
@@ -78,4 +78,4 @@ TEST(Turns, OneAloneIsRepeated) {
 }
 
 }  // namespace
-}  // namespace tessera::cli
+}  // namespace tessera

@@ -1,10 +1,10 @@
-// cli/data/aligned_bytes.cc: 64 bytes, a line of the caches.
-#include "cli/data/aligned_bytes.h"
+// base/aligned_bytes.cc: 64 bytes, a line of the caches.
+#include "base/aligned_bytes.h"
 
 #include <algorithm>
 #include <new>
 
-namespace tessera::cli {
+namespace tessera {
 namespace {
 
 constexpr std::align_val_t kAlignment{64};
@@ -20,4 +20,4 @@ void AlignedBytes::Free::operator()(std::byte* p) const {
   ::operator delete(p, kAlignment);
 }
 
-}  // namespace tessera::cli
+}  // namespace tessera

@@ -1,4 +1,4 @@
-// cli/data/random_inputs.h: arrays of random numbers, close to normal ones of
+// request/random_inputs.h: arrays of random numbers, close to normal ones of
 // mean 0 and variance 1. Value i of a stream depends on seed, stream and i
 // alone: it is the same on every machine, in every layout, and in any order.
 #pragma once
@@ -6,10 +6,10 @@
 #include <cstdint>
 #include <span>
 
-#include "cli/data/attention_data.h"
+#include "request/attention_data.h"
 #include "tessera/attention.h"
 
-namespace tessera::cli {
+namespace tessera::request {
 
 enum class Stream : uint64_t { q = 1, k, v, dout, dlse, sink_logits };
 
@@ -22,4 +22,4 @@ void fill_random(std::span<float> values, uint64_t seed, Stream stream);
 // q, k and v, and dout where there is a backward pass.
 void fill_inputs(AttentionData& data, uint64_t seed);
 
-}  // namespace tessera::cli
+}  // namespace tessera::request

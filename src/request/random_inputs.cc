@@ -1,13 +1,13 @@
-// cli/data/random_inputs.cc: a hash of a counter, and the sum of eight uniform
+// request/random_inputs.cc: a hash of a counter, and the sum of eight uniform
 // numbers out of it: near to normal, within 4.9, and exact integers until one
 // multiplication, so that no compiler or library can change a bit.
-#include "cli/data/random_inputs.h"
+#include "request/random_inputs.h"
 
 #include <cmath>
 
 #include "base/float16.h"
 
-namespace tessera::cli {
+namespace tessera::request {
 namespace {
 
 // A bijection of 64 bits in which every input bit reaches every output bit.
@@ -90,4 +90,4 @@ void fill_inputs(AttentionData& d, uint64_t seed) {
   if (d.backward) fill_random(d.dout.view(), seed, Stream::dout);
 }
 
-}  // namespace tessera::cli
+}  // namespace tessera::request

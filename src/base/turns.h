@@ -1,5 +1,6 @@
-// cli/gate/turns.h: work that takes turns, so that a machine that slows down or
-// speeds up meanwhile favours nobody. `tessera-bench` times by it too.
+// base/turns.h: work that takes turns, so that a machine that slows down or
+// speeds up meanwhile favours nobody. `tessera gate` and `tessera-bench` time
+// by it.
 #pragma once
 
 #include <chrono>
@@ -12,7 +13,7 @@
 #include "base/timed.h"
 #include "tessera/result.h"
 
-namespace tessera::cli {
+namespace tessera {
 
 // How often each has its turn.
 struct Rounds {
@@ -70,4 +71,4 @@ Result<std::vector<T>> repeat(const Rounds& rounds, const Turn<T>& turn) {
   return std::move(all->front());
 }
 
-}  // namespace tessera::cli
+}  // namespace tessera

@@ -1,13 +1,11 @@
-// cli/data/attention_data.cc: the arrays of one attention call.
-#include "cli/data/attention_data.h"
+// request/attention_data.cc: the arrays of one attention call.
+#include "request/attention_data.h"
 
 #include <cmath>
 #include <cstring>
 #include <limits>
 
-#include "receipt/digests.h"
-
-namespace tessera::cli {
+namespace tessera::request {
 std::string_view to_string(Layout layout) {
   return layout == Layout::bhsd ? "bhsd" : "bshd";
 }
@@ -127,4 +125,4 @@ DataBytes data_bytes(const AttentionData& d) {
   return bytes;
 }
 
-}  // namespace tessera::cli
+}  // namespace tessera::request

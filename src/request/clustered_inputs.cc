@@ -1,5 +1,5 @@
-// cli/data/clustered_inputs.cc: centroids and noise from one seed.
-#include "cli/data/clustered_inputs.h"
+// request/clustered_inputs.cc: centroids and noise from one seed.
+#include "request/clustered_inputs.h"
 
 #include <fmt/format.h>
 
@@ -7,9 +7,9 @@
 
 #include "base/integers.h"
 #include "base/tensor_rows.h"
-#include "cli/data/random_inputs.h"
+#include "request/random_inputs.h"
 
-namespace tessera::cli {
+namespace tessera::request {
 namespace {
 
 // Tokens of a tensor in groups of `size`; centroids come from another seed than
@@ -57,4 +57,4 @@ void fill_clustered_keys(Array& k, const Clusters& c) {
   fill(k, c, c.block, Stream::k);
 }
 
-}  // namespace tessera::cli
+}  // namespace tessera::request

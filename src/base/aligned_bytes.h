@@ -1,4 +1,4 @@
-// cli/data/aligned_bytes.h: memory for an array, aligned for every kernel, so
+// base/aligned_bytes.h: memory for an array, aligned for every kernel, so
 // that a plugin on the CPU reads it in place too.
 #pragma once
 
@@ -6,7 +6,7 @@
 #include <memory>
 #include <string_view>
 
-namespace tessera::cli {
+namespace tessera {
 
 class AlignedBytes {
  public:
@@ -25,4 +25,4 @@ class AlignedBytes {
   std::unique_ptr<std::byte[], Free> bytes_;
 };
 
-}  // namespace tessera::cli
+}  // namespace tessera

@@ -1,6 +1,6 @@
-// cli/data/random_inputs_test.cc: random inputs are the same everywhere, in
+// request/random_inputs_test.cc: random inputs are the same everywhere, in
 // every layout, and near to normal.
-#include "cli/data/random_inputs.h"
+#include "request/random_inputs.h"
 
 #include <gtest/gtest.h>
 
@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "base/float16.h"
-#include "cli/data/attention_data.h"
 #include "receipt/digests.h"
+#include "request/attention_data.h"
 
-namespace tessera::cli {
+namespace tessera::request {
 namespace {
 
 TEST(RandomInputs, AreNearToNormal) {
@@ -68,4 +68,4 @@ TEST(RandomInputs, LayoutAndDtypeChangeNoValue) {
 }
 
 }  // namespace
-}  // namespace tessera::cli
+}  // namespace tessera::request
