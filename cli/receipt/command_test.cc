@@ -363,7 +363,7 @@ TEST_F(ReceiptCommand, VerifiesWhatWasOnlyCompiled) {
                              std::ref(gradients), std::ref(rounded)}) {
     flags.run.heads = "2";
     flags.run.head_dim = "128";
-    CompiledBy by;
+    run::CompiledBy by;
     by.target = "v6e:1x1";
     by.plugin = {"/nowhere/libtpu.so", "0.77", "tpu", "", by.target, 0};
     by.compile_ms = 3;

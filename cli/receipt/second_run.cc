@@ -100,7 +100,7 @@ Result<run::SecondRun> make_kernel(const receipt::Receipt& claimed) {
                    "target, found no {}",
                    claimed.plugin ? "target" : "plugin");
   }
-  CompiledBy by;
+  run::CompiledBy by;
   by.target = *target;
   kernel->run.request.target = target;
   by.machine = run::machine_of(claimed);

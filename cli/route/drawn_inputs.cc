@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "base/fail.h"
-#include "cli/plan/report.h"
+#include "base/units.h"
 #include "receipt/machine.h"
 #include "route/memory_use.h"
 

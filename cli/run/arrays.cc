@@ -4,7 +4,7 @@
 #include "base/fail.h"
 #include "base/text.h"
 #include "base/trace.h"
-#include "cli/plan/report.h"
+#include "base/units.h"
 #include "lanes/lane.h"
 #include "receipt/machine.h"
 #include "request/random_inputs.h"

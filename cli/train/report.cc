@@ -6,7 +6,7 @@
 #include <numeric>
 #include <utility>
 
-#include "cli/receipt/lines.h"
+#include "receipt/lines.h"
 
 namespace tessera::cli {
 
@@ -23,14 +23,14 @@ constexpr int kWidth = 10;  // of the names of lines
 }  // namespace
 
 std::string model_text(const receipt::Receipt& r) {
-  Lines line(kWidth);
+  receipt::Lines line(kWidth);
   add_model(r.training, line);
   return std::move(line.out);
 }
 
 std::string head_text(const TrainSettings& s, const receipt::Receipt& r,
                       const data::RowFiles& data) {
-  Lines line(kWidth);
+  receipt::Lines line(kWidth);
   add_model(r.training, line);
   line("data", fmt::format("{} rows of {} tokens, {} a step", data.rows(),
                            data.tokens(), s.options.rows));
@@ -47,7 +47,7 @@ std::string step_text(const TrainSettings& s, const StepReport& step,
 }
 
 std::string end_text(const receipt::Receipt& r) {
-  Lines line(kWidth);
+  receipt::Lines line(kWidth);
   add_steps(r.training, line);
   return std::move(line.out);
 }

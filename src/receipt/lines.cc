@@ -1,16 +1,16 @@
-// cli/receipt/lines.cc: what was computed, a line for each thing.
-#include "cli/receipt/lines.h"
+// receipt/lines.cc: what was computed, a line for each thing.
+#include "receipt/lines.h"
 
 #include <fmt/ranges.h>
 
-#include "cli/plan/report.h"
+#include "base/units.h"
 
-namespace tessera::cli {
+namespace tessera::receipt {
 namespace {
 
-std::string arrays_text(const std::vector<receipt::Receipt::Array>& arrays) {
+std::string arrays_text(const std::vector<Receipt::Array>& arrays) {
   std::string out;
-  for (const receipt::Receipt::Array& a : arrays) {
+  for (const Receipt::Array& a : arrays) {
     out += fmt::format("{}'{}' {} [{}]", out.empty() ? "" : ", ", a.name,
                        a.dtype, fmt::join(a.shape, ", "));
   }
@@ -30,7 +30,7 @@ std::string plural(int64_t n, std::string_view one) {
   return fmt::format("{} {}{}", n, one, n == 1 ? "" : "s");
 }
 
-void add_operation(const receipt::Receipt& r, Lines& line) {
+void add_operation(const Receipt& r, Lines& line) {
   line("operation", fmt::format("{} {}", r.operation, r.name));
   if (r.artifact) {
     line("artifact",
@@ -47,10 +47,10 @@ void add_operation(const receipt::Receipt& r, Lines& line) {
                   "shapes");
 }
 
-void add_work(const receipt::Receipt& r, Lines& line) {
+void add_work(const Receipt& r, Lines& line) {
   for (const std::string& mask : r.request.masks) line("mask", mask);
   const AttentionShape& s = r.shape.attention;
-  const receipt::RequestText& request = r.request;
+  const RequestText& request = r.request;
   const std::string batch = request.batch.value_or("");
   line("arrays",
        fmt::format("{} batch row{}, {} x {} tokens, {} ({} K/V), head dim "
@@ -80,7 +80,7 @@ void add_work(const receipt::Receipt& r, Lines& line) {
            counted ? fmt::format(", {} scored", pairs(r.pairs_run)) : ""));
 }
 
-void add_lowering(const receipt::Receipt::Lowering& l, Lines& line) {
+void add_lowering(const Receipt::Lowering& l, Lines& line) {
   line("lowering",
        fmt::format(
            "tiles of {} in granules of {} on {} pay {:.4g} times their "
@@ -93,7 +93,7 @@ void add_lowering(const receipt::Receipt::Lowering& l, Lines& line) {
            l.reason ? ": " + *l.reason : ""));
 }
 
-void add_routing(const receipt::Receipt::Routing& n, double ms, Lines& line) {
+void add_routing(const Receipt::Routing& n, double ms, Lines& line) {
   line("routing",
        fmt::format("{}, top {} of blocks of {}, {}: unions of {:.2f} blocks, "
                    "{} at most, for {} queries, in {}",
@@ -109,4 +109,4 @@ void add_routing(const receipt::Receipt::Routing& n, double ms, Lines& line) {
                    n.read_keys, n.needed_keys, n.extra_bytes, n.cache_bytes));
 }
 
-}  // namespace tessera::cli
+}  // namespace tessera::receipt

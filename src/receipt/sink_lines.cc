@@ -1,11 +1,11 @@
-// cli/receipt/sink_lines.cc: sink telemetry, a line for each document.
+// receipt/sink_lines.cc: sink telemetry, a line for each document.
 #include <algorithm>
 #include <optional>
 #include <vector>
 
-#include "cli/receipt/lines.h"
+#include "receipt/lines.h"
 
-namespace tessera::cli {
+namespace tessera::receipt {
 namespace {
 
 constexpr size_t kMaxLines = 8;
@@ -31,7 +31,7 @@ std::string by_head(const Numbers& of, const std::vector<int64_t>& queries) {
 
 }  // namespace
 
-void add_sinks(const receipt::Receipt::SinkTelemetry& sinks, Lines& line) {
+void add_sinks(const Receipt::SinkTelemetry& sinks, Lines& line) {
   const auto documents = static_cast<int64_t>(sinks.documents.size());
   line("sinks", fmt::format("mass on the first {} of each of {}, and entropy "
                             "in nats: means over queries",
@@ -51,4 +51,4 @@ void add_sinks(const receipt::Receipt::SinkTelemetry& sinks, Lines& line) {
   }
 }
 
-}  // namespace tessera::cli
+}  // namespace tessera::receipt

@@ -1,4 +1,4 @@
-// cli/receipt/training_lines.cc: the lines of a training run.
+// receipt/training_lines.cc: the lines of a training run.
 #include <fmt/format.h>
 
 #include <map>
@@ -7,16 +7,15 @@
 #include <utility>
 #include <vector>
 
-#include "cli/plan/report.h"
-#include "cli/receipt/lines.h"
-#include "model/routes.h"
+#include "base/units.h"
+#include "receipt/lines.h"
 #include "tessera/shard.h"
 #include "tessera/train.h"
 
-namespace tessera::cli {
+namespace tessera::receipt {
 namespace {
 
-using Training = receipt::Receipt::Training;
+using Training = Receipt::Training;
 
 std::string named(const std::map<std::string, std::string>& all,
                   const std::string& name) {
@@ -49,9 +48,11 @@ std::string precision_text(const std::map<std::string, std::string>& found) {
 // A line for each way in which layers are clustered.
 void add_clustered(const ModelConfig& m, Lines& line) {
   std::map<std::string, std::vector<int64_t>> layers;
-  for (int64_t i = 0; i < m.layers; ++i) {
-    const LayerRoute route = model::of_layer(m.routes, i);
-    if (route.top > 0) layers[model::route_text(route)].push_back(i);
+  for (int64_t i = 0; !m.routes.empty() && i < m.layers; ++i) {
+    // The list begins again where there are more layers.
+    const LayerRoute& route =
+        m.routes[static_cast<size_t>(i) % m.routes.size()];
+    if (route.top > 0) layers[to_string(route)].push_back(i);
   }
   for (const auto& [route, numbers] : layers) {
     line("clustered", fmt::format("{} within the step: layers {}", route,
@@ -125,7 +126,7 @@ void add_model(const Training& t, Lines& line) {
   if (t.exchange) line("exchange", exchange_text(*t.exchange));
 }
 
-void add_program(const receipt::Receipt& r, Lines& line) {
+void add_program(const Receipt& r, Lines& line) {
   line("program",
        r.plugin ? fmt::format("{} on {}: {} in {:.0f} ms", r.training.program,
                               r.plugin->device,
@@ -150,7 +151,7 @@ void add_steps(const Training& t, Lines& line) {
                    e.tiles_max_over_mean));
 }
 
-void add_training(const receipt::Receipt& r, Lines& line) {
+void add_training(const Receipt& r, Lines& line) {
   const Training& t = r.training;
   add_model(t, line);
   line("config", t.model);
@@ -167,4 +168,4 @@ void add_training(const receipt::Receipt& r, Lines& line) {
   add_steps(t, line);
 }
 
-}  // namespace tessera::cli
+}  // namespace tessera::receipt

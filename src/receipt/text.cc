@@ -1,18 +1,17 @@
-// cli/receipt/text.cc: what `tessera run`, `tessera bridge` and `tessera
+// receipt/text.cc: what `tessera run`, `tessera bridge` and `tessera
 // receipt show` print.
-#include "cli/receipt/text.h"
+#include "receipt/text.h"
 
 #include <fmt/format.h>
 
 #include <utility>
 
-#include "cli/choose/report.h"
-#include "cli/receipt/lines.h"
+#include "receipt/lines.h"
 
-namespace tessera::cli {
+namespace tessera::receipt {
 namespace {
 
-void add_question(const receipt::Receipt& r, Lines& line) {
+void add_question(const Receipt& r, Lines& line) {
   line("asked", fmt::format("{} (by {})", r.lane.requested, r.lane.source));
   if (r.of_plan()) {
     line("chosen", fmt::format("{}: {}", r.lane.chosen, r.choice.reason));
@@ -28,14 +27,14 @@ void add_question(const receipt::Receipt& r, Lines& line) {
 }
 
 // Of our TPU kernels, beyond what a session has by itself.
-std::string terms_of(const receipt::Receipt& r) {
+std::string terms_of(const Receipt& r) {
   std::string out;
   if (r.numbers == "finite") out += ", of finite numbers";
   if (r.row_sum == "rounded") out += ", of rounded row sums";
   return out;
 }
 
-void add_place(const receipt::Receipt& r, Lines& line) {
+void add_place(const Receipt& r, Lines& line) {
   line("ran", fmt::format(
                   "{} lane{}{}{}{}", r.lane.executed,
                   r.fallback                   ? " (fallback)"
@@ -51,7 +50,7 @@ void add_place(const receipt::Receipt& r, Lines& line) {
   }
 }
 
-void add_plugin(const receipt::Receipt& r, Lines& line) {
+void add_plugin(const Receipt& r, Lines& line) {
   if (r.fallback) line("fallback", *r.fallback);
   if (r.plugin) {
     line("plugin",
@@ -59,7 +58,7 @@ void add_plugin(const receipt::Receipt& r, Lines& line) {
                      r.plugin->api, r.plugin->device, r.plugin->platform));
   }
   if (r.shards) {
-    const auto sent = [](const receipt::Receipt::Moved& m) {
+    const auto sent = [](const Receipt::Moved& m) {
       return fmt::format("{} bytes sent, {} needed", m.sent, m.needed);
     };
     line("shards",
@@ -72,19 +71,19 @@ void add_plugin(const receipt::Receipt& r, Lines& line) {
   }
 }
 
-void add_programs(const receipt::Receipt& r, Lines& line) {
+void add_programs(const Receipt& r, Lines& line) {
   if (!r.plugin) return;
   line("programs",
        fmt::format("{} compiled, {} from memory, {} from disk", r.compiles,
                    r.cache_hits.memory, r.cache_hits.disk));
 }
 
-void add_times(const receipt::Receipt& r, Lines& line) {
+void add_times(const Receipt& r, Lines& line) {
   std::string out;
   const auto add = [&](std::string_view what, double ms) {
     out += fmt::format("{}{} {}", out.empty() ? "" : ", ", what, time_text(ms));
   };
-  const bool trained = r.kind == receipt::Kind::training;
+  const bool trained = r.kind == Kind::training;
   if (trained || (r.of_plan() && r.plan_file.empty())) add("plan", r.plan_ms);
   if (r.of_plan()) add("prepare", r.prepare_ms);
   if (r.plugin) {
@@ -99,7 +98,7 @@ void add_times(const receipt::Receipt& r, Lines& line) {
        fmt::format("{:.4g} GFLOP/s, legal pairs only", r.useful_gflops_due()));
 }
 
-std::string check_text(const receipt::Receipt::Check& c) {
+std::string check_text(const Receipt::Check& c) {
   const std::string rows = c.kind == "full" ? "all " + plural(c.rows, "row")
                                             : plural(c.rows, "sampled row");
   if (!c.passed) {
@@ -113,9 +112,18 @@ std::string check_text(const receipt::Receipt::Check& c) {
 
 }  // namespace
 
-std::string receipt_text(const receipt::Receipt& r, bool whole) {
+std::string gate_words(const GateRow& r) {
+  return fmt::format(
+      "{} row of {}: {}, {} x {} tokens, density {:.3g}, {}{}, of {}",
+      to_string(r.basis), r.machine.empty() ? r.generation : r.machine, r.mask,
+      r.q_len, r.kv_len, r.density, to_string(r.judgement),
+      r.error ? fmt::format(", error {:.3g} of its bound", *r.error) : "",
+      r.kernel);
+}
+
+std::string receipt_text(const Receipt& r, bool whole) {
   Lines line;
-  if (r.kind == receipt::Kind::training) {
+  if (r.kind == Kind::training) {
     add_training(r, line);
     if (r.lowering) add_lowering(*r.lowering, line);
     add_plugin(r, line);
@@ -149,4 +157,21 @@ std::string receipt_text(const receipt::Receipt& r, bool whole) {
   return std::move(line.out);
 }
 
-}  // namespace tessera::cli
+std::string claim_text(const ReceiptClaim& claim) {
+  const auto digest = check_digest(claim);
+  return fmt::format("{}{:<11} {}\n", receipt_text(claim, true), "digest",
+                     digest ? claim.digest + ", that of its fields"
+                            : "WRONG: " + digest.error().message);
+}
+
+}  // namespace tessera::receipt
+
+namespace tessera {
+
+Result<std::string> receipt_text(std::string_view json) {
+  auto claim = receipt::parse_receipt(json);
+  if (!claim) return claim.error();
+  return receipt::claim_text(*claim);
+}
+
+}  // namespace tessera
