@@ -66,18 +66,17 @@ void make_inputs(RunOptions& o) {
   if (o.inputs) {
     take_inputs(*o.inputs, d);
   } else {
-    fill_random(d.q.view(), o.seed, request::Stream::q);
-    fill_random(d.k.view(), o.seed, request::Stream::k);
-    fill_random(d.v.view(), o.seed, request::Stream::v);
+    fill_inputs(d, o.seed);
   }
   if (d.sink_logits && drawn("sink_logits")) {
     fill_random(*d.sink_logits, o.seed, request::Stream::sink_logits);
   }
   if (!d.backward) return;
-  if (drawn("dout")) fill_random(d.dout.view(), o.seed, request::Stream::dout);
   if (!o.inputs) {
     d.dlse.resize(d.lse.size());
     fill_random(d.dlse, o.seed, request::Stream::dlse);
+  } else if (drawn("dout")) {
+    fill_random(d.dout.view(), o.seed, request::Stream::dout);
   }
 }
 
