@@ -259,9 +259,10 @@ Result<void> check_sizes(const GateSizes& s, int64_t rounds) {
                      kMaxGateTokens, n);
     }
   }
-  constexpr int64_t kMost = kMaxHeads / run::kDecodeGroup;
-  if (s.heads < 1 || s.heads > kMost) {
-    return invalid("gate", "heads must be 1 to {}, found {}", kMost, s.heads);
+  constexpr int64_t kMaxGateHeads = kMaxHeads / run::kDecodeGroup;
+  if (s.heads < 1 || s.heads > kMaxGateHeads) {
+    return invalid("gate", "heads must be 1 to {}, found {}", kMaxGateHeads,
+                   s.heads);
   }
   if (s.artifact && !s.artifact->spec.splash) {
     return invalid("gate", "the artifact must be Splash's kernel, found {}",
