@@ -192,14 +192,13 @@ TEST_F(JsonLines, ResumedAtAnyOfThemTheyAreTheSame) {
   }
 }
 
-// Far more than is read ahead at a time, most of it blanks.
+// More lines than are read ahead at a time, however short they are.
 TEST_F(JsonLines, WhatIsReadAheadComesInItsOrder) {
-  constexpr int32_t kLines = 110;
-  const std::string blanks(100'000, ' ');
+  constexpr int32_t kLines = 40'000;
   std::string text;
   std::vector<SourcePosition> ends;
   for (int32_t d = 0; d < kLines; ++d) {
-    text += fmt::format("{{\"input_ids\": [{}]{}}}\n", d, blanks);
+    text += fmt::format("{{\"input_ids\": [{}]}}\n", d);
     ends.push_back({0, static_cast<int64_t>(text.size()), d + 1});
   }
   const std::vector<std::string> files = {write("a.jsonl", text + "[]\n")};
