@@ -1,32 +1,33 @@
-// cli/gate/measure.cc: the least time of each, all taking turns.
-#include "cli/gate/measure.h"
-
+// run/gate_measure.cc: the least time of each, all taking turns.
 #include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "base/fail.h"
+#include "base/text.h"
 #include "base/turns.h"
-#include "cli/gate/per_step.h"
-#include "cli/gate/plain_xla.h"
-#include "cli/machine.h"
-#include "cli/progress.h"
-#include "cli/run/kernel_tile.h"
 #include "lanes/bytes.h"
 #include "lanes/splash/fits.h"
 #include "receipt/machine.h"
 #include "request/attention_data.h"
 #include "request/random_inputs.h"
+#include "run/gate_cases.h"
+#include "run/gate_per_step.h"
 #include "run/judge_run.h"
+#include "run/kernel_tile.h"
 #include "run/lane_plugin.h"
 #include "run/passes.h"
+#include "run/plain_xla.h"
 #include "run/rules.h"
 #include "run/session_state.h"
+#include "tessera/dispatch.h"
 #include "tessera/session.h"
 
-namespace tessera::cli {
+namespace tessera {
 namespace {
 
+// Every case has its own facts.
+constexpr int64_t kMaxGateTokens = int64_t{1} << 20;
 // Scores of all heads that the dense program may hold at once.
 constexpr double kMaxDenseScores = 1 << 28;
 
@@ -51,7 +52,7 @@ double time_of(LaneId lane, const Counters& ran) {
          (lane == LaneId::xla ? 0 : ran.prepare_ms);
 }
 
-Result<request::AttentionData> data_of(const GateCase& c) {
+Result<request::AttentionData> data_of(const run::GateCase& c) {
   request::AttentionData data;
   data.batch = c.request.batch;
   data.q_len = c.request.q_len;
@@ -88,10 +89,8 @@ Result<void> judge_case(GateRow& row, const Session& ours, const Batch& batch,
                         request::AttentionData& data) {
   auto ran = run::run_passes(ours, data.over(batch));
   if (!ran) return ran.error();
-  Progress progress("checking");
-  auto check = run::judge_run(
-      data.over(batch),
-      {.flushes = ran->ready.state().flushes, .progress = progress.callback()});
+  auto check =
+      run::judge_run(data.over(batch), {.flushes = ran->ready.state().flushes});
   if (!check) return check.error();
   const double error = check->max_bound_ratio;
   row.error = error < kMaxGateError ? error : kMaxGateError;
@@ -104,12 +103,12 @@ Result<void> judge_case(GateRow& row, const Session& ours, const Batch& batch,
 // What kernels are held against, where and how often.
 struct Peers {
   const Machine& machine;
-  const std::vector<PlainXla>& plains;
+  const std::vector<run::PlainXla>& plains;
   const std::string& no_plugin;
   int64_t rounds = 1;
 };
 
-Result<Times> time_case(const GateCase& c, const Session& ours,
+Result<Times> time_case(const run::GateCase& c, const Session& ours,
                         const Planned& on, request::AttentionData& data,
                         const Peers& peers) {
   const double scores = static_cast<double>(c.shape.heads) *
@@ -125,7 +124,7 @@ Result<Times> time_case(const GateCase& c, const Session& ours,
   std::vector<XlaMethod> methods;  // of the turns behind ours
   std::vector<Turn<double>> turns = {
       [&] { return run_case(c.lane, ours, on.own, data); }};
-  for (const PlainXla& plain : peers.plains) {
+  for (const run::PlainXla& plain : peers.plains) {
     if (!fits(plain.method)) continue;
     methods.push_back(plain.method);
     turns.emplace_back([&on, &data, session = &plain.session] {
@@ -146,12 +145,13 @@ Result<Times> time_case(const GateCase& c, const Session& ours,
   return out;
 }
 
-const MachinePlugin* plugin_of(const GateCase& c, const Machine& machine) {
+const MachinePlugin* plugin_of(const run::GateCase& c, const Machine& machine) {
   return run::plugin_for(facts_of(c.lane), machine, features_of(c).call);
 }
 
 // Rows speak for the machine, so a lane of a plugin runs on its first device.
-std::optional<std::string> why_not_here(const GateCase& c, const Planned& on,
+std::optional<std::string> why_not_here(const run::GateCase& c,
+                                        const Planned& on,
                                         const Machine& machine) {
   if (auto why =
           why_not(c.lane, features_of(c), machine, plan_facts(on.own.plan()))) {
@@ -170,17 +170,17 @@ std::optional<std::string> why_not_here(const GateCase& c, const Planned& on,
 }
 
 // At the kernel's own tile. An artifact is one program for all batches.
-Result<bool> is_per_step(const GateCase& c, const Planned& on,
+Result<bool> is_per_step(const run::GateCase& c, const Planned& on,
                          const Session& ours) {
   if (c.artifact) return false;
-  GateCase own = c;
+  run::GateCase own = c;
   own.request.tile = on.own.request().tile;
   return needs_shape_per_step(own, ours);
 }
 
 // Judged first; what is wrong is not timed.
-Result<void> measure_case(GateRow& row, const GateCase& c, const Planned& on,
-                          const Peers& peers) {
+Result<void> measure_case(GateRow& row, const run::GateCase& c,
+                          const Planned& on, const Peers& peers) {
   auto data = data_of(c);
   if (!data) return data.error();
   SessionOptions own;
@@ -212,7 +212,7 @@ Result<void> measure_case(GateRow& row, const GateCase& c, const Planned& on,
 
 // TPU kernels are at the tile of their table, as a run of them has it; and
 // XLA's programs at no smaller one than a TPU takes without a reason.
-Result<Planned> plan_case(const GateCase& c, const Facts& facts,
+Result<Planned> plan_case(const run::GateCase& c, const Facts& facts,
                           const std::string& target) {
   const auto at = [&](const Tile& tile) {
     Request request = c.request;
@@ -224,7 +224,7 @@ Result<Planned> plan_case(const GateCase& c, const Facts& facts,
   Planned out = {*asked, *asked, plan_facts(asked->plan())};
   if (c.lane == LaneId::mosaic) {
     // By the default options, which the session that measures it has too.
-    auto own = at(kernel_tile(*asked, attention_call(c), target, {}).tile);
+    auto own = at(run::kernel_tile(*asked, attention_call(c), target, {}).tile);
     if (!own) return own.error();
     out.own = std::move(*own);
   }
@@ -237,7 +237,8 @@ Result<Planned> plan_case(const GateCase& c, const Facts& facts,
   return out;
 }
 
-GateRow row_of(const GateCase& c, const Planned& on, const Machine& machine) {
+GateRow row_of(const run::GateCase& c, const Planned& on,
+               const Machine& machine) {
   GateRow row;
   row.kernel = c.kernel;
   row.lane = c.lane;
@@ -254,25 +255,44 @@ GateRow row_of(const GateCase& c, const Planned& on, const Machine& machine) {
   return row;
 }
 
+Result<void> check_sizes(const GateSizes& s, int64_t rounds) {
+  for (const std::vector<int64_t>* lengths : {&s.tokens, &s.decode_keys}) {
+    for (const int64_t n : *lengths) {
+      if (n > 0 && n <= kMaxGateTokens) continue;
+      return invalid("gate", "tokens and decode_keys must be 1 to {}, found {}",
+                     kMaxGateTokens, n);
+    }
+  }
+  constexpr int64_t kMost = kMaxHeads / run::kDecodeGroup;
+  if (s.heads < 1 || s.heads > kMost) {
+    return invalid("gate", "heads must be 1 to {}, found {}", kMost, s.heads);
+  }
+  if (s.artifact && !s.artifact->spec.splash) {
+    return invalid("gate", "the artifact must be Splash's kernel, found {}",
+                   in_quotes(s.artifact->spec.name));
+  }
+  if (rounds > 0) return {};
+  return invalid("gate", "rounds must be from 1, found {}", rounds);
+}
+
 }  // namespace
 
 Result<GateMeasured> measure_gate(const GateSizes& sizes, int64_t rounds,
                                   const std::optional<std::string>& plugin,
-                                  const Machine& machine) {
+                                  const Machine& machine,
+                                  const std::function<void(double)>& progress) {
+  if (auto e = check_sizes(sizes, rounds); !e) return e.error();
   GateMeasured out;
   // Rows speak for this machine, so what stands beside ours is of its device.
   const MachinePlugin* const first = run::first_device(machine);
-  auto plains = open_plain_xla(
+  auto plains = run::open_plain_xla(
       plugin || !first ? plugin : std::optional(first->name), out.plugin);
   if (!plains) return plains.error();
-  const std::string target = first ? target_of(machine, first->name) : "";
+  const std::string target = first ? run::target_of(machine, first->name) : "";
   const Peers peers = {machine, *plains, out.plugin, rounds};
-  const OtherCores others;
-  Progress progress("measuring");
-  const auto shown = progress.callback();
-  const std::vector<GateCase> cases = gate_cases(sizes);
+  const std::vector<run::GateCase> cases = run::gate_cases(sizes);
   for (size_t i = 0; i < cases.size(); ++i) {
-    const GateCase& c = cases[i];
+    const run::GateCase& c = cases[i];
     Facts facts;
     if (!c.doc_ids.empty()) facts.doc_ids = c.doc_ids;
     auto on = plan_case(c, facts, target);
@@ -287,13 +307,12 @@ Result<GateMeasured> measure_gate(const GateSizes& sizes, int64_t rounds,
     }
     if (why) row.why = *std::move(why);
     out.table.rows.push_back(std::move(row));
-    if (shown) {
-      shown(static_cast<double>(i + 1) / static_cast<double>(cases.size()));
+    if (progress) {
+      progress(static_cast<double>(i + 1) / static_cast<double>(cases.size()));
     }
   }
   set_verdicts(out.table);
-  out.busy_cores = others.so_far();
   return out;
 }
 
-}  // namespace tessera::cli
+}  // namespace tessera

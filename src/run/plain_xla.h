@@ -1,4 +1,4 @@
-// cli/gate/plain_xla.h: what our kernels are measured against: XLA's programs,
+// run/plain_xla.h: what our kernels are measured against: XLA's programs,
 // of every score, of each query's in turn, and over the worklist.
 #pragma once
 
@@ -8,7 +8,7 @@
 
 #include "tessera/session.h"
 
-namespace tessera::cli {
+namespace tessera::run {
 
 struct PlainXla {
   XlaMethod method;
@@ -20,4 +20,4 @@ struct PlainXla {
 Result<std::vector<PlainXla>> open_plain_xla(
     const std::optional<std::string>& asked, std::string& plugin);
 
-}  // namespace tessera::cli
+}  // namespace tessera::run

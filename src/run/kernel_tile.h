@@ -1,4 +1,4 @@
-// cli/run/kernel_tile.h: a tile that suits a kernel, where nobody said one.
+// run/kernel_tile.h: a tile that suits a kernel, where nobody said one.
 #pragma once
 
 #include <functional>
@@ -9,7 +9,7 @@
 #include "tessera/machine.h"
 #include "tessera/session.h"
 
-namespace tessera::cli {
+namespace tessera::run {
 
 // What the session's named lane makes its kernels for, "v6e:1x1"; empty where
 // it does not start, which is told when it is to run.
@@ -61,4 +61,4 @@ Result<TiledChoice> choose_and_tile(const LaneChooser& chooser,
                                     const AttentionCall& call, bool open_tile,
                                     OwnedBatch& batch);
 
-}  // namespace tessera::cli
+}  // namespace tessera::run

@@ -1,12 +1,12 @@
-// cli/gate/per_step.cc: two steps of one contract, the second's compiles.
-#include "cli/gate/per_step.h"
+// run/gate_per_step.cc: two steps of one contract, the second's compiles.
+#include "run/gate_per_step.h"
 
 #include <algorithm>
 #include <utility>
 
 #include "base/integers.h"
 
-namespace tessera::cli {
+namespace tessera::run {
 
 Result<std::vector<OwnedBatch>> two_steps(const GateCase& c) {
   std::vector<OwnedBatch> out;
@@ -47,4 +47,4 @@ Result<bool> needs_shape_per_step(const GateCase& c, const Session& session) {
   return steps->size() == 2 && did.compiles + did.disk_hits > 0;
 }
 
-}  // namespace tessera::cli
+}  // namespace tessera::run

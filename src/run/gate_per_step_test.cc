@@ -1,6 +1,6 @@
-// cli/gate/per_step_test.cc: a kernel that compiles for each batch of one
+// run/gate_per_step_test.cc: a kernel that compiles for each batch of one
 // contract is told from one that does not.
-#include "cli/gate/per_step.h"
+#include "run/gate_per_step.h"
 
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@
 #include "run/session_state.h"
 #include "tests/idle_work.h"
 
-namespace tessera::cli {
+namespace tessera::run {
 namespace {
 
 // By what a kernel keeps its programs, and where it finds a new one.
@@ -97,7 +97,7 @@ TEST(ShapePerStep, IsToldByWhatTheSecondCompiles) {
       for (const bool on_disk : {false, true}) {
         const auto needs = [&](bool by_contract) {
           keeps = {by_contract, on_disk, {}};
-          const auto session = run::open_session(options, kLanes);
+          const auto session = open_session(options, kLanes);
           EXPECT_TRUE(session.ok());
           const auto found = needs_shape_per_step(c, *session);
           EXPECT_TRUE(found.ok()) << found.error().message;
@@ -112,4 +112,4 @@ TEST(ShapePerStep, IsToldByWhatTheSecondCompiles) {
 }
 
 }  // namespace
-}  // namespace tessera::cli
+}  // namespace tessera::run

@@ -1,15 +1,15 @@
-// cli/gate/cases.h: what `tessera gate` measures.
+// run/gate_cases.h: what measure_gate measures.
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "tessera/bridge.h"
 #include "tessera/dispatch.h"
 
-namespace tessera::cli {
+namespace tessera::run {
+
+inline constexpr int64_t kDecodeGroup = 4;  // query heads of a K/V head
 
 struct GateCase {
   std::string kernel;  // "cpu/forward"
@@ -25,17 +25,9 @@ struct GateCase {
 AttentionCall attention_call(const GateCase& c);
 RequestFeatures features_of(const GateCase& c);
 
-struct GateSizes {
-  std::vector<int64_t> tokens;
-  std::vector<Dtype> dtypes;
-  int64_t heads = 8, head_dim = 128;
-  std::vector<int64_t> decode_keys = {2048, 8192};
-  std::optional<BridgeArtifact> artifact = {};  // Splash's kernel
-};
-
 // Every kernel of ours with every class of request, several densities each;
 // where Splash's is there, it and ours at its own sizes. The sizes must outlive
 // them.
 std::vector<GateCase> gate_cases(const GateSizes& sizes);
 
-}  // namespace tessera::cli
+}  // namespace tessera::run

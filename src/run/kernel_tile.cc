@@ -1,5 +1,5 @@
-// cli/run/kernel_tile.cc: looks a request's tile up by the batch it is of.
-#include "cli/run/kernel_tile.h"
+// run/kernel_tile.cc: looks a request's tile up by the batch it is of.
+#include "run/kernel_tile.h"
 
 #include <algorithm>
 #include <mutex>
@@ -10,7 +10,7 @@
 #include "tessera/machine.h"
 #include "tessera/mosaic.h"
 
-namespace tessera::cli {
+namespace tessera::run {
 namespace {
 
 // A mask says its keys a query by itself, or its facts do.
@@ -125,4 +125,4 @@ Result<TiledChoice> choose_and_tile(const LaneChooser& chooser,
   return TiledChoice{std::move(*again), std::move(found.by)};
 }
 
-}  // namespace tessera::cli
+}  // namespace tessera::run

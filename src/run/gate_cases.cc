@@ -1,5 +1,5 @@
-// cli/gate/cases.cc: kernels times request classes times densities.
-#include "cli/gate/cases.h"
+// run/gate_cases.cc: kernels times request classes times densities.
+#include "run/gate_cases.h"
 
 #include <fmt/format.h>
 
@@ -9,13 +9,12 @@
 #include "run/features.h"
 #include "run/lane_rules.h"
 
-namespace tessera::cli {
+namespace tessera::run {
 namespace {
 
 constexpr int64_t kTile = 128;
 constexpr int64_t kMosaicTileSide = 256;
 constexpr double kSoftcap = 30;
-constexpr int64_t kDecodeGroup = 4;  // query heads of a K/V head
 
 struct Rule {
   std::string mask;
@@ -50,8 +49,8 @@ AttentionCall attention_call(const GateCase& c) {
 }
 
 RequestFeatures features_of(const GateCase& c) {
-  CallFeatures call = run::call_features(attention_call(c));
-  if (c.artifact) run::take_artifact(c.artifact->spec, call);
+  CallFeatures call = call_features(attention_call(c));
+  if (c.artifact) take_artifact(c.artifact->spec, call);
   return features_of(c.request, {}, c.shape, call);
 }
 
@@ -87,7 +86,7 @@ void add_kernels(LaneId lane, const Tile& tile, GateCase c, bool with_backward,
     c.backward = backward;
     c.kernel = fmt::format("{}/{}", to_string(lane),
                            backward ? "backward" : "forward");
-    if (!run::cannot(facts_of(lane), features_of(c))) out.push_back(c);
+    if (!cannot(facts_of(lane), features_of(c))) out.push_back(c);
   }
 }
 
@@ -142,4 +141,4 @@ std::vector<GateCase> gate_cases(const GateSizes& sizes) {
   return out;
 }
 
-}  // namespace tessera::cli
+}  // namespace tessera::run

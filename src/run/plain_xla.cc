@@ -1,10 +1,10 @@
-// cli/gate/plain_xla.cc: opens XLA's programs.
-#include "cli/gate/plain_xla.h"
+// run/plain_xla.cc: opens XLA's programs.
+#include "run/plain_xla.h"
 
 #include <filesystem>
 #include <utility>
 
-namespace tessera::cli {
+namespace tessera::run {
 
 Result<std::vector<PlainXla>> open_plain_xla(
     const std::optional<std::string>& asked, std::string& plugin) {
@@ -31,4 +31,4 @@ Result<std::vector<PlainXla>> open_plain_xla(
   return out;
 }
 
-}  // namespace tessera::cli
+}  // namespace tessera::run
