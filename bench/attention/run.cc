@@ -10,27 +10,26 @@
 
 #include "base/fail.h"
 #include "base/timed.h"
-#include "cli/data/attention_data.h"
-#include "cli/data/clustered_inputs.h"
-#include "cli/data/random_inputs.h"
-#include "cli/gate/turns.h"
+#include "base/turns.h"
 #include "cli/machine.h"
-#include "cli/run/check.h"
+#include "cli/progress.h"
 #include "receipt/machine.h"
+#include "request/attention_data.h"
+#include "request/clustered_inputs.h"
 #include "request/pick_source.h"
+#include "request/random_inputs.h"
+#include "run/judge_run.h"
 #include "tessera/session.h"
 
 namespace tessera::bench {
 
-using cli::AttentionData;
-using cli::check_run;
-using cli::Clusters;
-using cli::fill_clustered_keys;
-using cli::fill_clustered_queries;
-using cli::fill_inputs;
 using cli::OtherCores;
-using cli::repeat;
-using cli::Rounds;
+using cli::Progress;
+using request::AttentionData;
+using request::Clusters;
+using request::fill_clustered_keys;
+using request::fill_clustered_queries;
+using request::fill_inputs;
 using request::names_router;
 using request::read_route_settings;
 
@@ -143,7 +142,9 @@ Result<OurTimes> measure_ours(BenchRow& row, Isa isa, double seconds) {
   for (const OneRun& run : *runs) times.ms.push_back(run.ms);
   times.prepare_ms =
       std::ranges::min(*runs, {}, &OneRun::prepare_ms).prepare_ms;
-  auto check = check_run(*setup.batch, setup.data, 0);
+  Progress progress("checking");
+  auto check = run::judge_run(setup.data.over(*setup.batch),
+                              {.progress = progress.callback()});
   if (!check) return check.error();
   if (!check->passed) {
     return invalid("bench",

@@ -60,8 +60,8 @@ class Call {
     std::vector<kernels::BackwardChunk> chunks;
   };
 
-  static cli::Array floats(int64_t n) {
-    return {Dtype::f32, cli::Layout::bhsd, 1, 1, 1, n};
+  static request::Array floats(int64_t n) {
+    return {Dtype::f32, request::Layout::bhsd, 1, 1, 1, n};
   }
 
   void add_block(const KernelCall& call, int64_t k) {
@@ -113,7 +113,7 @@ class Call {
   Dtype dtype_;
   float scale_;
   int64_t row_;
-  cli::Array scratch_, dq_;
+  request::Array scratch_, dq_;
   std::vector<uint8_t> live_;
   std::vector<float> lse_, delta_;
   std::vector<int32_t> zeros_ = std::vector<int32_t>(kernels::kBackwardRows);

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "bench/kernels/kernels.h"
-#include "cli/data/random_inputs.h"
+#include "request/random_inputs.h"
 #include "tessera/session.h"
 
 namespace tessera::bench {
@@ -40,7 +40,7 @@ Result<KernelCall> make_kernel_call(const KernelSize& size, Dtype dtype,
   KernelCall call;
   call.batch = std::move(*batch);
   call.causal = size.mask == "causal";
-  cli::AttentionData& data = call.data;
+  request::AttentionData& data = call.data;
   data.q_len = size.queries;
   data.kv_len = size.keys;
   data.shape.heads = size.heads;
@@ -49,7 +49,7 @@ Result<KernelCall> make_kernel_call(const KernelSize& size, Dtype dtype,
   data.dtype = dtype;
   data.backward = backward;
   data.allocate();
-  cli::fill_inputs(data, 0);
+  request::fill_inputs(data, 0);
   if (backward) {
     if (auto e = run_forward(call); !e) return e.error();
   }
@@ -58,7 +58,7 @@ Result<KernelCall> make_kernel_call(const KernelSize& size, Dtype dtype,
 
 std::vector<int32_t> last_keys(const KernelCall& call, int64_t q, int64_t rows,
                                int64_t begin, int64_t keys) {
-  const cli::AttentionData& d = call.data;
+  const request::AttentionData& d = call.data;
   std::vector<int32_t> last;
   if (!call.causal) return last;
   bool all = true;

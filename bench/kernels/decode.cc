@@ -71,8 +71,8 @@ class Call {
   }
 
  private:
-  static cli::Array floats(int64_t n) {
-    return {Dtype::f32, cli::Layout::bhsd, 1, 1, 1, n};
+  static request::Array floats(int64_t n) {
+    return {Dtype::f32, request::Layout::bhsd, 1, 1, 1, n};
   }
 
   kernels::DecodeVariant variant_;
@@ -81,7 +81,7 @@ class Call {
   kernels::KeyRun keys_;
   int64_t pitch_;
   std::vector<kernels::DecodeSums> sums_;
-  cli::Array out_, scratch_;
+  request::Array out_, scratch_;
   std::vector<const void*> rows_;
   kernels::DecodeTask task_;
   int64_t pairs_ = 0;

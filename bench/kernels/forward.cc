@@ -21,7 +21,7 @@ class Call {
   Call(KernelCall& call, void (*kernel)(const kernels::ForwardTask&))
       : call_(call),
         kernel_(kernel),
-        scratch_(Dtype::f32, cli::Layout::bhsd, 1, 1, 1,
+        scratch_(Dtype::f32, request::Layout::bhsd, 1, 1, 1,
                  kernels::forward_scratch(call.data.shape.head_dim,
                                           call.data.shape.v_head_dim)),
         live_(static_cast<size_t>(call.data.q_len), 1) {
@@ -80,7 +80,7 @@ class Call {
 
   KernelCall& call_;
   void (*kernel_)(const kernels::ForwardTask&);
-  cli::Array scratch_;
+  request::Array scratch_;
   std::vector<uint8_t> live_;
   std::vector<int32_t> zeros_ = std::vector<int32_t>(kernels::kForwardRows);
   std::deque<std::vector<int32_t>> bounds_;

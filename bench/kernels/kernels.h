@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/data/attention_data.h"
+#include "request/attention_data.h"
 #include "tessera/batch.h"
 #include "tessera/machine.h"
 
@@ -24,7 +24,7 @@ struct KernelSize {
 // One batch row of random numbers and what they must give.
 struct KernelCall {
   std::optional<OwnedBatch> batch;
-  cli::AttentionData data;
+  request::AttentionData data;
   bool causal = false;
 
   double pairs() const;  // legal ones, of all heads

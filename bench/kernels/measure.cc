@@ -4,8 +4,9 @@
 #include <algorithm>
 
 #include "base/timed.h"
-#include "cli/gate/turns.h"
-#include "cli/run/check.h"
+#include "base/turns.h"
+#include "cli/progress.h"
+#include "run/judge_run.h"
 
 namespace tessera::bench {
 namespace {
@@ -30,7 +31,9 @@ Result<KernelRow> measure_one(const KernelOperation& operation,
   row.gflops = 2 * operation.products * static_cast<double>(size.dim) *
                call->pairs() / row.us / 1e3;
   row.peak = v.bf16_pairs ? peaks.bf16_dot_gflops : peaks.fma_gflops;
-  auto check = cli::check_run(*call->batch, call->data, 0);
+  cli::Progress progress("checking");
+  auto check = run::judge_run(call->data.over(*call->batch),
+                              {.progress = progress.callback()});
   if (!check) return check.error();
   row.ratio = check->max_bound_ratio;
   row.worst = check->worst;
@@ -47,7 +50,7 @@ double best_us(const std::function<void()>& run, double seconds) {
   };
   int64_t runs = 1;
   while (sample(runs) < kSampleMs) runs *= 2;
-  const auto ms = cli::repeat<double>(
+  const auto ms = repeat<double>(
       {.seconds = seconds}, [&]() -> Result<double> { return sample(runs); });
   return std::ranges::min(*ms) * 1e3 / static_cast<double>(runs);
 }

@@ -9,19 +9,19 @@
 
 #include "base/fail.h"
 #include "base/timed.h"
+#include "base/turns.h"
 #include "bench/harness/times.h"
-#include "cli/data/random_inputs.h"
-#include "cli/gate/turns.h"
 #include "cli/progress.h"
-#include "cli/run/check.h"
 #include "pjrt/environment.h"
 #include "request/drawn_documents.h"
+#include "request/random_inputs.h"
+#include "run/judge_run.h"
 
 namespace tessera::bench {
 namespace {
 
-using cli::AttentionData;
 using cli::Progress;
+using request::AttentionData;
 
 Result<OwnedBatch> drawn_batch(const MeshSettings& s) {
   Request request;
@@ -68,7 +68,7 @@ Result<MeshTimes> run_on_host(Prepared& ready, AttentionData& data,
 Result<MeshTimes> run_in_place(Prepared& ready, AttentionData& data,
                                int64_t layers) {
   double forward = 0, backward = 0, moved = 0;
-  const auto put = [&](ArrayRole role, cli::Array& array) {
+  const auto put = [&](ArrayRole role, request::Array& array) {
     return timed(moved,
                  [&] { return ready.put(role, as_input(array.view())); });
   };
@@ -93,7 +93,7 @@ Result<MeshTimes> run_in_place(Prepared& ready, AttentionData& data,
   }
   auto fetched = timed(moved, [&]() -> Result<void> {
     data.lse = saved.lse;
-    const std::pair<const DeviceArray*, cli::Array*> results[] = {
+    const std::pair<const DeviceArray*, request::Array*> results[] = {
         {&saved.out, &data.out},
         {&gradients.dq, &data.dq},
         {&gradients.dk, &data.dk},
@@ -113,7 +113,7 @@ Result<MeshTimes> run_in_place(Prepared& ready, AttentionData& data,
 
 // What one leaves behind must not pass for what the next one wrote.
 void forget_outputs(AttentionData& data) {
-  const auto clear = [](cli::Array& array) {
+  const auto clear = [](request::Array& array) {
     array.fill(std::string(array.bytes().size(), '\xff'));
   };
   clear(data.out);
@@ -129,7 +129,9 @@ Result<void> judge(const Batch& batch, Prepared& ready, MeshContender& c,
     auto ran =
         in_place ? run_in_place(ready, data, 1) : run_on_host(ready, data, 1);
     if (!ran) return ran.error();
-    auto check = cli::check_run(batch, data, 0, true);
+    Progress progress("checking");
+    auto check = run::judge_run(
+        data.over(batch), {.flushes = true, .progress = progress.callback()});
     if (!check) return check.error();
     c.check = std::move(*check);
     if (!c.check.passed) return {};
@@ -168,7 +170,7 @@ Result<void> measure_mesh(const MeshSettings& s,
   data.shape = s.shape;
   data.backward = true;
   data.allocate();
-  cli::fill_inputs(data, 0);
+  request::fill_inputs(data, 0);
   // Before one device alone: all share the plugin's threads.
   pjrt::raise_threads(s.devices);
   std::vector<Prepared> open;
@@ -180,7 +182,7 @@ Result<void> measure_mesh(const MeshSettings& s,
     if (auto ok = judge(*batch, *ready, c, data); !ok) return ok;
     open.push_back(std::move(*ready));
   }
-  std::vector<cli::Turn<MeshTimes>> turns;
+  std::vector<Turn<MeshTimes>> turns;
   for (Prepared& ready : open) {
     turns.emplace_back([&data, &s, ready = &ready] {
       return run_on_host(*ready, data, s.layers);
@@ -189,7 +191,7 @@ Result<void> measure_mesh(const MeshSettings& s,
       return run_in_place(*ready, data, s.layers);
     });
   }
-  auto runs = cli::take_turns<MeshTimes>(cli::just(s.rounds), turns);
+  auto runs = take_turns<MeshTimes>(just(s.rounds), turns);
   if (!runs) return runs.error();
   for (size_t i = 0; i < contenders.size(); ++i) {
     const std::vector<MeshTimes>& host = (*runs)[2 * i];

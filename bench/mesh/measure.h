@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "cli/data/attention_data.h"
 #include "receipt/receipt.h"
+#include "request/attention_data.h"
 #include "tessera/session.h"
 
 namespace tessera::bench {

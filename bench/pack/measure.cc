@@ -8,8 +8,8 @@
 #include <random>
 
 #include "base/timed.h"
+#include "base/turns.h"
 #include "bench/pack/open_rows.h"
-#include "cli/gate/turns.h"
 
 namespace tessera::bench {
 namespace {
@@ -39,7 +39,7 @@ Result<void> pack_windows(std::span<const int32_t> lengths,
 // Documents a second of the fastest round.
 template <class Pack>
 Result<double> fastest(const PackCase& c, const Pack& pack) {
-  auto ms = cli::repeat<double>(cli::just(c.rounds), [&]() -> Result<double> {
+  auto ms = repeat<double>(just(c.rounds), [&]() -> Result<double> {
     double took = 0;
     if (Result<void> packed = timed(took, pack); !packed) return packed.error();
     return took;

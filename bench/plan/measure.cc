@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "base/timed.h"
+#include "base/turns.h"
 #include "bench/harness/memory_meter.h"
-#include "cli/gate/turns.h"
 #include "cli/route/drawn_inputs.h"
 #include "cli/route/routed_batch.h"
 #include "plan/make_plan.h"
@@ -19,8 +19,6 @@
 
 namespace tessera::bench {
 
-using cli::repeat;
-using cli::Rounds;
 using cli::route_batch;
 using request::names_router;
 using request::PickSource;

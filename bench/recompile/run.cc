@@ -7,19 +7,18 @@
 
 #include "base/fail.h"
 #include "base/timed.h"
-#include "cli/data/attention_data.h"
-#include "cli/data/random_inputs.h"
 #include "cli/progress.h"
-#include "cli/run/check.h"
+#include "request/attention_data.h"
+#include "request/random_inputs.h"
+#include "run/judge_run.h"
 #include "run/passes.h"
 #include "run/session_state.h"
 
 namespace tessera::bench {
 
-using cli::AttentionData;
-using cli::check_run;
-using cli::fill_inputs;
 using cli::Progress;
+using request::AttentionData;
+using request::fill_inputs;
 
 namespace {
 
@@ -45,7 +44,11 @@ void fill(AttentionData& data, const RaggedBatch& b, const RecompileSettings& s,
 Result<void> judge(const char* lane, bool flushes, int64_t index,
                    const Batch& batch, AttentionData& data,
                    RecompileTotals& t) {
-  auto check = check_run(batch, data, static_cast<uint64_t>(index), flushes);
+  Progress progress("checking");
+  auto check =
+      run::judge_run(data.over(batch), {.seed = static_cast<uint64_t>(index),
+                                        .flushes = flushes,
+                                        .progress = progress.callback()});
   if (!check) return check.error();
   t.all_rows = t.all_rows && check->kind == "full";
   t.rows += check->rows;

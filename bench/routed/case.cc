@@ -8,24 +8,23 @@
 
 #include "base/integers.h"
 #include "base/timed.h"
-#include "cli/data/random_inputs.h"
 #include "receipt/machine.h"
+#include "request/random_inputs.h"
+#include "run/judge_run.h"
 #include "tessera/batch.h"
 
 namespace tessera::bench {
 
-using cli::Array;
-using cli::AttentionData;
-using cli::Clusters;
-using cli::fill_clustered_keys;
-using cli::fill_clustered_queries;
-using cli::fill_random;
-using cli::Layout;
-using cli::Stream;
+using request::Array;
+using request::AttentionData;
+using request::Clusters;
+using request::fill_clustered_keys;
+using request::fill_clustered_queries;
+using request::fill_random;
+using request::Layout;
+using request::Stream;
 
 namespace {
-
-constexpr int64_t kJudgedRows = 64;
 
 Request request_of(const Expr& expr, int64_t tokens) {
   Request r;
@@ -137,12 +136,10 @@ Result<void> RoutedCase::attend(RoutedRun& run) {
 }
 
 Result<reference::Verdict> RoutedCase::judge(const RoutedRun& run) {
-  reference::JudgeOptions options;
-  options.seed = sizes_.seed;
-  if (!reference::can_judge_all(run.batch.request(), data_.shape))
-    options.query_rows = kJudgedRows;
-  return reference::judge_forward(run.batch, data_.shape,
-                                  data_.forward_tensors(), options);
+  return reference::judge_forward(
+      run.batch, data_.shape, data_.forward_tensors(),
+      run::judge_options(run.batch.request(), data_.shape,
+                         {.seed = sizes_.seed}));
 }
 
 Result<double> RoutedCase::dense(int64_t heads) {

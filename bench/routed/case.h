@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "cli/data/attention_data.h"
-#include "cli/data/clustered_inputs.h"
 #include "lanes/reference/judge.h"
+#include "request/attention_data.h"
+#include "request/clustered_inputs.h"
 #include "tessera/route.h"
 #include "tessera/session.h"
 
@@ -59,7 +59,7 @@ class RoutedCase {
 
   // Q and K of a batch: nothing else differs between batches.
   void draw(int64_t batch);
-  cli::Clusters clusters(int64_t batch) const;
+  request::Clusters clusters(int64_t batch) const;
 
   // By MoBA's rule, as far as the plan.
   Result<RoutedRun> route(int64_t top, bool hierarchical) const;
@@ -78,7 +78,7 @@ class RoutedCase {
   Result<std::string> contract(const RoutedRun& run, int64_t top) const;
 
   int64_t tokens() const { return tokens_; }
-  cli::AttentionData& data() { return data_; }
+  request::AttentionData& data() { return data_; }
 
  private:
   RoutedCase(const RoutedSizes& sizes, int64_t tokens, Session session)
@@ -87,7 +87,7 @@ class RoutedCase {
   RoutedSizes sizes_;
   int64_t tokens_;
   Session session_;  // of the cpu lane
-  cli::AttentionData data_;
+  request::AttentionData data_;
 };
 
 }  // namespace tessera::bench

@@ -9,20 +9,17 @@
 #include <utility>
 #include <vector>
 
+#include "base/turns.h"
 #include "bench/routed/case.h"
 #include "bench/routed/peer.h"
-#include "cli/gate/turns.h"
 #include "cli/machine.h"
 #include "cli/progress.h"
 #include "route/settings.h"
 
 namespace tessera::bench {
 
-using cli::just;
 using cli::OtherCores;
 using cli::Progress;
-using cli::repeat;
-using cli::take_turns;
 
 namespace {
 

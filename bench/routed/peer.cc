@@ -16,8 +16,8 @@
 
 namespace tessera::bench {
 
-using cli::Array;
-using cli::AttentionData;
+using request::Array;
+using request::AttentionData;
 
 namespace {
 

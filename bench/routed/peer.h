@@ -43,7 +43,8 @@ struct RoutedPeerRun {
 
 // `run` was attended to on `data`.
 RoutedPeerRun run_routed_peer(const RoutedPeerRequest& request,
-                              cli::AttentionData& data, const RoutedRun& run);
+                              request::AttentionData& data,
+                              const RoutedRun& run);
 
 // The faster way, or null.
 const RoutedPeer* best_of(const std::vector<RoutedPeer>& ways);

@@ -8,9 +8,9 @@
 #include "base/isa.h"
 #include "base/text.h"
 #include "base/threads.h"
+#include "base/units.h"
 #include "bench/harness/flags.h"
 #include "cli/numbers.h"
-#include "cli/plan/report.h"
 #include "lanes/tensors.h"
 #include "receipt/machine.h"
 #include "request/numbers.h"
@@ -19,7 +19,6 @@
 namespace tessera::bench {
 
 using cli::parse_seed;
-using cli::with_unit;
 using request::parse_int;
 using request::parse_ints;
 using request::parse_positive;

@@ -5,8 +5,8 @@
 #include <ctime>
 #include <utility>
 
+#include "base/turns.h"
 #include "bench/harness/times.h"
-#include "cli/gate/turns.h"
 #include "request/drawn_documents.h"
 #include "tessera/batch.h"
 #include "tessera/mask.h"
@@ -117,8 +117,8 @@ Result<ShardFigures> measure_shards(const ShardCase& c, const ShardWay& way,
   options.shape.kv_heads = 8;
   options.shape.head_dim = options.shape.v_head_dim = 128;
   uint64_t seed = 0;
-  auto of = cli::repeat<Sample>(cli::just(seeds),
-                                [&] { return shard_once(c, options, seed++); });
+  auto of = repeat<Sample>(just(seeds),
+                           [&] { return shard_once(c, options, seed++); });
   if (!of) return of.error();
   return ShardFigures{spread_of(*of, &Sample::work),
                       spread_of(*of, &Sample::tokens),

@@ -5,20 +5,19 @@
 
 #include "base/fail.h"
 #include "base/timed.h"
-#include "cli/data/random_inputs.h"
-#include "cli/gate/turns.h"
+#include "base/turns.h"
 #include "cli/progress.h"
-#include "cli/run/check.h"
+#include "request/random_inputs.h"
+#include "run/judge_run.h"
 #include "run/passes.h"
 
 namespace tessera::bench {
 
-using cli::Array;
-using cli::AttentionData;
-using cli::check_run;
-using cli::fill_inputs;
-using cli::Layout;
 using cli::Progress;
+using request::Array;
+using request::AttentionData;
+using request::fill_inputs;
+using request::Layout;
 
 namespace {
 
@@ -31,7 +30,10 @@ Result<double> time_of(const XlaContender& c, XlaProblem& p) {
 }
 
 Result<void> judge(XlaContender& c, XlaProblem& p) {
-  auto check = check_run(*p.batch, p.data, 0, c.name != kCpu);
+  Progress progress("checking");
+  auto check = run::judge_run(
+      p.data.over(*p.batch),
+      {.flushes = c.name != kCpu, .progress = progress.callback()});
   if (!check) return check.error();
   c.check = std::move(*check);
   return {};
@@ -77,7 +79,7 @@ Result<void> measure(XlaProblem& p, std::vector<XlaContender>& contenders,
     if (auto ok = judge(c, p); !ok) return ok;
   }
   std::vector<XlaContender*> ran;
-  std::vector<cli::Turn<double>> turns;
+  std::vector<Turn<double>> turns;
   for (XlaContender& c : contenders) {
     if (!c.why.empty()) continue;
     ran.push_back(&c);
@@ -86,7 +88,7 @@ Result<void> measure(XlaProblem& p, std::vector<XlaContender>& contenders,
       return settled ? time_of(*c, p) : settled;
     });
   }
-  auto ms = cli::take_turns<double>(cli::just(rounds), turns);
+  auto ms = take_turns<double>(just(rounds), turns);
   if (!ms) return ms.error();
   for (size_t i = 0; i < ran.size(); ++i) ran[i]->ms = std::move((*ms)[i]);
   return {};

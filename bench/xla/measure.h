@@ -9,8 +9,8 @@
 
 #include "bench/harness/cases.h"
 #include "bench/xla/settings.h"
-#include "cli/data/attention_data.h"
 #include "receipt/receipt.h"
+#include "request/attention_data.h"
 #include "tessera/session.h"
 
 namespace tessera::bench {
@@ -23,7 +23,7 @@ struct XlaProblem {
   Dtype dtype = Dtype::f32;
   Direction direction = Direction::forward;
   std::optional<OwnedBatch> batch;
-  cli::AttentionData data;
+  request::AttentionData data;
 
   const Plan& plan() const { return batch->plan(); }
 

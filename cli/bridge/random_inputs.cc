@@ -1,5 +1,5 @@
 // cli/bridge/random_inputs.cc: arrays of every dtype from one seed.
-#include "cli/data/random_inputs.h"
+#include "request/random_inputs.h"
 
 #include <algorithm>
 #include <cmath>
@@ -23,7 +23,7 @@ void put(const AlignedBytes& to, size_t i, T value) {
 }
 
 // In [0, 1), of the normal number's own bits: even enough for test data.
-double uniform(uint64_t seed, Stream stream, uint64_t i) {
+double uniform(uint64_t seed, request::Stream stream, uint64_t i) {
   return 0.5 * std::erfc(-static_cast<double>(random_normal(seed, stream, i)) /
                          std::sqrt(2.0));
 }
@@ -37,7 +37,7 @@ int64_t integer(const std::pair<int64_t, int64_t>& range, double share) {
 }
 
 void draw(const BridgeArray& array, const AlignedBytes& to, uint64_t seed,
-          Stream stream) {
+          request::Stream stream) {
   const size_t count =
       to.view().size() / static_cast<size_t>(byte_width(array.dtype));
   const auto range = array.range.value_or(std::pair(int64_t{0}, int64_t{1}));
@@ -83,7 +83,7 @@ Result<std::vector<AlignedBytes>> draw_bridge_inputs(const BridgeSpec& spec,
   for (size_t i = 0; i < spec.inputs.size(); ++i) {
     out.emplace_back(bridge_bytes(spec.inputs[i]));
     draw(spec.inputs[i], out.back(), seed,
-         static_cast<Stream>(kFirstStream + i));
+         static_cast<request::Stream>(kFirstStream + i));
   }
   return out;
 }

@@ -8,9 +8,9 @@
 #include <nlohmann/json.hpp>
 
 #include "base/fail.h"
+#include "base/units.h"
 #include "cli/json_line.h"
 #include "cli/numbers.h"
-#include "cli/plan/report.h"
 #include "cli/progress.h"
 #include "cli/request/flags.h"
 #include "cli/route/planned.h"

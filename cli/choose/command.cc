@@ -14,10 +14,10 @@
 #include "cli/json_line.h"
 #include "cli/route/planned.h"
 #include "cli/route/routed_batch.h"
-#include "cli/run/kernel_tile.h"
 #include "cli/run/options.h"
 #include "cli/run/run.h"
 #include "run/features.h"
+#include "run/kernel_tile.h"
 #include "run/passes.h"
 #include "run/reason_needed.h"
 
@@ -55,27 +55,27 @@ Result<int> run(const Options& o) {
   if (!machine) return machine.error();
   auto loaded = load_request(o.run.request);
   if (!loaded) return loaded.error();
-  const bool open_tile = is_tile_open(*loaded);
+  const bool open_tile = run::is_tile_open(*loaded);
   if (auto e = take_picks({}, *loaded); !e) return e.error();
   auto planned = plan_loaded(std::move(*loaded));
   if (!planned) return planned.error();
   OwnedBatch& batch = planned->batch;
-  const AttentionData& data = options->data;
+  const request::AttentionData& data = options->data;
   auto counted =
       run::check_first_keys(data.first_keys, batch, data.shape.heads);
   if (!counted) return counted.error();
   const AttentionCall asked = call_of(*options);
   CallFeatures call = run::call_features(asked, options->lanes);
   call.compile_only = o.compile_only;
-  const LaneChooser chooser = {
+  const run::LaneChooser chooser = {
       [&](const Batch& of) {
         return choose(features_of(of.request(), of.facts(), data.shape, call),
                       plan_facts(of.plan()), *machine, options->lanes.gate,
                       forced);
       },
-      [&](const Choice& of) { return target_of(*machine, of.plugin); },
+      [&](const Choice& of) { return run::target_of(*machine, of.plugin); },
       options->lanes.xla};
-  auto tiled = choose_and_tile(chooser, asked, open_tile, batch);
+  auto tiled = run::choose_and_tile(chooser, asked, open_tile, batch);
   if (!tiled) return tiled.error();
   const Choice& choice = tiled->choice;
   const ChoiceOf of = {plan_facts(batch.plan()), batch.request().tile,

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "receipt/parts.h"
+#include "receipt/text.h"
 
 namespace tessera::cli {
 namespace {
@@ -22,15 +23,6 @@ Json rule_json(const DispatchRule& r, const Machine& m) {
 }
 
 }  // namespace
-
-std::string gate_words(const GateRow& r) {
-  return fmt::format(
-      "{} row of {}: {}, {} x {} tokens, density {:.3g}, {}{}, of {}",
-      to_string(r.basis), r.machine.empty() ? r.generation : r.machine, r.mask,
-      r.q_len, r.kv_len, r.density, to_string(r.judgement),
-      r.error ? fmt::format(", error {:.3g} of its bound", *r.error) : "",
-      r.kernel);
-}
 
 Json choice_json(const Choice& c, const ChoiceOf& of, const Machine& m) {
   Json rejected = Json::object();
@@ -97,7 +89,7 @@ std::string choice_text(const Choice& c, const ChoiceOf& of, const Machine& m) {
                        ? fmt::format(" [{}]", to_string(c.method))
                        : ""));
   if (of.needs) line("", "needs", *of.needs);
-  for (const GateRow& row : c.gate) line("", "gate", gate_words(row));
+  for (const GateRow& row : c.gate) line("", "gate", receipt::gate_words(row));
   if (c.rule)
     line("", "rule",
          fmt::format("{}: {}", c.rule->name, source_words(*c.rule, m)));

@@ -11,9 +11,6 @@
 
 namespace tessera::cli {
 
-// What the reasons of a choice do not say of a row.
-std::string gate_words(const GateRow& row);
-
 // What was chosen for.
 struct ChoiceOf {
   PlanFacts plan;

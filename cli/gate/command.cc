@@ -11,10 +11,10 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "cli/gate/flags.h"
-#include "cli/gate/measure.h"
 #include "cli/gate/report.h"
 #include "cli/given_flags.h"
 #include "cli/machine.h"
+#include "cli/progress.h"
 #include "cli/run/options.h"
 #include "request/numbers.h"
 #include "run/lane_rules.h"
@@ -56,6 +56,16 @@ Result<int> judge_rows(const GateFlags& o) {
   return kOk;
 }
 
+Result<GateReport> measure(const GateSizes& sizes, int64_t rounds,
+                           const GateFlags& o, const Machine& machine) {
+  const OtherCores others;
+  Progress progress("measuring");
+  auto measured =
+      measure_gate(sizes, rounds, o.plugin, machine, progress.callback());
+  if (!measured) return measured.error();
+  return GateReport{*std::move(measured), machine, others.so_far(), o.quick};
+}
+
 Result<int> run(const GateFlags& o) {
   if (o.rows) return judge_rows(o);
   const Machine machine = this_machine(true);
@@ -78,16 +88,16 @@ Result<int> run(const GateFlags& o) {
   auto rounds = request::parse_int(o.rounds.value_or(o.quick ? "1" : "5"),
                                    "--rounds", 1, kMaxRounds);
   if (!rounds) return rounds.error();
-  auto measured = measure_gate(*sizes, *rounds, o.plugin, machine);
-  if (!measured) return measured.error();
-  const std::string text = gate_table_json(*measured, machine, o.quick);
+  auto report = measure(*sizes, *rounds, o, machine);
+  if (!report) return report.error();
+  const std::string text = gate_table_json(*report);
   if (path) {
     if (auto e = write_file(*path, text); !e) return e.error();
   }
   if (o.json) {
     fmt::print("{}", text);
   } else {
-    fmt::print("{}", gate_table_text(*measured, machine));
+    fmt::print("{}", gate_table_text(*report));
     if (path) fmt::print("\n{:<11} {}\n", "table", on_a_line(*path));
   }
   return kOk;

@@ -1,15 +1,10 @@
-// cli/gate/command_test.cc: `tessera gate`: its cases, its table, its verdicts.
+// cli/gate/command_test.cc: `tessera gate`: its flags, its table, its verdicts.
 #include <gtest/gtest.h>
 
-#include <map>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "base/files.h"
-#include "cli/gate/cases.h"
 #include "cli/gate/flags.h"
-#include "cli/gate/measure.h"
-#include "plan/make_plan.h"
 #include "tests/plugins.h"
 #include "tests/program.h"
 #include "tests/variable.h"
@@ -19,72 +14,9 @@ namespace {
 
 using nlohmann::json;
 
-TEST(GateCases, HoldEveryKernelAndClass) {
-  GateSizes sizes;
-  sizes.tokens = {1024};
-  sizes.dtypes = {Dtype::f32, Dtype::bf16};
-  std::set<std::string> kernels;
-  std::set<std::pair<RequestClass, int>> places;
-  std::set<std::pair<Dtype, int64_t>> decoded;  // by buckets of keys
-  for (const GateCase& c : gate_cases(sizes)) {
-    kernels.insert(c.kernel);
-    if (c.kernel == "cpu/decode") {
-      decoded.insert({c.dtype, bucket(c.request.kv_len)});
-    }
-    Facts facts;
-    if (!c.doc_ids.empty()) facts.doc_ids = c.doc_ids;
-    const auto plan = plan::make_plan(c.request, facts);
-    ASSERT_TRUE(plan.ok()) << plan.error().message;
-    const RequestFeatures f = features_of(c.request, facts, c.shape, {c.dtype});
-    places.insert(
-        {f.request_class, density_class(plan_facts(*plan).density())});
-  }
-  EXPECT_EQ(kernels,
-            (std::set<std::string>{"cpu/backward", "cpu/decode", "cpu/forward",
-                                   "mosaic/backward", "mosaic/forward"}));
-  EXPECT_GE(decoded.size(), 3U);  // as many as a promotion takes
-  const auto densities = [&](RequestClass c) {
-    int n = 0;
-    for (const auto& [at, unused] : places) n += at == c ? 1 : 0;
-    return n;
-  };
-  EXPECT_GE(densities(RequestClass::sparse_blocks), 3);
-  EXPECT_GE(densities(RequestClass::custom), 3);
-  EXPECT_GE(densities(RequestClass::plain_causal), 1);
-  EXPECT_GE(densities(RequestClass::other), 1);
-}
-
 const std::string kSplash = "tests/golden/bridge/splash";
 
-// Splash's kernel of 256 queries and 384 keys, with room for 2 tiles a row.
-GateSizes of_splash_alone() {
-  GateSizes out;
-  out.decode_keys.clear();
-  out.artifact = *load_artifact(kSplash + ".mlirbc", kSplash + ".json");
-  return out;
-}
-
-// Head dim 16 is none of our TPU kernel's.
-TEST(GateCases, AnArtifactComesWithOursOfItsSizes) {
-  const GateSizes sizes = of_splash_alone();
-  std::map<std::string, int> kernels;
-  for (const GateCase& c : gate_cases(sizes)) {
-    ++kernels[c.kernel];
-    EXPECT_EQ(c.request.q_len, 256);
-    EXPECT_EQ(c.request.kv_len, 384);
-    EXPECT_EQ(c.shape.kv_heads, 2);
-    EXPECT_EQ(c.shape.head_dim, 16);
-    EXPECT_EQ(c.dtype, Dtype::f32);
-    EXPECT_FALSE(c.backward);
-    const bool splash = c.lane == LaneId::splash;
-    EXPECT_EQ(c.artifact, splash ? &*sizes.artifact : nullptr);
-    EXPECT_EQ(c.request.tile, splash ? (Tile{64, 128}) : (Tile{128, 128}));
-  }
-  EXPECT_EQ(kernels, (std::map<std::string, int>{{"cpu/forward", 7},
-                                                 {"splash/forward", 7}}));
-}
-
-TEST(GateCases, SizesHaveTheArtifactOfTheFlags) {
+TEST(GateFlags, SizesHaveTheArtifactOfTheFlags) {
   GateFlags flags;
   flags.artifact = kSplash + ".mlirbc";
   flags.shapes = kSplash + ".json";
@@ -169,69 +101,6 @@ TEST_F(GateCommand, MeasuresAndWritesATableThatRunReads) {
   const json c = json::parse(out_);
   EXPECT_EQ(c["gate"][0]["kernel"], "cpu/forward") << c;
   EXPECT_EQ(c["lane"] == "cpu", c["gate"][0]["factor"] > kWinFactor) << c;
-}
-
-// Interpreted here: judged and timed beside XLA as ours are, where the plan has
-// no more tiles a row than the artifact.
-TEST_F(GateCommand, MeasuresSplashBesideOurs) {
-  const auto plugin = tessera::testing::real_plugin("xla_cpu_pjrt");
-  if (tessera::testing::is_absent(plugin)) {
-    GTEST_SKIP() << plugin.error().message;
-  }
-  const Machine machine = this_machine(true);
-  if (!machine.only_cpu()) GTEST_SKIP() << "the artifact is for a CPU";
-  const auto measured = measure_gate(of_splash_alone(), 1, {}, machine);
-  ASSERT_TRUE(measured.ok()) << measured.error().message;
-  int timed = 0, wide = 0;
-  for (const GateRow& row : measured->table.rows) {
-    if (row.lane != LaneId::splash) continue;
-    SCOPED_TRACE(row.mask);
-    EXPECT_EQ(row.machine, machine.key());
-    EXPECT_EQ(row.tile, (Tile{64, 128}));
-    if (row.mask == "full" || row.mask == "causal") {
-      EXPECT_EQ(row.why, "its artifact has 2 tiles a row, not 3");
-      EXPECT_EQ(row.judgement, GateJudgement::unjudged);
-      EXPECT_FALSE(row.factor);
-      ++wide;
-      continue;
-    }
-    EXPECT_EQ(row.judgement, GateJudgement::passed) << row.why;
-    ASSERT_TRUE(row.factor) << row.why;
-    EXPECT_EQ(*row.factor, *row.plain_ms / *row.kernel_ms);
-    EXPECT_GT(*row.error, 0);
-    ++timed;
-  }
-  EXPECT_EQ(wide, 2);
-  EXPECT_EQ(timed, 5);
-  EXPECT_TRUE(parse_gate(gate_json(measured->table)).ok());
-}
-
-// What is measured here at tiles of 128 and less stands beside XLA's programs
-// at the granule, which a TPU takes without a reason. Nobody gives Splash one.
-TEST_F(GateCommand, OnATpuXlaHasTilesOfItsGranule) {
-  TESSERA_NEEDS_PLUGINS();
-  const auto real = tessera::testing::real_plugin("xla_cpu_pjrt");
-  if (tessera::testing::is_absent(real)) GTEST_SKIP() << real.error().message;
-  ASSERT_TRUE(real.ok()) << real.error().message;
-  const tessera::testing::Variable wrapped("TESSERA_TEST_WRAPPED_PLUGIN",
-                                           (*real)->path().c_str());
-  GateSizes sizes = of_splash_alone();
-  sizes.artifact->spec.platforms = {"tpu"};
-  Machine machine = this_machine(false);
-  machine.plugins = {{tessera::testing::fake_plugin("tpu"), "tpu", 1, "v6e"}};
-  const auto measured = measure_gate(sizes, 1, {}, machine);
-  ASSERT_TRUE(measured.ok()) << measured.error().message;
-  EXPECT_EQ(measured->plugin, "tpu.so");
-  for (const GateRow& row : measured->table.rows) {
-    SCOPED_TRACE(row.kernel + " " + row.mask);
-    if (row.lane == LaneId::cpu) {
-      EXPECT_TRUE(row.factor) << row.why;
-      EXPECT_EQ(row.tile, (Tile{128, 128}));
-      continue;
-    }
-    EXPECT_EQ(row.judgement, GateJudgement::unjudged);
-    EXPECT_FALSE(row.why.empty());
-  }
 }
 
 TEST_F(GateCommand, RowsFromElsewhereGetTheirVerdicts) {

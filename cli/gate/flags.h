@@ -5,7 +5,7 @@
 #include <string>
 
 #include "cli/command.h"
-#include "cli/gate/cases.h"
+#include "tessera/dispatch.h"
 
 namespace tessera::cli {
 

@@ -27,14 +27,14 @@ std::string gate_table_json(const GateTable& table) {
   return out.dump(2) + "\n";
 }
 
-std::string gate_table_json(const GateMeasured& m, const Machine& machine,
-                            bool quick) {
-  Json out = Json::parse(gate_json(m.table));
-  out["machine"] = machine.key();
+std::string gate_table_json(const GateReport& r) {
+  const std::string& plugin = r.measured.plugin;
+  Json out = Json::parse(gate_json(r.measured.table));
+  out["machine"] = r.machine.key();
   out["tessera"] = kVersion;
-  out["quick"] = quick;
-  out["plugin"] = is_utf8(m.plugin) ? m.plugin : in_quotes(m.plugin);
-  out["busy_cores"] = m.busy_cores;
+  out["quick"] = r.quick;
+  out["plugin"] = is_utf8(plugin) ? plugin : in_quotes(plugin);
+  out["busy_cores"] = r.busy_cores;
   return out.dump(2) + "\n";
 }
 
@@ -60,13 +60,14 @@ std::string gate_table_text(const GateTable& table) {
   return out;
 }
 
-std::string gate_table_text(const GateMeasured& m, const Machine& machine) {
-  std::string out = fmt::format("machine     {}\nplain XLA   {}\n\n",
-                                machine.key(), in_quotes(m.plugin, 1000));
-  out += gate_table_text(m.table);
-  if (m.busy_cores > 0.5) {
+std::string gate_table_text(const GateReport& r) {
+  std::string out =
+      fmt::format("machine     {}\nplain XLA   {}\n\n", r.machine.key(),
+                  in_quotes(r.measured.plugin, 1000));
+  out += gate_table_text(r.measured.table);
+  if (r.busy_cores > 0.5) {
     out += fmt::format("\nOther programs kept {:.1f} cores busy meanwhile.\n",
-                       m.busy_cores);
+                       r.busy_cores);
   }
   return out;
 }

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "cli/gate/measure.h"
+#include "tessera/dispatch.h"
 
 namespace tessera::cli {
 
@@ -11,9 +11,13 @@ namespace tessera::cli {
 std::string gate_table_json(const GateTable& table);
 std::string gate_table_text(const GateTable& table);
 
-std::string gate_table_json(const GateMeasured& measured,
-                            const Machine& machine, bool quick);
-std::string gate_table_text(const GateMeasured& measured,
-                            const Machine& machine);
+struct GateReport {
+  GateMeasured measured;
+  Machine machine;
+  double busy_cores = 0;  // by other programs meanwhile
+  bool quick = false;
+};
+std::string gate_table_json(const GateReport& report);
+std::string gate_table_text(const GateReport& report);
 
 }  // namespace tessera::cli

@@ -11,16 +11,6 @@
 #include "tessera/layouts.h"
 
 namespace tessera::cli {
-std::string with_unit(double value) {
-  constexpr const char* kUnits[] = {"", " k", " M", " G", " T", " P", " E"};
-  size_t unit = 0;
-  while (value >= 1000 && unit + 1 < std::size(kUnits)) {
-    value /= 1000;
-    ++unit;
-  }
-  return unit == 0 ? fmt::format("{:.0f}", value)
-                   : fmt::format("{:.3g}{}", value, kUnits[unit]);
-}
 
 std::string took_once(int64_t ns) {
   return fmt::format("{:.1f} us, once, memory cold",

@@ -41,7 +41,6 @@ nlohmann::json report_json(const PlanReport& report, bool lists);
 std::span<const JsonField> report_json_fields();
 std::string report_text(const PlanReport& report);
 
-std::string with_unit(double value);  // 40.1 M
-std::string took_once(int64_t ns);    // what a single run took
+std::string took_once(int64_t ns);  // what a single run took
 
 }  // namespace tessera::cli

@@ -3,6 +3,7 @@
 
 #include <string_view>
 
+#include "base/units.h"
 #include "cli/plan/report.h"
 #include "cli/route/report.h"
 

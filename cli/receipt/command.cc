@@ -12,9 +12,9 @@
 #include "base/text.h"
 #include "cli/json_line.h"
 #include "cli/receipt/second_run.h"
-#include "cli/receipt/text.h"
 #include "cli/receipt/verdict.h"
 #include "receipt/parts.h"
+#include "receipt/text.h"
 
 namespace tessera::cli {
 namespace {
@@ -39,10 +39,7 @@ Result<int> show(const Options& o) {
     fmt::print("{}\n", json_line(receipt::fields_json(*claim)));
     return kOk;
   }
-  const auto digest = receipt::check_digest(*claim);
-  fmt::print("{}{:<11} {}\n", receipt_text(*claim, true), "digest",
-             digest ? claim->digest + ", that of its fields"
-                    : "WRONG: " + digest.error().message);
+  fmt::print("{}", receipt::claim_text(*claim));
   return kOk;
 }
 

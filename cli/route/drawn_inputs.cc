@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "base/fail.h"
-#include "cli/plan/report.h"
+#include "base/units.h"
 #include "receipt/machine.h"
 #include "route/memory_use.h"
 
@@ -34,7 +34,8 @@ Result<void> check_memory(const DrawnInputs& d, const RouteSettings& s,
 
 }  // namespace
 
-Clusters clusters_of(const request::DrawnPicks& drawn, const RouteSettings& s) {
+request::Clusters clusters_of(const request::DrawnPicks& drawn,
+                              const RouteSettings& s) {
   return {drawn.seed, s.query_tile, s.block, drawn.spread};
 }
 
@@ -42,10 +43,11 @@ Result<DrawnArrays> draw_arrays(const DrawnInputs& d, const RouteSettings& s,
                                 const Request& r, const Facts& facts,
                                 int threads) {
   if (auto e = check_memory(d, s, r, facts, threads); !e) return e.error();
-  const Clusters clusters = clusters_of(d, s);
+  const request::Clusters clusters = clusters_of(d, s);
   DrawnArrays out;
-  out.q = Array(d.dtype, d.layout, r.batch, d.heads, r.q_len, d.dim);
-  out.k = Array(d.dtype, d.layout, r.batch, d.kv_heads, r.kv_len, d.dim);
+  out.q = request::Array(d.dtype, d.layout, r.batch, d.heads, r.q_len, d.dim);
+  out.k =
+      request::Array(d.dtype, d.layout, r.batch, d.kv_heads, r.kv_len, d.dim);
   fill_clustered_queries(out.q, clusters);
   fill_clustered_keys(out.k, clusters);
   return out;

@@ -1,7 +1,7 @@
 // cli/route/drawn_inputs.h: q and k that are drawn for the router's sake.
 #pragma once
 
-#include "cli/data/clustered_inputs.h"
+#include "request/clustered_inputs.h"
 #include "request/drawn_picks.h"
 #include "tessera/plan.h"
 #include "tessera/route.h"
@@ -10,15 +10,15 @@ namespace tessera::cli {
 
 struct DrawnInputs : request::DrawnPicks {
   Dtype dtype = Dtype::f32;
-  Layout layout = Layout::bhsd;
+  request::Layout layout = request::Layout::bhsd;
 };
 
 // Clusters are the settings' tiles and blocks.
-Clusters clusters_of(const request::DrawnPicks& drawn,
-                     const RouteSettings& settings);
+request::Clusters clusters_of(const request::DrawnPicks& drawn,
+                              const RouteSettings& settings);
 
 struct DrawnArrays {
-  Array q, k;
+  request::Array q, k;
 };
 // The arrays, and what routing makes of them, must fit the memory that is
 // free.

@@ -11,8 +11,9 @@
 
 namespace tessera::cli {
 
-Result<Array> read_array(const Safetensors& file, std::string_view name,
-                         Layout layout) {
+Result<request::Array> read_array(const Safetensors& file,
+                                  std::string_view name,
+                                  request::Layout layout) {
   auto tensor = file.find(name);
   if (!tensor) return tensor.error();
   const std::vector<int64_t>& s = tensor->shape;
@@ -25,9 +26,9 @@ Result<Array> read_array(const Safetensors& file, std::string_view name,
     return invalid("inputs", "{} must be F32, BF16 or F16, found {}", name,
                    to_string(tensor->dtype));
   }
-  const bool bhsd = layout == Layout::bhsd;
-  Array out(tensor->dtype, layout, s[0], bhsd ? s[1] : s[2], bhsd ? s[2] : s[1],
-            s[3]);
+  const bool bhsd = layout == request::Layout::bhsd;
+  request::Array out(tensor->dtype, layout, s[0], bhsd ? s[1] : s[2],
+                     bhsd ? s[2] : s[1], s[3]);
   out.fill(tensor->bytes);
   return out;
 }

@@ -5,15 +5,16 @@
 #include <string_view>
 
 #include "base/safetensors.h"
-#include "cli/data/attention_data.h"
+#include "request/attention_data.h"
 #include "tessera/route.h"
 
 namespace tessera::cli {
 
 // Tensor `name`, [batch, heads, tokens, dim] as the layout orders it, copied:
 // bytes of a file are aligned to nothing.
-Result<Array> read_array(const Safetensors& file, std::string_view name,
-                         Layout layout);
+Result<request::Array> read_array(const Safetensors& file,
+                                  std::string_view name,
+                                  request::Layout layout);
 
 // picks, and slots, union_start and union_blocks where there are unions, and
 // run_picks where attention runs on others.

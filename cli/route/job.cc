@@ -110,7 +110,8 @@ Result<RouteJob> make_route_job(const RouteCommandFlags& o) {
     return invalid("cli", "--layout must be one of bhsd, bshd, found {}",
                    in_quotes(*o.run.layout));
   }
-  const Layout layout = o.run.layout == "bshd" ? Layout::bshd : Layout::bhsd;
+  const request::Layout layout =
+      o.run.layout == "bshd" ? request::Layout::bshd : request::Layout::bhsd;
   if (o.run.inputs) {
     if (auto e = read_arrays(o, layout, job); !e) return e.error();
   }

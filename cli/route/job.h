@@ -5,12 +5,12 @@
 #include <optional>
 #include <string>
 
-#include "cli/data/attention_data.h"
 #include "cli/route/flags.h"
 #include "cli/route/inputs.h"
 #include "cli/route/report.h"
 #include "cli/run/flags.h"
 #include "cli/run/options.h"
+#include "request/attention_data.h"
 #include "request/make_request.h"
 #include "request/picks_file.h"
 
@@ -30,7 +30,7 @@ struct RouteJob {
   request::Resolved resolved;
   RouteSettings settings;
   std::optional<RouteStage> until;
-  Array q, k;
+  request::Array q, k;
   bool arrays = false;
   int64_t batch_row = 0, head = 0;  // of the pictures
   std::optional<int64_t> width;

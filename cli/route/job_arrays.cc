@@ -32,7 +32,7 @@ Result<void> check_undrawn(const RouteCommandFlags& o,
 
 }  // namespace
 
-Result<void> read_arrays(const RouteCommandFlags& o, Layout layout,
+Result<void> read_arrays(const RouteCommandFlags& o, request::Layout layout,
                          RouteJob& job) {
   if (auto e = check_undrawn(o, "--inputs"); !e) return e;
   auto bytes = read_file(*o.run.inputs, receipt::available_memory());
@@ -51,7 +51,7 @@ Result<void> read_arrays(const RouteCommandFlags& o, Layout layout,
 }
 
 Result<void> draw_inputs(const RouteCommandFlags& o, const RunOptions& sizes,
-                         Layout layout, RouteJob& job) {
+                         request::Layout layout, RouteJob& job) {
   const AttentionShape& s = sizes.data.shape;
   DrawnInputs drawn;
   drawn.heads = s.heads;

@@ -9,11 +9,12 @@
 namespace tessera::cli {
 
 // q and k of --inputs.
-Result<void> read_arrays(const RouteCommandFlags& flags, Layout layout,
+Result<void> read_arrays(const RouteCommandFlags& flags, request::Layout layout,
                          RouteJob& job);
 // Inputs of `sizes`.
 Result<void> draw_inputs(const RouteCommandFlags& flags,
-                         const RunOptions& sizes, Layout layout, RouteJob& job);
+                         const RunOptions& sizes, request::Layout layout,
+                         RouteJob& job);
 // Those of --picks, which is a file.
 Result<void> read_given_picks(const RouteCommandFlags& flags, RouteJob& job);
 

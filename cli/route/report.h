@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "cli/command.h"
-#include "cli/data/attention_data.h"
 #include "receipt/receipt.h"
+#include "request/attention_data.h"
 #include "tessera/batch.h"
 #include "tessera/route.h"
 

@@ -1,7 +1,7 @@
 // cli/route/text.cc: a line for each stage: time and counts.
 #include <fmt/format.h>
 
-#include "cli/plan/report.h"
+#include "base/units.h"
 #include "cli/route/report.h"
 
 namespace tessera::cli {

@@ -4,10 +4,10 @@
 #include "base/fail.h"
 #include "base/text.h"
 #include "base/trace.h"
-#include "cli/data/random_inputs.h"
-#include "cli/plan/report.h"
+#include "base/units.h"
 #include "lanes/lane.h"
 #include "receipt/machine.h"
+#include "request/random_inputs.h"
 
 namespace tessera::cli {
 namespace {
@@ -28,7 +28,8 @@ bool elsewhere(const RunOptions& o) {
 
 }  // namespace
 
-Result<void> check_lengths(const InputFile& file, const Request& request) {
+Result<void> check_lengths(const request::InputFile& file,
+                           const Request& request) {
   struct Length {
     std::string_view name;
     int64_t found, in_file;
@@ -46,7 +47,7 @@ Result<void> check_lengths(const InputFile& file, const Request& request) {
 
 Result<void> check_memory(const RunFlags& flags, const RunOptions& o,
                           LaneId lane, double routing, const Batch* batch) {
-  const DataBytes bytes = data_bytes(o.data);
+  const request::DataBytes bytes = data_bytes(o.data);
   double needed = bytes.all + routing;
   if (o.lanes.fallback.empty()) {
     Request lengths;
@@ -64,7 +65,7 @@ Result<void> check_memory(const RunFlags& flags, const RunOptions& o,
 
 void make_inputs(RunOptions& o) {
   const TraceSpan span("run", "inputs");
-  AttentionData& d = o.data;
+  request::AttentionData& d = o.data;
   const auto drawn = [&](std::string_view name) {
     return !o.inputs || !o.inputs->has(name);
   };
@@ -75,18 +76,18 @@ void make_inputs(RunOptions& o) {
   if (o.inputs) {
     take_inputs(*o.inputs, d);
   } else {
-    fill_random(d.q.view(), o.seed, Stream::q);
-    fill_random(d.k.view(), o.seed, Stream::k);
-    fill_random(d.v.view(), o.seed, Stream::v);
+    fill_random(d.q.view(), o.seed, request::Stream::q);
+    fill_random(d.k.view(), o.seed, request::Stream::k);
+    fill_random(d.v.view(), o.seed, request::Stream::v);
   }
   if (d.sink_logits && drawn("sink_logits")) {
-    fill_random(*d.sink_logits, o.seed, Stream::sink_logits);
+    fill_random(*d.sink_logits, o.seed, request::Stream::sink_logits);
   }
   if (!d.backward) return;
-  if (drawn("dout")) fill_random(d.dout.view(), o.seed, Stream::dout);
+  if (drawn("dout")) fill_random(d.dout.view(), o.seed, request::Stream::dout);
   if (!o.inputs) {
     d.dlse.resize(d.lse.size());
-    fill_random(d.dlse, o.seed, Stream::dlse);
+    fill_random(d.dlse, o.seed, request::Stream::dlse);
   }
 }
 

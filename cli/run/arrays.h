@@ -2,15 +2,16 @@
 // drawn.
 #pragma once
 
-#include "cli/data/tensor_file.h"
 #include "cli/run/flags.h"
 #include "cli/run/options.h"
+#include "request/tensor_file.h"
 #include "tessera/result.h"
 
 namespace tessera::cli {
 
 // The file's lengths must be those of the request.
-Result<void> check_lengths(const InputFile& file, const Request& request);
+Result<void> check_lengths(const request::InputFile& file,
+                           const Request& request);
 
 // Before anything is allocated: sizes come from flags and may be absurd. What a
 // lane takes beside the arrays is its own affair where another may step in.

@@ -11,7 +11,8 @@ namespace {
 
 // What a lane with kernels would refuse only when all arrays are there; `lane`
 // is what errors call it.
-Result<void> check_dims(const AttentionData& d, std::string_view lane) {
+Result<void> check_dims(const request::AttentionData& d,
+                        std::string_view lane) {
   for (const auto& [dim, what] :
        {std::pair(d.shape.head_dim, "--head-dim"),
         std::pair(d.shape.v_head_dim, "--v-head-dim")}) {

@@ -65,11 +65,11 @@ Result<Dtype> dtype_of(const std::optional<std::string>& flag,
 
 Result<void> read_shape(const RunFlags& f, RunOptions& o) {
   AttentionShape& s = o.data.shape;
-  const InputFile* file = o.inputs ? &*o.inputs : nullptr;
+  const request::InputFile* file = o.inputs ? &*o.inputs : nullptr;
   struct Size {
     const std::optional<std::string>& flag;
     std::string_view name;
-    int64_t InputFile::*in_file;
+    int64_t request::InputFile::*in_file;
     int64_t AttentionShape::*out;
     // Of the default: another size, or a number.
     int64_t AttentionShape::*like;
@@ -77,13 +77,13 @@ Result<void> read_shape(const RunFlags& f, RunOptions& o) {
     int64_t most;
   };
   for (const Size& n :
-       {Size{f.heads, "--heads", &InputFile::heads, &AttentionShape::heads,
-             nullptr, kDefaultHeads, kMaxHeads},
-        Size{f.kv_heads, "--kv-heads", &InputFile::kv_heads,
+       {Size{f.heads, "--heads", &request::InputFile::heads,
+             &AttentionShape::heads, nullptr, kDefaultHeads, kMaxHeads},
+        Size{f.kv_heads, "--kv-heads", &request::InputFile::kv_heads,
              &AttentionShape::kv_heads, &AttentionShape::heads, 0, kMaxHeads},
-        Size{f.head_dim, "--head-dim", &InputFile::head_dim,
+        Size{f.head_dim, "--head-dim", &request::InputFile::head_dim,
              &AttentionShape::head_dim, nullptr, kDefaultDim, kMaxHeadDim},
-        Size{f.v_head_dim, "--v-head-dim", &InputFile::v_head_dim,
+        Size{f.v_head_dim, "--v-head-dim", &request::InputFile::v_head_dim,
              &AttentionShape::v_head_dim, &AttentionShape::head_dim, 0,
              kMaxHeadDim}}) {
     auto value =
@@ -122,7 +122,7 @@ Result<RunOptions> read_run_options(const RunFlags& f) {
     return invalid("cli", "--layout must be one of bhsd, bshd, found {}",
                    in_quotes(*f.layout));
   }
-  if (f.layout == "bshd") o.data.layout = Layout::bshd;
+  if (f.layout == "bshd") o.data.layout = request::Layout::bshd;
   auto seed = parse_seed(f.seed.value_or("0"));
   if (!seed) return seed.error();
   o.seed = *seed;

@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "cli/data/attention_data.h"
-#include "cli/data/tensor_file.h"
 #include "cli/run/flags.h"
+#include "request/attention_data.h"
+#include "request/tensor_file.h"
 #include "tessera/session.h"
 
 namespace tessera::cli {
@@ -20,7 +20,7 @@ inline constexpr int64_t kMaxGateBytes = int64_t{1} << 26;
 
 struct RunOptions {
   // Shape, dtype, layout, direction; lengths and arrays are still empty.
-  AttentionData data;
+  request::AttentionData data;
   SessionOptions lanes;            // which may run, and what each is asked
   std::optional<Session> session;  // of them, once open_early opened it
   // Where the cpu lane tells its progress, while something listens.
@@ -28,7 +28,7 @@ struct RunOptions {
       std::make_shared<std::function<void(double)>>();
   uint64_t seed = 0;
   bool sink_logits = false;  // from the seed, unless the file has them
-  std::optional<InputFile> inputs;
+  std::optional<request::InputFile> inputs;
 };
 
 // The sizes, dtype, scale and softcap: the flags', or those of o.inputs.

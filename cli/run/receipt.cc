@@ -9,7 +9,7 @@ namespace tessera::cli {
 namespace {
 
 receipt::Receipt::Inputs inputs_of(const RunFlags& flags, const RunOptions& o) {
-  const AttentionData& d = o.data;
+  const request::AttentionData& d = o.data;
   receipt::Receipt::Inputs out;
   out.seed = o.seed;
   out.file = flags.inputs.value_or("");

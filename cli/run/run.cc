@@ -10,9 +10,9 @@
 #include "cli/route/planned.h"
 #include "cli/route/routed_batch.h"
 #include "cli/run/arrays.h"
-#include "cli/run/check.h"
-#include "cli/run/kernel_tile.h"
 #include "cli/run/receipt.h"
+#include "run/judge_run.h"
+#include "run/kernel_tile.h"
 #include "run/passes.h"
 #include "run/session_state.h"
 
@@ -77,17 +77,17 @@ Result<request::Planned> plan_request(request::Loaded loaded,
 struct Ready {
   request::Planned planned;
   Choice choice;
-  TileBy tile_by;
+  run::TileBy tile_by;
 };
 
 // A tile that is open is our TPU kernels' to choose, where they are to run it.
 Result<Ready> plan_and_choose(const RunOptions& o, const AttentionCall& call,
                               request::Loaded loaded) {
-  const bool may_tile = !o.lanes.lane && is_tile_open(loaded);
-  TileBy tile_by;
+  const bool may_tile = !o.lanes.lane && run::is_tile_open(loaded);
+  run::TileBy tile_by;
   if (o.lanes.lane == LaneId::mosaic) {
-    auto by =
-        take_kernel_tile(call, target_here(*o.session), o.lanes.xla, loaded);
+    auto by = run::take_kernel_tile(call, run::target_here(*o.session),
+                                    o.lanes.xla, loaded);
     if (!by) return by.error();
     tile_by = std::move(*by);
   }
@@ -96,8 +96,8 @@ Result<Ready> plan_and_choose(const RunOptions& o, const AttentionCall& call,
   auto counted = run::check_first_keys(o.data.first_keys, planned->batch,
                                        call.shape.heads);
   if (!counted) return counted.error();
-  auto tiled = choose_and_tile(chooser_of(*o.session, call), call, may_tile,
-                               planned->batch);
+  auto tiled = run::choose_and_tile(run::chooser_of(*o.session, call), call,
+                                    may_tile, planned->batch);
   if (!tiled) return tiled.error();
   if (may_tile) tile_by = std::move(tiled->tile_by);
   return Ready{std::move(*planned), std::move(tiled->choice),
@@ -147,7 +147,7 @@ Result<RunOutcome> run_request(const RunFlags& flags) {
 
 Result<RunOutcome> run_request(const RunFlags& flags, RunOptions o) {
   if (auto e = open_early(o); !e) return e.error();
-  AttentionData& data = o.data;
+  request::AttentionData& data = o.data;
   auto loaded = load_for(flags, o);
   if (!loaded) return loaded.error();
   data.batch = loaded->resolved.request.batch;
@@ -175,8 +175,13 @@ Result<RunOutcome> run_request(const RunFlags& flags, RunOptions o) {
     receipt.settings["tile"] = tile_by;
   }
   if (flags.check) {
-    auto check = check_run(batch, data, o.seed, ran->flushes,
-                           receipt.row_sum == to_string(RowSum::rounded));
+    Progress progress("checking");
+    auto check = run::judge_run(
+        data.over(batch),
+        {.seed = o.seed,
+         .flushes = ran->flushes,
+         .rounded_sum = receipt.row_sum == to_string(RowSum::rounded),
+         .progress = progress.callback()});
     if (!check) return check.error();
     receipt.check = std::move(*check);
   }

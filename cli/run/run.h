@@ -14,7 +14,7 @@ struct RunOutcome {
   receipt::Receipt receipt;
   RequestFeatures features;  // what the choice was made from
   PlanFacts plan;
-  AttentionData data;
+  request::AttentionData data;
 };
 // Plans, chooses a lane, runs it and checks it where that was asked for. Writes
 // nothing.

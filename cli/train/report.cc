@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#include "cli/receipt/lines.h"
+#include "receipt/lines.h"
 
 namespace tessera::cli {
 
@@ -16,13 +16,13 @@ constexpr int kWidth = 10;  // of the names of lines
 }  // namespace
 
 std::string model_text(const receipt::Receipt& r) {
-  Lines line(kWidth);
+  receipt::Lines line(kWidth);
   add_model(r.training, line);
   return std::move(line.out);
 }
 
 std::string head_text(const receipt::Receipt& r, const data::RowFiles& data) {
-  Lines line(kWidth);
+  receipt::Lines line(kWidth);
   add_model(r.training, line);
   line("data", fmt::format("{} rows of {} tokens, {} a step", data.rows(),
                            data.tokens(), r.training.rows));
@@ -38,7 +38,7 @@ std::string step_text(const StepReport& step, int64_t steps, double seconds) {
 }
 
 std::string end_text(const receipt::Receipt& r) {
-  Lines line(kWidth);
+  receipt::Lines line(kWidth);
   add_steps(r.training, line);
   return std::move(line.out);
 }

@@ -15,11 +15,11 @@
 #include "cli/route/planned.h"
 #include "cli/route/routed_batch.h"
 #include "cli/run/cache_report.h"
-#include "cli/run/kernel_tile.h"
 #include "cli/run/options.h"
 #include "cli/run/run.h"
 #include "cli/warm/flags.h"
 #include "cli/warm/requests.h"
+#include "run/kernel_tile.h"
 #include "run/passes.h"
 #include "tessera/session.h"
 
@@ -59,10 +59,10 @@ Result<Ready> plan_one(const RunFlags& flags, const RunOptions& o,
                        const request::RequestFlags& request) {
   auto loaded = load_request(request, {}, flags.route);
   if (!loaded) return loaded.error();
-  const bool open_tile = is_tile_open(*loaded);
+  const bool open_tile = run::is_tile_open(*loaded);
   if (o.lanes.lane == LaneId::mosaic) {
-    auto e =
-        take_kernel_tile(call, target_here(*o.session), o.lanes.xla, *loaded);
+    auto e = run::take_kernel_tile(call, run::target_here(*o.session),
+                                   o.lanes.xla, *loaded);
     if (!e) return e.error();
   }
   if (auto e = take_picks(flags.route, *loaded); !e) return e.error();
@@ -72,8 +72,8 @@ Result<Ready> plan_one(const RunFlags& flags, const RunOptions& o,
                                        call.shape.heads);
   if (!counted) return counted.error();
   if (o.lanes.lane) return Ready{std::move(*planned), {}};
-  auto tiled = choose_and_tile(chooser_of(*o.session, call), call, open_tile,
-                               planned->batch);
+  auto tiled = run::choose_and_tile(run::chooser_of(*o.session, call), call,
+                                    open_tile, planned->batch);
   if (!tiled) return tiled.error();
   if (auto e = check_choice(flags, tiled->choice, o.lanes); !e) {
     return e.error();

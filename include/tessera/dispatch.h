@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -193,6 +194,28 @@ bool bars(const GateRow& row, LaneId lane, const RequestFeatures& features,
 
 Result<GateTable> parse_gate(std::string_view json);
 std::string gate_json(const GateTable& table);
+
+// What a table is measured of: every class of request of these lengths, and
+// decode of one query over so many keys.
+struct GateSizes {
+  std::vector<int64_t> tokens;
+  std::vector<Dtype> dtypes;
+  int64_t heads = 8, head_dim = 128;
+  std::vector<int64_t> decode_keys = {2048, 8192};
+  std::optional<BridgeArtifact> artifact = {};  // Splash's kernel, of its sizes
+};
+struct GateMeasured {
+  GateTable table;
+  std::string plugin;  // whose compiler plain XLA is, or why there is none
+};
+// Each kernel of ours judged by fp64, then in turns with plain XLA on this
+// machine; the least of `rounds` times counts. `plugin`: whose compiler plain
+// XLA is; absent: that of the first device, else xla_cpu_pjrt, and rows are
+// unmeasured where it is not here. `progress` is told the share done, 0 to 1.
+Result<GateMeasured> measure_gate(
+    const GateSizes& sizes, int64_t rounds,
+    const std::optional<std::string>& plugin, const Machine& machine,
+    const std::function<void(double)>& progress = {});
 
 // A row of the table of thresholds: on the platform, in calls of the direction,
 // the lane visits what the plan lists where the longer of both lengths is

@@ -22,6 +22,10 @@ std::string_view receipt_table();
 // Whether they are true takes running it again: `tessera receipt verify`.
 Result<void> check_receipt(std::string_view json);
 
+// For people, a line for each thing, as `tessera receipt show` prints it; the
+// last says whether the digest is that of its fields.
+Result<std::string> receipt_text(std::string_view json);
+
 struct ReceiptDifference {
   std::string field;  // "tiles.run"
   std::string a, b;   // as JSON; "" where there is none

@@ -94,6 +94,7 @@ struct LayerRoute {
 };
 // What the host's router is told to pick the same.
 RouteSettings settings_of(const LayerRoute& route);
+std::string to_string(const LayerRoute& route);  // "routed(4, 64) by kv-head"
 
 struct ModelConfig {
   int64_t vocab = 256;

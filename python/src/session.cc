@@ -19,6 +19,7 @@
 #include "repr.h"
 #include "sink_telemetry.h"
 #include "states.h"
+#include "tessera/receipt.h"
 #include "tessera/session.h"
 #include "unlocked.h"
 
@@ -653,6 +654,12 @@ void bind_functions(nb::module_& m) {
         nb::arg("sink_telemetry") = nb::none(),
         "Runs the call of a receipt again: the fields that differ, none where "
         "the receipt is true.");
+  m.def(
+      "receipt_text",
+      [](const std::string& receipt) { return take(receipt_text(receipt)); },
+      nb::arg("receipt"),
+      "A receipt for people, a line for each thing, as `tessera receipt show` "
+      "prints it.");
 }
 
 }  // namespace

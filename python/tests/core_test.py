@@ -181,6 +181,19 @@ def test_session_gradients(softcap, lane):
     assert ts.verify(receipt, q * 2, k, v, made, **same) != []
 
 
+def test_a_receipt_is_shown_as_text():
+    made, _, q, k, v = packed()
+    ready = ts.Session("cpu").prepare(made, heads=4, kv_heads=2, head_dim=16)
+    receipt = ready.receipt(ready.forward(q, k, v))
+    text = ts.receipt_text(receipt)
+    assert text.startswith("asked       cpu (by caller)\nchosen      cpu: ")
+    assert f"\nplan        {made.digest}\n" in text
+    digest = json.loads(receipt)["receipt_digest"]
+    assert text.endswith(f"\ndigest      {digest}, that of its fields\n")
+    with pytest.raises(ts.TesseraError, match=r"^\[receipt\] "):
+        ts.receipt_text("{}")
+
+
 def test_backward_takes_its_own_saved():
     made, _, q, k, v = packed()
     session = ts.Session("cpu")

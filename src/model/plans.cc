@@ -154,7 +154,7 @@ Result<void> check_route(const LayerSpec& spec, const Mask& mask,
     return invalid("train",
                    "clustered layers are of the specs xla, cpu and reference, "
                    "found {} for {}",
-                   route_text(route), spec.name);
+                   to_string(route), spec.name);
   }
   auto picks = routed_mask(mask, route);
   if (!picks) return picks.error();

@@ -312,7 +312,7 @@ TEST_F(RouterInProgram, PicksWhatTheHostPicks) {
                         {{50, 7, RouteRule::query_head}, {16, 16}},
                         {{4, 1, RouteRule::kv_head}, {8, 8}}}) {
     if (!testing::takes_case(number++, 5)) continue;
-    SCOPED_TRACE(route_text(c.route));
+    SCOPED_TRACE(to_string(c.route));
     ASSERT_NO_FATAL_FAILURE(set_route(c.route, c.tile, "xla", Element::f32));
     Writer w(arguments(), wide_);
     auto s = picking_shape(place_of_, XlaMethod::worklist);
@@ -404,7 +404,7 @@ TEST_F(RouterInProgram, ALayerIsAttentionOverFixedPicks) {
     for (const LayerRoute& route : {LayerRoute{3, 4, RouteRule::kv_head},
                                     LayerRoute{2, 12, RouteRule::query_head}}) {
       if (!testing::takes_case(number++, 4)) continue;
-      SCOPED_TRACE(std::string(spec) + ", " + route_text(route));
+      SCOPED_TRACE(std::string(spec) + ", " + to_string(route));
       ASSERT_NO_FATAL_FAILURE(set_route(route, {8, 16}, spec, Element::f64));
       Writer w(arguments(), wide_);
       const Site site = {w, wide_};

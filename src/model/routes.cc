@@ -17,6 +17,11 @@ RouteSettings settings_of(const LayerRoute& route) {
   return out;
 }
 
+std::string to_string(const LayerRoute& route) {
+  return fmt::format("routed({}, {}) by {}", route.top, route.block,
+                     to_string(route.rule));
+}
+
 namespace model {
 namespace {
 
@@ -112,11 +117,6 @@ int64_t picking_heads(const LayerRoute& route, int64_t heads,
                       int64_t kv_heads) {
   if (route.top == 0) return 1;
   return route.rule == RouteRule::kv_head ? kv_heads : heads;
-}
-
-std::string route_text(const LayerRoute& route) {
-  return fmt::format("routed({}, {}) by {}", route.top, route.block,
-                     to_string(route.rule));
 }
 
 }  // namespace model

@@ -27,7 +27,4 @@ Result<Mask> routed_mask(const Mask& mask, const LayerRoute& route);
 // Heads that pick; of a layer that is not clustered 1.
 int64_t picking_heads(const LayerRoute& route, int64_t heads, int64_t kv_heads);
 
-// "routed(4, 64) by kv-head"
-std::string route_text(const LayerRoute& route);
-
 }  // namespace tessera::model

@@ -23,7 +23,7 @@ struct JudgeOptions {
   bool flushes = false;  // the lane takes and gives 0 for subnormal numbers
   // It sums probabilities as their product takes them (RowSum::rounded).
   bool rounded_sum = false;
-  std::function<void(double)> progress;  // share done, 0 to 1
+  std::function<void(double)> progress = {};  // share done, 0 to 1
 };
 
 struct Verdict {

@@ -1,0 +1,10 @@
+// base/units.h: large numbers for people.
+#pragma once
+
+#include <string>
+
+namespace tessera {
+
+std::string with_unit(double value);  // 40.1 M
+
+}  // namespace tessera
