@@ -3,13 +3,13 @@
 
 #include <fmt/format.h>
 
-#include <chrono>
 #include <utility>
 
 #include "base/integers.h"
 #include "base/timed.h"
 #include "receipt/machine.h"
 #include "request/random_inputs.h"
+#include "route/stage_times.h"
 #include "run/judge_run.h"
 #include "tessera/batch.h"
 
@@ -101,7 +101,6 @@ RouteSettings RoutedCase::settings(int64_t top, bool hierarchical) const {
 }
 
 Result<RoutedRun> RoutedCase::route(int64_t top, bool hierarchical) const {
-  using Clock = std::chrono::steady_clock;
   RoutedTimes times;
   RouteInputs in;
   in.q = data_.q.view();
@@ -109,11 +108,7 @@ Result<RoutedRun> RoutedCase::route(int64_t top, bool hierarchical) const {
   RouteOptions options;
   options.threads = sizes_.threads;
   options.memory = receipt::available_memory();
-  auto last = Clock::now();
-  options.after = [&](RouteStage stage) {
-    times.stage[static_cast<size_t>(stage)] += ms_since(last);
-    last = Clock::now();
-  };
+  options.after = routing::adds_to(times.stage);
   double both = 0;
   auto batch = timed(both, [&] {
     return OwnedBatch::route(request(top), {}, in, settings(top, hierarchical),

@@ -8,7 +8,6 @@
 #include "base/isa.h"
 #include "base/text.h"
 #include "base/threads.h"
-#include "base/units.h"
 #include "bench/harness/flags.h"
 #include "cli/numbers.h"
 #include "lanes/tensors.h"
@@ -108,12 +107,8 @@ double pick_bytes(const RoutedSettings& s, int64_t tokens, double top) {
 
 Result<void> check_memory(const RoutedSettings& s) {
   const auto check = [](double needed, int64_t tokens) -> Result<void> {
-    if (needed <= static_cast<double>(receipt::available_memory())) return {};
-    return over_limit(
-        "bench",
-        "arrays and picks must fit the memory that is free, found "
-        "{} bytes for {} tokens",
-        with_unit(needed), tokens);
+    return receipt::check_free(
+        "bench", needed, fmt::format("arrays and picks of {} tokens", tokens));
   };
   RoutedSizes sizes = s.sizes;
   sizes.dtype =

@@ -62,12 +62,7 @@ Result<void> check_arrays_fit(const BridgeSpec& spec) {
   for (const BridgeArray& a : spec.outputs) {
     bytes += 2 * static_cast<double>(bridge_bytes(a));
   }
-  const auto available = static_cast<double>(receipt::available_memory());
-  if (bytes <= available) return {};
-  return over_limit("bridge",
-                    "the arrays must fit the memory that is free, found {:.0f} "
-                    "bytes for {:.0f}",
-                    bytes, available);
+  return receipt::check_free("bridge", bytes, "the arrays");
 }
 
 Result<std::vector<AlignedBytes>> read_bridge_inputs(const std::string& path,

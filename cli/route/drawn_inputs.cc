@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "base/fail.h"
-#include "base/units.h"
 #include "receipt/machine.h"
 #include "route/memory_use.h"
 
@@ -25,11 +23,8 @@ Result<void> check_memory(const DrawnInputs& d, const RouteSettings& s,
       values * (static_cast<double>(byte_width(d.dtype)) + 4 / group) +
       routing::route_bytes(r, *rows, s, {d.heads, d.kv_heads, d.dim},
                            routing::route_threads(threads));
-  if (needed <= static_cast<double>(receipt::available_memory())) return {};
-  return over_limit("route",
-                    "clustered inputs and what routing makes of them must fit "
-                    "the memory that is free, found {} bytes for them",
-                    with_unit(needed));
+  return receipt::check_free("route", needed,
+                             "clustered inputs and what routing makes of them");
 }
 
 }  // namespace

@@ -1,24 +1,18 @@
 // cli/route/stages.cc: routes, compares and plans, and keeps the time of each.
 #include "cli/route/stages.h"
 
-#include <chrono>
 #include <utility>
 
-#include "base/timed.h"
 #include "receipt/machine.h"
+#include "route/stage_times.h"
 
 namespace tessera::cli {
 
 Result<void> route_timed(RouteJob& job) {
-  using Clock = std::chrono::steady_clock;
-  auto last = Clock::now();
   RouteOptions options = job.options;
   options.until = job.report.until;
   options.memory = receipt::available_memory();
-  options.after = [&](RouteStage stage) {
-    job.report.ms[static_cast<size_t>(stage)] += ms_since(last);
-    last = Clock::now();
-  };
+  options.after = routing::adds_to(job.report.ms);
   auto routed = route(job.resolved.request, job.resolved.facts.view(),
                       job.inputs(), job.settings, options);
   if (!routed) return routed.error();

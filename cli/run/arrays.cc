@@ -2,22 +2,13 @@
 #include "cli/run/arrays.h"
 
 #include "base/fail.h"
-#include "base/text.h"
 #include "base/trace.h"
-#include "base/units.h"
 #include "lanes/lane.h"
 #include "receipt/machine.h"
 #include "request/random_inputs.h"
 
 namespace tessera::cli {
 namespace {
-
-Error too_large(double bytes) {
-  return over_limit("run",
-                    "the arrays must fit the memory that is free, found {} "
-                    "bytes for them",
-                    with_unit(bytes));
-}
 
 // Whether the forced lane's device has a memory of its own.
 bool elsewhere(const RunOptions& o) {
@@ -59,8 +50,7 @@ Result<void> check_memory(const RunFlags& flags, const RunOptions& o,
     if (batch) needed += lanes::sink_batch_bytes(lane, *batch, call);
   }
   if (flags.outputs) needed += bytes.outputs;
-  if (needed <= static_cast<double>(receipt::available_memory())) return {};
-  return too_large(needed);
+  return receipt::check_free("run", needed, "the arrays");
 }
 
 void make_inputs(RunOptions& o) {
@@ -76,18 +66,17 @@ void make_inputs(RunOptions& o) {
   if (o.inputs) {
     take_inputs(*o.inputs, d);
   } else {
-    fill_random(d.q.view(), o.seed, request::Stream::q);
-    fill_random(d.k.view(), o.seed, request::Stream::k);
-    fill_random(d.v.view(), o.seed, request::Stream::v);
+    fill_inputs(d, o.seed);
   }
   if (d.sink_logits && drawn("sink_logits")) {
     fill_random(*d.sink_logits, o.seed, request::Stream::sink_logits);
   }
   if (!d.backward) return;
-  if (drawn("dout")) fill_random(d.dout.view(), o.seed, request::Stream::dout);
   if (!o.inputs) {
     d.dlse.resize(d.lse.size());
     fill_random(d.dlse, o.seed, request::Stream::dlse);
+  } else if (drawn("dout")) {
+    fill_random(d.dout.view(), o.seed, request::Stream::dout);
   }
 }
 

@@ -13,6 +13,8 @@
 #include <string_view>
 
 #include "base/descriptor.h"
+#include "base/fail.h"
+#include "base/units.h"
 
 namespace tessera::receipt {
 namespace {
@@ -77,6 +79,14 @@ int64_t available_memory() {
     available = std::min(available, std::max<int64_t>(0, most - used));
   }
   return available;
+}
+
+Result<void> check_free(std::string_view where, double bytes,
+                        std::string_view what, double available) {
+  if (bytes <= available) return {};
+  return over_limit(
+      where, "{} must fit the memory that is free, found {} bytes for them",
+      what, with_unit(bytes));
 }
 
 }  // namespace tessera::receipt

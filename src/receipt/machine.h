@@ -3,6 +3,9 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
+
+#include "tessera/result.h"
 
 namespace tessera::receipt {
 
@@ -15,5 +18,11 @@ std::string cpu_identity();
 // Bytes that this process can have without swapping and within its own limit
 // (`ulimit -v`); INT64_MAX where nothing is said.
 int64_t available_memory();
+
+// Whether `what`, "the arrays", fits the memory that is free. As a double:
+// sizes that strangers gave may be absurd.
+Result<void> check_free(
+    std::string_view where, double bytes, std::string_view what,
+    double available = static_cast<double>(available_memory()));
 
 }  // namespace tessera::receipt

@@ -241,5 +241,17 @@ TEST(ReceiptMachine, IsDescribed) {
   EXPECT_GT(available_memory(), 1 << 20);
 }
 
+TEST(ReceiptMachine, WhatDoesNotFitItsMemoryIsRefused) {
+  EXPECT_TRUE(check_free("run", 8, "the arrays", 8).ok());
+  const auto over = check_free("run", 2.5e12, "the arrays", 2e12);
+  ASSERT_FALSE(over.ok());
+  EXPECT_EQ(over.error().kind, ErrorKind::limit);
+  EXPECT_EQ(over.error().message,
+            "[run] the arrays must fit the memory that is free, found 2.5 T "
+            "bytes for them");
+  EXPECT_TRUE(check_free("run", 0, "the arrays").ok());
+  EXPECT_FALSE(check_free("run", 1e300, "the arrays").ok());
+}
+
 }  // namespace
 }  // namespace tessera::receipt

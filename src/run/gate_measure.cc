@@ -65,12 +65,8 @@ Result<request::AttentionData> data_of(const run::GateCase& c) {
       data_bytes(data).all +
       std::max(lanes::lane_bytes(c.lane, c.request, data.call()),
                lanes::lane_bytes(LaneId::xla, c.request, data.call()));
-  if (needed > static_cast<double>(receipt::available_memory())) {
-    return over_limit("gate",
-                      "the arrays must fit the memory that is free, "
-                      "found {:.3g} bytes for them",
-                      needed);
-  }
+  auto fits = receipt::check_free("gate", needed, "the arrays");
+  if (!fits) return fits.error();
   data.allocate();
   fill_inputs(data, 0);
   return data;

@@ -10,6 +10,7 @@
 #include "base/timed.h"
 #include "base/trace.h"
 #include "plan/batch_state.h"
+#include "receipt/machine.h"
 #include "run/check_arrays.h"
 #include "run/device_memory.h"
 #include "run/features.h"
@@ -154,11 +155,9 @@ Result<void> start(Prepared::State& p, LaneId id,
   const double bytes = (*open)->bytes(p.batch.request(), p.call) +
                        lanes::sink_batch_bytes(id, p.batch, p.call);
   const auto& memory = p.session->options.memory;
-  if (memory && bytes > memory()) {
-    return over_limit("run",
-                      "the arrays must fit the memory that is free, found "
-                      "{:.3g} bytes for them",
-                      bytes);
+  if (memory) {
+    auto e = receipt::check_free("run", bytes, "the arrays", memory());
+    if (!e) return e.error();
   }
   if (auto e = run::check_device_memory(p.batch, p.call, id, p.options,
                                         (*open)->place());
