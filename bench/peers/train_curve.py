@@ -2,6 +2,7 @@
 beside JAX's own when it adds in another order: the same model with the numbers
 of its residual stream and of its MLP in other places.
 
+    export PYTHONPATH=build/python
     python train_curve.py rows model.json --program build/tessera --steps 200
     python train_curve.py rows model.json --batch 2 --mesh seq=4 data=2,head=2 \\
         --results bench/results
@@ -17,7 +18,6 @@ arguments goes on after them.
 import argparse
 import hashlib
 import json
-import math
 import pathlib
 import subprocess
 import sys
@@ -26,6 +26,7 @@ import tempfile
 import jax
 import jax.numpy as jnp
 import numpy as np
+import tessera.train
 
 sys.path[:0] = [str(pathlib.Path(__file__).parents[2] / folder)
                 for folder in ("bench", "tests/model", "python/tests")]
@@ -34,15 +35,6 @@ from jax_model import adamw, mean_loss  # noqa: E402
 from tensor_file import load, parameters, store  # noqa: E402
 
 COLUMNS = ("input_ids", "target_ids", "loss_mask", "positions", "doc_ids")
-
-
-def rate_of(step, steps, peak):
-    """As `tessera train` has it: a rise over a twentieth, then a cosine."""
-    warmup = steps // 20
-    if step <= warmup:
-        return peak * step / warmup
-    gone = (step - warmup) / max(1, steps - warmup)
-    return peak * (0.1 + 0.9 * (1 + math.cos(math.pi * gone)) / 2)
 
 
 def reordered(p, m, seed):
@@ -84,8 +76,8 @@ def jax_losses(p, rows, m, steps, peak, batch):
     for t in range(1, steps + 1):
         at = ((t - 1) % count * batch + np.arange(batch)) % count
         row = {k: rows[k][at] for k in COLUMNS}
-        loss, (p, first, second) = step(p, first, second, row, float(t),
-                                        rate_of(t, steps, peak))
+        rate = tessera.train.cosine_rate(t, steps=steps, peak=peak)
+        loss, (p, first, second) = step(p, first, second, row, float(t), rate)
         losses.append(float(loss))
     return {"losses": losses}
 

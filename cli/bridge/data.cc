@@ -6,7 +6,6 @@
 #include <cstring>
 
 #include "base/bytes.h"
-#include "base/digest.h"
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/safetensors.h"
@@ -41,12 +40,6 @@ Result<void> check_bools(const BridgeArray& array, std::string_view bytes) {
 }
 
 }  // namespace
-
-size_t bridge_bytes(const BridgeArray& array) {
-  auto bytes = static_cast<size_t>(byte_width(array.dtype));
-  for (const int64_t n : array.shape) bytes *= static_cast<size_t>(n);
-  return bytes;
-}
 
 std::vector<const void*> BridgeData::input_pointers() const {
   std::vector<const void*> out;
@@ -122,23 +115,6 @@ Result<void> write_bridge_outputs(const std::string& path,
   auto bytes = write_safetensors(file);
   if (!bytes) return bytes.error();
   return write_file(path, *bytes);
-}
-
-std::map<std::string, std::string> digests_of(
-    const std::vector<BridgeArray>& arrays,
-    const std::vector<AlignedBytes>& bytes) {
-  std::map<std::string, std::string> out;
-  for (size_t i = 0; i < arrays.size(); ++i) {
-    out[arrays[i].name] = digest_of(bytes[i].view());
-  }
-  return out;
-}
-
-std::string digest_of_all(const std::vector<AlignedBytes>& bytes) {
-  Digest digest;
-  for (const AlignedBytes& b : bytes)
-    digest.add(b.view().data(), b.view().size());
-  return digest.hex();
 }
 
 }  // namespace tessera::cli

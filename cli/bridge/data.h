@@ -1,14 +1,13 @@
 // cli/bridge/data.h: the arrays of a bridge run, owned: read, drawn, written.
 #pragma once
 
-#include <cstddef>
-#include <map>
-#include <optional>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/aligned_bytes.h"
+#include "run/operation.h"
 #include "tessera/bridge.h"
 
 namespace tessera::cli {
@@ -21,8 +20,7 @@ struct BridgeData {
   std::vector<void*> output_pointers() const;
 };
 
-// Of an array; the parser has seen that it fits.
-size_t bridge_bytes(const BridgeArray& array);
+using run::bridge_bytes;
 
 // Whether all of it fits in memory, before any is allocated.
 Result<void> check_arrays_fit(const BridgeSpec& spec);
@@ -42,11 +40,5 @@ std::vector<AlignedBytes> make_bridge_outputs(const BridgeSpec& spec);
 Result<void> write_bridge_outputs(const std::string& path,
                                   const BridgeSpec& spec,
                                   const std::vector<AlignedBytes>& outputs);
-
-// Of each array by its name, and of all together.
-std::map<std::string, std::string> digests_of(
-    const std::vector<BridgeArray>& arrays,
-    const std::vector<AlignedBytes>& bytes);
-std::string digest_of_all(const std::vector<AlignedBytes>& bytes);
 
 }  // namespace tessera::cli

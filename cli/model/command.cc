@@ -15,8 +15,8 @@
 #include "cli/numbers.h"
 #include "cli/out_folder.h"
 #include "cli/request/file_checks.h"
-#include "cli/train/report.h"
 #include "model/hugging_face.h"
+#include "model/parameter_parts.h"
 #include "tessera/train.h"
 
 namespace tessera::cli {
@@ -35,7 +35,7 @@ Result<void> print(const Options& o, std::string_view checkpoint,
   if (!spec) return spec.error();
   auto parameters = model_parameters(*model, *spec);
   if (!parameters) return parameters.error();
-  const int64_t numbers = numbers_of(*parameters);
+  const int64_t numbers = model::numbers_of(*parameters);
   if (o.json) {
     const nlohmann::json report = {
         {"model", nlohmann::json::parse(to_json(*model))},

@@ -119,8 +119,8 @@ void add_pack_flags(Command& command, PackFlags& f) {
         "Rows of each file of a folder; of one file, rows of a row group or "
         "batch [256, or 256 MiB]"},
        {"--threads", &f.threads, "N",
-        "Threads that read columns of Parquet; any number gives the same rows "
-        "[every core]"},
+        "Threads that read columns of Parquet and parse JSON lines; any number "
+        "gives the same rows [every core]"},
        {"--restart", &f.restart, "",
         "Begin a folder anew, where a killed run left rows that would be "
         "resumed"},

@@ -196,6 +196,29 @@ TEST_F(ReceiptCommand, VerifiesWhatTheBridgeRan) {
       << out_;
 }
 
+// The library writes receipts for its callers' arrays too.
+TEST_F(ReceiptCommand, AnOperationOfLostArraysIsNotRunAgain) {
+  const std::string digest(32, 'a');
+  receipt::Receipt r;
+  r.kind = receipt::Kind::operation;
+  r.version = "0.1.0";
+  r.lane = {"jax_bridge", "command", "jax_bridge", "jax_bridge", "tpu/jax",
+            "executed",   {}};
+  r.operation = r.name = "norm";
+  r.plugin = receipt::Receipt::Plugin{"a.so", "0.81", "cpu", "v", "cpu 0", 0};
+  r.artifact = {"norm.mlirbc", "norm.json", digest, 900, "0.7.2", 9, {"cpu"}};
+  r.inputs = {0, "", {{"x", digest}}, {}, {{"x", "F32", {2, 3}}}};
+  r.outputs = {{"y", "F32", {2, 3}}};
+  r.key = {digest, true, "all", "{\"artifact\":\"" + digest + "\"}"};
+  r.compiles = 1;
+  r.output_digest = digest;
+  ASSERT_TRUE(write_file(file("own"), receipt::receipt_json(r)).ok());
+  EXPECT_EQ(verify("own"), 2) << out_;
+  EXPECT_EQ(err_,
+            "tessera: [receipt] a receipt's arrays must be drawn or in a file "
+            "for it to run again, found neither\n");
+}
+
 TEST_F(ReceiptCommand, VerifiesTrueOnes) {
   for (const Arguments& how :
        {Arguments{},

@@ -55,6 +55,12 @@ request::RouteFlags route_flags(const receipt::Receipt& r) {
 
 }  // namespace
 
+Error no_arrays() {
+  return unavailable("receipt",
+                     "a receipt's arrays must be drawn or in a file for it to "
+                     "run again, found neither");
+}
+
 Result<RunFlags> flags_of(const receipt::Receipt& r) {
   RunFlags out;
   if (r.plan_file.empty()) {
@@ -66,9 +72,7 @@ Result<RunFlags> flags_of(const receipt::Receipt& r) {
   if (!r.inputs.file.empty()) {
     out.inputs = r.inputs.file;
   } else if (r.ran() && !is_in(r.inputs.drawn, "q")) {
-    return unavailable("receipt",
-                       "a receipt's arrays must be drawn or in a file for it "
-                       "to run again, found neither");
+    return no_arrays();
   }
   const auto number = [](auto value) { return Json(value).dump(); };
   const AttentionShape& shape = r.shape.attention;

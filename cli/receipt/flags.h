@@ -7,6 +7,9 @@
 
 namespace tessera::cli {
 
+// That nobody but its caller has them.
+Error no_arrays();
+
 // Those of the request, the router and the arrays.
 Result<RunFlags> flags_of(const receipt::Receipt& receipt);
 

@@ -66,13 +66,17 @@ Result<run::SecondRun> run_plan(const receipt::Receipt& claimed,
 
 Result<run::SecondRun> run_operation(const receipt::Receipt& claimed,
                                      const std::optional<std::string>& plugin) {
+  const receipt::Receipt::Inputs& inputs = claimed.inputs;
+  if (inputs.file.empty() && inputs.drawn.empty() && !inputs.arrays.empty()) {
+    return no_arrays();
+  }
   BridgeFlags flags;
   if (auto e = add_plugin(claimed, plugin, flags); !e) return e.error();
   if (auto e = add_artifact(claimed, flags); !e) return e.error();
-  if (claimed.inputs.file.empty()) {
-    flags.seed = fmt::to_string(claimed.inputs.seed);
+  if (inputs.file.empty()) {
+    flags.seed = fmt::to_string(inputs.seed);
   } else {
-    flags.inputs = claimed.inputs.file;
+    flags.inputs = inputs.file;
   }
   flags.check = claimed.check.kind != "none";
   auto outcome = run_bridge(flags);

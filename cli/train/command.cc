@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <memory>
+#include <utility>
 
 #include "base/files.h"
 #include "base/text.h"
@@ -11,24 +12,25 @@
 #include "cli/train/compile_only.h"
 #include "cli/train/report.h"
 #include "cli/train/run.h"
+#include "cli/train/settings.h"
 
 namespace tessera::cli {
 namespace {
 
 Result<int> run(const TrainFlags& f) {
-  auto settings = read_train_flags(f);
-  if (!settings) return settings.error();
-  if (auto e = check_device(*settings, f); !e) return e.error();
-  auto rows = read_rows(*settings, f);
+  auto asked = read_train_flags(f);
+  if (!asked) return asked.error();
+  if (auto e = check_device(*asked, f); !e) return e.error();
+  auto rows = model::read_training_rows(*asked);
   if (!rows) return rows.error();
   if (f.program) {
-    auto text = Trainer::program_text(settings->options);
+    auto text = Trainer::program_text(asked->options);
     if (!text) return text.error();
     if (auto e = write_file(*f.program, *text); !e) return e.error();
   }
-  if (f.compile_only) return run_compile_only(*settings, f, rows->files);
-  if (f.warm) return run_warm(*settings, f);
-  auto receipt = run_training(*settings, f, *rows);
+  if (f.compile_only) return run_compile_only(*asked, f, rows->files);
+  if (f.warm) return run_warm(asked->options, f);
+  auto receipt = run_training(std::move(*asked), f, *rows);
   if (!receipt) return receipt.error();
   if (f.receipt) {
     if (auto e = write_receipt(*f.receipt, *receipt); !e) return e.error();

@@ -18,6 +18,7 @@
 #include "lanes/mosaic/tpu.h"
 #include "model/compile_ahead.h"
 #include "model/layer.h"
+#include "model/training_receipt.h"
 
 namespace tessera::cli {
 namespace {
@@ -25,6 +26,10 @@ namespace {
 using model::AheadReport;
 using model::LayerCycles;
 using nlohmann::json;
+
+std::string asked_target(const TrainFlags& f) {
+  return f.target.value_or("v6e:1x1");
+}
 
 json cycles_json(const std::optional<double>& cycles) {
   return cycles ? json(*cycles) : json();
@@ -91,7 +96,7 @@ std::string sent_text(const AheadReport& r) {
       bytes, r.collectives.size(), beside);
 }
 
-std::string compiled_text(const TrainSettings& s, const AheadReport& r,
+std::string compiled_text(const TrainOptions& o, const AheadReport& r,
                           const receipt::Receipt& asked) {
   std::string out =
       model_text(asked) +
@@ -99,7 +104,7 @@ std::string compiled_text(const TrainSettings& s, const AheadReport& r,
           "compiled   only, for {}, a step of {} rows of {} tokens: {} in "
           "{:.0f} "
           "ms\n",
-          r.target, s.options.rows, s.options.tokens, r.program, r.compile_ms);
+          r.target, o.rows, o.tokens, r.program, r.compile_ms);
   if (r.lowering) {
     out += fmt::format("lowering   {}\n", lowering_text(*r.lowering));
   }
@@ -108,8 +113,7 @@ std::string compiled_text(const TrainSettings& s, const AheadReport& r,
         "bytes      {} of arguments, {} of them donated; {} of outputs, {} of "
         "temporaries{}\n",
         r.memory->argument, r.memory->alias, r.memory->output,
-        r.memory->temporary,
-        s.options.mesh.devices() > 1 ? ", on each chip" : "");
+        r.memory->temporary, o.mesh.devices() > 1 ? ", on each chip" : "");
   }
   out += sent_text(r);
   if (r.attention.empty()) return out;
@@ -117,7 +121,7 @@ std::string compiled_text(const TrainSettings& s, const AheadReport& r,
       "attention  {} cycles predicted for the first step's rows{}, at {} GHz "
       "(assumed{})\n",
       cycles_text(r.attention_cycles()),
-      s.options.mesh.devices() > 1 ? " on the slowest chip" : "", r.gigahertz,
+      o.mesh.devices() > 1 ? " on the slowest chip" : "", r.gigahertz,
       r.calibrated ? "" : ", not calibrated");
   int64_t number = 0;
   for (const LayerCycles& layer : r.attention) {
@@ -131,42 +135,42 @@ std::string compiled_text(const TrainSettings& s, const AheadReport& r,
 
 }  // namespace
 
-Result<void> check_device(const TrainSettings& s, const TrainFlags& f) {
+Result<void> check_device(const model::TrainingRun& run, const TrainFlags& f) {
   if (f.compile_only) {
-    auto lowering = model::check_target(s.options, s.target);
+    auto lowering = model::check_target(run.options, asked_target(f));
     return lowering ? Result<void>() : lowering.error();
   }
-  if (!model::has_kernels(s.options.spec)) return {};
-  return mosaic::check_tpu_here(s.options.xla);
+  if (!model::has_kernels(run.options.spec)) return {};
+  return mosaic::check_tpu_here(run.options.xla);
 }
 
-Result<int> run_compile_only(const TrainSettings& s, const TrainFlags& f,
+Result<int> run_compile_only(const model::TrainingRun& run, const TrainFlags& f,
                              data::RowFiles& data) {
-  auto rows = data.take(0, s.options.rows);
+  auto rows = data.take(0, run.options.rows);
   if (!rows) return rows.error();
-  auto asked = training_receipt(s, f);
+  auto asked = model::training_receipt(run);
   if (!asked) return asked.error();
-  auto report = model::compile_ahead(s.options, s.target, *rows);
+  auto report = model::compile_ahead(run.options, asked_target(f), *rows);
   if (!report) return report.error();
   if (f.json) {
     fmt::print("{}\n", json_line(compiled_json(*report, *asked)));
     return kOk;
   }
-  fmt::print("{}", compiled_text(s, *report, *asked));
+  fmt::print("{}", compiled_text(run.options, *report, *asked));
   if (f.program) fmt::print("program    {}\n", on_a_line(*f.program));
   return kOk;
 }
 
-Result<int> run_warm(const TrainSettings& s, const TrainFlags& f) {
-  auto trainer = Trainer::compile(s.options);
+Result<int> run_warm(const TrainOptions& o, const TrainFlags& f) {
+  auto trainer = Trainer::compile(o);
   if (!trainer) return trainer.error();
   const TrainCounters did = trainer->counters();
   print_warnings(did.plugin_warnings);  // which keep nothing from being kept
   return print_cache_report(
-      {did, did.compile_ms, s.options.xla.cache_folder, did.warnings}, f.json,
+      {did, did.compile_ms, o.xla.cache_folder, did.warnings}, f.json,
       {{"program", trainer->program_key()}},
       fmt::format("{:<11} {}, a step of {} rows of {} tokens\n", "program",
-                  trainer->program_key(), s.options.rows, s.options.tokens));
+                  trainer->program_key(), o.rows, o.tokens));
 }
 
 std::span<const JsonField> ahead_json_fields() {

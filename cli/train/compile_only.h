@@ -11,15 +11,15 @@ namespace tessera::cli {
 
 // That the step can be compiled for what was asked, or run here, as far as it
 // is known before any work.
-Result<void> check_device(const TrainSettings& settings,
+Result<void> check_device(const model::TrainingRun& run,
                           const TrainFlags& flags);
 
 // Compiles the step for a TPU, which need not be here, and says what it takes.
-Result<int> run_compile_only(const TrainSettings& settings,
+Result<int> run_compile_only(const model::TrainingRun& run,
                              const TrainFlags& flags, data::RowFiles& data);
 
 // Compiles it for the device that will run it, into the cache.
-Result<int> run_warm(const TrainSettings& settings, const TrainFlags& flags);
+Result<int> run_warm(const TrainOptions& options, const TrainFlags& flags);
 
 // Of the JSON of both.
 std::span<const JsonField> ahead_json_fields();

@@ -3,18 +3,11 @@
 
 #include <fmt/format.h>
 
-#include <numeric>
 #include <utility>
 
 #include "receipt/lines.h"
 
 namespace tessera::cli {
-
-int64_t numbers_of(const std::vector<ModelParameter>& parameters) {
-  return std::accumulate(
-      parameters.begin(), parameters.end(), int64_t{0},
-      [](int64_t n, const ModelParameter& p) { return n + p.size(); });
-}
 
 namespace {
 
@@ -28,21 +21,19 @@ std::string model_text(const receipt::Receipt& r) {
   return std::move(line.out);
 }
 
-std::string head_text(const TrainSettings& s, const receipt::Receipt& r,
-                      const data::RowFiles& data) {
+std::string head_text(const receipt::Receipt& r, const data::RowFiles& data) {
   receipt::Lines line(kWidth);
   add_model(r.training, line);
   line("data", fmt::format("{} rows of {} tokens, {} a step", data.rows(),
-                           data.tokens(), s.options.rows));
+                           data.tokens(), r.training.rows));
   add_program(r, line);
   return std::move(line.out);
 }
 
-std::string step_text(const TrainSettings& s, const StepReport& step,
-                      double seconds) {
+std::string step_text(const StepReport& step, int64_t steps, double seconds) {
   return fmt::format(
       "step {:>6} of {}   loss {:<8.4f} norm {:<8.3f} {:>8.0f} tokens/s\n",
-      step.step, s.steps, step.loss, step.gradient_norm,
+      step.step, steps, step.loss, step.gradient_norm,
       static_cast<double>(step.tokens) / seconds);
 }
 

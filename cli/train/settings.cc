@@ -1,8 +1,6 @@
-// cli/train/settings.cc: flags as settings, all checked before any work.
+// cli/train/settings.cc: flags as a run, all checked before any work.
 #include "cli/train/settings.h"
 
-#include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "base/fail.h"
@@ -16,8 +14,6 @@
 
 namespace tessera::cli {
 namespace {
-
-constexpr double kLastShare = 0.1;
 
 Result<int64_t> count(const std::optional<std::string>& text, const char* flag,
                       int64_t otherwise, int64_t least) {
@@ -55,23 +51,11 @@ Result<void> check_compiled(const TrainFlags& f) {
 
 }  // namespace
 
-StepRates TrainSettings::rates(int64_t step) const {
-  StepRates out = peak;
-  if (step <= warmup) {
-    out.learning_rate *=
-        static_cast<double>(step) / static_cast<double>(warmup);
-    return out;
-  }
-  const double gone = static_cast<double>(step - warmup) /
-                      static_cast<double>(std::max<int64_t>(1, steps - warmup));
-  const double cosine = (1 + std::cos(std::acos(-1.0) * gone)) / 2;
-  out.learning_rate *= kLastShare + (1 - kLastShare) * cosine;
-  return out;
-}
-
-Result<TrainSettings> read_train_flags(const TrainFlags& f) {
-  TrainSettings out;
+Result<model::TrainingRun> read_train_flags(const TrainFlags& f) {
+  model::TrainingRun out;
+  out.data = f.data;
   if (f.resume) {
+    out.start = *f.resume;
     auto bytes = read_file(*f.resume, kMaxCheckpointBytes);
     if (!bytes) return bytes.error();
     out.resumed = std::move(*bytes);
@@ -81,16 +65,16 @@ Result<TrainSettings> read_train_flags(const TrainFlags& f) {
   }
   auto steps = count(f.steps, "--steps", 100, 1);
   if (!steps) return steps.error();
-  out.steps = *steps;
-  auto warmup = count(f.warmup, "--warmup", out.steps / 20, 0);
+  out.rates.steps = *steps;
+  auto warmup = count(f.warmup, "--warmup", model::usual_warmup(*steps), 0);
   if (!warmup) return warmup.error();
-  out.warmup = *warmup;
+  out.rates.warmup = *warmup;
   auto rate = positive(f.rate, "--rate", 3e-4);
   if (!rate) return rate.error();
-  out.peak.learning_rate = *rate;
+  out.rates.peak.learning_rate = *rate;
   auto norm = positive(f.max_norm, "--max-norm", 1);
   if (!norm) return norm.error();
-  out.peak.max_norm = *norm;
+  out.rates.peak.max_norm = *norm;
   auto every = count(f.every, "--every", 0, 1);
   if (!every) return every.error();
   out.every = *every;
@@ -102,7 +86,6 @@ Result<TrainSettings> read_train_flags(const TrainFlags& f) {
     auto kept = check_cache_folder(out.options.xla.cache_folder);
     if (!kept) return kept.error();
   }
-  out.target = f.target.value_or("v6e:1x1");
   std::vector<std::string> read = {f.data};
   if (f.model) read.push_back(*f.model);
   if (f.resume && f.resume != f.checkpoint) read.push_back(*f.resume);

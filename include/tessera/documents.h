@@ -291,8 +291,8 @@ struct LoaderOptions {
   Tile tile = {};
   Ceilings ceilings = {};
   int64_t ahead = 2;  // batches made before they are asked for
-  // Threads that plan them, and that read columns of Parquet: batches are the
-  // same for any number.
+  // Threads that plan them, read columns of Parquet and parse JSON lines:
+  // batches are the same for any number.
   int64_t workers = 1;
 };
 

@@ -279,10 +279,10 @@ constexpr const char* kAbout =
     "array [rows, ...], `batch`, the `tessera.Batch` of their doc_ids and "
     "valid_token_count under `mask` (None: causal & documents), and `filled`, "
     "how many rows are not padding alone, fewer than `rows` in the last batch "
-    "only. `workers` threads plan batches and read columns of Parquet: batches "
-    "are the same for any number. `state()` is where to go on: `Loader(same "
-    "documents, ..., "
-    "state=state)` gives the same batches from there.";
+    "only. `workers` threads plan batches, read columns of Parquet and parse "
+    "JSON lines: batches are the same for any number. `state()` is where to go "
+    "on: `Loader(same documents, ..., state=state)` gives the same batches "
+    "from there.";
 
 }  // namespace
 

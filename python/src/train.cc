@@ -15,6 +15,8 @@
 #include "arrays.h"
 #include "failure.h"
 #include "model/layer.h"
+#include "model/learning_rate.h"
+#include "model/parameter_parts.h"
 #include "session.h"
 #include "states.h"
 #include "tessera/train.h"
@@ -219,14 +221,18 @@ nb::dict parameters(const PyTrainer& self) {
 }
 
 std::string repr_of(const PyTrainer& self) {
-  int64_t numbers = 0;
-  for (const ModelParameter& p : self.trainer.parameters()) {
-    int64_t of = 1;
-    for (const int64_t n : p.shape) of *= n;
-    numbers += of;
-  }
+  const int64_t numbers = model::numbers_of(self.trainer.parameters());
   return "Trainer(" + self.words + ", parameters=" + std::to_string(numbers) +
          ", steps=" + std::to_string(self.trainer.steps()) + ")";
+}
+
+double cosine_rate(int64_t step, int64_t steps, double peak,
+                   std::optional<int64_t> warmup) {
+  const model::RateSchedule schedule = {
+      {.learning_rate = peak},
+      warmup.value_or(model::usual_warmup(steps)),
+      steps};
+  return take(model::rates_at(schedule, step)).learning_rate;
 }
 
 constexpr const char* kAbout =
@@ -292,6 +298,13 @@ void bind_train(nb::module_& m) {
                    "list[str]]"),
            "Compiles, how many of them came from the cache's folder, "
            "milliseconds, and warnings of the plugin and of that folder.");
+  m.def(
+      "cosine_rate", &cosine_rate, nb::arg("step"), nb::kw_only(),
+      nb::arg("steps"), nb::arg("peak"), nb::arg("warmup") = nb::none(),
+      "The learning rate of a step, the first of which is 1, as `tessera "
+      "train` has it: it rises over `warmup` steps to `peak` (left open, over "
+      "a twentieth of `steps`), then falls as a cosine to a tenth of it at "
+      "the last of `steps`.");
   m.def("import_hugging_face", &import_model, nb::arg("folder"),
         "A Llama or a Gemma 2 as Hugging Face's library keeps it in a folder, "
         "as a checkpoint that a Trainer restores: the start of a run.");

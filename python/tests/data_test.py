@@ -359,6 +359,20 @@ def test_any_number_of_workers_gives_the_same_batches():
         same(first, want[9])
 
 
+def test_any_number_of_workers_reads_the_same_lines(tmp_path):
+    lines, *_ = doors(documents(1000, seed=7), tmp_path)
+    one = loader(lines())
+    want = list(one)
+    for workers in (2, 5):
+        made = loader(lines(), workers=workers)
+        got = list(made)
+        assert len(got) == len(want) > 20
+        for a, b in zip(got, want):
+            same(a, b)
+        assert made.state() == one.state()
+        assert made.account() == one.account()
+
+
 def test_killed_anywhere_it_goes_on_with_the_same_rows(tmp_path):
     """A process is killed, by the system, while it loads; the next one goes on
     from the last state that was written."""

@@ -1,5 +1,6 @@
 """Training from Python: rows of a loader in, losses out."""
 
+import math
 import os
 import re
 import subprocess
@@ -191,6 +192,28 @@ def test_names_a_plugin_that_does_not_call_our_kernels():
     with pytest.raises(ts.TesseraError, match=r"as lammps_jax_pjrt_cpu does, "
                                               r"found .*xla_cpu_pjrt\.so'$"):
         trainer(spec="cpu", plugin="xla_cpu_pjrt")
+
+
+def test_rates_are_those_of_their_formula():
+    # Roundings of 2^-53, in shares of the peak: those of
+    # src/model/learning_rate_test.cc, and as many of the formula here.
+    most = 2 * 13 * 2**-53
+    for steps in (1, 7, 40, 200):
+        for warmup in (None, 0, 1, steps, 2 * steps):
+            rise = steps // 20 if warmup is None else warmup
+            for step in range(1, steps + 1):
+                if step <= rise:
+                    share = step / rise
+                else:
+                    turn = math.pi * (step - rise) / (steps - rise)
+                    share = 0.1 + 0.9 * (1 + math.cos(turn)) / 2
+                rate = tessera.train.cosine_rate(step, steps=steps, peak=3e-4,
+                                                 warmup=warmup)
+                assert abs(rate - 3e-4 * share) <= most * 3e-4, (step, steps, warmup)
+    with pytest.raises(ts.TesseraError, match="found step 41 of 40 and a warm-up of 2"):
+        tessera.train.cosine_rate(41, steps=40, peak=1)
+    with pytest.raises(ts.TesseraError, match="a learning rate must be at least 0"):
+        tessera.train.cosine_rate(1, steps=40, peak=-1)
 
 
 def test_refuses():

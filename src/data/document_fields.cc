@@ -24,6 +24,15 @@ constexpr Field kChunks[] = {Field::chunk_starts, Field::chunk_ends,
                              Field::chunk_kinds, Field::chunk_unit,
                              Field::token_spans};
 
+// Where a document begins in a column that it has; those before it have
+// `absent` if none had it.
+void begin_column(const Documents& into, size_t first, int32_t absent,
+                  std::vector<int32_t>& to) {
+  // Growing copies, over and over; the tokens have room already.
+  if (to.empty()) reserve_huge(to, into.input_ids.capacity());
+  to.resize(first, absent);
+}
+
 class Adding {
  public:
   Adding(const DocumentFields& fields, Documents& into)
@@ -67,14 +76,11 @@ class Adding {
   }
 
  private:
-  // A number a token, where the document has the column. `first` is its first
-  // token; the documents before it have `absent` if none had the column.
+  // A number a token, where the document has the column.
   Result<void> column(Field field, int64_t least, int64_t most, int32_t absent,
                       std::vector<int32_t>& to, size_t first) const {
     if (!fields_.has(field)) return {};
-    // Growing copies, over and over; the tokens have room already.
-    if (to.empty()) reserve_huge(to, into_.input_ids.capacity());
-    to.resize(first, absent);
+    begin_column(into_, first, absent, to);
     if (auto e = fields_.numbers(field, least, most, to); !e) return e;
     const auto found = static_cast<int64_t>(to.size() - first);
     if (found == tokens_) return {};
@@ -139,6 +145,36 @@ void ignore(std::string_view name, std::set<std::string>& ignored) {
 
 Result<void> add_document(const DocumentFields& fields, Documents& into) {
   return Adding(fields, into).all();
+}
+
+void copy_document(const Documents& from, size_t document, FieldSet fields,
+                   Documents& into) {
+  const auto first = static_cast<size_t>(into.tokens());
+  const auto copy = [document](const std::vector<int32_t>& values,
+                               const std::vector<int64_t>& start,
+                               std::vector<int32_t>& to, int64_t each = 1) {
+    to.insert(to.end(), values.begin() + each * start[document],
+              values.begin() + each * start[document + 1]);
+  };
+  const auto column = [&](Field field, int32_t absent,
+                          const std::vector<int32_t>& values,
+                          std::vector<int32_t>& to) {
+    if (!fields.test(static_cast<size_t>(field))) return;
+    begin_column(into, first, absent, to);
+    copy(values, from.token_start, to);
+  };
+  copy(from.input_ids, from.token_start, into.input_ids);
+  column(Field::loss_mask, 1, from.loss_mask, into.loss_mask);
+  for (size_t s = 0; s < Documents::kStructures; ++s) {
+    column(kStructure[s], 0, from.structure[s], into.structure[s]);
+  }
+  copy(from.chunk_starts, from.chunk_start, into.chunk_starts);
+  copy(from.chunk_ends, from.chunk_start, into.chunk_ends);
+  copy(from.chunk_kinds, from.chunk_start, into.chunk_kinds);
+  for (size_t kind = 0; kind < into.edges.size(); ++kind) {
+    copy(from.edges[kind], from.edge_start[kind], into.edges[kind], 2);
+  }
+  into.close_document();
 }
 
 }  // namespace tessera::data

@@ -2,6 +2,7 @@
 // the rules that hold for it at every door.
 #pragma once
 
+#include <bitset>
 #include <cstdint>
 #include <optional>
 #include <set>
@@ -30,6 +31,7 @@ enum class Field : uint8_t {
   type_edges,
 };
 inline constexpr size_t kFields = 14;
+using FieldSet = std::bitset<kFields>;
 
 std::string_view name_of(Field field);
 std::optional<Field> field_called(std::string_view name);
@@ -52,7 +54,12 @@ class DocumentFields {
   virtual std::string place() const = 0;
 };
 
-// On an error `into` is unspecified.
+// On an error `into` is unspecified behind the documents that it had.
 Result<void> add_document(const DocumentFields& fields, Documents& into);
+
+// Adds one of other documents, as add_document adds it. `fields` are those that
+// it had: what it got of columns that the others have is left behind.
+void copy_document(const Documents& from, size_t document, FieldSet fields,
+                   Documents& into);
 
 }  // namespace tessera::data

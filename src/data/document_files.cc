@@ -86,6 +86,7 @@ class DocumentFiles : public DocumentSource {
     }
     auto opened = open_json_lines({file});
     if (!opened) return opened.error();
+    (*opened)->set_workers(workers_);
     if (auto e = (*opened)->seek(from); !e) return e;
     open_ = std::move(*opened);
     return {};

@@ -5,7 +5,6 @@
 
 #include "base/fail.h"
 #include "base/json_read.h"
-#include "data/document_fields.h"
 
 namespace tessera::data {
 namespace {
@@ -92,9 +91,9 @@ class JsonFields : public DocumentFields {
 
 }  // namespace
 
-Result<void> add_json_document(std::string_view line, std::string_view place,
-                               Documents& into,
-                               std::set<std::string>& ignored) {
+Result<FieldSet> add_json_document(std::string_view line,
+                                   std::string_view place, Documents& into,
+                                   std::set<std::string>& ignored) {
   auto object = parse_json(line, "data");
   if (!object) {
     Error error = object.error();
@@ -105,11 +104,18 @@ Result<void> add_json_document(std::string_view line, std::string_view place,
     return invalid("data", "a line must be an object, found {} for {}",
                    describe(*object), place);
   }
-  if (auto e = add_document(JsonFields(*object, place), into); !e) return e;
-  for (const auto& [name, unused] : object->items()) {
-    if (!field_called(name)) ignore(name, ignored);
+  if (auto e = add_document(JsonFields(*object, place), into); !e) {
+    return e.error();
   }
-  return {};
+  FieldSet fields;
+  for (const auto& [name, value] : object->items()) {
+    if (const auto field = field_called(name)) {
+      fields.set(static_cast<size_t>(*field), !value.is_null());
+    } else {
+      ignore(name, ignored);
+    }
+  }
+  return fields;
 }
 
 }  // namespace tessera::data

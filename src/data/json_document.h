@@ -5,13 +5,16 @@
 #include <string>
 #include <string_view>
 
+#include "data/document_fields.h"
 #include "tessera/documents.h"
 
 namespace tessera::data {
 
-// `place` ends the errors: "line 3 of 'a.jsonl'". On an error `into` is
-// unspecified. Fields without a column are added to `ignored`.
-Result<void> add_json_document(std::string_view line, std::string_view place,
-                               Documents& into, std::set<std::string>& ignored);
+// The fields that it has. `place` ends the errors: "line 3 of 'a.jsonl'". On an
+// error `into` is unspecified behind the documents that it had. Fields without
+// a column are added to `ignored`.
+Result<FieldSet> add_json_document(std::string_view line,
+                                   std::string_view place, Documents& into,
+                                   std::set<std::string>& ignored);
 
 }  // namespace tessera::data

@@ -1,9 +1,12 @@
-// data/json_lines.cc: files of JSON lines, read a line at a time.
+// data/json_lines.cc: files of JSON lines, read a line at a time, parsed one at
+// a time or, by several workers, some MiB at a time.
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <utility>
 
 #include "base/descriptor.h"
@@ -11,6 +14,7 @@
 #include "base/text.h"
 #include "data/input_files.h"
 #include "data/json_document.h"
+#include "data/parsed_lines.h"
 #include "tessera/documents.h"
 
 namespace tessera {
@@ -18,6 +22,9 @@ namespace {
 
 constexpr size_t kReadBytes = size_t{1} << 16;
 constexpr int64_t kMaxLineBytes = int64_t{1} << 30;
+// Read ahead for each of several workers: enough to share lines out evenly, and
+// to parse for far longer than threads take to start.
+constexpr int64_t kAheadBytes = int64_t{1} << 21;
 
 constexpr std::pair<std::string_view, std::string_view> kOtherKinds[] = {
     {"\x1f\x8b", "gzip"},
@@ -39,28 +46,22 @@ class JsonLines : public DocumentSource {
       : files_(std::move(files)), limits_(limits) {}
 
   Result<bool> read(Documents& into) override {
-    while (at_.file < static_cast<int64_t>(files_.size())) {
-      if (!file_) {
-        if (auto e = open(); !e) return e.error();
-      }
-      auto more = read_line();
-      if (!more) return more.error();
-      if (!*more) {
-        file_.reset();
-        at_ = {at_.file + 1, 0, 0};
-        continue;
-      }
-      if (is_blank(line_)) continue;
-      if (auto e = data::add_json_document(line_, place(at_), into, ignored_);
-          !e) {
-        return e.error();
-      }
+    if (workers_ > 1 && parsed_.empty() && !failed_) read_ahead();
+    if (!parsed_.empty()) {
+      auto next = parsed_.next(into, handed_, ignored_);
+      if (!next) return next.error();
       return true;
     }
-    return false;
+    if (failed_) return *failed_;
+    auto more = next_line();
+    handed_ = at_;
+    if (!more || !*more) return more;
+    auto added = data::add_json_document(line_, place(at_), into, ignored_);
+    if (!added) return added.error();
+    return true;
   }
 
-  SourcePosition position() const override { return at_; }
+  SourcePosition position() const override { return handed_; }
 
   std::string place(const SourcePosition& end) const override {
     return fmt::format("line {} of {}", end.line,
@@ -81,8 +82,14 @@ class JsonLines : public DocumentSource {
     }
     file_.reset();
     begin_ = end_ = 0;
-    at_ = position;
+    at_ = handed_ = position;
+    parsed_ = {};
+    failed_.reset();
     return {};
+  }
+
+  void set_workers(int64_t workers) override {
+    workers_ = std::clamp<int64_t>(workers, 1, kMaxAhead);
   }
 
   std::set<std::string> ignored() const override { return ignored_; }
@@ -92,6 +99,39 @@ class JsonLines : public DocumentSource {
   const std::string& name() const {
     return files_[static_cast<size_t>(at_.file)];
   }
+
+  // Lines for all workers, as documents; what ends them is told behind them.
+  void read_ahead() {
+    std::vector<data::Line> lines;
+    for (int64_t bytes = 0; bytes < workers_ * kAheadBytes;) {
+      auto more = next_line();
+      if (!more) failed_ = more.error();
+      if (!more || !*more) break;
+      lines.push_back({std::exchange(line_, {}), at_});
+      bytes += lines.back().bytes();
+    }
+    parsed_.parse(std::move(lines), workers_,
+                  [this](const SourcePosition& end) { return place(end); });
+  }
+
+  // Into line_, the next that is not blank; false behind the last file.
+  Result<bool> next_line() {
+    while (at_.file < static_cast<int64_t>(files_.size())) {
+      if (!file_) {
+        if (auto e = open(); !e) return e.error();
+      }
+      auto more = read_line();
+      if (!more) return more.error();
+      if (!*more) {
+        file_.reset();
+        at_ = {at_.file + 1, 0, 0};
+      } else if (!is_blank(line_)) {
+        return true;
+      }
+    }
+    return false;
+  }
+
   Result<void> open() {
     file_.reset(std::fopen(name().c_str(), "rb"));
     struct stat about = {};
@@ -181,7 +221,10 @@ class JsonLines : public DocumentSource {
 
   std::vector<std::string> files_;
   JsonLinesLimits limits_;
-  SourcePosition at_;
+  int64_t workers_ = 1;
+  SourcePosition at_, handed_;   // of what is read, and of what read() gave
+  data::ParsedLines parsed_;     // what lies between them
+  std::optional<Error> failed_;  // behind those
   std::unique_ptr<std::FILE, CloseFile> file_;
   std::string buffer_ = std::string(kReadBytes, '\0');
   size_t begin_ = 0, end_ = 0;  // of the buffer, not yet read

@@ -18,6 +18,12 @@ size_t split_dimension(const ModelParameter& p, int64_t parts) {
 
 }  // namespace
 
+int64_t numbers_of(const std::vector<ModelParameter>& parameters) {
+  return std::accumulate(
+      parameters.begin(), parameters.end(), int64_t{0},
+      [](int64_t n, const ModelParameter& p) { return n + p.size(); });
+}
+
 Axes axes_on(const Mesh& mesh, const ModelParameter& p) {
   Axes out = p.axes;
   for (std::string& axis : out) {

@@ -1,5 +1,5 @@
-// model/parameter_parts.h: what a device of a mesh has of a parameter, and of
-// its moments.
+// model/parameter_parts.h: how many numbers parameters have, and what a device
+// of a mesh has of one, and of its moments.
 #pragma once
 
 #include <algorithm>
@@ -9,6 +9,9 @@
 #include "tessera/train.h"
 
 namespace tessera::model {
+
+// Of all arrays.
+int64_t numbers_of(const std::vector<ModelParameter>& parameters);
 
 // The axis that heads are divided along, the MLP's width and, where it divides,
 // the vocabulary.

@@ -1,6 +1,5 @@
 // model/trainer.cc: takes steps, gives a trainer's state.
 #include <algorithm>
-#include <cmath>
 #include <iterator>
 #include <utility>
 
@@ -8,6 +7,7 @@
 #include "base/shape.h"
 #include "base/timed.h"
 #include "base/trace.h"
+#include "model/learning_rate.h"
 #include "model/mesh.h"
 #include "model/program.h"
 #include "model/trainer_state.h"
@@ -56,14 +56,7 @@ Trainer::~Trainer() = default;
 Result<StepReport> Trainer::step(const Rows& rows, const StepRates& rates) {
   State& s = *state_;
   if (s.values.empty()) return s.fetch().error();
-  const bool fits = rates.learning_rate >= 0 && rates.max_norm > 0 &&
-                    std::isfinite(rates.learning_rate);
-  if (!fits) {
-    return invalid("train",
-                   "a learning rate must be at least 0 and a norm above 0, "
-                   "found {} and {}",
-                   rates.learning_rate, rates.max_norm);
-  }
+  if (auto e = model::check_rates(rates); !e) return e.error();
   if (auto e = check_rows_of(s.options, s.columns, rows, 0); !e) {
     return e.error();
   }

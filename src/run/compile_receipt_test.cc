@@ -84,7 +84,7 @@ TEST(CompileReceipt, IsTrueOfTheSameKernelAlone) {
     EXPECT_EQ(verdict->is_true(), is_true);
     std::map<std::string, std::string> wrong;
     for (const ReceiptDifference& d : verdict->wrong) wrong[d.field] = d.b;
-    EXPECT_EQ(wrong.count("parameters.fetch_ahead"), is_true ? 0 : 1);
+    EXPECT_EQ(wrong.count("parameters.fetch_ahead"), is_true ? 0U : 1U);
   }
 }
 

@@ -1,9 +1,9 @@
 // tests/fuzz/json_lines_fuzz.cc: a file of any lines either is documents whose
 // rows hold every rule of packed rows, with every token accounted for, or gives
-// an error that names its line; resumed, it gives the same. A slow reader of
-// the same text finds the same rows and the same error. The first byte picks
-// strategy and length of a row, the second where the reader's buffer ends or
-// how long a line may be.
+// an error that names its line; resumed, it gives the same. Two workers, who
+// start no thread for so little, and a slow reader of the same text find the
+// same rows and the same error. The first byte picks strategy and length of a
+// row, the second where the reader's buffer ends or how long a line may be.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -123,15 +123,22 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
 
   static const MemoryFile file;
   const std::string& path = file.write(text);
-  const auto open = [&](const StreamPosition& from) {
-    auto stream = RowStream::open(std::move(*open_json_lines({path}, limits)),
-                                  options, from);
+  const auto open = [&](int64_t workers, const StreamPosition& from) {
+    auto source = std::move(*open_json_lines({path}, limits));
+    source->set_workers(workers);
+    auto stream = RowStream::open(std::move(source), options, from);
     must(stream.ok());
     return std::move(*stream);
   };
-  RowStream stream = open({});
+  RowStream stream = open(1, {});
   const Read read = read_all(stream);
   if (read.error.empty()) must_sum(stream);
+
+  RowStream together = open(2, {});
+  const Read also = read_all(together);
+  must(also.rows == read.rows);
+  must(also.before == read.before);
+  must(also.error == read.error);
 
   auto slow =
       RowStream::open(std::make_unique<Lines>(text, path, limits), options);
@@ -149,7 +156,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
 
   const size_t at = data[1] % read.before.size();
-  RowStream again = open(read.before[at]);
+  RowStream again = open(1 + static_cast<int64_t>(at % 2), read.before[at]);
   const Read rest = read_all(again);
   must(rest.error == read.error);
   must(std::equal(rest.rows.begin(), rest.rows.end(),

@@ -1,5 +1,5 @@
 // tests/fuzz/receipt_fuzz.cc: any text either is a receipt, the same however it
-// is spaced, or gives an error.
+// is spaced, and prints, or gives an error.
 #include "receipt/parts.h"
 #include "receipt/read.h"
 #include "tests/fuzz/must.h"
@@ -12,9 +12,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!receipt) {
     must(receipt.error().message.starts_with("[receipt] "));
     must(receipt.error().message.find_first_of("\r\n") == std::string::npos);
-    must(!check_receipt(text));
+    must(!check_receipt(text) && !receipt_text(text));
     return 0;
   }
+  const Result<std::string> shown = receipt_text(text);
+  must(shown.ok() && shown->find('\r') == std::string::npos);
   const auto again =
       receipt::parse_receipt(receipt::fields_json(*receipt).dump(2));
   if (!again) {  // a request that means nothing is no request again

@@ -1,0 +1,46 @@
+// model/learning_rate.cc: a rise, then half a turn of a cosine.
+#include "model/learning_rate.h"
+
+#include <cmath>
+
+#include "base/fail.h"
+
+namespace tessera::model {
+namespace {
+
+constexpr double kLastShare = 0.1;
+
+}  // namespace
+
+Result<void> check_rates(const StepRates& rates) {
+  const bool fits = rates.learning_rate >= 0 && rates.max_norm > 0 &&
+                    std::isfinite(rates.learning_rate);
+  if (fits) return {};
+  return invalid("train",
+                 "a learning rate must be at least 0 and a norm above 0, "
+                 "found {} and {}",
+                 rates.learning_rate, rates.max_norm);
+}
+
+Result<StepRates> rates_at(const RateSchedule& s, int64_t step) {
+  if (auto e = check_rates(s.peak); !e) return e.error();
+  if (step < 1 || step > s.steps || s.warmup < 0) {
+    return invalid("train",
+                   "a step must be one of the run's and a warm-up at least 0 "
+                   "steps, found step {} of {} and a warm-up of {}",
+                   step, s.steps, s.warmup);
+  }
+  StepRates out = s.peak;
+  if (step <= s.warmup) {
+    out.learning_rate *=
+        static_cast<double>(step) / static_cast<double>(s.warmup);
+    return out;
+  }
+  const double gone = static_cast<double>(step - s.warmup) /
+                      static_cast<double>(s.steps - s.warmup);
+  const double cosine = (1 + std::cos(std::acos(-1.0) * gone)) / 2;
+  out.learning_rate *= kLastShare + (1 - kLastShare) * cosine;
+  return out;
+}
+
+}  // namespace tessera::model
