@@ -47,7 +47,7 @@ ANY_EQUIVALENT = (
     "wrong_slot[54]",
     "wrong_slot[55]",
 )
-# dQ' of each tile of queries of each head; dK and dV; which rows a call begins and ends.
+# dQ' of each tile of queries of each head; dK and dV; which rows a call begins, ends.
 STATE = "10x128x128xf32", "640x128xf32", "memref<7xi32"
 # The batch row and the K/V head are number 0 each.
 ALONE = tuple(f"swapped_index[{i}]" for i in range(259, 270, 2))
