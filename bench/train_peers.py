@@ -35,6 +35,8 @@ import sources
 
 HERE = pathlib.Path(__file__).resolve().parent
 TOP = HERE.parent
+sys.path.insert(0, str(TOP / "python/tests"))
+from peak_memory import peak_kib_of  # noqa: E402
 
 OURS = {
     "ours, spec cpu": ["--spec", "cpu"],
@@ -65,17 +67,14 @@ def run(command):
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         child = subprocess.Popen([str(word) for word in command], stdout=out,
                                  stderr=err)
-        # Not below this process's own peak (python/tests/peak_memory.py), which
-        # is far less.
-        _, status, usage = os.wait4(child.pid, 0)
-        child.returncode = os.waitstatus_to_exitcode(status)
+        peak = peak_kib_of(child)
         for file in (out, err):
             file.seek(0)
         if child.returncode != 0:
             said = err.read().decode(errors="replace").strip().splitlines()
             fail(f"{' '.join(map(str, command[:3]))} must succeed",
                  f"exit {child.returncode}: {(said or ['nothing said'])[-1]}")
-        return out.read().decode(), usage.ru_maxrss // 1024
+        return out.read().decode(), peak // 1024
 
 
 class Race:
@@ -98,7 +97,6 @@ class Race:
 
     def begin_at(self, checkpoint, near):
         """All start at its parameters; how far first losses may be apart."""
-        sys.path.insert(0, str(TOP / "python/tests"))
         import numpy as np
         from tensor_file import an_ulp_away, apart, parameters, store
         values = parameters(checkpoint)

@@ -134,6 +134,17 @@ Error usage_error(const CLI::ParseError& e) {
                  text);
 }
 
+// No name at all would be a command's default.
+Result<void> check_plugin_names(const Command& command) {
+  for (const Flag& flag : command.flags) {
+    if (flag.names != std::string_view("--plugin")) continue;
+    const auto& name = *std::get<std::optional<std::string>*>(flag.value);
+    if (!name || !name->empty()) continue;
+    return invalid("cli", "--plugin must be a file or a known name, found ''");
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<Parsed> parse_arguments(const Program& program,
@@ -158,7 +169,11 @@ Result<Parsed> parse_arguments(const Program& program,
   for (const Command& command : program.commands) {
     if (app.got_subcommand(command.name)) out.command = &command;
   }
-  if (!out.command) out.text = app.help();
+  if (!out.command) {
+    out.text = app.help();
+  } else if (auto e = check_plugin_names(*out.command); !e) {
+    return e.error();
+  }
   return out;
 }
 

@@ -10,7 +10,8 @@ set(long_tests Plugins/Xla=80 Mosaic.dims=60 Plugins/XlaShards=50 Model=40
   Mosaic.backward=25 Mosaic.chunks=30 MosaicCompile=30 MosaicMemory=15 MosaicValues=12 Each/SessionLane=20 Bridge.export=20
   Python.jax_hosts=19 GateCommand=15 Each/XlaRouted=15 Cpu=11 Python.jax=11
   Mosaic.telemetry=45 XlaCompile=15 KernelsBench=10 Mosaic.mutate=10 Mosaic.backward_mutants=15
-  Mosaic.forward_mutants=9 Mosaic.variant_mutants=15 ReceiptCommand=9 Python.jax_tpu=9)
+  Mosaic.forward_mutants=9 Mosaic.variant_mutants=15 Mosaic.backward_variant_mutants=30
+  ReceiptCommand=9 Python.jax_tpu=9)
 # Seconds after which a suite hangs. Debug builds and sanitizers meet all cases.
 set(suite_timeout 600)
 if(TESSERA_SANITIZE OR CMAKE_BUILD_TYPE STREQUAL "Debug")

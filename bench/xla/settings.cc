@@ -66,7 +66,7 @@ Result<XlaSettings> read_settings(const XlaFlags& o) {
   s.shape.heads = *heads;
   s.shape.kv_heads = *kv_heads;
   s.shape.head_dim = s.shape.v_head_dim = *dim;
-  s.xla.plugin = o.plugin;
+  s.xla.plugin = o.plugin.value_or("xla_cpu_pjrt");
   s.xla.device = *device;
   s.xla.cache_folder = o.cache.value_or("");
   return s;

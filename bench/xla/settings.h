@@ -21,9 +21,8 @@ struct XlaFlags {
   std::string head_dim = "128";
   std::optional<std::string> kv_heads;
   std::string rounds = "3";
-  std::string plugin = "xla_cpu_pjrt";
   std::string device = "0";
-  std::optional<std::string> cache, out;
+  std::optional<std::string> plugin, cache, out;
   bool backward = false;
   bool json = false;
   bool program = false;

@@ -57,6 +57,39 @@ TEST_F(Compile, PagesAreToldWhereTheyAreAsked) {
   }
 }
 
+// The heads that pick have a list each.
+TEST_F(Compile, PicksOfASavedPlanHaveTheirHeadsAndMeaning) {
+  for (const char* meaning : {"exact", "union"}) {
+    ASSERT_EQ(program({"plan", "--mask", "causal & routed(top=2, block=128)",
+                       "--q-len", "1024", "--tile", "256", "--picks",
+                       "clustered:heads=4,kv_heads=2", "--meaning", meaning,
+                       "--json", "-o", file("plan")}),
+              0)
+        << err_;
+    const json plan = json::parse(out_)["contract_terms"];
+    ASSERT_EQ(compile({"--plan", file("plan"), "--heads", "4", "--kv-heads",
+                       "2", "--target", "v6e", "--no-compile", "--json",
+                       "--emit", file("kernel.mlir")}),
+              0)
+        << err_;
+    const json told = json::parse(out_)["kernel"];
+    json terms = told["plan_contract_terms"];
+    EXPECT_EQ(terms["heads"], 2);
+    EXPECT_EQ(terms["heads"], plan["heads"]);
+    EXPECT_EQ(terms["picks"]["meaning"], meaning);
+    // Its union has room for every batch's.
+    terms["picks"]["union"] = plan["picks"]["union"];
+    EXPECT_EQ(terms["picks"], plan["picks"]);
+    ASSERT_EQ(
+        program({"export", "--plan", file("plan"), "--heads", "4", "--layout",
+                 "mosaic", "--json", "-o", file("arrays.safetensors")}),
+        0)
+        << err_;
+    EXPECT_EQ(json::parse(out_)["arrays"]["steps"]["shape"],
+              json::array({told["steps"]}));
+  }
+}
+
 // Both take one row of the table, and say so in the same words.
 TEST_F(Compile, ItsTileIsTheOneThatExportTakes) {
   const std::vector<Arguments> requests = {

@@ -41,6 +41,21 @@ TEST_F(Fit, SaysWhatEveryPartTakes) {
   EXPECT_EQ(out_.find("backward"), std::string::npos) << out_;
 }
 
+TEST_F(Fit, PicksOfASavedPlanHaveABudget) {
+  ASSERT_EQ(program({"plan", "--mask", "causal & routed(top=2, block=128)",
+                     "--q-len", "1024", "--tile", "256", "--picks",
+                     "clustered:heads=4,kv_heads=2", "-o", file("plan")}),
+            0)
+      << err_;
+  for (const char* lane : {"xla", "mosaic"}) {
+    ASSERT_EQ(fit({"--plan", file("plan"), "--heads", "4", "--kv-heads", "2",
+                   "--lane", lane, "--json"}),
+              0)
+        << err_;
+    EXPECT_TRUE(json::parse(out_)["fits"]);
+  }
+}
+
 TEST_F(Fit, WhatDoesNotFitIsSaidWithWhatWould) {
   EXPECT_EQ(fit({"--mask", "causal", "--q-len", "1048576", "--heads", "64",
                  "--tile", "512", "--backward", "--target", "v5e"}),

@@ -237,14 +237,46 @@ TEST_F(ReceiptCommand, VerifiesTrueOnes) {
   EXPECT_NE(out_.find(", that of its fields\n"), std::string::npos) << out_;
 }
 
-TEST_F(ReceiptCommand, CatchesForgeriesOfEachKind) {
-  const json good = make({"--check"});
-  const std::string zeros(32, '0');
-  struct Forgery {
-    const char* what;
-    std::function<void(json&)> change;
-  };
-  const Forgery forgeries[] = {
+struct Forgery {
+  const char* what;
+  std::function<void(json&)> change;
+};
+const std::string kZeros(32, '0');
+
+json gate_row() {
+  return {{"kernel", "cpu/forward"},
+          {"lane", "cpu"},
+          {"basis", "measured"},
+          {"machine", "A CPU"},
+          {"generation", nullptr},
+          {"class", "sparse blocks"},
+          {"mask", "causal"},
+          {"direction", "forward"},
+          {"dtype", "f32"},
+          {"q_len", 48},
+          {"kv_len", 48},
+          {"heads", 2},
+          {"kv_heads", 2},
+          {"head_dim", 16},
+          {"v_head_dim", 16},
+          {"softcap", 0},
+          {"density", 0.5},
+          {"kernel_ms", 1},
+          {"plain_ms", 2},
+          {"kernel_cycles", nullptr},
+          {"plain_cycles", nullptr},
+          {"error_bar", nullptr},
+          {"plain", "dense"},
+          {"factor", 2},
+          {"judgement", "passed"},
+          {"error", 0.5},
+          {"shape_per_step", false},
+          {"verdict", "delete"},
+          {"why", ""}};
+}
+
+std::vector<Forgery> forged_choices() {
+  return {
       {"lane",
        [](json& r) {
          r["lane"]["executed"] = r["lane"]["chosen"] = "reference";
@@ -271,6 +303,11 @@ TEST_F(ReceiptCommand, CatchesForgeriesOfEachKind) {
       {"rejected", [](json& r) { r["choice"]["rejected"]["xla"] = "bad"; }},
       {"class", [](json& r) { r["choice"]["class"] = "plain causal"; }},
       {"rule", [](json& r) { r["choice"]["rule"] = "tpu kernels"; }},
+  };
+}
+
+std::vector<Forgery> forged_work() {
+  return {
       {"tiles run", [](json& r) { r["tiles"]["run"] = 3; }},
       {"tiles skipped", [](json& r) { r["tiles"]["skipped"] = 300; }},
       {"pairs run", [](json& r) { r["pairs"]["run"] = 3; }},
@@ -279,11 +316,11 @@ TEST_F(ReceiptCommand, CatchesForgeriesOfEachKind) {
          r["pairs"]["legal"] = 0;
          r["gflops"]["useful"] = 0.0;
        }},
-      {"contract", [&](json& r) { r["contract"] = zeros; }},
-      {"plan", [&](json& r) { r["plan"]["digest"] = zeros; }},
-      {"facts", [&](json& r) { r["facts_digest"] = zeros; }},
-      {"output", [&](json& r) { r["output"]["digest"] = zeros; }},
-      {"input", [&](json& r) { r["inputs"]["digests"]["q"] = zeros; }},
+      {"contract", [](json& r) { r["contract"] = kZeros; }},
+      {"plan", [](json& r) { r["plan"]["digest"] = kZeros; }},
+      {"facts", [](json& r) { r["facts_digest"] = kZeros; }},
+      {"output", [](json& r) { r["output"]["digest"] = kZeros; }},
+      {"input", [](json& r) { r["inputs"]["digests"]["q"] = kZeros; }},
       {"seed", [](json& r) { r["inputs"]["seed"] = 1; }},
       {"mask", [](json& r) { r["request"]["mask"] = {"causal"}; }},
       {"length", [](json& r) { r["request"]["q_len"] = 40; }},
@@ -292,9 +329,14 @@ TEST_F(ReceiptCommand, CatchesForgeriesOfEachKind) {
       {"softcap", [](json& r) { r["shape"]["softcap"] = 5.0; }},
       {"dtype", [](json& r) { r["shape"]["dtype"] = "bf16"; }},
       {"direction", [](json& r) { r["direction"] = "forward+backward"; }},
-      {"kernels", [&](json& r) { r["kernels"]["forward"] = zeros; }},
+      {"kernels", [](json& r) { r["kernels"]["forward"] = kZeros; }},
       {"compiles", [](json& r) { r["compiles"] = 1; }},
       {"hits", [](json& r) { r["cache_hits"]["disk"] = 1; }},
+  };
+}
+
+std::vector<Forgery> forged_places_and_results() {
+  return {
       {"plugin",
        [](json& r) {
          r["plugin"] = {{"file", "x.so"},        {"api", "0.1"},
@@ -307,37 +349,7 @@ TEST_F(ReceiptCommand, CatchesForgeriesOfEachKind) {
       {"check", [](json& r) { r["check"]["rows"] = 1; }},
       {"error", [](json& r) { r["check"]["max_error"] = 0.0; }},
       {"gate",
-       [](json& r) {
-         r["choice"]["gate"] = {{{"kernel", "cpu/forward"},
-                                 {"lane", "cpu"},
-                                 {"basis", "measured"},
-                                 {"machine", "A CPU"},
-                                 {"generation", nullptr},
-                                 {"class", "sparse blocks"},
-                                 {"mask", "causal"},
-                                 {"direction", "forward"},
-                                 {"dtype", "f32"},
-                                 {"q_len", 48},
-                                 {"kv_len", 48},
-                                 {"heads", 2},
-                                 {"kv_heads", 2},
-                                 {"head_dim", 16},
-                                 {"v_head_dim", 16},
-                                 {"softcap", 0},
-                                 {"density", 0.5},
-                                 {"kernel_ms", 1},
-                                 {"plain_ms", 2},
-                                 {"kernel_cycles", nullptr},
-                                 {"plain_cycles", nullptr},
-                                 {"error_bar", nullptr},
-                                 {"plain", "dense"},
-                                 {"factor", 2},
-                                 {"judgement", "passed"},
-                                 {"error", 0.5},
-                                 {"shape_per_step", false},
-                                 {"verdict", "delete"},
-                                 {"why", ""}}};
-       }},
+       [](json& r) { r["choice"]["gate"] = json::array({gate_row()}); }},
       {"machine and device",
        [](json& r) {
          r["machine"]["cpu"] = "Another";
@@ -351,10 +363,17 @@ TEST_F(ReceiptCommand, CatchesForgeriesOfEachKind) {
          r["lane"]["executed"] = nullptr;
        }},
   };
-  for (const Forgery& f : forgeries) {
-    forge(good, f.change);
-    EXPECT_EQ(verify("forged"), 1) << f.what << ": " << out_ << err_;
-    EXPECT_TRUE(out_.starts_with("WRONG ")) << f.what << ": " << out_;
+}
+
+TEST_F(ReceiptCommand, CatchesForgeriesOfEachKind) {
+  const json good = make({"--check"});
+  for (const auto& forgeries :
+       {forged_choices(), forged_work(), forged_places_and_results()}) {
+    for (const Forgery& f : forgeries) {
+      forge(good, f.change);
+      EXPECT_EQ(verify("forged"), 1) << f.what << ": " << out_ << err_;
+      EXPECT_TRUE(out_.starts_with("WRONG ")) << f.what << ": " << out_;
+    }
   }
   // The same bits again are no forgery.
   forge(good, [](json&) {});

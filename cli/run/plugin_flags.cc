@@ -1,8 +1,6 @@
 // cli/run/plugin_flags.cc: names and help of the flags.
 #include "cli/run/plugin_flags.h"
 
-#include "base/fail.h"
-
 namespace tessera::cli {
 
 void add_plugin_flags(Command& command, PluginFlags& f, const char* group,
@@ -14,11 +12,6 @@ void add_plugin_flags(Command& command, PluginFlags& f, const char* group,
           {"--device", &f.device, "N", "Number of the plugin's device [0]"},
           {"--cache", &f.cache, "FOLDER", cache_help},
       });
-}
-
-Result<void> check_plugin_flag(const PluginFlags& flags) {
-  if (!flags.plugin || !flags.plugin->empty()) return {};
-  return invalid("cli", "--plugin must be a file or a known name, found ''");
 }
 
 }  // namespace tessera::cli

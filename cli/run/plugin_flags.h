@@ -27,13 +27,9 @@ void add_plugin_flags(Command& command, PluginFlags& flags,
                       const char* plugin_help = kPluginHelp,
                       const char* cache_help = kCacheHelp);
 
-// No name at all would be the default.
-Result<void> check_plugin_flag(const PluginFlags& flags);
-
 // Of a lane's options plugin, device and cache_folder.
 template <class Options>
 Result<void> read_plugin_flags(const PluginFlags& flags, Options& out) {
-  if (auto e = check_plugin_flag(flags); !e) return e;
   if (flags.plugin) out.plugin = *flags.plugin;
   auto device = parse_device(flags.device.value_or("0"));
   if (!device) return device.error();

@@ -116,6 +116,11 @@ class Validator {
       return invalid(kWhere, "{} must be an array, found {}", name,
                      describe(value));
     }
+    if (schema.contains("minItems") &&
+        value.size() < schema["minItems"].get<size_t>()) {
+      return invalid(kWhere, "{} must hold at least {} items, found {}", name,
+                     schema["minItems"].dump(), describe(value));
+    }
     if (schema.contains("maxItems") &&
         value.size() > schema["maxItems"].get<size_t>()) {
       return invalid(kWhere, "{} must hold at most {} items, found {}", name,
@@ -192,10 +197,7 @@ class Reader {
         if (at != json.end()) (void)set_field(field, *at, kWhere, out);
       }
     } else if constexpr (std::same_as<T, Tile>) {
-      // One of another length is no tile that there may be.
-      out = json.size() == 2
-                ? Tile{json[0].get<int64_t>(), json[1].get<int64_t>()}
-                : Tile{0, 0};
+      out = {json[0].get<int64_t>(), json[1].get<int64_t>()};
     } else if constexpr (std::same_as<T, std::string>) {
       out = json.is_null() ? "" : rule.json ? json.dump() : json.get<T>();
     } else if constexpr (std::same_as<T, bool>) {

@@ -243,8 +243,8 @@ TEST(ReceiptSchema, UsesWordsThatTheReaderKnows) {
   EXPECT_EQ(words, (std::set<std::string>{
                        "$defs", "$ref", "$schema", "additionalProperties",
                        "anyOf", "const", "description", "enum", "items",
-                       "maxItems", "maximum", "minimum", "oneOf", "pattern",
-                       "properties", "required", "title", "type"}));
+                       "maxItems", "maximum", "minItems", "minimum", "oneOf",
+                       "pattern", "properties", "required", "title", "type"}));
 }
 
 TEST(ReceiptReader, TakesWhatTheWriterWrites) {
@@ -482,6 +482,26 @@ TEST(ReceiptReader, RefusesWhatIsNotOne) {
   EXPECT_EQ(message(with("/machine/threads", int64_t{1} << 32)),
             "[receipt] machine.threads must be at most 1048576, found the "
             "integer 4294967296");
+}
+
+TEST(ReceiptReader, ATileOfAGateRowHasBothSides) {
+  const Json good = Json::parse(receipt_json(fullest()));
+  const auto told = [&](const Json& tile) {
+    Json r = good;
+    r["choice"]["gate"][0]["tile"] = tile;
+    const auto claim = parse_receipt(r.dump());
+    return claim ? "" : claim.error().message;
+  };
+  EXPECT_EQ(told({512, 256}), "");
+  EXPECT_EQ(told(Json::array()),
+            "[receipt] choice.gate[0].tile must hold at least 2 items, found "
+            "an array of 0");
+  EXPECT_EQ(told(Json::array({512})),
+            "[receipt] choice.gate[0].tile must hold at least 2 items, found "
+            "an array of 1");
+  EXPECT_EQ(told({512, 256, 128}),
+            "[receipt] choice.gate[0].tile must hold at most 2 items, found an "
+            "array of 3");
 }
 
 TEST(ReceiptReader, RefusesNumbersThatAreNotFinite) {

@@ -93,8 +93,10 @@ class SchemaMaker {
     } else if constexpr (std::same_as<T, std::string>) {
       return rule.or_null ? or_null(text_schema(rule)) : text_schema(rule);
     } else if constexpr (std::same_as<T, Tile>) {
-      return {
-          {"type", "array"}, {"items", reference("count")}, {"maxItems", 2}};
+      return {{"type", "array"},
+              {"items", reference("count")},
+              {"minItems", 2},
+              {"maxItems", 2}};
     } else if constexpr (std::is_enum_v<T>) {
       return enum_of(rule.one_of);
     } else if constexpr (std::is_arithmetic_v<T>) {

@@ -103,6 +103,7 @@ Result<Loaded> load_request(const RequestFlags& typed, const Lengths& otherwise,
 
 Result<Asked> load_asked(const RequestFlags& typed) {
   Asked out;
+  Picks picks;
   const bool saved = typed.plan.has_value();
   if (saved) {
     RequestFlags plan_alone = typed;
@@ -115,6 +116,8 @@ Result<Asked> load_asked(const RequestFlags& typed) {
     if (facts.valid_token_counts || facts.valid_slot_counts) {
       out.present.valid_token_counts = Ints{};
     }
+    if (facts.picks) picks = *facts.picks;
+    picks.blocks = {};
   } else {
     auto given = request_text(typed);
     if (!given) return given.error();
@@ -130,7 +133,7 @@ Result<Asked> load_asked(const RequestFlags& typed) {
       out.present.doc_ids = Ints{};
     }
     if (mask.names.prefix) out.present.prefix_lengths = Ints{};
-    if (mask.names.picks) out.present.picks = Picks{};
+    if (mask.names.picks) out.present.picks = picks;
     if (mask.names.tree)
       out.present.tree_enter = out.present.tree_leave = Ints{};
     for (size_t i = 0; i < out.present.same_ids.size(); ++i) {

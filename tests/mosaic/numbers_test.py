@@ -19,6 +19,8 @@ from program import Program
 from share_of_cases import some, stride
 
 STRAYS = np.array([np.nan, np.inf, -np.inf], np.float32)
+# A NaN of all bits: no part of it stands for the whole.
+FULL_NAN = np.array(0x7FFFFFFF, np.uint32).view(np.float32)
 
 
 def of_heads(legal, heads):
@@ -91,18 +93,19 @@ class Strays:
         self.spoiled = queries | self.reads(keys)
         self.certain = self.spoiled & self.pairs.any(-1)
 
-    def spoil_one(self, tensors, array, head, token):
-        """A NaN in one number of one token of tensors[array]."""
+    def spoil_one(self, tensors, array, head, token, alone=False):
+        """A NaN in one number of one token of tensors[array]. Of one in q, k or v a
+        forward kernel leaves more; `alone`: it does not."""
         of_queries = np.zeros((self.batch, self.heads, self.q_len), np.bool_)
         of_keys = np.zeros((self.batch, self.kv_heads, self.kv_len), np.bool_)
         (of_keys if array in (1, 2) else of_queries)[0, head, token] = True
         dim = self.rng.integers(0, tensors[array].shape[-1])
         tensors[array][0, head, token, dim] = np.nan
         self.mark(of_queries, of_keys)
-        if "--backward" in self.direction:  # as a forward kernel leaves them
+        if "--backward" in self.direction and array < 3 and not alone:
             inside = tensors[3][: self.batch, :, : self.q_len]
             inside[self.spoiled] = np.nan
-            tensors[5][: self.batch, :, 0, : self.q_len][self.spoiled] = np.nan
+            tensors[5][: self.batch, :, 0, : self.q_len][self.spoiled] = FULL_NAN
 
     def arrays(self, room):
         inputs = super().arrays(room)

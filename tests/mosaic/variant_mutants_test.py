@@ -30,8 +30,9 @@ def sites_of(kernel, name):
         return []
 
 
-def own_mutants(kernel, base):
-    """At operations that the base has not, or of which it has fewer."""
+def own_mutants(kernel, base, places=("",)):
+    """At operations that the base has not, or of which it has fewer, and that name one
+    of `places`."""
     out = []
     for name in mutate.MUTATIONS:
         there = collections.Counter(plain(m.where) for m in sites_of(base, name))
@@ -39,7 +40,7 @@ def own_mutants(kernel, base):
             where = plain(mutant.where)
             if there[where] > 0:
                 there[where] -= 1
-            else:
+            elif any(place in where for place in places):
                 out.append(mutant)
     return drawn(out)
 
@@ -58,7 +59,7 @@ def kernel_of(case):
     return Program(case.emit()[0]).kernels[0]
 
 
-def drawn_cases(kind, **settings):
+def drawn_cases(kind, tiles=2, **settings):
     """Batches of one program: documents of some tokens, of some tiles, and one, whose
     passes are full; keys that a veto takes."""
     rng = np.random.default_rng(8)
@@ -72,7 +73,7 @@ def drawn_cases(kind, **settings):
             at += n
         out.append(kind(
             rng, "causal & documents", heads=2, kv_heads=1, q_len=512, kv_len=768,
-            tiles=2, ids=ids, valid=[740], q_offset=[200], **settings,
+            tiles=tiles, ids=ids, valid=[740], q_offset=[200], **settings,
         ))
     return out
 
@@ -153,27 +154,20 @@ class OwnCase(MeshCase):
         super().draw()
 
 
-class Mutants(CaseTest):
-    def test_a_rounded_sum(self):
-        kernel, judge = self.one_kernel(drawn_cases(RoundedCase))
-        base = kernel_of(drawn_cases(ForwardCase)[0])
-        self.check_caught(own_mutants(kernel, base), judge, ROUNDED_EQUIVALENT)
+# Cases, their densities and seeds.
+MESH_KINDS = [(MeshCase, 0.35, 0), (LastCase, 0.9, 1), (MeshCase, 0.8, 2),
+              (MeshCase, 0.1, 3), (WholeCase, 0.5, 4), (OwnCase, 0.5, 12)]
+# The last one has a row that goes on behind another's and before full tiles.
+MESH_KINDS += [(WholeCase, 0.8, seed) for seed in (*range(5, 12), 20)]
 
-    def test_any_numbers(self):
-        kernel, judge = self.one_kernel_of_runs(*any_runs())
-        base = kernel_of(drawn_cases(ForwardCase)[0])
-        self.check_caught(own_mutants(kernel, base), judge, ANY_EQUIVALENT)
 
-    def test_calls_of_a_mesh(self):
-        """What rows leave for another call, and what it goes on with."""
-        mesh = Mesh(False, heads=2, kv_heads=1, tile=(128, 128))
-        kinds = [(MeshCase, 0.35, 0), (LastCase, 0.9, 1), (MeshCase, 0.8, 2),
-                 (MeshCase, 0.1, 3), (WholeCase, 0.5, 4), (OwnCase, 0.5, 12)]
-        # The last one has a row that goes on behind another's and before full tiles.
-        kinds += [(WholeCase, 0.8, seed) for seed in (*range(5, 12), 20)]
+class MeshMutants(CaseTest):
+    def check_mesh(self, mesh, places, equivalent):
+        """Mutants of each call that name one of `places`; `equivalent` of a call by its
+        label."""
         cases = [
             kind(np.random.default_rng((9, seed)), mesh, density)
-            for kind, density, seed in kinds
+            for kind, density, seed in MESH_KINDS
         ]
         # Which rows are late is drawn by each run.
         drawn_by = [copy.deepcopy(case.rng) for case in cases]
@@ -193,38 +187,62 @@ class Mutants(CaseTest):
                 self.assertTrue(judge(kernel))
                 found = [
                     m for name in mutate.MUTATIONS for m in sites_of(kernel, name)
-                    if STATE in m.where
+                    if any(place in m.where for place in places)
                 ]
                 self.assertGreater(len(found), 10)
-                self.check_caught(drawn(found), judge)
+                self.check_caught(drawn(found), judge, equivalent.get(call.label, ()))
             call.program.kernels[0] = kernel
 
 
-def any_runs():
-    """Batches with strays and without; and one alone, in each part of V that is looked
-    through at a time."""
-    settled = drawn_cases(ForwardStrays)
-    text, room = settled[0].emit()
+class Mutants(MeshMutants):
+    def test_a_rounded_sum(self):
+        kernel, judge = self.one_kernel(drawn_cases(RoundedCase))
+        base = kernel_of(drawn_cases(ForwardCase)[0])
+        self.check_caught(own_mutants(kernel, base), judge, ROUNDED_EQUIVALENT)
+
+    def test_any_numbers(self):
+        kernel, judge = self.one_kernel_of_runs(*any_runs())
+        base = kernel_of(drawn_cases(ForwardCase)[0])
+        self.check_caught(own_mutants(kernel, base), judge, ANY_EQUIVALENT)
+
+    def test_calls_of_a_mesh(self):
+        """What rows leave for another call, and what it goes on with."""
+        mesh = Mesh(False, heads=2, kv_heads=1, tile=(128, 128))
+        self.check_mesh(mesh, [STATE], {})
+
+
+def stray_runs(kind, **settings):
+    """Batches with strays and without: their program, its room, what is run."""
+    text, room = drawn_cases(kind, **settings)[0].emit()
     runs = []
     for number, odds in enumerate((0, 0.002, 0.01)):
-        for case in drawn_cases(ForwardStrays):
+        for case in drawn_cases(kind, **settings):
             case.odds, case.rng = odds, np.random.default_rng(number)
             runs.append((case, case.arrays(room)))
+    return Program(text), room, runs
+
+
+def any_runs():
+    """Of these, and of one alone, in each part of V that is looked through at a time,
+    in K and in Q."""
+    program, room, runs = stray_runs(ForwardStrays)
+    places = [(2, 0, token) for token in range(5, 740, 32)]
+    places += [(1, 0, 250), (0, 0, 300), (0, 1, 40)]
     for tokens in (96, 768):
-        runs += single_strays(drawn_cases(ForwardStrays)[0], room, tokens)
-    return Program(text), runs
+        case = drawn_cases(ForwardStrays)[0]
+        runs += single_strays(case, room, tokens, places)
+    return program, runs
 
 
-def single_strays(case, room, tokens):
-    """A NaN in V, K or Q of documents of so many tokens."""
+def single_strays(case, room, tokens, places):
+    """A NaN in one of `places` of documents of so many tokens."""
     case.ids, case.odds = np.arange(768)[None] // tokens, 0
     clean = case.arrays(room)
     first = next(i for i, x in enumerate(clean) if x.ndim == 4)
-    places = [(2, 0, token) for token in range(5, 740, 32)]
     out = []
-    for array, head, token in [*places, (1, 0, 250), (0, 0, 300), (0, 1, 40)]:
+    for place in places:
         own, inputs = copy.copy(case), [x.copy() for x in clean]
-        own.spoil_one(inputs[first:], array, head, token)
+        own.spoil_one(inputs[first:], *place)
         out.append((own, inputs))
     return out
 

@@ -62,7 +62,7 @@ struct Case {
 
 json& roles(json& j) { return j["attention"]["roles"]; }
 
-const std::vector<Case>& cases() {
+const std::vector<Case>& cases_of_the_file() {
   static const auto& all = *new std::vector<Case>{
       {"no field", [](json& j) { j.erase("jax"); },
        "the file of shapes must have the field 'jax', found none for it"},
@@ -143,6 +143,12 @@ const std::vector<Case>& cases() {
       {"kept beyond", [](json& j) { j["kept_inputs"] = {5}; },
        "each of kept_inputs, which rise, must be an integer of 0 to 4, found "
        "the integer 5 for it"},
+  };
+  return all;
+}
+
+const std::vector<Case>& cases_of_attention() {
+  static const auto& all = *new std::vector<Case>{
       {"undeclared", [](json& j) { j.erase("attention"); },
        "attention must be declared where the operation is 'attention' and "
        "nowhere else, found nothing for 'attention'"},
@@ -246,12 +252,14 @@ const std::vector<Case>& cases() {
 }
 
 TEST(BridgeSpec, WhatIsWrongIsNamed) {
-  for (const Case& c : cases()) {
-    json j = json::parse(golden());
-    c.change(j);
-    const auto spec = parse_bridge_spec(j.dump());
-    ASSERT_FALSE(spec.ok()) << c.name;
-    EXPECT_EQ(spec.error().message, "[bridge] " + c.error) << c.name;
+  for (const auto* cases : {&cases_of_the_file(), &cases_of_attention()}) {
+    for (const Case& c : *cases) {
+      json j = json::parse(golden());
+      c.change(j);
+      const auto spec = parse_bridge_spec(j.dump());
+      ASSERT_FALSE(spec.ok()) << c.name;
+      EXPECT_EQ(spec.error().message, "[bridge] " + c.error) << c.name;
+    }
   }
 }
 

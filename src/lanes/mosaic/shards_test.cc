@@ -312,17 +312,18 @@ class MosaicShards : public ::testing::Test {
   int64_t moved_tasks_ = 0;
 };
 
-TEST_F(MosaicShards, JoinedDevicesAreTheReference) {
-  const std::string packed = "causal & documents";
-  const std::vector<ShardCase> cases = {
-      {.masks = {packed}, .mesh = "seq=4", .balance = Balance::contiguous},
-      {.masks = {packed},
+constexpr const char* kPacked = "causal & documents";
+
+std::vector<ShardCase> cases_of_meshes() {
+  return {
+      {.masks = {kPacked}, .mesh = "seq=4", .balance = Balance::contiguous},
+      {.masks = {kPacked},
        .mesh = "seq=4",
        .balance = Balance::rows,
        .tiles_per_pass = 2,
        .dlse = true},
       // A sink's share is large, and counted on one device alone.
-      {.masks = {packed},
+      {.masks = {kPacked},
        .mesh = "seq=4",
        .balance = Balance::tasks,
        .tokens = 900,
@@ -349,7 +350,7 @@ TEST_F(MosaicShards, JoinedDevicesAreTheReference) {
        .balance = Balance::headtail,
        .shape = {4, 2, 64, 64, 0.2, 3},
        .tokens = 500},
-      {.masks = {packed},
+      {.masks = {kPacked},
        .mesh = "head=2,seq=2",
        .balance = Balance::rows,
        .shape = {4, 2, 64, 128, {}, 0},
@@ -380,6 +381,11 @@ TEST_F(MosaicShards, JoinedDevicesAreTheReference) {
        .balance = Balance::rows,
        .shape = {4, 4, 64, 64, {}, 0},
        .tokens = 300},
+  };
+}
+
+std::vector<ShardCase> cases_of_pages_and_chunks() {
+  return {
       // Pages of a row or two, of two lists.
       {.masks = {"causal & documents", "window(100, 5)"},
        .mesh = "seq=4",
@@ -389,7 +395,7 @@ TEST_F(MosaicShards, JoinedDevicesAreTheReference) {
        .dlse = true,
        .page_steps = 7},
       // In chunks of queries: of a row of tiles each,
-      {.masks = {packed},
+      {.masks = {kPacked},
        .mesh = "seq=4",
        .balance = Balance::contiguous,
        .tokens = 1000,
@@ -397,7 +403,7 @@ TEST_F(MosaicShards, JoinedDevicesAreTheReference) {
        .dlse = true,
        .query_chunk = 128},
       // of queries that came too, and the last of fewer;
-      {.masks = {packed},
+      {.masks = {kPacked},
        .mesh = "seq=4",
        .balance = Balance::tasks,
        .dtype = Dtype::bf16,
@@ -415,13 +421,13 @@ TEST_F(MosaicShards, JoinedDevicesAreTheReference) {
        .page_steps = 24,
        .query_chunk = 256},
       // where some devices have no batch row, and tiles travel or do not.
-      {.masks = {packed},
+      {.masks = {kPacked},
        .mesh = "data=2,seq=2",
        .balance = Balance::rows,
        .shape = {2, 2, 64, 64, {}, 0},
        .uneven = true,
        .query_chunk = 256},
-      {.masks = {packed},
+      {.masks = {kPacked},
        .mesh = "data=4",
        .balance = Balance::rows,
        .batch = 3,
@@ -430,6 +436,12 @@ TEST_F(MosaicShards, JoinedDevicesAreTheReference) {
        .uneven = true,
        .query_chunk = 256},
   };
+}
+
+TEST_F(MosaicShards, JoinedDevicesAreTheReference) {
+  std::vector<ShardCase> cases = cases_of_meshes();
+  const std::vector<ShardCase> in_parts = cases_of_pages_and_chunks();
+  cases.insert(cases.end(), in_parts.begin(), in_parts.end());
   constexpr TileExchange kExchanges[] = {
       TileExchange::rounds, TileExchange::ragged, TileExchange::gather};
   const size_t all = std::size(kExchanges) * cases.size();
