@@ -752,10 +752,12 @@ TEST_P(RunBridge, LayersLeaveNothingBehind) {
     return testing::forward_layers(*ready, call.forward, layers);
   };
   ASSERT_TRUE(run(256).ok());  // by then the plugin has most of what it keeps
+  // Of so many that what a plugin keeps now and then, some 20 kB, is less.
+  const int layers = 512;
   const int64_t left =
-      testing::least_left_by([&] { EXPECT_TRUE(run(128).ok()); });
+      testing::least_left_by([&] { EXPECT_TRUE(run(layers).ok()); });
   // Not even the smallest array of each.
-  EXPECT_LT(left, 128 * static_cast<int64_t>(call.forward.lse.size_bytes()));
+  EXPECT_LT(left, layers * static_cast<int64_t>(call.forward.lse.size_bytes()));
 }
 
 // Every way in which a call is not what the artifact declares.
