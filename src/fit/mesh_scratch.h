@@ -17,7 +17,8 @@ namespace tessera::fit {
 inline constexpr int64_t kCounter = int64_t{16} << 10;
 
 // As tiles come, when they are there, and as gradients go home.
-enum Moment : size_t { in_exchange, in_attend, at_home, kMoments };
+enum Moment : size_t { in_exchange, in_attend, at_home };
+inline constexpr size_t kMoments = at_home + 1;
 
 struct MeshProgram {
   xla::ShardFrame frame;
