@@ -17,6 +17,16 @@ std::string arrays_text(const std::vector<Receipt::Array>& arrays) {
   return out.empty() ? "none" : out;
 }
 
+std::string file_text(const std::string& file) {
+  return file.empty() ? "the caller's" : "'" + file + "'";
+}
+
+std::string source_of(const Receipt::Inputs& inputs) {
+  const bool drawn = !inputs.drawn.empty() || inputs.arrays.empty();
+  return inputs.file.empty() && drawn ? fmt::format("seed {}", inputs.seed)
+                                      : file_text(inputs.file);
+}
+
 }  // namespace
 
 // 0.012 ms, 3.4 ms, 12.3 s: three digits that count.
@@ -33,14 +43,12 @@ std::string plural(int64_t n, std::string_view one) {
 void add_operation(const Receipt& r, Lines& line) {
   line("operation", fmt::format("{} {}", r.operation, r.name));
   if (r.artifact) {
-    line("artifact",
-         fmt::format("'{}', exported by JAX {}, digest {}", r.artifact->file,
-                     r.artifact->jax, r.artifact->digest));
+    line("artifact", fmt::format("{}, exported by JAX {}, digest {}",
+                                 file_text(r.artifact->file), r.artifact->jax,
+                                 r.artifact->digest));
   }
-  line("inputs",
-       fmt::format("{} ({})", arrays_text(r.inputs.arrays),
-                   r.inputs.file.empty() ? fmt::format("seed {}", r.inputs.seed)
-                                         : "'" + r.inputs.file + "'"));
+  line("inputs", fmt::format("{} ({})", arrays_text(r.inputs.arrays),
+                             source_of(r.inputs)));
   line("outputs", arrays_text(r.outputs));
   line("key", r.key.digest +
                   ", wider than a kernel contract: the artifact and its "

@@ -65,6 +65,19 @@ TEST(ReceiptText, OfAnOperationIsALineForEachThing) {
                 kDigits + "\n" + digest_line(json));
 }
 
+TEST(ReceiptText, OfACallersArraysNamesNoSeed) {
+  Receipt r = operation();
+  r.artifact->file.clear();
+  r.inputs.drawn.clear();
+  const std::string text = shown(receipt_json(r));
+  EXPECT_NE(text.find("\nartifact    the caller's, exported by JAX"),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("\ninputs      'x' F32 [2, 3] (the caller's)\n"),
+            std::string::npos)
+      << text;
+}
+
 TEST(ReceiptText, OfAPlanSaysWhyNoOtherLane) {
   Receipt r;
   r.version = "0.1.0";
