@@ -11,6 +11,7 @@
 #include "base/safetensors.h"
 #include "base/text.h"
 #include "receipt/machine.h"
+#include "run/operation.h"
 
 namespace tessera::cli {
 namespace {
@@ -56,11 +57,11 @@ std::vector<void*> BridgeData::output_pointers() const {
 Result<void> check_arrays_fit(const BridgeSpec& spec) {
   double bytes = 0;
   for (const BridgeArray& a : spec.inputs) {
-    bytes += static_cast<double>(bridge_bytes(a));
+    bytes += static_cast<double>(run::bridge_bytes(a));
   }
   // Once in the plugin's memory and once in ours.
   for (const BridgeArray& a : spec.outputs) {
-    bytes += 2 * static_cast<double>(bridge_bytes(a));
+    bytes += 2 * static_cast<double>(run::bridge_bytes(a));
   }
   return receipt::check_free("bridge", bytes, "the arrays");
 }
@@ -98,7 +99,7 @@ Result<std::vector<AlignedBytes>> read_bridge_inputs(const std::string& path,
 std::vector<AlignedBytes> make_bridge_outputs(const BridgeSpec& spec) {
   std::vector<AlignedBytes> out;
   for (const BridgeArray& array : spec.outputs) {
-    out.emplace_back(bridge_bytes(array));
+    out.emplace_back(run::bridge_bytes(array));
     std::memset(out.back().data(), 0xff, out.back().view().size());
   }
   return out;

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "base/aligned_bytes.h"
-#include "run/operation.h"
 #include "tessera/bridge.h"
 
 namespace tessera::cli {
@@ -19,8 +18,6 @@ struct BridgeData {
   std::vector<const void*> input_pointers() const;
   std::vector<void*> output_pointers() const;
 };
-
-using run::bridge_bytes;
 
 // Whether all of it fits in memory, before any is allocated.
 Result<void> check_arrays_fit(const BridgeSpec& spec);

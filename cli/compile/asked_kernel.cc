@@ -100,7 +100,7 @@ Result<AskedCall> read_asked_call(const KernelFlags& f,
   if (!numbers) return numbers.error();
   options.numbers = *numbers;
   options.lowering_reason = f.run.lowering_reason;
-  if (auto e = read_sizes(f, options); !e) return e.error();
+  if (auto e = read_kernel_sizes(f, options); !e) return e.error();
   take_what_fits(*asked, call, target,
                  {asked->open_tile, !f.tiles_per_pass, !f.fetch_ahead}, *found);
   asked->request.tile = found->setting.tile;

@@ -50,7 +50,7 @@ void add_kernel_flags(Command& command, KernelFlags& f) {
   }
 }
 
-Result<void> read_sizes(const KernelSizes& f, MosaicOptions& options) {
+Result<void> read_kernel_sizes(const KernelSizes& f, MosaicOptions& options) {
   struct Number {
     const std::optional<std::string>& text;
     std::string_view what;

@@ -16,7 +16,8 @@ struct KernelSizes {
       query_chunk;
 };
 // Into the options, those that are given.
-Result<void> read_sizes(const KernelSizes& flags, MosaicOptions& options);
+Result<void> read_kernel_sizes(const KernelSizes& flags,
+                               MosaicOptions& options);
 
 // As typed. The request's own --target is the device's, as v6e:1x1.
 struct KernelFlags : KernelSizes {

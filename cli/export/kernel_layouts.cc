@@ -93,7 +93,7 @@ std::string mosaic_target(const ExportFlags& flags) {
 
 Result<void> read_mosaic_options(const ExportFlags& flags,
                                  MosaicOptions& options) {
-  if (auto e = read_sizes(flags, options); !e) return e;
+  if (auto e = read_kernel_sizes(flags, options); !e) return e;
   options.lowering_reason = flags.lowering_reason;
   auto numbers = read_numbers(flags.numbers);
   if (!numbers) return numbers.error();

@@ -24,7 +24,7 @@ Result<int> give_receipt(const receipt::Receipt& receipt,
   if (f.json) {
     fmt::print("{}\n", receipt::receipt_json(receipt));
   } else {
-    fmt::print("{}", receipt::receipt_text(receipt));
+    fmt::print("{}", receipt::text_of(receipt));
     if (f.outputs) fmt::print("{:<11} {}\n", "outputs", on_a_line(*f.outputs));
     if (f.receipt) fmt::print("{:<11} {}\n", "receipt", on_a_line(*f.receipt));
   }

@@ -77,7 +77,7 @@ Result<int> run(const Options& o) {
   KernelSizes typed;
   typed.query_chunk = f.query_chunk;
   MosaicOptions sizes;
-  if (auto e = read_sizes(typed, sizes); !e) return e.error();
+  if (auto e = read_kernel_sizes(typed, sizes); !e) return e.error();
   auto mesh = parse_mesh(*f.mesh);
   if (!mesh) return mesh.error();
   auto options = shard_options(f);

@@ -121,7 +121,7 @@ std::string gate_words(const GateRow& r) {
       r.kernel);
 }
 
-std::string receipt_text(const Receipt& r, bool whole) {
+std::string text_of(const Receipt& r, bool whole) {
   Lines line;
   if (r.kind == Kind::training) {
     add_training(r, line);
@@ -159,7 +159,7 @@ std::string receipt_text(const Receipt& r, bool whole) {
 
 std::string claim_text(const ReceiptClaim& claim) {
   const auto digest = check_digest(claim);
-  return fmt::format("{}{:<11} {}\n", receipt_text(claim, true), "digest",
+  return fmt::format("{}{:<11} {}\n", text_of(claim, true), "digest",
                      digest ? claim.digest + ", that of its fields"
                             : "WRONG: " + digest.error().message);
 }

@@ -8,7 +8,7 @@
 namespace tessera::receipt {
 
 // `whole`: what was asked, why no other lane, contract and plan too.
-std::string receipt_text(const Receipt& receipt, bool whole = false);
+std::string text_of(const Receipt& receipt, bool whole = false);
 // The whole, and whether its digest is that of its fields.
 std::string claim_text(const ReceiptClaim& claim);
 

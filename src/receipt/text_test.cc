@@ -12,7 +12,7 @@ const std::string kDigits(32, 'b');
 
 // `json` is of a receipt that the reader takes.
 std::string shown(const std::string& json) {
-  const auto text = tessera::receipt_text(json);
+  const auto text = receipt_text(json);
   EXPECT_TRUE(text.ok()) << text.error().message;
   return text ? *text : "";
 }
@@ -97,7 +97,7 @@ TEST(ReceiptText, OfAPlanSaysWhyNoOtherLane) {
   r.pairs_legal = 1000;
   r.pairs_run = 1024;
   r.contract = r.plan_digest = kDigits;
-  EXPECT_EQ(receipt_text(r),
+  EXPECT_EQ(text_of(r),
             "ran         cpu lane (chosen), avx2, 2 threads, A CPU\n"
             "choice      the only device is a CPU\n"
             "mask        causal\n"
@@ -108,7 +108,7 @@ TEST(ReceiptText, OfAPlanSaysWhyNoOtherLane) {
             "time        plan 0 ms, prepare 0 ms, forward 0 ms\n"
             "speed       0 GFLOP/s, legal pairs only\n"
             "output      none\n");
-  const std::string whole = receipt_text(r, true);
+  const std::string whole = text_of(r, true);
   EXPECT_TRUE(
       whole.starts_with("asked       auto (by default)\n"
                         "chosen      cpu: the only device is a CPU\n"
@@ -130,7 +130,7 @@ TEST(ReceiptText, OfATrainingRunNamesClusteredLayers) {
   r.training.spec = "xla";
   r.training.model =
       R"({"layers": 3, "routes": [{"top": 4, "block": 64}, null]})";
-  const std::string text = receipt_text(r);
+  const std::string text = text_of(r);
   EXPECT_TRUE(text.starts_with("model       3 layers, 0 parameters; spec xla"))
       << text;
   EXPECT_NE(text.find("\nclustered   routed(4, 64) by kv-head within the step: "
@@ -146,7 +146,7 @@ TEST(ReceiptText, WhatIsWrongIsSaid) {
   EXPECT_NE(text.find("\ndigest      WRONG: [receipt] receipt_digest must be"),
             std::string::npos)
       << text;
-  const auto refused = tessera::receipt_text("{}");
+  const auto refused = receipt_text("{}");
   ASSERT_FALSE(refused.ok());
   EXPECT_TRUE(refused.error().message.starts_with("[receipt] "))
       << refused.error().message;

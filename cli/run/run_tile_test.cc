@@ -1,4 +1,4 @@
-// cli/run/kernel_tile_test.cc: an open tile is that of our TPU kernels, where
+// cli/run/run_tile_test.cc: an open tile is that of our TPU kernels, where
 // the rules chose them, from flags to a receipt.
 #include <gtest/gtest.h>
 

@@ -1,6 +1,4 @@
-// cli/bridge/random_inputs.cc: arrays of every dtype from one seed.
-#include "request/random_inputs.h"
-
+// cli/bridge/drawn_inputs.cc: arrays of every dtype from one seed.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -10,6 +8,8 @@
 #include "base/float16.h"
 #include "base/text.h"
 #include "cli/bridge/data.h"
+#include "request/random_inputs.h"
+#include "run/operation.h"
 
 namespace tessera::cli {
 namespace {
@@ -81,7 +81,7 @@ Result<std::vector<AlignedBytes>> draw_bridge_inputs(const BridgeSpec& spec,
   }
   std::vector<AlignedBytes> out;
   for (size_t i = 0; i < spec.inputs.size(); ++i) {
-    out.emplace_back(bridge_bytes(spec.inputs[i]));
+    out.emplace_back(run::bridge_bytes(spec.inputs[i]));
     draw(spec.inputs[i], out.back(), seed,
          static_cast<request::Stream>(kFirstStream + i));
   }
