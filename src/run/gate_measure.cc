@@ -26,7 +26,7 @@
 namespace tessera {
 namespace {
 
-// Every case has its own facts.
+// All cases are made before any runs, each with the ids of its keys.
 constexpr int64_t kMaxGateTokens = int64_t{1} << 20;
 // Scores of all heads that the dense program may hold at once.
 constexpr double kMaxDenseScores = 1 << 28;
@@ -258,6 +258,9 @@ Result<void> check_sizes(const GateSizes& s, int64_t rounds) {
       return invalid("gate", "tokens and decode_keys must be 1 to {}, found {}",
                      kMaxGateTokens, n);
     }
+  }
+  if (s.dtypes.empty() && !s.artifact) {
+    return invalid("gate", "there must be dtypes or an artifact, found none");
   }
   constexpr int64_t kMaxGateHeads = kMaxHeads / run::kDecodeGroup;
   if (s.heads < 1 || s.heads > kMaxGateHeads) {

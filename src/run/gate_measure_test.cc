@@ -172,8 +172,10 @@ TEST(GateMeasure, SizesAreChecked) {
     const auto measured = measure_gate(sizes, rounds, {}, machine);
     return measured ? std::string() : measured.error().message;
   };
-  EXPECT_EQ(refused({}, 0), "[gate] rounds must be from 1, found 0");
+  EXPECT_EQ(refused({}, 1),
+            "[gate] there must be dtypes or an artifact, found none");
   GateSizes sizes;
+  sizes.dtypes = {Dtype::f32};
   sizes.tokens = {64, 0};
   EXPECT_EQ(refused(sizes, 1),
             "[gate] tokens and decode_keys must be 1 to 1048576, found 0");
@@ -188,6 +190,8 @@ TEST(GateMeasure, SizesAreChecked) {
     EXPECT_EQ(refused(sizes, 1), "[gate] heads must be 1 to 16384, found " +
                                      std::to_string(heads));
   }
+  sizes.heads = 1;
+  EXPECT_EQ(refused(sizes, 0), "[gate] rounds must be from 1, found 0");
   sizes = of_splash_alone();
   sizes.artifact->spec.splash.reset();
   EXPECT_TRUE(refused(sizes, 1).starts_with(
