@@ -476,6 +476,9 @@ TEST_F(ShardCommand, RefusesInOneLine) {
       "tessera: [mosaic] --numbers must be finite or any, found 'some'\n");
   EXPECT_EQ(error({"--mesh", "seq=2", "--row-sum", "rounded"}),
             "tessera: [cli] --row-sum goes with --lane mosaic, found none\n");
+  EXPECT_EQ(error({"--mesh", "seq=2", "--lane", "xla", "--row-sum", "exact",
+                   "--emit", file("no.mlir")}),
+            "tessera: [cli] --row-sum goes with --lane mosaic, found xla\n");
   EXPECT_EQ(
       error({"--mesh", "seq=2", "--lane", "mosaic", "--emit", file("no.mlir"),
              "--row-sum", "both"}),

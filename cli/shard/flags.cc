@@ -112,7 +112,8 @@ Result<void> check_flags(const ShardFlags& f) {
                    {"--row-sum", f.row_sum.has_value()},
                    {"--query-chunk", f.query_chunk.has_value()}});
   if (!of_mosaic.empty() && f.lane != "mosaic") {
-    return invalid("cli", "{} goes with --lane mosaic, found none", of_mosaic);
+    return invalid("cli", "{} goes with --lane mosaic, found {}", of_mosaic,
+                   f.lane ? *f.lane : "none");
   }
   if (f.query_chunk && !f.backward) {
     return invalid("cli", "--query-chunk goes with --backward, found it alone");
