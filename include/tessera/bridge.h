@@ -92,7 +92,7 @@ Result<BridgeArtifact> load_artifact(const std::string& path,
 const BridgeArray* find_role(const BridgeSpec& spec, std::string_view role);
 
 struct BridgeOptions {
-  std::string plugin = "xla_cpu_pjrt";  // a path, or a known plugin's name
+  std::string plugin = "xla_cpu_pjrt";  // a path, a known name; "": this one
   int64_t device = 0;                   // its number among the plugin's
   // Compiled programs are kept here for other processes; empty: nowhere.
   std::string cache_folder;

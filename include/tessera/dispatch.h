@@ -52,7 +52,7 @@ struct LaneFacts {
   int64_t tile_step = 0, max_tile = 0;  // sides of tiles; 0: any
   double min_scale = 0, max_scale = 0;  // and of a softcap; 0 and 0: any
   bool backward = false, softcap = false, sink_logits = false;
-  bool masks_by_head = false;  // more than one plan head
+  bool masks_by_head = false;  // more than one mask
   bool sink_telemetry = false;
   bool meshes = false;    // it spreads a call over several devices
   int64_t max_pairs = 0;  // scores of all heads; 0: any
@@ -104,7 +104,7 @@ struct RequestFeatures {
   Tile tile;
   AttentionShape shape;
   CallFeatures call;
-  int64_t masks = 1;
+  int64_t masks = 1;  // plan heads may be more, where heads pick
 };
 // Of `present` only which facts there are, and the heads of picks, is read.
 RequestFeatures features_of(const Request& request, const Facts& present,

@@ -58,7 +58,7 @@ class DocumentFields {
 Result<void> add_document(const DocumentFields& fields, Documents& into);
 
 // Adds one of other documents, as add_document adds it. `fields` are those that
-// it had: what it got of columns that the others have is left behind.
+// it had: what fills its columns because others have them is not copied.
 void copy_document(const Documents& from, size_t document, FieldSet fields,
                    Documents& into);
 

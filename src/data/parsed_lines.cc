@@ -16,8 +16,8 @@ namespace {
 // is waited for long.
 constexpr int64_t kPartBytes = int64_t{1} << 16;
 
-// Parts 0 to count - 1. The library's pool is left to attention: what has it
-// makes others run alone. `work` throws nothing.
+// Parts 0 to count - 1. The library's pool is left to attention: while one call
+// holds it, others run on one thread. `work` throws nothing.
 void side_by_side(int64_t threads, size_t count,
                   const std::function<void(size_t part)>& work) {
   std::atomic<size_t> next{0};

@@ -39,7 +39,7 @@ Result<PlanContract> contract_in(const SessionOptions& session,
 std::string contract_on_tpus(const SessionOptions& session, const Batch& batch,
                              const AttentionCall& call) {
   const bool is_open = session.shards.exchange == TileExchange::automatic;
-  if (!is_open || session.mesh.size("seq") <= 1) return "";  // none travels
+  if (!is_open || session.mesh.size("seq") <= 1) return "";  // no tile travels
   ShardOptions options = lanes::options_for(session.shards, call);
   options.for_tpu = true;
   auto shards = make_shards(batch, session.mesh, options);

@@ -277,7 +277,7 @@ Result<Steps> kernel_steps(const mask::Bound& bound, const Plan& plan,
   auto steps = plan::steps_of_plan(plan, kernel.call.backward,
                                    kernel.options.tiles_per_pass);
   if (!steps) return steps;
-  cut_for(kernel, *steps);  // backward alone
+  cut_for(kernel, *steps);  // for chunks, which only backward has
   if (!kernel.call.backward) arrange_lists(vetoed_tiles(bound), plan, *steps);
   const auto found = static_cast<int64_t>(steps->steps.size());
   if (auto e = check_size("steps", found, kernel.steps); !e) return e.error();
