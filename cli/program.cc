@@ -103,6 +103,14 @@ int run_program(const Program& program,
     const int code = run(program, arguments);
     if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
     return report_lost_output(program);
+  } catch (const std::filesystem::filesystem_error& e) {
+    return report(program,
+                  {ErrorKind::io,
+                   fmt::format("[file] the file system must answer, found {} "
+                               "for {}",
+                               in_quotes(e.code().message()),
+                               in_quotes(e.path1().string()))},
+                  arguments);
   } catch (const std::system_error&) {  // of a print
     return report_lost_output(program);
   } catch (const std::bad_alloc&) {

@@ -21,9 +21,13 @@ bool is_same(const std::string& a, const std::string& b) {
   if (fs::exists(a, unknown) && fs::exists(b, unknown)) {
     return fs::is_regular_file(a, unknown) && fs::equivalent(a, b, unknown);
   }
-  const fs::path left = fs::weakly_canonical(fs::absolute(a), unknown);
+  const auto whole = [&](const std::string& path) {
+    const fs::path from_root = fs::absolute(path, unknown);
+    return unknown ? from_root : fs::weakly_canonical(from_root, unknown);
+  };
+  const fs::path left = whole(a);
   if (unknown) return a == b;
-  const fs::path right = fs::weakly_canonical(fs::absolute(b), unknown);
+  const fs::path right = whole(b);
   return unknown ? a == b : left == right;
 }
 
