@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <new>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "base/fail.h"
+#include "base/text.h"
 #include "cli/argument_errors.h"
 #include "cli/arguments.h"
 #include "cli/command.h"

@@ -420,6 +420,15 @@ TEST_F(TrainCommand, RefusesBadInput) {
   program({"train", "--data", path("rows"), "--tile", "32x32x32"});
   EXPECT_NE(err_.find("--tile must read QxKV"), std::string::npos) << err_;
   refuses({"--rate", "-1"}, "--rate");
+  for (const std::string none : {"1e39", "1e-320"}) {
+    refuses({"--rate", none},
+            "--rate must be a number that float32 holds, "
+            "found '" +
+                none + "'");
+  }
+  refuses({"--weight-decay", "-1"},
+          "--weight-decay must be a finite number of at least 0, found '-1'");
+  refuses({"--weight-decay", "1e39"}, "weight decay at least 0, found");
   refuses({"--every", "2"}, "--every goes with --checkpoint");
   refuses({"--resume", path("nothing")}, "nothing");
   refuses({"--checkpoint", path("model.json")}, "model.json");

@@ -81,7 +81,7 @@ Result<void> read_train_options(const TrainFlags& f,
   if (!compiles) return compiles.error();
   out.xla.max_compiles = *compiles;
   if (f.weight_decay) {
-    auto decay = request::parse_positive(*f.weight_decay, "--weight-decay");
+    auto decay = request::parse_from_zero(*f.weight_decay, "--weight-decay");
     if (!decay) return decay.error();
     out.optimizer.weight_decay = *decay;
   }

@@ -1,10 +1,12 @@
 // cli/train/settings.cc: flags as a run, all checked before any work.
 #include "cli/train/settings.h"
 
+#include <cmath>
 #include <utility>
 
 #include "base/fail.h"
 #include "base/files.h"
+#include "base/text.h"
 #include "cli/given_flags.h"
 #include "cli/numbers.h"
 #include "cli/request/file_checks.h"
@@ -24,7 +26,13 @@ Result<int64_t> count(const std::optional<std::string>& text, const char* flag,
 Result<double> positive(const std::optional<std::string>& text,
                         const char* flag, double otherwise) {
   if (!text) return otherwise;
-  return request::parse_positive(*text, flag);
+  auto value = request::parse_positive(*text, flag);
+  if (!value) return value;
+  // As the program takes it.
+  const auto taken = static_cast<float>(*value);
+  if (taken > 0 && std::isfinite(taken)) return value;
+  return invalid("cli", "{} must be a number that float32 holds, found {}",
+                 flag, in_quotes(*text));
 }
 
 // What is compiled and not run leaves nothing but its program.

@@ -13,13 +13,18 @@ constexpr double kLastShare = 0.1;
 }  // namespace
 
 Result<void> check_rates(const StepRates& rates) {
-  const bool fits = rates.learning_rate >= 0 && rates.max_norm > 0 &&
-                    std::isfinite(rates.learning_rate);
-  if (fits) return {};
+  if (rates.learning_rate < 0 ||
+      !std::isfinite(static_cast<float>(rates.learning_rate))) {
+    return invalid("train",
+                   "a learning rate must be at least 0 and finite in float32, "
+                   "found {}",
+                   rates.learning_rate);
+  }
+  if (rates.max_norm > 0) return {};
   return invalid("train",
-                 "a learning rate must be at least 0 and a norm above 0, "
-                 "found {} and {}",
-                 rates.learning_rate, rates.max_norm);
+                 "the norm that gradients are scaled to must be above 0, found "
+                 "{}",
+                 rates.max_norm);
 }
 
 Result<StepRates> rates_at(const RateSchedule& s, int64_t step) {

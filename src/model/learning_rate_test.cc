@@ -71,7 +71,7 @@ TEST(LearningRate, RefusesWhatIsNoStepOfTheRun) {
   EXPECT_EQ(refused({peak, -1, 4}, 1),
             rule + "step 1 of 4 and a warm-up of -1");
   EXPECT_EQ(refused({peak, 0, 0}, 1), rule + "step 1 of 0 and a warm-up of 0");
-  for (const double bad : {-1.0, std::numeric_limits<double>::infinity(),
+  for (const double bad : {-1.0, 1e39, std::numeric_limits<double>::infinity(),
                            std::numeric_limits<double>::quiet_NaN()}) {
     EXPECT_NE(refused({{.learning_rate = bad}, 0, 4}, 1), "") << bad;
   }

@@ -54,7 +54,7 @@ Result<void> check_options(const TrainOptions& o) {
   const OptimizerSettings& a = o.optimizer;
   const bool fits = a.beta1 >= 0 && a.beta1 < 1 && a.beta2 >= 0 &&
                     a.beta2 < 1 && a.eps > 0 && a.weight_decay >= 0;
-  if (!fits || !std::isfinite(a.eps + a.weight_decay)) {
+  if (!fits || !std::isfinite(static_cast<float>(a.eps + a.weight_decay))) {
     return invalid("train",
                    "betas must be 0 to below 1, eps above 0 and weight decay "
                    "at least 0, found {}, {}, {} and {}",

@@ -3,11 +3,27 @@
 
 #include <charconv>
 #include <cmath>
+#include <limits>
 
 #include "base/fail.h"
 #include "base/text.h"
 
 namespace tessera::request {
+namespace {
+
+// NaN where it is none.
+double finite_number(std::string_view text) {
+  const std::string_view word = trim(text);
+  double value = 0;
+  const auto [end, code] =
+      std::from_chars(word.data(), word.data() + word.size(), value);
+  const bool whole = code == std::errc{} && end == word.data() + word.size();
+  return whole && std::isfinite(value)
+             ? value
+             : std::numeric_limits<double>::quiet_NaN();
+}
+
+}  // namespace
 
 std::vector<std::string_view> split(std::string_view text, char separator) {
   std::vector<std::string_view> parts;
@@ -44,16 +60,17 @@ Result<int64_t> parse_int(std::string_view text, std::string_view what,
 }
 
 Result<double> parse_positive(std::string_view text, std::string_view what) {
-  const std::string_view word = trim(text);
-  double value = 0;
-  const auto [end, code] =
-      std::from_chars(word.data(), word.data() + word.size(), value);
-  if (code != std::errc{} || end != word.data() + word.size() ||
-      !std::isfinite(value) || value <= 0) {
-    return invalid("cli", "{} must be a finite number above 0, found {}", what,
-                   in_quotes(text));
-  }
-  return value;
+  const double value = finite_number(text);
+  if (value > 0) return value;
+  return invalid("cli", "{} must be a finite number above 0, found {}", what,
+                 in_quotes(text));
+}
+
+Result<double> parse_from_zero(std::string_view text, std::string_view what) {
+  const double value = finite_number(text);
+  if (value >= 0) return value;
+  return invalid("cli", "{} must be a finite number of at least 0, found {}",
+                 what, in_quotes(text));
 }
 
 Result<std::vector<int32_t>> parse_ints(std::string_view text,

@@ -16,6 +16,7 @@ namespace tessera::request {
 Result<int64_t> parse_int(std::string_view text, std::string_view what,
                           int64_t least, int64_t most);
 Result<double> parse_positive(std::string_view text, std::string_view what);
+Result<double> parse_from_zero(std::string_view text, std::string_view what);
 
 // "1,2,3"
 Result<std::vector<int32_t>> parse_ints(std::string_view text,
