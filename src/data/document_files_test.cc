@@ -4,8 +4,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <new>
 #include <string>
 
@@ -72,6 +74,40 @@ TEST_F(DocumentFiles, FollowOneAnotherAndGoOnFromAnyPosition) {
   EXPECT_FALSE((*source)->seek({4, 0, 0}));
   EXPECT_FALSE((*source)->seek({-1, 0, 0}));
   EXPECT_FALSE(open_documents({}));
+}
+
+// Lines of two states of a file are nobody's documents.
+TEST_F(DocumentFiles, AFileThatChangesWhileItIsReadIsRefused) {
+  namespace fs = std::filesystem;
+  using Change = std::function<void(const std::string& path)>;
+  const Change changes[] = {
+      [](const std::string& path) {
+        std::ofstream(path, std::ios::app) << "{\"input_ids\": [7]}\n";
+      },
+      [](const std::string& path) { fs::resize_file(path, 0); },
+      [](const std::string& path) {
+        fs::last_write_time(path,
+                            fs::last_write_time(path) + std::chrono::hours(1));
+      }};
+  for (const Change& change : changes) {
+    const std::string path = lines("a.jsonl", 0, 3);
+    auto source = open_documents({path, lines("b.jsonl", 3, 1)});
+    ASSERT_TRUE(source) << source.error().message;
+    Documents into;
+    ASSERT_TRUE((*source)->read(into));
+    change(path);
+    auto more = (*source)->read(into);
+    while (more && *more) more = (*source)->read(into);
+    for (int again = 0; again < 2; ++again) {
+      ASSERT_FALSE(more);
+      EXPECT_EQ(more.error().kind, ErrorKind::invalid);
+      EXPECT_EQ(more.error().message,
+                "[data] an input must not change while it is read, found "
+                "another size or time of change for '" +
+                    path + "'");
+      more = (*source)->read(into);
+    }
+  }
 }
 
 // Sanitizers need far more address space than they use.
