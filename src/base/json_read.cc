@@ -17,6 +17,8 @@ class Builder : public nlohmann::json_sax<Json> {
  public:
   Builder(std::string_view text, std::string_view where)
       : text_(text), where_(where) {}
+  // Also where memory ends within the text.
+  ~Builder() override { release(root); }
 
   Json root;
   Error error;
@@ -119,6 +121,19 @@ Result<Json> parse_json(std::string_view text, std::string_view where) {
     return builder.not_json(zero);
   }
   return std::move(builder.root);
+}
+
+// It nests as deep as parse_json lets values: kMaxJsonDepth.
+void release(Json& value) noexcept {
+  if (auto* const array = value.get_ptr<Json::array_t*>()) {
+    for (Json& element : *array) {
+      if (element.is_structured()) release(element);
+    }
+    array->clear();
+  } else if (auto* const object = value.get_ptr<Json::object_t*>()) {
+    for (auto& [key, element] : *object) release(element);
+    object->clear();
+  }
 }
 
 std::string describe(const Json& value) {

@@ -19,6 +19,13 @@ inline constexpr int kMaxJsonDepth = 16;
 // `where` names the reader in errors: "[spec] ...".
 Result<Json> parse_json(std::string_view text, std::string_view where);
 
+// Frees what a value holds, and needs no memory for it: Json's own destructor
+// asks for some, and ends the process where there is none.
+void release(Json& value) noexcept;
+struct ReleaseJson {
+  void operator()(Json* value) const noexcept { release(*value); }
+};
+
 // What a value is, for "found X": "the string 'abc'", "the integer 7", "null".
 std::string describe(const Json& value);
 

@@ -68,6 +68,22 @@ TEST(JsonRead, DepthHasALimit) {
             "[j] JSON must nest at most 16 deep, found 17 for a value");
 }
 
+// What is empty is destroyed without memory.
+TEST(JsonRead, ReleasesAllThatAValueHolds) {
+  auto r = parse_json(R"({"a": [1, [2, {"b": [3, "s"]}], {}], "c": "s"})", "j");
+  ASSERT_TRUE(r.ok());
+  release(*r);
+  EXPECT_EQ(*r, Json::object());
+  Json array = {1, Json::array({2}), nullptr};
+  release(array);
+  EXPECT_EQ(array, Json::array());
+  for (Json scalar : {Json(7), Json("s"), Json()}) {
+    const Json before = scalar;
+    release(scalar);
+    EXPECT_EQ(scalar, before);
+  }
+}
+
 TEST(JsonRead, IntegersAreIntegers) {
   const auto read = [](std::string_view text) -> std::string {
     const auto r = read_int(*parse_json(text, "j"), "j", "n", -5, INT64_MAX);

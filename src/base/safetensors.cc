@@ -2,6 +2,7 @@
 #include "base/safetensors.h"
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 
 #include "base/bytes.h"
@@ -192,6 +193,7 @@ Result<SafetensorsHeader> parse_safetensors_header(std::string_view start,
   const int64_t data_size = size - *data_begin;
   auto header = parse_json(text, kWhere);
   if (!header) return header.error();
+  const std::unique_ptr<Json, ReleaseJson> releases(&*header);
   if (!header->is_object()) {
     return invalid(kWhere, "the header must be an object, found {} for it",
                    describe(*header));

@@ -1,7 +1,14 @@
 // data/document_files_test.cc: files of many kinds as one source of documents.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <filesystem>
+#include <fstream>
+#include <functional>
+#include <new>
 #include <string>
 
 #include "base/files.h"
@@ -68,6 +75,82 @@ TEST_F(DocumentFiles, FollowOneAnotherAndGoOnFromAnyPosition) {
   EXPECT_FALSE((*source)->seek({-1, 0, 0}));
   EXPECT_FALSE(open_documents({}));
 }
+
+// Lines of two states of a file are nobody's documents.
+TEST_F(DocumentFiles, AFileThatChangesWhileItIsReadIsRefused) {
+  namespace fs = std::filesystem;
+  using Change = std::function<void(const std::string& path)>;
+  const Change changes[] = {
+      [](const std::string& path) {
+        std::ofstream(path, std::ios::app) << "{\"input_ids\": [7]}\n";
+      },
+      [](const std::string& path) { fs::resize_file(path, 0); },
+      [](const std::string& path) {
+        fs::last_write_time(path,
+                            fs::last_write_time(path) + std::chrono::hours(1));
+      }};
+  for (const Change& change : changes) {
+    const std::string path = lines("a.jsonl", 0, 3);
+    auto source = open_documents({path, lines("b.jsonl", 3, 1)});
+    ASSERT_TRUE(source) << source.error().message;
+    Documents into;
+    ASSERT_TRUE((*source)->read(into));
+    change(path);
+    auto more = (*source)->read(into);
+    while (more && *more) more = (*source)->read(into);
+    for (int again = 0; again < 2; ++again) {
+      ASSERT_FALSE(more);
+      EXPECT_EQ(more.error().kind, ErrorKind::invalid);
+      EXPECT_EQ(more.error().message,
+                "[data] an input must not change while it is read, found "
+                "another size or time of change for '" +
+                    path + "'");
+      more = (*source)->read(into);
+    }
+  }
+}
+
+// Sanitizers need far more address space than they use.
+#ifndef TESSERA_SANITIZED
+// In a process of its own, which has so many bytes more than it uses: whether
+// that reads the file, or finds no memory, and ends by itself.
+bool ends_by_itself(const std::string& path, uint64_t room) {
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(60);
+    std::ifstream statm("/proc/self/statm");
+    uint64_t pages = 0;
+    statm >> pages;
+    const uint64_t most =
+        pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) + room;
+    const rlimit limit = {most, most};
+    if (setrlimit(RLIMIT_AS, &limit) != 0) _exit(1);
+    try {
+      auto source = open_documents({path});
+      Documents into;
+      if (source) (void)(*source)->read(into);
+    } catch (const std::bad_alloc&) {
+      // What it is about: it is thrown, and no end of the process.
+    }
+    _exit(0);
+  }
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+TEST_F(DocumentFiles, NoMemoryForALongLineIsNoEndOfTheProcess) {
+  constexpr int kTokens = 300'000;
+  std::string text = "{\"input_ids\": [1";
+  text.reserve(text.size() + 2 * kTokens);
+  for (int t = 1; t < kTokens; ++t) text += ",1";
+  ASSERT_TRUE(write_file(folder_.file("long.jsonl"), text + "]}\n"));
+  for (uint64_t room = 0; room <= 24; ++room) {
+    EXPECT_TRUE(ends_by_itself(folder_.file("long.jsonl"), room << 20))
+        << room << " MiB";
+  }
+}
+#endif
 
 TEST_F(DocumentFiles, ParquetOfTheSampleIsReadFromAnyRow) {
   TESSERA_NEEDS_ARROW();

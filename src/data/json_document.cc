@@ -1,6 +1,7 @@
 // data/json_document.cc: one line of JSON as a document.
 #include "data/json_document.h"
 
+#include <memory>
 #include <vector>
 
 #include "base/fail.h"
@@ -100,6 +101,7 @@ Result<FieldSet> add_json_document(std::string_view line,
     error.message += fmt::format(" of {}", place);
     return error;
   }
+  const std::unique_ptr<Json, ReleaseJson> releases(&*object);
   if (!object->is_object()) {
     return invalid("data", "a line must be an object, found {} for {}",
                    describe(*object), place);

@@ -123,6 +123,7 @@ class JsonLines : public DocumentSource {
       auto more = read_line();
       if (!more) return more.error();
       if (!*more) {
+        if (auto e = check_unchanged(); !e) return e.error();
         file_.reset();
         at_ = {at_.file + 1, 0, 0};
       } else if (!is_blank(line_)) {
@@ -134,18 +135,38 @@ class JsonLines : public DocumentSource {
 
   Result<void> open() {
     file_.reset(std::fopen(name().c_str(), "rb"));
-    struct stat about = {};
-    if (!file_ || fstat(fileno(file_.get()), &about) != 0) {
+    opened_ = {};
+    if (!file_ || fstat(fileno(file_.get()), &opened_) != 0) {
       return io_error("data", "a file must be readable, found '{}' for {}",
                       reason(errno), in_quotes(name()));
     }
-    if (!S_ISREG(about.st_mode) && !S_ISFIFO(about.st_mode)) {
+    if (!S_ISREG(opened_.st_mode) && !S_ISFIFO(opened_.st_mode)) {
       return io_error("data", "documents must be a file, found none for {}",
                       in_quotes(name()));
     }
     begin_ = end_ = 0;
-    if (at_.offset != 0) return go_on(about.st_size);
-    return S_ISREG(about.st_mode) ? check_kind() : Result<void>();
+    if (at_.offset != 0) return go_on(opened_.st_size);
+    return S_ISREG(opened_.st_mode) ? check_kind() : Result<void>();
+  }
+
+  // At its end, that a file is as it was when it was opened: lines of two
+  // states are nobody's documents.
+  Result<void> check_unchanged() const {
+    struct stat now = {};
+    if (fstat(fileno(file_.get()), &now) != 0) {
+      return io_error("data", "a file must be readable, found '{}' for {}",
+                      reason(errno), in_quotes(name()));
+    }
+    if (!S_ISREG(now.st_mode) ||
+        (now.st_size == opened_.st_size &&
+         now.st_mtim.tv_sec == opened_.st_mtim.tv_sec &&
+         now.st_mtim.tv_nsec == opened_.st_mtim.tv_nsec)) {
+      return {};
+    }
+    return invalid("data",
+                   "an input must not change while it is read, found another "
+                   "size or time of change for {}",
+                   in_quotes(name()));
   }
 
   // Files of other kinds are told by their first bytes.
@@ -226,6 +247,7 @@ class JsonLines : public DocumentSource {
   data::ParsedLines parsed_;     // what lies between them
   std::optional<Error> failed_;  // behind those
   std::unique_ptr<std::FILE, CloseFile> file_;
+  struct stat opened_ = {};  // file_, as it was then
   std::string buffer_ = std::string(kReadBytes, '\0');
   size_t begin_ = 0, end_ = 0;  // of the buffer, not yet read
   std::string line_;

@@ -220,6 +220,9 @@ Result<PackedFolder> pack_on(RowFolder& folder,
   auto files =
       write_files(folder, out.resumed_files, *stream, journal, options);
   if (!files) return files.error();
+  if (auto e = data::check_same_inputs(inputs, options, origin); !e) {
+    return e.error();
+  }
   const auto last = [&] {
     auto done = options.last ? options.last() : Result<void>();
     last_failed = !done;

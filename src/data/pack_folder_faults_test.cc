@@ -216,6 +216,33 @@ TEST_F(PackFolderFaults, KeepsWhatIsFinishedUnlessAnInputIsWrong) {
   EXPECT_TRUE(fs::is_empty(out()));
 }
 
+// Rows of two states of an input are nobody's, whether it changes while it is
+// read, before that or behind it.
+TEST_F(PackFolderFaults, AnInputThatChangesMeanwhileLeavesNothing) {
+  const auto whole = pack("whole");
+  ASSERT_TRUE(whole) << whole.error().message;
+  for (const std::string& input : inputs()) {
+    for (const int64_t file : {int64_t{0}, whole->files - 1}) {
+      RowFolderOptions options = options_;
+      options.each = [&input, left = file](const Rows&) mutable {
+        if (left-- == 0) std::ofstream(input, std::ios::app) << "\n";
+        return Result<void>();
+      };
+      const auto packed = pack_row_folder(inputs(), out(), options);
+      ASSERT_FALSE(packed);
+      EXPECT_EQ(packed.error().kind, ErrorKind::invalid);
+      EXPECT_EQ(packed.error().message,
+                "[data] an input must not change while it is read, found "
+                "another size or time of change for '" +
+                    input + "'");
+      EXPECT_TRUE(fs::is_empty(out()));
+    }
+  }
+  const auto packed = pack();  // blank lines are no documents
+  ASSERT_TRUE(packed) << packed.error().message;
+  EXPECT_EQ(files_of(out()), files_of(out("whole")));
+}
+
 // Of what cannot be read again nothing is kept.
 TEST_F(PackFolderFaults, APipeIsReadOnce) {
   const std::string pipe = folder_.file("pipe");

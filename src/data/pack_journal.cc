@@ -146,6 +146,24 @@ Result<PackOrigin> pack_origin(const std::vector<std::string>& inputs,
   return origin;
 }
 
+Result<void> check_same_inputs(const std::vector<std::string>& inputs,
+                               const RowFolderOptions& options,
+                               const PackOrigin& origin) {
+  if (!origin.stays) return {};
+  auto now = pack_origin(inputs, options);
+  if (!now) return now.error();
+  const Json& found = now->of["inputs"];
+  const Json& was = origin.of["inputs"];
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (found[i] == was[i]) continue;
+    return invalid("data",
+                   "an input must not change while it is read, found another "
+                   "size or time of change for {}",
+                   in_quotes(inputs[i]));
+  }
+  return {};
+}
+
 std::string_view format_of(const Json& origin) {
   if (origin.is_object() && origin.contains("format")) {
     for (const std::string_view format : kRowFormats) {

@@ -21,6 +21,10 @@ struct PackOrigin {
 };
 Result<PackOrigin> pack_origin(const std::vector<std::string>& inputs,
                                const RowFolderOptions& options);
+// That inputs are as they were then. A pipe is told by nothing that stays.
+Result<void> check_same_inputs(const std::vector<std::string>& inputs,
+                               const RowFolderOptions& options,
+                               const PackOrigin& origin);
 std::string_view format_of(const Json& origin);  // of its files
 // "tokens 16 for 8", where what is asked for is not what was begun; else "".
 std::string difference(const Json& asked, const Json& begun);

@@ -2,6 +2,7 @@
 #include "request/spec.h"
 
 #include <algorithm>
+#include <memory>
 
 #include "base/fail.h"
 #include "base/files.h"
@@ -38,6 +39,7 @@ Result<receipt::RequestText> parse_spec(std::string_view text) {
   }
   auto json = parse_json(text, kWhere);
   if (!json) return json.error();
+  const std::unique_ptr<Json, ReleaseJson> releases(&*json);
   if (!json->is_object()) {
     return invalid(kWhere, "a spec must be an object, found {} for it",
                    describe(*json));
