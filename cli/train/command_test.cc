@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -430,6 +431,46 @@ TEST_F(TrainCommand, RefusesBadInput) {
   std::ofstream(path("rows/rows-00001.safetensors")) << "cut";
   std::ofstream(path("model.json")) << "{}";
   refuses({}, "safetensors");
+}
+
+// A folder of rows is a whole, by whatever way a file would come into it.
+TEST_F(TrainCommand, WritesNothingAmongItsRows) {
+  namespace fs = std::filesystem;
+  const std::string row = path("rows/rows-00000.safetensors");
+  const std::string before = *read_file(row, 1 << 24);
+  const auto files = [&] {
+    return std::distance(fs::directory_iterator(path("rows")),
+                         fs::directory_iterator());
+  };
+  const auto many = files();
+  fs::create_directory_symlink(path("rows"), path("way"));
+  fs::create_symlink(row, path("link.safetensors"));
+  for (const auto& [flag, name] :
+       {std::pair("--checkpoint", "rows/rows-00000.safetensors"),
+        std::pair("--checkpoint", "rows/new.safetensors"),
+        std::pair("--checkpoint", "rows/../rows/new.safetensors"),
+        std::pair("--checkpoint", "way/new.safetensors"),
+        std::pair("--checkpoint", "link.safetensors"),
+        std::pair("--receipt", "rows/rows-00001.safetensors"),
+        std::pair("--save-program", "rows/step.mlir"),
+        std::pair("--picture", "way/loss.svg")}) {
+    const std::string why = fmt::format(
+        "[cli] {} must lie outside of --data, found '{}'", flag, path(name));
+    refuses({"--steps", "1", flag, path(name)}, why);
+    program({"train", "--data", path("rows/"), flag, path(name)});
+    EXPECT_EQ(code_, kRefused);
+    EXPECT_NE(err_.find(why), std::string::npos) << err_;
+  }
+  EXPECT_EQ(*read_file(row, 1 << 24), before);
+  EXPECT_EQ(files(), many);
+  // Nor are rows written over that lie elsewhere.
+  const std::string elsewhere = path("elsewhere.safetensors");
+  fs::rename(row, elsewhere);
+  fs::create_symlink(elsewhere, row);
+  refuses({"--steps", "1", "--checkpoint", elsewhere},
+          "[cli] each file must have a name of its own, found '" + elsewhere +
+              "' for '" + row + "'");
+  EXPECT_EQ(*read_file(elsewhere, 1 << 24), before);
 }
 
 // In a row that the first step does not take too, before there is a plugin.

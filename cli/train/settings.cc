@@ -1,6 +1,7 @@
 // cli/train/settings.cc: flags as a run, all checked before any work.
 #include "cli/train/settings.h"
 
+#include <filesystem>
 #include <utility>
 
 #include "base/fail.h"
@@ -49,6 +50,39 @@ Result<void> check_compiled(const TrainFlags& f) {
                  f.compile_only ? "--compile-only" : "--warm", found);
 }
 
+std::vector<NamedPath> outputs(const TrainFlags& f) {
+  std::vector<NamedPath> out;
+  for (const auto& [flag, file] : {std::pair("--checkpoint", &f.checkpoint),
+                                   std::pair("--save-program", &f.program),
+                                   std::pair("--picture", &f.picture),
+                                   std::pair("--receipt", &f.receipt)}) {
+    if (*file) out.push_back({flag, **file});
+  }
+  return out;
+}
+
+// Nothing is written over, nor among the rows of a folder.
+Result<void> check_train_files(const TrainFlags& f) {
+  namespace fs = std::filesystem;
+  std::vector<std::string> read = {f.data}, written;
+  std::error_code error;
+  const bool is_folder = fs::is_directory(f.data, error);
+  for (const NamedPath& output : outputs(f)) {
+    if (is_folder) {
+      if (auto e = check_outside(output, {"--data", f.data}); !e) return e;
+    }
+    written.push_back(output.path);
+  }
+  // They may be links to files elsewhere.
+  for (fs::directory_iterator at(f.data, error), end; !error && at != end;
+       at.increment(error)) {
+    read.push_back(at->path().string());
+  }
+  if (f.model) read.push_back(*f.model);
+  if (f.resume && f.resume != f.checkpoint) read.push_back(*f.resume);
+  return check_files(read, written);
+}
+
 }  // namespace
 
 Result<model::TrainingRun> read_train_flags(const TrainFlags& f) {
@@ -86,14 +120,7 @@ Result<model::TrainingRun> read_train_flags(const TrainFlags& f) {
     auto kept = check_cache_folder(out.options.xla.cache_folder);
     if (!kept) return kept.error();
   }
-  std::vector<std::string> read = {f.data};
-  if (f.model) read.push_back(*f.model);
-  if (f.resume && f.resume != f.checkpoint) read.push_back(*f.resume);
-  std::vector<std::string> written;
-  for (const auto& file : {f.checkpoint, f.program, f.picture, f.receipt}) {
-    if (file) written.push_back(*file);
-  }
-  if (auto e = check_files(read, written); !e) return e.error();
+  if (auto e = check_train_files(f); !e) return e.error();
   return out;
 }
 
