@@ -433,6 +433,19 @@ TEST_F(TrainCommand, RefusesBadInput) {
   refuses({}, "safetensors");
 }
 
+TEST_F(TrainCommand, SaysWhatIsNoRows) {
+  std::ofstream(path("empty"));
+  std::ofstream(path("short")) << "cut";
+  for (const char* name : {"documents.jsonl", "empty", "short"}) {
+    program({"train", "--data", path(name)});
+    EXPECT_EQ(code_, kRefused);
+    EXPECT_EQ(err_,
+              "tessera: [cli] --data must be packed rows, as `tessera pack` "
+              "makes them, found none in '" +
+                  path(name) + "'\n");
+  }
+}
+
 // A folder of rows is a whole, by whatever way a file would come into it.
 TEST_F(TrainCommand, WritesNothingAmongItsRows) {
   namespace fs = std::filesystem;
