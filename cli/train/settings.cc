@@ -91,6 +91,13 @@ Result<void> check_train_files(const TrainFlags& f) {
     }
     written.push_back(output.path);
   }
+  if (f.picture) {
+    if (auto e = check_ending({"--picture", *f.picture}, ".svg"); !e) return e;
+  }
+  if (f.checkpoint) {
+    auto e = check_ending({"--checkpoint", *f.checkpoint}, ".safetensors");
+    if (!e) return e;
+  }
   // They may be links to files elsewhere.
   for (fs::directory_iterator at(f.data, error), end; !error && at != end;
        at.increment(error)) {
