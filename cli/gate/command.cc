@@ -47,7 +47,7 @@ Result<int> judge_rows(const GateFlags& o) {
   auto text = read_file(*o.rows, kMaxGateBytes);
   if (!text) return text.error();
   auto table = run::parse_gate_rows(*text);
-  if (!table) return table.error();
+  if (!table) return in_file(table.error(), *o.rows);
   set_verdicts(*table);
   const std::string json = gate_table_json(*table);
   if (o.out) {

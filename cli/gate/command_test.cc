@@ -131,6 +131,12 @@ TEST_F(GateCommand, RowsFromElsewhereGetTheirVerdicts) {
   ASSERT_TRUE(write_file(file("rows"), j.dump()).ok());
   EXPECT_EQ(program({"gate", "--rows", file("rows")}), 2);
   EXPECT_TRUE(err_.starts_with("tessera: [gate] factor must be")) << err_;
+  ASSERT_TRUE(write_file(file("rows"), "{").ok());
+  EXPECT_EQ(program({"gate", "--rows", file("rows")}), 2);
+  EXPECT_EQ(err_,
+            "tessera: [gate] text must be valid JSON, found the end of the "
+            "text for line 1, column 2 (in '" +
+                file("rows") + "')\n");
   EXPECT_EQ(program({"gate", "--rows", file("none")}), 2);
   EXPECT_TRUE(err_.starts_with("tessera: [file] ")) << err_;
 }
