@@ -27,6 +27,17 @@ Result<std::vector<std::string>> make_folder(const std::string& out) {
   return made;
 }
 
+Result<void> check_empty(const std::string& out) {
+  std::error_code error;
+  if (fs::is_empty(out, error)) return {};
+  if (error) {
+    return io_error("cli", "--out must be readable, found '{}' for {}",
+                    error.message(), in_quotes(out));
+  }
+  return invalid("cli", "--out must be new or empty, found files in {}",
+                 in_quotes(out));
+}
+
 void remove_empty(const std::vector<std::string>& folders) {
   std::error_code ignored;
   for (const std::string& folder : folders) fs::remove(folder, ignored);

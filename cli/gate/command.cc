@@ -15,6 +15,7 @@
 #include "cli/given_flags.h"
 #include "cli/machine.h"
 #include "cli/progress.h"
+#include "cli/request/file_checks.h"
 #include "cli/run/options.h"
 #include "request/numbers.h"
 #include "run/lane_rules.h"
@@ -40,13 +41,13 @@ Result<int> judge_rows(const GateFlags& o) {
                    "alone, found {}",
                    other);
   }
-  if (o.out) {
-    if (auto e = check_output(*o.out); !e) return e.error();
+  if (auto e = check_files({*o.rows}, given_files({&o.out})); !e) {
+    return e.error();
   }
   auto text = read_file(*o.rows, kMaxGateBytes);
   if (!text) return text.error();
   auto table = run::parse_gate_rows(*text);
-  if (!table) return table.error();
+  if (!table) return in_file(table.error(), *o.rows);
   set_verdicts(*table);
   const std::string json = gate_table_json(*table);
   if (o.out) {
@@ -80,9 +81,9 @@ Result<int> run(const GateFlags& o) {
     std::filesystem::create_directories(folder, e);
     path = folder + "/gate.json";
   }
-  if (path) {
-    if (auto e = check_output(*path); !e) return e.error();
-  }
+  auto checked = check_files(given_files({&o.artifact, &o.shapes, &o.plugin}),
+                             given_files({&path}));
+  if (!checked) return checked.error();
   auto sizes = read_sizes(o);
   if (!sizes) return sizes.error();
   auto rounds = request::parse_int(o.rounds.value_or(o.quick ? "1" : "5"),

@@ -121,10 +121,22 @@ TEST_F(GateCommand, RowsFromElsewhereGetTheirVerdicts) {
       << err_;
   EXPECT_EQ(gate_json(*parse_gate(*read_file(file("out"), 1 << 24))),
             gate_json(*table));
+  // Rows from elsewhere stay what they were.
+  EXPECT_EQ(program({"gate", "--rows", file("rows"), "-o", file("rows")}), 2);
+  EXPECT_EQ(err_,
+            "tessera: [cli] each file must have a name of its own, found '" +
+                file("rows") + "' twice\n");
+  EXPECT_EQ(*read_file(file("rows"), 1 << 24), j.dump());
   j["rows"][0]["factor"] = 7;
   ASSERT_TRUE(write_file(file("rows"), j.dump()).ok());
   EXPECT_EQ(program({"gate", "--rows", file("rows")}), 2);
   EXPECT_TRUE(err_.starts_with("tessera: [gate] factor must be")) << err_;
+  ASSERT_TRUE(write_file(file("rows"), "{").ok());
+  EXPECT_EQ(program({"gate", "--rows", file("rows")}), 2);
+  EXPECT_EQ(err_,
+            "tessera: [gate] text must be valid JSON, found the end of the "
+            "text for line 1, column 2 (in '" +
+                file("rows") + "')\n");
   EXPECT_EQ(program({"gate", "--rows", file("none")}), 2);
   EXPECT_TRUE(err_.starts_with("tessera: [file] ")) << err_;
 }
@@ -150,6 +162,11 @@ TEST_F(GateCommand, FlagsAreChecked) {
   EXPECT_EQ(refused({"--artifact", file("x")}),
             "tessera: [cli] --artifact goes with --shapes, found --artifact "
             "alone\n");
+  ASSERT_TRUE(write_file(file("kernel"), "its bytes").ok());
+  EXPECT_EQ(refused({"--artifact", file("kernel"), "--shapes", file("x"), "-o",
+                     file("kernel")}),
+            "tessera: [cli] each file must have a name of its own, found '" +
+                file("kernel") + "' twice\n");
   EXPECT_EQ(refused({"--artifact", "tests/golden/bridge/small.mlirbc",
                      "--shapes", "tests/golden/bridge/small.json"}),
             "tessera: [cli] --artifact must be Splash's kernel, found "

@@ -68,6 +68,7 @@ Result<int> import_model(const Options& o) {
 
 // Into a folder that is there.
 Result<void> write_theirs(const Options& o) {
+  if (auto e = check_empty(o.out); !e) return e;
   const std::vector<std::string> files = {o.out + "/model.safetensors",
                                           o.out + "/config.json"};
   if (auto e = check_files({o.from}, files); !e) return e;
@@ -121,14 +122,16 @@ Command model_command() {
   auto o = std::make_shared<Options>();
   Command command{"model",
                   "Bring models in from Hugging Face's names, and out"};
-  add_flags(command, {
-                         {"verb", &o->verb, "VERB", "import or export", true},
-                         {"from", &o->from, "FROM",
-                          "A folder to import; a checkpoint to export", true},
-                         {"-o,--out", &o->out, "TO",
-                          "The checkpoint to write; the folder to write", true},
-                         {"--json", &o->json, "", "One JSON object on stdout"},
-                     });
+  add_flags(
+      command,
+      {
+          {"verb", &o->verb, "VERB", "import or export", true},
+          {"from", &o->from, "FROM",
+           "A folder to import; a checkpoint to export", true},
+          {"-o,--out", &o->out, "TO",
+           "The checkpoint to write; the folder to write, new or empty", true},
+          {"--json", &o->json, "", "One JSON object on stdout"},
+      });
   command.footer = kFooter;
   command.json_fields = kJsonFields;
   command.work = [o] { return run(*o); };

@@ -123,6 +123,27 @@ TEST_F(ModelCommand, NeverWritesOverItsSource) {
   EXPECT_EQ(kept("theirs/model.safetensors"), start);
 }
 
+// Nor another model, nor a folder of rows that it would spoil.
+TEST_F(ModelCommand, WritesAFolderOfItsOwn) {
+  write_start();
+  fs::create_directory(path("empty"));
+  program({"model", "export", path("start"), "-o", path("empty")});
+  ASSERT_EQ(code_, kOk) << err_;
+  ASSERT_TRUE(write_file(path("empty/config.json"), "mine"));
+  fs::create_directory(path("rows"));
+  ASSERT_TRUE(write_file(path("rows/rows-00000.safetensors"), "rows"));
+  fs::create_directory_symlink(path("rows"), path("way"));
+  for (const char* out : {"empty", "rows", "way"}) {
+    program({"model", "export", path("start"), "-o", path(out)});
+    EXPECT_EQ(code_, kRefused);
+    EXPECT_EQ(err_,
+              "tessera: [cli] --out must be new or empty, found files in '" +
+                  path(out) + "'\n");
+  }
+  EXPECT_EQ(*read_file(path("empty/config.json"), 1 << 20), "mine");
+  EXPECT_FALSE(fs::exists(path("rows/model.safetensors")));
+}
+
 TEST_F(ModelCommand, RefusedExportsLeaveNoFolder) {
   std::ofstream(path("start")) << "no checkpoint";
   fs::create_directory(path("old"));
@@ -133,11 +154,12 @@ TEST_F(ModelCommand, RefusedExportsLeaveNoFolder) {
     EXPECT_TRUE(fs::exists(path("old")));
     EXPECT_FALSE(fs::exists(path("old/deep")));
   }
-  // A place that cannot be written is told before the checkpoint is read.
+  // A place that is taken is told before the checkpoint is read.
   fs::create_directories(path("taken/config.json"));
   program({"model", "export", path("start"), "-o", path("taken")});
   EXPECT_EQ(code_, kRefused);
-  EXPECT_NE(err_.find("found a directory"), std::string::npos) << err_;
+  EXPECT_NE(err_.find("--out must be new or empty"), std::string::npos) << err_;
+  EXPECT_TRUE(fs::is_directory(path("taken/config.json")));
   program({"model", "export", path("start"), "-o", path("start/in")});
   EXPECT_EQ(code_, kRefused);
   EXPECT_NE(err_.find("--out must be a folder"), std::string::npos) << err_;

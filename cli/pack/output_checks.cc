@@ -16,18 +16,11 @@ namespace fs = std::filesystem;
 
 Result<void> check_stats(const PackFlags& f, const std::string& stats,
                          bool to_folder) {
-  if (!stats.ends_with(".svg")) {
-    return invalid("cli", "--stats must end in .svg, found {}",
-                   in_quotes(stats));
-  }
-  const auto folder_of = [](const fs::path& path) {
-    std::error_code ignored;
-    return fs::weakly_canonical(path, ignored).parent_path();
-  };
+  const NamedPath picture = {"--stats", stats};
+  if (auto e = check_ending(picture, ".svg"); !e) return e;
   // A folder of rows has nothing but rows.
-  if (to_folder && folder_of(stats) == folder_of(fs::path(*f.out) / "rows")) {
-    return invalid("cli", "--stats must lie outside of --out, found {}",
-                   in_quotes(stats));
+  if (to_folder) {
+    if (auto e = check_outside(picture, {"--out", *f.out}); !e) return e;
   }
   return check_files(f.inputs, {stats});
 }

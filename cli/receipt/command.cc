@@ -13,6 +13,7 @@
 #include "cli/json_line.h"
 #include "cli/receipt/second_run.h"
 #include "cli/receipt/verdict.h"
+#include "cli/request/file_checks.h"
 #include "receipt/parts.h"
 #include "receipt/text.h"
 
@@ -29,7 +30,9 @@ struct Options {
 Result<receipt::ReceiptClaim> load(const std::string& path) {
   auto text = read_file(path, receipt::kMaxReceiptBytes);
   if (!text) return text.error();
-  return receipt::parse_receipt(*text);
+  auto claim = receipt::parse_receipt(*text);
+  if (!claim) return in_file(claim.error(), path);
+  return claim;
 }
 
 Result<int> show(const Options& o) {

@@ -521,6 +521,15 @@ TEST_F(ReceiptCommand, ArgumentsAreChecked) {
   ASSERT_TRUE(write_file(file("bad"), "{\"schema\": 13}").ok());
   EXPECT_EQ(refused({"verify", file("bad")}).substr(0, 38),
             "tessera: [receipt] every field must be");
+  ASSERT_TRUE(write_file(file("cut"), "{").ok());
+  for (const Arguments& more :
+       {Arguments{"show", file("cut")}, Arguments{"verify", file("cut")},
+        Arguments{"diff", file("good"), file("cut")}}) {
+    EXPECT_EQ(refused(more),
+              "tessera: [receipt] text must be valid JSON, found the end of "
+              "the text for line 1, column 2 (in '" +
+                  file("cut") + "')\n");
+  }
   EXPECT_EQ(program({"receipt", "schema"}), 0);
   EXPECT_EQ(out_, receipt_schema());
 }

@@ -1,6 +1,7 @@
 // cli/request/file_checks.cc: files are compared by what they are.
 #include "cli/request/file_checks.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "base/fail.h"
@@ -29,6 +30,26 @@ bool is_same(const std::string& a, const std::string& b) {
   if (unknown) return a == b;
   const fs::path right = whole(b);
   return unknown ? a == b : left == right;
+}
+
+fs::path real_path(const fs::path& path) {
+  std::error_code unknown;
+  fs::path out = fs::weakly_canonical(fs::absolute(path, unknown), unknown);
+  return unknown ? path : out;
+}
+
+bool lies_in(const fs::path& file, const fs::path& folder) {
+  fs::path whole = real_path(folder);
+  if (!whole.has_filename()) whole = whole.parent_path();  // it ended in /
+  std::error_code unknown;
+  const fs::path name = fs::absolute(file, unknown);
+  for (const fs::path& at :
+       {real_path(name.parent_path()), real_path(name).parent_path()}) {
+    const auto ends =
+        std::mismatch(whole.begin(), whole.end(), at.begin(), at.end());
+    if (ends.first == whole.end()) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -72,6 +93,23 @@ Result<void> check_files(std::vector<std::string> read,
     read.push_back(path);
   }
   return {};
+}
+
+Result<void> check_ending(const NamedPath& file, std::string_view ending) {
+  if (file.path.ends_with(ending)) return {};
+  return invalid("cli", "{} must end in {}, found {}", file.flag, ending,
+                 in_quotes(file.path));
+}
+
+Result<void> check_outside(const NamedPath& file, const NamedPath& folder) {
+  if (!lies_in(file.path, folder.path)) return {};
+  return invalid("cli", "{} must lie outside of {}, found {}", file.flag,
+                 folder.flag, in_quotes(file.path));
+}
+
+Error in_file(Error error, const std::string& path) {
+  error.message += fmt::format(" (in {})", in_quotes(path));
+  return error;
 }
 
 }  // namespace tessera::cli

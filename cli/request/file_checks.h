@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "request/load.h"
@@ -22,5 +23,20 @@ std::vector<std::string> request_files(const request::RequestFlags& flags);
 // written, whatever it is called.
 Result<void> check_files(std::vector<std::string> read,
                          const std::vector<std::string>& written);
+
+// What a flag names.
+struct NamedPath {
+  const char* flag = "";
+  std::string path;
+};
+
+Result<void> check_ending(const NamedPath& file, std::string_view ending);
+
+// For a folder whose files belong together: where links lead counts, and so
+// does the name.
+Result<void> check_outside(const NamedPath& file, const NamedPath& folder);
+
+// An error of what a file holds, with its name.
+Error in_file(Error error, const std::string& path);
 
 }  // namespace tessera::cli

@@ -7,6 +7,7 @@
 #include "base/threads.h"
 #include "cli/lowering.h"
 #include "cli/numbers.h"
+#include "cli/request/file_checks.h"
 #include "cli/run/options.h"
 #include "request/numbers.h"
 #include "run/session_state.h"
@@ -131,7 +132,7 @@ Result<void> read_lane_options(const RunFlags& f, SessionOptions& o) {
     auto text = read_file(*f.gate, kMaxGateBytes);
     if (!text) return text.error();
     auto gate = parse_gate(*text);
-    if (!gate) return gate.error();
+    if (!gate) return in_file(gate.error(), *f.gate);
     o.gate = std::move(*gate);
   }
   if (o.lane) {

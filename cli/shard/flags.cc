@@ -122,9 +122,8 @@ Result<void> check_flags(const ShardFlags& f) {
     return invalid("cli",
                    "--compile says what fits too, found --fit beside it");
   }
-  if (f.picture && !f.picture->ends_with(".svg")) {
-    return invalid("cli", "--picture must end in .svg, found {}",
-                   in_quotes(*f.picture));
+  if (f.picture) {
+    if (auto e = check_ending({"--picture", *f.picture}, ".svg"); !e) return e;
   }
   return check_files(request_files(f.request),
                      given_files({&f.emit, &f.picture}));

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -61,9 +62,10 @@ class TrainCommand : public tessera::testing::PackedProgram {
 
 TEST_F(TrainCommand, GoesOnWhereItStopped) {
   if (!has_plugin()) GTEST_SKIP() << "no xla_cpu_pjrt";
-  const json whole = trained({"--steps", "6", "--rate", "1e-2", "--picture",
-                              path("loss.svg"), "--checkpoint", path("whole"),
-                              "--save-program", path("step.mlir")});
+  const json whole =
+      trained({"--steps", "6", "--rate", "1e-2", "--picture", path("loss.svg"),
+               "--checkpoint", path("whole.safetensors"), "--save-program",
+               path("step.mlir")});
   ASSERT_EQ(whole["losses"].size(), 6U);
   EXPECT_EQ(whole["compiles"], 1);
   EXPECT_EQ(whole["tiles_run"], whole["tiles_planned"]);
@@ -85,8 +87,8 @@ TEST_F(TrainCommand, GoesOnWhereItStopped) {
             std::string::npos);
 
   // A run that ends at step 6 is cut after step 3, where it kept its state.
-  train({"--steps", "6", "--rate", "1e-2", "--checkpoint", path("part"),
-         "--every", "3"});
+  train({"--steps", "6", "--rate", "1e-2", "--checkpoint",
+         path("part.safetensors"), "--every", "3"});
   ASSERT_EQ(code_, kOk) << err_;
   EXPECT_NE(out_.find("found on disk"), std::string::npos) << out_;
   EXPECT_NE(out_.find("linear_qkv    2.1 M FLOP; 65.5 kB of inputs, 16.4 kB of "
@@ -97,20 +99,21 @@ TEST_F(TrainCommand, GoesOnWhereItStopped) {
       out_.find("linear_qkv    4.19 M FLOP; 213 kB read, 81.9 kB written\n"),
       std::string::npos)
       << out_;
-  EXPECT_EQ(*read_file(path("part"), 1 << 24),
-            *read_file(path("whole"), 1 << 24));
-  refuses({"--steps", "6", "--resume", path("part")},
+  EXPECT_EQ(*read_file(path("part.safetensors"), 1 << 24),
+            *read_file(path("whole.safetensors"), 1 << 24));
+  refuses({"--steps", "6", "--resume", path("part.safetensors")},
           "--steps must be above those that were done, found 6 for 6");
   const Trace trace;
-  const json more = trained({"--steps", "9", "--resume", path("part")});
+  const json more =
+      trained({"--steps", "9", "--resume", path("part.safetensors")});
   EXPECT_EQ(testing::spans_of(trace)["checkpoint read"], 1);
   EXPECT_EQ(more["first_step"], 7);
   EXPECT_EQ(more["losses"].size(), 3U);
   EXPECT_EQ(more["compiles"], 0);
   // Without --model it is the checkpoint's.
   program({"train", "--data", path("rows"), "--rows", "2", "--tile", "32x32",
-           "--cache", path("cache"), "--steps", "9", "--resume", path("part"),
-           "--json"});
+           "--cache", path("cache"), "--steps", "9", "--resume",
+           path("part.safetensors"), "--json"});
   ASSERT_EQ(code_, kOk) << err_;
   EXPECT_EQ(json::parse(out_)["losses"], more["losses"]);
 }
@@ -128,10 +131,13 @@ TEST_F(TrainCommand, AWarmedRunCompilesNothing) {
     EXPECT_EQ(testing::spans_of(trace)["pjrt to_device"], 0);
   }
   EXPECT_NE(out_.find("0 programs in"), std::string::npos) << out_;
-  const json ran = trained({"--steps", "2", "--checkpoint", path("state")});
+  const json ran =
+      trained({"--steps", "2", "--checkpoint", path("state.safetensors")});
   EXPECT_EQ(ran["compiles"], 0);
   EXPECT_EQ(ran["program"], warmed["program"]);
-  EXPECT_EQ(trained({"--warm", "--resume", path("state")})["compiles"], 0);
+  EXPECT_EQ(
+      trained({"--warm", "--resume", path("state.safetensors")})["compiles"],
+      0);
   // Several devices, whose ceilings hang on the rows of all steps.
   const std::vector<std::string> spread = {"--mesh", "seq=2",   "--exchange",
                                            "rounds", "--steps", "3"};
@@ -206,23 +212,24 @@ TEST_F(TrainCommand, WarmRunsNoStep) {
 
 TEST_F(TrainCommand, ADiskThatFillsUpLeavesTheLastCheckpoint) {
   if (!has_plugin()) GTEST_SKIP() << "no xla_cpu_pjrt";
-  train({"--steps", "2", "--checkpoint", path("state")});
+  train({"--steps", "2", "--checkpoint", path("state.safetensors")});
   ASSERT_EQ(code_, kOk) << err_;
-  const std::string before = *read_file(path("state"), 1 << 24);
+  const std::string before = *read_file(path("state.safetensors"), 1 << 24);
   {
     const testing::FullDisk disk(4096);
     ASSERT_TRUE(disk.holds());
-    train({"--steps", "6", "--resume", path("state"), "--checkpoint",
-           path("state"), "--every", "2"});
+    train({"--steps", "6", "--resume", path("state.safetensors"),
+           "--checkpoint", path("state.safetensors"), "--every", "2"});
   }
   EXPECT_EQ(code_, kRefused);
   EXPECT_EQ(err_,
             "tessera: [file] output must be writable, found \"File too large\" "
             "for '" +
-                path("state") + "'\n");
-  EXPECT_EQ(*read_file(path("state"), 1 << 24), before);
+                path("state.safetensors") + "'\n");
+  EXPECT_EQ(*read_file(path("state.safetensors"), 1 << 24), before);
   // And is what it goes on from.
-  EXPECT_EQ(trained({"--steps", "6", "--resume", path("state")})["first_step"],
+  EXPECT_EQ(trained({"--steps", "6", "--resume",
+                     path("state.safetensors")})["first_step"],
             3);
 }
 
@@ -265,13 +272,14 @@ TEST_F(TrainCommand, HasAReceiptThatIsVerified) {
   std::ofstream(path("model.json"))
       << R"({"vocab": 61, "width": 32, "head_dim": 8, "mlp_width": 48,
              "layers": 1})";
-  const json first = trained({"--steps", "2", "--seed", "5", "--checkpoint",
-                              path("state"), "--receipt", path("first")});
+  const json first =
+      trained({"--steps", "2", "--seed", "5", "--checkpoint",
+               path("state.safetensors"), "--receipt", path("first")});
   EXPECT_EQ(json::parse(*read_file(path("first"), 1 << 20)), first);
   EXPECT_EQ(first["operation"], "train");
   EXPECT_EQ(first["inputs"]["seed"], 5);
   EXPECT_TRUE(first["start"].is_null());
-  const auto bytes = *read_file(path("state"), 1 << 24);
+  const auto bytes = *read_file(path("state.safetensors"), 1 << 24);
   Digest digest;
   digest.add(bytes.data(), bytes.size());
   EXPECT_EQ(first["output"]["digest"], digest.hex());
@@ -286,10 +294,10 @@ TEST_F(TrainCommand, HasAReceiptThatIsVerified) {
   }
 
   const json more =
-      trained({"--steps", "3", "--resume", path("state"), "--mesh", "data=2",
-               "--dtype", "bf16", "--recompute", "--weight-decay", "0.3",
-               "--receipt", path("more")});
-  EXPECT_EQ(more["start"], path("state"));
+      trained({"--steps", "3", "--resume", path("state.safetensors"), "--mesh",
+               "data=2", "--dtype", "bf16", "--recompute", "--weight-decay",
+               "0.3", "--receipt", path("more")});
+  EXPECT_EQ(more["start"], path("state.safetensors"));
   EXPECT_EQ(verify("more"), kOk) << out_ << err_;
   forge(more, [](json& r) { r["losses"][0] = 0.5; });
   EXPECT_EQ(verify("forged"), kFailed) << out_ << err_;
@@ -301,7 +309,7 @@ TEST_F(TrainCommand, HasAReceiptThatIsVerified) {
   forge(more, [](json& r) { r["model"]["depth"] = 1; });
   EXPECT_EQ(verify("forged"), kRefused) << out_ << err_;
   // The state that it went on from is not what it was.
-  std::ofstream(path("state"), std::ios::app) << "more";
+  std::ofstream(path("state.safetensors"), std::ios::app) << "more";
   EXPECT_EQ(verify("more"), kRefused) << out_ << err_;
 }
 
@@ -336,7 +344,7 @@ TEST_F(TrainCommand, LearnsOnAMesh) {
     return more;
   };
   const json r =
-      trained(with({"--steps", "60", "--checkpoint", path("whole"),
+      trained(with({"--steps", "60", "--checkpoint", path("whole.safetensors"),
                     "--save-program", path("step.mlir"), "--every", "20"}));
   EXPECT_EQ(r["mesh"], "data=2,head=2");
   EXPECT_EQ(r["compiles"], 1);
@@ -347,15 +355,16 @@ TEST_F(TrainCommand, LearnsOnAMesh) {
   ASSERT_EQ(code_, kOk) << err_;
   EXPECT_EQ(json::parse(out_)["fingerprint"], r["specs"]);
 
-  train(with({"--steps", "60", "--checkpoint", path("again")}));
+  train(with({"--steps", "60", "--checkpoint", path("again.safetensors")}));
   ASSERT_EQ(code_, kOk) << err_;
   EXPECT_NE(out_.find("mesh       data=2,head=2: 1 rows of 128 tokens and 2 of "
                       "4 heads on each device\n"),
             std::string::npos)
       << out_;
-  EXPECT_EQ(*read_file(path("again"), 1 << 24),
-            *read_file(path("whole"), 1 << 24));
-  const json one = trained({"--steps", "62", "--resume", path("whole")});
+  EXPECT_EQ(*read_file(path("again.safetensors"), 1 << 24),
+            *read_file(path("whole.safetensors"), 1 << 24));
+  const json one =
+      trained({"--steps", "62", "--resume", path("whole.safetensors")});
   EXPECT_EQ(one["first_step"], 61);
   EXPECT_TRUE(one["mesh"].is_null() && one["specs"].is_null());
 }
@@ -431,14 +440,74 @@ TEST_F(TrainCommand, RefusesBadInput) {
   refuses({"--weight-decay", "1e39"}, "weight decay at least 0, found");
   refuses({"--every", "2"}, "--every goes with --checkpoint");
   refuses({"--resume", path("nothing")}, "nothing");
-  refuses({"--checkpoint", path("model.json")}, "model.json");
-  std::ofstream(path("state")) << "no checkpoint";
-  refuses({"--resume", path("state")}, "[safetensors]");
+  refuses({"--receipt", path("model.json")},
+          "each file must have a name of its own, found '" +
+              path("model.json") + "' twice");
+  refuses({"--checkpoint", path("state.txt")},
+          "[cli] --checkpoint must end in .safetensors, found '" +
+              path("state.txt") + "'");
+  refuses({"--picture", path("loss.png")},
+          "[cli] --picture must end in .svg, found '" + path("loss.png") + "'");
+  std::ofstream(path("state.safetensors")) << "no checkpoint";
+  refuses({"--resume", path("state.safetensors")}, "[safetensors]");
   std::ofstream(path("model.json")) << R"({"depth": 3})";
   refuses({}, "no field of that name");
   std::ofstream(path("rows/rows-00001.safetensors")) << "cut";
   std::ofstream(path("model.json")) << "{}";
   refuses({}, "safetensors");
+}
+
+TEST_F(TrainCommand, SaysWhatIsNoRows) {
+  std::ofstream(path("empty"));
+  std::ofstream(path("short")) << "cut";
+  for (const char* name : {"documents.jsonl", "empty", "short"}) {
+    program({"train", "--data", path(name)});
+    EXPECT_EQ(code_, kRefused);
+    EXPECT_EQ(err_,
+              "tessera: [cli] --data must be packed rows, as `tessera pack` "
+              "makes them, found none in '" +
+                  path(name) + "'\n");
+  }
+}
+
+// A folder of rows is a whole, by whatever way a file would come into it.
+TEST_F(TrainCommand, WritesNothingAmongItsRows) {
+  namespace fs = std::filesystem;
+  const std::string row = path("rows/rows-00000.safetensors");
+  const std::string before = *read_file(row, 1 << 24);
+  const auto files = [&] {
+    return std::distance(fs::directory_iterator(path("rows")),
+                         fs::directory_iterator());
+  };
+  const auto many = files();
+  fs::create_directory_symlink(path("rows"), path("way"));
+  fs::create_symlink(row, path("link.safetensors"));
+  for (const auto& [flag, name] :
+       {std::pair("--checkpoint", "rows/rows-00000.safetensors"),
+        std::pair("--checkpoint", "rows/new.safetensors"),
+        std::pair("--checkpoint", "rows/../rows/new.safetensors"),
+        std::pair("--checkpoint", "way/new.safetensors"),
+        std::pair("--checkpoint", "link.safetensors"),
+        std::pair("--receipt", "rows/rows-00001.safetensors"),
+        std::pair("--save-program", "rows/step.mlir"),
+        std::pair("--picture", "way/loss.svg")}) {
+    const std::string why = fmt::format(
+        "[cli] {} must lie outside of --data, found '{}'", flag, path(name));
+    refuses({"--steps", "1", flag, path(name)}, why);
+    program({"train", "--data", path("rows/"), flag, path(name)});
+    EXPECT_EQ(code_, kRefused);
+    EXPECT_NE(err_.find(why), std::string::npos) << err_;
+  }
+  EXPECT_EQ(*read_file(row, 1 << 24), before);
+  EXPECT_EQ(files(), many);
+  // Nor are rows written over that lie elsewhere.
+  const std::string elsewhere = path("elsewhere.safetensors");
+  fs::rename(row, elsewhere);
+  fs::create_symlink(elsewhere, row);
+  refuses({"--steps", "1", "--checkpoint", elsewhere},
+          "[cli] each file must have a name of its own, found '" + elsewhere +
+              "' for '" + row + "'");
+  EXPECT_EQ(*read_file(elsewhere, 1 << 24), before);
 }
 
 // In a row that the first step does not take too, before there is a plugin.
@@ -459,21 +528,22 @@ TEST_F(TrainCommand, RefusesWhatTheModelHasNot) {
 
 TEST_F(TrainCommand, SaysItsPrecision) {
   if (!has_plugin()) GTEST_SKIP() << "no xla_cpu_pjrt";
-  const json told = trained(
-      {"--steps", "1", "--dtype", "bf16", "--checkpoint", path("state")});
+  const json told = trained({"--steps", "1", "--dtype", "bf16", "--checkpoint",
+                             path("state.safetensors")});
   EXPECT_EQ(told["precision"]["products"], "BF16");
   EXPECT_EQ(told["precision"]["attention"], "BF16");
   for (const char* exact : {"softmax", "norms", "residual", "loss", "gradients",
                             "parameters", "moments"}) {
     EXPECT_EQ(told["precision"][exact], "F32") << exact;
   }
-  const auto bytes = read_file(path("state"), 1 << 24);
+  const auto bytes = read_file(path("state.safetensors"), 1 << 24);
   ASSERT_TRUE(bytes);
   auto state = parse_safetensors(*bytes);
   ASSERT_TRUE(state) << state.error().message;
   EXPECT_EQ(json::parse(state->metadata.find("precision")->second),
             told["precision"]);
-  train({"--steps", "2", "--dtype", "bf16", "--resume", path("state")});
+  train({"--steps", "2", "--dtype", "bf16", "--resume",
+         path("state.safetensors")});
   EXPECT_NE(out_.find("precision  BF16: products, attention; F32: softmax, "),
             std::string::npos)
       << out_;

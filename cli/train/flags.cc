@@ -73,7 +73,7 @@ void add_train_flags(Command& command, TrainFlags& f) {
           {"--resume", &f.resume, "FILE",
            "Checkpoint to go on from; one without moments is where a new run "
            "starts"},
-          {"--picture", &f.picture, "FILE", "Draw the losses as SVG"},
+          {"--picture", &f.picture, "FILE", "Draw the losses, as .svg"},
           {"--receipt", &f.receipt, "FILE", "Write the receipt of the run"},
           {"--save-program", &f.program, "FILE",
            "Write the step's StableHLO, as it is compiled"},

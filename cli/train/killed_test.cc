@@ -62,7 +62,8 @@ TEST_P(TrainKilled, LosesNothing) {
   TESSERA_NEEDS_PLUGINS();
   const auto plugin = testing::real_plugin("xla_cpu_pjrt");
   if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
-  const std::string whole = file("whole"), part = file("part");
+  const std::string whole = file("whole.safetensors"),
+                    part = file("part.safetensors");
   program(asked(whole));
   ASSERT_EQ(code_, kOk) << err_;
 

@@ -90,7 +90,7 @@ TEST_F(TrainRun, IsThatOfTheProgram) {
            "--rate",
            "1e-2",
            "--checkpoint",
-           file("whole"),
+           file("whole.safetensors"),
            "--json"});
   ASSERT_EQ(code_, kOk) << err_;
   const json told = json::parse(out_);
@@ -106,7 +106,7 @@ TEST_F(TrainRun, IsThatOfTheProgram) {
   EXPECT_EQ(receipt->digest.size(), 32U);  // sealed
   EXPECT_EQ(steps_, (std::vector<int64_t>{1, 2, 3, 4, 5}));
   ASSERT_EQ(kept_.size(), 3U);  // behind steps 2, 4 and 5
-  EXPECT_EQ(kept_.back(), *read_file(file("whole"), 1 << 24));
+  EXPECT_EQ(kept_.back(), *read_file(file("whole.safetensors"), 1 << 24));
   EXPECT_EQ(digest_of(kept_.back()), receipt->output_digest);
 }
 

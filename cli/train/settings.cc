@@ -1,17 +1,21 @@
 // cli/train/settings.cc: flags as a run, all checked before any work.
 #include "cli/train/settings.h"
 
+#include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <utility>
 
 #include "base/fail.h"
 #include "base/files.h"
+#include "base/safetensors.h"
 #include "base/text.h"
 #include "cli/given_flags.h"
 #include "cli/numbers.h"
 #include "cli/request/file_checks.h"
 #include "cli/run/cache_report.h"
 #include "cli/train/options.h"
+#include "data/arrow_documents.h"
 #include "request/numbers.h"
 
 namespace tessera::cli {
@@ -57,6 +61,60 @@ Result<void> check_compiled(const TrainFlags& f) {
                  f.compile_only ? "--compile-only" : "--warm", found);
 }
 
+// Documents, say. What is missing or no file is told of where rows are read.
+Result<void> check_rows_file(const std::string& path) {
+  FileReader file;
+  if (data::is_arrow_file(path) || !file.open(path)) return {};
+  const auto begins = std::min(file.size(), kSafetensorsStart);
+  std::string start(static_cast<size_t>(begins), '\0');
+  if (auto e = file.read(0, begins, start.data()); !e) return e;
+  if (safetensors_header_size(start, file.size())) return {};
+  return invalid("cli",
+                 "--data must be packed rows, as `tessera pack` makes them, "
+                 "found none in {}",
+                 in_quotes(path));
+}
+
+std::vector<NamedPath> outputs(const TrainFlags& f) {
+  std::vector<NamedPath> out;
+  for (const auto& [flag, file] : {std::pair("--checkpoint", &f.checkpoint),
+                                   std::pair("--save-program", &f.program),
+                                   std::pair("--picture", &f.picture),
+                                   std::pair("--receipt", &f.receipt)}) {
+    if (*file) out.push_back({flag, **file});
+  }
+  return out;
+}
+
+// Nothing is written over, nor among the rows of a folder.
+Result<void> check_train_files(const TrainFlags& f) {
+  namespace fs = std::filesystem;
+  std::vector<std::string> read = {f.data}, written;
+  std::error_code error;
+  const bool is_folder = fs::is_directory(f.data, error);
+  for (const NamedPath& output : outputs(f)) {
+    if (is_folder) {
+      if (auto e = check_outside(output, {"--data", f.data}); !e) return e;
+    }
+    written.push_back(output.path);
+  }
+  if (f.picture) {
+    if (auto e = check_ending({"--picture", *f.picture}, ".svg"); !e) return e;
+  }
+  if (f.checkpoint) {
+    auto e = check_ending({"--checkpoint", *f.checkpoint}, ".safetensors");
+    if (!e) return e;
+  }
+  // They may be links to files elsewhere.
+  for (fs::directory_iterator at(f.data, error), end; !error && at != end;
+       at.increment(error)) {
+    read.push_back(at->path().string());
+  }
+  if (f.model) read.push_back(*f.model);
+  if (f.resume && f.resume != f.checkpoint) read.push_back(*f.resume);
+  return check_files(read, written);
+}
+
 }  // namespace
 
 Result<model::TrainingRun> read_train_flags(const TrainFlags& f) {
@@ -94,14 +152,8 @@ Result<model::TrainingRun> read_train_flags(const TrainFlags& f) {
     auto kept = check_cache_folder(out.options.xla.cache_folder);
     if (!kept) return kept.error();
   }
-  std::vector<std::string> read = {f.data};
-  if (f.model) read.push_back(*f.model);
-  if (f.resume && f.resume != f.checkpoint) read.push_back(*f.resume);
-  std::vector<std::string> written;
-  for (const auto& file : {f.checkpoint, f.program, f.picture, f.receipt}) {
-    if (file) written.push_back(*file);
-  }
-  if (auto e = check_files(read, written); !e) return e.error();
+  if (auto e = check_train_files(f); !e) return e.error();
+  if (auto e = check_rows_file(f.data); !e) return e.error();
   return out;
 }
 
