@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "tests/sample_receipts.h"
+
 namespace tessera::receipt {
 namespace {
 
@@ -22,25 +24,7 @@ std::string digest_line(const std::string& json) {
   return "digest      " + claim->digest + ", that of its fields\n";
 }
 
-// Of what `tessera bridge` ran.
-Receipt operation() {
-  Receipt r;
-  r.kind = Kind::operation;
-  r.version = "0.1.0";
-  r.lane = {"jax_bridge", "command", "jax_bridge", "jax_bridge", "tpu/jax",
-            "executed",   {}};
-  r.operation = "rms_norm";
-  r.name = "norm";
-  r.plugin = Receipt::Plugin{"a.so", "0.81", "cpu", "v", "cpu 0", 1};
-  r.artifact = {"norm.mlirbc", "norm.json", kDigits, 900, "0.7.2", 9, {"cpu"}};
-  r.inputs = {7, "", {{"x", kDigits}}, {"x"}, {{"x", "F32", {2, 3}}}};
-  r.outputs = {{"y", "F32", {2, 3}}};
-  r.key = {kDigits, true, "all", "{\"artifact\":\"" + kDigits + "\"}"};
-  r.compiles = 1;
-  r.run_ms = 2;
-  r.output_digest = kDigits;
-  return r;
-}
+Receipt operation() { return testing::sample_operation(kDigits); }
 
 TEST(ReceiptText, OfAnOperationIsALineForEachThing) {
   const std::string json = receipt_json(operation());
