@@ -27,6 +27,13 @@ Result<void> check_file(const std::string& path, bool or_pipe) {
                   in_quotes(path));
 }
 
+Error changed_input(const std::string& path) {
+  return invalid("data",
+                 "an input must not change while it is read, found another "
+                 "size or time of change for {}",
+                 in_quotes(path));
+}
+
 std::string digest_of_files(const std::vector<std::string>& files) {
   Digest digest;
   for (const std::string& file : files) {

@@ -13,6 +13,9 @@ namespace tessera::data {
 // where it may be one.
 Result<void> check_file(const std::string& path, bool or_pipe = false);
 
+// Of a file that was another when its reading began.
+Error changed_input(const std::string& path);
+
 // A digest of their names without folders, their sizes and their order: the
 // same on another machine, and another where a file grew.
 std::string digest_of_files(const std::vector<std::string>& files);

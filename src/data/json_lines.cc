@@ -163,10 +163,7 @@ class JsonLines : public DocumentSource {
          now.st_mtim.tv_nsec == opened_.st_mtim.tv_nsec)) {
       return {};
     }
-    return invalid("data",
-                   "an input must not change while it is read, found another "
-                   "size or time of change for {}",
-                   in_quotes(name()));
+    return data::changed_input(name());
   }
 
   // Files of other kinds are told by their first bytes.

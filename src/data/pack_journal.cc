@@ -11,6 +11,7 @@
 #include "base/digest.h"
 #include "base/fail.h"
 #include "base/text.h"
+#include "data/input_files.h"
 #include "data/position_fields.h"
 #include "data/row_folder.h"
 #include "tessera/version.h"
@@ -155,11 +156,7 @@ Result<void> check_same_inputs(const std::vector<std::string>& inputs,
   const Json& found = now->of["inputs"];
   const Json& was = origin.of["inputs"];
   for (size_t i = 0; i < inputs.size(); ++i) {
-    if (found[i] == was[i]) continue;
-    return invalid("data",
-                   "an input must not change while it is read, found another "
-                   "size or time of change for {}",
-                   in_quotes(inputs[i]));
+    if (found[i] != was[i]) return changed_input(inputs[i]);
   }
   return {};
 }
