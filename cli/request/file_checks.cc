@@ -16,26 +16,22 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// As it is written where the system has no other.
+fs::path real_path(const fs::path& path) {
+  std::error_code unknown;
+  const fs::path whole = fs::absolute(path, unknown);
+  if (unknown) return path;
+  fs::path out = fs::weakly_canonical(whole, unknown);
+  return unknown ? path : out;
+}
+
 // A device or a pipe may be read and written.
 bool is_same(const std::string& a, const std::string& b) {
   std::error_code unknown;
   if (fs::exists(a, unknown) && fs::exists(b, unknown)) {
     return fs::is_regular_file(a, unknown) && fs::equivalent(a, b, unknown);
   }
-  const auto whole = [&](const std::string& path) {
-    const fs::path from_root = fs::absolute(path, unknown);
-    return unknown ? from_root : fs::weakly_canonical(from_root, unknown);
-  };
-  const fs::path left = whole(a);
-  if (unknown) return a == b;
-  const fs::path right = whole(b);
-  return unknown ? a == b : left == right;
-}
-
-fs::path real_path(const fs::path& path) {
-  std::error_code unknown;
-  fs::path out = fs::weakly_canonical(fs::absolute(path, unknown), unknown);
-  return unknown ? path : out;
+  return real_path(a) == real_path(b);
 }
 
 bool lies_in(const fs::path& file, const fs::path& folder) {
