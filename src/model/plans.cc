@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/fail.h"
+#include "base/of_layer.h"
 #include "lanes/cpu/batch_arrays.h"
 #include "lanes/mosaic/settings.h"
 #include "lanes/tensors.h"

@@ -15,12 +15,6 @@ Result<std::vector<LayerRoute>> read_routes(const Json& value);
 Json to_json(const std::vector<LayerRoute>& routes);
 Result<void> check_routes(const std::vector<LayerRoute>& routes);
 
-// Of a list that begins again where there are more layers.
-template <class T>
-T of_layer(const std::vector<T>& list, int64_t layer) {
-  return list.empty() ? T{} : list[static_cast<size_t>(layer) % list.size()];
-}
-
 // Of a layer whose mask has no picks, with them.
 Result<Mask> routed_mask(const Mask& mask, const LayerRoute& route);
 

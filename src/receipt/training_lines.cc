@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/of_layer.h"
 #include "base/units.h"
 #include "receipt/lines.h"
 #include "tessera/shard.h"
@@ -49,9 +50,7 @@ std::string precision_text(const std::map<std::string, std::string>& found) {
 void add_clustered(const ModelConfig& m, Lines& line) {
   std::map<std::string, std::vector<int64_t>> layers;
   for (int64_t i = 0; !m.routes.empty() && i < m.layers; ++i) {
-    // The list begins again where there are more layers.
-    const LayerRoute& route =
-        m.routes[static_cast<size_t>(i) % m.routes.size()];
+    const LayerRoute route = of_layer(m.routes, i);
     if (route.top > 0) layers[to_string(route)].push_back(i);
   }
   for (const auto& [route, numbers] : layers) {
