@@ -11,7 +11,10 @@ set(long_tests Plugins/Xla=80 Mosaic.dims=60 Plugins/XlaShards=50 Model=40
   Python.jax_hosts=19 GateCommand=15 GateMeasure=12 Each/XlaRouted=15 Cpu=11 Python.jax=11
   Mosaic.telemetry=45 XlaCompile=15 KernelsBench=10 Mosaic.mutate=10 Mosaic.backward_mutants=15
   Mosaic.forward_mutants=9 Mosaic.variant_mutants=15 Mosaic.backward_variant_mutants=30
-  ReceiptCommand=9 Python.jax_tpu=9)
+  ReceiptCommand=9 Python.jax_tpu=9 Python.jax_shards=70 TrainCommand=54 Python.torch=49
+  Exchanges/ShardSchedule=38 MosaicLane=37 Mosaic.numbers=29 Meshes/TrainKilled=27
+  Python.train=26 TrainCompileOnly=25 Python.notebook=25 Model.jax=25 Python.docs=24
+  MeshFitCompile=24 MosaicMesh=23 Mosaic.sinks=23 Cpu/MeshModel=23 KernelStep=21)
 # Seconds after which a suite hangs. Debug builds and sanitizers meet all cases.
 set(suite_timeout 600)
 if(TESSERA_SANITIZE OR CMAKE_BUILD_TYPE STREQUAL "Debug")
