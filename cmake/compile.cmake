@@ -73,7 +73,7 @@ function(tessera_library_first target)
 endfunction()
 
 # Off, each file is compiled alone: for tools that look at files.
-option(TESSERA_UNITE "Compile tests and the program some files at a time" ON)
+option(TESSERA_UNITE "Compile some files at a time" ON)
 
 # What files keep to themselves, g++ takes for a header's when one source includes
 # them.
@@ -116,7 +116,10 @@ function(tessera_unite target at_a_time)
   set(cards)
   foreach(source IN LISTS sources)
     set(where)
-    if(EXISTS "${source}")  # else it is yet to be written
+    # What the build writes is not there yet when it is first configured, and the
+    # groups must be the same then.
+    cmake_path(IS_PREFIX PROJECT_BINARY_DIR "${source}" written)
+    if(NOT written)
       file(STRINGS "${source}" where REGEX "^namespace tessera" LIMIT_COUNT 1)
     endif()
     string(REGEX MATCH "tessera[a-z_:]*" where "${where}")
