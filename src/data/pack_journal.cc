@@ -28,7 +28,7 @@ std::string line_of(const Json& value) {
 }
 
 // The next whole line, taken off the text.
-std::optional<Json> next_line(std::string_view& text) {
+std::optional<ParsedJson> next_line(std::string_view& text) {
   const size_t end = text.find('\n');
   if (end == std::string_view::npos || end <= kDigestDigits ||
       text[kDigestDigits] != ' ') {
@@ -207,7 +207,7 @@ PackJournal read_journal(std::string_view text) {
   journal.origin = next_line(text);
   if (!journal.origin) return journal;
   while (auto line = next_line(text)) {
-    auto file = file_of(*line);
+    auto file = file_of(**line);
     if (!file) break;
     journal.files.push_back(std::move(*file));
   }
