@@ -173,8 +173,10 @@ std::string_view format_of(const Json& origin) {
 std::string difference(const Json& asked, const Json& begun) {
   if (asked == begun) return "";
   if (!begun.is_object()) return "no options";
+  const Json none;
   for (const auto& [name, value] : asked.items()) {
-    const Json was = begun.contains(name) ? begun[name] : Json();
+    const auto at = begun.find(name);
+    const Json& was = at == begun.end() ? none : *at;
     if (value == was) continue;
     if (!value.is_array() || !was.is_array()) {
       return fmt::format("{} {} for {}", name, text_of(value), text_of(was));

@@ -108,11 +108,11 @@ void read_rope(Fields& f, ModelConfig& m) {
     return otherwise;
   };
   m.rope_theta = number("rope_theta", m.rope_theta);
-  const Json kind =
-      rope.value("rope_type", rope.value("type", Json("default")));
-  if (kind == "default") return;
-  if (kind != "llama3") {
-    f.refuse(where, "of rope_type default or llama3", describe(kind));
+  auto kind = rope.find("rope_type");
+  if (kind == rope.end()) kind = rope.find("type");
+  if (kind == rope.end() || *kind == "default") return;
+  if (*kind != "llama3") {
+    f.refuse(where, "of rope_type default or llama3", describe(*kind));
     return;
   }
   m.rope_factor = number("factor", m.rope_factor);

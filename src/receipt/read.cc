@@ -246,9 +246,14 @@ void add_leaves(const Json& value, const std::string& name,
 }  // namespace
 
 std::string receipt_digest(const Json& receipt) {
-  Json others = receipt;
-  others.erase(kDigest);
-  return digest_of(others.dump());  // keys in order, no spaces
+  // Written with keys in order and no spaces. No copy: it may be large.
+  std::string others = "{";
+  for (const auto& [key, value] : receipt.items()) {
+    if (key == kDigest) continue;
+    if (others.size() > 1) others += ',';
+    others += Json(key).dump() + ':' + value.dump();
+  }
+  return digest_of(others + '}');
 }
 
 Result<ReceiptClaim> parse_receipt(std::string_view text) {
