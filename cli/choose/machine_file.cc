@@ -50,12 +50,12 @@ Result<void> check_list(const Json& j, std::string_view name) {
 }  // namespace
 
 Result<Machine> parse_machine(std::string_view text) {
-  auto json = parse_json(text, kWhere);
-  if (!json) return json.error();
-  auto fields = check_fields(*json, kWhere, "a machine",
+  const auto parsed = parse_json(text, kWhere);
+  if (!parsed) return parsed.error();
+  const Json& j = **parsed;
+  auto fields = check_fields(j, kWhere, "a machine",
                              {"cpu", "threads", "isas", "plugins"});
   if (!fields) return fields.error();
-  const Json& j = *json;
   Machine out;
   auto cpu = read_line(j["cpu"], kWhere, "cpu");
   if (!cpu) return cpu.error();

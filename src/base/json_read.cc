@@ -11,6 +11,20 @@
 namespace tessera {
 namespace {
 
+// Frees what a value holds; Json's own destructor then finds it empty, and asks
+// for nothing. It nests as deep as Builder lets values: kMaxJsonDepth.
+void release(Json& value) noexcept {
+  if (auto* const array = value.get_ptr<Json::array_t*>()) {
+    for (Json& element : *array) {
+      if (element.is_structured()) release(element);
+    }
+    array->clear();
+  } else if (auto* const object = value.get_ptr<Json::object_t*>()) {
+    for (auto& [key, element] : *object) release(element);
+    object->clear();
+  }
+}
+
 // Builds the value event by event: the library's own builder neither limits
 // depth nor notices a key given twice.
 class Builder : public nlohmann::json_sax<Json> {
@@ -111,7 +125,9 @@ class Builder : public nlohmann::json_sax<Json> {
 
 }  // namespace
 
-Result<Json> parse_json(std::string_view text, std::string_view where) {
+ParsedJson::~ParsedJson() { release(value_); }
+
+Result<ParsedJson> parse_json(std::string_view text, std::string_view where) {
   Builder builder(text, where);
   if (!Json::sax_parse(text.begin(), text.end(), &builder)) {
     return builder.error;
@@ -120,20 +136,7 @@ Result<Json> parse_json(std::string_view text, std::string_view where) {
   if (const size_t zero = text.find('\0'); zero != std::string_view::npos) {
     return builder.not_json(zero);
   }
-  return std::move(builder.root);
-}
-
-// It nests as deep as parse_json lets values: kMaxJsonDepth.
-void release(Json& value) noexcept {
-  if (auto* const array = value.get_ptr<Json::array_t*>()) {
-    for (Json& element : *array) {
-      if (element.is_structured()) release(element);
-    }
-    array->clear();
-  } else if (auto* const object = value.get_ptr<Json::object_t*>()) {
-    for (auto& [key, element] : *object) release(element);
-    object->clear();
-  }
+  return ParsedJson(std::move(builder.root));
 }
 
 std::string describe(const Json& value) {

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "tessera/result.h"
 
@@ -16,15 +17,29 @@ using Json = nlohmann::json;
 
 inline constexpr int kMaxJsonDepth = 16;
 
-// `where` names the reader in errors: "[spec] ...".
-Result<Json> parse_json(std::string_view text, std::string_view where);
+// A value that was read. It is freed without memory: Json's own destructor asks
+// for some, and ends the process where there is none. So nothing can be moved
+// out of it, and no large part of it may be copied.
+class ParsedJson {
+ public:
+  ParsedJson(ParsedJson&&) noexcept = default;
+  ParsedJson& operator=(ParsedJson&& other) noexcept {
+    value_.swap(other.value_);
+    return *this;
+  }
+  ~ParsedJson();
 
-// Frees what a value holds, and needs no memory for it: Json's own destructor
-// asks for some, and ends the process where there is none.
-void release(Json& value) noexcept;
-struct ReleaseJson {
-  void operator()(Json* value) const noexcept { release(*value); }
+  const Json& operator*() const { return value_; }
+
+ private:
+  friend Result<ParsedJson> parse_json(std::string_view, std::string_view);
+  explicit ParsedJson(Json&& value) noexcept : value_(std::move(value)) {}
+
+  Json value_;
 };
+
+// `where` names the reader in errors: "[spec] ...".
+Result<ParsedJson> parse_json(std::string_view text, std::string_view where);
 
 // What a value is, for "found X": "the string 'abc'", "the integer 7", "null".
 std::string describe(const Json& value);

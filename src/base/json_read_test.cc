@@ -3,6 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <type_traits>
+#include <utility>
+
+#include "tests/little_memory.h"
+
 namespace tessera {
 namespace {
 
@@ -16,7 +21,8 @@ TEST(JsonRead, ReadsEveryKindOfValue) {
       R"( {"a": [1, -2, 2.5, true, null, "s"], "b": {"c": {}}, "d": []} )",
       "j");
   ASSERT_TRUE(r.ok());
-  EXPECT_EQ(r->dump(), R"({"a":[1,-2,2.5,true,null,"s"],"b":{"c":{}},"d":[]})");
+  EXPECT_EQ((**r).dump(),
+            R"({"a":[1,-2,2.5,true,null,"s"],"b":{"c":{}},"d":[]})");
 }
 
 TEST(JsonRead, Refuses) {
@@ -68,25 +74,54 @@ TEST(JsonRead, DepthHasALimit) {
             "[j] JSON must nest at most 16 deep, found 17 for a value");
 }
 
-// What is empty is destroyed without memory.
-TEST(JsonRead, ReleasesAllThatAValueHolds) {
-  auto r = parse_json(R"({"a": [1, [2, {"b": [3, "s"]}], {}], "c": "s"})", "j");
-  ASSERT_TRUE(r.ok());
-  release(*r);
-  EXPECT_EQ(*r, Json::object());
-  Json array = {1, Json::array({2}), nullptr};
-  release(array);
-  EXPECT_EQ(array, Json::array());
-  for (Json scalar : {Json(7), Json("s"), Json()}) {
-    const Json before = scalar;
-    release(scalar);
-    EXPECT_EQ(scalar, before);
+// Nothing leads past its destructor.
+static_assert(!std::is_copy_constructible_v<ParsedJson>);
+static_assert(!std::is_copy_assignable_v<ParsedJson>);
+static_assert(std::is_nothrow_move_constructible_v<ParsedJson>);
+static_assert(
+    std::is_same_v<decltype(*std::declval<ParsedJson&>()), const Json&>);
+static_assert(
+    std::is_same_v<decltype(*std::declval<ParsedJson>()), const Json&>);
+
+TEST(JsonRead, AValueMayMove) {
+  auto a = parse_json(R"({"a": [1, [2, {"b": [3, "s"]}], {}], "c": "s"})", "j");
+  auto b = parse_json("[7]", "j");
+  ASSERT_TRUE(a.ok() && b.ok());
+  const Json whole = **a;
+  *b = std::move(*a);
+  EXPECT_EQ(**b, whole);
+  const ParsedJson c = std::move(*b);
+  EXPECT_EQ(*c, whole);
+}
+
+#ifndef TESSERA_SANITIZED
+// Where memory ends within a text, and where it ends behind one, so that what
+// was read is freed without any.
+TEST(JsonRead, NoMemoryIsNoEndOfTheProcess) {
+  std::string numbers = "[0", fields = "{";
+  // Little less than an array's room, which is a power of two.
+  for (int i = 1; i < 250'000; ++i) numbers += ",0";
+  for (int i = 0; i < 60'000; ++i) fields += '"' + std::to_string(i) + "\":0,";
+  numbers += "]";
+  fields += "\"\":0}";
+  for (const std::string& text :
+       {numbers, fields, "{\"a\":[[" + numbers + "]]}"}) {
+    const auto read_and_move = [&] {
+      auto first = parse_json("[[1], {}]", "j");
+      auto read = parse_json(text, "j");
+      first = std::move(read);
+    };
+    for (uint64_t halves = 0; halves <= 16; ++halves) {
+      EXPECT_TRUE(testing::ends_by_itself(halves << 19, read_and_move))
+          << halves << "/2 MiB for " << text.substr(0, 8);
+    }
   }
 }
+#endif
 
 TEST(JsonRead, IntegersAreIntegers) {
   const auto read = [](std::string_view text) -> std::string {
-    const auto r = read_int(*parse_json(text, "j"), "j", "n", -5, INT64_MAX);
+    const auto r = read_int(**parse_json(text, "j"), "j", "n", -5, INT64_MAX);
     return r.ok() ? std::to_string(*r) : r.error().message;
   };
   EXPECT_EQ(read("7"), "7");

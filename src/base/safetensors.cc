@@ -2,7 +2,6 @@
 #include "base/safetensors.h"
 
 #include <algorithm>
-#include <memory>
 #include <optional>
 
 #include "base/bytes.h"
@@ -191,17 +190,17 @@ Result<SafetensorsHeader> parse_safetensors_header(std::string_view start,
   const std::string_view text = start.substr(
       kSafetensorsStart, static_cast<size_t>(*data_begin - kSafetensorsStart));
   const int64_t data_size = size - *data_begin;
-  auto header = parse_json(text, kWhere);
-  if (!header) return header.error();
-  const std::unique_ptr<Json, ReleaseJson> releases(&*header);
-  if (!header->is_object()) {
+  const auto parsed = parse_json(text, kWhere);
+  if (!parsed) return parsed.error();
+  const Json& header = **parsed;
+  if (!header.is_object()) {
     return invalid(kWhere, "the header must be an object, found {} for it",
-                   describe(*header));
+                   describe(header));
   }
 
   SafetensorsHeader out;
   std::vector<Placed> placed;
-  for (const auto& [name, value] : header->items()) {
+  for (const auto& [name, value] : header.items()) {
     if (name == kMetadata) {
       if (!value.is_object()) {
         return invalid(kWhere, "{} must be an object, found {} for it",

@@ -1,19 +1,16 @@
 // data/document_files_test.cc: files of many kinds as one source of documents.
 #include <gtest/gtest.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <new>
 #include <string>
 
 #include "base/files.h"
 #include "data/arrow_component.h"
 #include "tessera/documents.h"
+#include "tests/little_memory.h"
 #include "tests/temp_folder.h"
 
 // The reason is what a user is told.
@@ -110,44 +107,20 @@ TEST_F(DocumentFiles, AFileThatChangesWhileItIsReadIsRefused) {
   }
 }
 
-// Sanitizers need far more address space than they use.
 #ifndef TESSERA_SANITIZED
-// In a process of its own, which has so many bytes more than it uses: whether
-// that reads the file, or finds no memory, and ends by itself.
-bool ends_by_itself(const std::string& path, uint64_t room) {
-  const pid_t child = fork();
-  if (child == 0) {
-    alarm(60);
-    std::ifstream statm("/proc/self/statm");
-    uint64_t pages = 0;
-    statm >> pages;
-    const uint64_t most =
-        pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) + room;
-    const rlimit limit = {most, most};
-    if (setrlimit(RLIMIT_AS, &limit) != 0) _exit(1);
-    try {
-      auto source = open_documents({path});
-      Documents into;
-      if (source) (void)(*source)->read(into);
-    } catch (const std::bad_alloc&) {
-      // What it is about: it is thrown, and no end of the process.
-    }
-    _exit(0);
-  }
-  int status = 0;
-  EXPECT_EQ(waitpid(child, &status, 0), child);
-  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
-}
-
 TEST_F(DocumentFiles, NoMemoryForALongLineIsNoEndOfTheProcess) {
   constexpr int kTokens = 300'000;
   std::string text = "{\"input_ids\": [1";
   text.reserve(text.size() + 2 * kTokens);
   for (int t = 1; t < kTokens; ++t) text += ",1";
   ASSERT_TRUE(write_file(folder_.file("long.jsonl"), text + "]}\n"));
+  const auto read = [&] {
+    auto source = open_documents({folder_.file("long.jsonl")});
+    Documents into;
+    if (source) (void)(*source)->read(into);
+  };
   for (uint64_t room = 0; room <= 24; ++room) {
-    EXPECT_TRUE(ends_by_itself(folder_.file("long.jsonl"), room << 20))
-        << room << " MiB";
+    EXPECT_TRUE(testing::ends_by_itself(room << 20, read)) << room << " MiB";
   }
 }
 #endif

@@ -1,7 +1,6 @@
 // data/json_document.cc: one line of JSON as a document.
 #include "data/json_document.h"
 
-#include <memory>
 #include <vector>
 
 #include "base/fail.h"
@@ -95,22 +94,22 @@ class JsonFields : public DocumentFields {
 Result<FieldSet> add_json_document(std::string_view line,
                                    std::string_view place, Documents& into,
                                    std::set<std::string>& ignored) {
-  auto object = parse_json(line, "data");
-  if (!object) {
-    Error error = object.error();
+  const auto parsed = parse_json(line, "data");
+  if (!parsed) {
+    Error error = parsed.error();
     error.message += fmt::format(" of {}", place);
     return error;
   }
-  const std::unique_ptr<Json, ReleaseJson> releases(&*object);
-  if (!object->is_object()) {
+  const Json& object = **parsed;
+  if (!object.is_object()) {
     return invalid("data", "a line must be an object, found {} for {}",
-                   describe(*object), place);
+                   describe(object), place);
   }
-  if (auto e = add_document(JsonFields(*object, place), into); !e) {
+  if (auto e = add_document(JsonFields(object, place), into); !e) {
     return e.error();
   }
   FieldSet fields;
-  for (const auto& [name, value] : object->items()) {
+  for (const auto& [name, value] : object.items()) {
     if (const auto field = field_called(name)) {
       fields.set(static_cast<size_t>(*field), !value.is_null());
     } else {

@@ -108,7 +108,7 @@ Result<std::vector<PackedFile>> finished_files(RowFolder& folder,
   };
   if (is_begun && !restart) {
     if (!journal.origin) return refuse("a damaged journal");
-    const std::string other = data::difference(asked, *journal.origin);
+    const std::string other = data::difference(asked, **journal.origin);
     if (!other.empty() && !journal.files.empty()) return refuse(other);
   }
   // A system that failed may have lost what the journal had of the last file;
@@ -118,7 +118,7 @@ Result<std::vector<PackedFile>> finished_files(RowFolder& folder,
                        : listed > 0    ? listed + 1
                                        : 0;
   const std::string_view format =
-      journal.origin ? data::format_of(*journal.origin) : "";
+      journal.origin ? data::format_of(**journal.origin) : "";
   auto taken = journal.origin ? folder.take_back(most, {&format, 1})
                               : folder.take_back(most, data::kRowFormats);
   if (!taken) return taken.error();

@@ -303,7 +303,8 @@ TEST_F(PackFolder, AJournalIsReadAsItWasWritten) {
   const auto journal =
       read_journal(journal_line(Json("x")) + journal_line(file) +
                    journal_line(PackedFile{}) + "no line");
-  EXPECT_EQ(journal.origin, Json("x"));
+  ASSERT_TRUE(journal.origin);
+  EXPECT_EQ(**journal.origin, Json("x"));
   ASSERT_EQ(journal.files.size(), 2u);
   EXPECT_EQ(journal.files[0], file);
   EXPECT_EQ(journal.files[1], PackedFile{});

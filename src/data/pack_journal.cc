@@ -28,7 +28,7 @@ std::string line_of(const Json& value) {
 }
 
 // The next whole line, taken off the text.
-std::optional<Json> next_line(std::string_view& text) {
+std::optional<ParsedJson> next_line(std::string_view& text) {
   const size_t end = text.find('\n');
   if (end == std::string_view::npos || end <= kDigestDigits ||
       text[kDigestDigits] != ' ') {
@@ -173,8 +173,10 @@ std::string_view format_of(const Json& origin) {
 std::string difference(const Json& asked, const Json& begun) {
   if (asked == begun) return "";
   if (!begun.is_object()) return "no options";
+  const Json none;
   for (const auto& [name, value] : asked.items()) {
-    const Json was = begun.contains(name) ? begun[name] : Json();
+    const auto at = begun.find(name);
+    const Json& was = at == begun.end() ? none : *at;
     if (value == was) continue;
     if (!value.is_array() || !was.is_array()) {
       return fmt::format("{} {} for {}", name, text_of(value), text_of(was));
@@ -207,7 +209,7 @@ PackJournal read_journal(std::string_view text) {
   journal.origin = next_line(text);
   if (!journal.origin) return journal;
   while (auto line = next_line(text)) {
-    auto file = file_of(*line);
+    auto file = file_of(**line);
     if (!file) break;
     journal.files.push_back(std::move(*file));
   }

@@ -41,7 +41,7 @@ struct PackedFile {
 // A line begins with a digest of the rest: one that was cut or damaged ends
 // what is read.
 struct PackJournal {
-  std::optional<Json> origin;  // none: its own line is damaged
+  std::optional<ParsedJson> origin;  // none: its own line is damaged
   std::vector<PackedFile> files;
 };
 std::string journal_line(const Json& origin);

@@ -187,14 +187,15 @@ Result<MlpKind> parse_mlp_kind(std::string_view text) {
 }
 
 Result<ModelConfig> parse_model_config(std::string_view text) {
-  auto json = parse_json(text, kWhere);
-  if (!json) return json.error();
-  if (!json->is_object()) {
+  const auto parsed = parse_json(text, kWhere);
+  if (!parsed) return parsed.error();
+  const Json& json = **parsed;
+  if (!json.is_object()) {
     return invalid(kWhere, "a model must be an object, found {}",
-                   describe(*json));
+                   describe(json));
   }
   ModelConfig out;
-  for (const auto& [name, value] : json->items()) {
+  for (const auto& [name, value] : json.items()) {
     if (auto e = read_field(name, value, out); !e) return e.error();
   }
   if (auto e = check_model(out); !e) return e.error();

@@ -108,11 +108,11 @@ void read_rope(Fields& f, ModelConfig& m) {
     return otherwise;
   };
   m.rope_theta = number("rope_theta", m.rope_theta);
-  const Json kind =
-      rope.value("rope_type", rope.value("type", Json("default")));
-  if (kind == "default") return;
-  if (kind != "llama3") {
-    f.refuse(where, "of rope_type default or llama3", describe(kind));
+  auto kind = rope.find("rope_type");
+  if (kind == rope.end()) kind = rope.find("type");
+  if (kind == rope.end() || *kind == "default") return;
+  if (*kind != "llama3") {
+    f.refuse(where, "of rope_type default or llama3", describe(*kind));
     return;
   }
   m.rope_factor = number("factor", m.rope_factor);
@@ -202,25 +202,26 @@ std::string_view to_string(Family family) {
 }
 
 Result<TheirModel> read_their_config(std::string_view text) {
-  auto json = parse_json(text, kWhere);
-  if (!json) return json.error();
-  if (!json->is_object()) {
+  const auto parsed = parse_json(text, kWhere);
+  if (!parsed) return parsed.error();
+  const Json& json = **parsed;
+  if (!json.is_object()) {
     return invalid(kWhere, "a model must be an object, found {}",
-                   describe(*json));
+                   describe(json));
   }
-  const auto type = json->find("model_type");
+  const auto type = json.find("model_type");
   const auto* family = std::ranges::find_if(kFamilies, [&](const auto& name) {
-    return type != json->end() && *type == name;
+    return type != json.end() && *type == name;
   });
   if (family == std::end(kFamilies)) {
     return invalid(kWhere, "model_type must be one of {}, found {}",
                    fmt::join(kFamilies, ", "),
-                   type == json->end() ? "none" : describe(*type));
+                   type == json.end() ? "none" : describe(*type));
   }
   TheirModel out;
   out.family = static_cast<Family>(family - std::begin(kFamilies));
   const bool gemma = out.family == Family::gemma2;
-  Fields f(*json);
+  Fields f(json);
   check_plain(f, out.family);
   ModelConfig& m = out.model;
   m.vocab = f.size("vocab_size");
@@ -241,7 +242,7 @@ Result<TheirModel> read_their_config(std::string_view text) {
     m.embedding_scale = width_root(m);
     // Absent is the default, null is off.
     const auto cap = [&](const char* name, double otherwise) {
-      return json->contains(name) ? f.number(name, 0) : otherwise;
+      return json.contains(name) ? f.number(name, 0) : otherwise;
     };
     m.softcap = cap("attn_logit_softcapping", 50);
     m.final_softcap = cap("final_logit_softcapping", 30);

@@ -23,12 +23,13 @@ constexpr int64_t kMaxWeights = int64_t{1} << 40;
 
 // The files of an index, each once. They lie beside it.
 Result<std::vector<std::string>> read_index(const std::string& text) {
-  auto json = parse_json(text, kWhere);
-  if (!json) return json.error();
-  const auto map = json->is_object() ? json->find("weight_map") : json->end();
-  if (map == json->end() || !map->is_object() || map->empty()) {
+  const auto parsed = parse_json(text, kWhere);
+  if (!parsed) return parsed.error();
+  const Json& json = **parsed;
+  const auto map = json.find("weight_map");
+  if (map == json.end() || !map->is_object() || map->empty()) {
     return invalid(kWhere, "an index must have a weight_map, found {}",
-                   describe(*json));
+                   describe(json));
   }
   std::set<std::string> files;
   for (const auto& [name, file] : map->items()) {

@@ -66,8 +66,8 @@ void flatten(const Json& value, const std::string& path, int texts,
   if (value.is_string() && texts > 0) {
     const auto& text = value.get_ref<const std::string&>();
     if (text.starts_with('{')) {
-      if (auto inner = parse_json(text, "cache")) {
-        return flatten(*inner, path, texts - 1, into);
+      if (const auto inner = parse_json(text, "cache")) {
+        return flatten(**inner, path, texts - 1, into);
       }
     }
   }
@@ -76,8 +76,8 @@ void flatten(const Json& value, const std::string& path, int texts,
 
 Fields fields_of(const std::string& text) {
   Fields fields;
-  if (auto json = parse_json(text, "cache")) {
-    flatten(*json, "", 2, fields);
+  if (const auto parsed = parse_json(text, "cache")) {
+    flatten(**parsed, "", 2, fields);
   } else {
     fields["text"] = {shown(text), false};
   }

@@ -228,14 +228,15 @@ Result<std::vector<Section>> read_sections(const Json& value) {
 }  // namespace
 
 Result<PlanHeader> read_header(std::string_view text) {
-  auto json = parse_json(text, kWhere);
-  if (!json) return json.error();
-  if (auto ok = check_fields(*json, kWhere, "the header",
+  const auto parsed = parse_json(text, kWhere);
+  if (!parsed) return parsed.error();
+  const Json& json = **parsed;
+  if (auto ok = check_fields(json, kWhere, "the header",
                              {"request", "facts", "heads", "sections"});
       !ok) {
     return ok.error();
   }
-  const Json& facts = json->at("facts");
+  const Json& facts = json.at("facts");
   if (auto ok = check_fields(facts, kWhere, "facts",
                              {"base_block_tokens", "picks_heads", "picks_k",
                               "picks_meaning", "picks_query_tile"});
@@ -243,7 +244,7 @@ Result<PlanHeader> read_header(std::string_view text) {
     return ok.error();
   }
   PlanHeader h;
-  auto request = read_request(json->at("request"));
+  auto request = read_request(json.at("request"));
   if (!request) return request.error();
   h.request = std::move(*request);
   Members members(facts, "facts");
@@ -254,17 +255,17 @@ Result<PlanHeader> read_header(std::string_view text) {
   members.string("picks_meaning", meaning);
   members.integer("picks_query_tile", 0, kMaxTokens, h.picks_query_tile);
   if (members.error()) return *members.error();
-  auto parsed = parse_route_meaning(meaning);
-  if (!parsed) {
+  auto known = parse_route_meaning(meaning);
+  if (!known) {
     return invalid(kWhere,
                    "facts.picks_meaning must be exact or union, found {}",
                    in_quotes(meaning));
   }
-  h.picks_meaning = *parsed;
-  auto heads = read_int(json->at("heads"), kWhere, "heads", 1, kMaxCount);
+  h.picks_meaning = *known;
+  auto heads = read_int(json.at("heads"), kWhere, "heads", 1, kMaxCount);
   if (!heads) return heads.error();
   h.heads = *heads;
-  auto sections = read_sections(json->at("sections"));
+  auto sections = read_sections(json.at("sections"));
   if (!sections) return sections.error();
   h.sections = std::move(*sections);
   // One header, one text: equal plans are equal files.

@@ -9,9 +9,11 @@
 #include <filesystem>
 #include <set>
 
+#include "base/digest.h"
 #include "base/files.h"
 #include "receipt/fields.h"
 #include "receipt/parts.h"
+#include "tests/little_memory.h"
 #include "tests/sample_receipts.h"
 
 namespace tessera::receipt {
@@ -512,6 +514,32 @@ TEST(ReceiptReader, ChecksTheDigest) {
   r["receipt_digest"] = receipt_digest(r);
   EXPECT_EQ(message(r.dump()), "");
 }
+
+TEST(ReceiptReader, TheDigestIsOfTheOtherFields) {
+  EXPECT_EQ(receipt_digest(Json::object()), digest_of("{}"));
+  for (const Json& others :
+       {Json::object(), Json{{"a", 1}}, Json{{"z", {{"receipt_digest", 2}}}},
+        Json{{"q\"\n\u00e9", {1.5, "\"", nullptr}}, {"z", Json::object()}}}) {
+    Json r = others;
+    r["receipt_digest"] = "any";
+    EXPECT_EQ(receipt_digest(r), digest_of(others.dump())) << r;
+  }
+}
+
+#ifndef TESSERA_SANITIZED
+TEST(ReceiptReader, NoMemoryForADigestIsNoEndOfTheProcess) {
+  std::string text = "{\"key\":[0";
+  for (int i = 1; i < 250'000; ++i) text += ",0";
+  text += "]}";
+  const auto digest = [&] {
+    const auto parsed = parse_json(text, "receipt");
+    (void)receipt_digest(**parsed);
+  };
+  for (uint64_t room = 0; room <= 16; ++room) {
+    EXPECT_TRUE(testing::ends_by_itself(room << 20, digest)) << room << " MiB";
+  }
+}
+#endif
 
 std::string found(const char* pointer, const Json& value) {
   const std::string text = message(with(pointer, value));

@@ -2,7 +2,6 @@
 #include "request/spec.h"
 
 #include <algorithm>
-#include <memory>
 
 #include "base/fail.h"
 #include "base/files.h"
@@ -37,15 +36,15 @@ Result<receipt::RequestText> parse_spec(std::string_view text) {
     return over_limit(kWhere, "a spec must be at most {} bytes, found {}",
                       kMaxSpecBytes, text.size());
   }
-  auto json = parse_json(text, kWhere);
-  if (!json) return json.error();
-  const std::unique_ptr<Json, ReleaseJson> releases(&*json);
-  if (!json->is_object()) {
+  const auto parsed = parse_json(text, kWhere);
+  if (!parsed) return parsed.error();
+  const Json& json = **parsed;
+  if (!json.is_object()) {
     return invalid(kWhere, "a spec must be an object, found {} for it",
-                   describe(*json));
+                   describe(json));
   }
   receipt::RequestText out;
-  for (const auto& [key, value] : json->items()) {
+  for (const auto& [key, value] : json.items()) {
     const auto fields = receipt::request_fields();
     const auto field =
         std::ranges::find(fields, key, &receipt::RequestField::name);

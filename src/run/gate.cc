@@ -389,19 +389,20 @@ bool applies(const GateRow& row, const RequestFeatures& f,
 }
 
 Result<GateTable> run::parse_gate_rows(std::string_view text) {
-  auto json = parse_json(text, kWhere);
-  if (!json) return json.error();
+  const auto parsed = parse_json(text, kWhere);
+  if (!parsed) return parsed.error();
+  const Json& json = **parsed;
   auto fields =
-      check_fields(*json, kWhere, "a gate table", {"schema", "rows"},
+      check_fields(json, kWhere, "a gate table", {"schema", "rows"},
                    {"machine", "tessera", "quick", "plugin", "busy_cores"});
   if (!fields) return fields.error();
-  if ((*json)["schema"] != kSchema) {
+  if (json["schema"] != kSchema) {
     return invalid(kWhere,
                    "schema must be {}, found {}: another version wrote it, "
                    "record it again",
-                   kSchema, describe((*json)["schema"]));
+                   kSchema, describe(json["schema"]));
   }
-  const Json& rows = (*json)["rows"];
+  const Json& rows = json["rows"];
   if (!rows.is_array() || rows.size() > kMaxRows) {
     return invalid(kWhere, "rows must be an array of at most {}, found {}",
                    kMaxRows, describe(rows));

@@ -271,10 +271,11 @@ Result<void> read_operation(const Json& json, BridgeSpec& out) {
 }  // namespace
 
 Result<BridgeSpec> parse_bridge_spec(std::string_view text) {
-  auto json = parse_json(text, kWhere);
-  if (!json) return json.error();
+  const auto parsed = parse_json(text, kWhere);
+  if (!parsed) return parsed.error();
+  const Json& json = **parsed;
   if (auto ok = check_fields(
-          *json, kWhere, "the file of shapes",
+          json, kWhere, "the file of shapes",
           {"format", "version", "name", "artifact", "jax",
            "calling_convention_version", "platforms", "platform_index",
            "inputs", "kept_inputs", "outputs", "operation"},
@@ -282,13 +283,13 @@ Result<BridgeSpec> parse_bridge_spec(std::string_view text) {
       !ok) {
     return ok.error();
   }
-  auto format = read_string(json->at("format"), kWhere, "format");
+  auto format = read_string(json.at("format"), kWhere, "format");
   if (!format) return format.error();
   if (*format != kFormat) {
     return invalid(kWhere, "format must be '{}', found {}", kFormat,
                    in_quotes(*format));
   }
-  auto version = read_int(json->at("version"), kWhere, "version", kSpecVersion,
+  auto version = read_int(json.at("version"), kWhere, "version", kSpecVersion,
                           kSpecVersion);
   if (!version) return version.error();
 
@@ -296,31 +297,31 @@ Result<BridgeSpec> parse_bridge_spec(std::string_view text) {
   for (const auto& [name, to] :
        {std::pair("name", &out.name), std::pair("operation", &out.operation),
         std::pair("jax", &out.jax)}) {
-    auto word = read_word(json->at(name), name);
+    auto word = read_word(json.at(name), name);
     if (!word) return word.error();
     *to = std::move(*word);
   }
-  if (auto ok = read_artifact(json->at("artifact"), out); !ok) {
+  if (auto ok = read_artifact(json.at("artifact"), out); !ok) {
     return ok.error();
   }
   auto convention =
-      read_int(json->at("calling_convention_version"), kWhere,
+      read_int(json.at("calling_convention_version"), kWhere,
                "calling_convention_version", kMinConvention, kMaxConvention);
   if (!convention) return convention.error();
   out.calling_convention_version = *convention;
 
-  if (auto ok = read_platforms(json->at("platforms"), out); !ok) {
+  if (auto ok = read_platforms(json.at("platforms"), out); !ok) {
     return ok.error();
   }
-  auto index = read_flag(json->at("platform_index"), "platform_index");
+  auto index = read_flag(json.at("platform_index"), "platform_index");
   if (!index) return index.error();
   out.platform_index = *index;
 
   std::set<std::string> names;
-  auto inputs = read_arrays(json->at("inputs"), "inputs", names);
+  auto inputs = read_arrays(json.at("inputs"), "inputs", names);
   if (!inputs) return inputs.error();
   out.inputs = std::move(*inputs);
-  auto outputs = read_arrays(json->at("outputs"), "outputs", names);
+  auto outputs = read_arrays(json.at("outputs"), "outputs", names);
   if (!outputs) return outputs.error();
   out.outputs = std::move(*outputs);
   for (const BridgeArray& array : out.outputs) {
@@ -328,10 +329,10 @@ Result<BridgeSpec> parse_bridge_spec(std::string_view text) {
     return invalid(kWhere, "a range must be of an input, found one for {}",
                    in_quotes(array.name));
   }
-  if (auto ok = read_kept(json->at("kept_inputs"), out); !ok) {
+  if (auto ok = read_kept(json.at("kept_inputs"), out); !ok) {
     return ok.error();
   }
-  if (auto ok = read_operation(*json, out); !ok) return ok.error();
+  if (auto ok = read_operation(json, out); !ok) return ok.error();
   return out;
 }
 
