@@ -250,7 +250,7 @@ json gate_row() {
           {"machine", "A CPU"},
           {"generation", nullptr},
           {"class", "sparse blocks"},
-          {"mask", "causal"},
+          {"mask", "causal & documents"},
           {"direction", "forward"},
           {"dtype", "f32"},
           {"q_len", 48},
