@@ -367,6 +367,21 @@ GateVerdict judge_kernel(const std::vector<const GateRow*>& rows) {
   return few ? GateVerdict::experimental : GateVerdict::promote;
 }
 
+// The worst of a kernel's rows decides, so no verdict is better than what one
+// of them comes to alone.
+int badness(GateVerdict verdict) {
+  switch (verdict) {
+    case GateVerdict::wrong:
+      return 3;
+    case GateVerdict::out_of_hot_loop:
+      return 2;
+    case GateVerdict::unjudged:
+      return 1;
+    default:
+      return 0;
+  }
+}
+
 }  // namespace
 
 bool wins(const GateRow& row) {
@@ -389,6 +404,16 @@ void set_verdicts(GateTable& table) {
     for (const GateRow* row : rows) due[row] = verdict;
   }
   for (GateRow& row : table.rows) row.verdict = due[&row];
+}
+
+Result<void> run::check_verdict_alone(const GateRow& row) {
+  const GateVerdict alone = judge_kernel({&row});
+  if (badness(row.verdict) >= badness(alone)) return {};
+  return invalid(kWhere,
+                 "a row that is {} must have no better verdict, found {} for "
+                 "{}",
+                 to_string(alone), to_string(row.verdict),
+                 in_quotes(row.kernel));
 }
 
 bool speaks_for(const GateRow& row, const Machine& machine) {

@@ -264,7 +264,7 @@ TEST(ReceiptGate, OtherRowsAreFound) {
 }
 
 // As a row of a table must be: its factor follows from its times, its class
-// from its mask.
+// from its mask, and its verdict forgives it nothing.
 TEST(ReceiptGate, ARowThatNoTableMayHaveIsFound) {
   Random random(13);
   Case c = random_case(random);
@@ -289,6 +289,16 @@ TEST(ReceiptGate, ARowThatNoTableMayHaveIsFound) {
       "[gate] class must be that of mask and softcap");
   expect_found([](GateRow& row) { row.mask = ""; },
                "[gate] mask must be a text, found an empty one");
+  expect_found([](GateRow& row) { row.shape_per_step = true; },
+               "[gate] a row that is out of the hot loop must have no better "
+               "verdict, found delete");
+  expect_found(
+      [](GateRow& row) {
+        row.error.reset();
+        row.judgement = GateJudgement::unjudged;
+      },
+      "[gate] a row that is unjudged must have no better verdict, found "
+      "delete");
 }
 
 TEST(ReceiptGate, HoldsNoMoreRowsThanAChoiceGoesBy) {

@@ -25,7 +25,12 @@ int64_t count_leaves(const Json& value) {
 // Checked as a file of them would be, which may not be empty.
 Result<GateTable> rows_of(const receipt::Receipt& claimed) {
   if (claimed.choice.gate.empty()) return GateTable();
-  return parse_gate_rows(gate_json({claimed.choice.gate}));
+  auto out = parse_gate_rows(gate_json({claimed.choice.gate}));
+  if (!out) return out;
+  for (const GateRow& row : out->rows) {
+    if (auto e = check_verdict_alone(row); !e) return e.error();
+  }
+  return out;
 }
 
 // The lane that the rules give, or that was named.
