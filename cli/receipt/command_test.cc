@@ -474,6 +474,17 @@ TEST_F(ReceiptCommand, CatchesABrokenDigest) {
   EXPECT_EQ(json::parse(out_)["verified"], false);
 }
 
+TEST_F(ReceiptCommand, RefusesAnEmptyTextInPlaceOfNull) {
+  forge(make({}), [](json& r) { r["plan_file"] = ""; });
+  for (const char* verb : {"verify", "show"}) {
+    EXPECT_EQ(program({"receipt", verb, file("forged")}), 2) << out_;
+    EXPECT_EQ(err_,
+              "tessera: [receipt] plan_file must be null or a text, found an "
+              "empty one (in '" +
+                  file("forged") + "')\n");
+  }
+}
+
 TEST_F(ReceiptCommand, FilesAreReadAgain) {
   ASSERT_EQ(program({"run", "--mask", "causal", "--q-len", "32", "--tile", "16",
                      "--heads", "2", "--head-dim", "16", "--outputs",
