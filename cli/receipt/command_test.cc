@@ -468,8 +468,11 @@ TEST_F(ReceiptCommand, CatchesABrokenDigest) {
   EXPECT_EQ(verify("forged"), 1);
   EXPECT_TRUE(out_.starts_with("WRONG       [receipt] receipt_digest must be "))
       << out_;
-  EXPECT_EQ(program({"receipt", "show", file("forged")}), 0);
+  EXPECT_EQ(program({"receipt", "show", file("forged")}), 1);
   EXPECT_NE(out_.find("\ndigest      WRONG: "), std::string::npos) << out_;
+  EXPECT_EQ(program({"receipt", "show", file("forged"), "--json"}), 1);
+  EXPECT_EQ(json::parse(out_), r);
+  EXPECT_EQ(program({"receipt", "show", file("good"), "--json"}), 0);
   EXPECT_EQ(program({"receipt", "verify", file("forged"), "--json"}), 1);
   EXPECT_EQ(json::parse(out_)["verified"], false);
 }
