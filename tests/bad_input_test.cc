@@ -138,6 +138,13 @@ void write_gate_files(const std::string& folder) {
           json({{"schema", 3}, {"rows", {row}}}).dump());
   };
   write(folder + "/gate_old.json", R"({"schema": 2, "rows": []})");
+  write(folder + "/gate_empty.json", R"({"schema": 3, "rows": []})");
+  write(folder + "/gate_plugin.json",
+        R"({"schema": 3, "plugin": 7, "rows": []})");
+  write(folder + "/gate_quick.json",
+        R"({"schema": 3, "quick": "yes", "rows": []})");
+  table("no_mask", "mask", "");
+  table("no_class", "class", "other");
   table("no_cycles", "kernel_cycles", 0);
   table("bar", "error_bar", 0.9);
   table("no_bar", "error_bar", nullptr);

@@ -5,6 +5,7 @@
 
 #include "base/files.h"
 #include "cli/gate/flags.h"
+#include "cli/gate/report.h"
 #include "tests/plugins.h"
 #include "tests/program.h"
 #include "tests/variable.h"
@@ -25,6 +26,21 @@ TEST(GateFlags, SizesHaveTheArtifactOfTheFlags) {
   ASSERT_TRUE(sizes->artifact);
   EXPECT_EQ(sizes->artifact->spec.splash->block_kv, 128);
   EXPECT_FALSE(read_sizes({})->artifact);
+}
+
+// A plugin may be called anything, and the table is read all the same.
+TEST(GateReport, AnyPluginsNameIsWrittenOnALine) {
+  GateReport report;
+  report.machine = {"A CPU", 8, {Isa::portable}, true, true, {}};
+  const auto table =
+      parse_gate(*read_file("bench/results/amd-epyc/gate.json", 1 << 24));
+  ASSERT_TRUE(table.ok()) << table.error().message;
+  report.measured = {*table, "a\nb\xff.so"};
+  const std::string text = gate_table_json(report);
+  EXPECT_EQ(json::parse(text)["plugin"], "a\\x0ab\\xff.so");
+  const auto read = parse_gate(text);
+  ASSERT_TRUE(read.ok()) << read.error().message;
+  EXPECT_EQ(gate_json(*read), gate_json(*table));
 }
 
 class GateCommand : public tessera::testing::Program {

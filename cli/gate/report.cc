@@ -28,12 +28,11 @@ std::string gate_table_json(const GateTable& table) {
 }
 
 std::string gate_table_json(const GateReport& r) {
-  const std::string& plugin = r.measured.plugin;
   Json out = Json::parse(gate_json(r.measured.table));
   out["machine"] = r.machine.key();
   out["tessera"] = kVersion;
   out["quick"] = r.quick;
-  out["plugin"] = is_utf8(plugin) ? plugin : in_quotes(plugin);
+  out["plugin"] = on_a_line(r.measured.plugin);
   out["busy_cores"] = r.busy_cores;
   return out.dump(2) + "\n";
 }

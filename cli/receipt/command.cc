@@ -40,10 +40,10 @@ Result<int> show(const Options& o) {
   if (!claim) return claim.error();
   if (o.json) {
     fmt::print("{}\n", json_line(receipt::fields_json(*claim)));
-    return kOk;
+  } else {
+    fmt::print("{}", receipt::claim_text(*claim));
   }
-  fmt::print("{}", receipt::claim_text(*claim));
-  return kOk;
+  return receipt::check_digest(*claim).ok() ? kOk : kFailed;
 }
 
 Result<int> verify(const Options& o) {
@@ -141,8 +141,9 @@ Command receipt_command() {
       "\n"
       "verify checks the digest and runs the receipt again: plan, contract, "
       "counts and\noutput must be the same. Exit code 1 when they are not, or "
-      "two receipts differ.\nFiles that the receipt names are read again from "
-      "the current folder. A plugin\nthat it names is loaded only where it is "
+      "two receipts differ,\nand of show where the digest is wrong.\nFiles "
+      "that the receipt names are read again from the current folder. A "
+      "plugin\nthat it names is loaded only where it is "
       "an installed one, or --plugin is given.";
   command.json_fields = kJsonFields;
   command.work = [o] { return run(*o); };

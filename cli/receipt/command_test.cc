@@ -250,7 +250,7 @@ json gate_row() {
           {"machine", "A CPU"},
           {"generation", nullptr},
           {"class", "sparse blocks"},
-          {"mask", "causal"},
+          {"mask", "causal & documents"},
           {"direction", "forward"},
           {"dtype", "f32"},
           {"q_len", 48},
@@ -468,10 +468,24 @@ TEST_F(ReceiptCommand, CatchesABrokenDigest) {
   EXPECT_EQ(verify("forged"), 1);
   EXPECT_TRUE(out_.starts_with("WRONG       [receipt] receipt_digest must be "))
       << out_;
-  EXPECT_EQ(program({"receipt", "show", file("forged")}), 0);
+  EXPECT_EQ(program({"receipt", "show", file("forged")}), 1);
   EXPECT_NE(out_.find("\ndigest      WRONG: "), std::string::npos) << out_;
+  EXPECT_EQ(program({"receipt", "show", file("forged"), "--json"}), 1);
+  EXPECT_EQ(json::parse(out_), r);
+  EXPECT_EQ(program({"receipt", "show", file("good"), "--json"}), 0);
   EXPECT_EQ(program({"receipt", "verify", file("forged"), "--json"}), 1);
   EXPECT_EQ(json::parse(out_)["verified"], false);
+}
+
+TEST_F(ReceiptCommand, RefusesAnEmptyTextInPlaceOfNull) {
+  forge(make({}), [](json& r) { r["plan_file"] = ""; });
+  for (const char* verb : {"verify", "show"}) {
+    EXPECT_EQ(program({"receipt", verb, file("forged")}), 2) << out_;
+    EXPECT_EQ(err_,
+              "tessera: [receipt] plan_file must be null or a text, found an "
+              "empty one (in '" +
+                  file("forged") + "')\n");
+  }
 }
 
 TEST_F(ReceiptCommand, FilesAreReadAgain) {

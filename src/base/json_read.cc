@@ -175,6 +175,15 @@ Result<int64_t> read_int(const Json& value, std::string_view where,
                  name, least, most, describe(value));
 }
 
+Result<bool> read_bool(const Json& value, std::string_view where,
+                       std::string_view name) {
+  if (!value.is_boolean()) {
+    return invalid(where, "{} must be true or false, found {} for it", name,
+                   describe(value));
+  }
+  return value.get<bool>();
+}
+
 Result<std::string> read_string(const Json& value, std::string_view where,
                                 std::string_view name) {
   if (!value.is_string()) {

@@ -142,5 +142,18 @@ TEST(JsonRead, IntegersAreIntegers) {
   EXPECT_EQ(read("\"7\""), rule + "the string '7' for it");
 }
 
+TEST(JsonRead, BooleansAreBooleans) {
+  EXPECT_EQ(*read_bool(true, "j", "b"), true);
+  EXPECT_EQ(*read_bool(false, "j", "b"), false);
+  const auto refused = [](const Json& value) {
+    const auto r = read_bool(value, "j", "b");
+    return r ? "read" : r.error().message;
+  };
+  const std::string rule = "[j] b must be true or false, found ";
+  EXPECT_EQ(refused(1), rule + "the integer 1 for it");
+  EXPECT_EQ(refused("true"), rule + "the string 'true' for it");
+  EXPECT_EQ(refused(nullptr), rule + "null for it");
+}
+
 }  // namespace
 }  // namespace tessera

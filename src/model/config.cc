@@ -125,11 +125,9 @@ Result<void> read_field(const std::string& name, const Json& value,
   }
   for (const FlagField& f : kFlags) {
     if (name != f.name) continue;
-    if (!value.is_boolean()) {
-      return invalid(kWhere, "{} must be true or false, found {}", name,
-                     describe(value));
-    }
-    m.*f.at = value.get<bool>();
+    auto read = read_bool(value, kWhere, name);
+    if (!read) return read.error();
+    m.*f.at = *read;
     return {};
   }
   if (name == "windows") return read_windows(value, m);

@@ -218,7 +218,8 @@ TEST(ModelJson, ReadsWhatItWrites) {
        "[model] norm_eps must be at least 1e-30 and finite, found 0"},
       {R"({"softcap": null})", "[model] softcap must be a number, found null"},
       {R"({"tied_head": 1})",
-       "[model] tied_head must be true or false, found the integer 1"},
+       "[model] tied_head must be true or false, found the integer 1 for "
+       "it"},
       {R"({"windows": [8, -1]})",
        "[model.windows] windows[1] must be an integer of 0 to 1073741824, "
        "found "

@@ -77,13 +77,7 @@ class Members {
 
   void flag(const char* key, bool& out) {
     if (error_) return;
-    const Json& value = object_.at(key);
-    if (!value.is_boolean()) {
-      error_ = invalid(kWhere, "{} must be true or false, found {} for it",
-                       path(key), describe(value));
-      return;
-    }
-    out = value.get<bool>();
+    keep(read_bool(object_.at(key), kWhere, path(key)), out);
   }
 
   void string(const char* key, std::string& out) {

@@ -58,6 +58,10 @@ class Validator {
       return invalid(kWhere, "{} must be a {}, found {}", name, type,
                      describe(value));
     }
+    if (schema.contains("minLength") && value == "") {
+      return invalid(kWhere, "{} must be null or a text, found an empty one",
+                     name);
+    }
     if (schema.contains("pattern") && !is_digest(value)) {
       return invalid(kWhere, "{} must be 32 hex digits, found {}", name,
                      describe(value));

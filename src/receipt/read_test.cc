@@ -214,6 +214,8 @@ void collect(const Json& schema, std::set<std::string>& words) {
       ASSERT_EQ(value.size(), 2u);
       EXPECT_EQ(value[0], Json({{"type", "null"}}));
       collect(value[1], words);
+    } else if (key == "minLength") {
+      EXPECT_EQ(value, 1);
     } else if (key == "pattern") {
       EXPECT_EQ(value, "^[0-9a-f]{32}$");
     } else if (key == "additionalProperties") {
@@ -225,11 +227,13 @@ void collect(const Json& schema, std::set<std::string>& words) {
 TEST(ReceiptSchema, UsesWordsThatTheReaderKnows) {
   std::set<std::string> words;
   collect(Json::parse(receipt_schema()), words);
-  EXPECT_EQ(words, (std::set<std::string>{
-                       "$defs", "$ref", "$schema", "additionalProperties",
-                       "anyOf", "const", "description", "enum", "items",
-                       "maxItems", "maximum", "minItems", "minimum", "oneOf",
-                       "pattern", "properties", "required", "title", "type"}));
+  EXPECT_EQ(words,
+            (std::set<std::string>{
+                "$defs",      "$ref",     "$schema",     "additionalProperties",
+                "anyOf",      "const",    "description", "enum",
+                "items",      "maxItems", "maximum",     "minItems",
+                "minLength",  "minimum",  "oneOf",       "pattern",
+                "properties", "required", "title",       "type"}));
 }
 
 TEST(ReceiptReader, TakesWhatTheWriterWrites) {
@@ -326,6 +330,39 @@ TEST(ReceiptReader, RefusesEveryFieldThatIsNotAsItMustBe) {
           "[receipt] fields must be known ones, found '" + name + ".extra'");
     }
   }
+}
+
+// What may be null is null where there is no text.
+TEST(ReceiptReader, RefusesEmptyTextsInPlaceOfNull) {
+  std::set<std::string> refused;
+  for (const Receipt& r : {fullest(), operation(), training()}) {
+    const Json good = Json::parse(receipt_json(r));
+    std::vector<std::string> paths;
+    add_paths(good, "", paths);
+    for (const std::string& path : paths) {
+      if (path.starts_with("/key/terms") || path.starts_with("/model")) {
+        continue;  // any JSON
+      }
+      const Json::json_pointer at(path);
+      Json other = good;
+      other[at] = nullptr;
+      if (!good[at].is_string() || !parse_receipt(other.dump())) continue;
+      other[at] = "";
+      const auto claim = parse_receipt(other.dump());
+      ASSERT_FALSE(claim.ok()) << path;
+      const std::string name = name_of(path);
+      if (claim.error().message ==
+          "[receipt] " + name + " must be null or a text, found an empty one") {
+        refused.insert(name);
+      }
+    }
+  }
+  EXPECT_EQ(
+      refused,
+      (std::set<std::string>{
+          "artifact.file", "artifact.shapes_file", "choice.gate[0].generation",
+          "choice.gate[0].machine", "choice.rule", "fallback", "inputs.file",
+          "machine.plugins[0].generation", "mesh", "plan_file", "start"}));
 }
 
 // Nothing that a stranger claims overflows.

@@ -23,7 +23,9 @@ Ordered enum_of(TextList words) {
   return {{"enum", std::move(all)}};
 }
 
+// What stands for no text is null, and never an empty one.
 Ordered or_null(Ordered schema) {
+  if (schema.value("type", "") == "string") schema["minLength"] = 1;
   return {{"anyOf", {{{"type", "null"}}, std::move(schema)}}};
 }
 

@@ -1019,6 +1019,7 @@ TEST(Gate, ARowMayChooseSplash) {
   GateRow wins = row_of(f, tpu, plan.density(), 1, 2);
   wins.kernel = "splash/forward";
   wins.lane = LaneId::splash;
+  wins.mask = "causal & documents";
   EXPECT_EQ(choose(f, plan, tpu, {{wins}})->lane, LaneId::mosaic);
   give_splash(f);
   EXPECT_EQ(choose(f, plan, tpu)->lane, LaneId::mosaic);
@@ -1120,8 +1121,22 @@ TEST(Gate, TablesGoThroughJson) {
   EXPECT_EQ(broken("\"plain_ms\": 4.0", "\"plain_ms\": 5.0"),
             "[gate] factor must be plain XLA's figure over the kernel's, null "
             "without them, found other for 'cpu/forward'");
-  EXPECT_TRUE(broken("\"shape_per_step\": false", "\"shape_per_step\": 0")
-                  .starts_with("[gate] shape_per_step must be true or false"));
+  EXPECT_EQ(broken("\"shape_per_step\": false", "\"shape_per_step\": 0"),
+            "[gate] shape_per_step must be true or false, found the integer 0 "
+            "for it");
+  EXPECT_EQ(broken("\"mask\": \"causal\"", "\"mask\": \"\""),
+            "[gate] mask must be a text, found an empty one");
+  EXPECT_EQ(broken("\"mask\": \"causal\"", "\"mask\": [\"causal\"]"),
+            "[gate] mask must be a string, found an array of 1 for it");
+  EXPECT_EQ(broken("\"mask\": \"causal\"", "\"mask\": \"causal\\n\""),
+            "[gate] mask must hold no control characters, found "
+            "'causal\\x0a'");
+  EXPECT_EQ(broken("\"mask\": \"causal\"", "\"mask\": \"causal &\""),
+            "[gate] mask must be an expression, found \"[mask] expected an "
+            "atom, '!' or '(', found the end at column 9\" for 'causal &'");
+  EXPECT_EQ(broken("\"mask\": \"causal\"", "\"mask\": \"documents\""),
+            "[gate] class must be that of mask and softcap, sparse blocks, "
+            "found custom for 'documents'");
   EXPECT_EQ(broken("\"A CPU, ", "\"A\\nCPU, "),
             "[gate] machine must hold no control characters, found "
             "'A\\x0aCPU, 8 threads, portable'");
@@ -1144,6 +1159,41 @@ TEST(Gate, TablesGoThroughJson) {
                   .starts_with("[dispatch] a lane must be one of "));
   EXPECT_TRUE(broken("\"rows\": [", "\"rows\": [3, ").starts_with("[gate] "));
   EXPECT_TRUE(parse_gate("{").error().message.starts_with("[gate] "));
+  EXPECT_EQ(parse_gate(gate_json({})).error().message,
+            "[gate] rows must be an array of 1 to 65536, found an array of 0");
+}
+
+// What a table says beside its rows may be left out, and is no junk.
+TEST(Gate, ATableTellsOfItsMaking) {
+  const Machine cpu{"A CPU", 8, {Isa::portable}, true, true, {}};
+  const RequestFeatures f = features("causal", {8, 8, 128, 128, {}, 0}, {});
+  const auto table =
+      nlohmann::json::parse(gate_json({{row_of(f, cpu, 0.25, 3, 4)}}));
+  const auto with = [&](const char* name, const nlohmann::json& value) {
+    auto text = table;
+    text[name] = value;
+    const auto r = parse_gate(text.dump());
+    return r ? std::string("read") : r.error().message;
+  };
+  for (const char* name : {"machine", "tessera", "plugin"}) {
+    const std::string rule = std::string("[gate] ") + name + " must ";
+    EXPECT_EQ(with(name, "a text"), "read");
+    EXPECT_EQ(with(name, ""), rule + "be a text, found an empty one");
+    EXPECT_EQ(with(name, 7), rule + "be a string, found the integer 7 for it");
+    EXPECT_EQ(with(name, nullptr), rule + "be a string, found null for it");
+    EXPECT_EQ(with(name, "a\nb"),
+              rule + "hold no control characters, found 'a\\x0ab'");
+  }
+  EXPECT_EQ(with("quick", true), "read");
+  EXPECT_EQ(with("quick", "yes"),
+            "[gate] quick must be true or false, found the string 'yes' for "
+            "it");
+  EXPECT_EQ(with("busy_cores", 0.5), "read");
+  EXPECT_EQ(with("busy_cores", -1),
+            "[gate] busy_cores must be a number from 0 to 1e+06, found the "
+            "integer -1");
+  EXPECT_EQ(with("busy_cores", true),
+            "[gate] busy_cores must be a number from 0 to 1e+06, found true");
 }
 
 // On TPUs of that generation.

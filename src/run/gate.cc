@@ -18,6 +18,7 @@
 #include "run/rules.h"
 #include "tessera/batch.h"
 #include "tessera/dispatch.h"
+#include "tessera/mask.h"
 
 namespace tessera {
 namespace {
@@ -28,6 +29,7 @@ constexpr size_t kMaxRows = 1 << 16;
 constexpr double kMinMs = 1e-9, kMaxMs = 1e12;
 constexpr double kMinCycles = 1, kMaxCycles = 1e18;
 constexpr double kMaxFactor = kMaxMs / kMinMs;
+constexpr double kMaxBusyCores = 1e6;
 
 // The value of that name among those that to_string gives.
 template <class Enum>
@@ -71,16 +73,21 @@ Result<std::optional<double>> read_or_null(const Json& value,
   return std::optional<double>(*number);
 }
 
-// Null is the empty text.
-Result<std::string> read_line_or_null(const Json& value,
-                                      std::string_view name) {
-  if (value.is_null()) return std::string();
+// A line that is not empty.
+Result<std::string> read_text(const Json& value, std::string_view name,
+                              std::string_view allowed = "a text") {
   auto line = read_line(value, kWhere, name);
   if (line && line->empty()) {
-    return invalid(kWhere, "{} must be null or a text, found an empty one",
-                   name);
+    return invalid(kWhere, "{} must be {}, found an empty one", name, allowed);
   }
   return line;
+}
+
+// Null is the empty text.
+Result<std::string> read_text_or_null(const Json& value,
+                                      std::string_view name) {
+  if (value.is_null()) return std::string();
+  return read_text(value, name, "null or a text");
 }
 
 Result<Tile> read_tile(const Json& value) {
@@ -162,6 +169,23 @@ Result<void> check_basis(const GateRow& row) {
   return {};
 }
 
+// Requests of the mask alone tell the class.
+Result<void> check_class(const GateRow& row) {
+  auto mask = parse_mask(row.mask);
+  if (!mask) {
+    return invalid(kWhere, "mask must be an expression, found \"{}\" for {}",
+                   mask.error().message, in_quotes(row.mask));
+  }
+  Request request;
+  request.masks = {*std::move(mask)};
+  const RequestClass due =
+      features_of(request, {}, row.shape, {}).request_class;
+  if (row.request_class == due) return {};
+  return invalid(
+      kWhere, "class must be that of mask and softcap, {}, found {} for {}",
+      to_string(due), to_string(row.request_class), in_quotes(row.mask));
+}
+
 // What a row says must fit together; its verdict needs the other rows.
 Result<void> check_row(const GateRow& row) {
   if (!row.kernel.starts_with(fmt::format("{}/", to_string(row.lane)))) {
@@ -172,6 +196,7 @@ Result<void> check_row(const GateRow& row) {
     return invalid(kWhere, "kv_heads must divide heads, found {} for {}",
                    row.shape.kv_heads, row.shape.heads);
   }
+  if (auto e = check_class(row); !e) return e;
   if (auto e = check_basis(row); !e) return e;
   const Figures figures = figures_of(row);
   const auto refused = [&](std::string_view rule) {
@@ -251,13 +276,13 @@ Result<GateRow> parse_row(const Json& j) {
   }
   row.basis = r.take(read_word(j["basis"], "basis",
                                {GateBasis::measured, GateBasis::predicted}));
-  row.machine = r.take(read_line_or_null(j["machine"], "machine"));
-  row.generation = r.take(read_line_or_null(j["generation"], "generation"));
+  row.machine = r.take(read_text_or_null(j["machine"], "machine"));
+  row.generation = r.take(read_text_or_null(j["generation"], "generation"));
   row.request_class =
       r.take(read_word(j["class"], "class",
                        {RequestClass::sparse_blocks, RequestClass::custom,
                         RequestClass::plain_causal, RequestClass::other}));
-  row.mask = r.take(read_line(j["mask"], kWhere, "mask"));
+  row.mask = r.take(read_text(j["mask"], "mask"));
   const std::string direction =
       r.take(read_string(j["direction"], kWhere, "direction"));
   if (!r.error() && direction != "forward" && direction != "forward+backward") {
@@ -272,11 +297,8 @@ Result<GateRow> parse_row(const Json& j) {
   row.judgement = r.take(read_word(
       j["judgement"], "judgement",
       {GateJudgement::passed, GateJudgement::wrong, GateJudgement::unjudged}));
-  if (!j["shape_per_step"].is_boolean()) {
-    return invalid(kWhere, "shape_per_step must be true or false, found {}",
-                   describe(j["shape_per_step"]));
-  }
-  row.shape_per_step = j["shape_per_step"].get<bool>();
+  row.shape_per_step =
+      r.take(read_bool(j["shape_per_step"], kWhere, "shape_per_step"));
   const auto plain = read_string(j["plain"], kWhere, "plain");
   if (!plain) return plain.error();
   row.plain = r.take(parse_xla_method(*plain));
@@ -289,6 +311,22 @@ Result<GateRow> parse_row(const Json& j) {
   if (r.error()) return *r.error();
   if (auto e = check_row(row); !e) return e.error();
   return row;
+}
+
+// What a table may say of its making, beside its rows.
+Result<void> check_making(const Json& table) {
+  Reader r;
+  for (const char* name : {"machine", "tessera", "plugin"}) {
+    if (table.contains(name)) r.take(read_text(table[name], name));
+  }
+  if (table.contains("quick")) {
+    r.take(read_bool(table["quick"], kWhere, "quick"));
+  }
+  if (table.contains("busy_cores")) {
+    r.take(read_number(table["busy_cores"], "busy_cores", 0, kMaxBusyCores));
+  }
+  if (r.error()) return *r.error();
+  return {};
 }
 
 // What a kernel did in one shape class.
@@ -329,6 +367,21 @@ GateVerdict judge_kernel(const std::vector<const GateRow*>& rows) {
   return few ? GateVerdict::experimental : GateVerdict::promote;
 }
 
+// The worst of a kernel's rows decides, so no verdict is better than what one
+// of them comes to alone.
+int badness(GateVerdict verdict) {
+  switch (verdict) {
+    case GateVerdict::wrong:
+      return 3;
+    case GateVerdict::out_of_hot_loop:
+      return 2;
+    case GateVerdict::unjudged:
+      return 1;
+    default:
+      return 0;
+  }
+}
+
 }  // namespace
 
 bool wins(const GateRow& row) {
@@ -351,6 +404,16 @@ void set_verdicts(GateTable& table) {
     for (const GateRow* row : rows) due[row] = verdict;
   }
   for (GateRow& row : table.rows) row.verdict = due[&row];
+}
+
+Result<void> run::check_verdict_alone(const GateRow& row) {
+  const GateVerdict alone = judge_kernel({&row});
+  if (badness(row.verdict) >= badness(alone)) return {};
+  return invalid(kWhere,
+                 "a row that is {} must have no better verdict, found {} for "
+                 "{}",
+                 to_string(alone), to_string(row.verdict),
+                 in_quotes(row.kernel));
 }
 
 bool speaks_for(const GateRow& row, const Machine& machine) {
@@ -402,9 +465,10 @@ Result<GateTable> run::parse_gate_rows(std::string_view text) {
                    "record it again",
                    kSchema, describe(json["schema"]));
   }
+  if (auto e = check_making(json); !e) return e.error();
   const Json& rows = json["rows"];
-  if (!rows.is_array() || rows.size() > kMaxRows) {
-    return invalid(kWhere, "rows must be an array of at most {}, found {}",
+  if (!rows.is_array() || rows.empty() || rows.size() > kMaxRows) {
+    return invalid(kWhere, "rows must be an array of 1 to {}, found {}",
                    kMaxRows, describe(rows));
   }
   GateTable out;

@@ -282,6 +282,10 @@ Result<GateMeasured> measure_gate(const GateSizes& sizes, int64_t rounds,
                                   const Machine& machine,
                                   const std::function<void(double)>& progress) {
   if (auto e = check_sizes(sizes, rounds); !e) return e.error();
+  const std::vector<run::GateCase> cases = run::gate_cases(sizes);
+  if (cases.empty()) {
+    return invalid("gate", "a table must have rows, found none for the sizes");
+  }
   GateMeasured out;
   // Rows speak for this machine, so what stands beside ours is of its device.
   const MachinePlugin* const first = run::first_device(machine);
@@ -290,7 +294,6 @@ Result<GateMeasured> measure_gate(const GateSizes& sizes, int64_t rounds,
   if (!plains) return plains.error();
   const std::string target = first ? run::target_of(machine, first->name) : "";
   const Peers peers = {machine, *plains, out.plugin, rounds};
-  const std::vector<run::GateCase> cases = run::gate_cases(sizes);
   for (size_t i = 0; i < cases.size(); ++i) {
     const run::GateCase& c = cases[i];
     Facts facts;

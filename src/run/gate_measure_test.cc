@@ -192,6 +192,8 @@ TEST(GateMeasure, SizesAreChecked) {
   }
   sizes.heads = 1;
   EXPECT_EQ(refused(sizes, 0), "[gate] rounds must be from 1, found 0");
+  EXPECT_EQ(refused(sizes, 1),
+            "[gate] a table must have rows, found none for the sizes");
   sizes = of_splash_alone();
   sizes.artifact->spec.splash.reset();
   EXPECT_TRUE(refused(sizes, 1).starts_with(

@@ -222,6 +222,7 @@ TEST(RunAttention, AWrongKernelIsPassedOverByFallbacksToo) {
   GateRow row;
   row.kernel = "cpu/forward";
   row.machine = options.machine->key();
+  row.request_class = RequestClass::plain_causal;
   row.mask = "causal";
   row.q_len = row.kv_len = kTokens;
   row.shape = batch.shape;

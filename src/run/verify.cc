@@ -22,6 +22,17 @@ int64_t count_leaves(const Json& value) {
   return out;
 }
 
+// Checked as a file of them would be, which may not be empty.
+Result<GateTable> rows_of(const receipt::Receipt& claimed) {
+  if (claimed.choice.gate.empty()) return GateTable();
+  auto out = parse_gate_rows(gate_json({claimed.choice.gate}));
+  if (!out) return out;
+  for (const GateRow& row : out->rows) {
+    if (auto e = check_verdict_alone(row); !e) return e.error();
+  }
+  return out;
+}
+
 // The lane that the rules give, or that was named.
 Result<Choice> choice_due(const receipt::Receipt& claimed,
                           const SecondRun::Asked& asked) {
@@ -31,12 +42,10 @@ Result<Choice> choice_due(const receipt::Receipt& claimed,
     if (!lane) return lane.error();
     return by_name(*lane, asked.features, asked.plan, machine);
   }
-  // As a file of them would be checked.
-  auto checked = parse_gate_rows(gate_json({claimed.choice.gate}));
-  if (!checked) return checked.error();
-  auto choice = choose(asked.features, asked.plan, machine, *checked);
-  return choice ? choice
-                : no_lane(asked.features, asked.plan, machine, *checked);
+  auto rows = rows_of(claimed);
+  if (!rows) return rows.error();
+  auto choice = choose(asked.features, asked.plan, machine, *rows);
+  return choice ? choice : no_lane(asked.features, asked.plan, machine, *rows);
 }
 
 // What the first machine is called cannot be looked at from another one, but

@@ -39,14 +39,6 @@ Result<std::string> read_word(const Json& value, std::string_view name) {
   return word;
 }
 
-Result<bool> read_flag(const Json& value, std::string_view name) {
-  if (!value.is_boolean()) {
-    return invalid(kWhere, "{} must be true or false, found {} for it", name,
-                   describe(value));
-  }
-  return value.get<bool>();
-}
-
 Result<double> read_number(const Json& value, std::string_view name) {
   if (!value.is_number() || !std::isfinite(value.get<double>())) {
     return invalid(kWhere, "{} must be a finite number, found {} for it", name,
@@ -313,7 +305,7 @@ Result<BridgeSpec> parse_bridge_spec(std::string_view text) {
   if (auto ok = read_platforms(json.at("platforms"), out); !ok) {
     return ok.error();
   }
-  auto index = read_flag(json.at("platform_index"), "platform_index");
+  auto index = read_bool(json.at("platform_index"), kWhere, "platform_index");
   if (!index) return index.error();
   out.platform_index = *index;
 

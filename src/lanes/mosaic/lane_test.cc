@@ -540,7 +540,9 @@ TEST_F(MosaicLane, ASmallTileNeedsAReasonWhichItsReceiptHas) {
       "lowering.reason must be a line of 1 to 200 bytes of printable UTF-8";
   for (const Change& change : {
            Change{"/lowering/reason", nullptr, reason},
-           {"/lowering/reason", "", text},
+           {"/lowering/reason", "",
+            "lowering.reason must be null or a text, found an empty one"},
+           {"/lowering/reason", " ", text},
            {"/lowering/reason", "two\nlines", text},
            {"/lowering/reason", std::string(201, 'a'), text},
            {"/lowering", nullptr,
