@@ -298,6 +298,7 @@ TEST_F(TrainCommand, HasAReceiptThatIsVerified) {
                "data=2", "--dtype", "bf16", "--recompute", "--weight-decay",
                "0.3", "--receipt", path("more")});
   EXPECT_EQ(more["start"], path("state.safetensors"));
+  EXPECT_EQ(more["inputs"]["seed"], 0);
   EXPECT_EQ(verify("more"), kOk) << out_ << err_;
   forge(more, [](json& r) { r["losses"][0] = 0.5; });
   EXPECT_EQ(verify("forged"), kFailed) << out_ << err_;
