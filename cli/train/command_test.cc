@@ -233,6 +233,25 @@ TEST_F(TrainCommand, ADiskThatFillsUpLeavesTheLastCheckpoint) {
             3);
 }
 
+TEST_F(TrainCommand, RemovesWhatAKilledRunLeftBesideItsOutputs) {
+  if (!has_plugin()) GTEST_SKIP() << "no xla_cpu_pjrt";
+  std::vector<std::string> arguments = {"--steps", "1"};
+  for (const auto& [flag, name] :
+       {std::pair("--checkpoint", "state.safetensors"),
+        std::pair("--save-program", "step.mlir"),
+        std::pair("--picture", "loss.svg"),
+        std::pair("--receipt", "receipt.json")}) {
+    arguments.insert(arguments.end(), {flag, path(name)});
+    std::ofstream(path(std::string(kUnfinishedStart) + digest_of(name) +
+                       std::string(kUnfinishedEnd)))
+        << "cut short";
+  }
+  ASSERT_EQ(unfinished_files(), 4);
+  train(arguments);
+  ASSERT_EQ(code_, kOk) << err_;
+  EXPECT_EQ(unfinished_files(), 0);
+}
+
 // In words; the model in the object has them too.
 TEST_F(TrainCommand, SaysWhichLayersAreClustered) {
   if (!has_plugin()) GTEST_SKIP() << "no xla_cpu_pjrt";
