@@ -5,11 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "base/files.h"
 #include "bench/commands.h"
 #include "cli/program.h"
 #include "cli/tessera.h"
@@ -76,6 +78,13 @@ class Program : public ::testing::Test {
   }
 
   std::string file(const std::string& name) const { return folder_.file(name); }
+  // What writers that were killed have left beside the files.
+  int64_t unfinished_files() const {
+    const std::filesystem::directory_iterator files(folder_.path());
+    return std::count_if(begin(files), end(files), [](const auto& entry) {
+      return is_unfinished_name(entry.path().filename().string());
+    });
+  }
 
   const TempFolder folder_;
   int code_ = -1;

@@ -62,6 +62,10 @@ Result<void> check_together(const CompileFlags& o, bool asked) {
                    "{}",
                    o.out ? "-o" : "no --emit");
   }
+  if (o.no_compile && o.plugin) {
+    return invalid("cli",
+                   "--no-compile needs no plugin, found --plugin beside it");
+  }
   if (!o.kernel.run.request.target) {
     return invalid("cli", "--target must be given, found none (as v6e:1x1)");
   }

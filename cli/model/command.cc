@@ -13,7 +13,6 @@
 #include "base/text.h"
 #include "cli/json_line.h"
 #include "cli/numbers.h"
-#include "cli/out_folder.h"
 #include "cli/request/file_checks.h"
 #include "model/hugging_face.h"
 #include "model/parameter_parts.h"
@@ -66,9 +65,8 @@ Result<int> import_model(const Options& o) {
   return kOk;
 }
 
-// Into a folder that is there.
+// Into a folder that is there and empty.
 Result<void> write_theirs(const Options& o) {
-  if (auto e = check_empty(o.out); !e) return e;
   const std::vector<std::string> files = {o.out + "/model.safetensors",
                                           o.out + "/config.json"};
   if (auto e = check_files({o.from}, files); !e) return e;
@@ -81,12 +79,8 @@ Result<void> write_theirs(const Options& o) {
 }
 
 Result<int> export_model(const Options& o) {
-  auto made = make_folder(o.out);
-  if (!made) return made.error();
-  if (auto e = write_theirs(o); !e) {
-    remove_empty(*made);
-    return e.error();
-  }
+  auto e = model::write_their_folder(o.out, [&] { return write_theirs(o); });
+  if (!e) return e.error();
   return kOk;
 }
 

@@ -137,7 +137,8 @@ TEST_F(ModelCommand, WritesAFolderOfItsOwn) {
     program({"model", "export", path("start"), "-o", path(out)});
     EXPECT_EQ(code_, kRefused);
     EXPECT_EQ(err_,
-              "tessera: [cli] --out must be new or empty, found files in '" +
+              "tessera: [hugging face] a model's folder must be new or empty, "
+              "found files in '" +
                   path(out) + "'\n");
   }
   EXPECT_EQ(*read_file(path("empty/config.json"), 1 << 20), "mine");
@@ -158,11 +159,15 @@ TEST_F(ModelCommand, RefusedExportsLeaveNoFolder) {
   fs::create_directories(path("taken/config.json"));
   program({"model", "export", path("start"), "-o", path("taken")});
   EXPECT_EQ(code_, kRefused);
-  EXPECT_NE(err_.find("--out must be new or empty"), std::string::npos) << err_;
+  EXPECT_NE(err_.find("a model's folder must be new or empty"),
+            std::string::npos)
+      << err_;
   EXPECT_TRUE(fs::is_directory(path("taken/config.json")));
   program({"model", "export", path("start"), "-o", path("start/in")});
   EXPECT_EQ(code_, kRefused);
-  EXPECT_NE(err_.find("--out must be a folder"), std::string::npos) << err_;
+  EXPECT_NE(err_.find("a model's folder must be one that can be made"),
+            std::string::npos)
+      << err_;
 }
 
 TEST_F(ModelCommand, RefusesWhatIsNoModel) {

@@ -11,9 +11,13 @@
 
 namespace tessera::cli {
 
+std::string receipt_file(const receipt::Receipt& receipt) {
+  return receipt::receipt_json(receipt, 2) + "\n";
+}
+
 Result<void> write_receipt(const std::string& path,
                            const receipt::Receipt& receipt) {
-  return write_file(path, receipt::receipt_json(receipt, 2) + "\n");
+  return write_file(path, receipt_file(receipt));
 }
 
 Result<int> give_receipt(const receipt::Receipt& receipt,

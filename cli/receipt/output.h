@@ -8,6 +8,8 @@
 
 namespace tessera::cli {
 
+// What the file of a receipt holds.
+std::string receipt_file(const receipt::Receipt& receipt);
 Result<void> write_receipt(const std::string& path,
                            const receipt::Receipt& receipt);
 

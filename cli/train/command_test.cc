@@ -233,6 +233,25 @@ TEST_F(TrainCommand, ADiskThatFillsUpLeavesTheLastCheckpoint) {
             3);
 }
 
+TEST_F(TrainCommand, RemovesWhatAKilledRunLeftBesideItsOutputs) {
+  if (!has_plugin()) GTEST_SKIP() << "no xla_cpu_pjrt";
+  std::vector<std::string> arguments = {"--steps", "1"};
+  for (const auto& [flag, name] :
+       {std::pair("--checkpoint", "state.safetensors"),
+        std::pair("--save-program", "step.mlir"),
+        std::pair("--picture", "loss.svg"),
+        std::pair("--receipt", "receipt.json")}) {
+    arguments.insert(arguments.end(), {flag, path(name)});
+    std::ofstream(path(std::string(kUnfinishedStart) + digest_of(name) +
+                       std::string(kUnfinishedEnd)))
+        << "cut short";
+  }
+  ASSERT_EQ(unfinished_files(), 4);
+  train(arguments);
+  ASSERT_EQ(code_, kOk) << err_;
+  EXPECT_EQ(unfinished_files(), 0);
+}
+
 // In words; the model in the object has them too.
 TEST_F(TrainCommand, SaysWhichLayersAreClustered) {
   if (!has_plugin()) GTEST_SKIP() << "no xla_cpu_pjrt";
@@ -298,6 +317,7 @@ TEST_F(TrainCommand, HasAReceiptThatIsVerified) {
                "data=2", "--dtype", "bf16", "--recompute", "--weight-decay",
                "0.3", "--receipt", path("more")});
   EXPECT_EQ(more["start"], path("state.safetensors"));
+  EXPECT_EQ(more["inputs"]["seed"], 0);
   EXPECT_EQ(verify("more"), kOk) << out_ << err_;
   forge(more, [](json& r) { r["losses"][0] = 0.5; });
   EXPECT_EQ(verify("forged"), kFailed) << out_ << err_;

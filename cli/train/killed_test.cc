@@ -83,6 +83,7 @@ TEST_P(TrainKilled, LosesNothing) {
       ASSERT_EQ(ran->exit_code, 0) << ran->err;
       break;
     }
+    EXPECT_LE(unfinished_files(), 1);
     const auto after = read_file(part, 1 << 26);
     const bool moved = after && (!before || *before != *after);
     killed_at_work += moved;
@@ -90,6 +91,7 @@ TEST_P(TrainKilled, LosesNothing) {
     // Longer where it did not come to work, shorter where it did.
     seconds *= moved ? 0.97 : 1.25;
   }
+  EXPECT_EQ(unfinished_files(), 0);
   EXPECT_GE(killed_at_work, 1);
   EXPECT_EQ(*read_file(part, 1 << 26), *read_file(whole, 1 << 26));
 }

@@ -39,7 +39,6 @@ TrainFlags flags_of_training(const receipt::Receipt& r) {
       f.evenness = t.exchange->evenness;
     }
   }
-  f.seed = fmt::to_string(r.inputs.seed);
   const auto products = t.precision.find("products");
   const bool rounded =
       products != t.precision.end() && products->second == "BF16";
@@ -51,7 +50,11 @@ TrainFlags flags_of_training(const receipt::Receipt& r) {
   f.max_norm = fmt::to_string(t.max_norm);
   f.weight_decay = fmt::to_string(t.weight_decay);
   f.recompute = t.recompute;
-  if (!t.start.empty()) f.resume = t.start;
+  if (t.start.empty()) {
+    f.seed = fmt::to_string(r.inputs.seed);
+  } else {
+    f.resume = t.start;
+  }
   f.json = true;  // nothing on the way
   return f;
 }

@@ -132,8 +132,10 @@ TEST_F(TrainRun, StopsBetweenStepsAndGoesOn) {
   model::TrainingRun rest = asked(4);
   rest.start = "kept";
   rest.resumed = kept_.back();
+  rest.options.seed = 9;  // with which nothing is drawn
   auto resumed = trained(rest, {});
   ASSERT_TRUE(resumed) << resumed.error().message;
+  EXPECT_EQ(resumed->inputs.seed, 0U);
   EXPECT_EQ(resumed->training.first_step, 3);
   EXPECT_EQ(resumed->training.start, "kept");
   EXPECT_EQ(resumed->output_digest, whole->output_digest);

@@ -118,6 +118,10 @@ Result<void> check_train_files(const TrainFlags& f) {
 }  // namespace
 
 Result<model::TrainingRun> read_train_flags(const TrainFlags& f) {
+  if (f.resume && f.seed) {
+    return invalid("train",
+                   "--resume draws no parameters, found --seed beside it");
+  }
   model::TrainingRun out;
   out.data = f.data;
   if (f.resume) {

@@ -347,8 +347,8 @@ struct HuggingFaceModel {
 };
 // model.safetensors, or all files that model.safetensors.index.json names.
 Result<HuggingFaceModel> read_hugging_face(const std::string& folder);
-// Into a folder that is there.
-Result<void> write_hugging_face(const HuggingFaceModel& model,
+// Into a folder that is new or empty.
+Result<void> write_hugging_face(const HuggingFaceModel& theirs,
                                 const std::string& folder);
 
 // The start of a run, which Trainer::restore() takes: parameters alone, and the

@@ -14,6 +14,7 @@
 
 #include "arrays.h"
 #include "failure.h"
+#include "model/hugging_face.h"
 #include "model/layer.h"
 #include "model/learning_rate.h"
 #include "model/parameter_parts.h"
@@ -186,9 +187,11 @@ void export_model(const nb::bytes& checkpoint, const std::string& folder) {
   const std::string_view view(checkpoint.c_str(), checkpoint.size());
   auto ok = [&]() -> Result<void> {
     const nb::gil_scoped_release released;
-    auto theirs = export_hugging_face(view);
-    if (!theirs) return theirs.error();
-    return write_hugging_face(*theirs, folder);
+    return model::write_their_folder(folder, [&]() -> Result<void> {
+      auto theirs = export_hugging_face(view);
+      if (!theirs) return theirs.error();
+      return write_hugging_face(*theirs, folder);
+    });
   }();
   take(ok);
 }
@@ -310,8 +313,8 @@ void bind_train(nb::module_& m) {
         "as a checkpoint that a Trainer restores: the start of a run.");
   m.def("export_hugging_face", &export_model, nb::arg("checkpoint"),
         nb::arg("folder"),
-        "Writes config.json and model.safetensors into a folder that is "
-        "there.");
+        "Writes config.json and model.safetensors into a folder that is new "
+        "or empty.");
   m.def("checkpoint_model", &model_of, nb::arg("checkpoint"),
         nb::sig("def checkpoint_model(checkpoint: bytes) -> dict[str, object]"),
         "The model that a checkpoint is of.");

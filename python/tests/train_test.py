@@ -1,5 +1,6 @@
 """Training from Python: rows of a loader in, losses out."""
 
+import json
 import math
 import os
 import re
@@ -214,6 +215,53 @@ def test_rates_are_those_of_their_formula():
         tessera.train.cosine_rate(41, steps=40, peak=1)
     with pytest.raises(ts.TesseraError, match="a learning rate must be at least 0"):
         tessera.train.cosine_rate(1, steps=40, peak=-1)
+
+
+def small_llama(folder):
+    """A checkpoint, from a folder as Hugging Face's library writes it."""
+    folder.mkdir()
+    size, inner = 8, 16
+    (folder / "config.json").write_text(json.dumps({
+        "model_type": "llama", "vocab_size": 12, "hidden_size": size,
+        "intermediate_size": inner, "num_hidden_layers": 1,
+        "num_attention_heads": 1, "tie_word_embeddings": True}))
+    layer = {"input_layernorm": (size,), "post_attention_layernorm": (size,),
+             "mlp.gate_proj": (inner, size), "mlp.up_proj": (inner, size),
+             "mlp.down_proj": (size, inner)}
+    layer |= {f"self_attn.{name}_proj": (size, size) for name in "qkvo"}
+    shapes = {f"layers.0.{name}": shape for name, shape in layer.items()}
+    shapes |= {"embed_tokens": (12, size), "norm": (size,)}
+    rng = np.random.default_rng(5)
+    store(folder / "model.safetensors",
+          {f"model.{name}.weight": rng.normal(size=shape).astype(np.float32)
+           for name, shape in shapes.items()})
+    return tessera.train.import_hugging_face(str(folder))
+
+
+def test_exports_into_a_folder_of_its_own(tmp_path):
+    start = small_llama(tmp_path / "theirs")
+    (tmp_path / "empty").mkdir()
+    for name in ("new/deep", "empty"):
+        tessera.train.export_hugging_face(start, str(tmp_path / name))
+        assert tessera.train.import_hugging_face(str(tmp_path / name)) == start
+    files = {"mine": "notes.txt", "theirs": "config.json"}
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("mine")
+    for folder, file in files.items():
+        kept = (tmp_path / folder / file).read_bytes()
+        # In the words of `tessera model export`, and before any work.
+        for checkpoint in (start, b"no checkpoint"):
+            with pytest.raises(
+                    ts.TesseraError,
+                    match=r"^\[hugging face\] a model's folder must be new or "
+                          r"empty, found files in '.*/" + folder + "'$"):
+                tessera.train.export_hugging_face(checkpoint,
+                                                  str(tmp_path / folder))
+        assert (tmp_path / folder / file).read_bytes() == kept
+    assert os.listdir(tmp_path / "mine") == ["notes.txt"]
+    with pytest.raises(ts.TesseraError, match=r"\[safetensors\]"):
+        tessera.train.export_hugging_face(b"no checkpoint", str(tmp_path / "no"))
+    assert not (tmp_path / "no").exists()
 
 
 def test_refuses():

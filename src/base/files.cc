@@ -204,6 +204,29 @@ Result<void> write_and_rename(const std::string& path, const Destination& to,
   return {};
 }
 
+// By any number of runs at a time; the last has its file there.
+Result<void> write_beside(const std::string& path, const WriteFile& write) {
+  const auto destination = find_destination(path);
+  if (!destination) return destination.error();
+  if (destination->straight) return write_straight(path, write);
+  std::string temporary;
+  const Descriptor file(open_beside(destination->path, temporary));
+  if (file.get() < 0) return unwritable(path, errno);
+  return write_and_rename(path, *destination, file.get(), temporary, write);
+}
+
+Result<void> write_bytes(const std::string& path, std::string_view bytes,
+                         Result<void> (*by)(const std::string&,
+                                            const WriteFile&)) {
+  TraceSpan span("file", "write");
+  span.note("path", path);
+  span.note("bytes", static_cast<int64_t>(bytes.size()));
+  return by(path, [&](int file) -> Result<void> {
+    if (!write_all(file, bytes)) return unwritable(path, errno);
+    return {};
+  });
+}
+
 }  // namespace
 
 Result<std::string> read_file(const std::string& path, int64_t max_bytes) {
@@ -341,20 +364,11 @@ Result<void> write_file_by(const std::string& path, const WriteFile& write) {
 }
 
 Result<void> write_file(const std::string& path, std::string_view bytes) {
-  TraceSpan span("file", "write");
-  span.note("path", path);
-  span.note("bytes", static_cast<int64_t>(bytes.size()));
-  const auto write = [&](int file) -> Result<void> {
-    if (!write_all(file, bytes)) return unwritable(path, errno);
-    return {};
-  };
-  const auto destination = find_destination(path);
-  if (!destination) return destination.error();
-  if (destination->straight) return write_straight(path, write);
-  std::string temporary;
-  const Descriptor file(open_beside(destination->path, temporary));
-  if (file.get() < 0) return unwritable(path, errno);
-  return write_and_rename(path, *destination, file.get(), temporary, write);
+  return write_bytes(path, bytes, write_beside);
+}
+
+Result<void> write_file_alone(const std::string& path, std::string_view bytes) {
+  return write_bytes(path, bytes, write_file_by);
 }
 
 }  // namespace tessera

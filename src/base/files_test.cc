@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -261,6 +262,35 @@ TEST_F(Files, ALongWriteHasOneWriter) {
   refuses("a file of several names");
   EXPECT_EQ(*read_file(mine, 100), "mine");
   EXPECT_EQ(*read_file(p, 100), "whole");
+}
+
+// Ends as if it was killed in the middle of writing.
+void die_writing(const std::string& path, const std::string& bytes) {
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const testing::FullDisk disk(1000);
+    ::signal(SIGXFSZ, SIG_DFL);
+    (void)write_file_alone(path, bytes);
+    ::_exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(WTERMSIG(status), SIGXFSZ);
+}
+
+TEST_F(Files, WhatKilledRunsLeftIsOneFileAndGoneAfterTheNext) {
+  const std::string p = put("f", "old");
+  const std::string bytes = bytes_of_length(100'000);
+  for (int run = 0; run < 3; ++run) {
+    ASSERT_NO_FATAL_FAILURE(die_writing(p, bytes));
+    EXPECT_EQ(*read_file(p, 100), "old");
+    EXPECT_EQ(count(), 2u);
+  }
+  ASSERT_TRUE(write_file_alone(p, bytes).ok());
+  EXPECT_EQ(*read_file(p, 100'000), bytes);
+  EXPECT_EQ(count(), 1u);
 }
 
 TEST_F(Files, AnOutputIsCheckedWithoutWriting) {

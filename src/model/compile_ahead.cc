@@ -3,7 +3,6 @@
 #include "model/compile_ahead.h"
 
 #include <algorithm>
-#include <charconv>
 #include <utility>
 
 #include "base/digest.h"
@@ -14,31 +13,12 @@
 #include "model/mesh.h"
 #include "model/step_plan.h"
 #include "pjrt/compile_for.h"
+#include "plan/topology_name.h"
 #include "schedule/compile_dump.h"
 #include "schedule/program.h"
 
 namespace tessera::model {
 namespace {
-
-// 4 of "v6e:2x2"; 0 where it does not read so.
-int64_t chips_of(std::string_view target) {
-  const size_t colon = target.find(':');
-  if (colon == std::string_view::npos) return 0;
-  int64_t out = 1;
-  for (size_t at = colon + 1; at <= target.size();) {
-    const size_t end = std::min(target.find('x', at), target.size());
-    int64_t side = 0;
-    const char* const stop = target.data() + end;
-    const auto read = std::from_chars(target.data() + at, stop, side);
-    if (read.ec != std::errc() || read.ptr != stop || side < 1 ||
-        side > kMaxMeshDevices / out) {
-      return 0;
-    }
-    out *= side;
-    at = end + 1;
-  }
-  return out;
-}
 
 Result<schedule::CompiledDump> compile_plain(
     const std::string& text, const schedule::DumpOptions& options) {
@@ -154,7 +134,7 @@ Result<std::optional<Lowering>> check_target(const TrainOptions& o,
                    "TPU has not, found {} to compile for",
                    o.spec.name, in_quotes(target));
   }
-  if (chips_of(target) != o.mesh.devices()) {
+  if (plan::chips_of(target) != o.mesh.devices()) {
     return invalid("train",
                    "a target must have a chip for each device of the step, as "
                    "v6e:2x2 has for four, found {} for {}",

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -44,5 +45,9 @@ struct TheirFiles {
 };
 // An index is read; nothing else is.
 Result<TheirFiles> their_files(const std::string& folder);
+
+// A folder is written that is new or empty, which is seen to before the work.
+Result<void> write_their_folder(const std::string& folder,
+                                const std::function<Result<void>()>& write);
 
 }  // namespace tessera::model

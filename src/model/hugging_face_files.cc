@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/json_read.h"
+#include "base/out_folder.h"
 #include "base/text.h"
 #include "model/hugging_face.h"
 #include "tessera/train.h"
@@ -83,14 +84,21 @@ Result<HuggingFaceModel> read_hugging_face(const std::string& folder) {
   return out;
 }
 
-Result<void> write_hugging_face(const HuggingFaceModel& model,
+Result<void> model::write_their_folder(
+    const std::string& folder, const std::function<Result<void>()>& write) {
+  return write_out_folder({kWhere, "a model's folder"}, folder, write);
+}
+
+Result<void> write_hugging_face(const HuggingFaceModel& theirs,
                                 const std::string& folder) {
-  if (model.weights.size() != 1) {
+  if (theirs.weights.size() != 1) {
     return invalid(kWhere, "a model must be written as 1 file, found {}",
-                   model.weights.size());
+                   theirs.weights.size());
   }
-  if (auto e = write_file(folder + kWhole, model.weights[0]); !e) return e;
-  return write_file(folder + kConfig, model.config);
+  return model::write_their_folder(folder, [&]() -> Result<void> {
+    if (auto e = write_file(folder + kWhole, theirs.weights[0]); !e) return e;
+    return write_file(folder + kConfig, theirs.config);
+  });
 }
 
 }  // namespace tessera

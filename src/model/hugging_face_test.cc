@@ -8,13 +8,16 @@
 #include <map>
 #include <set>
 #include <span>
+#include <string>
 
 #include "base/bytes.h"
 #include "base/float16.h"
 #include "base/json_read.h"
 #include "base/safetensors.h"
+#include "base/text.h"
 #include "model/checkpoint.h"
 #include "model/start.h"
+#include "tests/temp_folder.h"
 
 namespace tessera::model {
 namespace {
@@ -293,6 +296,26 @@ TEST(HuggingFace, ArraysThatDoNotFitAreRefused) {
   ASSERT_FALSE(twice);
   EXPECT_NE(twice.error().message.find("an array must be in one file"),
             std::string::npos);
+}
+
+TEST(HuggingFace, IsWrittenIntoAFolderOfItsOwn) {
+  const testing::TempFolder folder;
+  const auto theirs = export_hugging_face(start_of(llama()));
+  ASSERT_TRUE(theirs) << theirs.error().message;
+  const std::string made = folder.file("new/deep");
+  ASSERT_TRUE(write_hugging_face(*theirs, made));
+  auto back = read_hugging_face(made);
+  ASSERT_TRUE(back) << back.error().message;
+  EXPECT_EQ(back->weights, theirs->weights);
+  HuggingFaceModel other = *theirs;
+  other.config = "{}";
+  const auto refused = write_hugging_face(other, made);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message,
+            "[hugging face] a model's folder must be new or empty, found files "
+            "in " +
+                in_quotes(made));
+  EXPECT_EQ(read_hugging_face(made)->config, theirs->config);
 }
 
 TEST(HuggingFace, ModelsThatTheyDoNotHaveAreRefused) {

@@ -48,7 +48,7 @@ Result<receipt::Receipt> training_receipt(const TrainingRun& run) {
   r.kind = receipt::Kind::training;
   r.version = kVersion;
   r.operation = "train";
-  r.inputs.seed = o.seed;
+  if (!run.resumed) r.inputs.seed = o.seed;  // else nothing is drawn with it
   r.inputs.file = run.data;
   Training& t = r.training;
   t.spec = o.spec.name;

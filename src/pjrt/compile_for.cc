@@ -4,12 +4,15 @@
 #include <utility>
 
 #include "base/timed.h"
+#include "plan/topology_name.h"
 
 namespace tessera::pjrt {
 
 Result<CompiledFor> compile_for(const PluginOptions& options,
                                 const std::string& target,
                                 std::string_view program) {
+  // Before a plugin loads, which takes seconds.
+  if (auto e = plan::check_sides("pjrt", target); !e) return e.error();
   if (auto e = check_available(); !e) return e.error();
   auto plugin = open_plugin(options);
   if (!plugin) return plugin.error();

@@ -67,8 +67,8 @@ TEST_F(Libtpu, KnowsEveryTargetThatWeName) {
 }
 
 TEST_F(Libtpu, RefusesATargetItDoesNotKnow) {
-  for (const char* name : {"v9e:1x1", "nonsense", "", "v6e:3x7x9", "v6e:0x0",
-                           "v6e:1x0", "v6e=00x1", "v6e:2x2x0"}) {
+  for (const char* name :
+       {"v9e:1x1", "nonsense", "", "v6e:3x7x9", "v6e:x", "v6e:garbage"}) {
     const auto topology = make_topology(*plugin_, name);
     ASSERT_FALSE(topology.ok()) << name;
     EXPECT_EQ(topology.error().kind, ErrorKind::invalid) << name;
@@ -77,6 +77,15 @@ TEST_F(Libtpu, RefusesATargetItDoesNotKnow) {
         << topology.error().message;
   }
   EXPECT_FALSE(make_topology(*plugin_, std::string("v6e:1x1\0x", 9)).ok());
+  // These would end the process.
+  for (const char* name : {"v6e:0x0", "v6e:1x0", "v6e=00x1", "v6e:2x2x0",
+                           "v4:0x2x2_twisted", "v4:2x2x0_untwisted"}) {
+    const auto topology = make_topology(*plugin_, name);
+    ASSERT_FALSE(topology.ok()) << name;
+    EXPECT_TRUE(topology.error().message.starts_with(
+        "[pjrt] sides of a target must be from 1 on, "))
+        << topology.error().message;
+  }
 }
 
 TEST_F(Libtpu, CompilesAndTellsWhatItMade) {

@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "pjrt/api.h"
+#include "plan/topology_name.h"
 
 namespace tessera::pjrt {
 namespace {
@@ -30,17 +31,6 @@ DeviceDescription describe(const Plugin& plugin, PJRT_DeviceDescription* at) {
   return out;
 }
 
-// libtpu divides by each size of a name like v6e:2x2.
-bool has_size_zero(std::string_view name) {
-  const size_t first = name.find_last_of("=_:");
-  if (first == std::string_view::npos) return false;
-  for (size_t at = first; at != name.npos; at = name.find('x', at + 1)) {
-    const size_t end = name.find_first_not_of('0', at + 1);
-    if (end != at + 1 && (end == name.npos || name[end] == 'x')) return true;
-  }
-  return false;
-}
-
 }  // namespace
 
 template <>
@@ -61,9 +51,7 @@ Result<Topology> make_topology(const Plugin& plugin, const std::string& name) {
   if (name.find('\0') != std::string::npos) {
     return invalid("pjrt", "{}, found a NUL byte for {}", rule, quoted);
   }
-  if (has_size_zero(name)) {
-    return invalid("pjrt", "{}, found a size of 0 for {}", rule, quoted);
-  }
+  if (auto e = plan::check_sides("pjrt", name); !e) return e.error();
   PJRT_TopologyDescription_Create_Args create = {};
   create.topology_name = name.c_str();
   create.topology_name_size = name.size();

@@ -4,6 +4,7 @@
 #include "base/fail.h"
 #include "base/text.h"
 #include "plan/generation.h"
+#include "plan/topology_name.h"
 #include "tessera/machine.h"
 
 namespace tessera {
@@ -67,7 +68,10 @@ Result<void> plan::check_generation(std::string_view where,
 Result<Chip> find_chip(std::string_view name) {
   const std::string_view chip = name.substr(0, name.find(':'));
   const auto* const found = std::ranges::find(kChips, chip, &Chip::name);
-  if (found != std::end(kChips)) return *found;
+  if (found != std::end(kChips)) {
+    if (auto e = plan::check_sides("fit", name); !e) return e.error();
+    return *found;
+  }
   return invalid("fit", "a chip must be one of {}, found {}", chip_names(),
                  in_quotes(name, 40));
 }

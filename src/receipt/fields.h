@@ -548,7 +548,7 @@ void visit_fields(Is<Receipt> auto& r, auto&& field) {
   field(
       "inputs.seed", r.inputs.seed, {},
       "The seed of drawn arrays and of a sampled check; of a training run that "
-      "of its first parameters");
+      "of its first parameters, 0 where they are a checkpoint's");
   field("inputs.file", r.inputs.file, {.or_null = true},
         "The file that the other arrays came from, or null; of a training run "
         "its "

@@ -3,6 +3,7 @@
 
 #include "base/fail.h"
 #include "base/text.h"
+#include "plan/topology_name.h"
 
 namespace tessera::schedule {
 namespace {
@@ -28,7 +29,10 @@ constexpr Chip kChips[] = {{"v4", 1.05, 571, 1, 512},
 Result<Chip> find_chip(std::string_view target) {
   std::string known;
   for (const Chip& chip : kChips) {
-    if (target.substr(0, target.find(':')) == chip.name) return chip;
+    if (target.substr(0, target.find(':')) == chip.name) {
+      if (auto e = plan::check_sides("schedule", target); !e) return e.error();
+      return chip;
+    }
     known += fmt::format("{}{}", known.empty() ? "" : ", ", chip.name);
   }
   return invalid("schedule", "a target must be of a known chip ({}), found {}",

@@ -9,6 +9,7 @@
 
 #include "base/fail.h"
 #include "base/files.h"
+#include "base/out_folder.h"
 #include "base/text.h"
 #include "pjrt/compile_for.h"
 
@@ -29,23 +30,13 @@ class DumpFolder {
   }
 
   Result<std::string> make(const std::string& keep) {
-    std::error_code error;
     if (!keep.empty()) {
-      fs::create_directories(keep, error);
-      const bool empty = !error && fs::is_empty(keep, error);
-      if (error || !fs::is_directory(keep, error)) {
-        return io_error("schedule",
-                        "a folder that keeps dumps must be writable, found {}",
-                        in_quotes(keep));
-      }
-      if (!empty) {
-        return invalid(
-            "schedule",
-            "a folder that keeps dumps must be new or empty, found files in {}",
-            in_quotes(keep));
-      }
+      auto kept =
+          make_out_folder({"schedule", "a folder that keeps dumps"}, keep);
+      if (!kept) return kept.error();
       return fs::absolute(keep).string();
     }
+    std::error_code error;
     std::string path =
         (fs::temp_directory_path(error) / "tessera-schedule-XXXXXX").string();
     if (error || !mkdtemp(path.data())) {

@@ -198,6 +198,9 @@ TEST(SchedulePredict, KnowsChips) {
     ASSERT_FALSE(c.ok()) << other;
     EXPECT_TRUE(c.error().message.starts_with("[schedule] a target must be"));
   }
+  const auto none = find_chip("v6e:0x1");
+  ASSERT_FALSE(none.ok());
+  EXPECT_TRUE(none.error().message.starts_with("[schedule] sides of a target"));
 }
 
 TEST(SchedulePredict, FollowsAPlanThroughThePipeline) {

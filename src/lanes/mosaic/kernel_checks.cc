@@ -14,6 +14,7 @@
 #include "lanes/mosaic/kernel.h"
 #include "lanes/mosaic/parts.h"
 #include "lanes/mosaic/vector_memory.h"
+#include "plan/topology_name.h"
 #include "tessera/machine.h"
 
 namespace tessera {
@@ -34,12 +35,9 @@ constexpr int64_t kMaxArrayBytes = int64_t{1} << 40;
 bool is_target(std::string_view text) {
   const size_t colon = text.find(':');
   const std::string_view chip = text.substr(0, colon);
-  const std::string_view grid =
-      colon == std::string_view::npos ? "1" : text.substr(colon + 1);
   return chip.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789") ==
              std::string_view::npos &&
-         !grid.empty() &&
-         grid.find_first_not_of("0123456789x") == std::string_view::npos;
+         (colon == std::string_view::npos || plan::chips_of(text));
 }
 
 // What only the forward kernel of 16-bit numbers has.

@@ -764,7 +764,9 @@ TEST(MosaicKernel, RefusesWhatItCannotDo) {
       error_of(make(r, shape_of(), Dtype::bf16, "v3:1x1")),
       "[target] target must be one of those whose memory is known (v4, v5e, "
       "v5p, v6e, tpu7x), found 'v3'");
-  for (const char* target : {"v6e:garbage", "v6e:", "v6e:\xff", "V6e"}) {
+  for (const char* target :
+       {"v6e:garbage", "v6e:", "v6e:\xff", "V6e", "v6e:0x1", "v6e:1x0",
+        "v6e:-1x1", "v6e:x", "v6e:1x", "v6e:4", "v6e:65536x65536"}) {
     EXPECT_TRUE(error_of(make(r, shape_of(), Dtype::bf16, target))
                     .starts_with("[mosaic] a target must read as v6e:1x1"))
         << target;
