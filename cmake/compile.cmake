@@ -44,7 +44,12 @@ endif()
 file(GLOB seldom_sources
   src/audit/*.cc src/fit/*.cc src/model/*.cc src/receipt/*.cc src/pjrt/*.cc
   src/request/*.cc src/run/*.cc src/picture/*.cc src/lanes/jax_bridge/*.cc
-  src/lanes/xla/writer.cc src/lanes/mosaic/writer.cc
+  src/lanes/xla/writer*.cc src/lanes/xla/legal.cc src/lanes/xla/block*.cc
+  src/lanes/xla/forward.cc src/lanes/xla/backward.cc
+  src/lanes/xla/shard_frame.cc src/lanes/xla/shard_program.cc
+  src/lanes/mosaic/writer.cc src/lanes/mosaic/parts.cc
+  src/lanes/mosaic/program.cc src/lanes/mosaic/pass_loop.cc
+  src/lanes/mosaic/forward.cc src/lanes/mosaic/backward*.cc
   src/schedule/compile_dump.cc src/schedule/dump.cc src/schedule/program.cc
   src/base/blob_store.cc src/base/child.cc src/base/fail.cc src/base/files.cc
   src/base/fmt.cc src/base/json_read.cc src/base/npy.cc
