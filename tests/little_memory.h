@@ -40,7 +40,8 @@ inline bool ends_by_itself(uint64_t room, const std::function<void()>& work) {
     }
     _exit(0);
   }
-  int status = 0;
+  int status = -1;
+  EXPECT_GT(child, 0);
   EXPECT_EQ(waitpid(child, &status, 0), child);
   return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }

@@ -140,8 +140,9 @@ Command receipt_command() {
       "  tessera receipt diff run.json again.json\n"
       "\n"
       "verify checks the digest and runs the receipt again: plan, contract, "
-      "counts and\noutput must be the same. Exit code 1 when they are not, or "
-      "two receipts differ,\nand of show where the digest is wrong.\nFiles "
+      "counts and\noutput must be the same. Exit code 1 when they are not, "
+      "when "
+      "two receipts differ,\nand when show finds a wrong digest.\nFiles "
       "that the receipt names are read again from the current folder. A "
       "plugin\nthat it names is loaded only where it is "
       "an installed one, or --plugin is given.";

@@ -26,14 +26,14 @@ Result<int> run(const TrainFlags& f) {
   if (f.program) {
     auto text = Trainer::program_text(asked->options);
     if (!text) return text.error();
-    if (auto e = write_file_alone(*f.program, *text); !e) return e.error();
+    if (auto e = rewrite_file(*f.program, *text); !e) return e.error();
   }
   if (f.compile_only) return run_compile_only(*asked, f, rows->files);
   if (f.warm) return run_warm(asked->options, f);
   auto receipt = run_training(std::move(*asked), f, *rows);
   if (!receipt) return receipt.error();
   if (f.receipt) {
-    auto e = write_file_alone(*f.receipt, receipt_file(*receipt));
+    auto e = rewrite_file(*f.receipt, receipt_file(*receipt));
     if (!e) return e.error();
   }
   if (f.json) {

@@ -67,7 +67,7 @@ void add_train_flags(Command& command, TrainFlags& f) {
            "Keep only the input of each block, and compute the rest again "
            "backward"},
           {"--seed", &f.seed, "N",
-           "Seed of the first parameters of a run that resumes none [0]"},
+           "Seed of the first parameters, not with --resume [0]"},
           {"--checkpoint", &f.checkpoint, "FILE",
            "File that keeps the state, .safetensors"},
           {"--every", &f.every, "N", "Steps between checkpoints [at the end]"},

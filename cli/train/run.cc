@@ -55,13 +55,13 @@ Result<receipt::Receipt> run_training(model::TrainingRun run,
   };
   if (f.checkpoint) {
     calls.keep = [&](std::string_view checkpoint) {
-      return write_file_alone(*f.checkpoint, checkpoint);
+      return rewrite_file(*f.checkpoint, checkpoint);
     };
   }
   auto receipt = model::run_training(std::move(run), rows, calls);
   if (!receipt || !f.picture) return receipt;
   const receipt::Receipt::Training& t = receipt->training;
-  auto e = write_file_alone(
+  auto e = rewrite_file(
       *f.picture,
       picture::draw_losses(t.losses, t.first_step, "Loss of " + f.data));
   if (!e) return e.error();

@@ -119,7 +119,7 @@ Result<void> check_train_files(const TrainFlags& f) {
 
 Result<model::TrainingRun> read_train_flags(const TrainFlags& f) {
   if (f.resume && f.seed) {
-    return invalid("train",
+    return invalid("cli",
                    "--resume draws no parameters, found --seed beside it");
   }
   model::TrainingRun out;

@@ -192,6 +192,7 @@ bool applies(const GateRow& row, const RequestFeatures& features,
 bool bars(const GateRow& row, LaneId lane, const RequestFeatures& features,
           const Machine& machine);
 
+// A class must be that of the row's mask and softcap, and a table has a row.
 Result<GateTable> parse_gate(std::string_view json);
 std::string gate_json(const GateTable& table);
 

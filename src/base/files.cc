@@ -166,8 +166,10 @@ Result<int> claim(const std::string& name, const std::string& path) {
       if (file.get() < 0) return unwritable(path, errno);
     }
     if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0) {
-      if (errno != EWOULDBLOCK) return unwritable(path, errno);
-      return other("another run");
+      if (errno == EWOULDBLOCK) return other("another run");
+      const Error error = unwritable(path, errno);
+      if (made) ::unlink(name.c_str());
+      return error;
     }
     // Whoever had it may have put it in its place meanwhile.
     if (!is_named(file.get(), name)) continue;
@@ -215,9 +217,25 @@ Result<void> write_beside(const std::string& path, const WriteFile& write) {
   return write_and_rename(path, *destination, file.get(), temporary, write);
 }
 
+// By the one name that the next run knows too. Where another run has it now, or
+// the file system has no locks, `alone` is an error, else a name of its own
+// does.
+Result<void> write_claimed(const std::string& path, const WriteFile& write,
+                           bool alone) {
+  const auto destination = find_destination(path);
+  if (!destination) return destination.error();
+  if (destination->straight) return write_straight(path, write);
+  const std::string temporary = claimed_name(destination->path);
+  const auto claimed = claim(temporary, path);
+  if (!claimed && alone) return claimed.error();
+  if (!claimed) return write_beside(path, write);
+  const Descriptor file(*claimed);
+  return write_and_rename(path, *destination, file.get(), temporary, write);
+}
+
+template <class By>
 Result<void> write_bytes(const std::string& path, std::string_view bytes,
-                         Result<void> (*by)(const std::string&,
-                                            const WriteFile&)) {
+                         const By& by) {
   TraceSpan span("file", "write");
   span.note("path", path);
   span.note("bytes", static_cast<int64_t>(bytes.size()));
@@ -353,22 +371,17 @@ Result<void> check_output(const std::string& path) {
 }
 
 Result<void> write_file_by(const std::string& path, const WriteFile& write) {
-  const auto destination = find_destination(path);
-  if (!destination) return destination.error();
-  if (destination->straight) return write_straight(path, write);
-  const std::string temporary = claimed_name(destination->path);
-  auto claimed = claim(temporary, path);
-  if (!claimed) return claimed.error();
-  const Descriptor file(*claimed);
-  return write_and_rename(path, *destination, file.get(), temporary, write);
+  return write_claimed(path, write, true);
 }
 
 Result<void> write_file(const std::string& path, std::string_view bytes) {
   return write_bytes(path, bytes, write_beside);
 }
 
-Result<void> write_file_alone(const std::string& path, std::string_view bytes) {
-  return write_bytes(path, bytes, write_file_by);
+Result<void> rewrite_file(const std::string& path, std::string_view bytes) {
+  return write_bytes(path, bytes, [](const auto& to, const WriteFile& write) {
+    return write_claimed(to, write, false);
+  });
 }
 
 }  // namespace tessera

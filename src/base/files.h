@@ -41,9 +41,9 @@ Result<void> write_file(const std::string& path, std::string_view bytes);
 // gone after the next.
 using WriteFile = std::function<Result<void>(int descriptor)>;
 Result<void> write_file_by(const std::string& path, const WriteFile& write);
-// By one run at a time too, of bytes that are there: a long run's, which may be
-// killed at any moment.
-Result<void> write_file_alone(const std::string& path, std::string_view bytes);
+// write_file, for a long run, which may be killed at any moment: what one left
+// beside `path` is gone after the next.
+Result<void> rewrite_file(const std::string& path, std::string_view bytes);
 
 // Whether an open file, or folder, is still what has the name: who locked it
 // may have waited for somebody who took the name away.

@@ -29,7 +29,8 @@ class ParsedJson {
   }
   ~ParsedJson();
 
-  const Json& operator*() const { return value_; }
+  const Json& operator*() const& { return value_; }
+  const Json& operator*() const&& = delete;  // it would not outlive the line
 
  private:
   friend Result<ParsedJson> parse_json(std::string_view, std::string_view);

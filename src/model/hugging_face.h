@@ -46,7 +46,7 @@ struct TheirFiles {
 // An index is read; nothing else is.
 Result<TheirFiles> their_files(const std::string& folder);
 
-// A folder is written that is new or empty, which is seen to before the work.
+// Makes the folder, new or empty, before `write` does its work.
 Result<void> write_their_folder(const std::string& folder,
                                 const std::function<Result<void>()>& write);
 

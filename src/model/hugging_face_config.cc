@@ -42,9 +42,7 @@ class Fields {
   }
   bool flag(const char* name, bool otherwise) {
     if (!has(name)) return otherwise;
-    if (json_[name].is_boolean()) return json_[name].get<bool>();
-    refuse(name, "true or false", describe(json_[name]));
-    return otherwise;
+    return keep(read_bool(json_[name], kWhere, name), otherwise);
   }
   void refuse(std::string_view name, std::string_view must,
               std::string_view found) {

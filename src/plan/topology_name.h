@@ -14,7 +14,7 @@ namespace tessera::plan {
 std::optional<int64_t> chips_of(std::string_view target);
 
 // The vendor knows names that we do not. In any of them a side that is a number
-// must be one: libtpu divides by each.
+// must be from 1 on: libtpu divides by each.
 Result<void> check_sides(std::string_view where, std::string_view target);
 
 }  // namespace tessera::plan

@@ -169,7 +169,7 @@ Result<void> check_basis(const GateRow& row) {
   return {};
 }
 
-// Requests of the mask alone tell the class.
+// The class is the one that features_of() gives for this mask and softcap.
 Result<void> check_class(const GateRow& row) {
   auto mask = parse_mask(row.mask);
   if (!mask) {
@@ -377,7 +377,10 @@ int badness(GateVerdict verdict) {
       return 2;
     case GateVerdict::unjudged:
       return 1;
-    default:
+    case GateVerdict::promote:
+    case GateVerdict::experimental:
+    case GateVerdict::drop:
+    case GateVerdict::unmeasured:
       return 0;
   }
 }

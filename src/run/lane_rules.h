@@ -28,8 +28,8 @@ Choice no_lane(const RequestFeatures& features, const PlanFacts& plan,
 // The rows of a gate's table, each by itself: a receipt has some of many, so
 // their verdicts cannot be made again.
 Result<GateTable> parse_gate_rows(std::string_view json);
-// Whether rows that are not there could make its verdict what it is: a kernel
-// is wrong, unjudged or out of the hot loop where one of its rows is.
+// An error where no other rows of its kernel could give the row this verdict: a
+// kernel is wrong, unjudged or out of the hot loop where one of its rows is.
 Result<void> check_verdict_alone(const GateRow& row);
 
 }  // namespace tessera::run
