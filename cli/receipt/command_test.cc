@@ -470,9 +470,14 @@ TEST_F(ReceiptCommand, CatchesABrokenDigest) {
       << out_;
   EXPECT_EQ(program({"receipt", "show", file("forged")}), 1);
   EXPECT_NE(out_.find("\ndigest      WRONG: "), std::string::npos) << out_;
-  EXPECT_EQ(program({"receipt", "show", file("forged"), "--json"}), 1);
+  // The receipt itself, whose fields no help lists.
+  const auto show = [&](const std::string& name) {
+    return captured(testing::run_tessera,
+                    {"receipt", "show", file(name), "--json"});
+  };
+  EXPECT_EQ(show("forged"), 1);
   EXPECT_EQ(json::parse(out_), r);
-  EXPECT_EQ(program({"receipt", "show", file("good"), "--json"}), 0);
+  EXPECT_EQ(show("good"), 0);
   EXPECT_EQ(program({"receipt", "verify", file("forged"), "--json"}), 1);
   EXPECT_EQ(json::parse(out_)["verified"], false);
 }

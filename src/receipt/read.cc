@@ -58,7 +58,8 @@ class Validator {
       return invalid(kWhere, "{} must be a {}, found {}", name, type,
                      describe(value));
     }
-    if (schema.contains("minLength") && value == "") {
+    if (schema.contains("minLength") &&
+        value.get_ref<const std::string&>().empty()) {
       return invalid(kWhere, "{} must be null or a text, found an empty one",
                      name);
     }

@@ -1190,10 +1190,10 @@ TEST(Gate, ATableTellsOfItsMaking) {
             "it");
   EXPECT_EQ(with("busy_cores", 0.5), "read");
   EXPECT_EQ(with("busy_cores", -1),
-            "[gate] busy_cores must be a number from 0 to 1e+06, found the "
+            "[gate] busy_cores must be a number from 0 to 1000000, found the "
             "integer -1");
   EXPECT_EQ(with("busy_cores", true),
-            "[gate] busy_cores must be a number from 0 to 1e+06, found true");
+            "[gate] busy_cores must be a number from 0 to 1000000, found true");
 }
 
 // On TPUs of that generation.
