@@ -381,8 +381,9 @@ int badness(GateVerdict verdict) {
     case GateVerdict::experimental:
     case GateVerdict::drop:
     case GateVerdict::unmeasured:
-      return 0;
+      break;
   }
+  return 0;
 }
 
 }  // namespace
