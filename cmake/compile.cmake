@@ -115,11 +115,19 @@ endfunction()
 # The same for files of many folders, AT_A_TIME of them. They are dealt like
 # cards, so that those of one namespace come into different groups, and what they
 # keep to themselves never meets. Those of `tessera` come last, since namespaces
-# within it would see theirs. Sources with flags of their own stay alone.
+# within it would see theirs. Sources with flags of their own stay alone, and those
+# that have them by what the machine has (SKIP_UNITY_BUILD_INCLUSION) in any case,
+# so that the groups stay as they are when a header comes.
 function(tessera_unite target at_a_time)
   get_target_property(sources ${target} SOURCES)
   set(cards)
+  set(alone)
   foreach(source IN LISTS sources)
+    get_source_file_property(skipped "${source}" SKIP_UNITY_BUILD_INCLUSION)
+    if(skipped)
+      list(APPEND alone "${source}")
+      continue()
+    endif()
     set(where)
     # What the build writes is not there yet when it is first configured, and the
     # groups must be the same then.
@@ -145,7 +153,7 @@ function(tessera_unite target at_a_time)
     endif()
     set(before "${where}")
   endforeach()
-  set(sources)
+  set(sources ${alone})
   set(at 0)
   foreach(card IN LISTS cards)
     string(REGEX REPLACE "^[^ ]* " "" source "${card}")

@@ -8,6 +8,8 @@
 set(TESSERA_XLA_FFI "" CACHE STRING
   "The folder that holds xla/ffi/api/ffi.h, OFF, or nothing to look for it")
 
+set_property(SOURCE src/lanes/cpu/ffi_handlers.cc
+  PROPERTY SKIP_UNITY_BUILD_INCLUSION ON)
 set(has_xla_ffi OFF)
 function(tessera_use_xla_ffi folder)
   if(has_xla_ffi OR NOT EXISTS "${folder}/xla/ffi/api/ffi.h")

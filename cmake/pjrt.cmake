@@ -22,14 +22,16 @@ xla_plugins/xla_cpu_pjrt/include/pjrt_c_api.h")
   endif()
 endif()
 
+file(GLOB pjrt_sources src/pjrt/*.cc)
+list(FILTER pjrt_sources EXCLUDE REGEX "_test\\.cc$")
+set_property(SOURCE ${pjrt_sources} PROPERTY SKIP_UNITY_BUILD_INCLUSION ON)
+
 add_library(tessera_pjrt_header INTERFACE)
 if(pjrt_header)
   message(STATUS "PJRT: the header in ${pjrt_header}")
   target_include_directories(tessera_pjrt_header SYSTEM
     INTERFACE "${pjrt_header}")
   list(FILTER lib_sources EXCLUDE REGEX "/src/pjrt/no_plugin\\.cc$")
-  file(GLOB pjrt_sources src/pjrt/*.cc)
-  list(FILTER pjrt_sources EXCLUDE REGEX "_test\\.cc$")
   set_property(SOURCE ${pjrt_sources} APPEND PROPERTY
     COMPILE_OPTIONS -isystem "${pjrt_header}")
 else()
