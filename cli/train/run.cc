@@ -61,9 +61,8 @@ Result<receipt::Receipt> run_training(model::TrainingRun run,
   auto receipt = model::run_training(std::move(run), rows, calls);
   if (!receipt || !f.picture) return receipt;
   const receipt::Receipt::Training& t = receipt->training;
-  auto e = rewrite_file(
-      *f.picture,
-      picture::draw_losses(t.losses, t.first_step, "Loss of " + f.data));
+  auto e = rewrite_file(*f.picture, picture::draw_losses(t.losses, t.first_step,
+                                                         "Loss of " + f.data));
   if (!e) return e.error();
   return receipt;
 }
