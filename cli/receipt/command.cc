@@ -141,11 +141,10 @@ Command receipt_command() {
       "\n"
       "verify checks the digest and runs the receipt again: plan, contract, "
       "counts and\noutput must be the same. Exit code 1 when they are not, "
-      "when "
-      "two receipts differ,\nand when show finds a wrong digest.\nFiles "
-      "that the receipt names are read again from the current folder. A "
-      "plugin\nthat it names is loaded only where it is "
-      "an installed one, or --plugin is given.";
+      "when two receipts differ,\nand when show finds a wrong digest.\n"
+      "Files that the receipt names are read again from the current folder. A "
+      "plugin\nthat it names is loaded only where it is an installed one, or "
+      "--plugin is given.";
   command.json_fields = kJsonFields;
   command.work = [o] { return run(*o); };
   return command;

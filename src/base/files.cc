@@ -206,40 +206,36 @@ Result<void> write_and_rename(const std::string& path, const Destination& to,
   return {};
 }
 
-// By any number of runs at a time; the last has its file there.
-Result<void> write_beside(const std::string& path, const WriteFile& write) {
-  const auto destination = find_destination(path);
-  if (!destination) return destination.error();
-  if (destination->straight) return write_straight(path, write);
+// How many runs may write one output at a time: any number, of which the last
+// has its file there, each under a name of its own until then; or one, under a
+// name that the next run knows. `one_if_it_can` takes a name of its own where
+// another run has that one now, or the file system has no locks.
+enum class Writers { any, one, one_if_it_can };
+
+Result<void> write_aside(const std::string& path, Writers writers,
+                         const WriteFile& write) {
+  const auto to = find_destination(path);
+  if (!to) return to.error();
+  if (to->straight) return write_straight(path, write);
   std::string temporary;
-  const Descriptor file(open_beside(destination->path, temporary));
+  Descriptor file(-1);
+  if (writers != Writers::any) {
+    temporary = claimed_name(to->path);
+    const auto claimed = claim(temporary, path);
+    if (!claimed && writers == Writers::one) return claimed.error();
+    if (claimed) file.reset(*claimed);
+  }
+  if (file.get() < 0) file.reset(open_beside(to->path, temporary));
   if (file.get() < 0) return unwritable(path, errno);
-  return write_and_rename(path, *destination, file.get(), temporary, write);
+  return write_and_rename(path, *to, file.get(), temporary, write);
 }
 
-// By the one name that the next run knows too. Where another run has it now, or
-// the file system has no locks, `alone` is an error, else a name of its own
-// does.
-Result<void> write_claimed(const std::string& path, const WriteFile& write,
-                           bool alone) {
-  const auto destination = find_destination(path);
-  if (!destination) return destination.error();
-  if (destination->straight) return write_straight(path, write);
-  const std::string temporary = claimed_name(destination->path);
-  const auto claimed = claim(temporary, path);
-  if (!claimed && alone) return claimed.error();
-  if (!claimed) return write_beside(path, write);
-  const Descriptor file(*claimed);
-  return write_and_rename(path, *destination, file.get(), temporary, write);
-}
-
-template <class By>
-Result<void> write_bytes(const std::string& path, std::string_view bytes,
-                         const By& by) {
+Result<void> write_bytes(const std::string& path, Writers writers,
+                         std::string_view bytes) {
   TraceSpan span("file", "write");
   span.note("path", path);
   span.note("bytes", static_cast<int64_t>(bytes.size()));
-  return by(path, [&](int file) -> Result<void> {
+  return write_aside(path, writers, [&](int file) -> Result<void> {
     if (!write_all(file, bytes)) return unwritable(path, errno);
     return {};
   });
@@ -371,17 +367,15 @@ Result<void> check_output(const std::string& path) {
 }
 
 Result<void> write_file_by(const std::string& path, const WriteFile& write) {
-  return write_claimed(path, write, true);
+  return write_aside(path, Writers::one, write);
 }
 
 Result<void> write_file(const std::string& path, std::string_view bytes) {
-  return write_bytes(path, bytes, write_beside);
+  return write_bytes(path, Writers::any, bytes);
 }
 
 Result<void> rewrite_file(const std::string& path, std::string_view bytes) {
-  return write_bytes(path, bytes, [](const auto& to, const WriteFile& write) {
-    return write_claimed(to, write, false);
-  });
+  return write_bytes(path, Writers::one_if_it_can, bytes);
 }
 
 }  // namespace tessera
