@@ -62,8 +62,8 @@ Command run_command() {
       "  tessera run --mask causal --inputs qkv.safetensors \\\n"
       "      --outputs out.safetensors --receipt run.json\n"
       "\n"
-      "docs/run.md explains the files and every field of the receipt. Exit "
-      "code 1\nwhen the check fails.";
+      "docs/run.md explains the files, docs/receipt_fields.md every field of "
+      "the\nreceipt. Exit code 1 when the check fails.";
   command.work = [flags]() -> Result<int> {
     if (auto e = check_names(*flags); !e) return e.error();
     return traced(flags->trace, !flags->json, [&] { return run(*flags); });
