@@ -111,11 +111,11 @@ def test_what_is_above_a_ceiling_is_refused():
         info = splash_mask_info(batch, max_blocks=blocks)[0]
         assert len(info.partial_mask_blocks) == blocks
     batch = planned(cut_ids(LENGTH, 100, 200, 300, 400))
-    with pytest.raises(ts.TesseraError, match=r"^\[jax\] distinct partial tiles "
-                       "must be at most max_blocks 3, found 7$"):
+    with pytest.raises(ts.TesseraError, match=r"^\[splash\] distinct partial "
+                       "tiles must be at most max_blocks 3, found 7$"):
         splash_mask_info(batch, max_blocks=3)
-    with pytest.raises(ts.TesseraError,
-                       match=r"^\[jax\] max_blocks must be 0 or more, found -1$"):
+    with pytest.raises(ts.TesseraError, match=r"^\[splash\] max_blocks must be "
+                       "0 or more, found -1$"):
         splash_mask_info(batch, max_blocks=-1)
     # Of heads that differ JAX's lists are whole.
     heads = ts.plan([ts.window(BLOCK - 1, 0), ts.window(2 * BLOCK - 1, 0)],
