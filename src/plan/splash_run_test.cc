@@ -137,37 +137,37 @@ TEST(SplashRun, HasTheArraysWithRoom) {
 
 // ---- tokamax's ----
 
-struct Step {
+struct Visit {
   int64_t row, column, tile_class;
   std::vector<int64_t> pairs;  // of a partial tile
 
-  bool operator==(const Step&) const = default;
+  bool operator==(const Visit&) const = default;
 };
 
 // What must be visited, from the definition.
-std::vector<Step> steps_due(const Oracle& oracle, const Request& r,
-                            int64_t batch_row, bool dkv) {
+std::vector<Visit> visits_due(const Oracle& oracle, const Request& r,
+                              int64_t batch_row, bool dkv) {
   const int64_t queries = r.q_len / r.tile.q, keys = r.kv_len / r.tile.kv;
   const int64_t height = dkv ? r.tile.kv : r.tile.q;
   const int64_t width = dkv ? r.tile.q : r.tile.kv;
-  std::vector<Step> out;
+  std::vector<Visit> out;
   for (int64_t row = 0; row < (dkv ? keys : queries); ++row) {
     const size_t before = out.size();
     for (int64_t column = 0; column < (dkv ? queries : keys); ++column) {
-      Step step{row, column, 1, {}};
+      Visit visit{row, column, 1, {}};
       for (int64_t i = row * height; i < (row + 1) * height; ++i) {
         for (int64_t j = column * width; j < (column + 1) * width; ++j) {
-          step.pairs.push_back(
+          visit.pairs.push_back(
               oracle.legal(batch_row, 0, dkv ? j : i, dkv ? i : j));
         }
       }
-      const auto legal = std::count(step.pairs.begin(), step.pairs.end(), 1);
+      const auto legal = std::count(visit.pairs.begin(), visit.pairs.end(), 1);
       if (legal == 0) continue;
       if (legal == height * width) {
-        step.tile_class = 2;
-        step.pairs.clear();
+        visit.tile_class = 2;
+        visit.pairs.clear();
       }
-      out.push_back(std::move(step));
+      out.push_back(std::move(visit));
     }
     if (dkv && out.size() == before) out.push_back({row, 0, 0, {}});
   }
@@ -181,7 +181,7 @@ std::vector<int64_t> pairs_of(const SplashArray& blocks, int64_t block) {
   return out;
 }
 
-void expect_steps(const TokamaxMaskInfo& got, const std::vector<Step>& due,
+void expect_steps(const TokamaxMaskInfo& got, const std::vector<Visit>& due,
                   int64_t size) {
   ASSERT_EQ(got.num_active_blocks, static_cast<int64_t>(due.size()));
   for (const auto* list :
@@ -197,12 +197,12 @@ void expect_steps(const TokamaxMaskInfo& got, const std::vector<Step>& due,
   for (size_t i = due.size(); i-- > 0;) {
     SCOPED_TRACE("step " + std::to_string(i));
     const int32_t mask = got.mask_next[i];
-    Step step{got.active_rows[i], got.active_cols[i], got.block_mask[i], {}};
-    if (step.tile_class == 1) {
-      step.pairs = pairs_of(got.partial_mask_blocks, mask);
+    Visit visit{got.active_rows[i], got.active_cols[i], got.block_mask[i], {}};
+    if (visit.tile_class == 1) {
+      visit.pairs = pairs_of(got.partial_mask_blocks, mask);
       next = mask;
     }
-    ASSERT_EQ(step, due[i]);
+    ASSERT_EQ(visit, due[i]);
     ASSERT_EQ(mask, due[i].tile_class == 0 ? 0 : next.value_or(0));
   }
   for (size_t i = due.size(); i < got.mask_next.size(); ++i) {
@@ -224,7 +224,7 @@ TEST(SplashRun, TokamaxVisitsWhatBruteForceSays) {
         c.request.q_len / tile.q * (c.request.kv_len / tile.kv);
     for (const bool dkv : {false, true}) {
       const int64_t batch_row = random_int(random, 0, 1);
-      const auto due = steps_due(oracle, c.request, batch_row, dkv);
+      const auto due = visits_due(oracle, c.request, batch_row, dkv);
       const auto count = static_cast<int64_t>(due.size());
       const auto got =
           make_tokamax_run(c.batch(), batch_row, {dkv, 0, tiles + 5});
