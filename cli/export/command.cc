@@ -72,6 +72,10 @@ Result<int> run(const ExportFlags& o) {
   if (auto e = check_files(request_files(o.request), {*o.out}); !e) {
     return e.error();
   }
+  if (o.max_blocks && layout.name != "tokamax") {
+    return invalid("cli", "--max-blocks goes with --layout tokamax, found {}",
+                   layout.name);
+  }
   ExportFlags flags = o;
   if (auto e = check_reason_flag(o.lowering_reason); !e) return e.error();
   std::optional<AskedSetting> kernel;

@@ -98,6 +98,28 @@ TEST_F(Export, Splash) {
   EXPECT_EQ(file.find("partial_mask_blocks")->dtype, Dtype::boolean);
 }
 
+TEST_F(Export, Tokamax) {
+  const BorrowedBatch batch = *BorrowedBatch::make(request(), {});
+  for (const bool dkv : {false, true}) {
+    tessera::testing::Arguments more = {"--layout", "tokamax", "--max-blocks",
+                                        "9"};
+    if (dkv) more.emplace_back("--dkv");
+    const Safetensors file = run(more);
+    const TokamaxMaskInfo info = *make_tokamax_run(batch, 0, {dkv, 0, 9});
+    const auto steps = static_cast<int64_t>(info.block_mask.size());
+    EXPECT_EQ(file.tensors.size(), 6u);
+    expect(file, "active_rows", {steps}, info.active_rows);
+    expect(file, "active_cols", {steps}, info.active_cols);
+    expect(file, "block_mask", {steps}, info.block_mask);
+    expect(file, "mask_next", {steps}, info.mask_next);
+    expect(file, "num_active_blocks", {1},
+           std::vector{static_cast<int32_t>(info.num_active_blocks)});
+    expect(file, "partial_mask_blocks", {9, 16, 16},
+           info.partial_mask_blocks.bytes);
+    EXPECT_EQ(file.find("partial_mask_blocks")->dtype, Dtype::i8);
+  }
+}
+
 TEST_F(Export, StepsListsAndBitmaps) {
   const Steps steps = *pack_steps(*BorrowedBatch::make(request(), {}), true);
   std::vector<uint32_t> words;

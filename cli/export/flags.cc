@@ -9,8 +9,9 @@ void add_export_flags(Command& command, ExportFlags& f) {
       {
           {"--layout", &f.layout, "NAME",
            "lists, steps (packed), rectangle, bitmaps (of the partial tiles), "
-           "flex (PyTorch BlockMask), splash (JAX MaskInfo), topk (picks as "
-           "topk_idxs) or mosaic (the TPU kernel's, at its tile where --tile "
+           "flex (PyTorch BlockMask), splash (JAX MaskInfo), tokamax (its "
+           "MaskInfo), topk (picks as topk_idxs) or mosaic (the TPU kernel's, "
+           "at its tile where --tile "
            "is open)"},
           {"-o,--out", &f.out, "FILE", "File to write"},
       });
@@ -21,7 +22,9 @@ void add_export_flags(Command& command, ExportFlags& f) {
           {"--heads", &f.heads, "N",
            "flex, splash: query heads, a multiple of the plan's [the plan's]; "
            "mosaic: as given to compile [8]"},
-          {"--batch-row", &f.batch_row, "B", "splash: which row [0]"},
+          {"--batch-row", &f.batch_row, "B", "splash, tokamax: which row [0]"},
+          {"--max-blocks", &f.max_blocks, "N",
+           "tokamax: distinct partial tiles that there is room for [a bucket]"},
           {"--q-shards", &f.q_shards, "N", "splash: query shards [1]"},
           {"--tiles-per-pass", &f.tiles_per_pass, "N",
            "mosaic: tiles of the kernel's pass [as compile has it]"},
@@ -45,7 +48,7 @@ void add_export_flags(Command& command, ExportFlags& f) {
            "mosaic: lists of the gradients' kernel"},
           {"--sink-telemetry", &f.sink_telemetry, "",
            "mosaic: lists of the kernel of sink telemetry"},
-          {"--dkv", &f.dkv, "", "splash: the arrays of process_mask_dkv"},
+          {"--dkv", &f.dkv, "", "splash, tokamax: the arrays of dK and dV"},
           {"--no-shrink", &f.no_shrink, "", "splash: keep the whole grid"},
           {"--computable", &f.computable, "",
            "splash: the kernel computes the mask, no partial blocks"},

@@ -14,7 +14,8 @@ namespace tessera::cli {
 struct ExportFlags : KernelSizes {
   request::RequestFlags request;
   std::optional<std::string> layout, out, batch_row, heads, q_shards,
-      keys_per_query, head_dim, v_head_dim, lowering_reason, numbers;
+      max_blocks, keys_per_query, head_dim, v_head_dim, lowering_reason,
+      numbers;
   bool dkv = false;
   bool no_shrink = false;
   bool computable = false;

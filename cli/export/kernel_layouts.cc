@@ -1,8 +1,10 @@
 // cli/export/kernel_layouts.cc: one function for each kernel's arrays.
 #include "cli/export/kernel_layouts.h"
 
+#include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "cli/compile/kernel_flags.h"
 #include "request/numbers.h"
@@ -11,10 +13,31 @@
 
 namespace tessera::cli {
 
+namespace {
+
+// Query heads, 0: the plan's.
+Result<int64_t> heads_of(const ExportFlags& flags) {
+  return request::parse_int(flags.heads.value_or("0"), "--heads", 0, kMaxTiles);
+}
+
+Result<int64_t> batch_row_of(const ExportFlags& flags, const Batch& batch) {
+  return request::parse_int(flags.batch_row.value_or("0"), "--batch-row", 0,
+                            batch.plan().batch - 1);
+}
+
+void add_splash_array(const std::string& name, const SplashArray& a,
+                      NamedArrays& out) {
+  constexpr Dtype kTypes[] = {Dtype::boolean, Dtype::i8, Dtype::i16,
+                              Dtype::i32};
+  out.add_bytes(name, kTypes[static_cast<size_t>(a.type)], a.shape,
+                std::string(bytes_of(std::span<const uint8_t>(a.bytes))));
+}
+
+}  // namespace
+
 Result<void> add_flex(const Batch& batch, const ExportFlags& flags,
                       NamedArrays& out) {
-  auto heads =
-      request::parse_int(flags.heads.value_or("0"), "--heads", 0, kMaxTiles);
+  auto heads = heads_of(flags);
   if (!heads) return heads.error();
   auto mask = make_flex(batch, *heads);
   if (!mask) return mask.error();
@@ -38,11 +61,9 @@ Result<void> add_splash(const Batch& batch, const ExportFlags& flags,
   o.dkv = flags.dkv;
   o.shrink = !flags.no_shrink;
   o.computable = flags.computable;
-  auto batch_row = request::parse_int(flags.batch_row.value_or("0"),
-                                      "--batch-row", 0, batch.plan().batch - 1);
+  auto batch_row = batch_row_of(flags, batch);
   if (!batch_row) return batch_row.error();
-  auto heads =
-      request::parse_int(flags.heads.value_or("0"), "--heads", 0, kMaxTiles);
+  auto heads = heads_of(flags);
   if (!heads) return heads.error();
   auto shards = request::parse_int(flags.q_shards.value_or("1"), "--q-shards",
                                    1, kMaxTokens);
@@ -51,19 +72,40 @@ Result<void> add_splash(const Batch& batch, const ExportFlags& flags,
   o.q_shards = *shards;
   auto info = make_splash(batch, *batch_row, o);
   if (!info) return info.error();
-  auto add = [&](const std::string& name, const SplashArray& a) {
-    constexpr Dtype kTypes[] = {Dtype::boolean, Dtype::i8, Dtype::i16,
-                                Dtype::i32};
-    out.add_bytes(name, kTypes[static_cast<size_t>(a.type)], a.shape,
-                  std::string(bytes_of(std::span<const uint8_t>(a.bytes))));
-  };
-  add("data_next", info->data_next);
-  add("block_mask", info->block_mask);
-  if (info->mask_next) add("mask_next", *info->mask_next);
-  if (info->partial_mask_blocks) {
-    add("partial_mask_blocks", *info->partial_mask_blocks);
+  add_splash_array("data_next", info->data_next, out);
+  add_splash_array("block_mask", info->block_mask, out);
+  const std::pair<const char*, const std::optional<SplashArray>*> others[] = {
+      {"mask_next", &info->mask_next},
+      {"partial_mask_blocks", &info->partial_mask_blocks},
+      {"q_sequence", &info->q_sequence}};
+  for (const auto& [name, array] : others) {
+    if (*array) add_splash_array(name, **array, out);
   }
-  if (info->q_sequence) add("q_sequence", *info->q_sequence);
+  return {};
+}
+
+Result<void> add_tokamax(const Batch& batch, const ExportFlags& flags,
+                         NamedArrays& out) {
+  auto batch_row = batch_row_of(flags, batch);
+  if (!batch_row) return batch_row.error();
+  auto heads = heads_of(flags);
+  if (!heads) return heads.error();
+  auto blocks = request::parse_int(flags.max_blocks.value_or("0"),
+                                   "--max-blocks", 0, kMaxTiles);
+  if (!blocks) return blocks.error();
+  auto info = make_tokamax_run(batch, *batch_row, {flags.dkv, *heads, *blocks});
+  if (!info) return info.error();
+  const std::pair<const char*, const std::vector<int32_t>*> lists[] = {
+      {"mask_next", &info->mask_next},
+      {"active_rows", &info->active_rows},
+      {"active_cols", &info->active_cols},
+      {"block_mask", &info->block_mask}};
+  for (const auto& [name, list] : lists) {
+    out.add(name, Dtype::i32, {count(*list)}, *list);
+  }
+  out.add("num_active_blocks", Dtype::i32, {1},
+          std::vector{static_cast<int32_t>(info->num_active_blocks)});
+  add_splash_array("partial_mask_blocks", info->partial_mask_blocks, out);
   return {};
 }
 

@@ -1,5 +1,5 @@
 // cli/export/kernel_layouts.h: the arrays that kernels take: FlexAttention's,
-// Splash's, our TPU kernel's, and those of selections.
+// Splash's, tokamax's, our TPU kernel's, and those of selections.
 #pragma once
 
 #include <string>
@@ -13,6 +13,8 @@ Result<void> add_flex(const Batch& batch, const ExportFlags& flags,
                       NamedArrays& out);
 Result<void> add_splash(const Batch& batch, const ExportFlags& flags,
                         NamedArrays& out);
+Result<void> add_tokamax(const Batch& batch, const ExportFlags& flags,
+                         NamedArrays& out);
 // Whose memory lists are cut for: --target, else v6e.
 std::string mosaic_target(const ExportFlags& flags);
 // The call that the flags tell of, and what they say of its kernel.

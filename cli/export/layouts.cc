@@ -99,7 +99,8 @@ constexpr ExportLayout kLayouts[] = {
     {"lists", add_lists},         {"steps", add_steps},
     {"rectangle", add_rectangle}, {"bitmaps", add_bitmaps},
     {"flex", add_flex},           {"splash", add_splash},
-    {"mosaic", add_mosaic},       {"topk", add_topk},
+    {"tokamax", add_tokamax},     {"mosaic", add_mosaic},
+    {"topk", add_topk},
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 // tessera/layouts.h: other layouts of a worklist, each derived by a pure
 // function: packed steps, the rectangle, regrouped rows, bitmaps of partial
-// tiles, PyTorch FlexAttention's BlockMask and JAX Splash's MaskInfo.
+// tiles, PyTorch FlexAttention's BlockMask and the MaskInfo of Splash, JAX's
+// and tokamax's.
 #pragma once
 
 #include <cstddef>
@@ -235,6 +236,38 @@ inline constexpr int64_t kMaxSplashBytes = int64_t{1} << 31;
 // partial tile in several q shards, and q shards with no live tile.
 Result<SplashMaskInfo> make_splash(const Batch& batch, int64_t batch_row,
                                    const SplashOptions& options);
+
+// The arrays of a run, which are arguments of its compiled program: their sizes
+// are ceilings, so that batches under them are compiled for once.
+struct SplashRun {
+  bool dkv = false;   // as in SplashOptions
+  int64_t heads = 0;  // the same
+  // Distinct partial tiles that there is room for; 0: their bucket. More are an
+  // error.
+  int64_t max_blocks = 0;
+};
+
+// JAX's, shrunk and in int32, as wide as the request's max_width. mask_next and
+// partial_mask_blocks are there even where no tile is partial. Heads whose
+// masks differ have whole lists, whatever the ceiling.
+Result<SplashMaskInfo> make_splash_run(const Batch& batch, int64_t batch_row,
+                                       const SplashRun& run);
+
+// tokamax's: active tiles alone, row by row as its _process_mask has them, in
+// lists as long as the request's max_steps. Of dkv a row is one of key tiles,
+// and one without a query is a step of class 0, for its gradients are written.
+struct TokamaxMaskInfo {
+  std::vector<int32_t> mask_next;
+  std::vector<int32_t> active_rows;  // -1 beyond the active steps
+  std::vector<int32_t> active_cols;  // the same
+  std::vector<int32_t> block_mask;   // 0 there
+  int64_t num_active_blocks = 0;
+  SplashArray partial_mask_blocks;  // int8, as SplashMaskInfo's
+};
+
+// Its heads have one mask: a batch of several, and heads in `run`, are refused.
+Result<TokamaxMaskInfo> make_tokamax_run(const Batch& batch, int64_t batch_row,
+                                         const SplashRun& run);
 
 // Picks in the layout of index-sparse attention on GPUs: for each query the
 // numbers of the key blocks that it attends to, groups of heads behind the

@@ -374,7 +374,7 @@ void bind_batch(nb::module_& m) {
         return nb::hash(nb::str(plan_digest(b.batch.plan()).c_str()));
       });
   bind_files(batch);
-  bind_layouts(batch);
+  bind_layouts(m, batch);
   m.def(
       "_watch_batches",
       [](nb::object of) {

@@ -69,7 +69,6 @@ nb::tuple parts(nb::handle self, bool with_arrays) {
 
 void bind_frameworks(nb::module_& m) {
   m.def("_parts", &parts, nb::arg("batch"), nb::arg("arrays") = true);
-  m.def("_bucket", &bucket);
   m.def("_jax_handlers", [] {
     nb::dict out;
     for (const cpu::FfiHandler& h : take(cpu::ffi_handlers())) {

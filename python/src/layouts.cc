@@ -74,12 +74,13 @@ nb::dict flex_of(const PyBatch& self, int64_t heads) {
   return out;
 }
 
-nb::object splash_array(const SplashArray& array) {
+nb::object splash_array(SplashArray array) {
   const char* const type = array.type == SplashType::boolean ? "bool"
                            : array.type == SplashType::int8  ? "int8"
                            : array.type == SplashType::int16 ? "int16"
                                                              : "int32";
-  nb::object bytes = own_array(array.bytes, {array.bytes.size()});
+  const size_t size = array.bytes.size();
+  nb::object bytes = own_array(std::move(array.bytes), {size});
   nb::list shape;
   for (const int64_t n : array.shape) shape.append(n);
   return bytes.attr("view")(type).attr("reshape")(nb::tuple(shape));
@@ -92,17 +93,49 @@ nb::dict splash_of(const PyBatch& self, int64_t batch_row, bool dkv,
   options.shrink = shrink;
   options.downcast = downcast;
   options.heads = heads;
-  const SplashMaskInfo info = take(
+  SplashMaskInfo info = take(
       unlocked([&] { return make_splash(self.batch, batch_row, options); }));
-  const auto maybe = [](const std::optional<SplashArray>& a) -> nb::object {
-    return a ? splash_array(*a) : nb::none();
+  const auto maybe = [](std::optional<SplashArray>& a) -> nb::object {
+    return a ? splash_array(std::move(*a)) : nb::none();
   };
   nb::dict out;
-  out["data_next"] = splash_array(info.data_next);
+  out["data_next"] = splash_array(std::move(info.data_next));
   out["mask_next"] = maybe(info.mask_next);
-  out["block_mask"] = splash_array(info.block_mask);
+  out["block_mask"] = splash_array(std::move(info.block_mask));
   out["partial_mask_blocks"] = maybe(info.partial_mask_blocks);
   out["q_sequence"] = maybe(info.q_sequence);
+  return out;
+}
+
+// What JAX's own MaskInfo is made of, but its q_sequence, which is None.
+nb::dict splash_run(const Batch& batch, int64_t batch_row,
+                    const SplashRun& run) {
+  SplashMaskInfo info =
+      take(unlocked([&] { return make_splash_run(batch, batch_row, run); }));
+  nb::dict out;
+  out["data_next"] = splash_array(std::move(info.data_next));
+  out["mask_next"] = splash_array(std::move(*info.mask_next));
+  out["block_mask"] = splash_array(std::move(info.block_mask));
+  out["partial_mask_blocks"] =
+      splash_array(std::move(*info.partial_mask_blocks));
+  return out;
+}
+
+// The same of tokamax's.
+nb::dict tokamax_run(const Batch& batch, int64_t batch_row,
+                     const SplashRun& run) {
+  TokamaxMaskInfo info =
+      take(unlocked([&] { return make_tokamax_run(batch, batch_row, run); }));
+  const size_t steps = info.block_mask.size();
+  nb::dict out;
+  out["mask_next"] = own_array(std::move(info.mask_next), {steps});
+  out["active_rows"] = own_array(std::move(info.active_rows), {steps});
+  out["active_cols"] = own_array(std::move(info.active_cols), {steps});
+  out["block_mask"] = own_array(std::move(info.block_mask), {steps});
+  out["num_active_blocks"] = own_array(
+      std::vector<int32_t>{static_cast<int32_t>(info.num_active_blocks)}, {1});
+  out["partial_mask_blocks"] =
+      splash_array(std::move(info.partial_mask_blocks));
   return out;
 }
 
@@ -114,7 +147,7 @@ NumpyArray<int32_t> topk_of(const PyBatch& b) {
 
 }  // namespace
 
-void bind_layouts(nb::class_<PyBatch>& batch) {
+void bind_layouts(nb::module_& m, nb::class_<PyBatch>& batch) {
   batch
       .def("flex_lists", &flex_of, nb::arg("heads") = 0,
            "FlexAttention's BlockMask as arrays.")
@@ -123,6 +156,17 @@ void bind_layouts(nb::class_<PyBatch>& batch) {
            nb::arg("downcast") = true, nb::arg("heads") = 0,
            "Splash attention's MaskInfo as arrays.")
       .def("topk_idxs", &topk_of, "The picks as [queries, groups, k], int32.");
+  m.def(
+      "_splash_run",
+      [](GivenBatch of, bool tokamax, int64_t batch_row, int64_t heads,
+         bool dkv, int64_t max_blocks) {
+        const SplashRun run{dkv, heads, max_blocks};
+        const Batch& b = batch_of(of);
+        return tokamax ? tokamax_run(b, batch_row, run)
+                       : splash_run(b, batch_row, run);
+      },
+      nb::arg("batch"), nb::kw_only(), nb::arg("tokamax"), nb::arg("batch_row"),
+      nb::arg("heads"), nb::arg("dkv"), nb::arg("max_blocks"));
 }
 
 }  // namespace tessera::python

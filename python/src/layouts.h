@@ -9,6 +9,6 @@ namespace tessera::python {
 
 namespace nb = nanobind;
 
-void bind_layouts(nb::class_<PyBatch>& batch);
+void bind_layouts(nb::module_& m, nb::class_<PyBatch>& batch);
 
 }  // namespace tessera::python

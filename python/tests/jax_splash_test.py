@@ -111,17 +111,45 @@ def test_what_is_above_a_ceiling_is_refused():
         info = splash_mask_info(batch, max_blocks=blocks)[0]
         assert len(info.partial_mask_blocks) == blocks
     batch = planned(cut_ids(LENGTH, 100, 200, 300, 400))
-    with pytest.raises(ts.TesseraError, match=r"^\[jax\] distinct partial tiles "
-                       "must be at most max_blocks 3, found 7$"):
+    with pytest.raises(ts.TesseraError, match=r"^\[splash\] distinct partial "
+                       "tiles must be at most max_blocks 3, found 7$"):
         splash_mask_info(batch, max_blocks=3)
-    with pytest.raises(ts.TesseraError,
-                       match=r"^\[jax\] max_blocks must be 0 or more, found -1$"):
+    with pytest.raises(ts.TesseraError, match=r"^\[splash\] max_blocks must be "
+                       "0 or more, found -1$"):
         splash_mask_info(batch, max_blocks=-1)
     # Of heads that differ JAX's lists are whole.
     heads = ts.plan([ts.window(BLOCK - 1, 0), ts.window(2 * BLOCK - 1, 0)],
                     q_len=LENGTH, tile=(BLOCK, BLOCK), max_width=3)
     for info in splash_mask_info(heads, max_blocks=8):
         assert info.data_next.shape == (2, 4, 4)
+
+
+def test_tokamax_is_asked_for_when_its_lists_are_there():
+    """Its kernels are those of tokamax_test; here is the door to its lists."""
+    batch = planned(cut_ids(LENGTH, 200), max_steps=11)
+    words = dict(tokamax=True, batch_row=0, heads=0, max_blocks=5)
+    for dkv, tiles in ((False, batch.forward), (True, batch.transposed)):
+        made = ts._core._splash_run(batch, dkv=dkv, **words)
+        n = int(made["num_active_blocks"][0])
+        assert n == len(tiles)
+        rows = np.repeat(np.arange(4), np.diff(tiles.row_start))
+        for name, due, beyond in (("active_rows", rows, -1),
+                                  ("active_cols", tiles.column, -1),
+                                  ("block_mask", tiles.tile_class, 0)):
+            assert made[name].dtype == np.int32 and made[name].shape == (11,)
+            np.testing.assert_array_equal(made[name][:n], due)
+            assert (made[name][n:] == beyond).all()
+        assert made["mask_next"].dtype == np.int32
+        assert (made["mask_next"][n:] == made["mask_next"][n - 1]).all()
+        assert made["partial_mask_blocks"].dtype == np.int8
+        assert made["partial_mask_blocks"].shape == (5, BLOCK, BLOCK)
+    # What is refused needs no tokamax.
+    with pytest.raises(ts.TesseraError, match=r"^\[splash\] heads must be 0 for "
+                       "tokamax, whose heads have one mask, found 2$"):
+        splash_mask_info(batch, kind="tokamax", heads=2)
+    with pytest.raises(ts.TesseraError, match=r"^\[python\] batch must be a "
+                       "tessera.Batch, found int$"):
+        splash_mask_info(7)
 
 
 @plugins.needs("xla_cpu_pjrt")

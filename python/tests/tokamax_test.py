@@ -144,14 +144,14 @@ def test_shapes_are_ceilings_or_buckets():
 
 def test_what_it_cannot_say_is_refused():
     batch = ts.plan("causal", q_len=LENGTH, tile=(BLOCK, BLOCK))
-    with pytest.raises(ts.TesseraError, match=r"^\[jax\] heads must be 0"):
+    with pytest.raises(ts.TesseraError, match=r"^\[splash\] heads must be 0"):
         splash_mask_info(batch, kind="tokamax", heads=2)
-    with pytest.raises(ts.TesseraError, match=r"^\[jax\] distinct partial tiles "
-                       "must be at most max_blocks 2, found 3$"):
+    with pytest.raises(ts.TesseraError, match=r"^\[splash\] distinct partial "
+                       "tiles must be at most max_blocks 2, found 3$"):
         splash_mask_info(planned(cut_ids(LENGTH, 100)), kind="tokamax",
                          max_blocks=2)
     by_head = ts.plan(["causal", "full"], q_len=LENGTH, tile=(BLOCK, BLOCK))
-    with pytest.raises(ts.TesseraError, match=r"^\[jax\] tokamax's heads"):
+    with pytest.raises(ts.TesseraError, match=r"^\[splash\] tokamax's heads"):
         splash_mask_info(by_head, kind="tokamax")
     with pytest.raises(ts.TesseraError, match=r"^\[jax\] kind must be"):
         splash_mask_info(batch, kind="pallas")

@@ -130,6 +130,10 @@ std::vector<Reader> layout_readers() {
       {"mask_blocks",
        [](const Batch& b) { return text_of(make_mask_blocks(b, false, 4)); }},
       {"splash", [](const Batch& b) { return text_of(make_splash(b, 0, {})); }},
+      {"splash",
+       [](const Batch& b) { return text_of(make_splash_run(b, 0, {})); }},
+      {"splash",
+       [](const Batch& b) { return text_of(make_tokamax_run(b, 0, {})); }},
       {"topk", [](const Batch& b) { return text_of(count_key_reads(b)); }},
   };
 }

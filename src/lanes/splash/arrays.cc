@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <optional>
+#include <cstring>
 #include <string_view>
+#include <utility>
 
 #include "base/fail.h"
+#include "plan/splash_run.h"
 
 namespace tessera::splash {
 namespace {
@@ -41,25 +43,21 @@ Result<void> check_ceilings(const SplashMaskInfo& info,
   return {};
 }
 
-// One array of the grid as wide as the kernel's, once for each of its masks.
-// Beyond its end stands `beyond`, or the last slot once more, so that nothing
-// is fetched anew.
-std::vector<int32_t> widen(const SplashArray& from, const BridgeSplash& kernel,
-                           std::optional<int32_t> beyond) {
-  const int64_t heads = from.shape[0], rows = from.shape[1];
-  const int64_t width = from.shape[2];
-  std::vector<int32_t> out(index(kernel.mask_heads * rows * kernel.width));
-  auto* to = out.data();
-  for (int64_t h = 0; h < kernel.mask_heads; ++h) {
-    for (int64_t r = 0; r < rows; ++r) {
-      const int64_t base = ((heads == 1 ? 0 : h) * rows + r) * width;
-      for (int64_t slot = 0; slot < kernel.width; ++slot) {
-        const int64_t last = base + std::min(slot, width - 1);
-        *to++ = slot >= width && beyond ? *beyond
-                                        : static_cast<int32_t>(from.at(last));
-      }
-    }
+// The first of equal parts, to the others.
+template <class T>
+void repeat(std::vector<T>& parts, int64_t size) {
+  for (size_t at = index(size); at < parts.size(); at += index(size)) {
+    std::copy_n(parts.begin(), size,
+                parts.begin() + static_cast<std::ptrdiff_t>(at));
   }
+}
+
+// The numbers of an array of the grid, once for each of the kernel's masks.
+std::vector<int32_t> for_masks(const SplashArray& from, int64_t masks) {
+  const int64_t heads = from.shape[0];
+  std::vector<int32_t> out(index(from.size() / heads * masks));
+  std::memcpy(out.data(), from.bytes.data(), from.bytes.size());
+  if (heads == 1) repeat(out, from.size());
   return out;
 }
 
@@ -85,14 +83,6 @@ Sides sides_of(const RowArrays& rows, const BridgeSplash& k) {
 
 void mark(const uint8_t* from, int64_t count, bool all, uint8_t* to) {
   for (int64_t i = 0; i < count; ++i) to[i] |= all ? 1 : from[i];
-}
-
-// The first of equal parts, to the others.
-void repeat(std::vector<uint8_t>& parts, int64_t size) {
-  for (size_t at = index(size); at < parts.size(); at += index(size)) {
-    std::copy_n(parts.begin(), size,
-                parts.begin() + static_cast<std::ptrdiff_t>(at));
-  }
 }
 
 void find_live(const BridgeSplash& k, RowArrays& out) {
@@ -134,18 +124,14 @@ Result<SplashMaskInfo> make_info(const Batch& batch, int64_t batch_row,
   return info;
 }
 
-RowArrays make_arrays(const SplashMaskInfo& info, const BridgeSplash& kernel) {
+RowArrays make_arrays(SplashMaskInfo info, const BridgeSplash& kernel) {
+  info = plan::widen_splash(std::move(info), {kernel.block_q, kernel.block_kv},
+                            false, kernel.width, kernel.blocks);
   RowArrays out;
-  out.data_next = widen(info.data_next, kernel, {});
-  out.block_mask = widen(info.block_mask, kernel, 0);
-  out.mask_blocks.assign(
-      index(kernel.blocks * kernel.block_q * kernel.block_kv), 0);
-  if (info.partial_mask_blocks) {
-    out.mask_next = widen(*info.mask_next, kernel, {});
-    std::ranges::copy(info.partial_mask_blocks->bytes, out.mask_blocks.begin());
-  } else {
-    out.mask_next.assign(out.data_next.size(), 0);
-  }
+  out.data_next = for_masks(info.data_next, kernel.mask_heads);
+  out.mask_next = for_masks(*info.mask_next, kernel.mask_heads);
+  out.block_mask = for_masks(info.block_mask, kernel.mask_heads);
+  out.mask_blocks = std::move(info.partial_mask_blocks->bytes);
   find_live(kernel, out);
   return out;
 }

@@ -25,6 +25,6 @@ struct RowArrays {
 Result<SplashMaskInfo> make_info(const Batch& batch, int64_t batch_row,
                                  const BridgeSplash& kernel);
 // The same with all the room that the kernel has.
-RowArrays make_arrays(const SplashMaskInfo& info, const BridgeSplash& kernel);
+RowArrays make_arrays(SplashMaskInfo info, const BridgeSplash& kernel);
 
 }  // namespace tessera::splash
