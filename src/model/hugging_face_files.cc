@@ -2,6 +2,7 @@
 // writes it.
 #include <filesystem>
 #include <set>
+#include <system_error>
 #include <utility>
 
 #include "base/fail.h"
@@ -96,8 +97,13 @@ Result<void> write_hugging_face(const HuggingFaceModel& theirs,
                    theirs.weights.size());
   }
   return model::write_their_folder(folder, [&]() -> Result<void> {
-    if (auto e = write_file(folder + kWhole, theirs.weights[0]); !e) return e;
-    return write_file(folder + kConfig, theirs.config);
+    const std::string config = folder + kConfig;
+    if (auto e = write_file(config, theirs.config); !e) return e;
+    auto e = write_file(folder + kWhole, theirs.weights[0]);
+    // Without weights it is no model, and would bar the next try.
+    std::error_code ignored;
+    if (!e) std::filesystem::remove(config, ignored);
+    return e;
   });
 }
 

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <set>
 #include <span>
@@ -17,6 +18,7 @@
 #include "base/text.h"
 #include "model/checkpoint.h"
 #include "model/start.h"
+#include "tests/full_disk.h"
 #include "tests/temp_folder.h"
 
 namespace tessera::model {
@@ -316,6 +318,24 @@ TEST(HuggingFace, IsWrittenIntoAFolderOfItsOwn) {
             "in " +
                 in_quotes(made));
   EXPECT_EQ(read_hugging_face(made)->config, theirs->config);
+}
+
+TEST(HuggingFace, WhereTheDiskFillsUpNothingIsLeft) {
+  const testing::TempFolder folder;
+  const auto theirs = export_hugging_face(start_of(llama()));
+  ASSERT_TRUE(theirs) << theirs.error().message;
+  // An empty folder that was there stays; the config alone has room.
+  for (const std::string& made : {folder.file("new"), folder.path().string()}) {
+    ASSERT_LT(theirs->config.size(), theirs->weights[0].size());
+    {
+      const testing::FullDisk full(theirs->config.size());
+      ASSERT_TRUE(full.holds());
+      EXPECT_FALSE(write_hugging_face(*theirs, made));
+    }
+    EXPECT_EQ(std::filesystem::exists(made), made == folder.path());
+    EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+  }
+  EXPECT_TRUE(write_hugging_face(*theirs, folder.path()));
 }
 
 TEST(HuggingFace, ModelsThatTheyDoNotHaveAreRefused) {
