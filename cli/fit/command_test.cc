@@ -41,7 +41,7 @@ TEST_F(Fit, SaysWhatEveryPartTakes) {
   EXPECT_EQ(out_.find("backward"), std::string::npos) << out_;
 }
 
-TEST_F(Fit, PicksOfASavedPlanHaveABudget) {
+TEST_F(Fit, PicksHaveABudget) {
   ASSERT_EQ(program({"plan", "--mask", "causal & routed(top=2, block=128)",
                      "--q-len", "1024", "--tile", "256", "--picks",
                      "clustered:heads=4,kv_heads=2", "-o", file("plan")}),
@@ -52,7 +52,16 @@ TEST_F(Fit, PicksOfASavedPlanHaveABudget) {
                    "--lane", lane, "--json"}),
               0)
         << err_;
-    EXPECT_TRUE(json::parse(out_)["fits"]);
+    const json saved = json::parse(out_);
+    EXPECT_TRUE(saved["fits"]);
+    // Picks that are given have the same.
+    ASSERT_EQ(
+        fit({"--mask", "causal & routed(top=2, block=128)", "--q-len", "1024",
+             "--tile", "256", "--picks", "clustered:heads=4,kv_heads=2",
+             "--heads", "4", "--kv-heads", "2", "--lane", lane, "--json"}),
+        0)
+        << err_;
+    EXPECT_EQ(json::parse(out_), saved);
   }
 }
 
