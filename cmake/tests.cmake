@@ -14,7 +14,8 @@ set(long_tests Plugins/Xla=80 Mosaic.dims=60 Plugins/XlaShards=50 Model=40
   ReceiptCommand=9 Python.jax_tpu=9 Python.jax_shards=70 TrainCommand=54 Python.torch=49
   Exchanges/ShardSchedule=38 MosaicLane=37 Mosaic.numbers=29 Meshes/TrainKilled=27
   Python.train=26 TrainCompileOnly=25 Python.notebook=25 Model.jax=25 Python.docs=24
-  MeshFitCompile=24 MosaicMesh=23 Mosaic.sinks=23 Cpu/MeshModel=23 KernelStep=21)
+  MeshFitCompile=24 MosaicMesh=23 Mosaic.sinks=23 Cpu/MeshModel=23 KernelStep=21
+  ScheduleTpuMemory=15)
 # Seconds after which a suite hangs. Debug builds and sanitizers meet all cases.
 set(suite_timeout 600)
 if(TESSERA_SANITIZE OR CMAKE_BUILD_TYPE STREQUAL "Debug")

@@ -9,7 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "base/bytes.h"
 #include "base/files.h"
+#include "base/safetensors.h"
 #include "tests/plugins.h"
 #include "tests/program.h"
 
@@ -24,6 +26,33 @@ constexpr const char* kProgram = "examples/product.mlir";
 class Compile : public tessera::testing::Program {
  protected:
   int compile(const Arguments& more) { return program({"compile"}, more); }
+
+  // A file of one tensor of picks: each query's first is block 0.
+  std::string picks(const std::string& name, const std::vector<int64_t>& shape,
+                    const std::string& tensor = "picks") {
+    int64_t count = 1;
+    for (const int64_t n : shape) count *= n;
+    std::vector<int32_t> blocks(static_cast<size_t>(count), -1);
+    for (int64_t at = 0; at < count; at += shape.back()) {
+      blocks[static_cast<size_t>(at)] = 0;
+    }
+    Safetensors f;
+    f.tensors[tensor] = {Dtype::i32, shape,
+                         bytes_of(std::span<const int32_t>(blocks))};
+    EXPECT_TRUE(write_file(file(name), *write_safetensors(f)));
+    return file(name);
+  }
+  Arguments of_picks(const std::string& mask, const std::string& source) {
+    return {"--mask",     mask,
+            "--q-len",    "1024",
+            "--tile",     "256",
+            "--picks",    source,
+            "--heads",    "4",
+            "--kv-heads", "2",
+            "--target",   "v6e",
+            "--json",     "--no-compile",
+            "--emit",     file("kernel.mlir")};
+  }
 };
 
 class CompileTpu : public Compile {
@@ -88,6 +117,96 @@ TEST_F(Compile, PicksOfASavedPlanHaveTheirHeadsAndMeaning) {
     EXPECT_EQ(json::parse(out_)["arrays"]["steps"]["shape"],
               json::array({told["steps"]}));
   }
+}
+
+// Those of --picks have the same, and so the same kernel.
+TEST_F(Compile, SoHavePicksThatAreGiven) {
+  struct Source {
+    const char* mask;
+    std::string picks;
+    int64_t heads;
+  };
+  constexpr const char* kRouted = "causal & routed(top=2, block=128)";
+  const std::string of_two = picks("two", {1, 2, 1024, 2});
+  const std::string of_one = picks("one", {1, 1, 1024, 3});
+  const std::string of_tiles = picks("tiles", {1, 4, 4, 2}, "tile_picks");
+  const std::vector<Source> sources = {
+      {"causal & blocks(128)", of_two, 2},
+      {"causal & blocks(128)", of_one, 1},
+      {kRouted, of_two, 2},
+      {kRouted, of_tiles, 4},
+      {kRouted, "clustered:heads=4,kv_heads=2", 2}};
+  for (const Source& source : sources) {
+    const std::string name = source.mask + (" of " + source.picks);
+    ASSERT_EQ(compile(of_picks(source.mask, source.picks)), 0) << err_;
+    const json told = json::parse(out_)["kernel"];
+    EXPECT_EQ(told["plan_contract_terms"]["heads"], source.heads) << name;
+    ASSERT_EQ(
+        program({"plan", "--mask", source.mask, "--q-len", "1024", "--tile",
+                 "256", "--picks", source.picks, "-o", file("plan")}),
+        0)
+        << err_;
+    ASSERT_EQ(compile({"--plan", file("plan"), "--heads", "4", "--kv-heads",
+                       "2", "--target", "v6e", "--no-compile", "--json",
+                       "--emit", file("kernel.mlir")}),
+              0)
+        << err_;
+    EXPECT_EQ(told["contract"], json::parse(out_)["kernel"]["contract"])
+        << name;
+    ASSERT_EQ(
+        program({"export", "--mask", source.mask, "--q-len", "1024", "--tile",
+                 "256", "--picks", source.picks, "--heads", "4", "--layout",
+                 "mosaic", "--json", "-o", file("arrays.safetensors")}),
+        0)
+        << err_;
+    EXPECT_EQ(json::parse(out_)["arrays"]["range"]["shape"],
+              json::array({source.heads + 1}))
+        << name;
+  }
+}
+
+// A mask that names no picks leaves them out, as in a plan.
+TEST_F(Compile, PicksThatNoKernelHasAreRefusedOrLeftOut) {
+  const auto key = [&](Arguments asked) {
+    EXPECT_EQ(compile(asked), 0) << err_;
+    return json::parse(out_)["kernel"]["contract"];
+  };
+  const Arguments unnamed = of_picks("causal", picks("two", {1, 2, 1024, 2}));
+  Arguments without = unnamed;
+  const auto flag = std::find(without.begin(), without.end(), "--picks");
+  without.erase(flag, flag + 2);
+  EXPECT_EQ(key(unnamed), key(without));
+
+  const auto refused = [&](const std::string& mask, const std::string& source) {
+    EXPECT_EQ(compile(of_picks(mask, source)), 2) << mask << ", " << source;
+    return json::parse(out_)["error"]["message"].get<std::string>();
+  };
+  constexpr const char* kRouted = "routed(top=2, block=128)";
+  const std::string absent = file("absent");
+  for (const char* mask : {"causal", "blocks(128)", kRouted}) {
+    EXPECT_EQ(refused(mask, absent),
+              "[file] input must exist, found no file for '" + absent + "'");
+    for (const std::vector<int64_t>& shape :
+         {std::vector<int64_t>{1, 2, 512, 2},
+          {2, 2, 1024, 2},
+          {2, 1024, 2},
+          {1, 0, 1024, 2},
+          {1, 2, 1024, 0}}) {
+      EXPECT_TRUE(refused(mask, picks("wrong", shape))
+                      .starts_with("[picks] tensor picks must have shape [1, "
+                                   "heads, 1024, k], found ["))
+          << out_;
+    }
+  }
+  EXPECT_EQ(refused("blocks(128)", picks("three", {1, 3, 1024, 2})),
+            "[mosaic] heads must be a multiple of the plan's, found 4 for 3");
+  EXPECT_EQ(refused("blocks(128)", "clustered"),
+            "[cli] --picks clustered goes with a mask that names routed(top, "
+            "block), found blocks(128)");
+  EXPECT_TRUE(
+      refused(kRouted, picks("metas", {1, 2, 1024, 2}, "metas"))
+          .starts_with("[cli] metas enter before their blocks are scored"))
+      << out_;
 }
 
 // Both take one row of the table, and say so in the same words.

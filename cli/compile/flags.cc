@@ -101,7 +101,8 @@ constexpr JsonField kJsonFields[] = {
     {"kernel.{tile,tiles_per_pass,heads_per_pass,chosen_by,fetch_ahead,row_sum,"
      "numbers}"},
     {"kernel.lowering.{chip,granule,tile,reason,factor}"},
-    {"kernel.{vector_bytes,scalar_bytes}"},
+    {"kernel.vector_memory.{scratch,room,limit}", "as `tessera fit` has it"},
+    {"kernel.scalar_bytes"},
 };
 
 std::string footer() {
@@ -114,8 +115,10 @@ std::string footer() {
       "\\\n      --target v6e:1x1 --emit kernel.mlir -o kernel.bin\n"
       "\n"
       "A request makes a kernel that serves every batch of its contract: the "
-      "facts\nthat its mask names count as present and are not read, and open "
-      "ceilings are the\nworst case of the lengths (docs/mosaic.md).\n"
+      "facts\nthat its mask names count as present and are not read, but for "
+      "the heads of\npicks, and open ceilings are the worst case of the "
+      "lengths "
+      "(docs/mosaic.md).\n"
       "FILE is a StableHLO module, text or bytecode; -o saves what the plugin\n"
       "serializes, for the same version of the plugin to load. No device is "
       "needed.\n"

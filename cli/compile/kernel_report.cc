@@ -10,6 +10,7 @@ namespace tessera::cli {
 
 nlohmann::json kernel_json(const AskedKernel& asked) {
   const MosaicKernel& kernel = asked.kernel;
+  const VectorMemory vector = vector_memory(kernel);
   return {{"lane", "mosaic"},
           {"contract", kernel.contract.key},
           {"contract_terms", nlohmann::json::parse(kernel.contract.text)},
@@ -30,7 +31,10 @@ nlohmann::json kernel_json(const AskedKernel& asked) {
           {"row_sum", to_string(kernel.options.row_sum)},
           {"numbers", to_string(kernel.options.numbers)},
           {"lowering", lowering_json(kernel.lowering)},
-          {"vector_bytes", kernel.vector_bytes},
+          {"vector_memory",
+           {{"scratch", vector.scratch},
+            {"room", vector.room},
+            {"limit", vector.limit}}},
           {"scalar_bytes", 4 * kernel.scalar_words}};
 }
 
@@ -50,7 +54,7 @@ std::string kernel_text(const AskedKernel& asked) {
       "{:<11} {}\n"
       "{:<11} {}\n"
       "{:<11} batch {}, {} queries{}, {} keys, {} steps{}\n"
-      "{:<11} {:>12} bytes of scratch\n"
+      "{:<11} {:>12} bytes of scratch, of {}\n"
       "{:<11} {:>12} bytes of arrays\n"
       "{:<11} {}\n",
       "kernel", direction_text(k.call), dtype_word(k.call.dtype), k.tile.q,
@@ -60,7 +64,8 @@ std::string kernel_text(const AskedKernel& asked) {
       k.query_chunk == 0 ? "" : fmt::format(" in chunks of {}", k.query_chunk),
       k.kv_len, k.steps,
       k.page == 0 ? "" : fmt::format(" in pages of {}", k.page), "vector",
-      k.vector_bytes, "scalar", 4 * k.scalar_words, "contract", k.contract.key);
+      k.vector_bytes, vector_memory(k).room, "scalar", 4 * k.scalar_words,
+      "contract", k.contract.key);
 }
 
 }  // namespace tessera::cli

@@ -41,7 +41,7 @@ TEST_F(Fit, SaysWhatEveryPartTakes) {
   EXPECT_EQ(out_.find("backward"), std::string::npos) << out_;
 }
 
-TEST_F(Fit, PicksOfASavedPlanHaveABudget) {
+TEST_F(Fit, PicksHaveABudget) {
   ASSERT_EQ(program({"plan", "--mask", "causal & routed(top=2, block=128)",
                      "--q-len", "1024", "--tile", "256", "--picks",
                      "clustered:heads=4,kv_heads=2", "-o", file("plan")}),
@@ -52,8 +52,62 @@ TEST_F(Fit, PicksOfASavedPlanHaveABudget) {
                    "--lane", lane, "--json"}),
               0)
         << err_;
-    EXPECT_TRUE(json::parse(out_)["fits"]);
+    const json saved = json::parse(out_);
+    EXPECT_TRUE(saved["fits"]);
+    // Picks that are given have the same.
+    ASSERT_EQ(
+        fit({"--mask", "causal & routed(top=2, block=128)", "--q-len", "1024",
+             "--tile", "256", "--picks", "clustered:heads=4,kv_heads=2",
+             "--heads", "4", "--kv-heads", "2", "--lane", lane, "--json"}),
+        0)
+        << err_;
+    EXPECT_EQ(json::parse(out_), saved);
   }
+}
+
+// What our kernel works in is no HBM: it stands by itself, as `compile` has it.
+TEST_F(Fit, AKernelsVectorMemoryStandsBesideItsRoom) {
+  const Arguments call = {"--mask",  "causal", "--q-len", "2048",
+                          "--heads", "8",      "--tile",  "256"};
+  const auto with = [&](const Arguments& more) {
+    Arguments out = call;
+    out.insert(out.end(), more.begin(), more.end());
+    return out;
+  };
+  const auto of_pass = [&](const char* pass, Arguments more) {
+    Arguments budget = with({"--lane", "mosaic", "--json"});
+    Arguments kernel = with({"--target", "v6e", "--no-compile", "--json",
+                             "--emit", file("kernel.mlir")});
+    for (Arguments* asked : {&budget, &kernel}) {
+      asked->insert(asked->end(), more.begin(), more.end());
+    }
+    EXPECT_EQ(program({"compile"}, kernel), 0) << err_;
+    json out = json::parse(out_)["kernel"]["vector_memory"];
+    EXPECT_EQ(fit(budget), 0) << err_;
+    EXPECT_EQ(json::parse(out_)[pass]["vector_memory"], out);
+    return out;
+  };
+  constexpr int64_t kMib = int64_t{1} << 20;
+  EXPECT_EQ(
+      of_pass("forward", {}),
+      (json{{"scratch", 16474112}, {"room", 48 * kMib}, {"limit", 96 * kMib}}));
+  EXPECT_EQ(of_pass("backward", {"--backward"})["room"], 80 * kMib);
+  ASSERT_EQ(fit(with({"--lane", "mosaic"})), 0) << err_;
+  EXPECT_NE(out_.find("16,474,112 of 50,331,648\n"), std::string::npos) << out_;
+  ASSERT_EQ(program({"explain", "--memory"}, with({"--lane", "mosaic"})), 0)
+      << err_;
+  EXPECT_NE(out_.find("16,474,112 of 50,331,648\n"), std::string::npos) << out_;
+  ASSERT_EQ(fit(with({"--json"})), 0) << err_;
+  EXPECT_FALSE(json::parse(out_)["forward"].contains("vector_memory"));
+  // More than its room is an error before any compile, as it is everywhere.
+  EXPECT_EQ(fit({"--lane", "mosaic", "--mask", "causal", "--q-len", "16384",
+                 "--head-dim", "256", "--tile", "1024", "--tiles-per-pass", "8",
+                 "--fetch-ahead", "14"}),
+            2);
+  EXPECT_TRUE(err_.starts_with(
+      "tessera: [mosaic] the scratch must fit 50331648 bytes of vector memory, "
+      "found "))
+      << err_;
 }
 
 TEST_F(Fit, WhatDoesNotFitIsSaidWithWhatWould) {
@@ -111,6 +165,11 @@ TEST_F(Fit, AChipOfAMeshHasABudget) {
   const json ours = json::parse(out_);
   EXPECT_EQ(ours["lane"], "mosaic");
   EXPECT_TRUE(ours["fits"]);
+  for (const char* pass : {"forward", "backward"}) {
+    const json& core = ours[pass]["vector_memory"];
+    EXPECT_GT(core["scratch"], 1 << 20);
+    EXPECT_LE(core["scratch"], core["room"]);
+  }
   Arguments shard = {"--fit", "v6e"};
   shard.insert(shard.end(), call.begin(), call.end());
   ASSERT_EQ(program({"shard"}, shard), 0) << err_;

@@ -58,6 +58,10 @@ std::string pass_text(const PassMemory& pass,
   line("all outputs", pass.output_bytes(), m.output);
   line("all scratch", pass.scratch_bytes(), m.temporary);
   line("total", pass.total(), m.argument + m.output + m.temporary);
+  if (const auto& v = pass.vector_memory) {
+    out += fmt::format("  {:<43} {:>18} of {}\n", "vector memory",
+                       with_commas(v->scratch), with_commas(v->room));
+  }
   if (compiled) line("code, of the room for it", kProgramRoom, m.code);
   return out;
 }
@@ -83,6 +87,10 @@ std::span<const JsonField> fit_json_fields() {
        "bytes with padding; least: what lies in HBM whatever the compiler "
        "does; residual: kept for backward; core: a core's memory may take it"},
       {"{forward,backward}.bytes.{argument,output,scratch,core,total,least}"},
+      {"{forward,backward}.vector_memory.{scratch,room,limit}",
+       "lane mosaic: bytes of the kernel's scratch, which are the compiler's "
+       "own figure; room: the most that it may have; limit: of it and of what "
+       "the compiler spills beside, which only the compiler knows"},
       {"{forward,backward}.compiled."
        "{argument,output,temporary,total,code}",
        "with --compile: what the compiler says"},

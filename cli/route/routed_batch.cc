@@ -26,16 +26,8 @@ Result<OwnedBatch> route_batch(const request::RouteFlags& flags,
     arrays.k = std::as_const(drawn.k).view();
   }
   source.file.add_to(arrays);
-  if (!source.complete() && !arrays.q) {
-    if (arrays.metas) {
-      return invalid("cli",
-                     "metas enter before their blocks are scored, which takes "
-                     "q and k, found none here (`tessera route` and `tessera "
-                     "run` have them)");
-    }
-    return invalid("cli",
-                   "routed(top, block) needs picks, found none (give --picks "
-                   "FILE, or --picks clustered for drawn ones)");
+  if (!arrays.q) {
+    if (auto e = check_complete(source); !e) return e.error();
   }
   RouteOptions within = options;
   within.memory = receipt::available_memory();

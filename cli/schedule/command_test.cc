@@ -5,12 +5,14 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "base/child.h"
 #include "base/files.h"
 #include "pjrt/locate.h"
 #include "tests/plugins.h"
 #include "tests/program.h"
+#include "tests/random_case.h"
 
 namespace tessera::cli {
 namespace {
@@ -247,6 +249,117 @@ TEST_F(ScheduleTpu, CountsTheBackwardKernel) {
       {"finish_column", 16}, {"finish_row", 16}};
   for (const auto& [name, count] : due) EXPECT_EQ(trips[name], count) << name;
   EXPECT_GT(r["cycles"], 0);
+}
+
+// What a dump says of the vector memory of our kernel, by what it is for.
+struct VendorMemory {
+  std::map<std::string, int64_t> by_tag;
+  int64_t total = 0;
+};
+VendorMemory vendor_memory(const std::string& dump) {
+  VendorMemory out;
+  for (const fs::directory_entry& e : fs::directory_iterator(dump)) {
+    const std::string name = e.path().string();
+    if (!name.ends_with("-vmem_report.html")) continue;
+    const std::string page = *read_file(name, 1 << 26);
+    std::istringstream data(page.substr(page.find('{', page.find("DATA"))));
+    json report;
+    data >> report;  // the page goes on behind it
+    for (const auto& [call, of] : report["hlo_breakdowns"].items()) {
+      if (!call.starts_with("tessera_")) continue;
+      EXPECT_EQ(out.total, 0) << call;
+      out.total = of["total_size"];
+      for (const json& block : of["blocks"]) {
+        for (const json& a : block["allocations"]) {
+          out.by_tag[a["tag"]] += a["size"].get<int64_t>();
+        }
+      }
+    }
+  }
+  return out;
+}
+
+class ScheduleTpuMemory : public ScheduleTpu {
+ protected:
+  // Ours, of a kernel that is written to kernel.mlir.
+  json predicted(Arguments asked) {
+    asked.insert(asked.end(),
+                 {"--no-compile", "--json", "--emit", file("kernel.mlir")});
+    EXPECT_EQ(program({"compile"}, asked), 0) << err_;
+    return json::parse(out_)["kernel"]["vector_memory"];
+  }
+  // The exit code of a compile of that kernel that asks for `limit`.
+  int compiled_within(int64_t limit, const json& ours) {
+    std::string text = *read_file(file("kernel.mlir"), 1 << 26);
+    const std::string size = "size\\22: ";
+    const size_t at = text.find(size + ours["limit"].dump());
+    EXPECT_NE(at, text.npos);
+    text.replace(at, (size + ours["limit"].dump()).size(),
+                 size + std::to_string(limit));
+    EXPECT_TRUE(write_file(file("within.mlir"), text));
+    auto ran = run_child({TESSERA_PROGRAM, "compile", file("within.mlir"),
+                          "--target", "v6e:1x1"},
+                         {}, 120);
+    EXPECT_TRUE(ran.ok());
+    const bool refused = ran->err.find("memory space vmem") != ran->err.npos;
+    EXPECT_EQ(ran->exit_code, refused ? 2 : 0) << ran->err;
+    return ran->exit_code;
+  }
+};
+
+// A kernel's scratch is what the compiler says, to the byte, and beside it are
+// registers that it spills and nothing else.
+TEST_F(ScheduleTpuMemory, ScratchIsTheVendorsToTheByte) {
+  struct Kernel {
+    const char* target;
+    Arguments asked;
+  };
+  const std::vector<Kernel> kernels = {
+      {"v6e:1x1",
+       {"--mask", "causal & documents", "--q-len", "1024", "--heads", "4",
+        "--kv-heads", "2", "--tile", "256", "--backward", "--dlse",
+        "--sink-logits"}},
+      {"v5p:2x2x1",
+       {"--mask", "causal & documents", "--q-len", "384", "--kv-len", "640",
+        "--heads", "3", "--kv-heads", "1", "--head-dim", "64", "--v-head-dim",
+        "192", "--dtype", "f32", "--tile", "128", "--sink-logits"}},
+      {"v4:2x2x1",
+       {"--mask", "causal | prefix", "--q-len", "1024", "--heads", "6",
+        "--kv-heads", "3", "--head-dim", "64", "--tile", "128", "--backward",
+        "--query-chunk", "512", "--sink-logits", "--page-steps", "64"}},
+      {"v6e:1x1",
+       {"--mask", "causal", "--q-len", "1024", "--heads", "3", "--kv-heads",
+        "1", "--tile", "256", "--sink-telemetry"}},
+      {"v6e:1x1",
+       {"--mask", "causal & documents", "--q-len", "1280", "--kv-len", "768",
+        "--heads", "2", "--kv-heads", "1", "--head-dim", "256", "--tile", "256",
+        "--page-steps", "8"}},
+      {"v6e:1x1",
+       {"--mask", "causal & routed(top=2, block=128)", "--picks",
+        "clustered:heads=4,kv_heads=2", "--q-len", "1024", "--heads", "4",
+        "--kv-heads", "2", "--tile", "256"}}};
+  for (size_t i = 0; i < kernels.size(); ++i) {
+    if (!testing::takes_case(i, kernels.size())) continue;
+    const Kernel& kernel = kernels[i];
+    SCOPED_TRACE(::testing::PrintToString(kernel.asked));
+    Arguments asked = kernel.asked;
+    asked.insert(asked.end(), {"--target", kernel.target});
+    const json ours = predicted(asked);
+    const std::string keep = file("keep" + std::to_string(i));
+    const ChildRun ran = child({file("kernel.mlir"), "--target", kernel.target,
+                                "--keep", keep, "--json"},
+                               folder_.path());
+    ASSERT_EQ(ran.exit_code, 0) << ran.err;
+    VendorMemory of = vendor_memory(keep);
+    EXPECT_EQ(ours["scratch"], of.by_tag["scratch operand"]);
+    EXPECT_EQ(of.total, of.by_tag["scratch operand"] + of.by_tag["SPILL"]);
+    EXPECT_LE(ours["scratch"], ours["room"]);
+    EXPECT_LE(of.total, ours["limit"]);
+    if (i > 0) continue;
+    // The limit is of the two together.
+    EXPECT_EQ(compiled_within(of.total, ours), 0);
+    EXPECT_EQ(compiled_within(of.total - 1, ours), 2);
+  }
 }
 
 TEST_F(ScheduleTpu, LeavesNothingBehindAndRefusesWhatTheVendorRefuses) {

@@ -54,6 +54,9 @@ struct MemoryPart {
 struct PassMemory {
   bool backward = false;
   std::vector<MemoryPart> arguments, outputs, scratch;
+  // Of lane mosaic: what its kernel works in, which is not HBM. Where a mesh's
+  // program has several, of the one that takes most.
+  std::optional<VectorMemory> vector_memory = {};
 
   int64_t argument_bytes() const;
   int64_t output_bytes() const;

@@ -108,6 +108,16 @@ struct MosaicKernel {
   ShardProgramArrays of_mesh;  // of a program of shards, all arrays
 };
 
+// What a kernel takes of a core's vector memory, in bytes. Its scratch is the
+// compiler's own figure. Beside it the compiler keeps registers that it spills,
+// whose bytes it alone knows: it refuses a kernel whose two are above `limit`.
+struct VectorMemory {
+  int64_t scratch = 0;
+  int64_t room = 0;   // the most that scratch may be here, below the limit
+  int64_t limit = 0;  // what the program asks for
+};
+VectorMemory vector_memory(const MosaicKernel& kernel);
+
 // The forward kernel, that of the gradients where `call` is backward, of out
 // and the log-sum-exp, or that of sink telemetry where it asks for it. Refuses
 // other types than bf16 and f32, head dims other than 64, 128, 192 and 256

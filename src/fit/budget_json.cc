@@ -23,16 +23,21 @@ json parts_json(const std::vector<MemoryPart>& parts) {
 }
 
 json pass_json(const PassMemory& pass) {
-  return {{"arguments", parts_json(pass.arguments)},
-          {"outputs", parts_json(pass.outputs)},
-          {"scratch", parts_json(pass.scratch)},
-          {"bytes",
-           {{"argument", pass.argument_bytes()},
-            {"output", pass.output_bytes()},
-            {"scratch", pass.scratch_bytes()},
-            {"core", pass.core_bytes()},
-            {"total", pass.total()},
-            {"least", pass.least()}}}};
+  json out = {{"arguments", parts_json(pass.arguments)},
+              {"outputs", parts_json(pass.outputs)},
+              {"scratch", parts_json(pass.scratch)},
+              {"bytes",
+               {{"argument", pass.argument_bytes()},
+                {"output", pass.output_bytes()},
+                {"scratch", pass.scratch_bytes()},
+                {"core", pass.core_bytes()},
+                {"total", pass.total()},
+                {"least", pass.least()}}}};
+  if (const auto& v = pass.vector_memory) {
+    out["vector_memory"] = {
+        {"scratch", v->scratch}, {"room", v->room}, {"limit", v->limit}};
+  }
+  return out;
 }
 
 }  // namespace

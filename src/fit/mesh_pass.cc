@@ -82,6 +82,15 @@ int64_t between_chunks(const mosaic::ShardCall& call) {
   return out;
 }
 
+VectorMemory most_of(const mosaic::ShardKernel& kernel) {
+  VectorMemory out;
+  for (const mosaic::ShardCall& call : kernel.calls) {
+    const VectorMemory of = vector_memory(call.kernel.kernel);
+    if (of.scratch > out.scratch) out = of;
+  }
+  return out;
+}
+
 Moment moment_of(mosaic::Turn turn) {
   if (turn == mosaic::Turn::early) return in_exchange;
   return turn == mosaic::Turn::last ? at_home : in_attend;
@@ -107,6 +116,7 @@ Result<MeshProgram> program_of(const MeshFitCall& asked, const Shards& shards,
     if (kernel->planned.shape.in_parts) out.handed_on = so_far(*kernel);
     out.counters = kKernelCounters;
     add_chunks(*kernel, out);
+    out.vector_memory = most_of(*kernel);
     out.frame = std::move(kernel->frame);
     out.kernel = true;
     return out;
@@ -136,6 +146,7 @@ Result<PassMemory> mesh_pass(const MeshFitCall& asked, const Shards& shards,
   auto outputs = parts_of(program->arrays.results);
   if (!outputs) return outputs.error();
   PassMemory out{backward, std::move(*arguments), std::move(*outputs), {}};
+  out.vector_memory = program->vector_memory;
   out.outputs.push_back(table_of(chip, out.outputs.size()));
   out.scratch = program->kernel ? kernel_mesh_scratch(*program, chip)
                                 : xla_mesh_scratch(*program, chip);

@@ -26,9 +26,10 @@ struct MeshProgram {
   std::vector<MemoryPart> attends;  // scratch of what attends
   int64_t counters = 0;
   bool backward = false;
-  bool kernel = false;                  // ours attends, out of HBM
-  bool in_turns = false;                // some of it while tiles travel
-  std::optional<MemoryPart> handed_on;  // from call to call
+  bool kernel = false;                        // ours attends, out of HBM
+  bool in_turns = false;                      // some of it while tiles travel
+  std::optional<MemoryPart> handed_on;        // from call to call
+  std::optional<VectorMemory> vector_memory;  // of the call that takes most
   // Within a call, from one chunk of queries to the next, by Moment.
   std::array<int64_t, kMoments> between_chunks = {};
 };

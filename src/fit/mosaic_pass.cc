@@ -58,6 +58,7 @@ Result<PassMemory> mosaic_pass(const FitCall& asked, const Chip& chip,
   }
   PassMemory out;
   out.backward = backward;
+  out.vector_memory = vector_memory(planned->kernel);
   const auto outputs = arrays.begin() + inputs;
   out.arguments.assign(arrays.begin(), outputs);
   // Sums that the kernel keeps nobody is given.

@@ -104,8 +104,7 @@ Result<Loaded> load_request(const RequestFlags& typed, const Lengths& otherwise,
 Result<Asked> load_asked(const RequestFlags& typed) {
   Asked out;
   Picks picks;
-  const bool saved = typed.plan.has_value();
-  if (saved) {
+  if (typed.plan) {
     RequestFlags plan_alone = typed;
     plan_alone.target.reset();
     auto loaded = load_plan_file(plan_alone);
@@ -127,6 +126,11 @@ Result<Asked> load_asked(const RequestFlags& typed) {
     if (!request) return request.error();
     out.request = std::move(*request);
     out.open_tile = !given->tile;
+    if (given->picks) {
+      auto said = asked_picks(*given->picks, out.request);
+      if (!said) return said.error();
+      picks = *said;
+    }
   }
   for (const Mask& mask : out.request.masks) {
     if (mask.names.documents || mask.names.segments) {

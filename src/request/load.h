@@ -42,8 +42,8 @@ Result<Loaded> load_request(const RequestFlags& typed,
                             const RouteFlags& route = {});
 
 // The request alone, with the facts that a mask names or a flag gives: they
-// are not read, and only which there are may be asked; of a saved plan's picks
-// their heads, slots and meaning too.
+// are not read, and only which there are may be asked; of picks, a saved plan's
+// or those of --picks, their heads, slots and meaning too.
 struct Asked {
   Request request;
   Facts present;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/fail.h"
+#include "request/given_picks.h"
 
 namespace tessera::request {
 namespace {
@@ -62,6 +63,47 @@ Result<PickSource> read_pick_source(const std::optional<std::string>& source,
   if (!file) return file.error();
   out.file = std::move(*file);
   if (auto e = check_unread(route, out.file); !e) return e.error();
+  return out;
+}
+
+Result<void> check_complete(const PickSource& source) {
+  if (source.complete()) return {};
+  if (source.file.metas) {
+    return invalid("cli",
+                   "metas enter before their blocks are scored, which takes "
+                   "q and k, found none here (`tessera route` and `tessera "
+                   "run` have them)");
+  }
+  return invalid("cli",
+                 "routed(top, block) needs picks, found none (give --picks "
+                 "FILE, or --picks clustered for drawn ones)");
+}
+
+Result<Picks> asked_picks(const std::string& text, const Request& request) {
+  Picks out;
+  if (!names_router(request)) {
+    OwnedFacts facts;
+    if (auto e = read_given_picks(text, request, facts); !e) return e.error();
+    out.heads = facts.picks_heads;
+    out.k = facts.picks_k;
+    return out;
+  }
+  auto source = read_pick_source(text, request, {});
+  if (!source) return source.error();
+  if (auto e = check_complete(*source); !e) return e.error();
+  auto settings = read_route_settings({}, request);
+  if (!settings) return settings.error();
+  const PicksFile& file = source->file;
+  if (const auto& drawn = source->drawn) {
+    out.heads = routing::heads_of(settings->rule,
+                                  {drawn->heads, drawn->kv_heads, drawn->dim});
+    out.k = settings->top;
+  } else {
+    out = (file.picks ? file.picks : file.tile_picks)->view();
+    out.blocks = {};
+  }
+  out.meaning = settings->meaning;
+  out.query_tile = settings->query_tile;
   return out;
 }
 

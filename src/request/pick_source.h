@@ -29,6 +29,13 @@ Result<PickSource> read_pick_source(const std::optional<std::string>& source,
                                     const Request& request,
                                     const RouteFlags& route);
 
+// The picks of a source, or all that makes them, must be there.
+Result<void> check_complete(const PickSource& source);
+
+// What --picks says of heads, slots and meaning, for a mask that names picks or
+// none. Nothing is routed: there are no blocks in it.
+Result<Picks> asked_picks(const std::string& source, const Request& request);
+
 // Settings that nobody would read are refused: what only scoring reads beside
 // given picks, how many groups to keep beside given ones.
 Result<void> check_unread(const RouteFlags& route, const PicksFile& given);

@@ -27,7 +27,8 @@ Result<PicksFile::Given> read_picks_tensor(const Tensor& tensor,
                                            const Request& r, int64_t rows,
                                            std::string_view path) {
   const std::vector<int64_t>& shape = tensor.shape;
-  if (shape.size() != 4 || shape[0] != r.batch || shape[2] != rows) {
+  if (shape.size() != 4 || shape[0] != r.batch || shape[1] < 1 ||
+      shape[2] != rows || shape[3] < 1) {
     return invalid("picks",
                    "tensor {} must have shape [{}, heads, {}, k], found "
                    "[{}] for {}",

@@ -369,6 +369,13 @@ Result<mosaic::PlannedKernel> mosaic::plan_shard_kernel(
       batch.request(), own, options);
 }
 
+VectorMemory vector_memory(const MosaicKernel& kernel) {
+  const auto chip = find_target(kernel.lowering.chip);
+  const int64_t core = chip ? chip->vector_bytes : 0;
+  return {kernel.vector_bytes, mosaic::vector_room(core, kernel.call.backward),
+          mosaic::vector_rooms(core).program};
+}
+
 std::string_view to_string(RowSum row_sum) {
   return row_sum == RowSum::exact ? "exact" : "rounded";
 }

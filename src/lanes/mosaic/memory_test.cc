@@ -231,6 +231,20 @@ void MosaicMemory::check_scalar_budget(const Chip& chip) {
   }
 }
 
+// Of an array in vector memory, as libtpu's dumps have it.
+TEST(MosaicVectorBytes, LinesComeEightAtATimeOrFewer) {
+  const auto bytes = [](Element e, std::vector<int64_t> shape) {
+    return vector_bytes({in_vmem("a", e, std::move(shape))});
+  };
+  EXPECT_EQ(bytes(Element::i32, {12, 128}), 16 * 512);
+  EXPECT_EQ(bytes(Element::i32, {6, 128}), 8 * 512);
+  EXPECT_EQ(bytes(Element::i32, {3, 128}), 4 * 512);
+  EXPECT_EQ(bytes(Element::f32, {4, 256}), 4 * 1024);
+  EXPECT_EQ(bytes(Element::f32, {2, 1, 256}), 2 * 1024);
+  EXPECT_EQ(bytes(Element::f32, {3, 64, 100}), 3 * 64 * 512);
+  EXPECT_EQ(bytes(Element::bf16, {16, 256, 256}), 2 << 20);
+}
+
 TEST_F(MosaicMemory, TheScalarBudgetIsTheVendors) {
   for (const Chip& chip : chips()) check_scalar_budget(chip);
 }

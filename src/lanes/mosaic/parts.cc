@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <utility>
 
 #include "base/integers.h"
@@ -18,11 +19,17 @@ std::vector<Argument> with_batch_row(const std::vector<Argument>& arguments) {
   return out;
 }
 
-// A line takes whole lanes.
+// As the compiler lays it out: a line takes whole lanes, and lines come eight
+// at a time, or where there are fewer as many as the next power of two.
 int64_t bytes_of(const Type& type) {
+  std::vector<int64_t> dims = type.shape;
+  int64_t& lines = dims.end()[-2];
+  const auto few = std::bit_ceil(static_cast<uint64_t>(lines));
+  lines = round_up(lines, std::min(static_cast<int64_t>(few), kSublanes));
+  dims.back() = round_up(dims.back(), kLanes);
   int64_t n = type.element == Element::bf16 ? 2 : 4;
-  for (int64_t d : type.shape) n *= d;
-  return n / type.shape.back() * round_up(type.shape.back(), kLanes);
+  for (const int64_t d : dims) n *= d;
+  return n;
 }
 
 }  // namespace
