@@ -16,8 +16,11 @@ void BalanceMeter::add(std::span<const DocumentPart> row, int64_t cost) {
 
 void BalanceMeter::close_step() {
   BalanceSums& s = sums_;
+  // A stranger's position may say that the most is more than 64 bits hold times
+  // the rows.
   const double ratio = s.cost == 0 ? 1
-                                   : static_cast<double>(s.most * s.rows) /
+                                   : static_cast<double>(s.most) *
+                                         static_cast<double>(s.rows) /
                                          static_cast<double>(s.cost);
   const double mean = s.parts == 0 ? 0
                                    : static_cast<double>(s.tokens) /

@@ -378,6 +378,17 @@ TEST(PackCost, StepsCostTheSameAtTheSameFill) {
   EXPECT_LT(between.length_spread, like.length_spread);
 }
 
+// Sums of a position come from strangers: each is up to 2^53.
+TEST(PackBalance, SumsOfAStrangerDoNotOverflow) {
+  constexpr int64_t kRows = 4096;
+  const BalanceSums seen = {
+      .rows = kRows - 1, .most = int64_t{1} << 53, .cost = int64_t{1} << 53};
+  BalanceMeter meter(kRows, seen);
+  meter.add({}, 0);
+  EXPECT_EQ(meter.balance().worst, kRows);
+  EXPECT_EQ(meter.balance().max_over_mean, kRows);
+}
+
 TEST(PackErrors, BadOptionsAndLengthsAreNamed) {
   const auto said = [](const Lengths& lengths, const PackOptions& options) {
     const auto packing = pack(lengths, options);
