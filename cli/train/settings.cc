@@ -1,7 +1,6 @@
 // cli/train/settings.cc: flags as a run, all checked before any work.
 #include "cli/train/settings.h"
 
-#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <utility>
