@@ -295,7 +295,7 @@ class Trainer {
   ~Trainer();
 
   // Rows must have the shape of the options, and ids that the model has. After
-  // an error of the device the state is lost until restore().
+  // an error the state is what it was.
   Result<StepReport> step(const Rows& rows, const StepRates& rates);
 
   // Of each token, [rows, tokens, vocab]. All of them are there at once, and
