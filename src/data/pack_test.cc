@@ -10,6 +10,7 @@
 #include <set>
 
 #include "base/fail.h"
+#include "data/balance.h"
 #include "data/fit.h"
 #include "tessera/batch.h"
 #include "tessera/data.h"
@@ -383,7 +384,7 @@ TEST(PackBalance, SumsOfAStrangerDoNotOverflow) {
   constexpr int64_t kRows = 4096;
   const BalanceSums seen = {
       .rows = kRows - 1, .most = int64_t{1} << 53, .cost = int64_t{1} << 53};
-  BalanceMeter meter(kRows, seen);
+  data::BalanceMeter meter(kRows, seen);
   meter.add({}, 0);
   EXPECT_EQ(meter.balance().worst, kRows);
   EXPECT_EQ(meter.balance().max_over_mean, kRows);
