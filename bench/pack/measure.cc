@@ -10,6 +10,7 @@
 #include "base/timed.h"
 #include "base/turns.h"
 #include "bench/pack/open_rows.h"
+#include "data/balance.h"
 
 namespace tessera::bench {
 namespace {
@@ -76,7 +77,7 @@ Result<PackCost> measure_pack(const PackCase& c, const PackRow& row) {
   options.mixing = row.mixing;
   PackCost cost;
   Packing window;
-  BalanceMeter meter(options.rows_per_step);
+  data::BalanceMeter meter(options.rows_per_step);
   auto measured = pack_windows(
       lengths, options, window, [&](const Packing& packed) -> Result<void> {
         auto costs = row_costs(packed, options);

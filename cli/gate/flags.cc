@@ -43,7 +43,6 @@ void add_gate_flags(Command& command, GateFlags& f, bool records) {
 
 Result<GateSizes> read_sizes(const GateFlags& o) {
   GateSizes out;
-  out.tokens = {1024, 4096};
   if (o.quick) {
     out.tokens = {256};
     out.heads = 2;
@@ -55,13 +54,15 @@ Result<GateSizes> read_sizes(const GateFlags& o) {
     if (!tokens) return tokens.error();
     out.tokens.assign(tokens->begin(), tokens->end());
   }
-  for (const std::string_view word :
-       request::split(o.dtype ? std::string_view(*o.dtype) : "f32,bf16", ',')) {
-    if (word != "f32" && word != "bf16") {
-      return invalid("cli", "--dtype must be f32, bf16 or both, found {}",
-                     in_quotes(word));
+  if (o.dtype) {
+    out.dtypes.clear();
+    for (const std::string_view word : request::split(*o.dtype, ',')) {
+      if (word != "f32" && word != "bf16") {
+        return invalid("cli", "--dtype must be f32, bf16 or both, found {}",
+                       in_quotes(word));
+      }
+      out.dtypes.push_back(word == "f32" ? Dtype::f32 : Dtype::bf16);
     }
-    out.dtypes.push_back(word == "f32" ? Dtype::f32 : Dtype::bf16);
   }
   if (o.heads) {
     auto heads = request::parse_int(*o.heads, "--heads", 1, 1024);

@@ -484,8 +484,8 @@ TEST_F(TrainCommand, SaysWhatIsNoRows) {
     program({"train", "--data", path(name)});
     EXPECT_EQ(code_, kRefused);
     EXPECT_EQ(err_,
-              "tessera: [cli] --data must be packed rows, as `tessera pack` "
-              "makes them, found none in '" +
+              "tessera: [data] rows must be packed, as `tessera pack` makes "
+              "them, found none in '" +
                   path(name) + "'\n");
   }
 }

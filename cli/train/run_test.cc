@@ -110,23 +110,22 @@ TEST_F(TrainRun, IsThatOfTheProgram) {
   EXPECT_EQ(digest_of(kept_.back()), receipt->output_digest);
 }
 
-TEST_F(TrainRun, StopsBetweenStepsAndGoesOn) {
+TEST_F(TrainRun, GoesOnFromWhatWasKept) {
   auto whole = trained(asked(4), {});
   ASSERT_TRUE(whole) << whole.error().message;
 
-  StopFlag stop;
+  // Ended by who keeps its checkpoints, as a full disk ends it.
   model::TrainingCalls calls = keeping();
-  calls.stop = &stop;
-  calls.stepped = [&](const StepReport& told, double) {
-    if (told.step == 2) stop.stop();
+  calls.keep = [&](std::string_view checkpoint) -> Result<void> {
+    kept_.emplace_back(checkpoint);
+    if (kept_.size() == 2) return invalid("test", "found two");
+    return {};
   };
   model::TrainingRun part = asked(4);
   part.every = 1;
-  auto stopped = trained(part, calls);
-  ASSERT_FALSE(stopped);
-  EXPECT_EQ(stopped.error().kind, ErrorKind::stopped);
-  EXPECT_TRUE(stopped.error().message.ends_with("stopped before step 3"))
-      << stopped.error().message;
+  auto ended = trained(part, calls);
+  ASSERT_FALSE(ended);
+  EXPECT_EQ(ended.error().message, "[test] found two");
   ASSERT_EQ(kept_.size(), 2U);
 
   model::TrainingRun rest = asked(4);

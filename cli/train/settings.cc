@@ -1,21 +1,18 @@
 // cli/train/settings.cc: flags as a run, all checked before any work.
 #include "cli/train/settings.h"
 
-#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <utility>
 
 #include "base/fail.h"
 #include "base/files.h"
-#include "base/safetensors.h"
 #include "base/text.h"
 #include "cli/given_flags.h"
 #include "cli/numbers.h"
 #include "cli/request/file_checks.h"
 #include "cli/run/cache_report.h"
 #include "cli/train/options.h"
-#include "data/arrow_documents.h"
 #include "request/numbers.h"
 
 namespace tessera::cli {
@@ -59,20 +56,6 @@ Result<void> check_compiled(const TrainFlags& f) {
   if (found.empty()) return {};
   return invalid("cli", "{} runs no step, found {} beside it",
                  f.compile_only ? "--compile-only" : "--warm", found);
-}
-
-// Documents, say. What is missing or no file is told of where rows are read.
-Result<void> check_rows_file(const std::string& path) {
-  FileReader file;
-  if (data::is_arrow_file(path) || !file.open(path)) return {};
-  const auto begins = std::min(file.size(), kSafetensorsStart);
-  std::string start(static_cast<size_t>(begins), '\0');
-  if (auto e = file.read(0, begins, start.data()); !e) return e;
-  if (safetensors_header_size(start, file.size())) return {};
-  return invalid("cli",
-                 "--data must be packed rows, as `tessera pack` makes them, "
-                 "found none in {}",
-                 in_quotes(path));
 }
 
 std::vector<NamedPath> outputs(const TrainFlags& f) {
@@ -157,7 +140,6 @@ Result<model::TrainingRun> read_train_flags(const TrainFlags& f) {
     if (!kept) return kept.error();
   }
   if (auto e = check_train_files(f); !e) return e.error();
-  if (auto e = check_rows_file(f.data); !e) return e.error();
   return out;
 }
 

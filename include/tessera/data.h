@@ -260,7 +260,7 @@ struct PackBalance {
   double length_spread = 0;
   bool operator==(const PackBalance&) const = default;
 };
-// What a meter has seen: another goes on from it.
+// What was counted of steps so far: a stream goes on from it.
 struct BalanceSums {
   // Of the step that is not full.
   int64_t rows = 0, most = 0, cost = 0, parts = 0, tokens = 0;
@@ -268,23 +268,8 @@ struct BalanceSums {
   double ratios = 0, worst = 1, lengths = 0, squares = 0;
   bool operator==(const BalanceSums&) const = default;
 };
-// Takes rows in their order, one after another.
-class BalanceMeter {
- public:
-  explicit BalanceMeter(int64_t rows_per_step, const BalanceSums& seen = {})
-      : wanted_(rows_per_step), sums_(seen) {}
 
-  void add(std::span<const DocumentPart> row, int64_t cost);
-  PackBalance balance() const;  // of the steps that are full
-  const BalanceSums& sums() const { return sums_; }
-
- private:
-  void close_step();
-
-  int64_t wanted_;
-  BalanceSums sums_;
-};
-
+// Of a packing whose rows cost so much.
 PackBalance pack_balance(const Packing& packing, std::span<const int64_t> costs,
                          int64_t rows_per_step);
 

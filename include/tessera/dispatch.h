@@ -199,8 +199,8 @@ std::string gate_json(const GateTable& table);
 // What a table is measured of: every class of request of these lengths, and
 // decode of one query over so many keys.
 struct GateSizes {
-  std::vector<int64_t> tokens;
-  std::vector<Dtype> dtypes;
+  std::vector<int64_t> tokens = {1024, 4096};
+  std::vector<Dtype> dtypes = {Dtype::f32, Dtype::bf16};
   int64_t heads = 8, head_dim = 128;
   std::vector<int64_t> decode_keys = {2048, 8192};
   std::optional<BridgeArtifact> artifact = {};  // Splash's kernel, of its sizes

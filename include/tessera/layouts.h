@@ -86,8 +86,8 @@ struct Launch {
 Result<std::vector<Launch>> split_launches(const Steps& steps,
                                            const Target& target);
 
-// What the rectangle, the bitmaps and the classes of regrouped rows may hold
-// at most, in bytes; above is a typed error.
+// What packed steps, the rectangle, the bitmaps and the classes of regrouped
+// rows may hold at most, in bytes; above is a typed error.
 inline constexpr int64_t kMaxLayoutBytes = int64_t{1} << 30;
 
 // Every row as wide as the widest or wider, padded with class 0.

@@ -45,8 +45,7 @@ struct Mesh {
   int64_t devices() const;
   // Null where there is none.
   const MeshAxis* named(std::string_view name) const;
-  const MeshAxis* of_role(std::string_view role) const;
-  bool has(std::string_view role) const { return of_role(role) != nullptr; }
+  bool has(std::string_view role) const;
   int64_t size(std::string_view role) const;         // 1 where there is none
   std::string name_of(std::string_view role) const;  // else ""
   bool operator==(const Mesh&) const = default;

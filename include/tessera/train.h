@@ -68,8 +68,6 @@ std::vector<std::string> layer_spec_names();
 // The plugin for programs of the spec where nobody names one: over devices of a
 // CPU one whose steps are the same each time (docs/train.md).
 std::string default_plugin(const LayerSpec& spec, const Mesh& mesh = {});
-// The factories that a slot may name.
-std::vector<std::string> factories_of(Slot slot);
 
 enum class NormKind : uint8_t { rms, layer };
 enum class MlpKind : uint8_t {
@@ -79,8 +77,6 @@ enum class MlpKind : uint8_t {
 };
 std::string_view to_string(NormKind kind);
 std::string_view to_string(MlpKind kind);
-Result<NormKind> parse_norm_kind(std::string_view text);
-Result<MlpKind> parse_mlp_kind(std::string_view text);
 
 // Of a layer whose attention is clustered: each query attends to some blocks of
 // keys, its own and those that score best. The router stands in the program,
@@ -295,7 +291,7 @@ class Trainer {
   ~Trainer();
 
   // Rows must have the shape of the options, and ids that the model has. After
-  // an error of the device the state is lost until restore().
+  // an error the state is what it was.
   Result<StepReport> step(const Rows& rows, const StepRates& rates);
 
   // Of each token, [rows, tokens, vocab]. All of them are there at once, and

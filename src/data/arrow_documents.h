@@ -2,6 +2,8 @@
 // that of a file.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
@@ -26,6 +28,13 @@ Result<std::unique_ptr<DocumentSource>> open_arrow_documents(
 std::string ending_of(std::string_view path);
 // Whether a file of this name is Parquet or Arrow IPC.
 bool is_arrow_file(std::string_view path);
+// Some columns of one such file, from a row on, by so many threads. `wanted` is
+// asked of each name; one that is there twice stays so, to be refused for it.
+// `what` must have the column input_ids: "documents".
+Result<ArrowArrayStream> open_arrow_columns(
+    const std::string& path, int64_t first_row, int64_t workers,
+    std::string_view what,
+    const std::function<bool(std::string_view name)>& wanted);
 // Rows of one such file from a row on, by so many threads. Columns that no row
 // has a place for are not read; their names are added to `ignored`.
 Result<std::unique_ptr<DocumentSource>> open_arrow_file(

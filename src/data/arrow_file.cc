@@ -1,17 +1,14 @@
-// data/arrow_file.cc: a Parquet or Arrow IPC file as a stream of its documents.
-#include <sys/stat.h>
-#include <unistd.h>
-
+// data/arrow_file.cc: some columns of a Parquet or Arrow IPC file, and those of
+// its documents.
 #include <algorithm>
 #include <array>
-#include <cerrno>
 #include <vector>
 
-#include "base/descriptor.h"
 #include "base/fail.h"
 #include "base/text.h"
 #include "data/arrow_component.h"
 #include "data/arrow_documents.h"
+#include "data/arrow_owned.h"
 #include "data/document_fields.h"
 #include "data/input_files.h"
 
@@ -27,33 +24,27 @@ Error unread(std::string_view what, const TesseraArrowWhy& why,
                   in_quotes(why.text, sizeof(why.text)), in_quotes(path));
 }
 
-// Which columns of the file are fields of documents. One that is there twice
-// stays so: the stream is refused for it.
-Result<std::vector<int>> wanted_columns(const TesseraArrowComponent& component,
-                                        const std::string& path,
-                                        std::set<std::string>& ignored) {
-  ArrowSchema schema = {};
+// Columns that are wanted, by number.
+Result<std::vector<int>> choose_columns(
+    const TesseraArrowComponent& component, const std::string& path,
+    std::string_view what,
+    const std::function<bool(std::string_view)>& wanted) {
+  Owned<ArrowSchema> schema;
   TesseraArrowWhy why = {};
-  if (component.schema(path.c_str(), &schema, &why) != 0) {
+  if (component.schema(path.c_str(), schema.get(), &why) != 0) {
     return unread("its columns", why, path);
   }
-  std::vector<int> wanted;
+  std::vector<int> out;
   bool has_tokens = false;
-  for (int64_t c = 0; c < schema.n_children; ++c) {
-    const char* const name = schema.children[c]->name;
-    const auto field = field_called(name == nullptr ? "" : name);
-    has_tokens |= field == Field::input_ids;
-    if (field) {
-      wanted.push_back(static_cast<int>(c));
-    } else {
-      ignore(name == nullptr ? "" : name, ignored);
-    }
+  for (int64_t c = 0; c < schema->n_children; ++c) {
+    const char* const given = schema->children[c]->name;
+    const std::string_view name = given == nullptr ? "" : given;
+    has_tokens |= name == name_of(Field::input_ids);
+    if (wanted(name)) out.push_back(static_cast<int>(c));
   }
-  schema.release(&schema);
-  if (has_tokens) return wanted;
-  return invalid("data",
-                 "documents must have the column input_ids, found none for {}",
-                 in_quotes(path));
+  if (has_tokens) return out;
+  return invalid("data", "{} must have the column input_ids, found none for {}",
+                 what, in_quotes(path));
 }
 
 }  // namespace
@@ -69,13 +60,14 @@ bool is_arrow_file(std::string_view path) {
   return std::ranges::find(kEndings, ending_of(path)) != kEndings.end();
 }
 
-Result<std::unique_ptr<DocumentSource>> open_arrow_file(
+Result<ArrowArrayStream> open_arrow_columns(
     const std::string& path, int64_t first_row, int64_t workers,
-    std::set<std::string>& ignored) {
+    std::string_view what,
+    const std::function<bool(std::string_view)>& wanted) {
   auto component = arrow_component();
   if (!component) return component.error();
   if (auto e = check_file(path); !e) return e.error();
-  auto columns = wanted_columns(**component, path, ignored);
+  auto columns = choose_columns(**component, path, what, wanted);
   if (!columns) return columns.error();
   ArrowArrayStream stream = {};
   TesseraArrowWhy why = {};
@@ -85,7 +77,20 @@ Result<std::unique_ptr<DocumentSource>> open_arrow_file(
                  static_cast<int>(workers), &stream, &why) != 0) {
     return unread("its rows", why, path);
   }
-  return open_arrow_documents(stream, {in_quotes(path), true, first_row});
+  return stream;
+}
+
+Result<std::unique_ptr<DocumentSource>> open_arrow_file(
+    const std::string& path, int64_t first_row, int64_t workers,
+    std::set<std::string>& ignored) {
+  auto stream = open_arrow_columns(path, first_row, workers, "documents",
+                                   [&](std::string_view name) {
+                                     if (field_called(name)) return true;
+                                     ignore(name, ignored);
+                                     return false;
+                                   });
+  if (!stream) return stream.error();
+  return open_arrow_documents(*stream, {in_quotes(path), true, first_row});
 }
 
 }  // namespace tessera::data

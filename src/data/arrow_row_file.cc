@@ -13,7 +13,6 @@
 #include "data/arrow_documents.h"
 #include "data/export_rows.h"
 #include "data/import_rows.h"
-#include "data/input_files.h"
 
 namespace tessera {
 namespace {
@@ -25,49 +24,15 @@ TesseraArrowFormat format_of(std::string_view path) {
                              : TesseraArrowFormat::ipc_file;
 }
 
-// Columns of a file that are those of rows.
-Result<std::vector<int>> columns_of(const TesseraArrowComponent& component,
-                                    const std::string& path) {
-  ArrowSchema schema = {};
-  TesseraArrowWhy why = {};
-  if (component.schema(path.c_str(), &schema, &why) != 0) {
-    return io_error("data", "a file must give its columns, found {} for {}",
-                    in_quotes(why.text, sizeof(why.text)), in_quotes(path));
-  }
-  std::vector<int> out;
-  for (int64_t c = 0; c < schema.n_children; ++c) {
-    const std::string_view name = schema.children[c]->name;
-    const auto specs = row_columns();
-    if (std::any_of(specs.begin(), specs.end(),
-                    [&](const auto& spec) { return spec.name == name; })) {
-      out.push_back(static_cast<int>(c));
-    }
-  }
-  schema.release(&schema);
-  if (!out.empty()) return out;
-  return invalid("data",
-                 "rows must have the column input_ids, found none for {}",
-                 in_quotes(path));
-}
-
 // A file's columns of rows, from a row on.
 Result<ArrowArrayStream> rows_of_file(const std::string& path,
                                       int64_t first_row) {
-  auto component = data::arrow_component();
-  if (!component) return component.error();
-  if (auto e = data::check_file(path); !e) return e.error();
-  auto columns = columns_of(**component, path);
-  if (!columns) return columns.error();
-  ArrowArrayStream stream = {};
-  TesseraArrowWhy why = {};
-  if ((*component)
-          ->read(path.c_str(), columns->data(),
-                 static_cast<int>(columns->size()), first_row, 1, &stream,
-                 &why) != 0) {
-    return io_error("data", "a file must give its rows, found {} for {}",
-                    in_quotes(why.text, sizeof(why.text)), in_quotes(path));
-  }
-  return stream;
+  return data::open_arrow_columns(
+      path, first_row, 1, "rows", [](std::string_view name) {
+        const auto specs = row_columns();
+        return std::any_of(specs.begin(), specs.end(),
+                           [&](const auto& s) { return s.name == name; });
+      });
 }
 
 }  // namespace

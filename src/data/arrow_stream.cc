@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "data/arrow_batch.h"
 #include "data/arrow_documents.h"
+#include "data/arrow_owned.h"
 #include "data/arrow_type.h"
 #include "data/document_fields.h"
 #include "tessera/documents.h"
@@ -23,29 +24,7 @@ using data::ArrowValue;
 using data::Field;
 using data::kFields;
 using data::name_of;
-
-// A struct of the interface that is released once.
-template <class T>
-class Owned {
- public:
-  Owned() = default;
-  explicit Owned(T& from) : value_(from) { from.release = nullptr; }
-  Owned(const Owned&) = delete;
-  Owned& operator=(const Owned&) = delete;
-  ~Owned() { reset(); }
-
-  void reset() {
-    if (value_.release != nullptr) value_.release(&value_);
-    value_ = {};
-  }
-  bool there() const { return value_.release != nullptr; }
-  T* get() { return &value_; }
-  const T& operator*() const { return value_; }
-  const T* operator->() const { return &value_; }
-
- private:
-  T value_ = {};
-};
+using data::Owned;
 
 // Which of a batch's columns holds a field, and what it holds.
 struct Column {

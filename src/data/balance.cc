@@ -1,10 +1,12 @@
 // data/balance.cc: how even the steps of a packing are.
+#include "data/balance.h"
+
 #include <algorithm>
 #include <cmath>
 
-#include "tessera/data.h"
-
 namespace tessera {
+
+namespace data {
 
 void BalanceMeter::add(std::span<const DocumentPart> row, int64_t cost) {
   sums_.most = std::max(sums_.most, cost);
@@ -16,8 +18,11 @@ void BalanceMeter::add(std::span<const DocumentPart> row, int64_t cost) {
 
 void BalanceMeter::close_step() {
   BalanceSums& s = sums_;
+  // A stranger's position may say that the most is more than 64 bits hold times
+  // the rows.
   const double ratio = s.cost == 0 ? 1
-                                   : static_cast<double>(s.most * s.rows) /
+                                   : static_cast<double>(s.most) *
+                                         static_cast<double>(s.rows) /
                                          static_cast<double>(s.cost);
   const double mean = s.parts == 0 ? 0
                                    : static_cast<double>(s.tokens) /
@@ -45,9 +50,11 @@ PackBalance BalanceMeter::balance() const {
   return balance;
 }
 
+}  // namespace data
+
 PackBalance pack_balance(const Packing& packing, std::span<const int64_t> costs,
                          int64_t rows_per_step) {
-  BalanceMeter meter(rows_per_step);
+  data::BalanceMeter meter(rows_per_step);
   for (int64_t r = 0; r < packing.rows(); ++r) {
     meter.add(packing.row(r), costs[static_cast<size_t>(r)]);
   }

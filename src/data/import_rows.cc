@@ -12,22 +12,11 @@
 #include "base/text.h"
 #include "data/arrow_batch.h"
 #include "data/arrow_numbers.h"
+#include "data/arrow_owned.h"
 #include "data/row_file.h"
 
 namespace tessera::data {
 namespace {
-
-// Released once.
-template <class T>
-struct Held {
-  T value = {};
-  Held() = default;
-  Held(const Held&) = delete;
-  Held& operator=(const Held&) = delete;
-  ~Held() {
-    if (value.release != nullptr) value.release(&value);
-  }
-};
 
 // A stream's column that is one of a row.
 struct Column {
@@ -80,19 +69,16 @@ Metadata metadata_of(const char* bytes) {
 class Import : public RowBatches {
  public:
   Import(ArrowArrayStream& stream, std::string name, int64_t first_row)
-      : name_(std::move(name)), row_(first_row) {
-    stream_.value = stream;
-    stream.release = nullptr;
-  }
+      : stream_(stream), name_(std::move(name)), row_(first_row) {}
 
   // Before all else.
   Result<void> read_columns() {
-    Held<ArrowSchema> schema;
-    if (stream_.value.get_schema(&stream_.value, &schema.value) != 0) {
+    Owned<ArrowSchema> schema;
+    if (stream_->get_schema(stream_.get(), schema.get()) != 0) {
       return stopped("its columns");
     }
-    const ArrowSchema& s = schema.value;
-    if (s.release != nullptr && s.format != nullptr &&
+    const ArrowSchema& s = *schema;
+    if (schema.there() && s.format != nullptr &&
         std::string_view(s.format) == "+s" && s.n_children >= 0 &&
         (s.n_children == 0 || s.children != nullptr)) {
       return read_schema(s);
@@ -111,12 +97,12 @@ class Import : public RowBatches {
     auto rows = Rows::make(shape_, 0, pad_id_);
     if (!rows) return rows.error();
     while (all || rows->rows == 0) {
-      Held<ArrowArray> batch;
-      if (stream_.value.get_next(&stream_.value, &batch.value) != 0) {
+      Owned<ArrowArray> batch;
+      if (stream_->get_next(stream_.get(), batch.get()) != 0) {
         return stopped("its rows");
       }
-      if (batch.value.release == nullptr) break;
-      if (auto e = add(batch.value, *rows); !e) return e.error();
+      if (!batch.there()) break;
+      if (auto e = add(*batch, *rows); !e) return e.error();
     }
     if (auto e = check_rows_from(row_, *rows, name_); !e) return e.error();
     row_ += rows->rows;
@@ -124,7 +110,7 @@ class Import : public RowBatches {
   }
 
   Error stopped(std::string_view what) {
-    const char* const said = stream_.value.get_last_error(&stream_.value);
+    const char* const said = stream_->get_last_error(stream_.get());
     return io_error("data", "a file must give {}, found {} for {}", what,
                     in_quotes(said == nullptr ? "" : said, 1024),
                     in_quotes(name_));
@@ -281,7 +267,7 @@ class Import : public RowBatches {
     return {};
   }
 
-  Held<ArrowArrayStream> stream_;
+  Owned<ArrowArrayStream> stream_;
   std::string name_;
   int64_t row_ = 0;  // the next
   int64_t stream_columns_ = 0;

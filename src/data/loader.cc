@@ -11,6 +11,7 @@
 
 #include "base/fail.h"
 #include "base/no_signals.h"
+#include "data/row_cost.h"
 #include "plan/batch_state.h"
 #include "tessera/batch.h"
 #include "tessera/documents.h"
@@ -33,7 +34,7 @@ Result<Request> request_of(const LoaderOptions& o) {
   Request request;
   request.masks = o.masks;
   if (request.masks.empty()) {
-    auto usual = make_mask(causal() & documents());
+    auto usual = data::usual_mask();
     if (!usual) return usual.error();
     request.masks.push_back(std::move(*usual));
   }

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "base/fail.h"
+#include "data/balance.h"
 #include "data/fit.h"
 #include "tessera/batch.h"
 #include "tessera/data.h"
@@ -376,6 +377,17 @@ TEST(PackCost, StepsCostTheSameAtTheSameFill) {
   const auto between = pack_balance(mixed, *row_costs(mixed, options), 8);
   EXPECT_GT(between.max_over_mean, 1.1);
   EXPECT_LT(between.length_spread, like.length_spread);
+}
+
+// Sums of a position come from strangers: each is up to 2^53.
+TEST(PackBalance, SumsOfAStrangerDoNotOverflow) {
+  constexpr int64_t kRows = 4096;
+  const BalanceSums seen = {
+      .rows = kRows - 1, .most = int64_t{1} << 53, .cost = int64_t{1} << 53};
+  data::BalanceMeter meter(kRows, seen);
+  meter.add({}, 0);
+  EXPECT_EQ(meter.balance().worst, kRows);
+  EXPECT_EQ(meter.balance().max_over_mean, kRows);
 }
 
 TEST(PackErrors, BadOptionsAndLengthsAreNamed) {

@@ -29,10 +29,9 @@ int64_t causal_document_tiles(std::span<const int32_t> lengths, int64_t tile) {
   return tiles;
 }
 
-// Rows that are planned at once: about a million tokens.
-constexpr int64_t kPlannedTokens = int64_t{1} << 20;
-
 }  // namespace
+
+Result<Mask> usual_mask() { return make_mask(causal() & documents()); }
 
 Result<RowCost> RowCost::make(const PackOptions& options) {
   for (const int64_t n : {options.tile.q, options.tile.kv}) {
@@ -41,7 +40,7 @@ Result<RowCost> RowCost::make(const PackOptions& options) {
                    kMinBlock, kMaxBlock, n);
   }
   RowCost cost;
-  auto usual = make_mask(causal() & documents());
+  auto usual = usual_mask();
   if (!usual) return usual.error();
   cost.mask_ = options.mask ? *options.mask : *usual;
   cost.tokens_ = options.tokens;

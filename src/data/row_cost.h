@@ -10,6 +10,13 @@
 
 namespace tessera::data {
 
+// What attention over packed rows is where nobody names a mask: causal &
+// documents.
+Result<Mask> usual_mask();
+
+// Rows that are planned at once: about a million tokens.
+inline constexpr int64_t kPlannedTokens = int64_t{1} << 20;
+
 // Tiles of the mask of `options`, for rows whose documents have these lengths.
 class RowCost {
  public:

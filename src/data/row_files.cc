@@ -5,6 +5,8 @@
 #include <filesystem>
 
 #include "base/fail.h"
+#include "base/files.h"
+#include "base/safetensors.h"
 #include "base/text.h"
 #include "data/arrow_documents.h"
 #include "data/row_file.h"
@@ -14,9 +16,28 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// That a file is not of documents, say. One that is missing or no file is told
+// where it is read.
+Result<void> check_packed(const std::string& path) {
+  FileReader file;
+  if (is_arrow_file(path) || !file.open(path)) return {};
+  const int64_t begins = std::min(file.size(), kSafetensorsStart);
+  std::string start(static_cast<size_t>(begins), '\0');
+  if (auto e = file.read(0, begins, start.data()); !e) return e;
+  if (safetensors_header_size(start, file.size())) return {};
+  return invalid(
+      "data",
+      "rows must be packed, as `tessera pack` makes them, found none "
+      "in {}",
+      in_quotes(path));
+}
+
 Result<std::vector<std::string>> files_of(const std::string& path) {
   std::error_code error;
-  if (!fs::is_directory(path, error)) return std::vector<std::string>{path};
+  if (!fs::is_directory(path, error)) {
+    if (auto e = check_packed(path); !e) return e.error();
+    return std::vector<std::string>{path};
+  }
   std::vector<std::string> out;
   for (fs::directory_iterator at(path, error), end; !error && at != end;
        at.increment(error)) {

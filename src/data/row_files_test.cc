@@ -91,6 +91,20 @@ TEST_F(RowFilesTest, NamesTheFileThatIsWrong) {
       << changed.error().message;
 }
 
+TEST_F(RowFilesTest, DocumentsAreNoRows) {
+  for (const char* text : {"", "cut", "{\"input_ids\": [1, 2, 3]}\n"}) {
+    const std::string path = folder_.file("documents.jsonl");
+    std::ofstream(path) << text;
+    auto files = RowFiles::open(path);
+    ASSERT_FALSE(files);
+    EXPECT_EQ(files.error().message,
+              "[data] rows must be packed, as `tessera pack` makes them, found "
+              "none in '" +
+                  path + "'");
+  }
+  EXPECT_FALSE(RowFiles::open(folder_.file("none")));
+}
+
 // An error of any file's rows names the file, of which nothing is left.
 TEST_F(RowFilesTest, RowsThatDoNotHoldAreNotSaved) {
   Rows bad = drawn(4, 100);

@@ -4,13 +4,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "data/row_cost.h"
 #include "plan/make_plan.h"
 
 namespace tessera::data {
 namespace {
-
-// Rows that are planned at once: about a million tokens.
-constexpr int64_t kPlannedTokens = int64_t{1} << 20;
 
 void count_tiles(const Plan& plan, int64_t batch_row, RowStats& into) {
   const Worklist& w = plan.forward;
@@ -30,7 +28,7 @@ void count_tiles(const Plan& plan, int64_t batch_row, RowStats& into) {
 
 Result<void> add_row_stats(const Rows& rows, const PackOptions& options,
                            RowStats& into) {
-  auto usual = make_mask(causal() & documents());
+  auto usual = usual_mask();
   if (!usual) return usual.error();
   Request request;
   request.masks = {options.mask ? *options.mask : *usual};

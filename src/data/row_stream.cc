@@ -9,6 +9,7 @@
 #include "base/fail.h"
 #include "base/huge_pages.h"
 #include "base/text.h"
+#include "data/balance.h"
 #include "data/fill_row.h"
 #include "data/position_fields.h"
 #include "data/row_cost.h"
@@ -133,7 +134,7 @@ struct RowStream::State {
   RowShape shape;
   data::RowFiller filler;
   PackAccount account;
-  BalanceMeter meter;
+  data::BalanceMeter meter;
   std::set<std::string> ignored_before;  // this stream was opened
 
   Documents window;

@@ -92,6 +92,9 @@ Result<std::vector<std::vector<float>>> read_kind(
   return out;
 }
 
+// More than anybody takes; counting on from it does not overflow.
+constexpr int64_t kMaxStep = int64_t{1} << 48;
+
 Result<int64_t> read_step(const Safetensors& file) {
   const auto at = file.metadata.find(kStep);
   int64_t step = -1;
@@ -100,9 +103,10 @@ Result<int64_t> read_step(const Safetensors& file) {
     const auto [stop, error] = std::from_chars(at->second.data(), end, step);
     if (error != std::errc() || stop != end) step = -1;
   }
-  if (step < 0) {
-    return invalid("checkpoint", "moments must come with their step, found {}",
-                   at == file.metadata.end() ? "none" : in_quotes(at->second));
+  if (step < 0 || step > kMaxStep) {
+    return invalid(
+        "checkpoint", "moments must come with their step, 0 to {}, found {}",
+        kMaxStep, at == file.metadata.end() ? "none" : in_quotes(at->second));
   }
   return step;
 }

@@ -132,6 +132,28 @@ TEST(Checkpoint, WithoutADigestOfMetadataIsTakenAsItIs) {
   EXPECT_EQ(back->step, w.state.step);
 }
 
+// Who made the file may have said anything: training counts on from it.
+TEST(Checkpoint, OfAStepBeyondCountingIsRefused) {
+  const Written w = written();
+  auto file = parse_safetensors(w.bytes);
+  ASSERT_TRUE(file);
+  file->metadata.erase(std::string(kMetadataDigestName));
+  for (const char* step : {"9223372036854775807", "281474976710657", "-1",
+                           "1.5", "99999999999999999999"}) {
+    file->metadata["step"] = step;
+    auto back =
+        read_checkpoint(*write_safetensors(*file), w.model, w.parameters);
+    ASSERT_FALSE(back) << step;
+    EXPECT_EQ(back.error().message,
+              std::string("[checkpoint] moments must come with their step, 0 "
+                          "to 281474976710656, found '") +
+                  step + "'");
+  }
+  file->metadata["step"] = "281474976710656";
+  EXPECT_TRUE(
+      read_checkpoint(*write_safetensors(*file), w.model, w.parameters));
+}
+
 TEST(Checkpoint, WithoutADigestIsTakenAsItIs) {
   const Written w = written();
   auto file = parse_safetensors(w.bytes);

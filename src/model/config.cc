@@ -145,12 +145,12 @@ Result<void> read_field(const std::string& name, const Json& value,
   auto text = read_string(value, kWhere, name);
   if (!text) return text.error();
   if (name == "norm") {
-    auto kind = parse_norm_kind(*text);
+    auto kind = parse_kind<NormKind>(*text, "norm", kNormKinds);
     if (!kind) return kind.error();
     m.norm = *kind;
     return {};
   }
-  auto kind = parse_mlp_kind(*text);
+  auto kind = parse_kind<MlpKind>(*text, "mlp", kMlpKinds);
   if (!kind) return kind.error();
   m.mlp = *kind;
   return {};
@@ -176,12 +176,6 @@ std::string_view to_string(NormKind kind) {
 }
 std::string_view to_string(MlpKind kind) {
   return kMlpKinds[static_cast<size_t>(kind)];
-}
-Result<NormKind> parse_norm_kind(std::string_view text) {
-  return parse_kind<NormKind>(text, "norm", kNormKinds);
-}
-Result<MlpKind> parse_mlp_kind(std::string_view text) {
-  return parse_kind<MlpKind>(text, "mlp", kMlpKinds);
 }
 
 Result<ModelConfig> parse_model_config(std::string_view text) {

@@ -6,6 +6,7 @@
 
 #include "base/fail.h"
 #include "base/json_read.h"
+#include "base/of_layer.h"
 #include "base/text.h"
 #include "model/hugging_face.h"
 #include "tessera/plan.h"
@@ -164,11 +165,6 @@ std::vector<int64_t> read_windows(Fields& f, int64_t layers) {
   return shortest(std::move(out));
 }
 
-int64_t window_of(const ModelConfig& m, int64_t layer) {
-  if (m.windows.empty()) return 0;
-  return m.windows[static_cast<size_t>(layer) % m.windows.size()];
-}
-
 // Gemma's scalar is a whole number n, and scores are scaled by its root.
 double score_scale(int64_t n) {
   return 1 / std::sqrt(static_cast<double>(std::max<int64_t>(n, 1)));
@@ -319,7 +315,7 @@ std::string write_their_config(Family family, const ModelConfig& m) {
   int64_t window = 0;
   Json types = Json::array();
   for (int64_t i = 0; i < m.layers; ++i) {
-    const int64_t w = window_of(m, i);
+    const int64_t w = of_layer(m.windows, i);
     window = std::max(window, w);
     types.push_back(w > 0 ? "sliding_attention" : "full_attention");
   }

@@ -32,6 +32,14 @@ std::vector<LayerSpec> shipped() {
           plain_spec("cpu", "cpu"), plain_spec("tpu", "mosaic")};
 }
 
+// The factories that a slot may name.
+std::vector<std::string> factories_of(Slot slot) {
+  if (slot == Slot::attention) {
+    return {"worklist", "dense", "mosaic", "cpu"};
+  }
+  return {"stablehlo"};
+}
+
 }  // namespace
 
 std::string_view to_string(Slot slot) {
@@ -56,13 +64,6 @@ std::string default_plugin(const LayerSpec& spec, const Mesh& mesh) {
   if (model::has_kernels(spec)) return "libtpu";
   if (model::calls_cpu(spec)) return cpu::kCallingPlugin;
   return pjrt::default_cpu_plugin(mesh.devices());
-}
-
-std::vector<std::string> factories_of(Slot slot) {
-  if (slot == Slot::attention) {
-    return {"worklist", "dense", "mosaic", "cpu"};
-  }
-  return {"stablehlo"};
 }
 
 SlotArrays slot_arrays(Slot slot, const ModelConfig& m) {

@@ -85,7 +85,6 @@ Result<StepReport> Trainer::step(const Rows& rows, const StepRates& rates) {
   const TraceSpan span("train", "step");
   auto results = timed(
       out.run_ms, [&] { return pjrt::execute_on_all(*s.program, inputs); });
-  s.values.clear();  // donated: the program wrote over them
   if (!results) return results.error();
   const size_t state_size = model::kStateNames.size() * s.parameters.size();
   auto told = read_told(s.options.mesh, *results, state_size);

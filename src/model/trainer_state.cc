@@ -83,8 +83,8 @@ Result<std::vector<float>> Trainer::State::fetch_values(size_t kind,
 Result<model::TrainState> Trainer::State::fetch() const {
   if (values.empty()) {
     return invalid("train",
-                   "a trainer must have a state: restore a checkpoint (a step "
-                   "that fails takes the state with it), found none");
+                   "a trainer must have a state: restore a checkpoint, found "
+                   "none");
   }
   model::TrainState out;
   out.step = step;

@@ -38,8 +38,9 @@ struct Trainer::State {
   std::optional<Lowering> lowering;
   std::shared_ptr<const pjrt::Loaded> program, logits;  // empty: not asked for
   TrainCounters counters;
-  // Of each device parameters, then their moments; none before they are put,
-  // and where a failed step took them.
+  // Of each device parameters, then their moments; none before they are put. A
+  // run leaves them as they are (pjrt/execute.h): only a step that went well
+  // has others in their place.
   std::vector<std::vector<pjrt::Buffer>> values;
   // Of each device one a request; none of one that shares another's.
   std::vector<std::vector<BorrowedBatch>> batches;

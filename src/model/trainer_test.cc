@@ -1,4 +1,5 @@
 // model/trainer_test.cc: training of packed rows, step after step.
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -14,6 +15,7 @@
 #include "tests/plugins.h"
 #include "tests/random_case.h"
 #include "tests/spans.h"
+#include "tests/variable.h"
 
 namespace tessera {
 namespace {
@@ -177,13 +179,47 @@ TEST_P(Train, OpensWithACheckpointOrWithNothing) {
   EXPECT_EQ(empty->counters().compiles, 1);
   EXPECT_EQ(empty->program_key(), first->program_key());
   const std::string none =
-      "[train] a trainer must have a state: restore a checkpoint (a step that "
-      "fails takes the state with it), found none";
+      "[train] a trainer must have a state: restore a checkpoint, found none";
   EXPECT_EQ(empty->step(rows(2), {}).error().message, none);
   EXPECT_EQ(empty->logits(rows(2)).error().message, none);
   EXPECT_EQ(empty->checkpoint().error().message, none);
   ASSERT_TRUE(empty->restore(state));
   EXPECT_EQ(*empty->checkpoint(), state);
+}
+
+// A device that fails takes nothing with it: the step is taken again.
+TEST_P(Train, AStepThatFailsLeavesTheState) {
+  if (options_.xla.plugin != "xla_cpu_pjrt") {
+    GTEST_SKIP() << "the plugin that fails once wraps xla_cpu_pjrt";
+  }
+  const std::string path = testing::fake_plugin("fails_once");
+  const testing::Variable wrapped(
+      "TESSERA_TEST_WRAPPED_PLUGIN",
+      (*testing::real_plugin("xla_cpu_pjrt"))->path().c_str());
+  options_.xla.plugin = path;
+  auto trainer = Trainer::open(options_);
+  ASSERT_TRUE(trainer) << trainer.error().message;
+  auto* const fail_next = reinterpret_cast<void (*)(int, int)>(
+      dlsym(dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD), "fail_next"));
+  ASSERT_NE(fail_next, nullptr);
+  const std::string before = *trainer->checkpoint();
+  const StepRates rates = {.learning_rate = 1e-2};
+  // In the order of tests/plugins/fails_once.cc: input, start, end, output,
+  // read.
+  for (const int fault : {1, 2, 3, 5, 6}) {
+    fail_next(fault, 0);
+    EXPECT_FALSE(trainer->step(rows(1), rates)) << fault;
+    EXPECT_EQ(trainer->steps(), 0);
+    auto after = trainer->checkpoint();
+    ASSERT_TRUE(after) << after.error().message;
+    EXPECT_EQ(*after, before) << fault;
+  }
+  ASSERT_TRUE(trainer->step(rows(1), rates));
+  const std::string taken = *trainer->checkpoint();
+  EXPECT_NE(taken, before);
+  ASSERT_TRUE(trainer->restore(before));
+  ASSERT_TRUE(trainer->step(rows(1), rates));
+  EXPECT_EQ(*trainer->checkpoint(), taken);
 }
 
 // With the compiler's own attention over every pair.

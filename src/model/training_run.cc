@@ -1,13 +1,10 @@
 // model/training_run.cc: the steps of a run, what it keeps, what it tells.
 #include "model/training_run.h"
 
-#include <fmt/format.h>
-
 #include <cmath>
 
 #include "base/digest.h"
 #include "base/fail.h"
-#include "base/stopped.h"
 #include "base/timed.h"
 #include "model/training_receipt.h"
 
@@ -58,9 +55,6 @@ Result<void> take_steps(Trainer& trainer, const TrainingRun& run,
                         data::RowFiles& files, const TrainingCalls& calls,
                         receipt::Receipt& r) {
   for (int64_t step = r.training.first_step;; ++step) {
-    if (calls.stop && calls.stop->stopped()) {
-      return stopped_error("train", fmt::format("before step {}", step));
-    }
     double seconds = 0;
     auto told = take_step(trainer, run, files, step, seconds);
     if (!told) return told.error();

@@ -43,7 +43,6 @@ struct TrainingCalls {
   std::function<void(const StepReport&, double seconds)> stepped;
   // Where its checkpoints go, the last behind the last step.
   std::function<Result<void>(std::string_view checkpoint)> keep;
-  const StopFlag* stop = nullptr;  // looked at before each step
 };
 
 // Trains, from the first parameters or from what is resumed, on the rows that

@@ -27,6 +27,11 @@ bool reaches(const Struct& at, Member Struct::*member) {
   return offset + sizeof(Member) <= at.struct_size;
 }
 
+// A copy of a plugin's text, which may be none.
+inline std::string text_of(const char* text, size_t size) {
+  return text ? std::string(text, size) : std::string();
+}
+
 // Null where the plugin has no such function.
 template <class Function>
 Function* function_of(const PJRT_Api& api, Function* PJRT_Api::*member) {

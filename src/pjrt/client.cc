@@ -14,10 +14,6 @@
 namespace tessera::pjrt {
 namespace {
 
-std::string copy(const char* text, size_t size) {
-  return text ? std::string(text, size) : std::string();
-}
-
 // Points into the option, which must outlive it.
 PJRT_NamedValue named_value(const std::string& name, const OptionValue& value) {
   PJRT_NamedValue out = {};
@@ -78,7 +74,7 @@ Result<Device> describe_device(const Plugin& plugin, PJRT_Device* at) {
   PJRT_DeviceDescription_Kind_Args kind = {};
   kind.device_description = description.device_description;
   if (TESSERA_PJRT_CALL(plugin, PJRT_DeviceDescription_Kind, kind, purpose)) {
-    out.kind = copy(kind.device_kind, kind.device_kind_size);
+    out.kind = text_of(kind.device_kind, kind.device_kind_size);
   }
   return out;
 }
@@ -142,7 +138,7 @@ Result<void> ClientMaker::look_at(Client& client) {
       plugin, PJRT_Client_PlatformName, name,
       Purpose{"a client must tell its platform", plugin.path()});
   if (!ok) return ok;
-  client.platform_ = copy(name.platform_name, name.platform_name_size);
+  client.platform_ = text_of(name.platform_name, name.platform_name_size);
   PJRT_Client_PlatformVersion_Args version = {};
   version.client = client.handle_;
   ok = TESSERA_PJRT_CALL(
@@ -150,7 +146,7 @@ Result<void> ClientMaker::look_at(Client& client) {
       Purpose{"a client must tell its version", plugin.path()});
   if (!ok) return ok;
   client.platform_version_ =
-      copy(version.platform_version, version.platform_version_size);
+      text_of(version.platform_version, version.platform_version_size);
   const Purpose purpose = {"a client must have a device", plugin.path()};
   PJRT_Client_AddressableDevices_Args devices = {};
   devices.client = client.handle_;

@@ -14,10 +14,6 @@ namespace {
 
 constexpr int64_t kUnset = -1;
 
-std::string copy(const char* text, size_t size) {
-  return text ? std::string(text, size) : std::string();
-}
-
 // The error of a question about `what`.
 struct Question {
   std::string rule;
@@ -30,7 +26,7 @@ struct Question {
 std::optional<CostProperty> read_property(const PJRT_NamedValue& value) {
   CostProperty out;
   if (!value.name) return {};
-  out.name = copy(value.name, value.name_size);
+  out.name = text_of(value.name, value.name_size);
   int type = 0;  // a newer plugin's may be none that the enum knows
   std::memcpy(&type, &value.type, sizeof type);
   switch (type) {
@@ -44,7 +40,7 @@ std::optional<CostProperty> read_property(const PJRT_NamedValue& value) {
       out.value = value.bool_value;
       return out;
     case PJRT_NamedValue_kString:
-      out.value = copy(value.string_value, value.value_size);
+      out.value = text_of(value.string_value, value.value_size);
       return out;
     case PJRT_NamedValue_kInt64List:
       out.value = std::vector<int64_t>(
@@ -122,7 +118,7 @@ Result<std::string> Executable::name() const {
   auto ok = TESSERA_PJRT_CALL(plugin(), PJRT_Executable_Name, args,
                               Question("name").about(plugin()));
   if (!ok) return ok.error();
-  return copy(args.executable_name, args.executable_name_size);
+  return text_of(args.executable_name, args.executable_name_size);
 }
 
 Result<std::string> Executable::fingerprint() const {
@@ -131,7 +127,7 @@ Result<std::string> Executable::fingerprint() const {
   auto ok = TESSERA_PJRT_CALL(plugin(), PJRT_Executable_Fingerprint, args,
                               Question("fingerprint").about(plugin()));
   if (!ok) return ok.error();
-  return copy(args.executable_fingerprint, args.executable_fingerprint_size);
+  return text_of(args.executable_fingerprint, args.executable_fingerprint_size);
 }
 
 Result<int64_t> Executable::outputs() const {
@@ -206,7 +202,7 @@ Result<std::string> Executable::serialize() const {
   auto ok = TESSERA_PJRT_CALL(plugin(), PJRT_Executable_Serialize, args,
                               Question("bytes").about(plugin()));
   if (!ok) return ok.error();
-  std::string out = copy(args.serialized_bytes, args.serialized_bytes_size);
+  std::string out = text_of(args.serialized_bytes, args.serialized_bytes_size);
   if (args.serialized_executable_deleter) {
     args.serialized_executable_deleter(args.serialized_executable);
   }

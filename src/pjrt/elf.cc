@@ -1,4 +1,4 @@
-// pjrt/elf.cc: an ELF file's headers against its size.
+// pjrt/elf.cc: an ELF file's headers against its size, and its build id.
 #include "pjrt/elf.h"
 
 #include <elf.h>
@@ -12,6 +12,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/bytes.h"
+#include "base/descriptor.h"
 #include "base/fail.h"
 #include "base/text.h"
 
@@ -23,6 +25,31 @@ constexpr unsigned char kClass = sizeof(void*) == 8 ? ELFCLASS64 : ELFCLASS32;
 bool read_at(int fd, void* into, size_t size, uint64_t offset) {
   return pread(fd, into, size, static_cast<off_t>(offset)) ==
          static_cast<ssize_t>(size);
+}
+
+constexpr uint64_t kMaxNotes = 1 << 16;
+
+// The build id among a file's notes, as hex digits; empty where there is none.
+std::string find_build_id(std::string_view notes) {
+  constexpr std::string_view kGnu("GNU\0", 4);
+  const auto padded = [](uint64_t n) { return (n + 3) & ~uint64_t{3}; };
+  while (notes.size() >= sizeof(ElfW(Nhdr))) {
+    const auto note = load<ElfW(Nhdr)>(notes);
+    notes.remove_prefix(sizeof note);
+    const uint64_t name = padded(note.n_namesz);
+    const uint64_t size = padded(note.n_descsz);
+    if (name > notes.size() || size > notes.size() - name) break;
+    if (note.n_type == NT_GNU_BUILD_ID && note.n_descsz > 0 &&
+        notes.substr(0, note.n_namesz) == kGnu) {
+      std::string hex;
+      for (const char c : notes.substr(name, note.n_descsz)) {
+        hex += fmt::format("{:02x}", static_cast<unsigned char>(c));
+      }
+      return hex;
+    }
+    notes.remove_prefix(name + size);
+  }
+  return {};
 }
 
 // Empty where all is well; else what was found.
@@ -52,6 +79,27 @@ std::string_view fault(int fd, uint64_t size) {
 
 }  // namespace
 
+std::string build_id(int fd) {
+  ElfW(Ehdr) header = {};
+  if (!read_at(fd, &header, sizeof header, 0) ||
+      std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 ||
+      header.e_phentsize != sizeof(ElfW(Phdr))) {
+    return {};
+  }
+  for (uint64_t i = 0; i < header.e_phnum; ++i) {
+    ElfW(Phdr) part = {};
+    if (!read_at(fd, &part, sizeof part, header.e_phoff + i * sizeof part)) {
+      return {};
+    }
+    if (part.p_type != PT_NOTE || part.p_filesz > kMaxNotes) continue;
+    std::string notes(part.p_filesz, '\0');
+    if (!read_at(fd, notes.data(), notes.size(), part.p_offset)) return {};
+    std::string found = find_build_id(notes);
+    if (!found.empty()) return found;
+  }
+  return {};
+}
+
 Result<void> check_library(const std::string& path) {
   const auto refuse = [&](std::string_view found) {
     return io_error("pjrt",
@@ -64,15 +112,14 @@ Result<void> check_library(const std::string& path) {
   }
   if (stat(path.c_str(), &status) != 0) {
     if (errno == ENOENT) return refuse("no file");
-    return refuse(in_quotes(std::strerror(errno)));
+    return refuse(in_quotes(reason(errno)));
   }
   if (S_ISDIR(status.st_mode)) return refuse("a directory");
   if (!S_ISREG(status.st_mode)) return refuse("a device or pipe");
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return refuse(in_quotes(std::strerror(errno)));
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0) return refuse(in_quotes(reason(errno)));
   const std::string_view found =
-      fault(fd, static_cast<uint64_t>(status.st_size));
-  close(fd);
+      fault(file.get(), static_cast<uint64_t>(status.st_size));
   if (!found.empty()) return refuse(found);
   return {};
 }

@@ -1,22 +1,18 @@
 // pjrt/identity.cc: facts of the file, the environment and the machine.
 #include "pjrt/identity.h"
 
-#include <elf.h>
 #include <fcntl.h>
-#include <link.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <string_view>
 
-#include "base/bytes.h"
 #include "base/descriptor.h"
 #include "base/fail.h"
 #include "base/text.h"
 #include "base/threads.h"
+#include "pjrt/elf.h"
 #include "receipt/machine.h"
 
 namespace tessera::pjrt {
@@ -24,57 +20,6 @@ namespace {
 
 // XLA and libtpu read these, and compile differently.
 constexpr const char* kVariables[] = {"XLA_FLAGS", "LIBTPU_INIT_ARGS"};
-
-constexpr uint64_t kMaxNotes = 1 << 16;
-
-bool read_at(int fd, void* into, size_t size, uint64_t offset) {
-  return ::pread(fd, into, size, static_cast<off_t>(offset)) ==
-         static_cast<ssize_t>(size);
-}
-
-// The build id among a file's notes, as hex digits; empty where there is none.
-std::string find_build_id(std::string_view notes) {
-  constexpr std::string_view kGnu("GNU\0", 4);
-  const auto padded = [](uint64_t n) { return (n + 3) & ~uint64_t{3}; };
-  while (notes.size() >= sizeof(ElfW(Nhdr))) {
-    const auto note = load<ElfW(Nhdr)>(notes);
-    notes.remove_prefix(sizeof note);
-    const uint64_t name = padded(note.n_namesz);
-    const uint64_t size = padded(note.n_descsz);
-    if (name > notes.size() || size > notes.size() - name) break;
-    if (note.n_type == NT_GNU_BUILD_ID && note.n_descsz > 0 &&
-        notes.substr(0, note.n_namesz) == kGnu) {
-      std::string hex;
-      for (const char c : notes.substr(name, note.n_descsz)) {
-        hex += fmt::format("{:02x}", static_cast<unsigned char>(c));
-      }
-      return hex;
-    }
-    notes.remove_prefix(name + size);
-  }
-  return {};
-}
-
-std::string read_build_id(int fd) {
-  ElfW(Ehdr) header = {};
-  if (!read_at(fd, &header, sizeof header, 0) ||
-      std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 ||
-      header.e_phentsize != sizeof(ElfW(Phdr))) {
-    return {};
-  }
-  for (uint64_t i = 0; i < header.e_phnum; ++i) {
-    ElfW(Phdr) part = {};
-    if (!read_at(fd, &part, sizeof part, header.e_phoff + i * sizeof part)) {
-      return {};
-    }
-    if (part.p_type != PT_NOTE || part.p_filesz > kMaxNotes) continue;
-    std::string notes(part.p_filesz, '\0');
-    if (!read_at(fd, notes.data(), notes.size(), part.p_offset)) return {};
-    std::string found = find_build_id(notes);
-    if (!found.empty()) return found;
-  }
-  return {};
-}
 
 }  // namespace
 
@@ -87,7 +32,7 @@ Result<std::string> file_identity(const std::string& path) {
                     "for {}",
                     reason(errno), in_quotes(path));
   }
-  const std::string id = read_build_id(file.get());
+  const std::string id = build_id(file.get());
   if (!id.empty()) return fmt::format("build {} size {}", id, status.st_size);
   // A package's files may all bear one time; that of the last change of any
   // kind is the system's own, and what was made in one tick is told apart.

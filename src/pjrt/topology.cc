@@ -10,10 +10,6 @@
 namespace tessera::pjrt {
 namespace {
 
-std::string copy(const char* text, size_t size) {
-  return text ? std::string(text, size) : std::string();
-}
-
 // A description that a plugin cannot give stays empty.
 DeviceDescription describe(const Plugin& plugin, PJRT_DeviceDescription* at) {
   DeviceDescription out;
@@ -26,7 +22,7 @@ DeviceDescription describe(const Plugin& plugin, PJRT_DeviceDescription* at) {
   PJRT_DeviceDescription_Kind_Args kind = {};
   kind.device_description = at;
   if (TESSERA_PJRT_CALL(plugin, PJRT_DeviceDescription_Kind, kind, purpose)) {
-    out.kind = copy(kind.device_kind, kind.device_kind_size);
+    out.kind = text_of(kind.device_kind, kind.device_kind_size);
   }
   return out;
 }
@@ -69,14 +65,15 @@ Result<Topology> make_topology(const Plugin& plugin, const std::string& name) {
   platform.topology = create.topology;
   if (TESSERA_PJRT_CALL(plugin, PJRT_TopologyDescription_PlatformName, platform,
                         purpose)) {
-    out.platform_ = copy(platform.platform_name, platform.platform_name_size);
+    out.platform_ =
+        text_of(platform.platform_name, platform.platform_name_size);
   }
   PJRT_TopologyDescription_PlatformVersion_Args version = {};
   version.topology = create.topology;
   if (TESSERA_PJRT_CALL(plugin, PJRT_TopologyDescription_PlatformVersion,
                         version, purpose)) {
     out.platform_version_ =
-        copy(version.platform_version, version.platform_version_size);
+        text_of(version.platform_version, version.platform_version_size);
   }
   PJRT_TopologyDescription_GetDeviceDescriptions_Args devices = {};
   devices.topology = create.topology;

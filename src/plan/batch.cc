@@ -43,14 +43,14 @@ uint64_t digest_of(const Facts& f) {
   return digest;
 }
 
-// Binds `state.facts` and plans. `bound_before`: its sweep is of this request.
-Result<void> plan_state(State& state, bool bound_before,
-                        const Stopped& stopped = {}) {
+// Binds `state.facts` and plans. A sweep that was started, though of a batch
+// that failed later, is bound again.
+Result<void> plan_state(State& state, const Stopped& stopped = {}) {
   state.failed = true;
   state.contract.reset();
   state.plan_ms = 0;
   auto planned = timed(state.plan_ms, [&]() -> Result<void> {
-    if (bound_before) {
+    if (!state.sweep.programs.empty()) {
       auto bound = mask::bind_again(state.request, state.facts, state.sweep);
       if (!bound) return bound;
     } else {
@@ -74,14 +74,13 @@ bool is_own(const std::shared_ptr<State>& state) {
 }
 
 // A state to plan the next batch into: this one or the one before it, where
-// nobody else names it. Whether it is of a batch of this request already.
-bool make_own(std::shared_ptr<State>& state, std::shared_ptr<State>& spare) {
-  if (is_own(state)) return true;
+// nobody else names it, or a new one of the same request.
+void make_own(std::shared_ptr<State>& state, std::shared_ptr<State>& spare) {
+  if (is_own(state)) return;
   std::swap(state, spare);
-  if (state && is_own(state)) return true;
+  if (state && is_own(state)) return;
   state = std::make_shared<State>();
   state->request = spare->request;
-  return false;
 }
 
 }  // namespace
@@ -107,7 +106,7 @@ Result<OwnedBatch> plan::make_batch(Request request, OwnedFacts facts,
   state->request = std::move(request);
   state->owned = std::move(facts);
   state->facts = state->owned.view();
-  if (auto e = plan_state(*state, false, stopped); !e) return e.error();
+  if (auto e = plan_state(*state, stopped); !e) return e.error();
   return BatchMaker::of_state(std::move(state));
 }
 
@@ -146,32 +145,32 @@ Result<OwnedBatch> plan::route_batch(Request request, OwnedFacts facts,
   state->route_ms = route_ms;
   state->given_picks = inputs.picks || inputs.tile_picks;
   state->facts = state->routing->facts(state->owned.view());
-  if (auto e = plan_state(*state, false, stopped); !e) return e.error();
+  if (auto e = plan_state(*state, stopped); !e) return e.error();
   return BatchMaker::of_state(std::move(state));
 }
 
 Result<void> OwnedBatch::remake(OwnedFacts facts) {
-  const bool bound_before = make_own(state_, spare_);
+  make_own(state_, spare_);
   state_->owned = std::move(facts);
   state_->facts = state_->owned.view();
   state_->routing.reset();
   state_->route_ms = 0;
-  return plan_state(*state_, bound_before);
+  return plan_state(*state_);
 }
 
 Result<BorrowedBatch> BorrowedBatch::make(Request request, const Facts& facts) {
   auto state = std::make_shared<State>();
   state->request = std::move(request);
   state->facts = facts;
-  if (auto e = plan_state(*state, false); !e) return e.error();
+  if (auto e = plan_state(*state); !e) return e.error();
   state->digest = digest_of(facts);
   return BorrowedBatch(std::move(state));
 }
 
 Result<void> BorrowedBatch::remake(const Facts& facts) {
-  const bool bound_before = make_own(state_, spare_);
+  make_own(state_, spare_);
   state_->facts = facts;
-  if (auto e = plan_state(*state_, bound_before); !e) return e;
+  if (auto e = plan_state(*state_); !e) return e;
   state_->digest = digest_of(facts);
   return {};
 }

@@ -364,6 +364,25 @@ TEST(Batch, AfterARemakeThatFailedThereIsNoBatch) {
   for (const Reader& r : readers()) EXPECT_EQ(r.error(*batch), "") << r.where;
 }
 
+// It fails in new memory, where no mask was compiled yet.
+TEST(Batch, ARemakeThatFailedBesideAHeldBatchCanBeFollowedByAnother) {
+  auto batch = OwnedBatch::make(packed(), owned(ids_of(64, 20)));
+  ASSERT_TRUE(batch.ok());
+  const Batch held = *batch;
+  EXPECT_FALSE(batch->remake(owned(ids_of(63, 20))).ok());
+  ASSERT_TRUE(batch->remake(owned(ids_of(64, 7))).ok());
+  EXPECT_EQ(batch->plan(), *make_plan(packed(), owned(ids_of(64, 7)).view()));
+
+  const OwnedFacts good = owned(ids_of(64, 7)), bad = owned(ids_of(63, 7));
+  auto borrowed = BorrowedBatch::make(packed(), good.view());
+  ASSERT_TRUE(borrowed.ok());
+  const Batch held_too = *borrowed;
+  EXPECT_FALSE(borrowed->remake(bad.view()).ok());
+  ASSERT_TRUE(borrowed->remake(good.view()).ok());
+  EXPECT_EQ(borrowed->plan(), held_too.plan());
+  EXPECT_EQ(held.plan(), *make_plan(packed(), owned(ids_of(64, 20)).view()));
+}
+
 TEST(Batch, PlanningEndsWhereTheCallerSaysSo) {
   Request request = packed(64 * 16 * 16);
   int asked = 0;

@@ -88,6 +88,13 @@ Result<Steps> plan::steps_of_plan(const Plan& plan, bool transposed,
                       "found {} (use a larger tile)",
                       kMaxStepRows, most);
   }
+  const int64_t count = step_count(w, tiles_per_pass);
+  constexpr int64_t kMost = kMaxLayoutBytes / int64_t{sizeof(Step)};
+  if (count > kMost) {
+    return over_limit("steps",
+                      "packed steps may be {}, found {} of {} lists of {} rows",
+                      kMost, count, w.lists, w.rows);
+  }
   // A tile beyond these crosses the end of the tokens.
   const int64_t whole_q = plan.q_len / plan.tile.q;
   const int64_t whole_kv = plan.kv_len / plan.tile.kv;
@@ -96,7 +103,7 @@ Result<Steps> plan::steps_of_plan(const Plan& plan, bool transposed,
 
   Steps out;
   out.tiles_per_pass = tiles_per_pass;
-  out.steps.reserve(static_cast<size_t>(step_count(w, tiles_per_pass)));
+  out.steps.reserve(static_cast<size_t>(count));
   out.range.reserve(static_cast<size_t>(w.lists) + 1);
   out.range.push_back(0);
   for (int64_t l = 0; l < w.lists; ++l) {

@@ -248,6 +248,26 @@ TEST(Steps, TheGridLimitIsExact) {
   }
 }
 
+// Ranges are 32 bits, and filling up passes multiplies the steps of a list.
+TEST(Steps, MoreThanALayoutHoldsAreRefused) {
+  Plan p;
+  p.batch = 257;
+  p.tile = {1, 1};
+  p.q_len = kMaxStepRows;
+  p.kv_len = 1;
+  p.forward = {p.batch, p.q_len, 1, {}, {}};
+  p.forward.row_start.assign(static_cast<size_t>(p.batch * p.q_len) + 1, 0);
+  p.transposed = transpose(p.forward);
+  p.legal_pairs.assign(static_cast<size_t>(p.batch), 0);
+  auto s = steps_of_plan(p, false, kMaxTilesPerPass);
+  ASSERT_FALSE(s.ok());
+  EXPECT_EQ(s.error().kind, ErrorKind::limit);
+  EXPECT_EQ(s.error().message,
+            "[steps] packed steps may be 268435456, found 269484032 of 257 "
+            "lists of 16384 rows");
+  EXPECT_TRUE(steps_of_plan(p, true, kMaxTilesPerPass).ok());
+}
+
 TEST(Steps, APlanThatIsNoneIsRefused) {
   Plan p = small_plan();
   p.forward.row_start[1] = 9;

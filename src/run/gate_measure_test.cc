@@ -18,7 +18,6 @@ namespace {
 TEST(GateCases, HoldEveryKernelAndClass) {
   GateSizes sizes;
   sizes.tokens = {1024};
-  sizes.dtypes = {Dtype::f32, Dtype::bf16};
   std::set<std::string> kernels;
   std::set<std::pair<RequestClass, int>> places;
   std::set<std::pair<Dtype, int64_t>> decoded;  // by buckets of keys
@@ -55,6 +54,8 @@ const std::string kSplash = "tests/golden/bridge/splash";
 // Splash's kernel of 256 queries and 384 keys, with room for 2 tiles a row.
 GateSizes of_splash_alone() {
   GateSizes out;
+  out.tokens.clear();
+  out.dtypes.clear();
   out.decode_keys.clear();
   out.artifact = *load_artifact(kSplash + ".mlirbc", kSplash + ".json");
   return out;
@@ -147,6 +148,7 @@ TEST(GateMeasure, TellsHowFarItIs) {
   const tessera::testing::Variable python("TESSERA_PYTHON", "/nowhere/python");
   const tessera::testing::Variable path("TESSERA_PJRT_XLA_CPU_PJRT", nullptr);
   GateSizes sizes;
+  sizes.tokens.clear();
   sizes.dtypes = {Dtype::f32};
   sizes.heads = 2;
   sizes.head_dim = 64;
@@ -172,9 +174,10 @@ TEST(GateMeasure, SizesAreChecked) {
     const auto measured = measure_gate(sizes, rounds, {}, machine);
     return measured ? std::string() : measured.error().message;
   };
-  EXPECT_EQ(refused({}, 1),
-            "[gate] there must be dtypes or an artifact, found none");
   GateSizes sizes;
+  sizes.dtypes.clear();
+  EXPECT_EQ(refused(sizes, 1),
+            "[gate] there must be dtypes or an artifact, found none");
   sizes.dtypes = {Dtype::f32};
   sizes.tokens = {64, 0};
   EXPECT_EQ(refused(sizes, 1),

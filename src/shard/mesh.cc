@@ -63,6 +63,11 @@ Result<MeshAxis> parse_axis(std::string_view word) {
                   name == role ? std::string() : std::string(role)};
 }
 
+const MeshAxis* of_role(const Mesh& mesh, std::string_view role) {
+  const auto at = std::ranges::find(mesh.axes, role, &MeshAxis::does);
+  return at == mesh.axes.end() ? nullptr : &*at;
+}
+
 }  // namespace
 
 int64_t Mesh::devices() const {
@@ -76,18 +81,17 @@ const MeshAxis* Mesh::named(std::string_view name) const {
   return at == axes.end() ? nullptr : &*at;
 }
 
-const MeshAxis* Mesh::of_role(std::string_view role) const {
-  const auto at = std::ranges::find(axes, role, &MeshAxis::does);
-  return at == axes.end() ? nullptr : &*at;
+bool Mesh::has(std::string_view role) const {
+  return of_role(*this, role) != nullptr;
 }
 
 int64_t Mesh::size(std::string_view role) const {
-  const MeshAxis* const axis = of_role(role);
+  const MeshAxis* const axis = of_role(*this, role);
   return axis ? axis->size : 1;
 }
 
 std::string Mesh::name_of(std::string_view role) const {
-  const MeshAxis* const axis = of_role(role);
+  const MeshAxis* const axis = of_role(*this, role);
   return axis ? axis->name : "";
 }
 
