@@ -291,7 +291,8 @@ class Trainer {
   ~Trainer();
 
   // Rows must have the shape of the options, and ids that the model has. After
-  // an error the state is what it was.
+  // an error of the device the state is what it was, or lost until restore(),
+  // if the run had taken it.
   Result<StepReport> step(const Rows& rows, const StepRates& rates);
 
   // Of each token, [rows, tokens, vocab]. All of them are there at once, and

@@ -42,9 +42,9 @@ Result<std::vector<SlotWork>> step_work(const StepShape& s);
 
 // Arguments: parameters, both moments of each (named by kStateNames), rates,
 // the batch. Results: the first three anew, then loss, the norm of the
-// gradients, tiles that attention visited. The state may become its results,
-// where who runs it gives it up. On a mesh loss and gradients are those of all
-// devices, and of tiles each has its own, [1].
+// gradients, tiles that attention visited. The state's memory is
+// its results', where who runs it gives it up. On a mesh loss and gradients are
+// those of all devices, and of tiles each has its own, [1].
 Result<std::string> step_program(const StepShape& s);
 // Arguments: parameters and the batch. Results: loss, tiles, and where asked
 // for the gradients of the parameters.

@@ -83,12 +83,13 @@ Result<StepReport> Trainer::step(const Rows& rows, const StepRates& rates) {
     for (const pjrt::Buffer& b : sent[d]) inputs[d].push_back(&b);
   }
   const TraceSpan span("train", "step");
-  auto results = timed(
-      out.run_ms, [&] { return pjrt::execute_on_all(*s.program, inputs); });
-  if (!results) return results.error();
+  auto results = timed(out.run_ms, [&] {
+    return pjrt::execute_on_all(*s.program, inputs, pjrt::Reused::given);
+  });
+  if (!results) return s.failed(results.error());
   const size_t state_size = model::kStateNames.size() * s.parameters.size();
   auto told = read_told(s.options.mesh, *results, state_size);
-  if (!told) return told.error();
+  if (!told) return s.failed(told.error());
   for (std::vector<pjrt::Buffer>& of_device : *results) {
     while (of_device.size() > state_size) of_device.pop_back();
   }

@@ -83,8 +83,8 @@ Result<std::vector<float>> Trainer::State::fetch_values(size_t kind,
 Result<model::TrainState> Trainer::State::fetch() const {
   if (values.empty()) {
     return invalid("train",
-                   "a trainer must have a state: restore a checkpoint, found "
-                   "none");
+                   "a trainer must have a state: restore a checkpoint (a step "
+                   "that fails may take the state with it), found none");
   }
   model::TrainState out;
   out.step = step;
@@ -96,6 +96,15 @@ Result<model::TrainState> Trainer::State::fetch() const {
     }
   }
   return out;
+}
+
+Error Trainer::State::failed(Error why) {
+  for (const std::vector<pjrt::Buffer>& of_device : values) {
+    if (!std::ranges::any_of(of_device, pjrt::is_gone)) continue;
+    values.clear();
+    break;
+  }
+  return why;
 }
 
 Result<void> Trainer::State::spread() {

@@ -38,9 +38,8 @@ struct Trainer::State {
   std::optional<Lowering> lowering;
   std::shared_ptr<const pjrt::Loaded> program, logits;  // empty: not asked for
   TrainCounters counters;
-  // Of each device parameters, then their moments; none before they are put. A
-  // run leaves them as they are (pjrt/execute.h): only a step that went well
-  // has others in their place.
+  // Of each device parameters, then their moments; none before they are put,
+  // and where a failed step took them.
   std::vector<std::vector<pjrt::Buffer>> values;
   // Of each device one a request; none of one that shares another's.
   std::vector<std::vector<BorrowedBatch>> batches;
@@ -73,6 +72,8 @@ struct Trainer::State {
   // All of it whole, whoever has parts.
   Result<model::TrainState> fetch() const;
   Result<std::vector<float>> fetch_values(size_t kind, size_t parameter) const;
+  // What a step that failed says: its run may have taken the state.
+  Error failed(Error why);
   Result<void> plan(const Rows& rows);
   Result<void> spread();
   // Of a layer, of which one head has so many tiles.

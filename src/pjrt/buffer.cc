@@ -144,4 +144,13 @@ Result<void> to_host(const Buffer& buffer, void* data, int64_t bytes) {
   return await({args.event, {&plugin}}, purpose.rule, purpose.subject);
 }
 
+bool is_gone(const Buffer& buffer) {
+  PJRT_Buffer_IsDeleted_Args args = {};
+  args.buffer = buffer.handle();
+  auto told =
+      TESSERA_PJRT_CALL(buffer.plugin(), PJRT_Buffer_IsDeleted, args,
+                        Purpose{"a buffer must say whether it is there", "it"});
+  return !told || args.is_deleted;
+}
+
 }  // namespace tessera::pjrt

@@ -58,6 +58,9 @@ Result<Buffer> to_device(const Client& client, const Device& device,
 // type's size.
 Result<void> to_host(const Buffer& buffer, void* data, int64_t bytes);
 
+// Whether a run took its memory: then it holds nothing any more.
+bool is_gone(const Buffer& buffer);
+
 // Where data must begin for a plugin that runs on the CPU to read it in place.
 inline constexpr int64_t kInPlaceAlignment = 64;
 

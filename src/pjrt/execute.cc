@@ -171,6 +171,7 @@ Result<Loaded> LoadedMaker::make(const Client& client, const Devices& devices,
   out.inputs_ = std::move(*inputs);
   if (auto memory = executable->memory()) {
     out.run_bytes_ = memory->output + memory->temporary;
+    out.given_bytes_ = memory->alias;
   }
   return out;
 }
@@ -187,7 +188,8 @@ CompileOptions options_for(const Client& client, const Devices& devices) {
 }
 
 // Inputs for each device that it takes, and memory for what they make.
-Result<void> check_run(const Loaded& program, std::span<const Inputs> inputs) {
+Result<void> check_run(const Loaded& program, std::span<const Inputs> inputs,
+                       Reused reused) {
   const Devices& devices = program.devices();
   if (inputs.size() != devices.size()) {
     return invalid("pjrt",
@@ -202,8 +204,9 @@ Result<void> check_run(const Loaded& program, std::span<const Inputs> inputs) {
     return invalid("pjrt", "devices must get as many inputs, found {} and {}",
                    inputs.front().size(), inputs[d].size());
   }
+  const int64_t given = reused == Reused::given ? program.given_bytes() : 0;
   const int64_t memory =
-      program.run_bytes() * static_cast<int64_t>(devices.size());
+      (program.run_bytes() - given) * static_cast<int64_t>(devices.size());
   return check_memory(program.client(), memory,
                       "a run's outputs and scratch must fit in memory");
 }
@@ -262,9 +265,9 @@ Result<std::vector<Buffer>> execute(const Loaded& program,
 }
 
 Result<std::vector<std::vector<Buffer>>> execute_on_all(
-    const Loaded& program, std::span<const Inputs> inputs) {
+    const Loaded& program, std::span<const Inputs> inputs, Reused reused) {
   const TraceSpan span("pjrt", "execute");
-  if (auto ok = check_run(program, inputs); !ok) return ok.error();
+  if (auto ok = check_run(program, inputs, reused); !ok) return ok.error();
   const Devices& devices = program.devices();
   const Plugin& plugin = program.client().plugin();
   const std::string subject = describe(program.device());
@@ -283,7 +286,7 @@ Result<std::vector<std::vector<Buffer>>> execute_on_all(
     argument_lists.push_back(arguments[d].data());
     result_lists.push_back(results[d].data());
   }
-  std::vector<int64_t> kept(count);
+  std::vector<int64_t> kept(reused == Reused::kept ? count : 0);
   std::iota(kept.begin(), kept.end(), int64_t{0});
   std::vector<PJRT_Event*> done(devices.size());
 

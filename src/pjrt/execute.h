@@ -31,7 +31,9 @@ class Loaded {
   }
   const std::vector<ArrayType>& outputs() const { return outputs_; }
   // Memory that a run takes beside its inputs; 0 where the plugin does not say.
+  // Where it may take theirs, `given_bytes` of it is none.
   int64_t run_bytes() const { return run_bytes_; }
+  int64_t given_bytes() const { return given_bytes_; }
   // Its code and what is known of it; serialize() is what load() takes.
   Result<Executable> executable() const;
   PJRT_LoadedExecutable* handle() const { return handle_.get(); }
@@ -43,7 +45,7 @@ class Loaded {
   std::optional<Devices> devices_;  // always there once it is made
   std::optional<std::vector<ArrayType>> inputs_;
   std::vector<ArrayType> outputs_;
-  int64_t run_bytes_ = 0;
+  int64_t run_bytes_ = 0, given_bytes_ = 0;
   Handle<PJRT_LoadedExecutable> handle_;
 };
 
@@ -63,9 +65,13 @@ Result<Loaded> load(const Client& client, const Devices& devices,
 Result<std::vector<Buffer>> execute(const Loaded& program,
                                     std::span<const Buffer* const> inputs);
 
-// On all its devices at once: inputs and results of each.
+// On all its devices at once: inputs and results of each. An input whose memory
+// the program lets a result have is kept, or given up: then it may be gone
+// after the run (is_gone), also where that failed.
 using Inputs = std::vector<const Buffer*>;
+enum class Reused : uint8_t { kept, given };
 Result<std::vector<std::vector<Buffer>>> execute_on_all(
-    const Loaded& program, std::span<const Inputs> inputs);
+    const Loaded& program, std::span<const Inputs> inputs,
+    Reused reused = Reused::kept);
 
 }  // namespace tessera::pjrt

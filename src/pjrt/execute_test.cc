@@ -384,6 +384,35 @@ TEST_P(PjrtExecute, BytesThatAreNoProgramAreRefused) {
   }
 }
 
+// What is given up is gone where a result has its memory; what the program lets
+// nothing have is there still.
+TEST_P(PjrtExecute, WhatIsGivenUpBecomesTheResult) {
+  const auto loaded = compile_it(
+      "module { func.func @main(%a: tensor<2x3xf32> {tf.aliasing_output = 0 : "
+      "i32}, %b: tensor<2x3xf32>) -> tensor<2x3xf32> {\n"
+      " %0 = stablehlo.add %a, %b : tensor<2x3xf32>\n"
+      " return %0 : tensor<2x3xf32>\n} }");
+  ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+  for (const Reused reused : {Reused::kept, Reused::given}) {
+    auto a = to_device(*client_, *device_, kType, kA, DataStays::during_call);
+    ASSERT_TRUE(a.ok());
+    const Buffer b = send(kType, kB);
+    const Inputs inputs = {&*a, &b};
+    auto out = execute_on_all(*loaded, std::span(&inputs, 1), reused);
+    ASSERT_TRUE(out.ok()) << out.error().message;
+    EXPECT_EQ(is_gone(*a), reused == Reused::given);
+    EXPECT_FALSE(is_gone(b));
+    if (reused == Reused::given) {
+      EXPECT_FALSE(execute(*loaded, inputs));
+    } else {
+      EXPECT_EQ(floats(*a), std::vector<float>(kA, kA + 6));
+    }
+    EXPECT_EQ(floats(b), std::vector<float>(kB, kB + 6));
+    EXPECT_EQ(floats(out->front()[0]),
+              std::vector<float>({11, 22, 33, 44, 55, 66}));
+  }
+}
+
 // A scalar becomes an array of that many bytes.
 std::string grown(int64_t bytes) {
   const std::string type = "tensor<" + std::to_string(bytes / 4) + "xf32>";

@@ -77,6 +77,7 @@ Result<Buffer> to_device(const Client&, const Device&, const ArrayType&,
   return no_header();
 }
 Result<void> to_host(const Buffer&, void*, int64_t) { return no_header(); }
+bool is_gone(const Buffer&) { return true; }
 
 template <>
 void Destroyer<PJRT_LoadedExecutable>::operator()(
@@ -92,8 +93,9 @@ Result<std::vector<Buffer>> execute(const Loaded&,
                                     std::span<const Buffer* const>) {
   return no_header();
 }
-Result<std::vector<std::vector<Buffer>>> execute_on_all(
-    const Loaded&, std::span<const Inputs>) {
+Result<std::vector<std::vector<Buffer>>> execute_on_all(const Loaded&,
+                                                        std::span<const Inputs>,
+                                                        Reused) {
   return no_header();
 }
 
