@@ -103,7 +103,8 @@ struct SourcePosition {
   bool operator==(const SourcePosition&) const = default;
 };
 
-// Documents in an order that is always the same.
+// Documents in an order that is always the same. A loader's threads read it, so
+// it throws nothing but std::bad_alloc: what is wrong is an error.
 class DocumentSource {
  public:
   virtual ~DocumentSource() = default;

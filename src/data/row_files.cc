@@ -139,7 +139,9 @@ Result<Rows> RowFiles::read(size_t file, int64_t row) {
     if (!opened) return opened.error();
     batches_ = std::move(*opened);
   }
-  return batches_->next();
+  auto rows = batches_->next();
+  if (!rows) batches_ = nullptr;  // it may be behind the rows that it lost
+  return rows;
 }
 
 Result<void> RowFiles::hold(int64_t row) {

@@ -88,17 +88,22 @@ Result<Facts> read_facts(const StaticTerms& terms, const BatchArrays& given) {
   return out;
 }
 
+// Of no bytes either may be null, which memcmp may not be given.
+bool same_bytes(const void* a, const void* b, size_t bytes) {
+  return bytes == 0 || std::memcmp(a, b, bytes) == 0;
+}
+
 bool same(std::span<const uint32_t> ours, std::span<const int32_t> theirs) {
   return ours.size() == theirs.size() &&
-         std::memcmp(ours.data(), theirs.data(), ours.size_bytes()) == 0;
+         same_bytes(ours.data(), theirs.data(), ours.size_bytes());
 }
 
 // Not one of the given words is used as an index before it has been compared.
 bool same(const Worklist& ours, const ListArrays& theirs) {
   return same(ours.row_start, theirs.row_start) &&
          ours.entries.size() <= theirs.entries.size() &&
-         std::memcmp(ours.entries.data(), theirs.entries.data(),
-                     ours.entries.size() * sizeof(Entry)) == 0;
+         same_bytes(ours.entries.data(), theirs.entries.data(),
+                    ours.entries.size() * sizeof(Entry));
 }
 
 // Nobody has lists of picks that the program itself makes. A list that is there
@@ -173,8 +178,7 @@ struct Kept {
       const std::span<const int32_t> theirs = given.facts[i].values;
       if (shapes[i] != given.facts[i].shape ||
           facts[i].size() != theirs.size() ||
-          std::memcmp(facts[i].data(), theirs.data(), facts[i].size_bytes()) !=
-              0) {
+          !same_bytes(facts[i].data(), theirs.data(), facts[i].size_bytes())) {
         return false;
       }
     }
