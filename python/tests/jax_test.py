@@ -225,6 +225,31 @@ def test_gradients_of_a_loss_of_the_output():
     judge.check_grads_of_square(grads, q, k, v, legal(ids))
 
 
+def test_without_jit():
+    rng = np.random.default_rng(21)
+    ids = ids_of(rng)
+    batch = planned(ids)
+    q, k, v = arrays(rng)
+    loss = lambda q, k, v: (tessera.jax.attention(q, k, v, batch) ** 2).sum()
+    with jax.disable_jit():
+        grads = jax.grad(loss, (0, 1, 2))(q, k, v)
+        many = jax.vmap(lambda q: tessera.jax.attention(q, k, v, batch))(
+            np.stack([q, -q]))
+    judge.check_grads_of_square(grads, q, k, v, legal(ids))
+    for x, out in zip((q, -q), many):
+        judge.check(out, judge.attention(x, k, v, legal(ids))[0])
+
+
+def test_a_program_that_is_compiled_ahead():
+    rng = np.random.default_rng(22)
+    q, k, v = arrays(rng)
+    moved = [jax.device_put(planned(ids_of(rng))) for _ in range(2)]
+    program = jax.jit(tessera.jax.attention).lower(q, k, v, moved[0]).compile()
+    for batch in moved:
+        assert (program(q, k, v, batch) ==
+                tessera.jax.attention(q, k, v, batch)).all()
+
+
 def test_vmap_over_arrays_and_over_batches():
     rng = np.random.default_rng(3)
     many = [ids_of(rng) for _ in range(3)]
