@@ -382,16 +382,10 @@ nb::dict arrays(const PyKernel& of, const PyBatch& batch) {
 
 // int32 in C order, of what was given.
 std::span<const int32_t> ints_of(const Array& array) {
-  int64_t size = 1;
-  for (size_t i = array.view.ndim(); i-- > 0;) {
-    if (array.view.stride(i) != size && array.view.shape(i) != 1) size = -1;
-    if (size < 0) break;
-    size *= static_cast<int64_t>(array.view.shape(i));
-  }
-  if (array.dtype != Dtype::i32 || size < 0) {
+  if (array.dtype != Dtype::i32 || !in_c_order(array)) {
     refuse(std::string(array.name) + " must be int32 in C order, found others");
   }
-  return {static_cast<const int32_t*>(array.data()), static_cast<size_t>(size)};
+  return {static_cast<const int32_t*>(array.data()), array.view.size()};
 }
 
 Array named_array(const nb::dict& given, const std::string& name) {
