@@ -406,6 +406,11 @@ def attention(q: ArrayLike, k: ArrayLike, v: ArrayLike,
         if jnp.ndim(x) != 4:
             raise _core.TesseraError(
                 f"[jax] {name} must have 4 dimensions, found {jnp.ndim(x)}")
+    heads = jnp.shape(q)[2 if layout == "bshd" else 1]
+    if sink_logits is not None and jnp.shape(sink_logits) != (heads,):
+        raise _core.TesseraError(
+            f"[jax] sink_logits must be float32 [{heads}], found the shape "
+            f"{list(jnp.shape(sink_logits))}")
     static, arrays = _parts(batch)
     call = _Call(False, static.text, static.tile_q,
                  None if scale is None else float(scale), float(softcap),

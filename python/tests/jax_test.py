@@ -433,6 +433,7 @@ def test_what_is_not_a_batch_of_its_facts_is_refused():
     batch = planned(ids_of(rng))
     q, k, v = arrays(rng)
     f = jax.jit(tessera.jax.attention)
+    sinks = lambda z: tessera.jax.attention(q, k, v, batch, sink_logits=z)
     whole = jax.device_put(batch)
 
     def broken(i, change):
@@ -461,13 +462,19 @@ def test_what_is_not_a_batch_of_its_facts_is_refused():
             (lambda: f(q[0], k, v, batch), "4 dimensions"),
             (lambda: f(q, k, v, 3), "tessera.Batch"),
             (lambda: tessera.jax.attention(q, k, v, batch, layout="x"),
-             "layout")]:
+             "layout"),
+            (lambda: sinks(jnp.zeros((2, 2))), r"float32 \[4\], found .*\[2, 2\]"),
+            (lambda: sinks(jnp.zeros(3)), r"float32 \[4\], found .*\[3\]")]:
         with pytest.raises(ts.TesseraError, match=words):
             call()
     for call, words in [
             (lambda: f(q[:, :3], k, v, batch), "kv_heads"),
             (lambda: f(q[:, :, :-1], k, v, batch), "python|facts|q_len"),
-            (lambda: f(q, k.astype(np.float16), v, batch), "F16|F32")]:
+            (lambda: f(q, k.astype(np.float16), v, batch), "F16|F32"),
+            (lambda: f(q.astype(np.int32), k, v, batch),
+             "q must be of float32, bfloat16 or float16, found int32"),
+            (lambda: sinks(jnp.zeros(4, jnp.bfloat16)),
+             "sink_logits must be of float32, found bfloat16")]:
         with pytest.raises(REFUSED, match=words):
             jax.block_until_ready(call())
 
