@@ -20,6 +20,7 @@
 #include "lanes/mosaic/kernel_checks.h"
 #include "lanes/mosaic/settings.h"
 #include "mask.h"
+#include "mask/bind.h"
 #include "mask/canonical.h"
 #include "repr.h"
 #include "route.h"
@@ -303,9 +304,18 @@ std::pair<std::pair<int64_t, int64_t>, int64_t> tpu_setting(
   request.masks = read_masks(mask);
   request.q_len = q_len;
   request.kv_len = kv_len.value_or(q_len);
+  take(mask::check_request(request));
   AttentionCall call;
   call.shape.head_dim = head_dim;
   call.shape.v_head_dim = v_head_dim.value_or(head_dim);
+  const auto at_least = [](const char* name, int64_t least, int64_t found) {
+    if (found >= least) return;
+    refuse(std::string(name) + " must be " + std::to_string(least) +
+           " or more, found " + std::to_string(found));
+  };
+  at_least("head_dim", 1, head_dim);
+  at_least("v_head_dim", 1, call.shape.v_head_dim);
+  at_least("keys_per_query", 0, keys_per_query);
   call.dtype = parse_dtype(dtype);
   call.backward = backward;
   const MosaicSetting s = mosaic_setting(request, call, keys_per_query);

@@ -684,6 +684,12 @@ def test_the_setting_of_a_tpu_program():
     kernel = ts.compile(batch, heads=8, tiles_per_pass=tiles)
     assert f'"tiles_per_pass":{tiles}' in kernel.contract
     assert ts.tpu_setting("causal", q_len=8192, backward=True) != usual
+    for wrong, why in (({"q_len": 0}, "q_len must be from 1 to"),
+                       ({"kv_len": 2**62}, "kv_len must be from 1 to"),
+                       ({"head_dim": 0}, "head_dim must be 1 or more, found 0"),
+                       ({"keys_per_query": -1}, "must be 0 or more, found -1")):
+        with pytest.raises(ts.TesseraError, match=why):
+            ts.tpu_setting(mask, **{"q_len": 8192, **wrong})
     rounded = ts.compile(batch, heads=8, row_sum="rounded")
     assert '"row_sum_rounded":1' in rounded.contract
     assert '"row_sum_rounded":0' in kernel.contract
