@@ -33,15 +33,6 @@ std::string text_of(nb::handle object) {
   return nb::cast<std::string>(nb::str(object));
 }
 
-// "ndarray of int64"
-std::string words_of(nb::handle object) {
-  std::string out = text_of(object.type().attr("__name__"));
-  if (nb::hasattr(object, "dtype")) {
-    out += " of " + text_of(object.attr("dtype"));
-  }
-  return out;
-}
-
 std::string shape_words(std::span<const int64_t> shape) {
   std::string out = "[";
   for (size_t i = 0; i < shape.size(); ++i) {
@@ -67,7 +58,16 @@ std::vector<int64_t> Array::shape() const {
   return out;
 }
 
-Array read_array(const char* name, nb::handle object, bool writable) {
+std::string words_of(nb::handle object) {
+  std::string out = text_of(object.type().attr("__name__"));
+  if (nb::hasattr(object, "dtype")) {
+    out += " of " + text_of(object.attr("dtype"));
+  }
+  return out;
+}
+
+Array read_array(const char* name, nb::handle object, bool writable,
+                 const char* what) {
   Array out;
   out.object = nb::borrow(object);
   out.name = name;
@@ -82,9 +82,7 @@ Array read_array(const char* name, nb::handle object, bool writable) {
     refuse(std::string(name) + " must be writable, found a read-only array");
   }
   if (!dtype) {
-    refuse(std::string(name) +
-           " must be an array (NumPy, or DLPack) of a dtype that attention "
-           "knows, found " +
+    refuse(std::string(name) + " must be " + what + ", found " +
            words_of(object));
   }
   if (out.view.device_type() != nb::device::cpu::value) {
@@ -114,7 +112,7 @@ MutableTensorView tensor_of(const Array& array, Layout layout) {
     refuse(std::string(array.name) + " must have 4 dimensions, found " +
            std::to_string(v.ndim()));
   }
-  if (v.shape(3) > 1 && v.stride(3) != 1) {
+  if (v.size() > 0 && v.shape(3) > 1 && v.stride(3) != 1) {
     refuse(std::string(array.name) +
            " must be contiguous in its last dimension, found a stride of " +
            std::to_string(v.stride(3)));
@@ -134,20 +132,31 @@ MutableTensorView tensor_of(const Array& array, Layout layout) {
   return out;
 }
 
-std::span<float> floats_of(const Array& array) {
+bool in_c_order(const Array& array) {
   const auto& v = array.view;
+  int64_t expected = 1;
+  for (size_t i = v.ndim(); i-- > 0;) {
+    // Strides of nothing are whatever its maker liked.
+    if (v.shape(i) > 1 && v.stride(i) != expected) return v.size() == 0;
+    expected *= static_cast<int64_t>(v.shape(i));
+  }
+  return true;
+}
+
+std::span<float> floats_of(const Array& array, std::span<const int64_t> shape) {
   if (array.dtype != Dtype::f32) {
     refuse(std::string(array.name) + " must be float32, found " +
            words_of(array.object));
   }
-  int64_t expected = 1;
-  for (size_t i = v.ndim(); i-- > 0;) {
-    if (v.shape(i) > 1 && v.stride(i) != expected) {
-      refuse(std::string(array.name) + " must be in C order, found strides");
-    }
-    expected *= static_cast<int64_t>(v.shape(i));
+  const std::vector<int64_t> found = array.shape();
+  if (!std::ranges::equal(found, shape)) {
+    refuse(std::string(array.name) + " must have the shape " +
+           shape_words(shape) + ", found " + shape_words(found));
   }
-  return {static_cast<float*>(array.data()), v.size()};
+  if (!in_c_order(array)) {
+    refuse(std::string(array.name) + " must be in C order, found strides");
+  }
+  return {static_cast<float*>(array.data()), array.view.size()};
 }
 
 nb::object empty_array(std::span<const int64_t> shape, Dtype dtype) {
@@ -252,17 +261,14 @@ IntArray read_ints(const char* name, nb::handle object,
     out.values.assign(static_cast<size_t>(shape[0]), one);
     return out;
   } else {
-    const Array array = read_array(name, object);
+    const Array array = read_array(
+        name, object, false, "int32, as an array (NumPy, or DLPack) or a list");
     if (array.dtype != Dtype::i32) {
       refuse(std::string(name) + " must be int32, found " + words_of(object));
     }
     out.shape = array.shape();
-    int64_t expected = 1;
-    for (size_t i = out.shape.size(); i-- > 0;) {
-      if (out.shape[i] > 1 && array.view.stride(i) != expected) {
-        refuse(std::string(name) + " must be in C order, found strides");
-      }
-      expected *= out.shape[i];
+    if (!in_c_order(array)) {
+      refuse(std::string(name) + " must be in C order, found strides");
     }
     add_in_pieces({static_cast<const int32_t*>(array.data()),
                    static_cast<size_t>(array.view.size())},

@@ -5,6 +5,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -30,7 +31,13 @@ struct Array {
 
 // In memory of the CPU, of a dtype that the library knows. NumPy's bfloat16 is
 // read as the uint16 that it is stored as.
-Array read_array(const char* name, nb::handle object, bool writable = false);
+Array read_array(const char* name, nb::handle object, bool writable = false,
+                 const char* what =
+                     "an array (NumPy, or DLPack) of a dtype "
+                     "that attention knows");
+
+// "ndarray of int64"
+std::string words_of(nb::handle object);
 
 // Of a call whose arrays are not there: as many heads and as wide where K/V's
 // and values' own are not said.
@@ -57,8 +64,16 @@ inline TensorView input_of(const Array& array, Layout layout) {
   return as_input(tensor_of(array, layout));
 }
 
-// float32 in C order.
-std::span<float> floats_of(const Array& array);
+// Whether its elements lie one behind another.
+bool in_c_order(const Array& array);
+
+// float32 of this shape, in C order.
+std::span<float> floats_of(const Array& array, std::span<const int64_t> shape);
+
+// Of a log-sum-exp, whatever the layout.
+inline std::array<int64_t, 3> lse_shape(const TensorView& like) {
+  return {like.batch, like.heads, like.tokens};
+}
 
 // A new NumPy array. BF16 is ml_dtypes' bfloat16.
 nb::object empty_array(std::span<const int64_t> shape, Dtype dtype);

@@ -92,24 +92,18 @@ BlockMask read_block_mask(const char* name, nb::handle object,
       array.dtype == Dtype::u8 || (array.dtype == Dtype::boolean && !columns);
   const size_t dims = array.view.ndim();
   if (!fits || dims < 2) {
-    const nb::object dtype = object.attr("dtype");
     refuse(std::string(name) + " must be [.., rows, columns] of " +
            (columns ? "uint8, a bit a block" : "bool or uint8") + ", found " +
-           std::to_string(dims) + " dimensions of " +
-           nb::cast<std::string>(nb::str(nb::handle(dtype))));
+           words_of(object) + " with " + std::to_string(dims) + " dimensions");
+  }
+  if (!in_c_order(array)) {
+    refuse(std::string(name) + " must be in C order, found strides");
   }
   BlockMask out;
-  int64_t size = 1;
-  for (size_t i = dims; i-- > 0;) {
-    const auto n = static_cast<int64_t>(array.view.shape(i));
-    if (n > 1 && array.view.stride(i) != size) {
-      refuse(std::string(name) + " must be in C order, found strides");
-    }
-    size *= n;
-    if (i + 2 < dims) out.lists *= n;
+  for (size_t i = 0; i + 2 < dims; ++i) {
+    out.lists *= static_cast<int64_t>(array.view.shape(i));
   }
-  out.cells = {static_cast<const uint8_t*>(array.data()),
-               static_cast<size_t>(size)};
+  out.cells = {static_cast<const uint8_t*>(array.data()), array.view.size()};
   out.rows = static_cast<int64_t>(array.view.shape(dims - 2));
   out.columns =
       columns.value_or(static_cast<int64_t>(array.view.shape(dims - 1)));

@@ -29,7 +29,8 @@ ForwardArrays read_forward(nb::handle q, nb::handle k, nb::handle v,
   f.views.v = input_of(f.v, f.layout);
   if (!sink_logits.is_none()) {
     f.sink_logits = read_array("sink_logits", sink_logits);
-    f.views.sink_logits = floats_of(*f.sink_logits);
+    const int64_t heads[] = {f.views.q.heads};
+    f.views.sink_logits = floats_of(*f.sink_logits, heads);
   }
   f.shape.heads = f.views.q.heads;
   f.shape.kv_heads = f.views.k.heads;
@@ -44,9 +45,9 @@ ForwardArrays read_forward(nb::handle q, nb::handle k, nb::handle v,
           : nb::borrow(out);
   f.views.out = tensor_of(read_array("out", f.out, true), f.layout);
   if (with_lse) {
-    const std::vector<int64_t> sizes{like.batch, like.heads, like.tokens};
+    const auto sizes = lse_shape(like);
     f.lse = empty_array(sizes, Dtype::f32);
-    f.views.lse = floats_of(read_array("lse", f.lse, true));
+    f.views.lse = floats_of(read_array("lse", f.lse, true), sizes);
   }
   return f;
 }
@@ -66,7 +67,7 @@ GradientArrays read_gradients(const ForwardArrays& f, nb::handle dout,
   g.views.dout = input_of(g.dout, f.layout);
   if (!dlse.is_none()) {
     g.dlse = read_array("dlse", dlse);
-    g.views.dlse = floats_of(*g.dlse);
+    g.views.dlse = floats_of(*g.dlse, lse_shape(f.views.q));
   }
   const auto like = [&](const TensorView& t, nb::object& kept) {
     kept = empty_array(shape_in(f.layout, t, t.dim), t.dtype);
@@ -76,10 +77,10 @@ GradientArrays read_gradients(const ForwardArrays& f, nb::handle dout,
   g.views.dk = like(f.views.k, g.dk);
   g.views.dv = like(f.views.v, g.dv);
   if (f.sink_logits) {
-    const std::vector<int64_t> sizes{f.shape.heads};
+    const int64_t sizes[] = {f.shape.heads};
     g.dsink_logits = empty_array(sizes, Dtype::f32);
     g.views.dsink_logits =
-        floats_of(read_array("dsink_logits", g.dsink_logits, true));
+        floats_of(read_array("dsink_logits", g.dsink_logits, true), sizes);
   }
   return g;
 }

@@ -20,6 +20,7 @@
 #include "lanes/mosaic/kernel_checks.h"
 #include "lanes/mosaic/settings.h"
 #include "mask.h"
+#include "mask/bind.h"
 #include "mask/canonical.h"
 #include "repr.h"
 #include "route.h"
@@ -303,9 +304,18 @@ std::pair<std::pair<int64_t, int64_t>, int64_t> tpu_setting(
   request.masks = read_masks(mask);
   request.q_len = q_len;
   request.kv_len = kv_len.value_or(q_len);
+  take(mask::check_request(request));
   AttentionCall call;
   call.shape.head_dim = head_dim;
   call.shape.v_head_dim = v_head_dim.value_or(head_dim);
+  const auto at_least = [](const char* name, int64_t least, int64_t found) {
+    if (found >= least) return;
+    refuse(std::string(name) + " must be " + std::to_string(least) +
+           " or more, found " + std::to_string(found));
+  };
+  at_least("head_dim", 1, head_dim);
+  at_least("v_head_dim", 1, call.shape.v_head_dim);
+  at_least("keys_per_query", 0, keys_per_query);
   call.dtype = parse_dtype(dtype);
   call.backward = backward;
   const MosaicSetting s = mosaic_setting(request, call, keys_per_query);
@@ -382,16 +392,10 @@ nb::dict arrays(const PyKernel& of, const PyBatch& batch) {
 
 // int32 in C order, of what was given.
 std::span<const int32_t> ints_of(const Array& array) {
-  int64_t size = 1;
-  for (size_t i = array.view.ndim(); i-- > 0;) {
-    if (array.view.stride(i) != size && array.view.shape(i) != 1) size = -1;
-    if (size < 0) break;
-    size *= static_cast<int64_t>(array.view.shape(i));
-  }
-  if (array.dtype != Dtype::i32 || size < 0) {
+  if (array.dtype != Dtype::i32 || !in_c_order(array)) {
     refuse(std::string(array.name) + " must be int32 in C order, found others");
   }
-  return {static_cast<const int32_t*>(array.data()), static_cast<size_t>(size)};
+  return {static_cast<const int32_t*>(array.data()), array.view.size()};
 }
 
 Array named_array(const nb::dict& given, const std::string& name) {

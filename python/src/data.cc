@@ -250,7 +250,10 @@ void init(nb::pointer_and_handle<PyLoader> self, nb::handle documents,
   o.stream.max_edges = max_edges;
   if (strict_chunks) o.stream.chunk_room = ChunkRoom::refuse;
   o.rows = rows;
-  if (!mask.is_none()) o.masks = read_masks(mask);
+  if (!mask.is_none()) {
+    o.masks = read_masks(mask);
+    if (o.masks.empty()) refuse("mask must be one mask or more, found none");
+  }
   o.ceilings.max_steps = max_steps;
   o.ceilings.max_width = max_width;
   o.ahead = ahead;

@@ -25,8 +25,9 @@ nb::any join(nb::handle out, nb::handle lse, nb::handle sink_logits,
   const Array written = read_array("joined", to, true);
   const TensorView read = input_of(from, order);
   const MutableTensorView write = tensor_of(written, order);
-  const auto lse_of_keys = floats_of(sums);
-  const auto logits = floats_of(sinks);
+  const int64_t heads[] = {read.heads};
+  const auto lse_of_keys = floats_of(sums, lse_shape(read));
+  const auto logits = floats_of(sinks, heads);
   take(unlocked([&] { return join_sinks(read, lse_of_keys, logits, write); }));
   return nb::borrow<nb::any>(to);
 }
@@ -47,13 +48,16 @@ nb::tuple gradients_of(nb::handle joined, nb::handle lse,
   const Array made_out = read_array("dout", to_out, true);
   const Array made_lse = read_array("dlse", to_lse, true);
   const Array made_sinks = read_array("dsink_logits", to_sinks, true);
-  const SinkGradients to = {tensor_of(made_out, order), floats_of(made_lse),
-                            floats_of(made_sinks)};
   const TensorView read = input_of(given, order);
   const TensorView by_out = input_of(by_joined, order);
-  const auto lse_of_keys = floats_of(sums);
-  const auto logits = floats_of(sinks);
-  const auto by_sums = by_lse ? floats_of(*by_lse) : std::span<float>();
+  const auto of_lse = lse_shape(read);
+  const int64_t heads[] = {read.heads};
+  const auto lse_of_keys = floats_of(sums, of_lse);
+  const auto logits = floats_of(sinks, heads);
+  const auto by_sums = by_lse ? floats_of(*by_lse, of_lse) : std::span<float>();
+  const SinkGradients to = {tensor_of(made_out, order),
+                            floats_of(made_lse, of_lse),
+                            floats_of(made_sinks, heads)};
   take(unlocked([&] {
     return sink_gradients(read, lse_of_keys, logits, by_out, by_sums, to);
   }));

@@ -165,11 +165,12 @@ void forward(nb::handle q, nb::handle k, nb::handle v, nb::handle sink_logits,
   t.q = input_of(call.q, call.layout);
   t.k = input_of(call.k, call.layout);
   t.v = input_of(call.v, call.layout);
-  if (call.sink_logits) t.sink_logits = floats_of(*call.sink_logits);
+  const int64_t heads[] = {t.q.heads};
+  if (call.sink_logits) t.sink_logits = floats_of(*call.sink_logits, heads);
   const Array result = read_array("out", out, true);
   const Array sums = read_array("lse", lse, true);
   t.out = tensor_of(result, call.layout);
-  t.lse = floats_of(sums);
+  t.lse = floats_of(sums, lse_shape(t.q));
   run(call, &cpu::cpu_forward, t);
 }
 
@@ -184,18 +185,19 @@ void backward(nb::handle q, nb::handle k, nb::handle v, nb::handle sink_logits,
   t.q = input_of(call.q, call.layout);
   t.k = input_of(call.k, call.layout);
   t.v = input_of(call.v, call.layout);
-  if (call.sink_logits) t.sink_logits = floats_of(*call.sink_logits);
+  const int64_t heads[] = {t.q.heads};
+  if (call.sink_logits) t.sink_logits = floats_of(*call.sink_logits, heads);
   const Array result = read_array("out", out);
   const Array sums = read_array("lse", lse);
   const Array given = read_array("dout", dout);
   t.out = tensor_of(result, call.layout);
-  t.lse = floats_of(sums);
+  t.lse = floats_of(sums, lse_shape(t.q));
   Gradients g;
   g.dout = input_of(given, call.layout);
   std::optional<Array> more;
   if (!dlse.is_none()) {
     more = read_array("dlse", dlse);
-    g.dlse = floats_of(*more);
+    g.dlse = floats_of(*more, lse_shape(t.q));
   }
   const Array rq = read_array("dq", dq, true);
   const Array rk = read_array("dk", dk, true);
@@ -204,7 +206,7 @@ void backward(nb::handle q, nb::handle k, nb::handle v, nb::handle sink_logits,
   g.dq = tensor_of(rq, call.layout);
   g.dk = tensor_of(rk, call.layout);
   g.dv = tensor_of(rv, call.layout);
-  if (call.sink_logits) g.dsink_logits = floats_of(rs);
+  if (call.sink_logits) g.dsink_logits = floats_of(rs, heads);
   run(call, &cpu::cpu_backward, t, g);
 }
 

@@ -291,8 +291,15 @@ def _lower_check(context: Any, argument: Any, *, call: _Call) -> Any:
     return [argument]
 
 
+def _check_here(argument: Any, call: _Call) -> Any:
+    _check_platform(call, jax.default_backend())
+    return argument
+
+
 # Nothing in a program: who lowers it learns whether the call can be lowered.
+# Both primitives run by themselves only under jax.disable_jit.
 _checked = Primitive("tessera_platform")
+_checked.def_impl(_check_here)
 _checked.def_abstract_eval(lambda argument, call: argument)
 mlir.register_lowering(_checked, _lower_check)
 batching.primitive_batchers[_checked] = lambda args, dims, call: (
@@ -308,7 +315,10 @@ _attention = Primitive("tessera_attention")
 _attention.multiple_results = True
 _attention.def_abstract_eval(lambda *args, call: [
     jax.core.ShapedArray(x.shape, x.dtype) for x in _results(call, args)])
-for _platform, _on in (("cpu", _on_cpu), ("tpu", _tpu.attend)):
+_PLATFORMS = {"cpu": _on_cpu, "tpu": _tpu.attend}
+_attention.def_impl(
+    lambda *args, call: _PLATFORMS[jax.default_backend()](call, *args))
+for _platform, _on in _PLATFORMS.items():
     mlir.register_lowering(_attention, functools.partial(_lower_to, _on),
                            platform=_platform)
 
@@ -396,6 +406,11 @@ def attention(q: ArrayLike, k: ArrayLike, v: ArrayLike,
         if jnp.ndim(x) != 4:
             raise _core.TesseraError(
                 f"[jax] {name} must have 4 dimensions, found {jnp.ndim(x)}")
+    heads = jnp.shape(q)[2 if layout == "bshd" else 1]
+    if sink_logits is not None and jnp.shape(sink_logits) != (heads,):
+        raise _core.TesseraError(
+            f"[jax] sink_logits must be float32 [{heads}], found the shape "
+            f"{list(jnp.shape(sink_logits))}")
     static, arrays = _parts(batch)
     call = _Call(False, static.text, static.tile_q,
                  None if scale is None else float(scale), float(softcap),

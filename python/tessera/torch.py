@@ -12,9 +12,10 @@ same compiled function.
 """
 
 import functools
-from typing import Any, Optional
+from typing import Any, NoReturn, Optional
 
 import torch
+from torch.autograd.forward_ad import unpack_dual
 
 from . import _core
 from ._block_mask import block_mask
@@ -98,6 +99,15 @@ def _(q, k, v, sink_logits, batch, out, lse, dout, dlse, scale, softcap, bshd):
     return _gradients(q, k, v, sink_logits)
 
 
+def _refuse_tangents(*tensors: torch.Tensor | None) -> None:
+    # Operators drop what forward mode carries, in silence.
+    if any(x is not None and unpack_dual(x).tangent is not None
+           for x in tensors):
+        raise _core.TesseraError(
+            "[torch] attention must be differentiated backward and once, found "
+            "a tangent of forward mode")
+
+
 def _save(ctx: Any, inputs: Any, output: Any) -> None:
     ctx.set_materialize_grads(False)
     *tensors, ctx.scale, ctx.softcap, ctx.bshd = inputs
@@ -110,7 +120,10 @@ def _differentiate(ctx: Any, dout: Any, dlse: Any) -> Any:
         return (None,) * 8
     if dout is None:
         dout = torch.zeros_like(out)
-    dq, dk, dv, dsinks = torch.ops.tessera.attention_backward(
+    _refuse_tangents(q, k, v, sink_logits, dout, dlse)
+    run = (_Gradients.apply if _are_transformed()
+           else torch.ops.tessera.attention_backward)
+    dq, dk, dv, dsinks = run(
         q, k, v, sink_logits, batch, out, lse, dout, dlse, ctx.scale,
         ctx.softcap, ctx.bshd)
     return (dq, dk, dv, None if sink_logits is None else dsinks, None, None,
@@ -120,9 +133,55 @@ def _differentiate(ctx: Any, dout: Any, dlse: Any) -> Any:
 _attention.register_autograd(_differentiate, setup_context=_save)
 
 
+# torch.func takes these two; of operators it knows no gradients.
+class _Attention(torch.autograd.Function):
+    generate_vmap_rule = True
+    setup_context = staticmethod(_save)
+    backward = staticmethod(_differentiate)
+
+    @staticmethod
+    def forward(*args: Any) -> Any:
+        return torch.ops.tessera.attention(*args)
+
+
+class _Gradients(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(*args: Any) -> Any:
+        return torch.ops.tessera.attention_backward(*args)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> NoReturn:
+        raise _core.TesseraError(
+            "[torch] attention must be differentiated backward and once, found "
+            "a gradient of its gradient")
+
+
+_are_transformed = torch._C._are_functorch_transforms_active
+
+
+def _run(*args: Any) -> Any:
+    _refuse_tangents(*args[:4])
+    run = (_Attention.apply if _are_transformed()
+           else torch.ops.tessera.attention)
+    return run(*args)
+
+
+def _check_is_tensor(name: str, x: Any) -> None:
+    if not isinstance(x, torch.Tensor):
+        raise _core.TesseraError(
+            f"[torch] {name} must be a tensor, found {type(x).__name__}")
+
+
 def _check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
     # What the shapes of results depend on; the library checks the rest.
     for name, x in (("q", q), ("k", k), ("v", v)):
+        _check_is_tensor(name, x)
         if x.dim() != 4:
             raise _core.TesseraError(
                 f"[torch] {name} must have 4 dimensions, found {x.dim()}")
@@ -163,7 +222,10 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
     if layout not in ("bhsd", "bshd"):
         raise _core.TesseraError(
             f"[torch] layout must be 'bhsd' or 'bshd', found '{layout}'")
-    out, lse = torch.ops.tessera.attention(
+    _check(q, k, v)
+    if sink_logits is not None:
+        _check_is_tensor("sink_logits", sink_logits)
+    out, lse = _run(
         q, k, v, sink_logits, _tensor_of(batch),
         None if scale is None else float(scale), float(softcap),
         layout == "bshd")
@@ -179,14 +241,20 @@ def _plain_batch(batch: int, q_len: int, kv_len: int,
 
 # An operator, so that a compiled function plans for the sizes that it meets.
 @torch.library.custom_op("tessera::plain_batch", mutates_args=())
-def _plain_tensor(q: torch.Tensor, k: torch.Tensor,
+def _plain_tensor(batch: int, q_len: int, kv_len: int,
                   is_causal: bool) -> torch.Tensor:
-    return _number(_plain_batch(q.shape[0], q.shape[2], k.shape[2], is_causal))
+    return _number(_plain_batch(batch, q_len, kv_len, is_causal))
 
 
 @_plain_tensor.register_fake
-def _(q, k, is_causal):
+def _(batch, q_len, kv_len, is_causal):
     return torch.empty(1, dtype=torch.int64)
+
+
+def _batch_of(q: torch.Tensor, k: torch.Tensor,
+              is_causal: bool) -> torch.Tensor:
+    return torch.ops.tessera.plain_batch(q.shape[0], q.shape[2], k.shape[2],
+                                         is_causal)
 
 
 def scaled_dot_product_attention(query: torch.Tensor, key: torch.Tensor,
@@ -202,6 +270,7 @@ def scaled_dot_product_attention(query: torch.Tensor, key: torch.Tensor,
     What it cannot honour it refuses: dropout, and masks that are tensors.
     `is_causal` counts from the first key, as it does there.
     """
+    _check(query, key, value)
     refuse = None
     if dropout_p != 0:
         refuse = f"dropout_p must be 0, found {dropout_p}"
@@ -212,11 +281,8 @@ def scaled_dot_product_attention(query: torch.Tensor, key: torch.Tensor,
                   f"found {query.shape[1]} and {key.shape[1]}")
     if refuse is not None:
         raise _core.TesseraError("[torch] " + refuse)
-    if attn_mask is None:
-        _check(query, key, value)
-        batch = torch.ops.tessera.plain_batch(query, key, is_causal)
-    else:
-        batch = _tensor_of(attn_mask)
-    return torch.ops.tessera.attention(
+    batch = (_batch_of(query, key, is_causal) if attn_mask is None
+             else _tensor_of(attn_mask))
+    return _run(
         query, key, value, None, batch,
         None if scale is None else float(scale), 0.0, False)[0]

@@ -205,10 +205,10 @@ def _attention(module: Any, query: torch.Tensor, key: torch.Tensor,
             _refuse("causal attention must have a mask", "None")
         if kwargs.get("sliding_window") is not None:
             _refuse("attention with a sliding window must have a mask", "None")
-        batch = torch.ops.tessera.plain_batch(query, key, False)
+        batch = _torch._batch_of(query, key, False)
     sinks = None if s_aux is None else s_aux.float()
     turn = lambda x: x.transpose(1, 2)  # so that the result is as they want it
-    out, _ = torch.ops.tessera.attention(
+    out, _ = _torch._run(
         turn(query), turn(key), turn(value), sinks, batch, scaling,
         float(softcap or 0), True)
     return out, None

@@ -2,6 +2,7 @@
 
 import array
 import ctypes
+import functools
 import gc
 import json
 import multiprocessing
@@ -125,7 +126,7 @@ def test_named_ids():
             ({"same": {"a": images[1:], "b": frames}}, "must have the shape")):
         with pytest.raises(ts.TesseraError, match=message):
             ts.plan(mask, q_len=96, **arguments)
-    for name in "z", "ab", "a) | full & same(b":
+    for name in "z", "A", "ab", "a) | full & same(b":
         with pytest.raises(ts.TesseraError, match="same takes a letter"):
             ts.same(name)
 
@@ -347,9 +348,11 @@ def test_joined_sinks_are_those_of_attention():
     judge.check(ts.join_sinks(out, lse, sinks), want, "out")
     for refused, words in [
             (lambda: ts.join_sinks(out, lse[:, :2].copy(), sinks),
-             r"^\[sinks\] lse must hold \[batch, heads, tokens\]"),
+             r"lse must have the shape \[1, 4, 192\], found \[1, 2, 192\]"),
+            (lambda: ts.join_sinks(out, lse.swapaxes(1, 2).copy(), sinks),
+             r"lse must have the shape \[1, 4, 192\], found \[1, 192, 4\]"),
             (lambda: ts.join_sinks(out, lse, sinks[:3]),
-             r"^\[sinks\] sink_logits must hold \[heads\] = 4 values, found 3"),
+             r"sink_logits must have the shape \[4\], found \[3\]"),
             (lambda: ts.join_sinks(out, lse, sinks, joined=np.zeros(
                 out.shape, np.float16)), r"^\[sinks\] joined must be"),
             (lambda: ts.join_sinks(out, lse.astype(np.float64), sinks), "lse"),
@@ -428,6 +431,9 @@ def test_bad_input_is_refused():
     frozen = np.zeros_like(q)
     frozen.flags.writeable = False
     doc = dict(mask=ts.documents, q_len=8)
+    ready = ts.Session("cpu").prepare(made, heads=4, kv_heads=2, head_dim=16,
+                                      backward=True, dlse=True)
+    backward = functools.partial(ready.backward, ready.forward(q, k, v))
     for call, words in [
             (lambda: ts.plan(**doc), "needs doc_ids"),
             (lambda: ts.plan(doc_ids=i64, **doc), "int32, found ndarray of int64"),
@@ -447,12 +453,28 @@ def test_bad_input_is_refused():
             (lambda: ts.attention(q.astype(np.float16), k, v, made), "F32"),
             (lambda: ts.attention(q[:, :, :9], k, v, made), "q"),
             (lambda: ts.attention(q.tolist(), k, v, made), "array"),
+            # Of as many numbers, in another order.
+            (lambda: ts.attention(q, k, v, made, sink_logits=np.zeros(
+                (2, 2), np.float32)), r"shape \[4\], found \[2, 2\]"),
+            (lambda: backward(q, dlse=np.zeros((1, 192, 4), np.float32)),
+             r"dlse must have the shape \[1, 4, 192\], found \[1, 192, 4\]"),
+            # Strides of nothing are no fault.
+            (lambda: ts.attention(q[:, :0], k, v, made),
+             "kv_heads must divide heads, found 2 for 0"),
+            (lambda: ts.attention(q[:, :, :0], k, v, made, return_lse=True),
+             r"found \[1, 4, 0, 16\]"),
+            (lambda: ts.plan(ts.blocks(4), q_len=8, block_mask=b"x"),
+             "found bytes with 1 dimensions"),
+            (lambda: ts.plan(doc_ids=np.zeros(8, np.uint32), **doc),
+             "int32, .* found ndarray of uint32"),
             (lambda: ts.attention(q, k, v, made, layout="hbsd"), "layout"),
             (lambda: ts.attention(q, k, v, 3),
              "batch must be a tessera.Batch, found int"),
             (lambda: ts.attention(q, k, v, made, session="cpu"),
              "session must be a tessera.Session, found str"),
             (lambda: ts.choose(q, heads=4, head_dim=16), "found ndarray"),
+            (lambda: ts.choose(made, heads=4, head_dim=16, softcap=-1.0),
+             "its softcap 0 or more, not 0.25 and -1"),
             (lambda: ts.Session().prepare(q, heads=4, head_dim=16),
              "found ndarray"),
             (lambda: ts.shard(q, "seq=2"), "found ndarray"),
@@ -563,7 +585,7 @@ def test_block_mask():
     for bad, options, why in (
             (cells, {"max_tiles": 9}, "must be at most 9, found "),
             (cells[:, ::2], {}, "C order"), (cells[0, 0], {}, "1 dimensions"),
-            (cells.astype(np.float32), {}, "dimensions of float32"),
+            (cells.astype(np.float32), {}, "float32 with 3 dimensions"),
             (cells, {"columns": 130}, "uint8, a bit a block"),
             (packed_cells, {"columns": 140}, "must hold 18 bytes a row"),
             (packed_cells | 128, {"columns": 130}, "must be 0, found others"),
@@ -663,6 +685,12 @@ def test_the_setting_of_a_tpu_program():
     kernel = ts.compile(batch, heads=8, tiles_per_pass=tiles)
     assert f'"tiles_per_pass":{tiles}' in kernel.contract
     assert ts.tpu_setting("causal", q_len=8192, backward=True) != usual
+    for wrong, why in (({"q_len": 0}, "q_len must be from 1 to"),
+                       ({"kv_len": 2**62}, "kv_len must be from 1 to"),
+                       ({"head_dim": 0}, "head_dim must be 1 or more, found 0"),
+                       ({"keys_per_query": -1}, "must be 0 or more, found -1")):
+        with pytest.raises(ts.TesseraError, match=why):
+            ts.tpu_setting(mask, **{"q_len": 8192, **wrong})
     rounded = ts.compile(batch, heads=8, row_sum="rounded")
     assert '"row_sum_rounded":1' in rounded.contract
     assert '"row_sum_rounded":0' in kernel.contract

@@ -448,6 +448,7 @@ def test_what_is_refused_is_named():
     assert said([[1]], strategy="magic").startswith("[pack] ")
     assert said([[1]], rows=0).startswith("[data] a batch must have 1 to")
     assert "needs prefix_lengths" in said([[1]], mask="prefix & documents")
+    assert "must be one mask or more, found none" in said([[1]], mask=[])
     assert said(ByHand([{"input_ids": [[1]]}, {"input_ids": [[2], [-3]]}])) == (
         "[data] element 0 of input_ids of row 1 of batch 1 of the stream must be "
         "an integer of 0 to 2147483647, found the integer -3 for it")

@@ -225,6 +225,31 @@ def test_gradients_of_a_loss_of_the_output():
     judge.check_grads_of_square(grads, q, k, v, legal(ids))
 
 
+def test_without_jit():
+    rng = np.random.default_rng(21)
+    ids = ids_of(rng)
+    batch = planned(ids)
+    q, k, v = arrays(rng)
+    loss = lambda q, k, v: (tessera.jax.attention(q, k, v, batch) ** 2).sum()
+    with jax.disable_jit():
+        grads = jax.grad(loss, (0, 1, 2))(q, k, v)
+        many = jax.vmap(lambda q: tessera.jax.attention(q, k, v, batch))(
+            np.stack([q, -q]))
+    judge.check_grads_of_square(grads, q, k, v, legal(ids))
+    for x, out in zip((q, -q), many):
+        judge.check(out, judge.attention(x, k, v, legal(ids))[0])
+
+
+def test_a_program_that_is_compiled_ahead():
+    rng = np.random.default_rng(22)
+    q, k, v = arrays(rng)
+    moved = [jax.device_put(planned(ids_of(rng))) for _ in range(2)]
+    program = jax.jit(tessera.jax.attention).lower(q, k, v, moved[0]).compile()
+    for batch in moved:
+        assert (program(q, k, v, batch) ==
+                tessera.jax.attention(q, k, v, batch)).all()
+
+
 def test_vmap_over_arrays_and_over_batches():
     rng = np.random.default_rng(3)
     many = [ids_of(rng) for _ in range(3)]
@@ -408,6 +433,7 @@ def test_what_is_not_a_batch_of_its_facts_is_refused():
     batch = planned(ids_of(rng))
     q, k, v = arrays(rng)
     f = jax.jit(tessera.jax.attention)
+    sinks = lambda z: tessera.jax.attention(q, k, v, batch, sink_logits=z)
     whole = jax.device_put(batch)
 
     def broken(i, change):
@@ -436,13 +462,19 @@ def test_what_is_not_a_batch_of_its_facts_is_refused():
             (lambda: f(q[0], k, v, batch), "4 dimensions"),
             (lambda: f(q, k, v, 3), "tessera.Batch"),
             (lambda: tessera.jax.attention(q, k, v, batch, layout="x"),
-             "layout")]:
+             "layout"),
+            (lambda: sinks(jnp.zeros((2, 2))), r"float32 \[4\], found .*\[2, 2\]"),
+            (lambda: sinks(jnp.zeros(3)), r"float32 \[4\], found .*\[3\]")]:
         with pytest.raises(ts.TesseraError, match=words):
             call()
     for call, words in [
             (lambda: f(q[:, :3], k, v, batch), "kv_heads"),
             (lambda: f(q[:, :, :-1], k, v, batch), "python|facts|q_len"),
-            (lambda: f(q, k.astype(np.float16), v, batch), "F16|F32")]:
+            (lambda: f(q, k.astype(np.float16), v, batch), "F16|F32"),
+            (lambda: f(q.astype(np.int32), k, v, batch),
+             "q must be of float32, bfloat16 or float16, found int32"),
+            (lambda: sinks(jnp.zeros(4, jnp.bfloat16)),
+             "sink_logits must be of float32, found bfloat16")]:
         with pytest.raises(REFUSED, match=words):
             jax.block_until_ready(call())
 

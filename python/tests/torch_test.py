@@ -16,6 +16,7 @@ import tessera.torch
 import torch
 from long_calls import ENDED, interrupted
 from tessera import _core
+from torch.autograd import forward_ad
 from torch._dynamo.testing import CompileCounterWithBackend
 
 LENGTH = 96
@@ -275,6 +276,10 @@ def test_what_it_cannot_do_is_refused_by_name():
             (lambda: f(q.to_sparse(), k, v, batch), "array|CPU"),
             (lambda: f(q.transpose(2, 3), k, v, batch), "contiguous"),
             (lambda: f(q[0], k, v, batch), "4 dimensions"),
+            (lambda: f(q.numpy(), k, v, batch), "q .* tensor, found ndarray"),
+            (lambda: f(q, k, v, batch, sink_logits=[0.0] * 4),
+             "sink_logits must be a tensor, found list"),
+            (lambda: sdpa(q, k, None), "v must be a tensor, found NoneType"),
             (lambda: f(q[:, :3], k, v, batch), "kv_heads"),
             (lambda: f(q[:, :, :-1], k, v, batch), "q_len|tokens"),
             (lambda: f(q, k[:, :, :-1], v, batch), "kv_len|tokens"),
@@ -282,6 +287,9 @@ def test_what_it_cannot_do_is_refused_by_name():
             (lambda: f(q, k, v, legal), "tessera.Batch"),
             (lambda: f(q, k, v, batch, layout="x"), "layout"),
             (lambda: f(q, k, v, batch, sink_logits=torch.zeros(3)), "sink"),
+            (lambda: f(q, k, v, batch, sink_logits=torch.zeros(4, 1)),
+             r"shape \[4\], found \[4, 1\]"),
+            (lambda: f(q[:, :, :0], k, v, batch), r"found \[1, 4, 0, 8\]"),
             (lambda: f(q, k, v, batch,
                        sink_logits=torch.zeros(4).bfloat16()), "float32"),
             (lambda: f(q, k, v, batch, scale=float("nan")), "scale"),
@@ -308,6 +316,54 @@ def test_a_gradient_has_no_gradient():
         tessera.torch.attention(q, k, v, batch).sum(), q, create_graph=True)
     with pytest.raises(RuntimeError, match="attention_backward"):
         dq.sum().backward()
+
+
+def test_torch_func():
+    rng = np.random.default_rng(15)
+    ids = ids_of(rng)
+    batch = planned(ids)
+    many = [arrays(rng) for _ in range(3)]
+    loss = lambda q, k, v: (tessera.torch.attention(q, k, v, batch) ** 2).sum()
+    grads = torch.func.grad(loss, (0, 1, 2))
+    for f in (grads, torch.compile(grads, fullgraph=True, backend="aot_eager")):
+        judge.check_grads_of_square(f(*tensors(many[0])), *many[0], legal(ids))
+    stacked = [torch.stack(x) for x in zip(*map(tensors, many))]
+    for i, found in enumerate(zip(*torch.func.vmap(grads)(*stacked))):
+        judge.check_grads_of_square(found, *many[i], legal(ids))
+    sdpa = lambda *x: (tessera.torch.scaled_dot_product_attention(
+        *x, enable_gqa=True) ** 2).sum()
+    full = np.ones((1, LENGTH, LENGTH), bool)
+    for i, found in enumerate(zip(*torch.func.vmap(
+            torch.func.grad(sdpa, (0, 1, 2)))(*stacked))):
+        judge.check_grads_of_square(found, *many[i], full)
+
+
+def test_what_has_no_derivative_is_refused_and_never_0():
+    rng = np.random.default_rng(16)
+    batch = planned(ids_of(rng))
+    q, k, v = tensors(arrays(rng))
+    out = lambda q: tessera.torch.attention(q, k, v, batch)
+    jvp = lambda q: torch.func.jvp(out, (q,), (q,))[1]
+    grad = torch.func.grad(lambda q: out(q).sum())
+
+    def tangent_of(f, x):
+        with forward_ad.dual_level():
+            return forward_ad.unpack_dual(f(forward_ad.make_dual(x, x))).tangent
+
+    def gradient_of(dout):
+        x = q.clone().requires_grad_()
+        return torch.autograd.grad(out(x), x, dout)[0]
+
+    for call in (lambda: jvp(q), lambda: torch.compile(jvp)(q),
+                 lambda: tangent_of(out, q),
+                 lambda: tangent_of(gradient_of, torch.ones_like(q)),
+                 lambda: tangent_of(lambda q: tessera.torch.
+                     scaled_dot_product_attention(
+                         q, k, v, batch, enable_gqa=True), q),
+                 lambda: torch.func.grad(lambda q: grad(q).sum())(q)):
+        with pytest.raises(ts.TesseraError,
+                           match=r"\[torch\] .* backward and once, found"):
+            call()
 
 
 def test_batches_come_back_from_files_and_processes():

@@ -118,6 +118,10 @@ Result<void> check(const Expr& e, int depth, int& nodes, Names& names) {
                    e.children.size(), spec_of(e.atom).name);
   }
   const AtomSpec& spec = spec_of(e.atom);
+  if (e.atom == Atom::same && (e.a < 0 || e.a >= kSameNames)) {
+    return invalid("mask", "same takes a letter from a to {}, found number {}",
+                   static_cast<char>('a' + kSameNames - 1), e.a);
+  }
   const std::array<int64_t, 2> values = {e.a, e.b};
   for (size_t i = 0; i < spec.arguments.size(); ++i) {
     if (values[i] < spec.least || values[i] > kMaxArgument) {
@@ -132,14 +136,7 @@ Result<void> check(const Expr& e, int depth, int& nodes, Names& names) {
                      spec.name, spec.arguments.size(), values[i]);
     }
   }
-  if (e.atom == Atom::same) {
-    if (e.a >= kSameNames) {
-      return invalid("mask",
-                     "same takes a letter from a to {}, found number {}",
-                     static_cast<char>('a' + kSameNames - 1), e.a);
-    }
-    names.same |= 1U << e.a;
-  }
+  if (e.atom == Atom::same) names.same |= 1U << e.a;
   if (e.atom == Atom::prefix) names.prefix = true;
   if (e.atom == Atom::documents) names.documents = true;
   if (e.atom == Atom::segments) names.segments = true;

@@ -2,6 +2,9 @@
 // what explain and errors say.
 #include <gtest/gtest.h>
 
+#include <string>
+#include <utility>
+
 #include "plan/make_plan.h"
 #include "tessera/batch.h"
 
@@ -109,11 +112,14 @@ TEST(Same, FactsOfTheWrongSizeAreRefused) {
   o.request.q_len = 64;
   o.facts.same_ids[0].reset();
   EXPECT_EQ(error(), "[facts] same(a) needs same_a, found none for the mask");
-  const auto mask = make_mask(same('z'));
-  ASSERT_FALSE(mask);
-  EXPECT_EQ(mask.error().message,
-            "[mask] same takes a letter from a to h, found number 25");
-  EXPECT_FALSE(make_mask(same('A')));
+  for (const auto& [name, number] : {std::pair('z', "25"), {'A', "-32"}}) {
+    const auto mask = make_mask(same(name));
+    ASSERT_FALSE(mask);
+    EXPECT_EQ(mask.error().message,
+              std::string("[mask] same takes a letter from a to h, found "
+                          "number ") +
+                  number);
+  }
 }
 
 }  // namespace

@@ -582,6 +582,13 @@ TEST(Choose, FollowsTheRules) {
     EXPECT_EQ(find(*found, LaneId::mosaic)->reason,
               "its softcap is 0 or from 1e-30 to 1000000, not 10000000");
   }
+  far.softcap = -1;
+  const auto none = choose(features("causal & documents", far, {Dtype::bf16}),
+                           {64, 40}, on("a TPU"));
+  ASSERT_FALSE(none);
+  EXPECT_NE(none.error().message.find("its softcap 0 or more, not "),
+            std::string::npos)
+      << none.error().message;
   EXPECT_EQ(c->reason,
             "40 of 64 tiles are active, and 4096 tokens are beyond 512: on tpu "
             "the mosaic lane, which visits these alone; predicted, known of "

@@ -88,7 +88,10 @@ Why numbers_wrong(const LaneFacts& lane, const RequestFeatures& f) {
   const AttentionShape& s = f.shape;
   const double scale = s.scale_or_default();
   if (!std::isfinite(scale) || !std::isfinite(s.softcap) || s.softcap < 0) {
-    return std::string("scale and softcap must be finite");
+    return fmt::format(
+        "its scale is finite and its softcap 0 or more, not {} "
+        "and {}",
+        scale, s.softcap);
   }
   if (lane.max_scale > 0 &&
       !(scale >= lane.min_scale && scale <= lane.max_scale)) {

@@ -50,32 +50,44 @@ std::optional<Dtype> dtype_of(ffi::DataType type) {
   }
 }
 
+std::string_view word_of(ffi::DataType type) {
+  using enum ffi::DataType;
+  static constexpr std::pair<ffi::DataType, std::string_view> kWords[] = {
+      {F32, "float32"}, {BF16, "bfloat16"}, {F16, "float16"},
+      {F64, "float64"}, {S32, "int32"},     {U32, "uint32"},
+      {S64, "int64"},   {U64, "uint64"},    {S16, "int16"},
+      {U16, "uint16"},  {S8, "int8"},       {U8, "uint8"},
+      {PRED, "bool"},   {C64, "complex64"}, {C128, "complex128"}};
+  for (const auto& [known, word] : kWords) {
+    if (known == type) return word;
+  }
+  return "another type";
+}
+
 Result<MutableTensorView> tensor(const char* name, const ffi::AnyBuffer& buffer,
                                  bool bshd) {
   const auto dtype = dtype_of(buffer.element_type());
   const auto d = buffer.dimensions();
-  if (!dtype || d.size() != 4) {
+  if (!dtype) {
     return invalid("cpu",
-                   "{} must be a floating array of 4 dimensions, found another "
-                   "type or {} dimensions",
-                   name, d.size());
+                   "{} must be of float32, bfloat16 or float16, found {}", name,
+                   word_of(buffer.element_type()));
+  }
+  if (d.size() != 4) {
+    return invalid("cpu", "{} must have 4 dimensions, found {}", name,
+                   d.size());
   }
   void* const data = buffer.untyped_data();
   return bshd ? MutableTensorView::bshd(data, *dtype, d[0], d[2], d[1], d[3])
               : MutableTensorView::bhsd(data, *dtype, d[0], d[1], d[2], d[3]);
 }
 
-std::string_view word_of(ffi::DataType type) {
-  if (type == ffi::DataType::F32) return "float32";
-  return type == ffi::DataType::S32 ? "int32" : "uint32";
-}
-
 template <class T>
 Result<std::span<T>> numbers(const char* name, const ffi::AnyBuffer& buffer,
                              ffi::DataType type) {
   if (buffer.element_type() != type) {
-    return invalid("cpu", "{} must be of {}, found XLA's type number {}", name,
-                   word_of(type), static_cast<int>(buffer.element_type()));
+    return invalid("cpu", "{} must be of {}, found {}", name, word_of(type),
+                   word_of(buffer.element_type()));
   }
   return std::span<T>(static_cast<T*>(buffer.untyped_data()),
                       buffer.element_count());
