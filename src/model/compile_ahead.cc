@@ -168,6 +168,7 @@ Result<AheadReport> compile_ahead(const TrainOptions& options,
   auto step = plan_step(options, target);
   if (!step) return step.error();
   step->shape.drops_barriers = false;  // no compiler for TPUs does
+  step->shape.gives_state = true;
   auto text = step_program(step->shape);
   if (!text) return text.error();
   auto specs = program_specs(step->shape, *text);

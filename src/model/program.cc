@@ -145,7 +145,9 @@ Result<std::string> step_program(const StepShape& s) {
     all.insert(all.end(), state[i].begin(), state[i].end());
   }
   Writer::Reuse reuse;
-  for (size_t i = 0; i < all.size(); ++i) reuse.emplace_back(all[i].name, i);
+  for (size_t i = 0; s.gives_state && i < all.size(); ++i) {
+    reuse.emplace_back(all[i].name, i);
+  }
   all.push_back({"rates", {s.wide, {kRates}}});
   for (xla::Argument& a : batch_arguments(s)) all.push_back(std::move(a));
   Writer w(all, s.wide);

@@ -19,6 +19,7 @@ struct StepShape {
   Element wide = Element::f32;            // f64 for tests of gradients
   bool recompute = false;                 // blocks keep their input alone
   bool drops_barriers = false;            // XLA's compiler for CPUs does
+  bool gives_state = true;                // its memory may be the results'
   int64_t max_logits = int64_t{1} << 22;  // that are there at once
   OptimizerSettings optimizer;
   Mesh mesh;  // each of whose devices has a batch of its own
@@ -42,8 +43,8 @@ Result<std::vector<SlotWork>> step_work(const StepShape& s);
 
 // Arguments: parameters, both moments of each (named by kStateNames), rates,
 // the batch. Results: the first three anew, then loss, the norm of the
-// gradients, tiles that attention visited. The state's memory is
-// its results', where who runs it gives it up. On a mesh loss and gradients are
+// gradients, tiles that attention visited. Where the state
+// is given up the first three take its memory. On a mesh loss and gradients are
 // those of all devices, and of tiles each has its own, [1].
 Result<std::string> step_program(const StepShape& s);
 // Arguments: parameters and the batch. Results: loss, tiles, and where asked
