@@ -62,7 +62,14 @@ Result<FitCall> read_asked(const FitFlags& o, LaneId lane) {
   if (lane == LaneId::mosaic) {
     auto asked = read_asked_call(o.kernel, chip);
     if (!asked) return asked.error();
-    return asked_fit(std::move(*asked), chip);
+    FitCall out = asked_fit(std::move(*asked), chip);
+    // At a tile that is given each direction has its own passes, as in a
+    // session.
+    const KernelFlags& k = o.kernel;
+    out.open_passes = (k.run.request.tile || k.run.request.plan) &&
+                      !k.tiles_per_pass && !k.fetch_ahead && !k.page_steps &&
+                      !k.query_chunk;
+    return out;
   }
   auto asked = load_asked(o.kernel.run.request);
   if (!asked) return asked.error();
