@@ -14,6 +14,10 @@ namespace tessera::cli {
 struct KernelSizes {
   std::optional<std::string> tiles_per_pass, fetch_ahead, page_steps,
       query_chunk;
+
+  bool open() const {
+    return !tiles_per_pass && !fetch_ahead && !page_steps && !query_chunk;
+  }
 };
 // Into the options, those that are given.
 Result<void> read_kernel_sizes(const KernelSizes& flags,

@@ -5,12 +5,12 @@
 
 #include "base/dtype_word.h"
 #include "cli/lowering.h"
+#include "fit/budget_json.h"
 
 namespace tessera::cli {
 
 nlohmann::json kernel_json(const AskedKernel& asked) {
   const MosaicKernel& kernel = asked.kernel;
-  const VectorMemory vector = vector_memory(kernel);
   return {{"lane", "mosaic"},
           {"contract", kernel.contract.key},
           {"contract_terms", nlohmann::json::parse(kernel.contract.text)},
@@ -31,10 +31,7 @@ nlohmann::json kernel_json(const AskedKernel& asked) {
           {"row_sum", to_string(kernel.options.row_sum)},
           {"numbers", to_string(kernel.options.numbers)},
           {"lowering", lowering_json(kernel.lowering)},
-          {"vector_memory",
-           {{"scratch", vector.scratch},
-            {"room", vector.room},
-            {"limit", vector.limit}}},
+          {"vector_memory", fit::vector_memory_json(vector_memory(kernel))},
           {"scalar_bytes", 4 * kernel.scalar_words}};
 }
 

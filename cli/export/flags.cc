@@ -11,8 +11,7 @@ void add_export_flags(Command& command, ExportFlags& f) {
            "lists, steps (packed), rectangle, bitmaps (of the partial tiles), "
            "flex (PyTorch BlockMask), splash (JAX MaskInfo), tokamax (its "
            "MaskInfo), topk (picks as topk_idxs) or mosaic (the TPU kernel's, "
-           "at its tile where --tile "
-           "is open)"},
+           "at its tile where --tile is open)"},
           {"-o,--out", &f.out, "FILE", "File to write"},
       });
   add_request_flags(command, f.request);

@@ -65,10 +65,8 @@ Result<FitCall> read_asked(const FitFlags& o, LaneId lane) {
     FitCall out = asked_fit(std::move(*asked), chip);
     // At a tile that is given each direction has its own passes, as in a
     // session.
-    const KernelFlags& k = o.kernel;
-    out.open_passes = (k.run.request.tile || k.run.request.plan) &&
-                      !k.tiles_per_pass && !k.fetch_ahead && !k.page_steps &&
-                      !k.query_chunk;
+    const auto& request = o.kernel.run.request;
+    out.open_passes = (request.tile || request.plan) && o.kernel.open();
     return out;
   }
   auto asked = load_asked(o.kernel.run.request);

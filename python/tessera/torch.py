@@ -172,16 +172,16 @@ def _run(*args: Any) -> Any:
     return run(*args)
 
 
-def _check_is_tensor(name: str, x: Any) -> None:
-    if not isinstance(x, torch.Tensor):
-        raise _core.TesseraError(
-            f"[torch] {name} must be a tensor, found {type(x).__name__}")
+def _check_tensors(**named: Any) -> None:
+    for name, x in named.items():
+        if not isinstance(x, torch.Tensor):
+            raise _core.TesseraError(
+                f"[torch] {name} must be a tensor, found {type(x).__name__}")
 
 
 def _check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
     # What the shapes of results depend on; the library checks the rest.
     for name, x in (("q", q), ("k", k), ("v", v)):
-        _check_is_tensor(name, x)
         if x.dim() != 4:
             raise _core.TesseraError(
                 f"[torch] {name} must have 4 dimensions, found {x.dim()}")
@@ -222,9 +222,9 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
     if layout not in ("bhsd", "bshd"):
         raise _core.TesseraError(
             f"[torch] layout must be 'bhsd' or 'bshd', found '{layout}'")
-    _check(q, k, v)
+    _check_tensors(q=q, k=k, v=v)
     if sink_logits is not None:
-        _check_is_tensor("sink_logits", sink_logits)
+        _check_tensors(sink_logits=sink_logits)
     out, lse = _run(
         q, k, v, sink_logits, _tensor_of(batch),
         None if scale is None else float(scale), float(softcap),
@@ -270,6 +270,7 @@ def scaled_dot_product_attention(query: torch.Tensor, key: torch.Tensor,
     What it cannot honour it refuses: dropout, and masks that are tensors.
     `is_causal` counts from the first key, as it does there.
     """
+    _check_tensors(q=query, k=key, v=value)
     _check(query, key, value)
     refuse = None
     if dropout_p != 0:

@@ -215,27 +215,27 @@ def test_gradients(layout, softcap):
         dlse=dlse))
 
 
-def test_gradients_of_a_loss_of_the_output():
-    rng = np.random.default_rng(2)
+def check_gradients_of_the_square(seed):
+    """What was planned and given, for more to be asked of it."""
+    rng = np.random.default_rng(seed)
     ids = ids_of(rng)
     batch = planned(ids)
     q, k, v = arrays(rng)
     loss = lambda q, k, v: (tessera.jax.attention(q, k, v, batch) ** 2).sum()
     grads = jax.grad(loss, (0, 1, 2))(q, k, v)
     judge.check_grads_of_square(grads, q, k, v, legal(ids))
+    return ids, batch, q, k, v
+
+
+def test_gradients_of_a_loss_of_the_output():
+    check_gradients_of_the_square(2)
 
 
 def test_without_jit():
-    rng = np.random.default_rng(21)
-    ids = ids_of(rng)
-    batch = planned(ids)
-    q, k, v = arrays(rng)
-    loss = lambda q, k, v: (tessera.jax.attention(q, k, v, batch) ** 2).sum()
     with jax.disable_jit():
-        grads = jax.grad(loss, (0, 1, 2))(q, k, v)
+        ids, batch, q, k, v = check_gradients_of_the_square(21)
         many = jax.vmap(lambda q: tessera.jax.attention(q, k, v, batch))(
             np.stack([q, -q]))
-    judge.check_grads_of_square(grads, q, k, v, legal(ids))
     for x, out in zip((q, -q), many):
         judge.check(out, judge.attention(x, k, v, legal(ids))[0])
 

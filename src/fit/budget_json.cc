@@ -1,5 +1,5 @@
 // fit/budget_json.cc: a budget for programs to read.
-#include <nlohmann/json.hpp>
+#include "fit/budget_json.h"
 
 #include "tessera/fit.h"
 
@@ -33,14 +33,19 @@ json pass_json(const PassMemory& pass) {
                 {"core", pass.core_bytes()},
                 {"total", pass.total()},
                 {"least", pass.least()}}}};
-  if (const auto& v = pass.vector_memory) {
-    out["vector_memory"] = {
-        {"scratch", v->scratch}, {"room", v->room}, {"limit", v->limit}};
+  if (pass.vector_memory) {
+    out["vector_memory"] = fit::vector_memory_json(*pass.vector_memory);
   }
   return out;
 }
 
 }  // namespace
+
+json fit::vector_memory_json(const VectorMemory& memory) {
+  return {{"scratch", memory.scratch},
+          {"room", memory.room},
+          {"limit", memory.limit}};
+}
 
 std::string budget_json(const Budget& b, std::span<const Remedy> remedies) {
   json would_fit = json::array();

@@ -1,7 +1,6 @@
 // model/open_trainer.cc: compiles a trainer's step, with a state or without.
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <utility>
 
 #include "base/digest.h"
@@ -25,7 +24,7 @@ Result<pjrt::Places> open_devices(const TrainOptions& o,
                                   const pjrt::ClientOptions& client) {
   const int64_t devices = o.mesh.devices();
   XlaOptions xla = o.xla;
-  if (xla.plugin.empty()) xla.plugin = default_plugin(o.spec, o.mesh);
+  xla.plugin = model::plugin_of(o);
   if (model::has_kernels(o.spec)) {
     auto tpu = mosaic::open_tpu(xla, client);
     if (!tpu) return tpu.error();
@@ -44,8 +43,7 @@ Result<pjrt::Places> open_devices(const TrainOptions& o,
 // What is known of a plugin (docs/train.md): it is taken all the same.
 std::vector<std::string> plugin_warnings(const TrainOptions& o,
                                          const PluginPlace& place) {
-  const std::filesystem::path file = place.plugin;
-  if (o.mesh.devices() == 1 || file.filename() != "xla_cpu_pjrt.so") return {};
+  if (o.mesh.devices() == 1 || !model::is_xla_cpu_pjrt(place.plugin)) return {};
   return {fmt::format(
       "[train] devices of a mesh must give the right gradients each time, as "
       "those of {} do, found xla_cpu_pjrt, whose are wrong once in a while, "

@@ -43,9 +43,9 @@ Result<std::vector<SlotWork>> step_work(const StepShape& s);
 
 // Arguments: parameters, both moments of each (named by kStateNames), rates,
 // the batch. Results: the first three anew, then loss, the norm of the
-// gradients, tiles that attention visited. Where the state
-// is given up the first three take its memory. On a mesh loss and gradients are
-// those of all devices, and of tiles each has its own, [1].
+// gradients, tiles that attention visited. Where the state is given up the
+// first three take its memory. On a mesh loss and gradients are those of all
+// devices, and of tiles each has its own, [1].
 Result<std::string> step_program(const StepShape& s);
 // Arguments: parameters and the batch. Results: loss, tiles, and where asked
 // for the gradients of the parameters.

@@ -104,16 +104,13 @@ Result<PlannedRows> plan_rows(const TrainOptions& o) {
   return spread_of(o);
 }
 
-namespace {
-
-// Not that of xla_cpu_pjrt 0.0.1, whose steps are wrong then (docs/train.md).
-bool may_take_state(const TrainOptions& o) {
-  const std::filesystem::path plugin =
-      o.xla.plugin.empty() ? default_plugin(o.spec, o.mesh) : o.xla.plugin;
-  return plugin.stem() != "xla_cpu_pjrt";
+std::string plugin_of(const TrainOptions& o) {
+  return o.xla.plugin.empty() ? default_plugin(o.spec, o.mesh) : o.xla.plugin;
 }
 
-}  // namespace
+bool is_xla_cpu_pjrt(const std::string& plugin) {
+  return std::filesystem::path(plugin).stem() == "xla_cpu_pjrt";
+}
 
 Result<PlannedStep> plan_step(const TrainOptions& o,
                               const std::string& target) {
@@ -127,7 +124,7 @@ Result<PlannedStep> plan_step(const TrainOptions& o,
       o.precision.products == Dtype::bf16 ? Element::bf16 : Element::f32;
   s.recompute = o.recompute;
   s.drops_barriers = !has_kernels(o.spec) && o.xla.plugin != kTpuPlugin;
-  s.gives_state = may_take_state(o);
+  s.gives_state = !is_xla_cpu_pjrt(plugin_of(o));
   s.optimizer = o.optimizer;
   auto ok = o.shards ? plan_spread(o, target, out) : plan_parts(o, target, out);
   if (!ok) return ok.error();

@@ -16,6 +16,11 @@ namespace tessera::model {
 // Compiles for TPUs, those not here too.
 inline constexpr const char* kTpuPlugin = "libtpu";
 
+// What runs a step: where nobody named it the spec's own.
+std::string plugin_of(const TrainOptions& options);
+// By name or file; docs/train.md says what goes wrong on it.
+bool is_xla_cpu_pjrt(const std::string& plugin);
+
 // A program, and what it takes to feed it.
 struct PlannedStep {
   StepShape shape;
