@@ -126,18 +126,19 @@ TEST_F(Schedule, DrawsThePicture) {
 TEST_F(Schedule, SaysWhatIsNotCalibrated) {
   for (const auto& [target, calibrated] :
        {std::pair("v6e:1x1", true), std::pair("v5e:2x2", false),
-        std::pair("v5p:2x2x1", false)}) {
+        std::pair("v5p:2x2x1", false), std::pair("tpu7x:2x2x1", true)}) {
     const Arguments asked = {"schedule", "--dump", dump(), "--target", target};
     ASSERT_EQ(program(asked), 0) << err_;
     EXPECT_EQ(out_.find("not calibrated") == out_.npos, calibrated) << out_;
-    EXPECT_EQ(
-        out_.find("calibrated on another kernel's forward passes") != out_.npos,
-        calibrated)
+    EXPECT_EQ(out_.find("calibrated  on another kernel's forward passes") !=
+                  out_.npos,
+              calibrated)
         << out_;
     ASSERT_EQ(program(asked, {"--json"}), 0) << err_;
     const nlohmann::json assumed = nlohmann::json::parse(out_)["assumed"];
     EXPECT_EQ(assumed["calibrated"], calibrated);
     EXPECT_EQ(assumed["calibrated_on"].is_string(), calibrated);
+    EXPECT_EQ(assumed["measured_over_predicted"].is_object(), calibrated);
   }
 }
 

@@ -107,14 +107,18 @@ json schedule_json(const schedule::ScheduleReport& report,
   json kernels = json::array();
   for (const schedule::KernelReport& k : report.kernels)
     kernels.push_back(kernel_json(k));
+  const auto& held = report.chip.calibration;
   json out = {
       {"target", report.target},
       {"assumed",
        {{"gigahertz", report.chip.gigahertz},
         {"hbm_bytes_per_cycle", report.chip.hbm_bytes_per_cycle},
-        {"calibrated", report.chip.calibrated},
-        {"calibrated_on",
-         report.chip.calibrated ? json(schedule::kCalibratedOn) : json()}}},
+        {"calibrated", held.has_value()},
+        {"calibrated_on", held ? json(schedule::kCalibratedOn) : json()},
+        {"measured_over_predicted", held ? json{{"median", held->median},
+                                                {"p5", held->p5},
+                                                {"p95", held->p95}}
+                                         : json()}}},
       {"kernels", std::move(kernels)},
       {"cycles", optional_json(report.cycles)},
       {"cycles_loops_once", report.cycles_loops_once},
@@ -149,6 +153,8 @@ std::span<const JsonField> schedule_json_fields() {
   static constexpr JsonField kFields[] = {
       {"target"},
       {"assumed.{gigahertz,hbm_bytes_per_cycle,calibrated,calibrated_on}"},
+      {"assumed.measured_over_predicted.{median,p5,p95}",
+       "of those programs; null where no times are known"},
       {"cycles", "sum of all kernels; null where trips are unknown"},
       {"cycles_loops_once",
        "the same, a loop of unknown trips counted as one pass"},

@@ -27,9 +27,15 @@ class Text {
                    const AskedKernel* own) {
     line("target", "{}: {:.2f} GHz (assumed), {:.0f} bytes of HBM a cycle{}",
          report.target, report.chip.gigahertz, report.chip.hbm_bytes_per_cycle,
-         report.chip.calibrated
-             ? fmt::format(", calibrated on {}", schedule::kCalibratedOn)
+         report.chip.calibration
+             ? ""
              : ", not calibrated: held against no times on this chip");
+    if (const auto& held = report.chip.calibration) {
+      line(
+          "calibrated",
+          "on {}: those took {:.2f} times what is predicted ({:.2f} to {:.2f})",
+          schedule::kCalibratedOn, held->median, held->p5, held->p95);
+    }
     if (own) {
       const Tile& tile = own->kernel.tile;
       line("setting", "tile {}x{}, {} tiles a pass: {}", tile.q, tile.kv,

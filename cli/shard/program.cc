@@ -30,7 +30,7 @@ Result<void> compile(const MeshFitCall& asked, ProgramReport& out) {
   auto schedule = schedule::make_schedule(std::move(made->dump), of);
   if (!schedule) return schedule.error();
   out.collectives = std::move(schedule->collectives);
-  out.calibrated = schedule->chip.calibrated;
+  out.calibrated = schedule->chip.calibration.has_value();
   out.target = asked.chip;
   return {};
 }

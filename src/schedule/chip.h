@@ -2,12 +2,21 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "tessera/result.h"
 
 namespace tessera::schedule {
+
+// Times that others measured on a chip, over what is predicted for the same
+// programs: "all" of bench/results/<chip>/silicon.json.
+struct Calibration {
+  double median = 0;
+  double p5 = 0;
+  double p95 = 0;
+};
 
 // A bundle is a cycle when nothing stalls.
 struct Chip {
@@ -16,7 +25,9 @@ struct Chip {
   double hbm_bytes_per_cycle = 0;  // of a core, of two its half
   int64_t branch_delay = 0;        // bundles behind a jump that run either way
   int64_t granule = 0;             // bytes of a granule of a DMA's size
-  bool calibrated = false;         // predictions were held against times on it
+  std::optional<Calibration> calibration = {};  // none: no times are known
+  // A loop that is named for its fetches has trips of its own.
+  bool counts_whole_loops = true;
 };
 
 // The programs whose times these were.

@@ -63,9 +63,7 @@ class Predictor {
       for (size_t r : meant) {
         const bool loop = regions()[r].kind == RegionKind::loop;
         if (rule.loop_only && !loop) continue;
-        // All of v6e's tables count such a loop as its fetches:
-        // docs/schedule.md.
-        const bool whole = loop && rule.as_loop && !chip_.calibrated;
+        const bool whole = loop && rule.as_loop && chip_.counts_whole_loops;
         set(r, whole ? *rule.as_loop : rule.trips, TripSource::rule);
       }
     }

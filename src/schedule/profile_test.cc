@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "base/files.h"
 #include "schedule/predict.h"
 #include "tessera/machine.h"
@@ -191,7 +193,8 @@ TEST(SchedulePredict, KnowsChips) {
     const auto c = find_chip(known.target);
     ASSERT_TRUE(c.ok()) << c.error().message;
     EXPECT_EQ(c->name, known.name);
-    EXPECT_EQ(c->calibrated, known.name == "v6e");
+    EXPECT_EQ(c->calibration.has_value(),
+              known.name == "v6e" || known.name == "tpu7x");
   }
   for (const char* other : {"", "v6", "v6e2", "v99:2x2x1", "v6e 1x1"}) {
     const auto c = find_chip(other);
@@ -201,6 +204,21 @@ TEST(SchedulePredict, KnowsChips) {
   const auto none = find_chip("v6e:0x1");
   ASSERT_FALSE(none.ok());
   EXPECT_TRUE(none.error().message.starts_with("[schedule] sides of a target"));
+}
+
+TEST(SchedulePredict, CalibrationsAreThoseOfTheirResults) {
+  for (const tessera::Chip& known : chips()) {
+    const std::string file =
+        fmt::format("bench/results/{}/silicon.json", known.name);
+    const auto text = read_file(file, 1 << 20);
+    const auto chip = find_chip(known.target);
+    ASSERT_EQ(chip->calibration.has_value(), text.ok()) << known.name;
+    if (!text) continue;
+    const auto all = nlohmann::json::parse(*text).at("all");
+    EXPECT_EQ(chip->calibration->median, all.at("bias"));
+    EXPECT_EQ(chip->calibration->p5, all.at("p5"));
+    EXPECT_EQ(chip->calibration->p95, all.at("p95"));
+  }
 }
 
 TEST(SchedulePredict, FollowsAPlanThroughThePipeline) {
@@ -269,7 +287,7 @@ TEST(SchedulePredict, RulesMayTellLoopsFromBranches) {
   const std::vector<TripRule> rules = {{"loop0", 7, 9},
                                        {"loop0/if0", 5, 8, true}};
   Chip other = chip();
-  other.calibrated = false;
+  other.counts_whole_loops = true;
   const auto out = predict(*p, other, rules, {});
   ASSERT_TRUE(out.ok());
   const auto v6e = predict(*p, chip(), rules, {});
