@@ -10,7 +10,6 @@
 #include <parquet/schema.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -25,18 +24,18 @@ constexpr int64_t kLevels = 4096;
 // Numbers that have room before they are there, whatever a file says.
 constexpr double kMaxExpected = 1 << 22;
 
-// The first of levels [begin, end) that is not `level`; sixteen are compared at
-// a time.
+// The first of levels [begin, end) that is not `level`; 32 are compared at a
+// time, in a loop that compilers make vectors of.
 int64_t first_unlike(const std::vector<int16_t>& levels, int64_t begin,
                      int64_t end, int16_t level) {
-  const uint64_t four = 0x0001000100010001u * static_cast<uint16_t>(level);
-  while (begin + 16 <= end) {
-    std::array<uint64_t, 4> here;
-    std::memcpy(here.data(), levels.data() + begin, sizeof(here));
-    const uint64_t unlike = (here[0] ^ four) | (here[1] ^ four) |
-                            (here[2] ^ four) | (here[3] ^ four);
+  constexpr int64_t kAtOnce = 32;
+  for (; begin + kAtOnce <= end; begin += kAtOnce) {
+    const int16_t* const here = levels.data() + begin;
+    int16_t unlike = 0;
+    for (int64_t i = 0; i < kAtOnce; ++i) {
+      unlike = static_cast<int16_t>(unlike | (here[i] ^ level));
+    }
     if (unlike != 0) break;
-    begin += 16;
   }
   while (begin < end && levels[static_cast<size_t>(begin)] == level) ++begin;
   return begin;
@@ -115,8 +114,8 @@ class Lists : public ListColumn {
       int64_t numbers = 0;
       end_ = typed_.ReadBatch(kLevels, defined_.data(), repeated_.data(),
                               made.end(), &numbers);
-      whole_ =
-          numbers == end_ && first_unlike(defined_, 0, end_, most_) == end_;
+      // Arrow reads a number for each level that is `most_`, no other.
+      whole_ = numbers == end_;
       in_place_ = whole_;
       if (whole_) continue;
       const auto end = defined_.begin() + end_;

@@ -1,13 +1,62 @@
 // data/json_document.cc: one line of JSON as a document.
 #include "data/json_document.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "base/fail.h"
 #include "base/json_read.h"
+#include "data/plain_line.h"
 
 namespace tessera::data {
 namespace {
+
+std::string called(std::string_view column, size_t at, std::string_view place) {
+  return fmt::format("element {} of {} of {}", at, column, place);
+}
+
+class PlainFields : public DocumentFields {
+ public:
+  PlainFields(const PlainLine& line, std::string_view place)
+      : line_(line), place_(place) {}
+
+  bool has(Field field) const override {
+    return line_.known.test(static_cast<size_t>(field));
+  }
+  Result<void> numbers(Field field, int64_t least, int64_t most,
+                       std::vector<int32_t>& to) const override {
+    const auto& from = line_.numbers[static_cast<size_t>(field)];
+    return add(field, from.size(), least, most, to);
+  }
+  Result<void> pairs(Field field, std::vector<int32_t>& to) const override {
+    return add(field, 2, 0, INT32_MAX, to);
+  }
+  Result<std::string> text(Field) const override {
+    return std::string(line_.chunk_unit);
+  }
+  std::string place() const override { return std::string(place_); }
+
+ private:
+  // `size` numbers are in each array.
+  Result<void> add(Field field, size_t size, int64_t least, int64_t most,
+                   std::vector<int32_t>& to) const {
+    const auto& from = line_.numbers[static_cast<size_t>(field)];
+    const auto bad = std::find_if(from.begin(), from.end(), [&](int32_t n) {
+      return n < least || n > most;
+    });
+    if (bad == from.end()) {
+      to.insert(to.end(), from.begin(), from.end());
+      return {};
+    }
+    const auto at = static_cast<size_t>(bad - from.begin()) % size;
+    return read_int(Json(*bad), "data", called(name_of(field), at, place_),
+                    least, most)
+        .error();
+  }
+
+  const PlainLine& line_;
+  std::string_view place_;
+};
 
 class JsonFields : public DocumentFields {
  public:
@@ -34,7 +83,7 @@ class JsonFields : public DocumentFields {
     for (size_t i = 0; i < array.size(); ++i) {
       if (!array[i].is_array() || array[i].size() != 2) {
         return invalid("data", "{} must be an array of pairs, found {} for {}",
-                       column, describe(array[i]), called(column, i));
+                       column, describe(array[i]), called(column, i, place_));
       }
       if (auto e = add(array[i], column, 0, INT32_MAX, to); !e) return e;
     }
@@ -52,10 +101,6 @@ class JsonFields : public DocumentFields {
   const Json& value(Field field) const {
     return object_.at(std::string(name_of(field)));
   }
-  std::string called(std::string_view column, size_t at) const {
-    return fmt::format("element {} of {} of {}", at, column, place_);
-  }
-
   // The integers of an array are added to `to`.
   Result<void> add(const Json& array, std::string_view column, int64_t least,
                    int64_t most, std::vector<int32_t>& to) const {
@@ -77,7 +122,8 @@ class JsonFields : public DocumentFields {
                             : element.is_number_integer();
       const int64_t n = fits ? element.get<int64_t>() : most + 1;
       if (n < least || n > most) {
-        auto read = read_int(element, "data", called(column, i), least, most);
+        auto read =
+            read_int(element, "data", called(column, i, place_), least, most);
         return read.error();
       }
       to[first + i] = static_cast<int32_t>(n);
@@ -94,6 +140,13 @@ class JsonFields : public DocumentFields {
 Result<FieldSet> add_json_document(std::string_view line,
                                    std::string_view place, Documents& into,
                                    std::set<std::string>& ignored) {
+  if (const auto plain = read_plain_line(line)) {
+    if (auto e = add_document(PlainFields(*plain, place), into); !e) {
+      return e.error();
+    }
+    for (const std::string_view name : plain->others) ignore(name, ignored);
+    return plain->known;
+  }
   const auto parsed = parse_json(line, "data");
   if (!parsed) {
     Error error = parsed.error();
