@@ -345,6 +345,12 @@ def test_what_has_no_derivative_is_refused_and_never_0():
     out = lambda q: tessera.torch.attention(q, k, v, batch)
     jvp = lambda q: torch.func.jvp(out, (q,), (q,))[1]
     grad = torch.func.grad(lambda q: out(q).sum())
+    loss = lambda q: (out(q) ** 2).sum()
+
+    def twice(q):
+        x = q.clone().requires_grad_()
+        once = torch.autograd.grad(loss(x), x, create_graph=True)[0]
+        return torch.autograd.grad(once.sum(), x)
 
     def tangent_of(f, x):
         with forward_ad.dual_level():
@@ -360,6 +366,8 @@ def test_what_has_no_derivative_is_refused_and_never_0():
                  lambda: tangent_of(lambda q: tessera.torch.
                      scaled_dot_product_attention(
                          q, k, v, batch, enable_gqa=True), q),
+                 lambda: torch.func.hessian(loss)(q),
+                 lambda: torch.func.jacfwd(loss)(q), lambda: twice(q),
                  lambda: torch.func.grad(lambda q: grad(q).sum())(q)):
         with pytest.raises(ts.TesseraError,
                            match=r"\[torch\] .* backward and once, found"):
