@@ -19,11 +19,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import export
-from jax.extend.core import Primitive
-from jax.interpreters import ad, batching, mlir
+from jax.interpreters import mlir
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from . import _core
+from ._backward import backward_only, once
 from ._state import kinds_of, values_of
 
 _DTYPES = {"f32": jnp.float32, "bf16": jnp.bfloat16, "f16": jnp.float16,
@@ -339,37 +339,6 @@ def _of_tokens(static: Static, made: dict[str, Any], x: jax.Array,
     return jnp.where(there, x, -jnp.inf if name == "lse" else 0).astype(x.dtype)
 
 
-def _identity(name: str, lower: Any) -> Primitive:
-    out = Primitive(name)
-    out.def_impl(lower)
-    out.def_abstract_eval(lambda x: x)
-    mlir.register_lowering(out, lambda _, x: [lower(x)])
-    batching.primitive_batchers[out] = lambda args, dims: (
-        out.bind(*args), dims[0])
-    return out
-
-
-def _no_tangent(_: Any) -> Any:
-    _refuse("sharded_attention must be differentiated backward (jax.grad, "
-            "jax.vjp), found forward mode (jax.jvp)")
-
-
-def _no_gradient(*_: Any) -> Any:
-    _refuse("sharded_attention must be differentiated once, found a gradient "
-            "of its gradient")
-
-
-# What gradients pass and tangents do not: a tangent is in a program where
-# somebody asks for it, for gradients are its transpose.
-_backward_only = _identity("tessera_backward_only", lambda x: x)
-_tangent = _identity("tessera_tangent", _no_tangent)
-ad.primitive_jvps[_backward_only] = lambda primals, tangents: (
-    _backward_only.bind(*primals), _tangent.bind(*tangents))
-ad.deflinear2(_tangent, lambda gradient, _: [gradient])
-_once = _identity("tessera_once", lambda x: x)
-ad.primitive_jvps[_once] = _no_gradient
-
-
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def _attend(static: Static, options: tuple[Any, ...], tensors: dict[str, Any],
             integers: dict[str, Any]) -> tuple[jax.Array, jax.Array]:
@@ -387,8 +356,9 @@ def _attend_backward(static: Static, options: tuple[Any, ...], saved: Any,
                      gradients: Any) -> Any:
     tensors, integers, out, lse = saved
     dout, dlse = gradients
-    got = _call(static, options, True, True, jax.tree.map(_once.bind, {
-        **tensors, "out": out, "lse": lse, "dout": dout, "dlse": dlse}),
+    given = {**tensors, "out": out, "lse": lse, "dout": dout, "dlse": dlse}
+    got = _call(static, options, True, True, {
+        name: once(x, "sharded_attention") for name, x in given.items()},
         integers)
     made = {name: got["d" + name] for name in tensors}
     if "sink_logits" in made:  # of each device
@@ -399,6 +369,16 @@ def _attend_backward(static: Static, options: tuple[Any, ...], saved: Any,
 
 
 _attend.defvjp(_attend_forward, _attend_backward)
+
+
+def numbers_of(scale: Any, softcap: Any) -> tuple[float | None, float]:
+    """What of a call a program is compiled for."""
+    try:
+        return None if scale is None else float(scale), float(softcap)
+    except (TypeError, ValueError, jax.errors.ConcretizationTypeError):
+        _refuse("scale and softcap must be numbers, found "
+                f"{scale!r} and {softcap!r}")
+        raise
 
 
 def sharded_attention(
@@ -417,12 +397,7 @@ def sharded_attention(
     if not isinstance(shards, ShardArrays):
         _refuse("shards must be of shard_arrays, found " + type(shards).__name__)
     static = shards.static
-    try:
-        options = (None if scale is None else float(scale), float(softcap),
-                   sink_logits is not None)
-    except (TypeError, jax.errors.ConcretizationTypeError):
-        _refuse("scale and softcap must be numbers, found "
-                f"{scale!r} and {softcap!r}")
+    options = (*numbers_of(scale, softcap), sink_logits is not None)
     takes = {s["name"]: s for s in static.program(False, *options, False)[1]}
     tensors = {"q": q, "k": k, "v": v}
     if sink_logits is not None:
@@ -434,7 +409,7 @@ def sharded_attention(
         if (x.shape, x.dtype) != want:
             _refuse(f"{name} must be {np.dtype(want[1])}{list(want[0])} on this "
                     f"mesh, found {x.dtype}{list(x.shape)}")
-        tensors[name] = _backward_only.bind(
-            _placed(static.mesh, x, takes[name]["axes"]))
+        tensors[name] = backward_only(
+            _placed(static.mesh, x, takes[name]["axes"]), "sharded_attention")
     out, lse = _attend(static, options, tensors, shards.read())
     return (out, lse) if return_lse else out

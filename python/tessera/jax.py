@@ -34,9 +34,11 @@ from jax.interpreters import batching, mlir
 from jax.typing import ArrayLike
 
 from . import _core, _tpu
+from ._backward import backward_only, once
 from ._mesh import divided, undivided
 from ._splash import splash_mask_info
-from ._spread import ShardArrays, shard_arrays, sharded_attention
+from ._spread import (ShardArrays, numbers_of, shard_arrays,
+                      sharded_attention)
 from ._state import kinds_of, values_of
 
 __all__ = ["BatchArrays", "ShardArrays", "arrays_for", "attention",
@@ -357,26 +359,32 @@ def _over(axes: frozenset[str], xs: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(map(one, xs))
 
 
+def _marked(mark: Any, xs: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(mark(x, "attention") for x in xs)
+
+
+# `kept` is q, k, v and sinks once more, for the gradients: what is marked would
+# be a copy of an argument where a program ends between forward and backward.
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def _attend(call: _Call, axes: frozenset[str], qkv: Any, sinks: Any,
-            arrays: Any) -> Any:
+            arrays: Any, kept: Any) -> Any:
     cpu, forward, _ = arrays
     return _over(axes, _run(call, *qkv, *sinks, *cpu, *forward))
 
 
 def _attend_forward(call: _Call, axes: frozenset[str], qkv: Any, sinks: Any,
-                    arrays: Any) -> Any:
-    out, lse = _attend(call, axes, qkv, sinks, arrays)
-    return (out, lse), (qkv, sinks, arrays, out, lse)
+                    arrays: Any, kept: Any) -> Any:
+    out, lse = _attend(call, axes, qkv, sinks, arrays, kept)
+    return (out, lse), (kept, arrays, out, lse)
 
 
 def _attend_backward(call: _Call, axes: frozenset[str], saved: Any,
                      gradients: Any) -> Any:
-    qkv, sinks, (cpu, _, backward), out, lse = saved
+    kept, (cpu, _, backward), out, lse = saved
+    tensors = _marked(once, (*kept, out, lse, *gradients))
     found = _over(axes, _run(
-        call._replace(backward=True), *qkv, *sinks, out, lse, *gradients, *cpu,
-        *backward))
-    return found[:3], found[3:], None
+        call._replace(backward=True), *tensors, *cpu, *backward))
+    return found[:3], found[3:], None, None
 
 
 _attend.defvjp(_attend_forward, _attend_backward)
@@ -413,13 +421,13 @@ def attention(q: ArrayLike, k: ArrayLike, v: ArrayLike,
             f"{list(jnp.shape(sink_logits))}")
     static, arrays = _parts(batch)
     call = _Call(False, static.text, static.tile_q,
-                 None if scale is None else float(scale), float(softcap),
-                 layout == "bshd", sink_logits is not None, return_lse,
-                 static.cpu, static.tpu)
+                 *numbers_of(scale, softcap), layout == "bshd",
+                 sink_logits is not None, return_lse, static.cpu, static.tpu)
     sinks = () if sink_logits is None else (sink_logits,)
     cpu, *of_kernels = BatchArrays(static, arrays)._split()
     parts = (cpu, *(of[1:] for of in of_kernels))  # without digests
     axes = frozenset().union(*map(_axes_of, (q, k, v, *sinks, *arrays)))
-    out, lse = _attend(call, axes, _over(axes, (q, k, v)), _over(axes, sinks),
-                       parts)
+    kept = _over(axes, (q, k, v, *sinks))
+    marked = _marked(backward_only, kept)
+    out, lse = _attend(call, axes, marked[:3], marked[3:], parts, kept)
     return (out, lse) if return_lse else out

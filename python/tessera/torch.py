@@ -99,13 +99,25 @@ def _(q, k, v, sink_logits, batch, out, lse, dout, dlse, scale, softcap, bshd):
     return _gradients(q, k, v, sink_logits)
 
 
+def _refuse_derivative(found: str) -> NoReturn:
+    raise _core.TesseraError(
+        "[torch] attention must be differentiated backward and once, found "
+        + found)
+
+
+def _refuse_jvp(ctx: Any, *tangents: Any) -> NoReturn:
+    _refuse_derivative("a tangent of forward mode")
+
+
 def _refuse_tangents(*tensors: torch.Tensor | None) -> None:
     # Operators drop what forward mode carries, in silence.
     if any(x is not None and unpack_dual(x).tangent is not None
            for x in tensors):
-        raise _core.TesseraError(
-            "[torch] attention must be differentiated backward and once, found "
-            "a tangent of forward mode")
+        _refuse_jvp(None)
+
+
+def _refuse_second(ctx: Any, *gradients: Any) -> NoReturn:
+    _refuse_derivative("a gradient of its gradient")
 
 
 def _save(ctx: Any, inputs: Any, output: Any) -> None:
@@ -131,6 +143,7 @@ def _differentiate(ctx: Any, dout: Any, dlse: Any) -> Any:
 
 
 _attention.register_autograd(_differentiate, setup_context=_save)
+_attention_backward.register_autograd(_refuse_second)
 
 
 # torch.func takes these two; of operators it knows no gradients.
@@ -138,6 +151,7 @@ class _Attention(torch.autograd.Function):
     generate_vmap_rule = True
     setup_context = staticmethod(_save)
     backward = staticmethod(_differentiate)
+    jvp = staticmethod(_refuse_jvp)
 
     @staticmethod
     def forward(*args: Any) -> Any:
@@ -146,6 +160,8 @@ class _Attention(torch.autograd.Function):
 
 class _Gradients(torch.autograd.Function):
     generate_vmap_rule = True
+    backward = staticmethod(_refuse_second)
+    jvp = staticmethod(_refuse_jvp)
 
     @staticmethod
     def forward(*args: Any) -> Any:
@@ -154,12 +170,6 @@ class _Gradients(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         pass
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> NoReturn:
-        raise _core.TesseraError(
-            "[torch] attention must be differentiated backward and once, found "
-            "a gradient of its gradient")
 
 
 _are_transformed = torch._C._are_functorch_transforms_active
@@ -170,6 +180,15 @@ def _run(*args: Any) -> Any:
     run = (_Attention.apply if _are_transformed()
            else torch.ops.tessera.attention)
     return run(*args)
+
+
+def _numbers(scale: Any, softcap: Any) -> tuple[Optional[float], float]:
+    for name, x in (("scale", scale), ("softcap", softcap)):
+        if isinstance(x, torch.Tensor) and x.requires_grad:
+            raise _core.TesseraError(
+                f"[torch] {name} must be a number, found a tensor that requires "
+                "a gradient")
+    return None if scale is None else float(scale), float(softcap)
 
 
 def _check_tensors(**named: Any) -> None:
@@ -226,8 +245,7 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
     if sink_logits is not None:
         _check_tensors(sink_logits=sink_logits)
     out, lse = _run(
-        q, k, v, sink_logits, _tensor_of(batch),
-        None if scale is None else float(scale), float(softcap),
+        q, k, v, sink_logits, _tensor_of(batch), *_numbers(scale, softcap),
         layout == "bshd")
     return (out, lse) if return_lse else out
 
@@ -285,5 +303,4 @@ def scaled_dot_product_attention(query: torch.Tensor, key: torch.Tensor,
     batch = (_batch_of(query, key, is_causal) if attn_mask is None
              else _tensor_of(attn_mask))
     return _run(
-        query, key, value, None, batch,
-        None if scale is None else float(scale), 0.0, False)[0]
+        query, key, value, None, batch, *_numbers(scale, 0.0), False)[0]

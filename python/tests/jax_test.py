@@ -250,6 +250,70 @@ def test_a_program_that_is_compiled_ahead():
                 tessera.jax.attention(q, k, v, batch)).all()
 
 
+def test_a_program_that_is_compiled_ahead_takes_no_other_contract():
+    q, k, v = arrays(np.random.default_rng(22))
+    of = lambda steps: ts.plan(ts.causal, q_len=LENGTH, tile=(16, 16),
+                               max_steps=steps)
+    program = jax.jit(tessera.jax.attention).lower(
+        q, k, v, jax.device_put(of(64))).compile()
+    with pytest.raises(TypeError, match="steps=64.* now given .*steps=128"):
+        program(q, k, v, jax.device_put(of(128)))
+    with pytest.raises(TypeError, match="input pytree does not match"):
+        program(q, k, v, of(64))
+
+
+@pytest.mark.parametrize("around", [lambda f: f, jax.jit, jax.checkpoint])
+def test_forward_mode_and_second_gradients_are_refused(around):
+    rng = np.random.default_rng(24)
+    batch = planned(ids_of(rng))
+    q, k, v = arrays(rng)
+    of = around(lambda *x: (tessera.jax.attention(*x, batch) ** 2).sum())
+    tangent = lambda at: jax.jvp(
+        lambda x: of(*(x if i == at else y for i, y in enumerate((q, k, v)))),
+        ((q, k, v)[at],), ((q, k, v)[at],))
+    slope = jax.grad(of)
+    forward = r"^\[jax\] attention must be .* backward .* found forward mode"
+    again = r"^\[jax\] attention must be .* once, found a gradient of its"
+    for words, call in [
+            *((forward, functools.partial(tangent, at)) for at in range(3)),
+            (forward, lambda: jax.jit(tangent, static_argnums=0)(0)),
+            (forward, lambda: jax.linearize(of, q, k, v)[1](q, k, v)),
+            (forward, lambda: jax.hessian(of)(q, k, v)),
+            (forward, lambda: jax.jvp(slope, (q, k, v), (q, k, v))),
+            (again, lambda: jax.grad(lambda q: slope(q, k, v).sum())(q)),
+            (again, lambda: jax.jit(jax.grad(
+                lambda v: slope(q, k, v).sum()))(v))]:
+        with pytest.raises(ts.TesseraError, match=words) as e:
+            call()
+        assert "\n" not in str(e.value)
+
+
+def test_scale_and_softcap_are_numbers_of_the_program():
+    rng = np.random.default_rng(26)
+    batch = planned(ids_of(rng))
+    q, k, v = arrays(rng)
+    by = lambda name: lambda x: tessera.jax.attention(
+        q, k, v, batch, **{name: x}).sum()
+    for name in ("scale", "softcap"):
+        for call in (lambda: jax.jit(by(name))(0.5),
+                     lambda: jax.grad(by(name))(0.5),
+                     lambda: by(name)("half"), lambda: by(name)([0.5])):
+            with pytest.raises(ts.TesseraError,
+                               match="^.jax. scale and softcap must be numbers"):
+                call()
+    assert by("scale")(jnp.float32(0.5)) == by("scale")(0.5)
+
+
+def test_what_gradients_keep_is_the_arguments_themselves():
+    rng = np.random.default_rng(25)
+    batch = planned(ids_of(rng))
+    tensors = [jnp.asarray(x) for x in arrays(rng)]
+    _, back = jax.vjp(jax.jit(lambda *x: tessera.jax.attention(*x, batch)),
+                      *tensors)
+    kept = jax.tree.leaves(back)
+    assert all(any(x is y for y in kept) for x in tensors)
+
+
 def test_vmap_over_arrays_and_over_batches():
     rng = np.random.default_rng(3)
     many = [ids_of(rng) for _ in range(3)]

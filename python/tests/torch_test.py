@@ -345,6 +345,12 @@ def test_what_has_no_derivative_is_refused_and_never_0():
     out = lambda q: tessera.torch.attention(q, k, v, batch)
     jvp = lambda q: torch.func.jvp(out, (q,), (q,))[1]
     grad = torch.func.grad(lambda q: out(q).sum())
+    loss = lambda q: (out(q) ** 2).sum()
+
+    def twice(q):
+        x = q.clone().requires_grad_()
+        once = torch.autograd.grad(loss(x), x, create_graph=True)[0]
+        return torch.autograd.grad(once.sum(), x)
 
     def tangent_of(f, x):
         with forward_ad.dual_level():
@@ -360,10 +366,28 @@ def test_what_has_no_derivative_is_refused_and_never_0():
                  lambda: tangent_of(lambda q: tessera.torch.
                      scaled_dot_product_attention(
                          q, k, v, batch, enable_gqa=True), q),
+                 lambda: torch.func.hessian(loss)(q),
+                 lambda: torch.func.jacfwd(loss)(q), lambda: twice(q),
                  lambda: torch.func.grad(lambda q: grad(q).sum())(q)):
         with pytest.raises(ts.TesseraError,
                            match=r"\[torch\] .* backward and once, found"):
             call()
+
+
+def test_a_scale_that_wants_a_gradient_is_refused():
+    rng = np.random.default_rng(17)
+    batch = planned(ids_of(rng))
+    q, k, v = tensors(arrays(rng))
+    some = torch.tensor(0.5, requires_grad=True)
+    sdpa = lambda scale: tessera.torch.scaled_dot_product_attention(
+        q, k, v, batch, enable_gqa=True, scale=scale)
+    for call in (lambda: tessera.torch.attention(q, k, v, batch, scale=some),
+                 lambda: tessera.torch.attention(q, k, v, batch, softcap=some),
+                 lambda: sdpa(some),
+                 lambda: torch.func.grad(lambda x: sdpa(x).sum())(some.detach())):
+        with pytest.raises(ts.TesseraError, match="must be a number, found a"):
+            call()
+    assert (sdpa(some.detach()) == sdpa(0.5)).all()
 
 
 def test_batches_come_back_from_files_and_processes():
