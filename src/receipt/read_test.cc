@@ -693,6 +693,10 @@ TEST(ReceiptReader, FindsContradictions) {
     EXPECT_EQ(found("/ms/total", total),
               "ms.total must be the sum of the others");
   }
+  // Too much to add up is no total.
+  Json large = Json::parse(receipt_json(example()))["ms"];
+  large["plan"] = large["prepare"] = 1e308;
+  EXPECT_EQ(found("/ms", large), "ms.total must be the sum of the others");
   EXPECT_EQ(found("/gflops/useful", 5),
             "gflops.useful must be that of pairs.legal and ms");
   EXPECT_EQ(found("/check/max_bound_ratio", 1.5),

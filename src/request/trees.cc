@@ -23,6 +23,7 @@ constexpr std::string_view kDrawnTree = "random";
 
 struct Numbers {
   std::vector<int32_t> enter, leave;
+  int64_t rows = 1;  // that they hold; one serves every batch row
 };
 
 // A row in which a branch begins now and then, at any token on the way to the
@@ -68,6 +69,7 @@ Result<Numbers> draw(std::string_view arguments, const Request& r) {
     (is_run ? run : seed) = *n;
   }
   Numbers out;
+  out.rows = r.batch;
   for (int64_t b = 0; b < r.batch; ++b) {
     draw_row(run, static_cast<uint64_t>(seed + b), r.kv_len, out);
   }
@@ -98,24 +100,14 @@ Result<Numbers> read_tensors(const std::string& path, int64_t batch) {
     if (!values) return values.error();
     *to = std::move(*values);
   }
-  if (shape.size() == 2) return out;
-  Numbers all;
-  for (int64_t b = 0; b < batch; ++b) {
-    all.enter.insert(all.enter.end(), out.enter.begin(), out.enter.end());
-    all.leave.insert(all.leave.end(), out.leave.begin(), out.leave.end());
-  }
-  return all;
+  if (shape.size() == 2) out.rows = batch;
+  return out;
 }
 
-Result<Numbers> read_sequences(const std::string& path, int64_t batch) {
+Result<Numbers> read_sequences(const std::string& path) {
   auto tree = pack_tree_file(path);
   if (!tree) return tree.error();
-  Numbers out;
-  for (int64_t b = 0; b < batch; ++b) {
-    out.enter.insert(out.enter.end(), tree->enter.begin(), tree->enter.end());
-    out.leave.insert(out.leave.end(), tree->leave.begin(), tree->leave.end());
-  }
-  return out;
+  return Numbers{std::move(tree->enter), std::move(tree->leave)};
 }
 
 Result<void> cut_off(const Request& r, int64_t n, OwnedFacts& facts) {
@@ -130,24 +122,25 @@ Result<void> cut_off(const Request& r, int64_t n, OwnedFacts& facts) {
                  n, most);
 }
 
-// What stands behind n tokens is padding, which counts cut off: of a tree that
-// no mask names, it changes none.
-Result<void> pad(const Request& r, Numbers& numbers, OwnedFacts& facts) {
-  const int64_t n = static_cast<int64_t>(numbers.enter.size()) / r.batch;
+// A tree for each batch row, none before it is known to fit. What stands behind
+// n tokens is padding, which counts cut off: of a tree that no mask names, it
+// changes none.
+Result<void> fill_rows(const Request& r, Numbers& numbers, OwnedFacts& facts) {
+  const int64_t n = static_cast<int64_t>(numbers.enter.size()) / numbers.rows;
   if (n > r.kv_len) {
     return invalid("tree", "a tree must fit the row of {} tokens, found {}",
                    r.kv_len, n);
   }
-  if (n < r.kv_len) {
-    if (mask::names_of(r).tree) {
-      if (auto e = cut_off(r, n, facts); !e) return e;
-    }
+  if (n < r.kv_len && mask::names_of(r).tree) {
+    if (auto e = cut_off(r, n, facts); !e) return e;
+  }
+  if (n < r.kv_len || numbers.rows < r.batch) {
     Numbers all;
     for (int64_t b = 0; b < r.batch; ++b) {
+      const int64_t begin = numbers.rows == 1 ? 0 : b * n;
       for (const auto& [from, to] : {std::pair(&numbers.enter, &all.enter),
                                      std::pair(&numbers.leave, &all.leave)}) {
-        to->insert(to->end(), from->begin() + b * n,
-                   from->begin() + (b + 1) * n);
+        to->insert(to->end(), from->begin() + begin, from->begin() + begin + n);
         to->resize(static_cast<size_t>((b + 1) * r.kv_len));
       }
     }
@@ -188,9 +181,9 @@ Result<void> read_tree_fact(const std::string& source, const Request& request,
   auto numbers = drawn ? draw(source == kDrawnTree ? "" : rest, request)
                  : source.ends_with(".safetensors")
                      ? read_tensors(source, request.batch)
-                     : read_sequences(source, request.batch);
+                     : read_sequences(source);
   if (!numbers) return numbers.error();
-  return pad(request, *numbers, facts);
+  return fill_rows(request, *numbers, facts);
 }
 
 }  // namespace tessera::request

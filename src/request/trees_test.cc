@@ -3,8 +3,10 @@
 #include "request/trees.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <new>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,6 +15,7 @@
 #include "base/files.h"
 #include "base/safetensors.h"
 #include "tessera/batch.h"
+#include "tests/little_memory.h"
 #include "tests/random_tree.h"
 #include "tests/temp_folder.h"
 
@@ -49,6 +52,43 @@ TEST(Trees, RowsOfABatchMayDiffer) {
   ASSERT_TRUE(read_tree_fact(file, request, facts).ok());
   EXPECT_EQ(facts.valid_token_counts, (Numbers{1, 3}));
 }
+
+#ifndef TESSERA_SANITIZED
+TEST(Trees, OneThatIsTooLongIsRefusedBeforeEachRowHasIt) {
+  Request request;
+  request.masks = {*parse_mask("tree")};
+  request.batch = kMaxBatch;
+  request.q_len = request.kv_len = 8;
+  const tessera::testing::TempFolder folder;
+  const std::string lines = folder.file("long.jsonl");
+  std::string ids = "0";
+  for (int i = 1; i < 1000; ++i) ids += ", " + std::to_string(i);
+  ASSERT_TRUE(write_file(lines, "{\"input_ids\": [" + ids + "]}\n"));
+  const Numbers ones(1000, 1);
+  const std::string_view bytes(reinterpret_cast<const char*>(ones.data()),
+                               sizeof(ones[0]) * ones.size());
+  Safetensors arrays;
+  arrays.tensors["enter"] = {Dtype::i32, {1000}, bytes};
+  arrays.tensors["leave"] = {Dtype::i32, {1000}, bytes};
+  const std::string tensors = folder.file("long.safetensors");
+  ASSERT_TRUE(write_file(tensors, *write_safetensors(arrays)));
+  for (const std::string& file : {lines, tensors}) {
+    EXPECT_TRUE(tessera::testing::ends_by_itself(64 << 20, [&] {
+      try {
+        OwnedFacts facts;
+        const auto read = read_tree_fact(file, request, facts);
+        if (!read.ok() &&
+            read.error().message ==
+                "[tree] a tree must fit the row of 8 tokens, found 1000") {
+          return;
+        }
+      } catch (const std::bad_alloc&) {
+      }
+      _exit(1);
+    })) << file;
+  }
+}
+#endif
 
 TEST(Trees, DrawnOnesAreTreesAndAlwaysTheSame) {
   Request request;

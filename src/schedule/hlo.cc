@@ -5,7 +5,9 @@
 #include <charconv>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 
+#include "base/digest.h"
 #include "base/fail.h"
 #include "base/text.h"
 
@@ -99,7 +101,8 @@ std::vector<std::string> operands_of(std::string_view text) {
   text = text.substr(0, text.find(')'));
   for (size_t at = text.find('%'); at != std::string_view::npos;
        at = text.find('%', at + 1)) {
-    const size_t end = text.find_first_of(", ", at);
+    // No name holds another: their lengths add up to the line's.
+    const size_t end = std::min(text.find_first_of(", %", at + 1), text.size());
     out.emplace_back(text.substr(at + 1, end - at - 1));
   }
   return out;
@@ -113,10 +116,17 @@ std::string named_by(std::string_view word, std::string_view attributes) {
   return std::string(attributes.substr(0, attributes.find_first_of(", ")));
 }
 
+// What calls that read an array need of its shape, which may be long and read
+// often.
+struct Shape {
+  std::string digest;
+  int64_t bytes = 0;
+};
+
 // Up to the bracket that ends a computation. What is read is taken away.
 std::vector<HloCall> take_calls(std::string_view& hlo) {
   std::vector<HloCall> out;
-  std::unordered_map<std::string, std::string> shapes;
+  std::unordered_map<std::string, Shape> shapes;
   hlo.remove_prefix(std::min(hlo.find('\n'), hlo.size()));
   while (!hlo.empty()) {
     hlo.remove_prefix(1);
@@ -139,19 +149,20 @@ std::vector<HloCall> take_calls(std::string_view& hlo) {
     call.opcode = line.substr(opcode->first, opcode->second - opcode->first);
     const std::string_view rest = line.substr(opcode->second + 1);
     call.operands = operands_of(rest);
-    call.signature = call.opcode + " " + shape;
+    Shape own = {digest_of(shape), array_of(shape).bytes};
+    call.signature = call.opcode + " " + own.digest;
     for (const std::string& operand : call.operands) {
-      call.signature += " " + shapes[operand];
+      call.signature += " " + shapes[operand].digest;
     }
     if (call.opcode == "copy-start") call.bytes = copied_bytes(shape);
     if (call.opcode == "while") call.body = named_by(", body=%", rest);
     if (call.opcode == "async-start") call.body = named_by(", calls=%", rest);
     if (!collective_of(call.opcode).empty() || call.opcode == "async-start") {
       for (const std::string& operand : call.operands) {
-        call.sent.push_back(array_of(shapes[operand]).bytes);
+        call.sent.push_back(shapes[operand].bytes);
       }
     }
-    shapes.emplace(call.name, shape);
+    shapes.emplace(call.name, std::move(own));
     out.push_back(std::move(call));
   }
   return out;

@@ -2,8 +2,13 @@
 #include "schedule/hlo.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <new>
+#include <string>
 
 #include "schedule/program.h"
+#include "tests/little_memory.h"
 #include "tests/schedule_text.h"
 
 namespace tessera::schedule {
@@ -29,6 +34,26 @@ ENTRY %main (a: bf16[4,937,8], b: bf16[4,937,8]) -> bf16[4,937,8] {
   ROOT %tuple = (bf16[4,937,8]{2,0,1}, bf16[4,937,8]{1,2,0}) tuple(%copy.4, %copy-done)
 }
 )";
+
+#ifndef TESSERA_SANITIZED
+TEST(ScheduleHlo, ShortTextsTakeLittleMemory) {
+  std::string names = "\nENTRY %e {\n  %x = f32[] add(";
+  names += std::string(200000, '%') + ")\n}\n";
+  std::string shapes = "\nENTRY %e {\n  %a = f32[";
+  shapes += std::string(200000, '1') + "] parameter(0)\n  %b = f32[] add(%a";
+  for (int i = 0; i < 50000; ++i) shapes += ", %a";
+  shapes += ")\n}\n";
+  for (const std::string& text : {names, shapes}) {
+    EXPECT_TRUE(tessera::testing::ends_by_itself(128 << 20, [&] {
+      try {
+        if (parse_calls(text).ok()) return;
+      } catch (const std::bad_alloc&) {
+      }
+      _exit(1);
+    })) << text.size();
+  }
+}
+#endif
 
 TEST(ScheduleHlo, ReadsTheEntry) {
   const auto calls = parse_calls(kModule);
