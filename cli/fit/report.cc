@@ -80,7 +80,7 @@ json fit_json(const FitReport& r) {
 
 std::span<const JsonField> fit_json_fields() {
   static constexpr JsonField kFields[] = {
-      {"lane, method, tile", "method: null where the lane has one"},
+      {"lane, method, tile", "method: null where the lane has none"},
       {"chip.{name,hbm,devices,room}"},
       {"{forward,backward}.{arguments,outputs,scratch}[]."
        "{name,kind,bytes,padding,least,residual,core}",

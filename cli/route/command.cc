@@ -111,7 +111,7 @@ Command route_command() {
            "[clustered inputs from the seed]"},
           {"--seed", &o->run.seed, "N", "Seed of clustered inputs [0]"},
           {"--spread", &o->spread, "X",
-           "Noise of clustered inputs around their centroids [0.1]"},
+           "Noise of clustered inputs around their centroids, above 0 [0.1]"},
       });
   add_route_flags(command, o->route);
   add_flags(

@@ -55,10 +55,11 @@ void add_mesh_flags(Command& command, RunFlags& f, const char* group) {
            "contract; `tessera shard` says what one takes [the bucket of the "
            "batch]"},
           {"--work", &f.work, "TEXT",
-           "With --mesh: weight of a tile, by its class [partial=1,full=1]"},
+           "With --mesh: weight of a tile, 1 to 1048576, by its class "
+           "[partial=1,full=1]"},
           {"--evenness", &f.evenness, "TEXT",
            "With --mesh: the most that a shard may have, as a multiple of the "
-           "mean; where it is more, less may have to travel "
+           "mean, 1 to 1000; where it is more, less may have to travel "
            "[work=1.05,tokens=1.02]"},
           {"--uneven", &f.uneven, "",
            "With --mesh: pad what an axis does not divide"},

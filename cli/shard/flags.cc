@@ -36,11 +36,12 @@ void add_shard_flags(Command& command, ShardFlags& f) {
            "(rows=16,steps=128,kv=6:12:8), so that all batches are one "
            "contract; more is an error [the bucket of the batch]"},
           {"--work", &f.work, "TEXT",
-           "Weight of a tile where work is spread, by its class "
+           "Weight of a tile where work is spread, 1 to 1048576, by its class "
            "[partial=1,full=1]"},
           {"--evenness", &f.evenness, "TEXT",
            "With --balance rows or tasks: the most that a shard may have, as a "
-           "multiple of the mean; where it is more, less may have to travel "
+           "multiple of the mean, 1 to 1000; where it is more, less may have "
+           "to travel "
            "[work=1.05,tokens=1.02]"},
           {"--heads", &f.heads, "N", "Query heads [8]"},
           {"--kv-heads", &f.kv_heads, "N",

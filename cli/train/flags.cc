@@ -41,11 +41,11 @@ void add_train_flags(Command& command, TrainFlags& f) {
            "limit that is left open has room for all [what the steps of this "
            "run take]"},
           {"--work", &f.work, "TEXT",
-           "Weight of a tile where work is spread, by its class "
+           "Weight of a tile where work is spread, 1 to 1048576, by its class "
            "[partial=1,full=1]"},
           {"--evenness", &f.evenness, "TEXT",
            "With --balance rows or tasks: the most that a device may have, as "
-           "a multiple of the mean [work=1.05,tokens=1.02]"},
+           "a multiple of the mean, 1 to 1000 [work=1.05,tokens=1.02]"},
           {"--rate", &f.rate, "X", "The highest learning rate [3e-4]"},
           {"--warmup", &f.warmup, "N",
            "Steps up to the highest learning rate, which then falls along a "

@@ -76,7 +76,7 @@ struct AttentionShape {
   }
 };
 
-// Of any lane; most take less.
+// The most that any lane takes; most lanes take less.
 inline constexpr int64_t kMaxHeads = int64_t{1} << 16;
 inline constexpr int64_t kMaxHeadDim = int64_t{1} << 16;
 
@@ -99,8 +99,8 @@ struct Gradients {
   std::span<float> dsink_logits;  // [heads], where sink logits are given
 };
 
-// What a call is, before its arrays are there: what a program is compiled for,
-// beside its batch.
+// What a call is, known before its arrays are: with the batch, what a program
+// is compiled for.
 struct AttentionCall {
   AttentionShape shape;
   Dtype dtype = Dtype::f32;
@@ -110,9 +110,9 @@ struct AttentionCall {
   bool sink_telemetry = false;  // forward passes will be asked for theirs
 };
 
-// Set from any thread, it stops the calls that were handed it: they look at it
-// between tiles (before and after a program of a plugin), and end with an error
-// of the kind `stopped`. What they were to write is then unspecified.
+// Any thread may set it. The calls that were handed it look at it between tiles
+// (on a plugin before and after its program), and end with an error of the kind
+// `stopped`. Their outputs are then unspecified.
 class StopFlag {
  public:
   void stop() { stopped_.store(true, std::memory_order_relaxed); }
@@ -129,7 +129,7 @@ class StopFlag {
 //
 //   run forward: out, lse                      // of the keys alone
 //   join_sinks(out, lse, sink_logits, joined);
-//   ... dout, dlse: gradients by joined and lse ...
+//   ... dout, dlse: the gradients of joined and lse ...
 //   sink_gradients(joined, lse, sink_logits, dout, dlse, to);
 //   run backward with out, lse, to.dout, to.dlse
 //
@@ -143,10 +143,10 @@ Result<void> join_sinks(const TensorView& out, std::span<const float> lse,
                         std::span<const float> sink_logits,
                         const MutableTensorView& joined);
 
-// What backward takes in place of the gradients by joined and lse, and the
-// logits' own. All three are written.
+// What backward takes as dout and dlse, and the gradient of the sink logits.
+// All three are written.
 struct SinkGradients {
-  MutableTensorView dout;         // as the given one; may be that itself
+  MutableTensorView dout;         // shaped as the given one, or that one
   std::span<float> dlse;          // [batch, heads, tokens]
   std::span<float> dsink_logits;  // [heads]
 };

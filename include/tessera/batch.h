@@ -4,10 +4,10 @@
 //   auto batch = BorrowedBatch::make(request, facts);  // views: nothing copied
 //   batch->remake(next_facts);                         // the next one
 //
-// The three are made together by one call and cannot be exchanged, so no plan
-// ever meets the facts of another batch. Lanes, exporters, checks and pictures
-// take a Batch and nothing looser. Below: what a batch costs and saves, its
-// file, and its contract: everything static that a plan's consumer depends on.
+// One call makes the three together, and none can be exchanged, so no plan ever
+// meets the facts of another batch. Lanes, exporters, checks and pictures take
+// only a Batch. Below: what a batch costs and saves, its file, and its
+// contract: everything static that a plan's consumer depends on.
 #pragma once
 
 #include <cstdint>
@@ -26,14 +26,14 @@
 
 namespace tessera {
 
-// A handle: copies are cheap and share what they name, which no one changes.
-// Safe to read from any thread.
+// A handle: copies are cheap and share one batch, which never changes. Safe to
+// read from any thread.
 class Batch {
  public:
   const Request& request() const;
   const Facts& facts() const;
   const Plan& plan() const;
-  double plan_ms() const;  // that binding and planning took
+  double plan_ms() const;  // what binding and planning took
 
   // How its picks were found, where OwnedBatch::route made them; else null.
   const RouteResult* routing() const;
@@ -47,7 +47,7 @@ class Batch {
   std::shared_ptr<State> state_;
 };
 
-// Its facts are its own.
+// Owns its facts.
 class OwnedBatch : public Batch {
  public:
   static Result<OwnedBatch> make(Request request, OwnedFacts facts);
@@ -58,11 +58,11 @@ class OwnedBatch : public Batch {
                                   const RouteSettings& settings,
                                   const RouteOptions& options = {});
 
-  // The next batch of the same request. A copy of this handle keeps the batch
-  // that it names; the memory of one that nobody names any more serves again,
-  // so that a loop that holds one batch while it makes the next takes two.
-  // After an error there is no batch here until another remake succeeds: all
-  // refuse it.
+  // Makes the next batch of the same request. A copy of this handle keeps the
+  // old batch. The memory of a batch without handles is used again, so a loop
+  // that holds one batch while it makes the next needs the memory of two. After
+  // an error this handle has no batch, and is refused everywhere, until another
+  // remake succeeds.
   Result<void> remake(OwnedFacts facts);
 
  private:
@@ -71,8 +71,8 @@ class OwnedBatch : public Batch {
   std::shared_ptr<State> spare_;
 };
 
-// The arrays of its facts are the caller's and must outlive it. One that
-// changed since is an error wherever the batch is used: it keeps a digest.
+// Its facts are views of the caller's arrays, which must outlive it. It keeps a
+// digest of them: using the batch after an array changed is an error.
 class BorrowedBatch : public Batch {
  public:
   static Result<BorrowedBatch> make(Request request, const Facts& facts);
@@ -106,16 +106,15 @@ struct Statistics {
   bool operator==(const Statistics&) const = default;
 };
 
-// Where the logical block differs from the tile, it plans again, row by row,
-// with that block.
+// Where the logical block differs from the tile, this plans again with that
+// block, row by row.
 Result<Statistics> make_statistics(const Batch& batch);
 
 // The version this build writes, and the only one it reads.
 inline constexpr uint32_t kPlanFileVersion = 0;
 
-// What a file may grow to in memory. Ids lie in it as runs, so a few bytes can
-// stand for a billion tokens, and picks as bits; whoever means that raises the
-// ceiling.
+// What a file may grow to in memory. It holds ids as runs and picks as bits, so
+// a few bytes can stand for a billion tokens. Raise a limit if you want that.
 struct DecodeLimits {
   int64_t max_bytes = int64_t{1} << 32;      // of the file
   int64_t max_ids = int64_t{1} << 26;        // doc_ids and q_doc_ids together
@@ -124,9 +123,9 @@ struct DecodeLimits {
 };
 
 Result<std::string> encode_plan(const Batch& batch);
-// Never trusts the bytes: sizes, checksum, structure, and then the lists must
-// be those that the request and facts in the file plan to. Needs memory for
-// the facts and for the tiles that are really in the file, no more.
+// Does not trust the bytes: it checks sizes, checksum and structure, and then
+// that the request and facts in the file plan to the same lists. Needs memory
+// only for the facts and for the tiles that are really in the file.
 Result<OwnedBatch> decode_plan(std::string_view bytes,
                                const DecodeLimits& limits = {});
 
@@ -139,7 +138,7 @@ struct PlanContract {
   std::string text;  // canonical JSON that the key digests
   // Runtime scalars that left the key: exact window bounds, canonical order.
   std::vector<int64_t> window_bounds;
-  int64_t steps = 0;  // that a packed worklist of either direction may have
+  int64_t steps = 0;  // the most of a packed worklist of either direction
   // Blocks that the queries of a tile row may pick together; 0 where no mask
   // names picks.
   int64_t union_blocks = 0;
@@ -153,8 +152,8 @@ int64_t bucket(int64_t n);
 Result<PlanContract> make_contract(const Batch& batch);
 
 // The contract of every batch under the request's ceilings; an open ceiling is
-// the worst case of the lengths. Of `present` only which facts there are is
-// read, and of picks their heads and meaning, not what they hold.
+// the worst case of the lengths. `present` only says which facts there are and,
+// for picks, their heads and meaning; what the arrays hold is not read.
 Result<PlanContract> make_ceiling_contract(const Request& request,
                                            const Facts& present);
 
@@ -168,12 +167,12 @@ struct KernelChoice {
   std::string layout = "bhsd";
   std::string sharding = "none";
   AttentionShape shape;
-  // Its arrays are as wide as the rectangle. Kernels that walk a list are not:
-  // the grid width is no term of theirs.
+  // Its arrays are as wide as the rectangle, so the grid width is a term of the
+  // contract. For kernels that walk a list it is not.
   bool reads_rectangle = false;
   // Block sizes and the like by name, and the version of the kernel itself.
   std::map<std::string, int64_t> parameters;
-  // Of a tile or a logical block smaller than the target's matrix unit
+  // Why a tile or a logical block smaller than the target's matrix unit is used
   // (tessera/machine.h).
   std::optional<std::string> lowering_reason = {};
 };
@@ -185,7 +184,7 @@ struct KernelContract {
 KernelContract make_kernel_contract(const PlanContract& plan,
                                     const KernelChoice& choice);
 
-// A digest of shapes and both lists: two plans are equal when it is.
+// A digest of shapes and both lists: plans with equal digests are equal.
 std::string plan_digest(const Plan& plan);
 
 }  // namespace tessera

@@ -7,8 +7,9 @@
 //   auto ran = program->run(inputs, outputs);
 //
 // Programs are JAX's, not ours: their key is the whole artifact with its
-// shapes, which is wider than a kernel contract. What JAX baked in (a mask, a
-// length, a scale) is part of it, so another one is another compile.
+// shapes, which is more than a kernel contract. What JAX fixed at export (a
+// mask, a length, a scale) is part of it, so another mask, length or scale is
+// another compile.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +33,7 @@ struct BridgeArray {
   std::string name;
   Dtype dtype = Dtype::f32;
   std::vector<int64_t> shape;
-  // Of an integer input that may be drawn: the least value and the largest.
+  // For an integer input that may be drawn: the least and the largest value.
   std::optional<std::pair<int64_t, int64_t>> range;
 };
 
@@ -56,11 +57,11 @@ struct BridgeSplash {
   int64_t q_len = 0, kv_len = 0;
   int64_t block_q = 0, block_kv = 0;  // the tile
   int64_t mask_heads = 1;             // 1: one mask; else one a query head
-  // Ceilings: tiles that a row of tiles has, distinct partial tiles.
+  // Ceilings: tiles in a row of tiles; distinct partial tiles.
   int64_t width = 0, blocks = 0;
 };
 
-// What the file of shapes says of an artifact.
+// What the file of shapes says about an artifact.
 struct BridgeSpec {
   std::string name;       // "attention"
   std::string operation;  // any word
@@ -106,8 +107,8 @@ struct BridgeRun : CompileCounts {
   std::vector<std::string> warnings;  // of the cache on disk
 };
 
-// Inputs of a program that lie on its device: sent once, read by any of its
-// runs.
+// Inputs of a program that stay on its device: sent once, read by any number of
+// its runs.
 class HeldInputs {
  public:
   HeldInputs() = default;      // none
@@ -122,8 +123,8 @@ class HeldInputs {
   std::shared_ptr<const State> state_;
 };
 
-// An artifact that is compiled and checked: a run sends its inputs, executes
-// and reads. Safe from any thread.
+// A compiled and checked artifact: a run sends inputs, executes, and reads
+// outputs. Safe from any thread.
 class BridgeProgram {
  public:
   BridgeProgram(BridgeProgram&&) noexcept;
@@ -148,8 +149,8 @@ class BridgeProgram {
 
 class BridgeLane {
  public:
-  // Of the kind `unavailable` where there is no such plugin or device, or the
-  // build cannot load any.
+  // An error of the kind `unavailable` if there is no such plugin or device, or
+  // if this build cannot load any.
   static Result<BridgeLane> open(const BridgeOptions& options);
   BridgeLane(BridgeLane&&) noexcept;
   BridgeLane& operator=(BridgeLane&&) noexcept;
@@ -157,8 +158,8 @@ class BridgeLane {
 
   const PluginPlace& place() const;
 
-  // Whether the artifact is that of the spec is checked before the plugin sees
-  // it, its own shapes before it runs. Safe from any thread.
+  // Checks that the artifact is that of the spec before the plugin sees it, and
+  // its own shapes before it runs. Safe from any thread.
   Result<BridgeProgram> prepare(std::string_view artifact,
                                 const BridgeSpec& spec) const;
   // One run of an artifact: prepared, and run.

@@ -44,8 +44,8 @@ enum class RowColumn : uint8_t {
 };
 inline constexpr size_t kRowColumns = 20;
 
-// What a row has a number of: itself, a token, a chunk; an edge has two, the
-// chunks that it joins.
+// What a column has a number for: the row, each token or each chunk; for each
+// edge it has two, the chunks that it joins.
 enum class RowUnit : uint8_t { row, token, chunk, edge };
 
 struct RowColumnSpec {
@@ -103,14 +103,15 @@ struct Rows {
   bool operator==(const Rows&) const = default;
 };
 
-// What holds for every row: ids 0, 1, 2, ... over the valid tokens and -1 after
-// them, padding that is padding, chunks inside a document, edges between
-// chunks of one document. An error names `file`, row and column.
+// Checks what holds for every row: ids 0, 1, 2, ... over the valid tokens and
+// -1 after them, padding that is padding, chunks inside a document, edges
+// between chunks of one document. An error names `file`, row and column.
 Result<void> check_rows(const Rows& rows, std::string_view file);
 
-// A .safetensors file, a tensor a column, or what save_row_file writes, by how
-// its name ends: every column is there, whatever the rows hold. Of a file that
-// lacks some that are not required they are filled; what is read is checked.
+// A .safetensors file with a tensor for each column, or a file of
+// save_row_file, by how its name ends. Every column is written, whatever the
+// rows hold. Columns that a file lacks, if not required, are filled when it is
+// read; what is read is checked.
 Result<void> save_rows(const std::string& path, const Rows& rows);
 Result<Rows> load_rows(const std::string& path);
 
@@ -126,7 +127,7 @@ Result<void> save_row_file(const std::string& path,
 Result<void> check_row_folder(const std::string& path);
 // By how its name ends.
 bool is_row_file(std::string_view path);
-// Whether save_row_file may succeed, for work that is long: it is told before.
+// Whether save_row_file can write there: ask before long work.
 Result<void> check_row_file(const std::string& path);
 
 // Packing: which part of which document lies in which row. It knows lengths
@@ -142,7 +143,7 @@ enum class PackStrategy : uint8_t {
 std::string_view to_string(PackStrategy strategy);
 Result<PackStrategy> parse_pack_strategy(std::string_view text);
 
-// What becomes of a document longer than a row.
+// What happens to a document that is longer than a row.
 enum class LongDocuments : uint8_t {
   split,      // into rows of their own and a rest; by_cost, into as many parts
               // of like lengths. No token is lost
@@ -163,11 +164,11 @@ struct PackOptions {
   int64_t window_rows = 4096;
   int64_t rows_per_step = 8;  // that are computed together: batch times shards
   // by_cost puts rows of like cost into a step, and so documents of like
-  // lengths: 0 the most alike, 1 any rows of the window.
+  // lengths. 0: rows as alike as possible; 1: any rows of the window.
   double mixing = 0;
   uint64_t seed = 0;  // the order of rows: all but in_order shuffle a window's
-  // What attention costs: tiles of this mask, which documents alone may be
-  // facts of. No expression is `causal & documents`.
+  // What attention costs: the tiles of this mask, whose only facts may be
+  // documents. Absent: `causal & documents`.
   std::optional<Mask> mask = {};
   Tile tile = {};
 };
@@ -194,7 +195,7 @@ struct PackAccount {
   int64_t rows = 0;
   int64_t padding = 0;
 
-  // No token is lost or doubled, and every place in a row is spoken for.
+  // No token is lost or doubled, and every place in a row is accounted for.
   bool sums(int64_t row_tokens) const {
     return tokens_in == tokens_out + tokens_dropped &&
            rows * row_tokens == tokens_out + padding;
@@ -226,8 +227,8 @@ struct Packing {
 
 inline constexpr int64_t kMaxWindowDocuments = int64_t{1} << 24;
 
-// A step takes its rows from one window or, where one ends within it, from two;
-// so packing goes on from a state.
+// A step takes its rows from one window or, where a window ends within the
+// step, from two. So packing goes on from a state.
 struct PackState {
   int64_t window = 0;
   int64_t open_rows = 0;  // of the step that is not full
@@ -260,7 +261,7 @@ struct PackBalance {
   double length_spread = 0;
   bool operator==(const PackBalance&) const = default;
 };
-// What was counted of steps so far: a stream goes on from it.
+// Counts over the steps so far; a stream goes on from them.
 struct BalanceSums {
   // Of the step that is not full.
   int64_t rows = 0, most = 0, cost = 0, parts = 0, tokens = 0;
@@ -269,7 +270,7 @@ struct BalanceSums {
   bool operator==(const BalanceSums&) const = default;
 };
 
-// Of a packing whose rows cost so much.
+// How even the steps of a packing are whose rows have these costs.
 PackBalance pack_balance(const Packing& packing, std::span<const int64_t> costs,
                          int64_t rows_per_step);
 

@@ -69,20 +69,20 @@ const LaneFacts& facts_of(LaneId lane);
 // the lane has one.
 std::string lane_family(LaneId lane, std::string_view platform);
 
-// Beside request and facts: what one call asks of a lane.
+// What one call asks of a lane, beside request and facts.
 struct CallFeatures {
   Dtype dtype = Dtype::f32;
   bool sink_logits = false;
   bool backward = false;
   bool compile_only = false;     // nothing is to run
   bool bridge_artifact = false;  // the caller has one for this request
-  bool sink_telemetry = false;   // it will be asked for
+  bool sink_telemetry = false;   // it will be asked for telemetry
   // What Splash's kernel was exported for, where the caller has it.
   std::optional<BridgeSplash> splash = {};
-  int64_t devices = 1;             // of a mesh that it is spread over
+  int64_t devices = 1;             // of the mesh that the call is spread over
   Numbers numbers = Numbers::any;  // that TPU kernels of ours are to take
-  // That the artifact, of either kind, was exported for: "tpu". It runs on no
-  // other.
+  // The platforms that the artifact, of either kind, was exported for: "tpu".
+  // It runs on no other.
   std::vector<std::string> artifact_platforms = {};
 };
 
@@ -106,7 +106,7 @@ struct RequestFeatures {
   CallFeatures call;
   int64_t masks = 1;  // plan heads may be more, where heads pick
 };
-// Of `present` only which facts there are, and the heads of picks, is read.
+// `present` only says which facts there are, and the heads of picks.
 RequestFeatures features_of(const Request& request, const Facts& present,
                             const AttentionShape& shape,
                             const CallFeatures& call);
@@ -121,13 +121,13 @@ struct PlanFacts {
 };
 PlanFacts plan_facts(const Plan& plan);
 
-// What a gate's table has: a kernel of ours judged by fp64, then held against
-// XLA's. The verdict is over all rows of a kernel on one machine, or of a
-// generation of TPUs.
+// A gate's table has our kernels, each judged by fp64 and then compared with
+// XLA's programs. A verdict is over all rows of a kernel on one machine, or for
+// one generation of TPUs.
 enum class GateVerdict : uint8_t {
   promote,
   experimental,     // it wins in few shape classes
-  drop,             // in none: a tie or a loss
+  drop,             // it wins in none: ties and losses
   wrong,            // an output was out of bounds: never chosen
   unjudged,         // timed, but not all that was timed was judged
   out_of_hot_loop,  // it needs a choice of shape each step: never chosen
@@ -144,8 +144,9 @@ struct GateRow {
   std::string kernel;  // "cpu/forward"
   LaneId lane = LaneId::cpu;
   GateBasis basis = GateBasis::measured;
-  // What it speaks for: Machine::key(), or of predicted rows every machine
-  // whose TPUs are of the generation, "v6e". The other is empty.
+  // The machine that the row speaks for, a Machine::key(). A predicted row
+  // speaks for every machine whose TPUs are of the generation, "v6e". The other
+  // is empty.
   std::string machine, generation;
   RequestClass request_class = RequestClass::other;
   std::string mask;  // what was measured
@@ -155,9 +156,10 @@ struct GateRow {
   AttentionShape shape;
   double density = 0;        // at the request's own tile
   std::optional<Tile> tile;  // the kernel's, where it is known
-  // Those of its basis; absent where nothing ran, or nothing was predicted.
+  // Figures of the row's basis; absent where nothing ran, or nothing was
+  // predicted.
   std::optional<double> kernel_ms, plain_ms, kernel_cycles, plain_cycles;
-  // Of cycles: two predictions that differ by less are a tie. From 1.
+  // For cycles, at least 1: two predictions that differ by less are a tie.
   std::optional<double> error_bar;
   XlaMethod plain = XlaMethod::dense;  // the fastest of XLA's
   std::optional<double> factor;        // plain over kernel
@@ -165,18 +167,19 @@ struct GateRow {
   std::optional<double> error;  // the worst, as a share of its bound
   bool shape_per_step = false;  // the kernel needs a choice of shape each step
   GateVerdict verdict = GateVerdict::unmeasured;  // its kernel's
-  std::string why;  // it has no figures or no judgement; or how it was judged
+  std::string why;  // why no figures or no judgement; or how it was judged
 };
 struct GateTable {
   std::vector<GateRow> rows;
 };
-// Beyond this factor a measured row wins, beyond its error bar a predicted one;
+// A measured row wins above this factor, a predicted one above its error bar;
 // less is a tie or a loss.
 inline constexpr double kWinFactor = 1.10;
 bool wins(const GateRow& row);
-// A kernel that wins in fewer shape classes, or in fewer than half of those
-// that were measured, is experimental, however large its wins. A shape class is
-// what a row speaks for, less the direction: it wins where all its rows do.
+// A kernel that wins in fewer shape classes than this, or in fewer than half of
+// those that were measured, is experimental, however large its wins. A shape
+// class is what a row speaks for, without the direction. It wins if all its
+// rows win.
 inline constexpr int64_t kFewShapeClasses = 3;
 inline constexpr double kMaxGateError = 1e300;
 // Gives each row the verdict of its kernel on its machine or generation.
@@ -185,18 +188,19 @@ void set_verdicts(GateTable& table);
 int density_class(double density);
 // Whether a row is of this machine, or of the generation of its device.
 bool speaks_for(const GateRow& row, const Machine& machine);
-// Whether it says something about this request there.
+// Whether the row says something about this request on this machine.
 bool applies(const GateRow& row, const RequestFeatures& features,
              const PlanFacts& plan, const Machine& machine);
 // Whether the row's kernel keeps the lane from being chosen for this request.
 bool bars(const GateRow& row, LaneId lane, const RequestFeatures& features,
           const Machine& machine);
 
-// A class must be that of the row's mask and softcap, and a table has a row.
+// A class must be that of the row's mask and softcap, and a table must have a
+// row.
 Result<GateTable> parse_gate(std::string_view json);
 std::string gate_json(const GateTable& table);
 
-// What a table is measured of: every class of request of these lengths, and
+// What a table is measured on: every class of request at these lengths, and
 // decode of one query over so many keys.
 struct GateSizes {
   std::vector<int64_t> tokens = {1024, 4096};
@@ -209,21 +213,21 @@ struct GateMeasured {
   GateTable table;
   std::string plugin;  // whose compiler plain XLA is, or why there is none
 };
-// Each kernel of ours judged by fp64, then in turns with plain XLA on this
-// machine; the least of `rounds` times counts. `plugin`: whose compiler plain
-// XLA is; absent: that of the first device, else xla_cpu_pjrt, and rows are
-// unmeasured where it is not here. `progress` is told the share done, 0 to 1.
+// Judges each kernel of ours by fp64, then times it in turns with plain XLA on
+// this machine; the least of `rounds` times counts. `plugin` compiles plain
+// XLA. Absent: that of the first device, else xla_cpu_pjrt; where that is
+// missing, rows are unmeasured. `progress` is told the share done, 0 to 1.
 Result<GateMeasured> measure_gate(
     const GateSizes& sizes, int64_t rounds,
     const std::optional<std::string>& plugin, const Machine& machine,
     const std::function<void(double)>& progress = {});
 
-// A row of the table of thresholds: on the platform, in calls of the direction,
-// the lane visits what the plan lists where the longer of both lengths is
-// beyond, and the share of active tiles below, what stands here. Or, up to so
-// many tokens, xla's program of all scores at a time for what no such row
-// takes. Or a candidate with no threshold: what was given by name, and the
-// last one.
+// A row of the table of thresholds (docs/dispatch.md). Most rows say: on the
+// platform, for calls of the direction, the lane runs what the plan lists if
+// the longer of both lengths is above `beyond_tokens` and the share of active
+// tiles is below `below_density`. One row is for what no such row takes, up to
+// `up_to_tokens`: xla's program of all scores at a time. Rows without a
+// threshold are for what was given by name, and for the last resort.
 struct DispatchRule {
   std::string_view name;
   LaneId lane = LaneId::cpu;
@@ -233,12 +237,13 @@ struct DispatchRule {
   int64_t up_to_tokens = 0;                  // 0: any
   std::optional<double> below_density = {};  // none: any share
   std::string_view source = {};              // what says so
-  // What its source is of, if anything: a generation of TPUs, a CPU's model.
+  // What its source was measured or predicted on, if anything: a generation of
+  // TPUs, a CPU's model.
   std::string_view generation = {}, cpu = {};
 };
 std::span<const DispatchRule> dispatch_rules();
-// The row's source; of predictions, also what they are known of, and on
-// anything that the source is not of, from what the threshold is borrowed.
+// The row's source. For predictions also what was checked of them, and on a
+// machine that the source is not about, from what the threshold is borrowed.
 std::string source_words(const DispatchRule& rule, const Machine& machine);
 
 struct Rejected {
@@ -252,22 +257,22 @@ struct Choice {
   RequestClass request_class = RequestClass::other;
   std::string reason;
   std::vector<Rejected> rejected;  // every other lane
-  // The gate's rows that it goes by, in the order in which they were asked: the
-  // one that speaks for the request, then one of each lane that is kept out.
+  // The gate's rows that decided, in the order in which they were asked: the
+  // one that speaks for the request, then one for each lane that is kept out.
   // The same choice follows from these alone.
   std::vector<GateRow> gate;
-  // The row of the thresholds that decided, where the gate's first did not.
+  // The threshold row that decided, unless the gate's first row did.
   const DispatchRule* rule = nullptr;
 };
 
-// Where no lane can run it, an error that names what each lacks. With `forced`,
-// that lane or an error.
+// If no lane can run the request, an error says what each lane lacks. With
+// `forced`, that lane or an error.
 Result<Choice> choose(const RequestFeatures& features, const PlanFacts& plan,
                       const Machine& machine, const GateTable& gate = {},
                       std::optional<LaneId> forced = {});
 
-// Why the lane cannot run such a request; nothing where it can. What it asks of
-// the plan is held against the one that is given.
+// Why the lane cannot run such a request; nothing if it can. What it needs of a
+// plan is checked against `plan`.
 std::optional<std::string> why_not(LaneId lane, const RequestFeatures& features,
                                    const Machine& machine,
                                    const PlanFacts& plan = {});

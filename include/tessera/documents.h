@@ -1,5 +1,5 @@
-// tessera/documents.h: documents in, rows out: where documents come from, and
-// the stream of packed rows that they become.
+// tessera/documents.h: where documents come from, and the stream of packed rows
+// that they become.
 //
 //   auto source = open_json_lines({"a.jsonl", "b.jsonl"});
 //   auto stream = RowStream::open(std::move(*source), options);
@@ -90,11 +90,11 @@ struct Documents {
   int64_t size() const { return static_cast<int64_t>(token_start.size()) - 1; }
   int64_t tokens() const { return token_start.back(); }
   void clear();
-  // Completes a document whose values were added to the columns.
+  // Ends a document, after its values were added to the columns.
   void close_document();
 };
 
-// Where a source goes on reading.
+// Where a source continues to read.
 struct SourcePosition {
   int64_t file = 0;
   int64_t offset = 0;  // bytes or documents of it
@@ -112,14 +112,14 @@ class DocumentSource {
   // must not be read.
   virtual Result<bool> read(Documents& into) = 0;
   virtual SourcePosition position() const = 0;
-  // What errors call the document that ends at a position: "row 3 of
-  // 'a.parquet'". None: they number it within its window.
+  // How errors name the document that ends at a position: "row 3 of
+  // 'a.parquet'". Empty: by its number within its window.
   virtual std::string place(const SourcePosition& /*end*/) const { return {}; }
   virtual Result<void> seek(const SourcePosition& position) = 0;
-  // So many threads may read at once, of what is opened from now on; documents
-  // are the same for any number.
+  // How many threads may read at once, for files that are opened from now on.
+  // Documents are the same for any number.
   virtual void set_workers(int64_t /*workers*/) {}
-  // Columns that were met and that rows have no place for.
+  // Columns that were read and that rows have no place for.
   virtual std::set<std::string> ignored() const { return {}; }
   // A digest of what is read: of files their names without folders and their
   // sizes. Empty: it cannot be told.
@@ -155,8 +155,8 @@ struct ChunkAccount {
   int64_t edges_out = 0;
   int64_t edges_over = 0;    // no room, or for one of their chunks
   int64_t edges_across = 0;  // their chunks lie in different rows
-  // When all rows are out, the rest began in tokens that were dropped: chunks,
-  // and edges of such.
+  // When all rows were handed out, the rest: chunks that began in dropped
+  // tokens, and edges of such chunks.
   int64_t chunks_dropped() const {
     return chunks_in - chunks_out - chunks_over;
   }
@@ -166,7 +166,7 @@ struct ChunkAccount {
   bool operator==(const ChunkAccount&) const = default;
 };
 
-// What becomes of more chunks or edges than a row has room for.
+// What happens to more chunks or edges than a row has room for.
 enum class ChunkRoom : uint8_t { drop, refuse };
 std::string_view to_string(ChunkRoom room);
 
@@ -178,8 +178,8 @@ struct StreamOptions {
   ChunkRoom chunk_room = ChunkRoom::drop;
 };
 
-// What a stream has counted up to a position: one that goes on from it counts
-// the whole.
+// What a stream has counted up to a position. A stream that goes on from there
+// counts the whole.
 struct StreamCounts {
   PackAccount account;  // of the windows before the position's
   ChunkAccount chunks;  // in: of those windows; out: of rows handed out
@@ -200,7 +200,7 @@ struct StreamPosition {
   bool operator==(const StreamPosition&) const = default;
 };
 
-// What became of the documents that a stream has read.
+// What happened to the documents that a stream has read.
 struct StreamReport {
   PackAccount account;            // of the windows that were packed
   ChunkAccount chunks;            // of the rows that were handed out
@@ -225,7 +225,8 @@ class RowStream {
   StreamPosition position() const;
   const RowShape& shape() const;
 
-  // Since the beginning, whoever read it up to where this one was opened.
+  // Since the beginning of the documents, also what another stream read before
+  // this one was opened.
   StreamReport report() const;
 
  private:
@@ -242,14 +243,16 @@ struct RowFolderOptions {
   // names end. The last two need the component tessera_arrow.so.
   std::string format = "safetensors";
   int64_t workers = 1;  // threads that read: files are the same for any number
-  // Begin anew, whatever a run that was killed has left.
+  // Begin from the start, even if a killed run has left rows.
   bool restart = false;
-  // Told before any work how many rows of a run that was killed there are.
+  // Called before any work with the number of rows that a killed run has left.
   std::function<void(int64_t rows)> resumes = {};
-  // Sees the rows of each file in turn, of those that were there too.
+  // Gets the rows of each file in turn, also of files that a killed run has
+  // left.
   std::function<Result<void>(const Rows&)> each = {};
-  // Called when all rows are written, before the folder has them: after an
-  // error another run goes on from there. Where an input is a pipe, after.
+  // Called when all rows are written, before they appear in the folder: after
+  // an error of it another run goes on from there. Where an input is a pipe, it
+  // is called after they appear.
   std::function<Result<void>()> last = {};
 };
 

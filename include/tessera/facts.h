@@ -1,6 +1,6 @@
 // tessera/facts.h: what changes with each batch. Facts are views: they own
-// nothing, and whoever fills them keeps the arrays alive; OwnedFacts keep their
-// own. An absent fact and a fact full of zeros are different things.
+// nothing, and whoever fills them keeps the arrays alive. OwnedFacts own their
+// arrays. An absent fact and a fact full of zeros are different things.
 #pragma once
 
 #include <array>
@@ -28,8 +28,9 @@ struct Picks {
   Ints blocks;        // [batch, heads, q_len, k]
   int64_t heads = 1;  // 1, the KV heads or the query heads
   int64_t k = 0;
-  // Of `tile_union` the blocks are the union already: those of all queries of a
-  // tile row are equal. Such a row is `query_tile` queries; 0: the plan's tile.
+  // With `tile_union` the blocks already are the union: all queries of a tile
+  // row have equal picks. A tile row is `query_tile` queries; 0: the plan's
+  // tile.
   RouteMeaning meaning = RouteMeaning::exact;
   int64_t query_tile = 0;
 };
@@ -44,7 +45,7 @@ struct Facts {
   std::optional<Ints> q_offsets;       // [batch]; absent: kv_len - q_len
   std::optional<Picks> picks;
   // [batch, kv_len] each: a token's subtree is [enter, leave), and enter rises
-  // along the tokens, depth-first. Those behind the valid count are not read.
+  // along the tokens, depth-first. Tokens from the valid count on are not read.
   std::optional<Ints> tree_enter;
   std::optional<Ints> tree_leave;
   // [batch, kv_len] each, for same(a), same(b), ...; negative: of no group. A
@@ -96,13 +97,13 @@ Result<std::vector<int32_t>> segments_from_ids(Ints doc_ids, int64_t batch = 1);
 //   auto tree = pack_tree({{a, b, c}, {a, b, d}});  // a b c d: 2 tokens saved
 //   facts.tree_enter = tree->enter;                 // for the mask `tree`
 
-// Its tokens are in depth-first order; children come in the order in which the
-// sequences first have them.
+// Tokens are in depth-first order; children of a token come in the order in
+// which they first occur in the sequences.
 struct PackedTree {
   std::vector<int32_t> tokens;
   std::vector<int32_t> enter;  // the token's own number
   std::vector<int32_t> leave;  // one past the last token below it
-  std::vector<int32_t> depth;  // tokens before it on its way: its position
+  std::vector<int32_t> depth;  // tokens above it: its position in a sequence
   // Sequence s is the tokens path[path_start[s]] to path[path_start[s + 1]].
   std::vector<int64_t> path_start;
   std::vector<int32_t> path;

@@ -6,7 +6,8 @@
 //   auto budget = make_budget(asked);           // or an error: no such program
 //   if (!budget->fits()) what_fits(asked);
 //
-// All of it is pure: no plugin, no device, no facts but which there are.
+// All of it is pure: no plugin and no device; of facts it reads only which
+// there are.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +27,8 @@
 
 namespace tessera {
 
-// Bytes of an array in the layout that the TPU's compiler gives to what a
-// program takes and returns: the padding of its tiles is in them.
+// Bytes of an array in the layout that the TPU's compiler gives to arguments
+// and results, with the padding of its tiles.
 int64_t device_bytes(Dtype dtype, std::span<const int64_t> dims);
 
 enum class MemoryKind : uint8_t {
@@ -54,8 +55,8 @@ struct MemoryPart {
 struct PassMemory {
   bool backward = false;
   std::vector<MemoryPart> arguments, outputs, scratch;
-  // Of lane mosaic: what its kernel works in, which is not HBM. Where a mesh's
-  // program has several, of the one that takes most.
+  // For lane mosaic: the vector memory that its kernel works in, which is not
+  // HBM. If a mesh's program has several kernels, that of the largest.
   std::optional<VectorMemory> vector_memory = {};
 
   int64_t argument_bytes() const;
@@ -66,8 +67,8 @@ struct PassMemory {
   int64_t least() const;       // of total(), as of each part
 };
 
-// What is asked. Of `present` only which facts there are, and the sizes of
-// picks, is read.
+// What is asked. `present` only says which facts there are, and the sizes of
+// picks.
 struct FitCall {
   Request request;
   Facts present;
@@ -75,8 +76,8 @@ struct FitCall {
   LaneId lane = LaneId::xla;               // or mosaic
   XlaMethod method = XlaMethod::worklist;  // of the xla lane
   MosaicOptions mosaic;  // of that lane; of either its lowering_reason
-  // What a pass of that lane takes is the table's, as far as it fits, by
-  // direction: as a session has it.
+  // Tiles a pass of lane mosaic come from the table, as far as they fit, for
+  // each direction, as in a session.
   bool open_passes = false;
   std::string chip = "v6e";
 };
@@ -91,15 +92,16 @@ struct Budget {
   // The larger program, its code and what it takes beside.
   int64_t needed() const;
   bool fits() const { return needed() <= chip.room; }
-  // No compiler makes it fit. Between the two the compiler decides.
+  // True: no compiler can make it fit. If neither this nor fits(), the compiler
+  // decides.
   bool beyond_room() const;
 };
 // Room for a program's code; those of our lanes were smaller.
 inline constexpr int64_t kProgramRoom = int64_t{16} << 20;
 
 Result<Budget> make_budget(const FitCall& asked);
-// Of the programs that one batch makes: steps that its request leaves open are
-// those of its own bucket.
+// The call for the programs of one batch: steps that its request leaves open
+// are those of the batch's bucket.
 Result<FitCall> fit_call(const Batch& batch, const AttentionCall& call,
                          LaneId lane, std::string chip);
 
@@ -112,7 +114,8 @@ struct Remedy {
   int64_t found = 0, fits = 0;
   int64_t needed = 0;  // then
 };
-// Found by making the budget of what is tried. Empty: none of them is enough.
+// Found by making a budget of each change tried. Empty: no single change is
+// enough.
 std::vector<Remedy> what_fits(const FitCall& asked);
 // All of a budget, with what would fit where it does not.
 std::string budget_json(const Budget& budget,
@@ -120,8 +123,8 @@ std::string budget_json(const Budget& budget,
 
 // An error that names the largest parts and what would fit.
 Result<void> check_fits(const FitCall& asked, const Budget& budget);
-// The same error, of what is beyond room alone: to be asked before a program is
-// compiled. No budget, no error: that is the lane's to say.
+// The same error, but only for a call that is beyond room: ask before a program
+// is compiled. A call that has no budget is no error here: the lane refuses it.
 Result<void> check_room(const FitCall& asked);
 
 // The same of a batch on a mesh: each device's part of one program for all, and

@@ -65,7 +65,7 @@ struct Target {
   int64_t vector_bytes = 0;
 };
 Result<Target> find_target(std::string_view name);
-// What arrays of these many words take.
+// What arrays of so many words each take.
 int64_t scalar_words(const Target& target,
                      std::initializer_list<int64_t> words);
 
@@ -86,8 +86,8 @@ struct Launch {
 Result<std::vector<Launch>> split_launches(const Steps& steps,
                                            const Target& target);
 
-// What packed steps, the rectangle, the bitmaps and the classes of regrouped
-// rows may hold at most, in bytes; above is a typed error.
+// The most bytes of packed steps, the rectangle, the bitmaps and the classes of
+// regrouped rows; more is an error.
 inline constexpr int64_t kMaxLayoutBytes = int64_t{1} << 30;
 
 // Every row as wide as the widest or wider, padded with class 0.
@@ -137,8 +137,8 @@ struct Bitmaps {
 };
 Result<Bitmaps> make_bitmaps(const Batch& batch);
 
-// The same as JAX Splash has them, beside the rectangle of a list: a byte a
-// pair, and for each cell of the rectangle where its mask is.
+// Token masks as JAX Splash has them, beside the rectangle of a list: a byte
+// for each pair and, for each cell of the rectangle, the number of its mask.
 struct MaskBlocks {
   int64_t rows = 0;  // of a block: the tile, transposed its keys by its queries
   int64_t columns = 0;
@@ -173,9 +173,9 @@ struct FlexBlockMask {
 };
 
 // Flex takes masks of one head or of every query head: a plan of several heads
-// is repeated over `heads`, which they must divide. 0: the plan's own.
-// The arrays are dense, so more than kMaxTiles indices each is an error.
-// `before`: one that is done with; its memory serves again, for fresh memory of
+// is repeated over `heads`, which they must divide. 0: the plan's own. The
+// arrays are dense, so more than kMaxTiles indices each is an error. `before`:
+// one that is no longer needed. Its memory is used again, since fresh memory of
 // this size costs more than what is written there.
 Result<FlexBlockMask> make_flex(const Batch& batch, int64_t heads = 0,
                                 FlexBlockMask* before = nullptr);
@@ -225,7 +225,8 @@ struct SplashOptions {
   bool computable = false;
 };
 
-// The arrays together with the memory to build them; above is a typed error.
+// The most bytes of the arrays together with the memory to build them; more is
+// an error.
 inline constexpr int64_t kMaxSplashBytes = int64_t{1} << 31;
 
 // Splash has no batch in its mask: `batch_row` says which. Heads share a mask
@@ -265,7 +266,8 @@ struct TokamaxMaskInfo {
   SplashArray partial_mask_blocks;  // int8, as SplashMaskInfo's
 };
 
-// Its heads have one mask: a batch of several, and heads in `run`, are refused.
+// All heads share one mask: a batch with several masks is refused, and so are
+// heads in `run`.
 Result<TokamaxMaskInfo> make_tokamax_run(const Batch& batch, int64_t batch_row,
                                          const SplashRun& run);
 
@@ -322,8 +324,8 @@ Result<KeyReads> count_key_reads(const Batch& batch);
 //   BlockLists lists;  // kept: its memory serves every call
 //   worklists_of_blocks({cells, heads, rows, columns}, lists);
 //
-// The lists are for a kernel of one's own. A Batch, which lanes take, has such
-// a mask as the picks of `blocks(n)`, with whatever else the mask says.
+// The lists are for your own kernels. For lanes, which take a Batch, give such
+// a mask as picks of `blocks(n)`; the Batch's mask may then name more.
 
 // Which blocks of each list (a head of a batch row) are active: [lists, rows,
 // columns] in C order.

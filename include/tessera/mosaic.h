@@ -1,4 +1,4 @@
-// tessera/mosaic.h: TPU kernels of its own for attention and its gradients,
+// tessera/mosaic.h: our own TPU kernels for attention and its gradients,
 // emitted as text that the TPU compiler takes (docs/mosaic.md).
 //
 // One kernel serves every batch of its contract: document ids, counts, offsets,
@@ -25,19 +25,20 @@ namespace tessera {
 
 struct MosaicOptions {
   int64_t tiles_per_pass = 4;  // steps of a row taken at a time
-  // Between a copy's start and its use: passes, backward columns of tiles.
+  // Passes (backward: columns of tiles) between a copy's start and its use.
   int64_t fetch_ahead = 4;
   RowSum row_sum = RowSum::exact;
   // Why a tile or a logical block smaller than the target's matrix unit may be
-  // lowered (tessera/machine.h); there must be one, and for others none.
+  // lowered (tessera/machine.h). Such a one must have a reason, others must
+  // not.
   std::optional<std::string> lowering_reason = {};
-  // Steps that scalar memory holds at a time. 0: all of them where they fit,
-  // else as many as suit; the others wait in HBM.
+  // Steps that scalar memory holds at a time; the others wait in HBM. 0: all of
+  // them where they fit, else a number that suits.
   int64_t page_steps = 0;
-  // Backward: queries of a head whose dQ vector memory holds at a time, whole
-  // tiles; the list comes in chunks of so many, or whole where that is no fewer
-  // than all. 0: whole, where that fits and leaves as many heads together as
-  // chunks do; else as many queries as fit.
+  // Backward: queries of a head whose dQ vector memory holds at a time, in
+  // whole tiles. The list comes in chunks of so many queries, or whole if that
+  // is all of them. 0: whole, if that fits and lets as many heads run together
+  // as chunks would; else as many queries as fit.
   int64_t query_chunk = 0;
   Numbers numbers = Numbers::finite;
 };
@@ -54,38 +55,38 @@ inline constexpr MosaicOptions kMosaicBackward = {1, 1};
 struct MosaicSetting {
   Tile tile = kMosaicTile;
   MosaicOptions options;
-  // Of the table's row that it is from: its queries see these keys in the mean,
-  // up to twice as many. 0: none suits, and this is the default.
+  // The table's row that this is from: its queries see so many keys in the
+  // mean, up to twice as many. 0: no row suits, and this is the default.
   int64_t keys = 0;
 };
 // From a table of predicted cycles (docs/mosaic.md). It depends on what a
-// contract holds and on `keys_per_query`, which the caller says once for all
-// batches that a kernel shall serve: how many keys a query sees in the mean, as
-// far as a power of two. 0: as many as the mask leaves; for a mask that names
-// documents or segments that is not known, and the default is taken.
+// contract holds and on `keys_per_query`, how many keys a query sees in the
+// mean, to a power of two. Give that once for all batches that a kernel serves.
+// 0: as many as the mask leaves; for a mask that names documents or segments
+// that is not known, and the default is taken.
 MosaicSetting mosaic_setting(const Request& request, const AttentionCall& call,
                              int64_t keys_per_query = 0);
-// That mean of one batch, those of padding counted as queries.
+// That mean for one batch; queries of padding count too.
 int64_t keys_per_query(const Batch& batch);
 
 struct MosaicKernel {
   std::string text;          // the kernel alone
   std::string program_text;  // StableHLO around it, ready to compile
-  // JSON that holds the kernel: what another program hands to a custom call
-  // "tpu_custom_call" of API version 1, with the program's arrays, and results
-  // behind them. "" of a program of shards, which has several calls.
+  // JSON that holds the kernel. Another program hands it to a custom call
+  // "tpu_custom_call" of API version 1, with the program's arrays and then the
+  // results. "" for a program of shards, which has several calls.
   std::string backend_config;
   PlanContract plan;
   KernelContract contract;
 
-  // What the program's arrays hold. Lengths are in whole tiles; all of q, k and
-  // v beyond the batch's own lengths may be anything, NaN too.
+  // What the program's arrays hold. Lengths are in whole tiles; q, k and v
+  // beyond the batch's own lengths may be anything, also NaN.
   int64_t batch = 1, q_len = 0, kv_len = 0;
   int64_t steps = 0;
-  // Where scalar memory does not hold all steps they lie in HBM, so many for a
-  // page (docs/mosaic.md); 0: it does.
+  // If scalar memory does not hold all steps, they lie in HBM, so many in a
+  // page (docs/mosaic.md). 0: it holds all.
   int64_t page = 0;
-  // Backward, in chunks of queries: so many each. 0: it holds dQ of all.
+  // Backward: queries of a chunk. 0: the kernel holds dQ of all queries.
   int64_t query_chunk = 0;
   Tile tile;
   Lowering lowering;
@@ -108,9 +109,10 @@ struct MosaicKernel {
   ShardProgramArrays of_mesh;  // of a program of shards, all arrays
 };
 
-// What a kernel takes of a core's vector memory, in bytes. Its scratch is the
-// compiler's own figure. Beside it the compiler keeps registers that it spills,
-// whose bytes it alone knows: it refuses a kernel whose two are above `limit`.
+// What a kernel takes of a core's vector memory, in bytes. Its scratch equals
+// the compiler's own figure. Beside it lie registers that the compiler spills,
+// whose bytes only the compiler knows. It refuses a kernel whose scratch and
+// spills are together above `limit`.
 struct VectorMemory {
   int64_t scratch = 0;
   int64_t room = 0;   // the most that scratch may be here, below the limit
@@ -118,11 +120,11 @@ struct VectorMemory {
 };
 VectorMemory vector_memory(const MosaicKernel& kernel);
 
-// The forward kernel, that of the gradients where `call` is backward, of out
-// and the log-sum-exp, or that of sink telemetry where it asks for it. Refuses
-// other types than bf16 and f32, head dims other than 64, 128, 192 and 256
-// (values may have one of their own). Of `present` only which facts there are,
-// and the heads of picks, is read. `target`: "v6e" or "v6e:1x1".
+// The forward kernel; where `call` is backward, the kernel of the gradients;
+// where it asks for sink telemetry, that kernel. Refuses types other than bf16
+// and f32, and head dims other than 64, 128, 192 and 256 (values may have
+// another of these). `present` only says which facts there are, and the heads
+// of picks. `target`: "v6e" or "v6e:1x1".
 Result<MosaicKernel> make_mosaic_kernel(const Request& request,
                                         const Facts& present,
                                         const AttentionCall& call,
@@ -178,8 +180,8 @@ Result<MosaicKernel> make_mosaic_shards(const Batch& batch,
                                         const AttentionCall& call,
                                         const std::string& target,
                                         const MosaicOptions& options = {});
-// The integers of that program, in its order, whole: what is device s's begins
-// at s times its size.
+// The integers of that program for all devices, in its order. The part of
+// device s begins at s times a device's size.
 Result<std::vector<MosaicArray>> make_mosaic_shard_arrays(
     const Batch& batch, const Shards& shards, const MosaicKernel& kernel);
 
@@ -190,12 +192,12 @@ struct MosaicArrayView {
   std::span<const int32_t> values;
 };
 MosaicArrayView view_of(const MosaicArray& array);
-// [arrays, 4]: 128 bits of each, of its values and of what they are for. They
-// go with arrays that leave the library.
+// [arrays, 4]: a digest of 128 bits for each array, of its values and of what
+// they are for. They go with arrays that leave the library.
 std::vector<int32_t> mosaic_digests(const MosaicKernel& kernel,
                                     std::span<const MosaicArrayView> arrays);
-// To be asked before the kernel reads them, which checks no bounds: whether
-// they are named_arrays of a batch and of this kernel, as they were then.
+// Ask before the kernel reads the arrays, since it checks no bounds: whether
+// they are unchanged named_arrays of a batch and of this kernel.
 Result<void> check_mosaic_arrays(const MosaicKernel& kernel,
                                  std::span<const MosaicArrayView> arrays,
                                  std::span<const int32_t> digests);

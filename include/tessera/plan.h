@@ -45,7 +45,7 @@ struct Request {
   bool operator==(const Request&) const = default;
 };
 
-// What a request may ask for at most; above is a typed error.
+// The most that a request may ask for; more is an error.
 inline constexpr int64_t kMaxTokens = int64_t{1} << 30;
 inline constexpr int64_t kMaxBatch = int64_t{1} << 20;
 inline constexpr int64_t kMinBlock = 8;
@@ -93,7 +93,7 @@ struct Plan {
   Worklist forward;
   Worklist transposed;
   std::vector<int64_t> legal_pairs;  // per list: the work that is needed
-  // Of the picks; nothing where no mask names them.
+  // Of the picks; absent where no mask names them.
   std::optional<RouteMeaning> meaning;
   std::vector<std::string> warnings;
 

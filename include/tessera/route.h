@@ -27,9 +27,9 @@
 
 namespace tessera {
 
-// Who picks: the query heads of a KV head together, their scores summed in
-// head order; every query head alone; or the queries of one document in a query
-// tile together, by the mean of their queries.
+// Who picks: kv_head, the query heads of a KV head together, by their scores
+// summed in head order; query_head, every query head alone; query_tile, the
+// queries of one document in a query tile together, by their mean.
 enum class RouteRule : uint8_t { kv_head, query_head, query_tile };
 std::string_view to_string(RouteRule rule);  // "kv-head"
 
@@ -53,10 +53,11 @@ struct RouteSettings {
   bool hierarchical = false;
   int64_t meta_ratio = 8;
   int64_t top_metas = 16;  // groups that a query keeps, of those there are
-  // Routing tiles from the future are not scored. Off: they are, to no effect.
+  // Routing tiles from the future are not scored. Off: they are scored, but no
+  // pick changes.
   bool windowed = true;
-  // Given picks that are illegal are an error instead of being removed and
-  // counted. A tile's pick is illegal where no query of the tile may follow it.
+  // Given picks that are illegal are an error; otherwise they are removed and
+  // counted. A tile's pick is illegal if no query of the tile may follow it.
   bool strict = false;
   UnionMethod union_method = UnionMethod::bitmap;
   RouteMeaning meaning = RouteMeaning::exact;
@@ -68,19 +69,21 @@ struct RouteSettings {
 RouteSettings moba_settings(int64_t top, int64_t block);
 
 // `settings` with top and block of the mask's routed(...), or block of its
-// blocks(...); the error of masks that name neither, or two that differ.
+// blocks(...). Masks that name neither, or two that differ, are an error.
 Result<RouteSettings> settings_of(const Request& request,
                                   RouteSettings settings);
 
-// q and k, or picks of another router, which enter where they belong.
+// q and k, or picks of another router. Each kind of picks enters at its stage.
 struct RouteInputs {
   std::optional<TensorView> q = {};  // [batch, heads, q_len, dim]
   std::optional<TensorView> k = {};  // [batch, kv_heads, kv_len, dim]
-  // Before legality: of each query, [batch, heads, q_len, k].
+  // Enter before legality: of each query, [batch, heads, q_len, k].
   std::optional<Picks> picks = {};
-  // The same of each query tile, [batch, heads, tiles, k]: all its queries'.
+  // The same for each query tile, [batch, heads, tiles, k]: its queries share
+  // them.
   std::optional<Picks> tile_picks = {};
-  // Before refinement, with q and k: groups of blocks of each query.
+  // Enter before the blocks of groups are scored, with q and k: groups of
+  // blocks of each query.
   std::optional<Picks> metas = {};
 };
 
@@ -101,12 +104,12 @@ struct RouteOptions {
   int threads = 0;         // 0: every core this process may use
   std::optional<Isa> isa;  // as in CpuOptions; picks do not depend on it
   // Called from the calling thread whenever work of a stage ends. Stages may
-  // take turns: who adds up the times between calls has the time of each.
+  // take turns: add up the times between calls to get the time of each stage.
   std::function<void(RouteStage)> after;
   // The last stage that runs; what later ones would fill stays empty.
   RouteStage until = RouteStage::expand;
-  // Bytes that it may take beside its inputs. More is an error, before the work
-  // that would take them.
+  // The most bytes that it may take beside its inputs. More is an error, before
+  // the work that would take them.
   int64_t memory = std::numeric_limits<int64_t>::max();
 };
 
@@ -148,7 +151,7 @@ struct PickUnions {
   bool operator==(const PickUnions&) const = default;
 };
 
-// How much of exhaustive routing hierarchical routing found.
+// How many picks of exhaustive routing hierarchical routing found.
 struct RouteRecall {
   int64_t picks = 0;   // of exhaustive routing
   int64_t found = 0;   // of these
@@ -174,8 +177,8 @@ struct RouteResult {
   int64_t k = 0;               // slots of a query
   std::vector<int32_t> picks;  // [batch, heads, q_len, k]; ascending, -1 last
   PickUnions unions;
-  // What attention runs on: [batch, heads, q_len, run_k]. Empty where it is
-  // `picks` itself.
+  // The picks that attention runs on: [batch, heads, q_len, run_k]. Empty where
+  // they are `picks` itself.
   std::vector<int32_t> run_picks;
   int64_t run_k = 0;
   RouteCounts counts;
@@ -186,13 +189,14 @@ struct RouteResult {
 };
 
 // The request's masks say whether documents or segments part the keys; its tile
-// is not read. Facts must be valid for them; picks among them are not read.
+// is not read. The facts must be valid for these masks; picks in them are not
+// read.
 Result<RouteResult> route(const Request& request, const Facts& facts,
                           const RouteInputs& inputs,
                           const RouteSettings& settings,
                           const RouteOptions& options = {});
 
-// Both results of one request, the second of exhaustive routing.
+// Both results must be of one request, the second by exhaustive routing.
 Result<RouteRecall> route_recall(const RouteResult& found,
                                  const RouteResult& exhaustive);
 

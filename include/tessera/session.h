@@ -31,29 +31,29 @@
 namespace tessera {
 
 struct SessionOptions {
-  std::optional<LaneId> lane;    // that one or an error; absent: the rules
-  std::vector<LaneId> fallback;  // that may step in, in order; empty: none
+  std::optional<LaneId> lane;    // this lane or an error; absent: the rules
+  std::vector<LaneId> fallback;  // lanes that may step in, in order
   CpuOptions cpu;
-  // Plugin and method are the choice's where the rules chose the lane. Plugin,
-  // device and cache are those of jax_bridge and splash too.
+  // Where the rules chose the lane, they also choose plugin and method. Plugin,
+  // device and cache are for lanes jax_bridge and splash too.
   XlaOptions xla;
   std::optional<BridgeArtifact> artifact;  // of jax_bridge or splash
-  // Spreads every call over devices of the plugin, from xla.device on
-  // (docs/shard.md); lanes xla and mosaic do that. Of `shards` shape and dtype
-  // are the call's. No axes: one device.
+  // Spreads every call over devices of the plugin, from xla.device on, in lanes
+  // xla and mosaic (docs/shard.md). Shape and dtype in `shards` are not read:
+  // the call has them. No axes: one device.
   Mesh mesh;
   ShardOptions shards;
   GateTable gate;
   std::optional<Machine> machine;  // absent: this one, looked at when needed
-  // Bytes that are free, asked when a lane starts: one that needs more does
-  // not. Empty: nothing is asked.
+  // Gives the bytes that are free. It is asked when a lane starts: a lane that
+  // needs more does not start. Empty: no limit.
   std::function<double()> memory;
-  bool input_digests = false;  // in the receipt; takes reading them all
+  bool input_digests = false;  // in the receipt; reads all inputs
 };
 
-// One set of counts for every lane. The reference has no tiles, and of a
-// bridge's program nothing can be counted. Compiles and passes are counted
-// since the session prepared its first batch for this Prepared.
+// One set of counts for every lane. The reference has no tiles, and in a
+// program of jax_bridge nothing can be counted. Compiles and passes are counted
+// since this Prepared was made, over all its batches.
 struct Counters : CompileCounts {
   // Of the latest forward pass.
   int64_t tiles_run = 0, tiles_skipped = 0, pairs_run = 0;
@@ -65,24 +65,24 @@ struct Counters : CompileCounts {
   double put_ms = 0, fetch_ms = 0;
 };
 
-// What a forward pass leaves for its backward pass: where the arrays are, which
-// must stay as they were.
+// What a forward pass leaves for its backward pass: where its arrays are. They
+// must not change in between.
 struct Saved {
   ForwardTensors tensors;
-  uint64_t of = 0;  // the Prepared and the batch that it is of
+  uint64_t of = 0;  // names the Prepared and its batch
 };
 
 // Where the attention of a forward pass went: the mass that each query puts on
 // the first keys, and the entropy of its probabilities, in nats, the sink
 // logit's among them (docs/attention.md).
 struct SinkTelemetry {
-  // The keys of the head's mask that `sink(first_keys)` in it would name: the
-  // first of the document, of the segment or of the row.
+  // How many first keys: those that `sink(first_keys)` in the head's mask would
+  // name, of the document, of the segment or of the row.
   int64_t first_keys = 0;
   // [batch, heads, q_len]; 0 where a query has no legal key.
   std::vector<float> mass, entropy;
 
-  // One document, or segment, of a batch row; what is of none stands together.
+  // One document, or segment, of a batch row; queries of none share one entry.
   struct Document {
     int64_t batch_row = 0;
     std::optional<int32_t> document;  // its id, or the segment's number
@@ -93,12 +93,12 @@ struct SinkTelemetry {
   std::vector<Document> documents;  // as their first queries come
 };
 
-// Arrays of a call by what they are like: gradients are like what they are of.
+// The roles of a call's arrays. A gradient has the role of its array.
 enum class ArrayRole : uint8_t { q, k, v, out };
 
-// An array that stays where its lane computes, on a mesh a part on each device:
-// put once, handed to any number of layers, fetched once. It belongs to the
-// Prepared that made it, until that one's next batch.
+// An array that stays where its lane computes, on a mesh a part on each device.
+// Put it once, hand it to any number of layers, fetch it once. It belongs to
+// the Prepared that made it, until that Prepared's next batch.
 class DeviceArray {
  public:
   DeviceArray() = default;  // none
@@ -117,8 +117,8 @@ struct DeviceForward {
   DeviceArray q, k, v;
   std::optional<std::span<const float>> sink_logits;  // of the host
 };
-// What such a pass leaves for its backward pass. Numbers by query are few, and
-// come back: [batch, heads, q_len].
+// What such a pass leaves for its backward pass. The log-sum-exp is small and
+// comes back to the host: [batch, heads, q_len].
 struct DeviceSaved {
   DeviceForward in;
   DeviceArray out;
@@ -141,13 +141,13 @@ class Prepared {
   // The call that was prepared must have `backward` set.
   Result<void> backward(const Saved& saved, const Gradients& gradients,
                         const StopFlag* stop = nullptr);
-  // Of a forward pass, computed again from its q, k and sink logits; `forward`
-  // itself does and writes the same whether or not this is asked. The call that
+  // Telemetry of a forward pass, computed again from its q, k and sink logits.
+  // `forward` does and writes the same whether or not you ask. The call that
   // was prepared must have `sink_telemetry` set.
   Result<SinkTelemetry> sink_telemetry(const Saved& saved, int64_t first_keys,
                                        const StopFlag* stop = nullptr);
-  // Passes over arrays that stay with the lane. put() copies; an `out` may be
-  // the next layer's `q` where their dims agree. No other lane steps in.
+  // Passes over arrays that stay with the lane. put() copies. An `out` may be
+  // the next layer's `q` if their dims agree. Here no other lane steps in.
   Result<DeviceArray> put(ArrayRole role, const TensorView& array);
   Result<void> fetch(const DeviceArray& array, const MutableTensorView& to);
   Result<DeviceSaved> forward(const DeviceForward& in,
@@ -156,19 +156,19 @@ class Prepared {
                                    const DeviceArray& dout,
                                    std::span<const float> dlse = {},
                                    const StopFlag* stop = nullptr);
-  // The next batch, on the same lane; on cpu in the memory of this one. After
-  // an error only another next() is of use.
+  // Moves on to the next batch, on the same lane; on cpu in the memory of this
+  // one. After an error only another next() may be called.
   Result<void> next(const Batch& batch);
 
   const Batch& batch() const;
   const AttentionCall& call() const;
   const Choice& choice() const;
-  LaneId lane() const;                          // that runs it
+  LaneId lane() const;                          // the lane that runs it
   std::optional<std::string> fallback() const;  // why that is not choice().lane
   Counters counters() const;
-  // What the latest passes ran, as JSON (docs/receipt.md). `gradients` where
-  // the call has a backward pass, and only there; `sinks` where it says
-  // `sink_telemetry`, and only there.
+  // What the latest passes ran, as JSON (docs/receipt.md). Give `gradients` if
+  // the call has a backward pass, and `sinks` if it has `sink_telemetry`; else
+  // neither.
   Result<std::string> receipt(const Saved& saved,
                               const Gradients* gradients = nullptr,
                               const SinkTelemetry* sinks = nullptr) const;
@@ -184,8 +184,8 @@ class Prepared {
   std::unique_ptr<State> state_;
 };
 
-// Open lanes with their compiled programs, and the rules that choose one. Safe
-// from any thread.
+// Open lanes with their compiled programs, and the rules that choose a lane.
+// Any thread may use it.
 class Session {
  public:
   static Result<Session> open(SessionOptions options = {});
@@ -193,16 +193,16 @@ class Session {
   Session& operator=(Session&&) noexcept;
   ~Session();
 
-  // Chooses a lane, compiles at most once a contract and direction, and moves
-  // what the batch is to the device. `chosen`: what choose() gave for this
-  // batch; the rules are then not asked again.
+  // Chooses a lane, compiles at most once for each contract and direction, and
+  // sends the batch's integers to the device. `chosen`: what choose() gave for
+  // this batch; the rules are then not asked again.
   Result<Prepared> prepare(const Batch& batch, const AttentionCall& call,
                            const std::optional<Choice>& chosen = {}) const;
   // The choice alone; nothing is opened.
   Result<Choice> choose(const Batch& batch, const AttentionCall& call) const;
   // Compiles what every batch under the request's ceilings will need, on the
-  // forced lane. Of `present` only which facts there are is read. On a mesh a
-  // batch decides too, so there it is an error: see warm_all.
+  // forced lane. `present` only says which facts there are. On a mesh this is
+  // an error, since the batch itself decides too: see warm_all.
   Result<Counters> warm(const Request& request, const Facts& present,
                         const AttentionCall& call) const;
   // Where the forced lane runs; opens it. An error for a lane of no plugin.
@@ -222,8 +222,8 @@ struct RunCall {
   AttentionShape shape;
   ForwardTensors forward;
   std::optional<Gradients> gradients = {};  // a backward pass too
-  int64_t first_keys = 0;          // sink telemetry of so many; 0: none
-  const StopFlag* stop = nullptr;  // every pass looks at it
+  int64_t first_keys = 0;                   // for sink telemetry; 0: none
+  const StopFlag* stop = nullptr;           // every pass looks at it
 };
 AttentionCall call_of(const RunCall& call);
 
@@ -240,9 +240,10 @@ struct AttentionRun {
 Result<AttentionRun> run_attention(const RunCall& call,
                                    const SessionOptions& options = {});
 
-// Runs the call again, which its stop flag ends, on the lane that the receipt
-// says ran, and gives the fields that are not as it says: of form and digest,
-// then of request, shape, contract, plan, counts and output. Empty: it is true.
+// Runs the call again on the lane that the receipt says ran; its stop flag ends
+// that. Gives the fields that the receipt has wrong: first form and digest,
+// then request, shape, contract, plan, counts and output. Empty: the receipt is
+// true.
 Result<std::vector<std::string>> verify_run(const std::string& receipt,
                                             const RunCall& call,
                                             const SessionOptions& options = {});
@@ -253,8 +254,9 @@ Result<std::vector<std::string>> verify_run(const std::string& receipt,
 //   for (const Batch& batch : batches) add_call(list, *session, batch, call);
 //   auto told = warm_all(*session, list);   // told->compiles
 
-// One batch of each contract that was met, and where the session names no lane
-// of each choice under it: density may decide between lanes and methods.
+// One batch of each contract that was met. Where the session names no lane, one
+// of each choice under a contract: density may decide between lanes and
+// methods.
 struct WarmList {
   struct Call {
     Batch batch;
@@ -264,9 +266,9 @@ struct WarmList {
   std::map<std::string, Call> calls;  // by contract and choice
   int64_t seen = 0;                   // batches that were added
 };
-// Keeps the batch where its contract in the session, or the choice for it, is a
-// new one; says whether it was. On a mesh the contract is that of the batch's
-// shards. `chosen` as of Session::prepare.
+// Keeps the batch if its contract in the session, or the choice for it, is new;
+// says whether it was. On a mesh the contract is that of the batch's shards.
+// `chosen` as in Session::prepare.
 Result<bool> add_call(WarmList& list, const Session& session,
                       const Batch& batch, const AttentionCall& call,
                       std::optional<Choice> chosen = {});
@@ -284,12 +286,12 @@ struct WarmReport : CompileCounts {
   int64_t contracts = 0;  // distinct ones, with their choices
   double ms = 0;
   // Of the cache on disk: programs that could not be kept, entries that were
-  // not what they must be.
+  // wrong.
   std::vector<std::string> warnings;
 };
-// Prepares a batch of each contract in the session, which then has its
-// programs, and so has the cache on disk. The first error ends it: a session's
-// limit on compiles is one.
+// Prepares the list's batches in the session. The session and the cache on disk
+// then have their programs. The first error ends it, such as the session's
+// limit on compiles.
 Result<WarmReport> warm_all(const Session& session, const WarmList& list,
                             const WarmOptions& options = {});
 

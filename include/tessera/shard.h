@@ -1,5 +1,5 @@
 // tessera/shard.h: a batch spread over a mesh of devices: what each shard
-// computes, what it needs from which other, and how even that is.
+// computes, what it needs from which other shard, and how even the work is.
 //
 //   auto mesh = parse_mesh("data=2,seq=4");
 //   auto shards = make_shards(batch, *mesh, options);
@@ -8,7 +8,7 @@
 //   shards->report.forward.needed  // bytes
 //
 // Every shard has the same shapes, so that one program serves all; how many
-// steps and tiles of them are real is told at run time. docs/shard.md.
+// steps and tiles are real is known at run time. docs/shard.md.
 #pragma once
 
 #include <cstdint>
@@ -68,8 +68,8 @@ struct ArraySpec {
   bool operator==(const ArraySpec&) const = default;
 };
 
-// That each dimension has its word, and that an axis is of the mesh, splits one
-// dimension of an array and divides it.
+// Whether each dimension has its entry, and each axis is in the mesh, splits
+// one dimension of an array and divides it.
 Result<void> check_specs(const Mesh& mesh, const std::vector<ArraySpec>& specs);
 // Of mesh, names, dtypes, shapes and specs, in their order: 32 hex digits.
 std::string spec_fingerprint(const Mesh& mesh,
@@ -83,17 +83,17 @@ enum class Balance : uint8_t { contiguous, headtail, rows, tasks };
 std::string_view to_string(Balance balance);
 Result<Balance> parse_balance(std::string_view text);
 
-// How tiles travel. rounds: a permutation for each, of static size, which every
-// compiler has. ragged: all in one exchange that sends what it must, for sizes
-// are told at run time: on TPUs, for XLA's CPU compiler has no such op. gather:
-// every shard gets all K and V, while q travels in rounds. automatic: rounds,
-// or gather where they would send as much; for TPUs ragged, which never sends
-// more than either.
+// How tiles travel. rounds: a permutation for each round, of static size, which
+// every compiler has. ragged: one exchange, whose sizes are known at run time,
+// so that it sends only what it must; on TPUs alone, for XLA's CPU compiler has
+// no such op. gather: every shard gets all K and V, while q travels in rounds.
+// automatic: rounds, or gather where they would send as much; for TPUs ragged,
+// which never sends more than either.
 enum class TileExchange : uint8_t { rounds, ragged, gather, automatic };
 std::string_view to_string(TileExchange exchange);
 Result<TileExchange> parse_tile_exchange(std::string_view text);
 
-// What a shard may hold at most, so that one contract serves a whole run; above
+// The most that a shard may hold, so that one contract serves a whole run; more
 // is an error. 0 and empty: the bucket of what this batch needs.
 struct ShardCeilings {
   int64_t rows = 0;   // query tiles that it owns
@@ -105,8 +105,8 @@ struct ShardCeilings {
 Result<ShardCeilings> parse_shard_ceilings(std::string_view text);
 std::string to_string(const ShardCeilings& ceilings);
 
-// Work of a tile by its class: a masked step may cost more than a plain one.
-// A row without a tile is a partial one.
+// Work of a tile by its class: a masked step may cost more than a plain one. A
+// row without a tile counts as a partial tile.
 struct TileWork {
   int64_t partial = 1, full = 1;
 
@@ -120,8 +120,9 @@ inline constexpr int64_t kMaxTileWork = int64_t{1} << 20;  // so that sums fit
 Result<TileWork> parse_tile_work(std::string_view text);
 std::string to_string(const TileWork& work);
 
-// The most of a shard over the mean, which `rows` and `tasks` aim at. `rows`
-// gives no shard more tokens. Where more is let, less may have to travel.
+// The most of a shard over the mean. `rows` and `tasks` aim at `work`; `rows`
+// gives no shard more than `tokens`. Where shards may be less even, less may
+// have to travel.
 struct Evenness {
   double work = 1.05, tokens = 1.02;
 
@@ -177,13 +178,14 @@ struct Shard {
   int64_t first_list = 0, lists = 0;
   std::vector<TileAt> rows, columns;
   int64_t own_rows = 0, own_columns = 0;
-  // Of each row, whether it is computed here: own rows may be elsewhere.
+  // For each row, whether it is computed here: own rows may be computed
+  // elsewhere.
   std::vector<uint8_t> computes;
   Worklist forward;  // a list for each plan head of its query heads
   Worklist transposed;
   int64_t steps = 0, steps_transposed = 0;  // to run, padding left out
   int64_t work = 0;                         // steps weighted by class
-  // Of tiles whose queries and keys are its own: it waits for none.
+  // The work of tiles whose queries and keys are its own: it waits for no tile.
   int64_t early_work = 0;
 };
 
@@ -259,12 +261,13 @@ struct Shards {
 
 Result<Shards> make_shards(const Batch& batch, const Mesh& mesh,
                            const ShardOptions& options);
-// What these have room for: under it, batches that fit have their contract.
+// What these shards have room for. With these ceilings all batches that fit
+// have the same contract.
 ShardCeilings ceilings_of(const Shards& shards);
 
-// A worklist of shard `index` as packed steps, as many as are to run: rows in
-// padding, and own rows that another computes, have none. Several lists follow
-// each other; `range` has where.
+// A worklist of shard `index` as packed steps, as many as it runs: padding
+// rows, and own rows that another shard computes, have none. Several lists
+// follow each other; `range` says where each begins.
 Result<Steps> pack_shard(const Batch& batch, const Shards& shards,
                          int64_t index, bool transposed);
 
@@ -275,7 +278,8 @@ Result<Steps> pack_shard(const Batch& batch, const Shards& shards,
 // dout and lse) with the tokens of shard 0 first.
 Result<std::string> program_text(const Batch& batch, const Shards& shards,
                                  const AttentionCall& call, bool backward);
-// Its arguments and results in their order, whole, and how they lie.
+// Its arguments and results in their order, with their whole shapes and how
+// they lie.
 struct ShardProgramArrays {
   std::vector<ArraySpec> arguments, results;
 };
@@ -283,7 +287,7 @@ Result<ShardProgramArrays> shard_program_arrays(const Batch& batch,
                                                 const Shards& shards,
                                                 const AttentionCall& call,
                                                 bool backward);
-// The integers that it takes, of all devices; forward and backward the same.
+// The integers that it takes, of all devices; the same forward and backward.
 struct ShardIntegers {
   std::string name;
   std::vector<int32_t> values;  // of the argument's whole shape
@@ -298,8 +302,8 @@ Result<std::vector<ShardIntegers>> shard_integers(const Batch& batch,
 std::vector<int64_t> token_order(const Batch& batch, const Shards& shards,
                                  bool queries);
 
-// What a program for many devices says of itself: how every array that goes in
-// or out lies on the mesh, and what its devices send.
+// What a program for many devices says about itself: how every array that goes
+// in or out lies on the mesh, and what its devices send.
 //
 //   auto audit = audit_program(text);  // StableHLO as text, ours or another's
 //   audit->arguments[0].sharding;      // [{"data"}, {}]
@@ -338,11 +342,11 @@ struct AuditCollective {
   // Devices that talk to each other; a permutation has one group.
   int64_t groups = 0, group_devices = 0;
   int64_t operand_bytes = 0;  // on one device
-  // Over all devices, where each sends once what it must. Nothing where sizes
-  // are known at run time only.
+  // Over all devices, if each sends once what it must. Absent where sizes are
+  // known only at run time.
   std::optional<int64_t> sent_bytes;
-  // In a loop, or in a function that is called: it runs as often as these do,
-  // and counts once here.
+  // It is in a loop, or in a function that is called: it may run often, but
+  // counts once here.
   bool repeats = false;
 };
 

@@ -1,5 +1,5 @@
-// tessera/train.h: a language model trained on packed rows: each step is one
-// program, compiled once, whose state stays on the device.
+// tessera/train.h: trains a language model on packed rows. Each step is one
+// program, compiled once; the state stays on the device.
 //
 //   auto trainer = Trainer::open(options);
 //   auto told = trainer->step(rows, {.learning_rate = 3e-4});  // told->loss
@@ -65,8 +65,8 @@ struct LayerSpec {
 // the program calls: not every plugin for the CPU can.
 Result<LayerSpec> find_layer_spec(std::string_view name);
 std::vector<std::string> layer_spec_names();
-// The plugin for programs of the spec where nobody names one: over devices of a
-// CPU one whose steps are the same each time (docs/train.md).
+// The plugin for programs of the spec if none is named. For several devices of
+// a CPU it is one that gives the same results each time (docs/train.md).
 std::string default_plugin(const LayerSpec& spec, const Mesh& mesh = {});
 
 enum class NormKind : uint8_t { rms, layer };
@@ -78,9 +78,9 @@ enum class MlpKind : uint8_t {
 std::string_view to_string(NormKind kind);
 std::string_view to_string(MlpKind kind);
 
-// Of a layer whose attention is clustered: each query attends to some blocks of
-// keys, its own and those that score best. The router stands in the program,
-// and no gradient goes through it.
+// How a layer picks, if its attention is clustered: each query attends to some
+// blocks of keys, its own and those that score best. The router is part of the
+// program, and no gradient goes through it.
 struct LayerRoute {
   int64_t top = 0;  // blocks that a query picks; 0: the layer is not clustered
   int64_t block = 0;                    // keys of each, which are pooled to one
@@ -88,7 +88,7 @@ struct LayerRoute {
 
   bool operator==(const LayerRoute&) const = default;
 };
-// What the host's router is told to pick the same.
+// The settings with which the host's router picks the same.
 RouteSettings settings_of(const LayerRoute& route);
 std::string to_string(const LayerRoute& route);  // "routed(4, 64) by kv-head"
 
@@ -106,20 +106,21 @@ struct ModelConfig {
   double embedding_scale = 1;
   double norm_eps = 1e-5;
   double rope_theta = 10000;
-  // Where the factor is above 1, turns of RoPE that take more than
-  // rope_tokens / rope_low tokens are slower by it, those that take fewer than
-  // rope_tokens / rope_high are as they are, and those between are blended.
+  // If the factor is above 1, turns of RoPE that take more than rope_tokens /
+  // rope_low tokens are slower by the factor, those that take fewer than
+  // rope_tokens / rope_high do not change, and those between are blended.
   double rope_factor = 1, rope_low = 1, rope_high = 4, rope_tokens = 8192;
   double softcap = 0;        // of scores; 0 is off
   double final_softcap = 0;  // of logits
   double score_scale = 0;    // 0: 1 / sqrt(head_dim)
-  // Keys before a query that it sees, layer by layer, from the first again
-  // where there are more layers; 0: all of its document. None: all.
+  // How many keys before itself a query sees, one number a layer, repeated from
+  // the first where there are more layers; 0: all of its document. Empty: all.
   std::vector<int64_t> windows;
-  // Which layers are clustered, in the same way. None: no layer.
+  // Which layers are clustered, repeated in the same way. Empty: no layer.
   std::vector<LayerRoute> routes;
-  // Of a row's structure, by the names of its columns (tessera/data.h), how
-  // many ids each has: an embedding that is added to the token's. Id 0 is none.
+  // Columns of a row's structure (tessera/data.h) by name, and how many ids
+  // each has. Each has an embedding, which is added to the token's. Id 0 is
+  // none.
   std::map<std::string, int64_t> columns;
 
   bool operator==(const ModelConfig&) const = default;
@@ -128,15 +129,15 @@ struct ModelConfig {
 // A JSON object of these names; one that is missing keeps its default.
 Result<ModelConfig> parse_model_config(std::string_view json);
 std::string to_json(const ModelConfig& config);
-// That sizes divide, are in range, and together fit.
+// Whether sizes divide, are in range, and together fit.
 Result<void> check_model(const ModelConfig& config);
 
-// What is computed in which type, whatever the spec. Products are all that may
-// be asked.
+// The types that a model is computed in, the same for all specs. Only the type
+// of products can be chosen.
 struct Precision {
   Dtype products = Dtype::f32;  // operands of matrix products; or bf16
 };
-// The whole of it: "products", and "attention", whose arrays are of that type;
+// The type of each: "products", and "attention", whose arrays have that type;
 // then "softmax", "norms", "residual", "loss", "gradients", "parameters" and
 // "moments", which are float32.
 std::vector<std::pair<std::string, Dtype>> precision_plan(const Precision& p);
@@ -150,30 +151,30 @@ struct ModelParameter {
   // Mesh axes that split each dimension, or ""; a vocabulary that does not
   // divide stays whole.
   std::vector<std::string> axes;
-  // Of the split dimension, each split on its own: q, k and v of linear_qkv.
-  // None: all of it is one.
+  // Sizes of the sections of the split dimension that are split one by one: q,
+  // k and v of linear_qkv. Empty: the dimension is one section.
   std::vector<int64_t> sections = {};
 
   int64_t size() const;
 };
 
-// All of a model, in the order of its programs. A spec with an empty slot, or
-// one that names no factory, is an error here.
+// All parameters of a model, in the order of its programs. A spec with an empty
+// slot, or with an unknown factory, is an error here.
 Result<std::vector<ModelParameter>> model_parameters(const ModelConfig& config,
                                                      const LayerSpec& spec);
 
-// What a slot must be given and must give, on every lane: the sizes of each
-// array, 0 where they are the batch's. All are float32; it rounds what it
-// multiplies as the precision says, attention q, k and v.
+// What a slot takes and gives in every spec: the sizes of each array, 0 where
+// the batch decides. All are float32. A slot rounds what it multiplies as the
+// precision says, attention its q, k and v.
 struct SlotArrays {
   std::vector<std::vector<int64_t>> inputs, outputs;
 };
 SlotArrays slot_arrays(Slot slot, const ModelConfig& config);
 
-// Bytes of a slot's arrays, as its program has them. Forward it reads inputs
-// and parameters, and writes outputs and what is kept, which may be an input;
-// the way back reads gradients of outputs, parameters and what is kept, and
-// writes gradients of inputs and parameters.
+// Bytes of a slot's arrays, as its program has them. Forward a slot reads
+// inputs and parameters, and writes outputs and what it keeps, which may be an
+// input. Backward it reads gradients of outputs, parameters and what it kept,
+// and writes gradients of inputs and parameters.
 struct SlotBytes {
   int64_t inputs = 0;  // of attention with the integers of its plan
   int64_t parameters = 0, outputs = 0, kept = 0;
@@ -183,11 +184,11 @@ struct SlotBytes {
 };
 
 // What a slot takes of each device in a step, over all layers, forward and
-// back; blocks that are computed again go forward once more.
+// backward. The second forward of recomputed blocks is not counted.
 struct SlotWork {
   std::string slot;  // or "activation", of an MLP that is not fused
-  // Of products, multiply and add; none where they depend on the batch: a step
-  // tells those (StepReport::attention_flops).
+  // Of products, multiply and add. Absent where they depend on the batch: a
+  // step tells those (StepReport::attention_flops).
   std::optional<double> flops, flops_back;
   SlotBytes bytes;
 };
@@ -197,23 +198,22 @@ struct OptimizerSettings {
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
 };
 
-// How devices that share rows, along "seq", get each other's keys and values
-// where they do not gather all of them: a device has the tokens that the
-// balance gives it, and the tiles that its queries need travel
-// (tessera/shard.h).
+// How devices that share rows, along "seq", exchange keys and values without
+// gathering all of them: each device has the tokens that the balance gives it,
+// and the tiles that its queries need travel (tessera/shard.h).
 struct TrainShards {
   Balance balance = Balance::rows;
   TileExchange exchange = TileExchange::rounds;
   TileWork work;
   Evenness evenness;
-  // Of each mask of the model, as its windows begin, or one of all masks. What
-  // is left open has room for every batch: no step is refused, and rounds send
-  // what gathering would, of tasks q and out besides. Trainer::ceilings finds
-  // closer ones.
+  // One for each mask of the model, in the order in which its windows first
+  // occur, or one for all masks. An open ceiling has room for every batch: no
+  // step is refused, and rounds send as much as gathering would, with `tasks`
+  // also q and out. Trainer::ceilings finds closer ones.
   std::vector<ShardCeilings> ceilings;
 };
-// None of the exchange "gather". Ceilings of several masks stand with ';'
-// between them.
+// Nothing for the exchange "gather". Ceilings of several masks have ';' between
+// them.
 Result<std::optional<TrainShards>> parse_train_shards(const ShardWords& words);
 std::string to_string(const std::vector<ShardCeilings>& of_masks);
 
@@ -224,13 +224,13 @@ struct TrainOptions {
   OptimizerSettings optimizer;
   int64_t rows = 1;    // of every step, on all devices
   int64_t tokens = 0;  // of a row
-  // The axes "data", which rows are divided along, "seq", which their tokens
-  // are, and "head", which heads, the MLP's width and, where it divides, the
-  // vocabulary are, with their parameters and moments; others are whole on each
-  // device. No axis: one device.
+  // Rows are divided along the axis "data", their tokens along "seq"; heads,
+  // the MLP's width and, where it divides, the vocabulary along "head", with
+  // their parameters and moments. Other parameters are whole on each device. No
+  // axis: one device.
   Mesh mesh;
-  // None: along "seq" parts of a row lie side by side, and each device gathers
-  // all keys and values.
+  // Absent: along "seq" each device has the next part of a row, and gathers all
+  // keys and values.
   std::optional<TrainShards> shards;
   Tile tile = {};
   bool recompute = false;  // blocks keep their input alone
@@ -252,16 +252,16 @@ struct StepReport {
   double loss = 0;   // a token, before the step
   double gradient_norm = 0;
   int64_t tokens = 0;  // that counted
-  // Score tiles of all layers, of one head, of clustered ones of each head that
-  // picks: what the program counted, and what the plans have, which know no
-  // picks. The program of a dense spec counts none.
+  // Score tiles of all layers: for one head, in clustered layers for each head
+  // that picks. What the program counted, and what the plans have, which know
+  // no picks. The program of a dense spec counts none.
   int64_t tiles_run = 0, tiles_planned = 0;
-  // Of attention's products on all devices, multiply and add, forward and back:
-  // 4 and 10 head dims for each pair of tokens in a planned tile, and 4 more
-  // where blocks are computed again. The program of a dense spec takes every
-  // pair.
+  // Of attention's products on all devices, multiply and add: for each pair of
+  // tokens in a planned tile 4 head dims forward, 10 backward, and 4 more where
+  // blocks are computed again. The program of a dense spec takes every pair.
   double attention_flops = 0;
-  // Of all layers, each with its busiest device: planned tiles beside the mean.
+  // Planned tiles of the busiest device over the mean, over all layers, each
+  // with its own busiest device.
   double tiles_max_over_mean = 1;
   // Bytes that attention sent along "seq", there and back, and what gathering
   // all keys and values would send.
@@ -280,19 +280,18 @@ class Trainer {
  public:
   // Compiles the step, and draws the parameters.
   static Result<Trainer> open(const TrainOptions& options);
-  // Goes on from a checkpoint, which is read before anything is compiled.
+  // Goes on from a checkpoint; it is read before anything is compiled.
   static Result<Trainer> open(const TrainOptions& options,
                               std::string_view checkpoint);
-  // Compiles alone, and draws and sends nothing: for the cache, or for a state
-  // that restore() brings.
+  // Only compiles; draws and sends nothing. For the cache, or before restore().
   static Result<Trainer> compile(const TrainOptions& options);
   Trainer(Trainer&&) noexcept;
   Trainer& operator=(Trainer&&) noexcept;
   ~Trainer();
 
   // Rows must have the shape of the options, and ids that the model has. After
-  // an error of the device the state is what it was, or lost until restore(),
-  // if the run had taken it.
+  // an error of the device the state is what it was or, if the program had
+  // taken it, lost until restore().
   Result<StepReport> step(const Rows& rows, const StepRates& rates);
 
   // Of each token, [rows, tokens, vocab]. All of them are there at once, and
@@ -310,9 +309,10 @@ class Trainer {
   // gives the first of them.
   static Result<void> check(const TrainOptions& options, const Rows& rows,
                             int64_t first = 0);
-  // What any of these batches takes where options say how shards exchange, in
-  // buckets, whatever their ceilings: of each mask. `next` gives one after the
-  // other, and no row behind the last.
+  // The ceilings that all of these batches fit, in buckets, one for each mask,
+  // whatever ceilings the options have. Of use only where the options have
+  // `shards`. `next` gives one batch after the other, and no rows after the
+  // last.
   static Result<std::vector<ShardCeilings>> ceilings(
       const TrainOptions& options, const std::function<Result<Rows>()>& next);
   static Result<std::vector<ShardCeilings>> ceilings(
@@ -323,7 +323,7 @@ class Trainer {
 
   // What open() compiles, for any compiler.
   static Result<std::string> program_text(const TrainOptions& options);
-  // That changes when the program does.
+  // Changes when the program changes.
   const std::string& program_key() const;
   // The fingerprint of how its arrays lie on the mesh; "" on one device.
   const std::string& program_specs() const;
@@ -353,8 +353,8 @@ Result<void> write_hugging_face(const HuggingFaceModel& theirs,
 // shape or that the model has no place for is refused by its name, and so is a
 // setting that would change what the model computes.
 Result<std::string> import_hugging_face(const HuggingFaceModel& model);
-// Of any checkpoint; a model that neither a Llama nor a Gemma 2 can be is
-// refused by the setting.
+// From any checkpoint. A model that is neither a Llama nor a Gemma 2 is refused
+// by the setting that tells.
 Result<HuggingFaceModel> export_hugging_face(std::string_view checkpoint);
 
 // The model that a checkpoint says it is of.

@@ -98,10 +98,11 @@ constexpr RequestField kFields[] = {
      "Ids for same(NAME), a letter a to h: SOURCE as for --docs. Repeated: one "
      "per name. Tokens of a negative id are of no group"},
     {"max_steps", Form::number, &R::max_steps, kContractGroup, "N",
-     "Ceiling of packed steps: one contract for every batch under it", false,
-     up_to(kMaxCeiling, in<&Ceilings::max_steps>)},
+     "Ceiling of packed steps: one contract for every batch under it, an error "
+     "for one above",
+     false, up_to(kMaxCeiling, in<&Ceilings::max_steps>)},
     {"max_width", Form::number, &R::max_width, kContractGroup, "N",
-     "Ceiling of the grid width", false,
+     "Ceiling of the grid width, the tiles of the widest row", false,
      up_to(kMaxCeiling, in<&Ceilings::max_width>)},
     {"max_union", Form::number, &R::max_union, kContractGroup, "N",
      "Ceiling of the blocks that the queries of a tile row pick together",
