@@ -159,7 +159,14 @@ TEST_F(Schedule, RefusesBadInputBeforeAnyWork) {
   refused({"--dump", folder_.path()}, "a dump must hold a kernel's");
   refused(
       {"--dump", dump(), "--mask", "causal", "--q-len", "64", "--batch", "2"},
-      "the plan must be of one batch row");
+      "[schedule] beside a program the plan must be of one batch row and one "
+      "plan head, found 2 and 1");
+  refused(
+      {"--dump", dump(), "--mask", "causal", "--mask", "full", "--q-len", "64"},
+      "found 1 and 2");
+  refused({"--dump", dump(), "--mask", "causal & routed(2, 8)", "--q-len", "64",
+           "--picks", "clustered:heads=2"},
+          "found 1 and 2");
   refused({file("none.mlir")}, "none.mlir");
   refused({"--dump", dump(), "--picture", file("no/a.svg")}, "a.svg");
   fs::remove(dump() + "/17-triangle.1-71-final_bundles.txt");
@@ -250,6 +257,30 @@ TEST_F(ScheduleTpu, CountsTheBackwardKernel) {
       {"finish_column", 16}, {"finish_row", 16}};
   for (const auto& [name, count] : due) EXPECT_EQ(trips[name], count) << name;
   EXPECT_GT(r["cycles"], 0);
+}
+
+// Of two batch rows, half of whose heads see all 8 x 8 tiles: 64 beside 36.
+TEST_F(ScheduleTpu, CountsTheListsOfHeadsAndRows) {
+  const ChildRun ran =
+      child({"--mask", "causal", "--mask", "full", "--q-len", "4096", "--heads",
+             "8", "--kv-heads", "4", "--tile", "512", "--batch", "2",
+             "--backward", "--tiles-per-pass", "1", "--json"},
+            folder_.path());
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  const json r = json::parse(ran.out);
+  std::map<std::string, double> trips;
+  for (const json& region : r["kernels"].at(0)["regions"]) {
+    const std::string name = region["name"];
+    if (!name.empty()) trips[name] = region["trips"];
+  }
+  const std::map<std::string, double> due = {
+      {"grid", 4},           {"prepare", 32},   {"column", 32},
+      {"pass", 200},         {"full", 184},     {"partial", 16},
+      {"finish_column", 32}, {"finish_row", 32}};
+  for (const auto& [name, count] : due) EXPECT_EQ(trips[name], count) << name;
+  EXPECT_EQ(r["heads"], 16);
+  EXPECT_EQ(r["exact_tiles_per_head"], (136 + 256) / 2);
+  EXPECT_EQ(r["cycles_per_tile"], r["cycles"].get<double>() / 196 / 16);
 }
 
 // What a dump says of the vector memory of our kernel, by what it is for.

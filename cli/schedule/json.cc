@@ -66,6 +66,12 @@ json optional_json(const std::optional<double>& value) {
   return value ? json(*value) : json();
 }
 
+// Whole but where heads differ.
+json tiles_json(double tiles) {
+  const auto whole = static_cast<int64_t>(tiles);
+  return static_cast<double>(whole) == tiles ? json(whole) : json(tiles);
+}
+
 json kernel_json(const schedule::KernelReport& k) {
   json regions = json::array();
   for (size_t r = 0; r < k.profile.tree.regions.size(); ++r) {
@@ -126,7 +132,7 @@ json schedule_json(const schedule::ScheduleReport& report,
       {"attention_cycles", optional_json(report.attention_cycles)},
       {"heads", report.heads > 0 ? json(report.heads) : json()},
       {"exact_tiles_per_head",
-       report.exact_tiles ? json(*report.exact_tiles) : json()},
+       report.exact_tiles ? tiles_json(*report.exact_tiles) : json()},
       {"cycles_per_tile", optional_json(report.cycles_per_tile())}};
   const auto& cycles =
       report.attention_cycles ? report.attention_cycles : report.cycles;
@@ -159,7 +165,8 @@ std::span<const JsonField> schedule_json_fields() {
       {"cycles_loops_once",
        "the same, a loop of unknown trips counted as one pass"},
       {"copy_cycles", "part of both: copies that no kernel hides"},
-      {"attention_cycles, heads, cycles_per_head, exact_tiles_per_head"},
+      {"attention_cycles, heads, cycles_per_head, exact_tiles_per_head",
+       "of all batch rows' heads; the mean"},
       {"cycles_per_tile", "a tile is 256 x 256"},
       {"own.{tile,tiles_per_pass,chosen_by}, "
        "own.lowering.{chip,granule,tile,reason,factor}, "

@@ -18,11 +18,6 @@ Result<schedule::Dump> own_kernels(const ScheduleFlags& o,
                                    const request::Resolved& request,
                                    schedule::ScheduleOptions& options,
                                    std::optional<AskedKernel>& own) {
-  if (auto e = schedule::check_schedulable(request.request); !e) {
-    Error error = e.error();
-    error.message += " (--trips REGION=N)";
-    return error;
-  }
   auto known = OwnedBatch::copy(request.request, request.facts.view());
   if (!known) return known.error();
   auto made =
@@ -41,8 +36,8 @@ Result<schedule::Dump> own_kernels(const ScheduleFlags& o,
   auto trips = mosaic::region_trips(*batch, own->kernel);
   if (!trips) return trips.error();
   options.known = std::move(*trips);
-  options.heads = own->shape.heads;
   const Plan& plan = batch->plan();
+  options.heads = own->shape.heads * plan.batch;
   const int64_t tiles = static_cast<int64_t>(plan.forward.entries.size()) *
                         (own->shape.heads / plan.heads);
   own->legal_pairs = lanes::legal_pairs(plan, own->shape.heads);

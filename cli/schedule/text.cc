@@ -21,6 +21,11 @@ std::string whole(double value) {
   return with_commas(std::llround(value));
 }
 
+// Whole but where heads differ.
+std::string tiles(double mean) {
+  return std::trunc(mean) == mean ? whole(mean) : fmt::format("{:.1f}", mean);
+}
+
 class Text {
  public:
   std::string draw(const schedule::ScheduleReport& report,
@@ -158,7 +163,7 @@ class Text {
     }
     if (const auto share = r.cycles_per_tile()) {
       line("tile", "{:.1f} cycles each active tile of 256 x 256 ({} a head)",
-           *share, with_commas(*r.exact_tiles));
+           *share, tiles(*r.exact_tiles));
     }
   }
 

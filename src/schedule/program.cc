@@ -198,6 +198,16 @@ void add_kernel(const KernelReport& k, ScheduleReport& out) {
   }
 }
 
+// One of several lists says too little of the grid of a kernel that we do not
+// know.
+Result<void> check_one_list(const Plan& plan) {
+  if (plan.batch == 1 && plan.heads == 1) return {};
+  return invalid("schedule",
+                 "beside a program the plan must be of one batch row and one "
+                 "plan head, found {} and {}: others need their trips given",
+                 plan.batch, plan.heads);
+}
+
 }  // namespace
 
 std::optional<double> ScheduleReport::cycles_per_tile() const {
@@ -205,15 +215,7 @@ std::optional<double> ScheduleReport::cycles_per_tile() const {
   if (!of || !exact_tiles || *exact_tiles == 0 || heads == 0) {
     return {};
   }
-  return *of / static_cast<double>(*exact_tiles) / static_cast<double>(heads);
-}
-
-Result<void> check_schedulable(const Request& r) {
-  if (r.batch == 1 && r.masks.size() == 1) return {};
-  return invalid("schedule",
-                 "the plan must be of one batch row and one mask, found {} and "
-                 "{}: others need their trips given",
-                 r.batch, r.masks.size());
+  return *of / *exact_tiles / static_cast<double>(heads);
 }
 
 Result<ScheduleReport> make_schedule(Dump dump,
@@ -224,10 +226,14 @@ Result<ScheduleReport> make_schedule(Dump dump,
   out.chip = *chip;
   out.target = options.target;
   if (options.request) {
-    if (auto e = check_schedulable(*options.request); !e) return e.error();
     auto exact = batch_at(options, kExactTile);
     if (!exact) return exact.error();
-    out.exact_tiles = count_plan(exact->plan()).steps;
+    const Plan& plan = exact->plan();
+    if (options.known.empty()) {
+      if (auto e = check_one_list(plan); !e) return e.error();
+    }
+    out.exact_tiles = static_cast<double>(count_plan(plan).steps) /
+                      static_cast<double>(plan.forward.lists);
   }
   auto profiles = profiles_of(std::move(dump.kernels), *chip);
   if (!profiles) return profiles.error();

@@ -27,9 +27,11 @@ struct ScheduleReport {
   Chip chip;
   std::string target;
   std::vector<KernelReport> kernels;
-  // Tiles of 256 x 256 that the exact plan computes, for one head.
-  std::optional<int64_t> exact_tiles;
-  int64_t heads = 0;          // of the attention kernels; 0 where there is none
+  // Tiles of 256 x 256 that the exact plan computes, for one head: the mean of
+  // all plan heads and batch rows.
+  std::optional<double> exact_tiles;
+  // Of the attention kernels, of all batch rows; 0 where there is none.
+  int64_t heads = 0;
   bool follows_plan = false;  // a kernel that we know
   // Of all calls of kernels; nothing where one's trips are unknown.
   std::optional<double> cycles;
@@ -57,9 +59,6 @@ struct ScheduleOptions {
   Facts facts;  // of the request
   std::optional<int64_t> heads;
 };
-
-// A plan of many batch rows or heads says too little about a kernel's grid.
-Result<void> check_schedulable(const Request& request);
 
 Result<ScheduleReport> make_schedule(Dump dump, const ScheduleOptions& options);
 

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <span>
 
-#include "base/fail.h"
 #include "lanes/mosaic/kernel_steps.h"
 #include "lanes/mosaic/shape.h"
 #include "plan/batch_state.h"
@@ -101,20 +100,30 @@ std::vector<schedule::TripRule> forward_trips(const ListCounts& n,
   return out;
 }
 
-// Of a pass each, as many heads as it takes at once; and of keys.
+// Of a list's passes, with as many heads as each takes at once: all, and those
+// with the first of the heads that share keys. As many of all lists' have the
+// last of them, and all lists have the same columns.
 struct PassHeads {
   int64_t all = 0, of_keys = 0;
 };
-PassHeads pass_heads(const MosaicKernel& kernel) {
-  const int64_t all = kernel.call.shape.heads / kernel.heads_per_pass;
-  return {all, std::min(all, kernel.call.shape.kv_heads)};
+PassHeads pass_heads(const MosaicKernel& kernel, int64_t plan_head) {
+  const AttentionShape& shape = kernel.call.shape;
+  const int64_t group = shape.heads / shape.kv_heads;
+  const int64_t own = shape.heads / kernel.plan_heads;
+  PassHeads out;
+  for (int64_t n = 0; n < own; n += kernel.heads_per_pass) {
+    ++out.all;
+    out.of_keys += (plan_head * own + n) % group == 0;
+  }
+  return out;
 }
 
 // Backward, of all rows or those of a chunk.
 std::vector<schedule::TripRule> backward_trips(const ListCounts& n,
                                                int64_t rows,
+                                               const PassHeads& of,
                                                const MosaicKernel& kernel) {
-  const auto [heads, kv_heads] = pass_heads(kernel);
+  const auto [heads, kv_heads] = of;
   const int64_t columns = n.rows;  // of the transposed list
   const int64_t ahead = std::min(columns, kernel.options.fetch_ahead);
   const int64_t first_rows = std::min(rows, rows_ahead(kernel.heads_per_pass));
@@ -152,9 +161,8 @@ std::vector<schedule::TripRule> backward_trips(const ListCounts& n,
 // Of a list's chunk what becomes of its columns' sums: those that no chunk and
 // no head before has begin at 0, those that none after has go out whole.
 void add_chunk_trips(const ChunkColumns& chunk, int64_t rows, bool is_first,
-                     const MosaicKernel& kernel,
+                     const PassHeads& heads, const MosaicKernel& kernel,
                      std::vector<schedule::TripRule>& out) {
-  const PassHeads heads = pass_heads(kernel);
   const int64_t columns = chunk.end - chunk.first;
   const int64_t met = std::min(chunk.begins, chunk.end) - chunk.first;
   const int64_t whole = std::min(chunk.ends, chunk.end) - chunk.first;
@@ -198,7 +206,7 @@ ListCounts count_pages(std::span<const Step> steps,
   return out;
 }
 
-// A batch row after another walks the same regions.
+// A list after another walks the same regions.
 void add(const std::vector<schedule::TripRule>& row,
          std::vector<schedule::TripRule>& sum) {
   if (sum.empty()) {
@@ -220,11 +228,6 @@ Result<std::vector<schedule::TripRule>> region_trips(
   auto packed = kernel_steps((*read)->sweep.bound, (*read)->plan, kernel);
   if (!packed) return packed.error();
   const std::vector<Step>& steps = packed->steps;
-  if (kernel.plan_heads != 1) {
-    return invalid("mosaic",
-                   "trip counts need one mask for all heads, found {}",
-                   kernel.plan_heads);
-  }
   std::vector<schedule::TripRule> out;
   auto pages = page_ranges(*packed, kernel);
   if (!pages) return pages.error();
@@ -245,10 +248,13 @@ Result<std::vector<schedule::TripRule>> region_trips(
                            kernel.q_len - chunk * kernel.query_chunk);
       }
       const int64_t rows = queries / kernel.tile.q;
-      auto own = backward_trips(count_pages(steps, list, tiles), rows, kernel);
+      const PassHeads heads = pass_heads(
+          kernel, static_cast<int64_t>(at / chunks) % kernel.plan_heads);
+      auto own =
+          backward_trips(count_pages(steps, list, tiles), rows, heads, kernel);
       if (kernel.query_chunk > 0) {
         add_chunk_trips(chunk_columns(*packed, at, chunks), rows, chunk == 0,
-                        kernel, own);
+                        heads, kernel, own);
       }
       add(own, out);
     } else {
@@ -257,10 +263,10 @@ Result<std::vector<schedule::TripRule>> region_trips(
       add(forward_trips(count_list(own, tiles), kernel), out);
     }
   }
-  // The loop over batch rows, or pages, counts in a register that the compiler
+  // The loop over lists, or pages, counts in a register that the compiler
   // may spill, so that a dump does not tell where it ends; one needs no loop.
-  const int64_t grid =
-      kernel.batch * (backward ? 1 : static_cast<int64_t>(of_list));
+  const int64_t grid = kernel.batch * kernel.plan_heads *
+                       (backward ? 1 : static_cast<int64_t>(of_list));
   if (grid > 1) out.push_back(rule("grid", grid));
   return out;
 }

@@ -225,6 +225,245 @@ TEST(MosaicTrips, OfChunksAreThoseOfTheirList) {
   }
 }
 
+// The kernels' walks (pass_loop.cc, backward.cc) once more, step by step over
+// the arrays that they read: how often each region runs.
+class Walk {
+ public:
+  Walk(const MosaicKernel& kernel, const MosaicArrays& arrays)
+      : k_(kernel),
+        a_(arrays),
+        tiles_(kernel.options.tiles_per_pass),
+        ahead_(kernel.options.fetch_ahead),
+        group_(kernel.call.shape.heads / kernel.call.shape.kv_heads),
+        of_list_(kernel.call.shape.heads / kernel.plan_heads),
+        chunk_(kernel.query_chunk > 0 ? kernel.query_chunk : kernel.q_len),
+        chunks_((kernel.q_len + chunk_ - 1) / chunk_),
+        lists_(kernel.batch * kernel.plan_heads * chunks_),
+        pages_(kernel.page > 0 ? kernel.steps / kernel.page / lists_ : 1) {}
+
+  std::map<std::string, double> counts() {
+    const bool backward = k_.call.backward;
+    const int64_t grid = backward ? lists_ / chunks_ : lists_ * pages_;
+    for (int64_t n = 0; n < grid; ++n) {
+      const Range first = backward ? page(n * chunks_, 0) : page(0, n);
+      if (first.begin == first.end) continue;
+      ++out_["batch_row"];
+      if (backward) {
+        list(n);
+      } else {
+        if (k_.page > 0) ++out_["page"];
+        forward(first);
+      }
+    }
+    if (grid > 1) out_["grid"] = static_cast<double>(grid);
+    return out_;
+  }
+
+ private:
+  struct Range {
+    int64_t begin = 0, end = 0;
+  };
+  // Of a list of steps.
+  Range page(int64_t list, int64_t n) const {
+    const int64_t at = list * pages_ + n;
+    const auto word = [&](int64_t i) -> int64_t {
+      return a_.range[static_cast<size_t>(i)];
+    };
+    if (k_.page == 0) return {word(at), word(at + 1)};
+    return {at * k_.page, at * k_.page + word(at)};
+  }
+  Step step(int64_t at) const {
+    return {static_cast<uint32_t>(a_.steps[static_cast<size_t>(at)])};
+  }
+  bool any_of(int64_t at, auto is) const {
+    for (int64_t t = 0; t < tiles_; ++t) {
+      if (is(step(at + t))) return true;
+    }
+    return false;
+  }
+  bool masked(int64_t at) const {
+    return any_of(at, [](Step s) { return s.step_class() != 2; });
+  }
+  void count(const char* region, bool if_so) { out_[region] += if_so; }
+
+  void forward(const Range& own) {
+    const int64_t of_head = (own.end - own.begin) / tiles_;
+    const int64_t passes = of_head * (of_list_ / k_.heads_per_pass);
+    const auto at = [&](int64_t pass) {
+      return own.begin + pass % of_head * tiles_;
+    };
+    const auto vetoed = [&](int64_t pass) {
+      return any_of(at(pass), [](Step s) { return s.step_class() == 3; });
+    };
+    for (int64_t pass = 0; pass < std::min(passes, ahead_); ++pass) {
+      ++out_["first_fetch"];
+      count("first_bits", pass == 0 || masked(at(pass)));
+    }
+    count("first_clean", vetoed(0));
+    for (int64_t i = 0; i + 1 < passes; ++i) {
+      ++out_["pass"];
+      if (i + ahead_ < passes) {
+        ++out_["fetch"];
+        count("bits", masked(at(i + ahead_)));
+      }
+      ++out_[masked(at(i + 1)) ? "partial" : "full"];
+      count("clean", vetoed(i + 1));
+      count("finish", step(at(i) + tiles_ - 1).last());
+    }
+  }
+
+  struct Chunk {
+    int64_t first = 0, end = 0, begins = 0, ends = 0;
+  };
+  Chunk chunk_columns(int64_t list) const {
+    if (k_.query_chunk == 0) return {0, k_.kv_len / k_.tile.kv, 0, 0};
+    const size_t at =
+        a_.range.size() - static_cast<size_t>(4 * (lists_ - list));
+    return {a_.range[at], a_.range[at + 1], a_.range[at + 2], a_.range[at + 3]};
+  }
+
+  void list(int64_t n) {
+    const int64_t first = n % k_.plan_heads * of_list_;
+    for (int64_t h = first; h < first + of_list_; h += k_.heads_per_pass) {
+      ++out_["heads"];
+      for (int64_t c = 0; c < chunks_; ++c) {
+        ++out_["chunk"];
+        const int64_t queries = std::min(chunk_, k_.q_len - c * chunk_);
+        head(h, n * chunks_ + c, queries / k_.tile.q);
+      }
+    }
+  }
+
+  // Whether a column's sums are there before, and stay behind.
+  bool goes_on(int64_t head, int64_t column, const Chunk& c) const {
+    const bool turns = group_ > k_.heads_per_pass;
+    return (k_.query_chunk > 0 && column < c.begins) ||
+           (turns && head % group_ != 0);
+  }
+  bool stays(int64_t head, int64_t column, const Chunk& c) const {
+    const bool turns = group_ > k_.heads_per_pass;
+    return (k_.query_chunk > 0 && column >= c.ends) ||
+           (turns && head % group_ + k_.heads_per_pass != group_);
+  }
+
+  void head(int64_t head, int64_t list, int64_t rows) {
+    const Chunk c = chunk_columns(list);
+    ++out_["head"];
+    for (int64_t at = c.first; at < std::min(c.end, c.first + ahead_); ++at) {
+      ++out_["first_columns"];
+      count("first_sums", goes_on(head, at, c));
+    }
+    const int64_t rows_ahead = k_.heads_per_pass > 1 ? 1 : 3;
+    for (int64_t r = 0; r < rows; ++r) {
+      ++out_[r < rows_ahead ? "first_rows" : "fetch_row"];
+      ++out_["prepare"];
+      ++out_["finish_row"];
+      count("wait_rows", r < 2);
+    }
+    for (int64_t n = 0; n < pages_; ++n) passes(head, page(list, n), c);
+  }
+
+  void passes(int64_t head, const Range& own, const Chunk& c) {
+    count("page", k_.page > 0);  // one that holds nothing comes too
+    for (int64_t at = own.begin; at < own.end; at += tiles_) {
+      const bool is_ahead = at - own.begin < 2 * tiles_;
+      ++out_[is_ahead ? "first_fetch" : "fetch"];
+      count(is_ahead ? "first_bits" : "bits", masked(at));
+      ++out_["pass"];
+      ++out_[masked(at) ? "partial" : "full"];
+      count("masked", masked(at));
+      const int64_t column = step(at).row();
+      if (step(at).first()) {
+        ++out_["column"];
+        if (column + ahead_ < c.end) {
+          ++out_["fetch_column"];
+          count("fetch_sums", goes_on(head, column + ahead_, c));
+        }
+        ++out_[goes_on(head, column, c) ? "wait_sums" : "clear"];
+      }
+      if (!step(at + tiles_ - 1).last()) continue;
+      ++out_[stays(head, column, c) ? "send_sums" : "finish_column"];
+    }
+  }
+
+  const MosaicKernel& k_;
+  const MosaicArrays& a_;
+  int64_t tiles_, ahead_, group_, of_list_, chunk_, chunks_, lists_, pages_;
+  std::map<std::string, double> out_;
+};
+
+struct OfHeads {
+  std::vector<const char*> masks;
+  int64_t pick_heads, heads, kv_heads;
+};
+
+// A kernel walks the list of each head that has a mask or picks of its own, and
+// what heads of several lists share is begun by one and ended by another.
+void expect_walked(const OfHeads& of, AttentionCall call,
+                   const MosaicOptions& options) {
+  Request request = request_of(2);
+  request.masks.clear();
+  for (const char* mask : of.masks) request.masks.push_back(*parse_mask(mask));
+  std::vector<int32_t> ids, picks;
+  for (int32_t i = 0; i < 2048; ++i) {
+    ids.push_back(i % 1024 < 1000 ? i / 600 : -1);
+  }
+  Facts facts;
+  facts.doc_ids = ids;
+  if (of.pick_heads > 0) {
+    for (int64_t i = 0; i < 2 * of.pick_heads * 1024; ++i) {
+      picks.push_back(static_cast<int32_t>(i / 700 % 4));
+    }
+    facts.picks = Picks{picks, of.pick_heads, 1};
+  }
+  call.shape = {of.heads, of.kv_heads, 128, 128, {}, 0};
+  call.dtype = Dtype::bf16;
+  const auto kernel =
+      make_mosaic_kernel(request, facts, call, "v6e:1x1", options);
+  ASSERT_TRUE(kernel) << kernel.error().message;
+  ASSERT_GT(kernel->plan_heads, 1);
+  const auto batch = BorrowedBatch::make(request, facts);
+  ASSERT_TRUE(batch) << batch.error().message;
+  const auto found = region_trips(*batch, *kernel);
+  ASSERT_TRUE(found) << found.error().message;
+  const auto arrays = make_mosaic_arrays(*batch, *kernel);
+  ASSERT_TRUE(arrays) << arrays.error().message;
+  auto walked = Walk(*kernel, *arrays).counts();
+  for (const schedule::TripRule& rule : *found) {
+    EXPECT_EQ(rule.trips, walked[rule.region]) << rule.region;
+  }
+}
+
+TEST(MosaicTrips, AreThoseOfEveryListOfEveryHead) {
+  const std::vector<OfHeads> cases = {
+      {{"causal & documents", "window(255, 0)"}, 0, 4, 2},
+      {{"causal", "full & documents", "window(255, 0)"}, 0, 12, 2},
+      {{"causal", "full", "window(100, 0)", "sink(4) | causal"}, 0, 8, 1},
+      {{"causal & blocks(256)"}, 2, 8, 2},
+      {{"causal & blocks(256)"}, 8, 8, 2},
+      {{"blocks(256)", "causal & documents"}, 4, 20, 4}};
+  for (size_t n = 0; n < cases.size(); ++n) {
+    for (const bool backward : {false, true}) {
+      for (const int64_t page_steps : {0, 8}) {
+        for (const int64_t query_chunk : {0, 512, 768}) {
+          if (query_chunk > 0 && !backward) continue;
+          AttentionCall call;
+          call.backward = backward;
+          MosaicOptions options = backward ? kMosaicBackward : MosaicOptions{};
+          options.page_steps = page_steps;
+          options.query_chunk = query_chunk;
+          options.numbers = n % 2 == 0 ? Numbers::finite : Numbers::any;
+          options.lowering_reason = testing::lowering_reason({256, 128});
+          SCOPED_TRACE(::testing::Message()
+                       << n << (backward ? " backward " : " forward ")
+                       << page_steps << " a page, " << query_chunk);
+          expect_walked(cases[n], call, options);
+        }
+      }
+    }
+  }
+}
+
 // Of a batch that is not the kernel's, as its arrays are.
 TEST(MosaicTrips, ABatchThatDoesNotFitIsRefused) {
   Request asked = request_of(1);
