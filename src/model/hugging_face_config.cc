@@ -241,10 +241,12 @@ Result<TheirModel> read_their_config(std::string_view text) {
     m.softcap = cap("attn_logit_softcapping", 50);
     m.final_softcap = cap("final_logit_softcapping", 30);
     m.score_scale = score_scale(f.size("query_pre_attn_scalar", 256));
-    m.windows = read_windows(f, m.layers);
   }
   if (auto e = f.done(); !e) return e.error();
   if (auto e = check_model(m); !e) return e.error();
+  // Takes the square of the layers, whose number is one of a model by now.
+  if (gemma) m.windows = read_windows(f, m.layers);
+  if (auto e = f.done(); !e) return e.error();
   return out;
 }
 

@@ -257,6 +257,9 @@ TEST(HuggingFace, SettingsThatWouldChangeTheModelAreRefused) {
   EXPECT_NE(why(with(gemma2, "layer_types", {"full_attention"}))
                 .find("layer_types must be a list of 4, found 1"),
             std::string::npos);
+  // A list is looked at once its number of layers is one that a model has.
+  EXPECT_EQ(why(with(gemma2, "num_hidden_layers", 3'000'000)),
+            "[model] layers must be 1 to 1024, found 3000000");
   auto plain = read_their_config(without(gemma2, "layer_types"));
   EXPECT_EQ(plain->model.windows, (std::vector<int64_t>{31, 0}));
   auto off = read_their_config(with(gemma2, "attn_logit_softcapping", nullptr));

@@ -207,6 +207,21 @@ Result<BoundCall> BoundCall::bind(const BridgeSpec& spec,
   return out;
 }
 
+// An input of several roles is sent once: it can be no two arrays.
+Result<void> BoundCall::check_tensors_shared(const ForwardTensors& t) const {
+  const void* const given[] = {t.q.data, t.k.data, t.v.data};
+  for (size_t i = 0; i < std::size(given); ++i) {
+    for (size_t j = 0; j < i; ++j) {
+      if (places_[i] != places_[j] || given[i] == given[j]) continue;
+      return invalid(kWhere,
+                     "roles of one input must bring the same, found two arrays "
+                     "for {} and {}",
+                     kTensorRoles[j], kTensorRoles[i]);
+    }
+  }
+  return {};
+}
+
 Result<const ArrayPointers*> BoundCall::place(const ForwardTensors& t) {
   const ForwardTensors& d = declared_;
   for (const auto& [role, declared, given] :
@@ -218,6 +233,7 @@ Result<const ArrayPointers*> BoundCall::place(const ForwardTensors& t) {
     return invalid(kWhere, "{} must be the artifact's {}, found {}", role,
                    layout_text(declared), layout_text(given));
   }
+  if (auto e = check_tensors_shared(t); !e) return e.error();
   const auto& [q, k, v, out, lse, sinks] = places_;
   if (auto e = check_presence("lse", lse.has_value(), !t.lse.empty()); !e) {
     return e.error();

@@ -37,6 +37,7 @@ class BoundCall {
 
  private:
   BoundCall() = default;
+  Result<void> check_tensors_shared(const ForwardTensors& tensors) const;
 
   ForwardTensors declared_;  // layouts alone
   // Of q, k, v, out, lse and the sink logits, in this order.

@@ -297,5 +297,28 @@ TEST(BridgeBoundCall, RolesOfOneInputBringTheSame) {
             "values for doc_ids and same_b");
 }
 
+// Of a layer's arrays too, which are sent as they come.
+TEST(BridgeBoundCall, TensorsOfOneInputAreOneArray) {
+  BridgeSpec spec = golden().spec;
+  const auto v = find_role(spec, "v") - spec.inputs.data();
+  spec.attention->roles["v"] = spec.attention->roles["k"];
+  std::erase(spec.kept_inputs, v);
+  RolesBatch batch(1);
+  auto bound =
+      BoundCall::bind(spec, batch.request, batch.facts.view(), batch.shape);
+  ASSERT_TRUE(bound.ok()) << bound.error().message;
+  ForwardTensors t = batch.forward();
+  const auto two = bound->place(t);
+  ASSERT_FALSE(two.ok());
+  EXPECT_EQ(two.error().message,
+            "[bridge] roles of one input must bring the same, found two arrays "
+            "for k and v");
+  t.v = t.k;
+  const auto one = bound->place(t);
+  ASSERT_TRUE(one.ok()) << one.error().message;
+  const auto k = find_role(spec, "k") - spec.inputs.data();
+  EXPECT_EQ((*one)->inputs[static_cast<size_t>(k)], batch.k.data());
+}
+
 }  // namespace
 }  // namespace tessera::bridge

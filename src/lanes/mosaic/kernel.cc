@@ -248,6 +248,9 @@ KernelContract mosaic::contract_of(const PlannedKernel& planned,
   choice.parameters["heads_per_pass"] = kernel.heads_per_pass;
   if (kernel.bitmaps > 0) choice.parameters["bitmaps"] = kernel.bitmaps;
   if (kernel.page > 0) choice.parameters["page"] = kernel.page;
+  // Pages of one size may be more or fewer, and open ceilings and one of as
+  // many steps have the same plan contract.
+  choice.parameters["steps"] = kernel.steps;
   if (kernel.query_chunk > 0) {
     choice.parameters["query_chunk"] = kernel.query_chunk;
   }

@@ -87,6 +87,37 @@ TEST(MosaicKernel, HasRoomForTheWorstCaseOfTheLengths) {
   EXPECT_EQ(make(odd, shape_of(), Dtype::bf16, "v6e", {3, 4})->steps, 31);
 }
 
+// Programs whose arrays have room for other numbers of steps are others, though
+// plan contract and pages are the same.
+TEST(MosaicKernel, RoomForStepsIsATermOfTheContract) {
+  const auto differ = [](const Result<MosaicKernel>& a,
+                         const Result<MosaicKernel>& b) {
+    ASSERT_TRUE(a.ok()) << a.error().message;
+    ASSERT_TRUE(b.ok()) << b.error().message;
+    EXPECT_EQ(a->plan.key, b->plan.key);
+    EXPECT_EQ(a->page, b->page);
+    EXPECT_NE(a->steps, b->steps);
+    EXPECT_NE(a->contract.key, b->contract.key);
+  };
+  Request r = request_of("full", 640);
+  r.batch = 3;
+  r.tile = {128, 128};
+  const auto open = make(r, shape_of(), Dtype::bf16, "v6e", {1, 4});
+  // The bucket of 3 x 5 x 5, where lengths in buckets are 6 tiles.
+  r.ceilings.max_steps = 96;
+  differ(open, make(r, shape_of(), Dtype::bf16, "v6e", {1, 4}));
+
+  r = request_of("causal", 16384);
+  r.tile = {256, 256};
+  r.ceilings.max_steps = 1800;
+  const auto in_pages = [&](int64_t steps) {
+    MosaicOptions options = {1, 4};
+    options.page_steps = steps;
+    return make(r, shape_of(), Dtype::bf16, "v6e", options);
+  };
+  differ(in_pages(1000), in_pages(900));
+}
+
 // What a batch brings is in neither text nor key; what the text depends on is
 // in the key.
 TEST(MosaicKernel, OneTextAContract) {
