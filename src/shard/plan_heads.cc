@@ -1,9 +1,29 @@
 // shard/plan_heads.cc: whole plan heads on each device, or each device in one.
 #include "shard/plan_heads.h"
 
+#include <algorithm>
+#include <numeric>
+
 #include "base/fail.h"
 
 namespace tessera::shard {
+namespace {
+
+// How often each mask must be said so that plan heads are small enough to be
+// whole on every device.
+int64_t times_said(const Shards& shards) {
+  int64_t heads = 0, plan_heads = 0, common = 0;
+  for (const Shard& s : shards.shards) {
+    if (s.heads == 0) continue;
+    heads = std::max(heads, s.first_head + s.heads);
+    plan_heads = std::max(plan_heads, s.first_list + s.lists);
+    common = std::gcd(common, std::gcd(s.first_head, s.heads));
+  }
+  const int64_t of_each = heads / plan_heads;
+  return of_each / std::gcd(of_each, common);
+}
+
+}  // namespace
 
 Result<int64_t> plan_heads_of_device(std::string_view where,
                                      const Shards& shards) {
@@ -19,9 +39,11 @@ Result<int64_t> plan_heads_of_device(std::string_view where,
     return unavailable(where,
                        "heads of a device must be those of whole plan heads or "
                        "lie in one, found heads {} to {} in plan heads {} to "
-                       "{} for {}",
+                       "{} for {} (say each mask {} times, for fewer heads "
+                       "each)",
                        s.first_head, s.first_head + s.heads - 1, s.first_list,
-                       s.first_list + s.lists - 1, to_string(shards.mesh));
+                       s.first_list + s.lists - 1, to_string(shards.mesh),
+                       times_said(shards));
   }
   return lists;
 }

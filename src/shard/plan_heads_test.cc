@@ -96,7 +96,42 @@ TEST(PlanHeads, ThatADeviceWouldHaveHalfAreRefused) {
   ASSERT_TRUE(shards) << shards.error().message;
   EXPECT_EQ(shard::plan_heads_of_device("test", *shards).error().message,
             "[test] heads of a device must be those of whole plan heads or lie "
-            "in one, found heads 3 to 5 in plan heads 1 to 2 for head=2,seq=2");
+            "in one, found heads 3 to 5 in plan heads 1 to 2 for head=2,seq=2 "
+            "(say each mask 2 times, for fewer heads each)");
+}
+
+// No less often: of as many masks said fewer times some device has a part.
+TEST(PlanHeads, AreWholeWhereMasksAreSaidAsOftenAsTheErrorSays) {
+  struct Case {
+    size_t masks;
+    int64_t heads, kv_heads;
+    const char* mesh;
+    size_t times;
+    bool uneven = false;
+  };
+  for (const Case& c : std::initializer_list<Case>{
+           {3, 6, 2, "head=2", 2},
+           {3, 12, 2, "head=2", 2},  // of 4 heads, 6 a device
+           {4, 24, 3, "head=3", 3},
+           {2, 18, 6, "head=3", 3},
+           {3, 12, 3, "head=2", 1, true},
+           {3, 12, 6, "head=4", 2, true},
+           {4, 12, 6, "head=3,seq=2", 3},
+           {2, 10, 5, "head=3", 5, true}}) {
+    const AttentionShape shape = {c.heads, c.kv_heads, 64, 64, {}, 0};
+    for (size_t times = 1; times <= c.times; ++times) {
+      if (c.heads % static_cast<int64_t>(c.masks * times) != 0) continue;
+      const auto shards = shards_of(c.masks * times, shape, c.mesh, c.uneven);
+      ASSERT_TRUE(shards) << shards.error().message;
+      const auto found = shard::plan_heads_of_device("test", *shards);
+      EXPECT_EQ(found.ok(), times == c.times) << c.masks << " " << c.mesh;
+      if (found || times > 1) continue;
+      EXPECT_NE(found.error().message.find(
+                    "(say each mask " + std::to_string(c.times) + " times, "),
+                std::string::npos)
+          << found.error().message;
+    }
+  }
 }
 
 }  // namespace
