@@ -98,7 +98,7 @@ enum class ArrayRole : uint8_t { q, k, v, out };
 
 // An array that stays where its lane computes, on a mesh a part on each device:
 // put once, handed to any number of layers, fetched once. It belongs to the
-// Prepared that made it, until that one's next batch.
+// Prepared that made it, until that one's next batch, or another lane steps in.
 class DeviceArray {
  public:
   DeviceArray() = default;  // none
