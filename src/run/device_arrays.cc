@@ -44,7 +44,7 @@ Result<const lanes::Resident*> check_given(const Prepared::State& p,
     return invalid("run",
                    "an array must have been put on the device for this batch, "
                    "found {} for {}",
-                   state ? "another batch's" : "none", name);
+                   state ? "another batch's or lane's" : "none", name);
   }
   if (of_queries(state->role) != of_queries(role) ||
       state->dim != dim_of(role, p.call.shape)) {

@@ -23,7 +23,10 @@
 namespace tessera {
 namespace {
 
-std::atomic<uint64_t> next_id{1};
+uint64_t new_id() {
+  static std::atomic<uint64_t> next{1};
+  return next.fetch_add(1, std::memory_order_relaxed);
+}
 
 RequestFeatures features_of_call(const Request& request, const Facts& present,
                                  const AttentionCall& call,
@@ -323,7 +326,7 @@ Result<Prepared> Session::prepare(const Batch& batch, const AttentionCall& call,
     if (lane != p->choice.lane) p->candidates.push_back(lane);
   }
   p->options = lane_options(state_->options, p->choice);
-  p->id = next_id.fetch_add(1, std::memory_order_relaxed);
+  p->id = new_id();
   if (auto e = start_next(*p, nullptr); !e) return e.error();
   return Prepared(std::move(p));
 }
@@ -394,6 +397,7 @@ Result<Saved> Prepared::forward(const ForwardTensors& tensors,
       return ran.error();
     }
     p.failed.push_back({p.candidates[p.at++], ran.error().message});
+    p.id = new_id();  // no other lane can read what was put with this one
     if (auto e = start_next(p, nullptr); !e) return e.error();
   }
 }
@@ -441,7 +445,7 @@ Result<void> Prepared::next(const Batch& batch) {
   p.went_back = false;
   p.counters.backward_ms = 0;
   p.backward_transfer_ms = 0;
-  p.id = next_id.fetch_add(1, std::memory_order_relaxed);
+  p.id = new_id();
   return start(p, lane(), std::move(before));
 }
 

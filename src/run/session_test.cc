@@ -345,7 +345,7 @@ TEST_P(SessionLane, ArraysThatStayMustBeThisBatchsAndFit) {
   ASSERT_EQ(message(ready->next(packed(10))), "");
   EXPECT_EQ(forward(*there_q, *there_k, *there_v),
             "[run] an array must have been put on the device for this batch, "
-            "found another batch's for q");
+            "found another batch's or lane's for q");
 }
 
 TEST_P(SessionLane, NextGivesWhatAFreshPrepareGives) {
@@ -1252,6 +1252,39 @@ TEST_F(Fallback, StrictOpensBeforeAnyBatch) {
   fakes.asked.clear();
   EXPECT_TRUE(open_session(options, kFakeLanes).ok());
   EXPECT_TRUE(fakes.asked.empty());
+}
+
+// Each lane keeps arrays in its own way.
+TEST_F(Fallback, ArraysStayWithTheLaneThatTheyWerePutOn) {
+  fakes.fail[LaneId::xla] = Fail::forward;
+  SessionOptions options;
+  options.lane = LaneId::xla;
+  options.fallback = {LaneId::reference};
+  const auto session = open_session(std::move(options), kFakeLanes);
+  ASSERT_TRUE(session.ok()) << session.error().message;
+  Request request;
+  request.masks = {*parse_mask("causal")};
+  request.q_len = request.kv_len = 64;
+  const auto batch = OwnedBatch::make(request, {});
+  AttentionCall call;
+  call.shape = {2, 2, 64, 64, {}, 0};
+  auto ready = session->prepare(*batch, call);
+  ASSERT_TRUE(ready.ok()) << ready.error().message;
+  std::vector<float> array(2 * 64 * 64);
+  const auto out =
+      MutableTensorView::bhsd(array.data(), Dtype::f32, 1, 2, 64, 64);
+  const TensorView in = as_input(out);
+  const auto q = ready->put(ArrayRole::q, in);
+  const auto k = ready->put(ArrayRole::k, in);
+  ASSERT_TRUE(q.ok() && k.ok());
+  EXPECT_EQ(message(ready->fetch(*q, out)), "");
+  ASSERT_EQ(message(ready->forward({in, in, in, {}, out, {}})), "");
+  ASSERT_EQ(ready->lane(), LaneId::reference);
+  const std::string gone =
+      "[run] an array must have been put on the device for this batch, found "
+      "another batch's or lane's for q";
+  EXPECT_EQ(message(ready->forward(DeviceForward{*q, *k, *k, {}})), gone);
+  EXPECT_EQ(message(ready->fetch(*q, out)), gone);
 }
 
 TEST_F(Fallback, LenientGoesDownTheOrder) {
