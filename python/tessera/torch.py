@@ -99,13 +99,21 @@ def _(q, k, v, sink_logits, batch, out, lse, dout, dlse, scale, softcap, bshd):
     return _gradients(q, k, v, sink_logits)
 
 
+def _refuse_derivative(found: str) -> NoReturn:
+    raise _core.TesseraError(
+        "[torch] attention must be differentiated backward and once, found "
+        + found)
+
+
 def _refuse_tangents(*tensors: torch.Tensor | None) -> None:
     # Operators drop what forward mode carries, in silence.
     if any(x is not None and unpack_dual(x).tangent is not None
            for x in tensors):
-        raise _core.TesseraError(
-            "[torch] attention must be differentiated backward and once, found "
-            "a tangent of forward mode")
+        _refuse_derivative("a tangent of forward mode")
+
+
+def _refuse_second(ctx: Any, *gradients: Any) -> NoReturn:
+    _refuse_derivative("a gradient of its gradient")
 
 
 def _save(ctx: Any, inputs: Any, output: Any) -> None:
@@ -131,9 +139,11 @@ def _differentiate(ctx: Any, dout: Any, dlse: Any) -> Any:
 
 
 _attention.register_autograd(_differentiate, setup_context=_save)
+_attention_backward.register_autograd(_refuse_second)
 
 
-# torch.func takes these two; of operators it knows no gradients.
+# torch.func takes these two; of operators it knows no gradients. A jvp of theirs
+# that refuses would be one that torch.compile cannot read.
 class _Attention(torch.autograd.Function):
     generate_vmap_rule = True
     setup_context = staticmethod(_save)
@@ -146,6 +156,7 @@ class _Attention(torch.autograd.Function):
 
 class _Gradients(torch.autograd.Function):
     generate_vmap_rule = True
+    backward = staticmethod(_refuse_second)
 
     @staticmethod
     def forward(*args: Any) -> Any:
@@ -154,12 +165,6 @@ class _Gradients(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         pass
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Any) -> NoReturn:
-        raise _core.TesseraError(
-            "[torch] attention must be differentiated backward and once, found "
-            "a gradient of its gradient")
 
 
 _are_transformed = torch._C._are_functorch_transforms_active
