@@ -202,6 +202,11 @@ TEST_F(Sinks, RefuseWhatDoesNotFit) {
             "values, found 1");
   EXPECT_EQ(message(sink_gradients(view, two, two, view, {}, {to, two, one})),
             "[sinks] dsink_logits must hold [heads] = 2 values, found 1");
+  to.data = x.data() + 1;
+  EXPECT_EQ(message(join_sinks(view, two, two, to)),
+            "[sinks] joined must be out itself or lie before or behind it, "
+            "found one that meets it");
+  to.data = x.data();
   to.dim = 3;
   EXPECT_EQ(message(join_sinks(view, two, two, to)),
             "[sinks] joined must be there, F32, BF16 or F16, and all of one "

@@ -138,7 +138,7 @@ class StopFlag {
 // joined = out / (1 + exp(sink - lse)), in fp64 and rounded once, so an element
 // of 16 bits is rounded once more than attention rounds it. A query without a
 // legal key stays 0. lse is [batch, heads, tokens], sink_logits [heads]; joined
-// may be `out` itself, else they share no byte.
+// may be `out` itself, else it lies before or behind it.
 Result<void> join_sinks(const TensorView& out, std::span<const float> lse,
                         std::span<const float> sink_logits,
                         const MutableTensorView& joined);

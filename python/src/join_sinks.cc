@@ -77,7 +77,8 @@ void bind_join_sinks(nb::module_& m) {
         "lse is float32 [batch, heads, q_len] and sink_logits float32 [heads]. "
         "It is computed in float64 and rounded once to the dtype of `out`; a "
         "query without a legal key stays 0. `joined` is written where it is "
-        "given, and may be `out` itself; else it is a new array.");
+        "given, and may be `out` itself or lie apart from it; else it is a new "
+        "array.");
   m.def("sink_gradients", &gradients_of, nb::arg("joined"), nb::arg("lse"),
         nb::arg("sink_logits"), nb::arg("dout"), nb::arg("dlse") = nb::none(),
         nb::kw_only(), nb::arg("layout") = "bhsd",

@@ -114,6 +114,23 @@ def test_gradients_by_the_output_have_its_dtype(dtype):
             np.maximum(unit / 2 * (1 + 2**-20) * np.abs(want), least)).all()
 
 
+def test_joined_is_out_itself_or_apart_from_it():
+    out, lse, sinks, *_ = arrays(7)
+    want = ts.join_sinks(out, lse, sinks)
+    two = np.zeros((2, *SHAPE), np.float32)
+    two[0] = out
+    assert (ts.join_sinks(two[0], lse, sinks, joined=two[1]) == want).all()
+    assert (ts.join_sinks(two[0], lse, sinks, joined=two[0]) == want).all()
+    longer = np.zeros((*SHAPE[:2], SHAPE[2] + 1, SHAPE[3]), np.float32)
+    for given, joined in [(longer[:, :, :-1], longer[:, :, 1:]),
+                          (longer[:, :, 1:], longer[:, :, :-1]),
+                          (longer[:, :, 1:], longer[:, :, :0:-1]),
+                          (out, out[::-1])]:
+        with pytest.raises(ts.TesseraError,
+                           match="^.sinks. joined must be out itself or"):
+            ts.join_sinks(given, lse, sinks, joined=joined)
+
+
 def test_what_does_not_fit_is_refused():
     out, lse, sinks, dout, dlse = arrays(6)
     few = lse[:, :2].copy()

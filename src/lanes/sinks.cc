@@ -5,8 +5,11 @@
 //   dlse'  = dlse + (1 - a) (dout . joined)
 //   dz    -= (1 - a) (dout . joined)
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstdint>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "base/fail.h"
@@ -53,6 +56,42 @@ Result<void> check(const TensorView& out, std::span<const float> lse,
   return check_floats("sink_logits", sink_logits, out.heads, "[heads]");
 }
 
+struct Extent {
+  int64_t count, stride;  // elements
+  bool operator==(const Extent& other) const {
+    return count == other.count && (count < 2 || stride == other.stride);
+  }
+};
+
+std::array<Extent, 3> extents_of(const TensorView& t) {
+  return {{{t.batch, t.batch_stride},
+           {t.heads, t.head_stride},
+           {t.tokens, t.token_stride}}};
+}
+
+// Its first byte and that behind its last; strides may be below 0.
+std::pair<intptr_t, intptr_t> range_of(const TensorView& t) {
+  int64_t low = 0, high = t.dim;
+  for (const auto& [count, stride] : extents_of(t)) {
+    if (count > 1) (stride < 0 ? low : high) += (count - 1) * stride;
+  }
+  const auto at = reinterpret_cast<intptr_t>(t.data);
+  return {at + low * byte_width(t.dtype), at + high * byte_width(t.dtype)};
+}
+
+// A row is written before those behind it are read.
+Result<void> check_apart(const TensorView& joined, const TensorView& out) {
+  const auto [begin, end] = range_of(joined);
+  const auto [from, to] = range_of(out);
+  if (end <= from || to <= begin) return {};
+  if (joined.data == out.data && extents_of(joined) == extents_of(out)) {
+    return {};
+  }
+  return invalid("sinks",
+                 "joined must be out itself or lie before or behind it, found "
+                 "one that meets it");
+}
+
 // Calls visit(b, h, t, number of the query) for all of them in order.
 template <class Visit>
 void each_query(const TensorView& out, const Visit& visit) {
@@ -71,6 +110,7 @@ Result<void> join_sinks(const TensorView& out, std::span<const float> lse,
                         const MutableTensorView& joined) {
   if (auto e = check(out, lse, sink_logits); !e) return e;
   if (auto e = check_tensor("joined", as_input(joined), out); !e) return e;
+  if (auto e = check_apart(as_input(joined), out); !e) return e;
   std::vector<double> row(static_cast<size_t>(out.dim));
   each_query(out, [&](int64_t b, int64_t h, int64_t t, size_t at) {
     const double a = share_of(lse[at], sink_logits[static_cast<size_t>(h)]);
