@@ -27,9 +27,10 @@
 namespace tessera::python {
 namespace {
 
-// The loader, until it is closed. The mutex is taken without the GIL.
+// The loader, until it is closed. The mutex is taken without the GIL, and again
+// by a signal's handler that closes what its thread waits for.
 struct Open {
-  std::mutex mutex;
+  std::recursive_mutex mutex;
   std::optional<Loader> loader;
   std::shared_ptr<Raised> raised;
 
@@ -139,11 +140,11 @@ nb::dict next(PyLoader& self) {
     const nb::gil_scoped_release released;
     const std::lock_guard lock(self.open->mutex);
     std::optional<Loader>& loader = self.open->loader;
-    closed = !loader;
-    while (!closed && !interrupted && !loader->ready(50)) {
+    while (loader && !interrupted && !loader->ready(50)) {
       const nb::gil_scoped_acquire held;
       interrupted = PyErr_CheckSignals() != 0;
     }
+    closed = !loader;
     if (!closed && !interrupted) {
       got = loader->next();
       spare = loader->spare();

@@ -600,6 +600,24 @@ def test_ctrl_c_ends_the_wait_for_a_slow_source():
     assert float(waited) < 2.5 and filled == "1"
 
 
+def test_a_handler_of_a_signal_closes_the_loader_that_waits():
+    code = ("import signal, time, tessera.data\n"
+            "def slow():\n"
+            "    while True:\n"
+            "        time.sleep(0.01)\n"
+            "        yield [1]\n"
+            "l = tessera.data.Loader(slow(), tokens=1 << 20, rows=1)\n"
+            "signal.signal(signal.SIGALRM, lambda *_: l.close())\n"
+            "signal.setitimer(signal.ITIMER_REAL, 0.3)\n"
+            "try:\n"
+            "    next(l)\n"
+            "except tessera.TesseraError as e:\n"
+            "    print(e)\n")
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                         timeout=60)
+    assert ran.stdout == "[python] a loader must be open, found a closed one\n"
+
+
 def library_doors(docs):
     lists = [d.tolist() for d in docs]
 
