@@ -371,6 +371,16 @@ def _attend_backward(static: Static, options: tuple[Any, ...], saved: Any,
 _attend.defvjp(_attend_forward, _attend_backward)
 
 
+def numbers_of(scale: Any, softcap: Any) -> tuple[float | None, float]:
+    """What of a call a program is compiled for."""
+    try:
+        return None if scale is None else float(scale), float(softcap)
+    except (TypeError, ValueError, jax.errors.ConcretizationTypeError):
+        _refuse("scale and softcap must be numbers, found "
+                f"{scale!r} and {softcap!r}")
+        raise
+
+
 def sharded_attention(
         q: jax.Array, k: jax.Array, v: jax.Array, shards: ShardArrays, *,
         scale: float | None = None, softcap: float = 0.0,
@@ -387,12 +397,7 @@ def sharded_attention(
     if not isinstance(shards, ShardArrays):
         _refuse("shards must be of shard_arrays, found " + type(shards).__name__)
     static = shards.static
-    try:
-        options = (None if scale is None else float(scale), float(softcap),
-                   sink_logits is not None)
-    except (TypeError, jax.errors.ConcretizationTypeError):
-        _refuse("scale and softcap must be numbers, found "
-                f"{scale!r} and {softcap!r}")
+    options = (*numbers_of(scale, softcap), sink_logits is not None)
     takes = {s["name"]: s for s in static.program(False, *options, False)[1]}
     tensors = {"q": q, "k": k, "v": v}
     if sink_logits is not None:

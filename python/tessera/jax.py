@@ -37,7 +37,8 @@ from . import _core, _tpu
 from ._backward import backward_only, once
 from ._mesh import divided, undivided
 from ._splash import splash_mask_info
-from ._spread import ShardArrays, shard_arrays, sharded_attention
+from ._spread import (ShardArrays, numbers_of, shard_arrays,
+                      sharded_attention)
 from ._state import kinds_of, values_of
 
 __all__ = ["BatchArrays", "ShardArrays", "arrays_for", "attention",
@@ -420,9 +421,8 @@ def attention(q: ArrayLike, k: ArrayLike, v: ArrayLike,
             f"{list(jnp.shape(sink_logits))}")
     static, arrays = _parts(batch)
     call = _Call(False, static.text, static.tile_q,
-                 None if scale is None else float(scale), float(softcap),
-                 layout == "bshd", sink_logits is not None, return_lse,
-                 static.cpu, static.tpu)
+                 *numbers_of(scale, softcap), layout == "bshd",
+                 sink_logits is not None, return_lse, static.cpu, static.tpu)
     sinks = () if sink_logits is None else (sink_logits,)
     cpu, *of_kernels = BatchArrays(static, arrays)._split()
     parts = (cpu, *(of[1:] for of in of_kernels))  # without digests

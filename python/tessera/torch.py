@@ -177,6 +177,15 @@ def _run(*args: Any) -> Any:
     return run(*args)
 
 
+def _numbers(scale: Any, softcap: Any) -> tuple[Optional[float], float]:
+    for name, x in (("scale", scale), ("softcap", softcap)):
+        if isinstance(x, torch.Tensor) and x.requires_grad:
+            raise _core.TesseraError(
+                f"[torch] {name} must be a number, found a tensor that requires "
+                "a gradient")
+    return None if scale is None else float(scale), float(softcap)
+
+
 def _check_tensors(**named: Any) -> None:
     for name, x in named.items():
         if not isinstance(x, torch.Tensor):
@@ -231,8 +240,7 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
     if sink_logits is not None:
         _check_tensors(sink_logits=sink_logits)
     out, lse = _run(
-        q, k, v, sink_logits, _tensor_of(batch),
-        None if scale is None else float(scale), float(softcap),
+        q, k, v, sink_logits, _tensor_of(batch), *_numbers(scale, softcap),
         layout == "bshd")
     return (out, lse) if return_lse else out
 
@@ -290,5 +298,4 @@ def scaled_dot_product_attention(query: torch.Tensor, key: torch.Tensor,
     batch = (_batch_of(query, key, is_causal) if attn_mask is None
              else _tensor_of(attn_mask))
     return _run(
-        query, key, value, None, batch,
-        None if scale is None else float(scale), 0.0, False)[0]
+        query, key, value, None, batch, *_numbers(scale, 0.0), False)[0]

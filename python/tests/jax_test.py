@@ -288,6 +288,22 @@ def test_forward_mode_and_second_gradients_are_refused(around):
         assert "\n" not in str(e.value)
 
 
+def test_scale_and_softcap_are_numbers_of_the_program():
+    rng = np.random.default_rng(26)
+    batch = planned(ids_of(rng))
+    q, k, v = arrays(rng)
+    by = lambda name: lambda x: tessera.jax.attention(
+        q, k, v, batch, **{name: x}).sum()
+    for name in ("scale", "softcap"):
+        for call in (lambda: jax.jit(by(name))(0.5),
+                     lambda: jax.grad(by(name))(0.5),
+                     lambda: by(name)("half"), lambda: by(name)([0.5])):
+            with pytest.raises(ts.TesseraError,
+                               match="^.jax. scale and softcap must be numbers"):
+                call()
+    assert by("scale")(jnp.float32(0.5)) == by("scale")(0.5)
+
+
 def test_what_gradients_keep_is_the_arguments_themselves():
     rng = np.random.default_rng(25)
     batch = planned(ids_of(rng))

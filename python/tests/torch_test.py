@@ -370,6 +370,22 @@ def test_what_has_no_derivative_is_refused_and_never_0():
             call()
 
 
+def test_a_scale_that_wants_a_gradient_is_refused():
+    rng = np.random.default_rng(17)
+    batch = planned(ids_of(rng))
+    q, k, v = tensors(arrays(rng))
+    some = torch.tensor(0.5, requires_grad=True)
+    sdpa = lambda scale: tessera.torch.scaled_dot_product_attention(
+        q, k, v, batch, enable_gqa=True, scale=scale)
+    for call in (lambda: tessera.torch.attention(q, k, v, batch, scale=some),
+                 lambda: tessera.torch.attention(q, k, v, batch, softcap=some),
+                 lambda: sdpa(some),
+                 lambda: torch.func.grad(lambda x: sdpa(x).sum())(some.detach())):
+        with pytest.raises(ts.TesseraError, match="must be a number, found a"):
+            call()
+    assert (sdpa(some.detach()) == sdpa(0.5)).all()
+
+
 def test_batches_come_back_from_files_and_processes():
     rng = np.random.default_rng(12)
     q, k, v = tensors(arrays(rng))
