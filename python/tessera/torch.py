@@ -105,15 +105,11 @@ def _refuse_derivative(found: str) -> NoReturn:
         + found)
 
 
-def _refuse_jvp(ctx: Any, *tangents: Any) -> NoReturn:
-    _refuse_derivative("a tangent of forward mode")
-
-
 def _refuse_tangents(*tensors: torch.Tensor | None) -> None:
     # Operators drop what forward mode carries, in silence.
     if any(x is not None and unpack_dual(x).tangent is not None
            for x in tensors):
-        _refuse_jvp(None)
+        _refuse_derivative("a tangent of forward mode")
 
 
 def _refuse_second(ctx: Any, *gradients: Any) -> NoReturn:
@@ -146,12 +142,12 @@ _attention.register_autograd(_differentiate, setup_context=_save)
 _attention_backward.register_autograd(_refuse_second)
 
 
-# torch.func takes these two; of operators it knows no gradients.
+# torch.func takes these two; of operators it knows no gradients. A jvp of theirs
+# that refuses would be one that torch.compile cannot read.
 class _Attention(torch.autograd.Function):
     generate_vmap_rule = True
     setup_context = staticmethod(_save)
     backward = staticmethod(_differentiate)
-    jvp = staticmethod(_refuse_jvp)
 
     @staticmethod
     def forward(*args: Any) -> Any:
@@ -161,7 +157,6 @@ class _Attention(torch.autograd.Function):
 class _Gradients(torch.autograd.Function):
     generate_vmap_rule = True
     backward = staticmethod(_refuse_second)
-    jvp = staticmethod(_refuse_jvp)
 
     @staticmethod
     def forward(*args: Any) -> Any:

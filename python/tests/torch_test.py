@@ -314,7 +314,8 @@ def test_a_gradient_has_no_gradient():
     q, k, v = tensors(arrays(rng), grad=True)
     dq, = torch.autograd.grad(
         tessera.torch.attention(q, k, v, batch).sum(), q, create_graph=True)
-    with pytest.raises(RuntimeError, match="attention_backward"):
+    with pytest.raises(ts.TesseraError,
+                       match="found a gradient of its gradient"):
         dq.sum().backward()
 
 
@@ -347,11 +348,6 @@ def test_what_has_no_derivative_is_refused_and_never_0():
     grad = torch.func.grad(lambda q: out(q).sum())
     loss = lambda q: (out(q) ** 2).sum()
 
-    def twice(q):
-        x = q.clone().requires_grad_()
-        once = torch.autograd.grad(loss(x), x, create_graph=True)[0]
-        return torch.autograd.grad(once.sum(), x)
-
     def tangent_of(f, x):
         with forward_ad.dual_level():
             return forward_ad.unpack_dual(f(forward_ad.make_dual(x, x))).tangent
@@ -366,8 +362,8 @@ def test_what_has_no_derivative_is_refused_and_never_0():
                  lambda: tangent_of(lambda q: tessera.torch.
                      scaled_dot_product_attention(
                          q, k, v, batch, enable_gqa=True), q),
-                 lambda: torch.func.hessian(loss)(q),
-                 lambda: torch.func.jacfwd(loss)(q), lambda: twice(q),
+                 lambda: torch.func.jacfwd(loss)(q),
+                 lambda: torch.autograd.functional.hessian(loss, q),
                  lambda: torch.func.grad(lambda q: grad(q).sum())(q)):
         with pytest.raises(ts.TesseraError,
                            match=r"\[torch\] .* backward and once, found"):
