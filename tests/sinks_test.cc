@@ -1,11 +1,13 @@
 // tests/sinks_test.cc: sinks joined behind the cpu lane are the reference's
 // sinks, whose log-sum-exp is that of a run without them; gradients too. They
 // are held to the bounds of one call that has the sinks itself.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
 #include <random>
+#include <tuple>
 
 #include "base/float16.h"
 #include "lanes/cpu/cpu.h"
@@ -206,6 +208,16 @@ TEST_F(Sinks, RefuseWhatDoesNotFit) {
   EXPECT_EQ(message(join_sinks(view, two, two, to)),
             "[sinks] joined must be out itself or lie before or behind it, "
             "found one that meets it");
+  std::vector<float> y(9);
+  const auto apart = TensorView::bhsd(y.data(), Dtype::f32, 1, 2, 1, 4);
+  for (const auto& [joined, dout, name] :
+       {std::tuple(apart, view, "dout"), std::tuple(view, apart, "joined")}) {
+    EXPECT_EQ(
+        message(sink_gradients(joined, two, two, dout, {}, {to, two, two})),
+        fmt::format("[sinks] dout to write must be {} itself or lie before or "
+                    "behind it, found one that meets it",
+                    name));
+  }
   to.data = x.data();
   to.dim = 3;
   EXPECT_EQ(message(join_sinks(view, two, two, to)),

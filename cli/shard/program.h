@@ -3,10 +3,12 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "cli/fit/report.h"
+#include "schedule/chip.h"
 #include "schedule/collectives.h"
 #include "tessera/fit.h"
 
@@ -16,8 +18,8 @@ struct ProgramReport {
   bool backward = false;
   std::string target;  // that it was compiled for; "" where it was not
   FitReport fit;
-  std::vector<schedule::Collective> collectives;  // of the compiled program
-  bool calibrated = false;  // cycles were held against times on the chip
+  std::vector<schedule::Collective> collectives;     // of the compiled program
+  std::optional<schedule::Calibration> calibration;  // of the chip
 };
 
 // Where the compiler is asked it is compiled for asked.chip, if it fits: once a

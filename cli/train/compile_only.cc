@@ -46,7 +46,7 @@ json attention_json(const AheadReport& r) {
   }
   return {{"cycles_from", "predicted"},
           {"gigahertz", r.gigahertz},
-          {"calibrated", r.calibrated},
+          {"calibrated", r.calibration.has_value()},
           {"cycles", cycles_json(r.attention_cycles())},
           {"layers", layers}};
 }
@@ -119,10 +119,10 @@ std::string compiled_text(const TrainOptions& o, const AheadReport& r,
   if (r.attention.empty()) return out;
   out += fmt::format(
       "attention  {} cycles predicted for the first step's rows{}, at {} GHz "
-      "(assumed{})\n",
+      "(assumed; {})\n",
       cycles_text(r.attention_cycles()),
       o.mesh.devices() > 1 ? " on the slowest chip" : "", r.gigahertz,
-      r.calibrated ? "" : ", not calibrated");
+      schedule::calibration_words(r.calibration));
   int64_t number = 0;
   for (const LayerCycles& layer : r.attention) {
     out += fmt::format("  layer {:<3} forward {}{}, backward {}: {}\n",

@@ -67,18 +67,19 @@ nb::tuple gradients_of(nb::handle joined, nb::handle lse,
 }  // namespace
 
 void bind_join_sinks(nb::module_& m) {
-  m.def("join_sinks", &join, nb::arg("out"), nb::arg("lse"),
-        nb::arg("sink_logits"), nb::kw_only(), nb::arg("layout") = "bhsd",
-        nb::arg("joined") = nb::none(),
-        "out / (1 + exp(sink - lse)): sink logits that take their share of the "
-        "softmax and stay out of the log-sum-exp, as index-sparse kernels on "
-        "GPUs have them. `out` and `lse` are those of `attention` without "
-        "`sink_logits`.\n\n"
-        "lse is float32 [batch, heads, q_len] and sink_logits float32 [heads]. "
-        "It is computed in float64 and rounded once to the dtype of `out`; a "
-        "query without a legal key stays 0. `joined` is written where it is "
-        "given, and may be `out` itself or lie apart from it; else it is a new "
-        "array.");
+  m.def(
+      "join_sinks", &join, nb::arg("out"), nb::arg("lse"),
+      nb::arg("sink_logits"), nb::kw_only(), nb::arg("layout") = "bhsd",
+      nb::arg("joined") = nb::none(),
+      "out / (1 + exp(sink - lse)): sink logits that take their share of the "
+      "softmax and stay out of the log-sum-exp, as index-sparse kernels on "
+      "GPUs have them. `out` and `lse` are those of `attention` without "
+      "`sink_logits`.\n\n"
+      "lse is float32 [batch, heads, q_len] and sink_logits float32 [heads]. "
+      "It is computed in float64 and rounded once to the dtype of `out`; a "
+      "query without a legal key stays 0. `joined` is written where it is "
+      "given, and must be `out` itself or lie before or behind it; else it is "
+      "a new array.");
   m.def("sink_gradients", &gradients_of, nb::arg("joined"), nb::arg("lse"),
         nb::arg("sink_logits"), nb::arg("dout"), nb::arg("dlse") = nb::none(),
         nb::kw_only(), nb::arg("layout") = "bhsd",

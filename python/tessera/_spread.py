@@ -13,7 +13,7 @@ import inspect
 import json
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -30,7 +30,7 @@ _DTYPES = {"f32": jnp.float32, "bf16": jnp.bfloat16, "f16": jnp.float16,
            "i32": jnp.int32}
 
 
-def _refuse(text: str) -> None:
+def _refuse(text: str) -> NoReturn:
     raise _core.TesseraError("[jax] " + text)
 
 
@@ -61,7 +61,6 @@ def _bytecode(text: str) -> bytes:
     except (ImportError, TypeError):
         _refuse("sharded_attention must have a JAX that writes modules as "
                 f"0.10 does, found {jax.__version__}")
-        raise
 
 
 class Static:
@@ -376,9 +375,8 @@ def numbers_of(scale: Any, softcap: Any) -> tuple[float | None, float]:
     try:
         return None if scale is None else float(scale), float(softcap)
     except (TypeError, ValueError, jax.errors.ConcretizationTypeError):
-        _refuse("scale and softcap must be numbers, found "
-                f"{scale!r} and {softcap!r}")
-        raise
+        found = " ".join(f"{scale!r} and {softcap!r}".split())
+        _refuse(f"scale and softcap must be numbers, found {found}")
 
 
 def sharded_attention(

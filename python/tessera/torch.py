@@ -179,7 +179,10 @@ def _run(*args: Any) -> Any:
 
 def _numbers(scale: Any, softcap: Any) -> tuple[Optional[float], float]:
     for name, x in (("scale", scale), ("softcap", softcap)):
-        if isinstance(x, torch.Tensor) and x.requires_grad:
+        if not isinstance(x, torch.Tensor):
+            continue
+        _refuse_tangents(x)
+        if x.requires_grad:
             raise _core.TesseraError(
                 f"[torch] {name} must be a number, found a tensor that requires "
                 "a gradient")

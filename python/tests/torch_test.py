@@ -383,6 +383,9 @@ def test_a_scale_that_wants_a_gradient_is_refused():
                  lambda: torch.func.grad(lambda x: sdpa(x).sum())(some.detach())):
         with pytest.raises(ts.TesseraError, match="must be a number, found a"):
             call()
+    tangent = torch.ones(())
+    with pytest.raises(ts.TesseraError, match="found a tangent"):
+        torch.func.jvp(sdpa, (some.detach(),), (tangent,))
     assert (sdpa(some.detach()) == sdpa(0.5)).all()
 
 

@@ -80,16 +80,18 @@ std::pair<intptr_t, intptr_t> range_of(const TensorView& t) {
 }
 
 // A row is written before those behind it are read.
-Result<void> check_apart(const TensorView& joined, const TensorView& out) {
-  const auto [begin, end] = range_of(joined);
-  const auto [from, to] = range_of(out);
+Result<void> check_apart(std::string_view name, const TensorView& written,
+                         std::string_view of, const TensorView& read) {
+  const auto [begin, end] = range_of(written);
+  const auto [from, to] = range_of(read);
   if (end <= from || to <= begin) return {};
-  if (joined.data == out.data && extents_of(joined) == extents_of(out)) {
+  if (written.data == read.data && extents_of(written) == extents_of(read)) {
     return {};
   }
   return invalid("sinks",
-                 "joined must be out itself or lie before or behind it, found "
-                 "one that meets it");
+                 "{} must be {} itself or lie before or behind it, found one "
+                 "that meets it",
+                 name, of);
 }
 
 // Calls visit(b, h, t, number of the query) for all of them in order.
@@ -110,7 +112,9 @@ Result<void> join_sinks(const TensorView& out, std::span<const float> lse,
                         const MutableTensorView& joined) {
   if (auto e = check(out, lse, sink_logits); !e) return e;
   if (auto e = check_tensor("joined", as_input(joined), out); !e) return e;
-  if (auto e = check_apart(as_input(joined), out); !e) return e;
+  if (auto e = check_apart("joined", as_input(joined), "out", out); !e) {
+    return e;
+  }
   std::vector<double> row(static_cast<size_t>(out.dim));
   each_query(out, [&](int64_t b, int64_t h, int64_t t, size_t at) {
     const double a = share_of(lse[at], sink_logits[static_cast<size_t>(h)]);
@@ -137,6 +141,12 @@ Result<void> sink_gradients(const TensorView& joined,
                      "[batch, heads, tokens]"),
         check_floats("dsink_logits", to.dsink_logits, joined.heads,
                      "[heads]")}) {
+    if (!e) return e;
+  }
+  const TensorView written = as_input(to.dout);
+  for (const auto& e :
+       {check_apart("dout to write", written, "dout", dout),
+        check_apart("dout to write", written, "joined", joined)}) {
     if (!e) return e;
   }
   std::vector<double> row(static_cast<size_t>(joined.dim)), g(row.size());

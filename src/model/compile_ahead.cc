@@ -204,7 +204,7 @@ Result<AheadReport> compile_ahead(const TrainOptions& options,
   auto clock = schedule::find_chip(target);
   if (!clock) return clock.error();
   out.gigahertz = clock->gigahertz;
-  out.calibrated = clock->calibration.has_value();
+  out.calibration = clock->calibration;
   auto layers = predict_layers(*step, made->dump, rows, target);
   if (!layers) return layers.error();
   out.attention = std::move(*layers);

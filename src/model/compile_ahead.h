@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "pjrt/compile.h"
+#include "schedule/chip.h"
 #include "schedule/collectives.h"
 #include "tessera/train.h"
 
@@ -37,8 +38,8 @@ struct AheadReport {
   std::vector<LayerCycles> attention;
   // Where shards exchange tiles: what the compiled program sends.
   std::vector<schedule::Collective> collectives;
-  double gigahertz = 0;     // assumed of the chip; 0 where nothing is predicted
-  bool calibrated = false;  // predictions were held against times on the chip
+  double gigahertz = 0;  // assumed of the chip; 0 where nothing is predicted
+  std::optional<schedule::Calibration> calibration;  // of the chip
 
   std::optional<double> attention_cycles() const;
 };

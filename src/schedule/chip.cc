@@ -19,7 +19,8 @@ namespace {
 // Delay: where a region starts behind a jump in the dumps of libtpu 0.0.51.
 // Granule: the sizes of copies there, against those of their arrays.
 // Calibration: docs/schedule.md, "How far from a TPU".
-// Loops: all of v6e's tables count one that is named for its fetches as these.
+// Whole loops: v6e's tables count a loop that is named for its fetches as often
+// as those (docs/schedule.md).
 constexpr Chip kChips[] = {
     {"v4", 1.05, 571, 1, 512},
     {"v5e", 1.50, 546, 4, 32},
@@ -40,6 +41,12 @@ Result<Chip> find_chip(std::string_view target) {
   }
   return invalid("schedule", "a target must be of a known chip ({}), found {}",
                  known, in_quotes(target));
+}
+
+std::string calibration_words(const std::optional<Calibration>& calibration) {
+  if (!calibration) return "not calibrated";
+  return fmt::format("known times are {:.2f} times as long",
+                     calibration->median);
 }
 
 std::string known_words(std::string_view target) {

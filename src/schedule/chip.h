@@ -36,6 +36,8 @@ inline constexpr std::string_view kCalibratedOn =
 
 // Of "v6e" or "v6e:2x2".
 Result<Chip> find_chip(std::string_view target);
+// How far predictions for a chip are: "not calibrated", or by how many times.
+std::string calibration_words(const std::optional<Calibration>& calibration);
 // How far predictions for it are known.
 std::string known_words(std::string_view target);
 

@@ -202,10 +202,11 @@ void add_kernel(const KernelReport& k, ScheduleReport& out) {
 // know.
 Result<void> check_one_list(const Plan& plan) {
   if (plan.batch == 1 && plan.heads == 1) return {};
-  return invalid("schedule",
-                 "beside a program the plan must be of one batch row and one "
-                 "plan head, found {} and {}: others need their trips given",
-                 plan.batch, plan.heads);
+  return invalid(
+      "schedule",
+      "beside a program the plan must be of one batch row and one "
+      "plan head, found {} and {} (without a plan, --trips REGION=N)",
+      plan.batch, plan.heads);
 }
 
 }  // namespace

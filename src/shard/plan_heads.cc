@@ -9,9 +9,8 @@
 namespace tessera::shard {
 namespace {
 
-// How often each mask must be said so that plan heads are small enough to be
-// whole on every device.
-int64_t times_said(const Shards& shards) {
+// How many masks make plan heads small enough to be whole on every device.
+int64_t masks_needed(const Shards& shards) {
   int64_t heads = 0, plan_heads = 0, common = 0;
   for (const Shard& s : shards.shards) {
     if (s.heads == 0) continue;
@@ -20,7 +19,7 @@ int64_t times_said(const Shards& shards) {
     common = std::gcd(common, std::gcd(s.first_head, s.heads));
   }
   const int64_t of_each = heads / plan_heads;
-  return of_each / std::gcd(of_each, common);
+  return plan_heads * of_each / std::gcd(of_each, common);
 }
 
 }  // namespace
@@ -39,11 +38,11 @@ Result<int64_t> plan_heads_of_device(std::string_view where,
     return unavailable(where,
                        "heads of a device must be those of whole plan heads or "
                        "lie in one, found heads {} to {} in plan heads {} to "
-                       "{} for {} (say each mask {} times, for fewer heads "
-                       "each)",
+                       "{} for {} (repeat the masks until they are {}, for "
+                       "fewer heads each)",
                        s.first_head, s.first_head + s.heads - 1, s.first_list,
                        s.first_list + s.lists - 1, to_string(shards.mesh),
-                       times_said(shards));
+                       masks_needed(shards));
   }
   return lists;
 }

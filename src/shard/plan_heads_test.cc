@@ -97,11 +97,11 @@ TEST(PlanHeads, ThatADeviceWouldHaveHalfAreRefused) {
   EXPECT_EQ(shard::plan_heads_of_device("test", *shards).error().message,
             "[test] heads of a device must be those of whole plan heads or lie "
             "in one, found heads 3 to 5 in plan heads 1 to 2 for head=2,seq=2 "
-            "(say each mask 2 times, for fewer heads each)");
+            "(repeat the masks until they are 6, for fewer heads each)");
 }
 
 // No less often: of as many masks said fewer times some device has a part.
-TEST(PlanHeads, AreWholeWhereMasksAreSaidAsOftenAsTheErrorSays) {
+TEST(PlanHeads, AreWholeWhereMasksAreAsManyAsTheErrorSays) {
   struct Case {
     size_t masks;
     int64_t heads, kv_heads;
@@ -126,9 +126,10 @@ TEST(PlanHeads, AreWholeWhereMasksAreSaidAsOftenAsTheErrorSays) {
       const auto found = shard::plan_heads_of_device("test", *shards);
       EXPECT_EQ(found.ok(), times == c.times) << c.masks << " " << c.mesh;
       if (found || times > 1) continue;
-      EXPECT_NE(found.error().message.find(
-                    "(say each mask " + std::to_string(c.times) + " times, "),
-                std::string::npos)
+      EXPECT_NE(
+          found.error().message.find("(repeat the masks until they are " +
+                                     std::to_string(c.masks * c.times) + ", "),
+          std::string::npos)
           << found.error().message;
     }
   }

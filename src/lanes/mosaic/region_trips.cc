@@ -101,8 +101,8 @@ std::vector<schedule::TripRule> forward_trips(const ListCounts& n,
 }
 
 // Of a list's passes, with as many heads as each takes at once: all, and those
-// with the first of the heads that share keys. As many of all lists' have the
-// last of them, and all lists have the same columns.
+// with the first of the heads that share keys. Over all lists as many passes
+// have the last such head, and lists have equal columns: sums use it for both.
 struct PassHeads {
   int64_t all = 0, of_keys = 0;
 };

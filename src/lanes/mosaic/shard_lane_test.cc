@@ -622,10 +622,11 @@ TEST_F(MosaicMesh, RefusesBeforeAnyWork) {
   const auto heads = BorrowedBatch::make(by_head.request, by_head.facts);
   ASSERT_TRUE(heads) << heads.error().message;
   call.shape = three.shape;
-  EXPECT_EQ(prepared(*heads, call, options("head=2,seq=2")),
-            "[mosaic] heads of a device must be those of whole plan heads or "
-            "lie in one, found heads 3 to 5 in plan heads 1 to 2 for "
-            "head=2,seq=2 (say each mask 2 times, for fewer heads each)");
+  EXPECT_EQ(
+      prepared(*heads, call, options("head=2,seq=2")),
+      "[mosaic] heads of a device must be those of whole plan heads or "
+      "lie in one, found heads 3 to 5 in plan heads 1 to 2 for "
+      "head=2,seq=2 (repeat the masks until they are 6, for fewer heads each)");
   // What no device has room for, by the budget.
   Request request;
   request.masks = {*parse_mask("causal")};

@@ -314,8 +314,8 @@ TEST_P(XlaShards, HalfOfAPlanHeadBesideAnotherIsRefused) {
   ASSERT_TRUE(batch) << batch.error().message;
   EXPECT_EQ((*lane)->prepare(*batch, call_of(c), nullptr).error().message,
             "[xla] heads of a device must be those of whole plan heads or lie "
-            "in one, found heads 3 to 5 in plan heads 1 to 2 for head=2 (say "
-            "each mask 2 times, for fewer heads each)");
+            "in one, found heads 3 to 5 in plan heads 1 to 2 for head=2 "
+            "(repeat the masks until they are 6, for fewer heads each)");
 }
 
 // One program for every batch: 100 that differ compile once a direction.
