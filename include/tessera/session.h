@@ -69,7 +69,7 @@ struct Counters : CompileCounts {
 // must not change in between.
 struct Saved {
   ForwardTensors tensors;
-  uint64_t of = 0;  // names the Prepared and its batch
+  uint64_t of = 0;  // names the Prepared, batch and lane
 };
 
 // Where the attention of a forward pass went: the mass that each query puts on
@@ -97,8 +97,8 @@ struct SinkTelemetry {
 enum class ArrayRole : uint8_t { q, k, v, out };
 
 // An array that stays where its lane computes, on a mesh a part on each device.
-// Put it once, hand it to any number of layers, fetch it once. It belongs to
-// the Prepared that made it, until that Prepared's next batch.
+// Put it once, give it to any number of layers, fetch it once. It belongs to
+// its Prepared, until that has another batch, or another lane steps in.
 class DeviceArray {
  public:
   DeviceArray() = default;  // none
