@@ -160,13 +160,13 @@ std::span<const JsonField> schedule_json_fields() {
       {"target"},
       {"assumed.{gigahertz,hbm_bytes_per_cycle,calibrated,calibrated_on}"},
       {"assumed.measured_over_predicted.{median,p5,p95}",
-       "of those programs; null where no times are known"},
+       "programs whose times are known; null where none are"},
       {"cycles", "sum of all kernels; null where trips are unknown"},
       {"cycles_loops_once",
        "the same, a loop of unknown trips counted as one pass"},
       {"copy_cycles", "part of both: copies that no kernel hides"},
       {"attention_cycles, heads, cycles_per_head, exact_tiles_per_head",
-       "of all batch rows' heads; the mean"},
+       "heads of all batch rows; tiles in the mean"},
       {"cycles_per_tile", "a tile is 256 x 256"},
       {"own.{tile,tiles_per_pass,chosen_by}, "
        "own.lowering.{chip,granule,tile,reason,factor}, "
