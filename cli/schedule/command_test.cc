@@ -230,6 +230,16 @@ TEST_F(ScheduleTpu, CompilesAndKeepsTheDump) {
 // 8 x 8 tiles: a head has 8 of keys, which meet 36 of queries, 8 of them
 // partial. Its kernel walks each once, and the queries twice; two times four
 // heads go together.
+// Of each region of the first kernel that has a name.
+std::map<std::string, double> trips_of(const json& report) {
+  std::map<std::string, double> trips;
+  for (const json& region : report["kernels"].at(0)["regions"]) {
+    const std::string name = region["name"];
+    if (!name.empty()) trips[name] = region["trips"];
+  }
+  return trips;
+}
+
 TEST_F(ScheduleTpu, CountsTheBackwardKernel) {
   const Arguments asked = {"--mask",     "causal",  "--q-len",          "4096",
                            "--heads",    "8",       "--kv-heads",       "4",
@@ -246,11 +256,7 @@ TEST_F(ScheduleTpu, CountsTheBackwardKernel) {
   EXPECT_EQ(out_, ran.out);
   const json r = json::parse(ran.out);
   EXPECT_EQ(r["own"]["chosen_by"], "the request");
-  std::map<std::string, double> trips;
-  for (const json& region : r["kernels"].at(0)["regions"]) {
-    const std::string name = region["name"];
-    if (!name.empty()) trips[name] = region["trips"];
-  }
+  auto trips = trips_of(r);
   const std::map<std::string, double> due = {
       {"first_rows", 2},     {"prepare", 16},   {"column", 16},
       {"pass", 72},          {"full", 56},      {"partial", 16},
@@ -268,11 +274,7 @@ TEST_F(ScheduleTpu, CountsTheListsOfHeadsAndRows) {
             folder_.path());
   ASSERT_EQ(ran.exit_code, 0) << ran.err;
   const json r = json::parse(ran.out);
-  std::map<std::string, double> trips;
-  for (const json& region : r["kernels"].at(0)["regions"]) {
-    const std::string name = region["name"];
-    if (!name.empty()) trips[name] = region["trips"];
-  }
+  auto trips = trips_of(r);
   const std::map<std::string, double> due = {
       {"grid", 4},           {"prepare", 32},   {"column", 32},
       {"pass", 200},         {"full", 184},     {"partial", 16},

@@ -579,6 +579,13 @@ def test_the_example_runs():
     assert " 0 dropped (split), " in ran.stdout
 
 
+def printed_by(code):
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                         timeout=60)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
 def test_ctrl_c_ends_the_wait_for_a_slow_source():
     code = ("import os, signal, threading, time, tessera.data\n"
             # Children of a shell's background jobs ignore it.
@@ -593,10 +600,7 @@ def test_ctrl_c_ends_the_wait_for_a_slow_source():
             "    next(l)\n"
             "except KeyboardInterrupt:\n"
             "    print(time.monotonic() - begin, next(l)['filled'])\n")
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
-                         timeout=60)
-    assert ran.returncode == 0, ran.stderr
-    waited, filled = ran.stdout.split()
+    waited, filled = printed_by(code).split()
     assert float(waited) < 2.5 and filled == "1"
 
 
@@ -613,9 +617,7 @@ def test_a_handler_of_a_signal_closes_the_loader_that_waits():
             "    next(l)\n"
             "except tessera.TesseraError as e:\n"
             "    print(e)\n")
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
-                         timeout=60)
-    assert ran.stdout == "[python] a loader must be open, found a closed one\n"
+    assert printed_by(code) == "[python] a loader must be open, found a closed one\n"
 
 
 def library_doors(docs):

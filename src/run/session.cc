@@ -23,10 +23,7 @@
 namespace tessera {
 namespace {
 
-uint64_t new_id() {
-  static std::atomic<uint64_t> next{1};
-  return next.fetch_add(1, std::memory_order_relaxed);
-}
+std::atomic<uint64_t> next_id{1};
 
 RequestFeatures features_of_call(const Request& request, const Facts& present,
                                  const AttentionCall& call,
@@ -141,6 +138,7 @@ Result<void> check_gate(const Prepared::State& p, LaneId id) {
 // One candidate, from its rules to its work.
 Result<void> start(Prepared::State& p, LaneId id,
                    std::unique_ptr<lanes::LaneWork> before) {
+  p.id = next_id.fetch_add(1, std::memory_order_relaxed);
   if (const auto why = run::cannot(facts_of(id), p.features)) {
     return unavailable("dispatch",
                        "the {} lane must be able to run this, found: {}",
@@ -326,7 +324,6 @@ Result<Prepared> Session::prepare(const Batch& batch, const AttentionCall& call,
     if (lane != p->choice.lane) p->candidates.push_back(lane);
   }
   p->options = lane_options(state_->options, p->choice);
-  p->id = new_id();
   if (auto e = start_next(*p, nullptr); !e) return e.error();
   return Prepared(std::move(p));
 }
@@ -397,7 +394,6 @@ Result<Saved> Prepared::forward(const ForwardTensors& tensors,
       return ran.error();
     }
     p.failed.push_back({p.candidates[p.at++], ran.error().message});
-    p.id = new_id();  // no other lane can read what was put with this one
     if (auto e = start_next(p, nullptr); !e) return e.error();
   }
 }
@@ -445,7 +441,6 @@ Result<void> Prepared::next(const Batch& batch) {
   p.went_back = false;
   p.counters.backward_ms = 0;
   p.backward_transfer_ms = 0;
-  p.id = new_id();
   return start(p, lane(), std::move(before));
 }
 

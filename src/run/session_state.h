@@ -58,7 +58,7 @@ struct Prepared::State {
   Counters counters;
   double prepare_transfer_ms = 0, forward_transfer_ms = 0,
          backward_transfer_ms = 0;
-  uint64_t id = 0;  // of Saved and arrays that stay; of each batch and lane
+  uint64_t id = 0;  // of Saved and arrays that stay; of each start of a lane
   bool went_back = false;  // a backward pass ran after the latest forward one
 
   // "xla did not start: ...", or nothing.

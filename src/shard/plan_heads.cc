@@ -18,8 +18,7 @@ int64_t masks_needed(const Shards& shards) {
     plan_heads = std::max(plan_heads, s.first_list + s.lists);
     common = std::gcd(common, std::gcd(s.first_head, s.heads));
   }
-  const int64_t of_each = heads / plan_heads;
-  return plan_heads * of_each / std::gcd(of_each, common);
+  return heads / std::gcd(heads / plan_heads, common);
 }
 
 }  // namespace
