@@ -235,6 +235,9 @@ AttentionArrays::AttentionArrays(const AttentionCase& from)
   if (c.sinks) {
     for (int64_t h = 0; h < s.heads; ++h) {
       sinks_.push_back(static_cast<float>(2 * normal(random_)));
+      if (!c.sink_logits.empty()) {
+        sinks_.back() = c.sink_logits[index(h) % c.sink_logits.size()];
+      }
     }
     dsinks_.resize(sinks_.size());
   }
@@ -503,6 +506,13 @@ std::optional<std::string> backward_fault(const AttentionCase& c,
   worst.tensor("dv", want.dv, as_input(g.dv));
   if (c.sinks) worst.floats("dsink_logits", want.dsinks, g.dsink_logits);
   return worst.fault();
+}
+
+std::vector<float> extreme_sinks() {
+  constexpr auto kMost = std::numeric_limits<float>::max();
+  return {3e38F,  -3e38F,  kMost,
+          -kMost, 2.4e38F, -std::numeric_limits<float>::infinity(),
+          1e6F,   -1e6F};
 }
 
 std::optional<std::string> cpu_fault(AttentionArrays& arrays,

@@ -30,6 +30,8 @@ struct AttentionCase {
   bool sinks = false, lse = true, dlse = false;
   double q_size = 1;  // standard deviation
   uint64_t seed = 1;  // of the numbers in the arrays
+  // Of sinks: the heads' logits in turn. Empty: drawn.
+  std::vector<float> sink_logits;
 };
 std::string describe(const AttentionCase& c);
 
@@ -101,6 +103,10 @@ std::optional<std::string> forward_fault(const Wanted& want,
 std::optional<std::string> backward_fault(const AttentionCase& c,
                                           const Wanted& want,
                                           const Gradients& g);
+
+// Sink logits at the ends of what float32 holds, of which some times log2(e)
+// are beyond it, and others far above all scores or below.
+std::vector<float> extreme_sinks();
 
 // Runs the cpu lane forward and backward and judges all that it wrote, and the
 // counts that it gave.

@@ -44,7 +44,6 @@ class Backward {
   static constexpr int kPanel = 2 * kLanes;
   static constexpr int kPanels = kBackwardKeys / kPanel;
   static constexpr int kPack = Words::kPack;
-  static constexpr float kLog2e = 1.44269504f;
   static_assert(V::kRows % kPack == 0);
 
  public:

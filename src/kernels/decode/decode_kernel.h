@@ -27,6 +27,7 @@
 #include "kernels/decode/decode.h"
 #include "kernels/simd/math.h"
 #include "kernels/simd/product.h"
+#include "kernels/simd/sink.h"
 #include "kernels/simd/stage.h"
 
 namespace tessera::kernels {
@@ -65,7 +66,6 @@ class Decode {
   static constexpr int kDims = Rows::kDims;
   static constexpr int kBlock = 64;            // keys
   static constexpr int kMaxRows = kLanes / 2;  // of a group
-  static constexpr float kLog2e = 1.44269504f;
   // Sums in registers: as many as a register tile of other kernels has.
   static constexpr int kSums = V::kRows >= 8 ? 16 : 8;
 
@@ -339,9 +339,9 @@ void decode_floats(const DecodeTask& task) {
 }
 
 template <class V>
-float one_exp2(float x) {
+float first_lane(typename V::F x) {
   float lanes[V::kLanes];
-  V::store(lanes, exp2<V>(V::set(x)));
+  V::store(lanes, x);
   return lanes[0];
 }
 
@@ -349,7 +349,6 @@ template <class V>
 void merge_parts(const DecodeMerge& t) {
   using F = typename V::F;
   constexpr int kLanes = V::kLanes;
-  constexpr float kLog2e = 1.44269504f;
   constexpr float kNone = -__builtin_inff();
   if (!t.live) {
     if (t.lse != nullptr) *t.lse = t.sink_logit ? *t.sink_logit : kNone;
@@ -362,26 +361,28 @@ void merge_parts(const DecodeMerge& t) {
     const float max = t.sums[i * t.sums_stride].max;
     top = max > top ? max : top;
   }
-  if (t.sink_logit != nullptr) {
-    // The other way round: a NaN logit stays.
-    top = top > *t.sink_logit * kLog2e ? top : *t.sink_logit * kLog2e;
-  }
   const float base = top == kNone ? 0 : top;
   float sum = 0;
   for (int64_t i = 0; i < t.parts; ++i) {
     DecodeSums& part = t.sums[i * t.sums_stride];
-    part.max = one_exp2<V>(part.max - base);  // its weight from now on
+    part.max = first_lane<V>(
+        exp2<V>(V::set(part.max - base)));  // its weight from now on
     sum += part.max * part.sum;
   }
+  float shrink = 1, natural = 0;
   if (t.sink_logit != nullptr) {
-    sum += one_exp2<V>(*t.sink_logit * kLog2e - top);
+    const WithSink<V> joined(V::set(top), *t.sink_logit);
+    shrink = first_lane<V>(exp2<V>(joined.keys));
+    sum = sum * shrink + first_lane<V>(exp2<V>(joined.sink));
+    top = first_lane<V>(joined.most);
+    natural = first_lane<V>(joined.natural);
   }
-  const F inverse = V::set(1 / sum);
+  const F inverse = V::set(shrink / sum);
   if (t.lse != nullptr) {
-    float lanes[kLanes];
-    V::store(lanes, log2<V>(V::set(sum)));
+    const float log2_sum = first_lane<V>(log2<V>(V::set(sum)));
     // Where -inf is the score of every legal key, there is no softmax.
-    *t.lse = sum > 0 ? (top + lanes[0]) * (1 / kLog2e) : __builtin_nanf("");
+    *t.lse = sum > 0 ? natural + (top + log2_sum) * (1 / kLog2e)
+                     : __builtin_nanf("");
   }
   for (int64_t d = 0; d < t.v_head_dim; d += kLanes) {
     F out = V::zero();

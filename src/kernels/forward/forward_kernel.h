@@ -40,6 +40,7 @@
 #include "kernels/forward/forward.h"
 #include "kernels/simd/math.h"
 #include "kernels/simd/product.h"
+#include "kernels/simd/sink.h"
 #include "kernels/simd/stage.h"
 
 namespace tessera::kernels {
@@ -53,7 +54,6 @@ class Forward {
   static constexpr int kLanes = V::kLanes;
   static constexpr int kPanel = 2 * kLanes;
   static constexpr int kPack = Words::kPack;
-  static constexpr float kLog2e = 1.44269504f;
   // Does a product leave its scores as they are? Else it has scaled them.
   static constexpr bool kRaw = Words::kLineStep > 1;
 
@@ -460,27 +460,28 @@ class Forward {
     const int64_t rows = left < kPanel ? left : kPanel;
     for (int j = 0; j < kPanel; j += kLanes) {
       F m = V::load(max_ + first + j), l = V::load(sum_ + first + j);
-      F shrink = V::set(1);
+      F shrink = V::set(1), natural = V::zero();
       F t = V::zero();
       if (task_.entropy != nullptr) t = V::load(spread_ + first + j);
       if (task_.sink_logit != nullptr) {
-        const F sink = V::set(*task_.sink_logit * kLog2e);
-        const F top = V::max(m, sink);
-        shrink = exp2<V>(V::sub(m, top));
-        const F share = exp2<V>(V::sub(sink, top));
+        const WithSink<V> joined(m, *task_.sink_logit);
+        shrink = exp2<V>(joined.keys);
+        const F share = exp2<V>(joined.sink);
         if (task_.entropy != nullptr) {
-          t = V::add(weighted(shrink, V::fma(l, V::sub(m, top), t)),
-                     weighted(share, V::sub(sink, top)));
+          t = V::add(weighted(shrink, V::fma(l, joined.keys, t)),
+                     weighted(share, joined.sink));
         }
         l = V::fma(l, shrink, share);
-        m = top;
+        m = joined.most;
+        natural = joined.natural;
       }
       if (task_.entropy != nullptr) {
         const F bits = V::max(V::zero(), V::sub(log2<V>(l), V::div(t, l)));
         V::store(entropy_ + j, V::mul(bits, V::set(1 / kLog2e)));
       }
       V::store(inverse_ + j, V::div(shrink, l));
-      V::store(lse_ + j, V::mul(V::add(m, log2<V>(l)), V::set(1 / kLog2e)));
+      const F lse = V::mul(V::add(m, log2<V>(l)), V::set(1 / kLog2e));
+      V::store(lse_ + j, V::add(natural, lse));
     }
     for (int64_t r = 0; r < rows; ++r) {
       if (task_.live[first + r] == 0) {

@@ -35,6 +35,15 @@ namespace {
 
 constexpr double kLog2e = 1.4426950408889634;
 
+// In units of log2(e). A finite one stays finite: a score of -inf less -inf
+// would be NaN.
+float in_log2(float lse) {
+  constexpr double kMost = std::numeric_limits<float>::max();
+  const double power = lse * kLog2e;
+  return static_cast<float>(
+      std::isfinite(lse) ? std::clamp(power, -kMost, kMost) : power);
+}
+
 // The chunks that each block of keys meets: 8 bytes a place.
 struct ListPlaces {
   std::vector<size_t> first;  // place of each block, and one past the last
@@ -211,7 +220,7 @@ class Backward {
       // Without a legal key dout moves nothing, whatever it holds.
       if (!live) rows_.delta[i] = 0;
       if (!gradients_.dlse.empty()) rows_.delta[i] -= gradients_.dlse[i];
-      rows_.lse[i] = live ? static_cast<float>(tensors_.lse[i] * kLog2e) : 0.0f;
+      rows_.lse[i] = live ? in_log2(tensors_.lse[i]) : 0.0f;
     }
     // A dout that is not finite leaves a delta that is not.
     bool finite = kernel_.finite(

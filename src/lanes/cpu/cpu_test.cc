@@ -99,6 +99,47 @@ TEST(Cpu, LargeLogitsStaySafe) {
   }
 }
 
+// Blocks of queries and few, with and without a key.
+TEST(Cpu, SinkLogitsOfAnySize) {
+  for (const Dtype dtype : kDtypes) {
+    for (const int64_t queries : {3, 70}) {
+      for (const double cap : kCaps) {
+        AttentionCase c = plain_attention("documents", queries, 130, 16);
+        c.plan.doc_ids = std::vector<int32_t>(130, 1);
+        for (size_t i = 1; i < 130; i += 2) (*c.plan.doc_ids)[i] = -1;
+        c.shape = {8, 2, 16, 16, {}, cap};
+        c.dtype = dtype;
+        c.sinks = c.dlse = true;
+        c.sink_logits = testing::extreme_sinks();
+        expect_right(c);
+      }
+    }
+  }
+}
+
+// Scores of -inf beside the least logit: it has everything, and its log-sum-exp
+// times log2(e) is beyond float32.
+TEST(Cpu, TheLeastSinkLogitIsAboveInfinitelyLowScores) {
+  for (const Dtype dtype : kDtypes) {
+    for (const int64_t queries : {3, 70}) {
+      AttentionCase c = plain_attention("full", queries, 70, 16);
+      c.dtype = dtype;
+      c.sinks = c.dlse = true;
+      c.sink_logits = {-3e38F};
+      AttentionArrays arrays(c);
+      const auto infinity = std::numeric_limits<double>::infinity();
+      for (int64_t h = 0; h < 2; ++h) {
+        for (int64_t q = 0; q < queries; ++q) arrays.set('q', 0, h, q, 3, 1);
+      }
+      for (int64_t k = 0; k < 70; ++k) arrays.set('k', 0, 0, k, 3, -infinity);
+      const Wanted want = wanted(arrays);
+      for (const Isa isa : machine_isas()) {
+        EXPECT_EQ(cpu_fault(arrays, want, isa, 1), std::nullopt);
+      }
+    }
+  }
+}
+
 TEST(Cpu, ManyKeysForFewQueries) {
   for (const Dtype dtype : kDtypes) {
     for (const int64_t queries : {1, 2, 5}) {

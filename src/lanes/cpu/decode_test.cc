@@ -418,6 +418,20 @@ TEST(Decode, SoftcapScaleAndSinkLogits) {
   }
 }
 
+// Log-sum-exps of such logits are those, to the bit.
+TEST(Decode, SinkLogitsOfAnySize) {
+  for (const Dtype dtype : kDtypes) {
+    Case c = with_mask("causal", 3);
+    c.dtype = dtype;
+    c.sink_logits = {3e38, -3e38, 2.4e38, -kInf, 1e6, -1e6};
+    for (double& z : c.sink_logits) z = static_cast<float>(z);
+    check_all(c);
+    for (size_t h : {size_t{0}, size_t{2}, size_t{4}}) {
+      EXPECT_EQ(c.lse[h * 3], c.sinks[h]);
+    }
+  }
+}
+
 TEST(Decode, HeadsThatShareKeys) {
   const std::pair<int64_t, int64_t> heads[] = {{32, 8}, {32, 1}, {17, 1},
                                                {12, 4}, {5, 5},  {14, 2}};

@@ -240,6 +240,18 @@ TEST(CpuSinkRows, LongRowsAndEveryDtype) {
   }
 }
 
+TEST(CpuSinkRows, SinkLogitsOfAnySize) {
+  for (const Dtype dtype : testing::kDtypes) {
+    AttentionCase c = plain_attention("causal", 40, 70);
+    c.shape.heads = 8;
+    c.dtype = dtype;
+    c.sinks = true;
+    c.sink_logits = testing::extreme_sinks();
+    const auto f = fault(c, 3);
+    EXPECT_FALSE(f) << *f << "\n" << describe(c);
+  }
+}
+
 TEST(CpuSinkRows, InfiniteAndNanScores) {
   for (const double odd : {kInfinity, -kInfinity, kNan}) {
     for (const double cap : testing::kCaps) {

@@ -155,6 +155,14 @@ TEST_P(XlaSinks, LargeScores) {
   expect_right(c, XlaMethod::chunked);
 }
 
+TEST_P(XlaSinks, SinkLogitsOfAnySize) {
+  AttentionCase c = plain_attention("causal", 40, 60, 16);
+  c.shape.heads = 8;
+  c.sinks = true;
+  c.sink_logits = testing::extreme_sinks();
+  expect_right(c);
+}
+
 // So far apart that the sum times the distance is beyond float32.
 TEST_P(XlaSinks, ScoresFarApart) {
   for (const bool sinks : {false, true}) {

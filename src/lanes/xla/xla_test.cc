@@ -176,6 +176,16 @@ TEST_P(Xla, LargeLogitsStaySafe) {
   expect_right(c, XlaMethod::dense);
 }
 
+TEST_P(Xla, SinkLogitsOfAnySize) {
+  AttentionCase c = plain_attention("documents", 70, 70, 16);
+  c.plan.doc_ids = std::vector<int32_t>(70, 1);
+  for (size_t i = 1; i < 70; i += 2) (*c.plan.doc_ids)[i] = -1;
+  c.shape.heads = 8;
+  c.sinks = c.dlse = true;
+  c.sink_logits = testing::extreme_sinks();
+  expect_right(c);
+}
+
 // Scores whose rounding alone is more than exp() can take.
 TEST_P(Xla, ImmenseLogitsHaveFiniteGradients) {
   AttentionCase c = plain_attention("causal", 7, 7, 8);
