@@ -5,6 +5,7 @@ import re
 import unittest
 
 import numpy as np
+from ml_dtypes import bfloat16
 
 import mutate
 import oracle
@@ -14,8 +15,12 @@ from bits_test import BackwardBits, ForwardBits
 from case import random_case, random_ids, run_one_contract
 from checks import CaseTest, mutants_of_each
 from forward_test import ForwardCase, RoundedCase
+from numbers_test import BackwardStrays, ForwardStrays
 from program import Program
 from share_of_cases import some
+
+
+KINDS_OF_CASES = (ForwardCase, RoundedCase, BackwardCase)
 
 
 def run(case):
@@ -25,7 +30,7 @@ def run(case):
 
 class Sinks(CaseTest):
     def test_random_requests(self):
-        for kind in (ForwardCase, RoundedCase, BackwardCase):
+        for kind in KINDS_OF_CASES:
             for seed in some(range(8)):
                 with self.subTest(kind=kind, seed=seed):
                     rng = np.random.default_rng(seed)
@@ -73,7 +78,7 @@ class Sinks(CaseTest):
     def test_without_a_share_it_is_as_without_one(self):
         """Of -inf every bit is that of the kernel without sinks."""
         ids = random_ids(np.random.default_rng(4), 2, 300)
-        for kind in (ForwardCase, RoundedCase, BackwardCase):
+        for kind in KINDS_OF_CASES:
             more = dict(dlse=True) if kind is BackwardCase else {}
             with self.subTest(kind=kind):
                 outputs = []
@@ -110,6 +115,27 @@ class Sinks(CaseTest):
         )
         outputs = Program(text).run(inputs, max_trips=10_000)
         self.assertLessEqual(case.error(outputs), 1)
+
+    def test_any_size(self):
+        """At the ends of what float32 holds, of which some times log2(e) are beyond
+        it: beside keys too, and where that would look like a stray."""
+        most = np.finfo(np.float32).max
+        for kind in (*KINDS_OF_CASES, ForwardStrays, BackwardStrays):
+            for dtype in (bfloat16, np.float32):
+                if kind is RoundedCase and dtype is np.float32:
+                    continue
+                with self.subTest(kind=kind.__name__, dtype=np.dtype(dtype).name):
+                    rng = np.random.default_rng(2)
+                    case = kind(
+                        rng, "causal & documents", heads=6, kv_heads=2, q_len=200,
+                        kv_len=200, ids=np.sort(random_ids(rng, 1, 200)), tiles=1,
+                        sinks=True, dtype=dtype,
+                    )
+                    case.sinks = np.array(
+                        [3e38, -3e38, most, -most, 2.4e38, -2.4e38], np.float32
+                    )
+                    case.odds = 0  # no stray is there
+                    self.assertLessEqual(case.error(run(case)), 1)
 
     def test_one_that_is_no_number_is_its_heads(self):
         """NaN and inf make a head with keys NaN, and no other."""

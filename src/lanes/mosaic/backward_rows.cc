@@ -181,11 +181,17 @@ void Backward::prepare_head(const Value& first_head, const Value& turn,
 }
 
 // A log-sum-exp that holds a sink, in base 2: NaN stays NaN. What is below all
-// numbers is the lowest, since -inf - -inf would be NaN.
+// numbers is the lowest, since -inf - -inf would be NaN; what is above them is
+// the highest where a stray would spoil its row.
 Value Backward::base_with_sink(const SinkRow& row) {
   const std::vector<int64_t> line = {1, s_.block_q};
   const Value product = w_.mul(row.lse, w_.splat(log2_e(), line));
-  const Value bounded = w_.max(product, w_.splat(w_.real(kLowest), line));
+  Value bounded = w_.max(product, w_.splat(w_.real(kLowest), line));
+  if (s_.any_numbers) {
+    const Value highest = w_.splat(w_.real(-kLowest), line);
+    const Value above = w_.compare(Compare::greater, bounded, highest);
+    bounded = w_.select(above, highest, bounded);
+  }
   return w_.select(row.is_seen, bounded, w_.splat(w_.real(0), line));
 }
 

@@ -27,12 +27,16 @@ using mosaic::Rule;
 // Of each text; a kernel of another number is another contract.
 constexpr int64_t kForwardVersion = 3;
 constexpr int64_t kBackwardVersion = 2;
+constexpr int64_t kBackwardAnySinksVersion = 3;  // of any numbers, with sinks
 constexpr int64_t kTelemetryVersion = 1;
 constexpr int64_t kMaxBitmapBytes = int64_t{1} << 29;
 
-int64_t version_of(const AttentionCall& call) {
+int64_t version_of(const MosaicKernel& kernel) {
+  const AttentionCall& call = kernel.call;
   if (call.sink_telemetry) return kTelemetryVersion;
-  return call.backward ? kBackwardVersion : kForwardVersion;
+  if (!call.backward) return kForwardVersion;
+  const bool any = kernel.options.numbers == Numbers::any;
+  return any && call.sink_logits ? kBackwardAnySinksVersion : kBackwardVersion;
 }
 
 // Rows of one list, or of a chunk of it, and the most steps that one may have;
@@ -235,7 +239,7 @@ KernelContract mosaic::contract_of(const PlannedKernel& planned,
   choice.shape = kernel.call.shape;
   choice.parameters = {{"tiles_per_pass", kernel.options.tiles_per_pass},
                        {"fetch_ahead", kernel.options.fetch_ahead},
-                       {"kernel_version", version_of(kernel.call)}};
+                       {"kernel_version", version_of(kernel)}};
   if (backward) {
     choice.parameters["dlse"] = kernel.call.dlse;
   } else if (!kernel.call.sink_telemetry) {
