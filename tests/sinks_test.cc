@@ -180,6 +180,7 @@ TEST_F(Sinks, OfAnySizeAndRoundedOnce) {
   };
   EXPECT_EQ(join({0, 0}, {-kInf, kInf}), (std::vector<float>{3, 0}));
   EXPECT_EQ(join({1e30F, -1e30F}, {1e30F, 0}), (std::vector<float>{1.5F, 0}));
+  EXPECT_EQ(join({0, 0}, {3e38F, -3e38F}), (std::vector<float>{0, -5}));
   const auto two = static_cast<float>(std::log(2.0));
   EXPECT_EQ(join({0, two}, {two, 0}), (std::vector<float>{1, -3.328125F}));
 }

@@ -140,6 +140,32 @@ TEST(Cpu, TheLeastSinkLogitIsAboveInfinitelyLowScores) {
   }
 }
 
+// As large as attention.md says that they may be.
+TEST(Cpu, LargestScoresStaySafe) {
+  for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
+    for (const int64_t queries : {3, 70}) {
+      AttentionCase c = plain_attention("full", queries, 70, 16);
+      c.shape = {8, 1, 16, 16, 1.0, 0};
+      c.dtype = dtype;
+      c.sinks = c.dlse = true;
+      c.sink_logits = testing::extreme_sinks();
+      AttentionArrays arrays(c);
+      for (int64_t h = 0; h < 8; ++h) {
+        for (int64_t q = 0; q < queries; ++q) {
+          arrays.set('q', 0, h, q, 3, 1.5e19);
+        }
+      }
+      for (int64_t k = 0; k < 70; ++k) {
+        arrays.set('k', 0, 0, k, 3, k % 3 == 0 ? 1.5e19 : -1.5e19);
+      }
+      const Wanted want = wanted(arrays);
+      for (const Isa isa : machine_isas()) {
+        EXPECT_EQ(cpu_fault(arrays, want, isa, 1), std::nullopt);
+      }
+    }
+  }
+}
+
 TEST(Cpu, ManyKeysForFewQueries) {
   for (const Dtype dtype : kDtypes) {
     for (const int64_t queries : {1, 2, 5}) {
