@@ -6,9 +6,9 @@
 namespace tessera::kernels {
 namespace {
 
-// Of rows whose largest score is `most`, in units of log2(e). The logit is kept
-// in natural ones: times log2(e) it might be beyond float, and where it has
-// everything it is the log-sum-exp to the bit. A NaN logit leaves NaN.
+// Of rows whose largest score is `of_keys`, in units of log2(e). The logit is
+// kept in natural ones: times log2(e) it might be beyond float, and where it
+// has everything it is the log-sum-exp to the bit. A NaN logit leaves NaN.
 template <class V>
 struct WithSink {
   using F = typename V::F;
