@@ -56,7 +56,7 @@ NewBatch plan(nb::object mask, int64_t q_len, std::optional<int64_t> kv_len,
   OwnedFacts facts = read_facts(
       {doc_ids, q_doc_ids, cu_seqlens, position_ids, valid_token_counts, prefix,
        q_offset, picks, tree_enter, tree_leave, same},
-      batch, q_len, request.kv_len);
+      request);
   read_selections(picks, topk_idxs, block_mask, request, facts);
   auto made = without_gil([&](const StopFlag*) {
     auto out =
