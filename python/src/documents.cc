@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "arrays.h"
 #include "base/fail.h"
 #include "data/document_fields.h"
 #include "failure.h"
@@ -35,7 +36,12 @@ class Reading {
   // One dimension, or [any, 2].
   Result<void> read(nb::handle object, bool pairs) {
     nb::ndarray<nb::ro, nb::device::cpu> array;
-    if (nb::try_cast(object, array, false)) return read_array(array, pairs);
+    if (nb::try_cast(object, array, false)) {
+      if (is_negated(object)) {
+        return wrong_kind(pairs, "a tensor with its negative bit set");
+      }
+      return read_array(array, pairs);
+    }
     if (!nb::isinstance<nb::list>(object) &&
         !nb::isinstance<nb::tuple>(object)) {
       return wrong_kind(pairs, kind_of(object));
