@@ -20,6 +20,8 @@ import numpy as np
 import oracle
 import pytest
 import tessera as ts
+import tessera.data
+import tessera.train
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_cases import cases, planned
@@ -410,6 +412,38 @@ def test_batches_say_what_they_are():
     del made
     gc.collect()
     assert column[0] == 0 and keep[0] == 0
+
+
+class Named:
+    """No path of pathlib's, but what names a file."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __fspath__(self):
+        return str(self.path)
+
+
+def test_a_path_is_whatever_names_a_file(tmp_path):
+    made, *_ = packed()
+    for i, kind in enumerate((str, os.fsencode, Named, lambda path: path)):
+        path = kind(tmp_path / f"{i}.plan")
+        made.save(path)
+        assert ts.Batch.load(path) == made
+    assert len(os.listdir(tmp_path)) == 4
+    none = tmp_path / "none"
+    ts.Session("cpu", plugin=none, cache_folder=tmp_path)
+    for call in (lambda: ts.Batch.load(none),
+                 lambda: ts.Session("splash", artifact=none, shapes=none),
+                 lambda: tessera.train.import_hugging_face(none),
+                 lambda: tessera.train.export_hugging_face(b"no", none),
+                 lambda: next(tessera.data.Loader([none], tokens=8, rows=1))):
+        with pytest.raises(ts.TesseraError) as e:
+            call()
+        assert "\n" not in str(e.value)
+    with pytest.raises(ts.TesseraError, match=f"found no file for '{none}'"):
+        tessera.train.Trainer({}, rows=1, tokens=64, plugin=none,
+                              cache_folder=tmp_path)
 
 
 def test_ceilings_fix_the_contract():
