@@ -66,6 +66,11 @@ std::string words_of(nb::handle object) {
   return out;
 }
 
+bool is_negated(nb::handle object) {
+  return nb::hasattr(object, "is_neg") &&
+         nb::cast<bool>(object.attr("is_neg")());
+}
+
 Array read_array(const char* name, nb::handle object, bool writable,
                  const char* what) {
   Array out;
@@ -88,6 +93,11 @@ Array read_array(const char* name, nb::handle object, bool writable,
   if (out.view.device_type() != nb::device::cpu::value) {
     refuse(std::string(name) + " must be in memory of the CPU, found " +
            words_of(object) + " on another device");
+  }
+  if (is_negated(object)) {
+    refuse(std::string(name) +
+           " must hold its own numbers, as resolve_neg() has them, found " +
+           words_of(object) + " with its negative bit set");
   }
   out.dtype = *dtype;
   return out;

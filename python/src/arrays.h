@@ -36,6 +36,10 @@ Array read_array(const char* name, nb::handle object, bool writable = false,
                      "an array (NumPy, or DLPack) of a dtype "
                      "that attention knows");
 
+// Whether it is a tensor of PyTorch's with its negative bit set: its memory
+// holds minus its numbers, and DLPack does not say so.
+bool is_negated(nb::handle object);
+
 // "ndarray of int64"
 std::string words_of(nb::handle object);
 

@@ -1,10 +1,12 @@
 #include "batch.h"
 
+#include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <filesystem>
 #include <string>
 #include <utility>
 #include <vector>
@@ -56,7 +58,7 @@ NewBatch plan(nb::object mask, int64_t q_len, std::optional<int64_t> kv_len,
   OwnedFacts facts = read_facts(
       {doc_ids, q_doc_ids, cu_seqlens, position_ids, valid_token_counts, prefix,
        q_offset, picks, tree_enter, tree_leave, same},
-      batch, q_len, request.kv_len);
+      request);
   read_selections(picks, topk_idxs, block_mask, request, facts);
   auto made = without_gil([&](const StopFlag*) {
     auto out =
@@ -231,13 +233,13 @@ void bind_files(nb::class_<PyBatch>& batch) {
            })
       .def(
           "save",
-          [](const PyBatch& b, const std::string& path) {
+          [](const PyBatch& b, const std::filesystem::path& path) {
             take(unlocked([&] { return save_plan(path, b.batch); }));
           },
           nb::arg("path"), "Writes a plan file.")
       .def_static(
           "load",
-          [](const std::string& path) {
+          [](const std::filesystem::path& path) {
             return new_batch(take(unlocked([&] { return load_plan(path); })));
           },
           nb::arg("path"),

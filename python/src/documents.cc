@@ -1,13 +1,16 @@
 #include "documents.h"
 
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/string.h>
 
+#include <filesystem>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "arrays.h"
 #include "base/fail.h"
 #include "data/document_fields.h"
 #include "failure.h"
@@ -35,7 +38,12 @@ class Reading {
   // One dimension, or [any, 2].
   Result<void> read(nb::handle object, bool pairs) {
     nb::ndarray<nb::ro, nb::device::cpu> array;
-    if (nb::try_cast(object, array, false)) return read_array(array, pairs);
+    if (nb::try_cast(object, array, false)) {
+      if (is_negated(object)) {
+        return wrong_kind(pairs, "a tensor with its negative bit set");
+      }
+      return read_array(array, pairs);
+    }
     if (!nb::isinstance<nb::list>(object) &&
         !nb::isinstance<nb::tuple>(object)) {
       return wrong_kind(pairs, kind_of(object));
@@ -273,15 +281,6 @@ class PyDocuments : public DocumentSource {
   std::set<std::string> ignored_;
 };
 
-bool is_path(nb::handle object) {
-  return nb::isinstance<nb::str>(object) || nb::hasattr(object, "__fspath__");
-}
-
-std::string path_of(nb::handle object) {
-  return nb::cast<std::string>(
-      nb::module_::import_("os").attr("fsdecode")(object));
-}
-
 }  // namespace
 
 std::unique_ptr<DocumentSource> documents_of(
@@ -297,14 +296,15 @@ std::unique_ptr<DocumentSource> documents_of(
     return take(std::move(made));
   }
   std::vector<std::string> paths;
-  if (is_path(object)) paths.push_back(path_of(object));
+  std::filesystem::path path;
+  if (nb::try_cast(object, path)) paths.push_back(path);
   if (nb::isinstance<nb::list>(object) || nb::isinstance<nb::tuple>(object)) {
     for (nb::handle item : nb::borrow<nb::sequence>(object)) {
-      if (!is_path(item)) {
+      if (!nb::try_cast(item, path)) {
         paths.clear();
         break;
       }
-      paths.push_back(path_of(item));
+      paths.push_back(path);
     }
   }
   if (!paths.empty()) return take(open_documents(std::move(paths)));

@@ -10,6 +10,7 @@
 #include "arrays.h"
 #include "block_mask.h"
 #include "failure.h"
+#include "mask/bind.h"
 #include "mask/canonical.h"
 #include "tessera/layouts.h"
 
@@ -62,10 +63,13 @@ void take_topk(nb::handle topk_idxs, const Request& request,
 
 }  // namespace
 
-OwnedFacts read_facts(const FactArguments& given, int64_t batch, int64_t q_len,
-                      int64_t kv_len) {
+OwnedFacts read_facts(const FactArguments& given, const Request& request) {
+  // First: a number is read as one for each batch row.
+  take(mask::check_request(request));
+  const int64_t batch = request.batch;
+  const int64_t kv_len = request.kv_len;
   const int64_t keys[] = {batch, kv_len};
-  const int64_t queries[] = {batch, q_len};
+  const int64_t queries[] = {batch, request.q_len};
   const int64_t rows[] = {batch};
   OwnedFacts out;
   const int sources = static_cast<int>(!given.doc_ids.is_none()) +
@@ -113,7 +117,7 @@ OwnedFacts read_facts(const FactArguments& given, int64_t batch, int64_t q_len,
   }
   if (!given.same.is_none()) read_same(given.same, keys, out);
   if (!given.picks.is_none()) {
-    const std::vector<int64_t> shape{batch, -1, q_len, -1};
+    const std::vector<int64_t> shape{batch, -1, request.q_len, -1};
     IntArray picks = read_ints("picks", given.picks, shape);
     const size_t n = picks.shape.size();
     out.picks_heads = n >= 3 ? picks.shape[n - 3] : 1;

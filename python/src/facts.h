@@ -3,8 +3,6 @@
 
 #include <nanobind/nanobind.h>
 
-#include <cstdint>
-
 #include "tessera/plan.h"
 
 namespace tessera::python {
@@ -17,8 +15,8 @@ struct FactArguments {
       prefix, q_offset, picks, tree_enter, tree_leave;
   nb::object same = nb::none();
 };
-OwnedFacts read_facts(const FactArguments& given, int64_t batch, int64_t q_len,
-                      int64_t kv_len);
+// Of a request whose sizes and masks are checked here.
+OwnedFacts read_facts(const FactArguments& given, const Request& request);
 
 // Picks have one source; those of `picks` are facts already.
 void read_selections(nb::handle picks, nb::handle topk_idxs,

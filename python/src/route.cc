@@ -66,7 +66,7 @@ NewBatch route(nb::object mask, nb::handle q, nb::handle k,
   const nb::none none;
   OwnedFacts facts = read_facts({doc_ids, none, none, none, valid_token_counts,
                                  none, q_offset, none, none, none},
-                                request.batch, request.q_len, request.kv_len);
+                                request);
   auto made = without_gil([&](const StopFlag*) {
     return plan::route_batch(std::move(request), std::move(facts), inputs,
                              settings, {}, look_and_tell);

@@ -1,11 +1,13 @@
 #include "session.h"
 
+#include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
 #include <atomic>
+#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -69,8 +71,8 @@ class Use {
 
 // What JAX exported, and its file of shapes.
 std::optional<BridgeArtifact> read_artifact(
-    const std::optional<std::string>& artifact,
-    const std::optional<std::string>& shapes) {
+    const std::optional<std::filesystem::path>& artifact,
+    const std::optional<std::filesystem::path>& shapes) {
   if (artifact.has_value() != shapes.has_value()) {
     refuse(std::string("artifact goes with shapes, found ") +
            (artifact ? "artifact" : "shapes") + " alone");
@@ -83,13 +85,14 @@ SessionOptions options_of(
     const std::optional<std::string>& lane,
     const std::vector<std::string>& fallback, int threads,
     const std::optional<std::string>& isa,
-    const std::optional<std::string>& plugin, const std::string& cache_folder,
-    bool input_digests, const std::string& mesh = "",
-    const std::string& balance = "rows", const std::string& exchange = "rounds",
-    const std::string& ceilings = "", const std::string& work = "",
-    const std::string& evenness = "", bool uneven = false,
-    const std::optional<std::string>& artifact = {},
-    const std::optional<std::string>& shapes = {},
+    const std::optional<std::filesystem::path>& plugin,
+    const std::filesystem::path& cache_folder, bool input_digests,
+    const std::string& mesh = "", const std::string& balance = "rows",
+    const std::string& exchange = "rounds", const std::string& ceilings = "",
+    const std::string& work = "", const std::string& evenness = "",
+    bool uneven = false,
+    const std::optional<std::filesystem::path>& artifact = {},
+    const std::optional<std::filesystem::path>& shapes = {},
     const std::optional<std::string>& reason = {},
     const std::string& numbers = "any", int64_t max_compiles = 0,
     const std::string& row_sum = "exact") {
@@ -535,13 +538,13 @@ void bind_open(nb::class_<PySession>& session) {
           [](PySession* self, const std::optional<std::string>& lane,
              const std::vector<std::string>& fallback, int threads,
              const std::optional<std::string>& isa,
-             const std::optional<std::string>& plugin,
-             const std::string& cache_folder, bool input_digests,
+             const std::optional<std::filesystem::path>& plugin,
+             const std::filesystem::path& cache_folder, bool input_digests,
              const std::string& mesh, const std::string& balance,
              const std::string& exchange, const std::string& ceilings,
              const std::string& work, const std::string& evenness, bool uneven,
-             const std::optional<std::string>& artifact,
-             const std::optional<std::string>& shapes,
+             const std::optional<std::filesystem::path>& artifact,
+             const std::optional<std::filesystem::path>& shapes,
              const std::optional<std::string>& lowering_reason,
              const std::string& numbers, int64_t max_compiles,
              const std::string& row_sum) {

@@ -1,12 +1,14 @@
 // train.cc: the library's trainer; rows come as a dict of arrays.
 #include "train.h"
 
+#include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <utility>
@@ -46,11 +48,11 @@ void init(PyTrainer* self, const nb::object& model, int64_t rows,
           int64_t tokens, const std::string& spec, const std::string& dtype,
           std::optional<std::pair<int64_t, int64_t>> tile, bool recompute,
           uint64_t seed, double weight_decay,
-          const std::optional<std::string>& plugin, int64_t device,
+          const std::optional<std::filesystem::path>& plugin, int64_t device,
           const std::string& mesh, const std::string& exchange,
           const std::string& balance, const std::string& ceilings,
           const std::string& work, const std::string& evenness,
-          const std::string& cache_folder,
+          const std::filesystem::path& cache_folder,
           const std::optional<std::string>& lowering_reason,
           int64_t max_compiles) {
   TrainOptions o;
@@ -172,7 +174,7 @@ void restore(PyTrainer& self, const nb::bytes& bytes) {
   take(ok);
 }
 
-nb::bytes import_model(const std::string& folder) {
+nb::bytes import_model(const std::filesystem::path& folder) {
   auto bytes = [&]() -> Result<std::string> {
     const nb::gil_scoped_release released;
     auto theirs = read_hugging_face(folder);
@@ -183,7 +185,8 @@ nb::bytes import_model(const std::string& folder) {
   return nb::bytes(of.data(), of.size());
 }
 
-void export_model(const nb::bytes& checkpoint, const std::string& folder) {
+void export_model(const nb::bytes& checkpoint,
+                  const std::filesystem::path& folder) {
   const std::string_view view(checkpoint.c_str(), checkpoint.size());
   auto ok = [&]() -> Result<void> {
     const nb::gil_scoped_release released;

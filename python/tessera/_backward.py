@@ -6,20 +6,17 @@ from typing import Any, NoReturn
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from . import _core
-
-
-def _refuse(rule: str, found: str) -> NoReturn:
-    raise _core.TesseraError(f"[jax] {rule}, found {found}")
+from ._refuse import refuse
 
 
 def _no_tangent(*_: Any, of: str) -> NoReturn:
-    _refuse(f"{of} must be differentiated backward (jax.grad, jax.vjp)",
-            "forward mode (jax.jvp, jax.hessian)")
+    refuse("jax", f"{of} must be differentiated backward (jax.grad, jax.vjp)",
+           "forward mode (jax.jvp, jax.hessian)")
 
 
 def _no_gradient(*_: Any, of: str) -> NoReturn:
-    _refuse(f"{of} must be differentiated once", "a gradient of its gradient")
+    refuse("jax", f"{of} must be differentiated once",
+           "a gradient of its gradient")
 
 
 def _identity(name: str, lower: Any) -> Primitive:

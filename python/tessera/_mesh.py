@@ -17,6 +17,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from . import _core
+from ._refuse import refuse
 
 # After the tensors: window bounds, two lists of row starts and entries, facts.
 _LISTS = 5
@@ -24,9 +25,8 @@ _FORWARD, _TRANSPOSED = 1, 3
 
 
 def _refuse(rule, found):
-    raise _core.TesseraError(
-        f"[jax] {rule}, or the call must be in a jax.shard_map over all axes, "
-        f"found {found}")
+    refuse("jax", f"{rule}, or the call must be in a jax.shard_map over all axes",
+           found)
 
 
 def _dims(call, n):
@@ -250,14 +250,14 @@ def undivided(run, check):
     def whole(call, *args):
         return tuple(run(call, args))
 
-    def refuse(call, mesh, given, made):
+    def no_kernel(call, mesh, given, made):
         _refuse("attention by a TPU's kernel must be of one device",
                 "a program for several")
 
     def infer(call, mesh, given, made):
         return (NamedSharding(mesh, P()),) * len(made)
 
-    whole.def_partition(refuse, infer, sharding_rule=refuse)
+    whole.def_partition(no_kernel, infer, sharding_rule=no_kernel)
 
     @functools.partial(jax.jit, static_argnums=0)
     def call(terms, *args):

@@ -24,14 +24,15 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from . import _core
 from ._backward import backward_only, once
+from ._refuse import refuse
 from ._state import kinds_of, values_of
 
 _DTYPES = {"f32": jnp.float32, "bf16": jnp.bfloat16, "f16": jnp.float16,
            "i32": jnp.int32}
 
 
-def _refuse(text: str) -> NoReturn:
-    raise _core.TesseraError("[jax] " + text)
+def _refuse(rule: str, found: object) -> NoReturn:
+    refuse("jax", rule, found)
 
 
 def _sharding(mesh: Mesh, axes: Sequence[str]) -> NamedSharding:
@@ -60,7 +61,7 @@ def _bytecode(text: str) -> bytes:
             return _module_to_bytecode(module, *[True] * asks)
     except (ImportError, TypeError):
         _refuse("sharded_attention must have a JAX that writes modules as "
-                f"0.10 does, found {jax.__version__}")
+                "0.10 does", jax.__version__)
 
 
 class Static:
@@ -104,8 +105,8 @@ class Static:
             plain, _ = self.shards.kernel_integers(**of)
             if any(not np.array_equal(value, plain[name]) for name, value in
                    self.shards.kernel_integers(**of, **words)[0].items()):
-                _refuse("kernels of a call must read the integers of any call, "
-                        "found others")
+                _refuse("kernels of a call must read the integers of any call",
+                        "others")
         else:
             arrays = self.shards.program_arrays(backward, **words)
             text = self.shards.program_text(backward, **words)
@@ -183,8 +184,9 @@ class ShardArrays:
     def read(self) -> dict[str, Any]:
         """The same, where a call reads their values."""
         if any(isinstance(x, jax.ShapeDtypeStruct) for x in self.arrays):
-            _refuse("arrays must have values to be called with, found shapes "
-                    "alone (abstract=True), which go to jax.jit(...).lower")
+            _refuse("arrays must have values to be called with",
+                    "shapes alone (abstract=True), which go to "
+                    "jax.jit(...).lower")
         return self.of
 
     def spread(self, x: jax.Array, *, axis: int = 1,
@@ -196,8 +198,8 @@ class ShardArrays:
         order, sizes = self._order(keys)
         x = jnp.moveaxis(_placed(self.static.mesh, x, ()), axis, 1)
         if x.shape[:2] != sizes:
-            _refuse(f"a batch must be of {sizes[0]} rows of {sizes[1]} tokens, "
-                    f"found {x.shape[0]} of {x.shape[1]}")
+            _refuse(f"a batch must be of {sizes[0]} rows of {sizes[1]} tokens",
+                    f"{x.shape[0]} of {x.shape[1]}")
         flat = x.reshape(-1, *x.shape[2:])
         got = jnp.where((order >= 0).reshape(*order.shape, *[1] * (x.ndim - 2)),
                         flat[jnp.maximum(order, 0)], 0)
@@ -215,7 +217,7 @@ class ShardArrays:
         y = jnp.moveaxis(_placed(self.static.mesh, y, ()), axis, 1)
         if y.shape[:2] != order.shape:
             _refuse(f"spread rows must be {order.shape[0]} of {order.shape[1]} "
-                    f"tokens, found {y.shape[0]} of {y.shape[1]}")
+                    "tokens", f"{y.shape[0]} of {y.shape[1]}")
         order = order.reshape(-1)
         flat = y.reshape(-1, *y.shape[2:])
         # A place without a token is written behind the last one, and dropped.
@@ -247,26 +249,25 @@ def shard_arrays(shards: _core.Shards, mesh: Mesh, *, lane: str | None = None,
     or "any".
     """
     if not isinstance(shards, _core.Shards):
-        _refuse("shards must be of ts.shard, found " + type(shards).__name__)
+        _refuse("shards must be of ts.shard", type(shards).__name__)
     if not isinstance(mesh, Mesh):
-        _refuse("mesh must be a jax.sharding.Mesh, found " + type(mesh).__name__)
+        _refuse("mesh must be a jax.sharding.Mesh", type(mesh).__name__)
     found = ",".join(f"{name}={n}" for name, n in mesh.shape.items())
     if found != re.sub(r":\w+", "", shards.mesh):
-        _refuse(f"the mesh must be that of the shards, {shards.mesh}, found "
-                f"{found}")
+        _refuse(f"the mesh must be that of the shards, {shards.mesh}", found)
     if not getattr(jax.config, "jax_use_shardy_partitioner", True):
-        _refuse("JAX must use Shardy, found jax_use_shardy_partitioner=False")
+        _refuse("JAX must use Shardy", "jax_use_shardy_partitioner=False")
     if (jax.sharding.AxisType.Explicit in mesh.axis_types
             and not hasattr(jax.sharding, "reshard")):
         _refuse("explicit axes of a mesh must have a JAX with "
-                f"jax.sharding.reshard, found {jax.__version__}")
+                "jax.sharding.reshard", jax.__version__)
     device = mesh.devices.flat[0]
     lane = lane or ("mosaic" if device.platform == "tpu" else "xla")
     if lane not in ("xla", "mosaic"):
-        _refuse(f"lane must be 'xla' or 'mosaic', found {lane!r}")
+        _refuse("lane must be 'xla' or 'mosaic'", repr(lane))
     if lane == "xla" and (target or lowering_reason or numbers != "finite"):
-        _refuse("target, lowering_reason and numbers go with lane 'mosaic', "
-                "found 'xla'")
+        _refuse("target, lowering_reason and numbers go with lane 'mosaic'",
+                "'xla'")
     if lane == "mosaic":
         target = target or _core._tpu_target(device.device_kind)
         integers, contracts = {}, []
@@ -288,7 +289,7 @@ def shard_arrays(shards: _core.Shards, mesh: Mesh, *, lane: str | None = None,
     for name in ("query_order", "key_order"):
         order = getattr(shards, name)
         if order.max(initial=0) >= 2**31 - 1:
-            _refuse(f"a batch must have less than {2**31 - 1} tokens, found more")
+            _refuse(f"a batch must have less than {2**31 - 1} tokens", "more")
         arrays[name] = order.astype(np.int32), _sharding(mesh, ())
     return ShardArrays(static, tuple(arrays), tuple(
         _put(*array, abstract) for array in arrays.values()))
@@ -305,7 +306,7 @@ def _put(value: Any, place: NamedSharding, abstract: bool) -> Any:
 def _device(platform: str, number: int) -> jax.Device:
     found = next((d for d in jax.devices(platform) if d.id == number), None)
     if found is None:
-        _refuse(f"the mesh's devices must be here, found no {platform} {number}")
+        _refuse("the mesh's devices must be here", f"no {platform} {number}")
     return found
 
 
@@ -376,7 +377,7 @@ def numbers_of(scale: Any, softcap: Any) -> tuple[float | None, float]:
         return None if scale is None else float(scale), float(softcap)
     except (TypeError, ValueError, jax.errors.ConcretizationTypeError):
         found = " ".join(f"{scale!r} and {softcap!r}".split())
-        _refuse(f"scale and softcap must be numbers, found {found}")
+        _refuse("scale and softcap must be numbers", found)
 
 
 def sharded_attention(
@@ -393,7 +394,7 @@ def sharded_attention(
     go home the same way.
     """
     if not isinstance(shards, ShardArrays):
-        _refuse("shards must be of shard_arrays, found " + type(shards).__name__)
+        _refuse("shards must be of shard_arrays", type(shards).__name__)
     static = shards.static
     options = (*numbers_of(scale, softcap), sink_logits is not None)
     takes = {s["name"]: s for s in static.program(False, *options, False)[1]}
@@ -402,11 +403,11 @@ def sharded_attention(
         tensors["sink_logits"] = jnp.asarray(sink_logits, jnp.float32)
     for name, x in tensors.items():
         if not hasattr(x, "shape"):
-            _refuse(f"{name} must be an array, found {type(x).__name__}")
+            _refuse(f"{name} must be an array", type(x).__name__)
         want = tuple(takes[name]["shape"]), _DTYPES[takes[name]["dtype"].lower()]
         if (x.shape, x.dtype) != want:
             _refuse(f"{name} must be {np.dtype(want[1])}{list(want[0])} on this "
-                    f"mesh, found {x.dtype}{list(x.shape)}")
+                    "mesh", f"{x.dtype}{list(x.shape)}")
         tensors[name] = backward_only(
             _placed(static.mesh, x, takes[name]["axes"]), "sharded_attention")
     out, lse = _attend(static, options, tensors, shards.read())

@@ -4,7 +4,7 @@ kernels that a call comes to, as calls of the text that `tessera.compile` gives.
 import functools
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
 from . import _core
+from ._refuse import refuse
 
 
 class Terms(NamedTuple):
@@ -135,8 +136,8 @@ def check(text: str, terms: Terms, backward: bool, arrays: Sequence[Any]) -> Non
             f"[jax] {CHECKSUM} must be as it was made, found another")
 
 
-def _refuse(rule: str, found: Any) -> None:
-    raise _core.TesseraError(f"[jax] {rule}, found {found} for a TPU")
+def _refuse(rule: str, found: object) -> NoReturn:
+    refuse("jax", rule, f"{found} for a TPU")
 
 
 def _named_call(name: str) -> Primitive:

@@ -19,6 +19,7 @@ from transformers import masking_utils as _masks
 
 from . import _core
 from . import torch as _torch
+from ._refuse import refuse
 
 __all__ = ["register"]
 
@@ -34,7 +35,7 @@ def register(name: str = "tessera") -> None:
 
 
 def _refuse(rule: str, found: object) -> NoReturn:
-    raise _core.TesseraError(f"[transformers] {rule}, found {found}")
+    refuse("transformers", rule, found)
 
 
 # What an inner function is told by: transformers makes each from one code.

@@ -20,6 +20,8 @@ import numpy as np
 import oracle
 import pytest
 import tessera as ts
+import tessera.data
+import tessera.train
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_cases import cases, planned
@@ -412,6 +414,38 @@ def test_batches_say_what_they_are():
     assert column[0] == 0 and keep[0] == 0
 
 
+class Named:
+    """No path of pathlib's, but what names a file."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __fspath__(self):
+        return str(self.path)
+
+
+def test_a_path_is_whatever_names_a_file(tmp_path):
+    made, *_ = packed()
+    for i, kind in enumerate((str, os.fsencode, Named, lambda path: path)):
+        path = kind(tmp_path / f"{i}.plan")
+        made.save(path)
+        assert ts.Batch.load(path) == made
+    assert len(os.listdir(tmp_path)) == 4
+    none = tmp_path / "none"
+    ts.Session("cpu", plugin=none, cache_folder=tmp_path)
+    for call in (lambda: ts.Batch.load(none),
+                 lambda: ts.Session("splash", artifact=none, shapes=none),
+                 lambda: tessera.train.import_hugging_face(none),
+                 lambda: tessera.train.export_hugging_face(b"no", none),
+                 lambda: next(tessera.data.Loader([none], tokens=8, rows=1))):
+        with pytest.raises(ts.TesseraError) as e:
+            call()
+        assert "\n" not in str(e.value)
+    with pytest.raises(ts.TesseraError, match=f"found no file for '{none}'"):
+        tessera.train.Trainer({}, rows=1, tokens=64, plugin=none,
+                              cache_folder=tmp_path)
+
+
 def test_ceilings_fix_the_contract():
     rng = np.random.default_rng(5)
     keys = set()
@@ -446,6 +480,14 @@ def test_bad_input_is_refused():
             (lambda: ts.plan(7, q_len=8), "mask"),
             (lambda: ts.plan(ts.causal, q_len=0), "q_len"),
             (lambda: ts.plan(ts.causal, q_len=8, batch=2, cu_seqlens=[0, 8]), "batch"),
+            # A number is one for each row: not before there may be so many.
+            (lambda: ts.plan(ts.prefix, q_len=8, batch=2**45, prefix=1),
+             "batch must be from 1 to 1048576, found 35184372088832"),
+            (lambda: ts.plan(ts.causal, q_len=8, batch=2**45, q_offset=1),
+             "batch must be from 1 to 1048576"),
+            (lambda: ts.plan(ts.causal, q_len=8, batch=2**45,
+                             valid_token_counts=1),
+             "batch must be from 1 to 1048576"),
             (lambda: ts.attention(q[0], k, v, made), "4 dimensions"),
             (lambda: ts.attention(q[..., ::2], k, v, made), "contiguous"),
             (lambda: ts.attention(q[:, :3], k, v, made), "kv_heads"),

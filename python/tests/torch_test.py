@@ -12,6 +12,7 @@ import numpy as np
 import oracle
 import pytest
 import tessera as ts
+import tessera.data
 import tessera.torch
 import torch
 from long_calls import ENDED, interrupted
@@ -232,6 +233,36 @@ def test_views_are_read_where_they_are():
     turned = [fused[:, :, :, i].transpose(1, 2) for i in range(3)]
     assert not any(x.is_contiguous() for x in turned)
     assert (tessera.torch.attention(*turned, batch) == want).all()
+
+
+def test_numbers_are_never_their_negatives():
+    # Memory that holds minus a tensor's numbers, which DLPack does not say.
+    rng = np.random.default_rng(9)
+    ids = ids_of(rng)
+    batch = planned(ids)
+    q, k, v = tensors(arrays(rng))
+    assert torch.complex(q, -q).conj().imag.is_neg()
+    negated = torch._neg_view(-q)
+    assert torch.equal(tessera.torch.attention(negated, k, v, batch),
+                       tessera.torch.attention(q, k, v, batch))
+    sinks = torch._neg_view(torch.ones(4))
+    out = torch._neg_view(torch.zeros_like(q))
+    docs = torch._neg_view(-torch.from_numpy(ids))
+    for call, words in (
+            (lambda: ts.attention(negated, k, v, batch), "q must hold its own "
+             "numbers, as .* found Tensor of torch.float32 with its negative"),
+            (lambda: ts.attention(q, k, v, batch, sink_logits=sinks),
+             "sink_logits must hold its own numbers"),
+            (lambda: ts.attention(q, k, v, batch, out=out),
+             "out must hold its own numbers"),
+            (lambda: planned(docs), "doc_ids must hold its own numbers"),
+            (lambda: next(tessera.data.Loader([docs], tokens=LENGTH, rows=1)),
+             "found a tensor with its negative bit set"),
+            (lambda: ts.attention(torch.complex(q, q).conj(), k, v, batch),
+             "q must be an array .* found Tensor of torch.complex64")):
+        with pytest.raises(ts.TesseraError, match=words) as e:
+            call()
+        assert "\n" not in str(e.value)
 
 
 @pytest.mark.parametrize("compiled", [False, True])

@@ -201,6 +201,16 @@ TEST(Audit, WhatDoesNotFitIsRefused) {
   EXPECT_EQ(said(with("[1, 0], [2, 2]", "[1, 0], [0, 2]")),
             "[audit] devices of a collective must be among 4 and stand once, "
             "found 0 twice on line 5");
+  const std::string pairs = "[[0, 1], [1, 0], [2, 2]]> : tensor<3x2xi64>";
+  for (const auto& [to, columns] :
+       {std::pair{"[[0, 1, 2], [1, 0, 2]]> : tensor<2x3xi64>", 3},
+        std::pair{"[[0, 1, 1, 0]]> : tensor<1x4xi64>", 4},
+        std::pair{"[[0], [1], [2]]> : tensor<3x1xi64>", 1},
+        std::pair{"> : tensor<0x0xi64>", 0}}) {
+    EXPECT_EQ(said(with(pairs, to)),
+              "[audit] source_target_pairs must have 2 devices each, found " +
+                  std::to_string(columns) + " on line 5");
+  }
 }
 
 TEST(Audit, WhatItCannotReadIsRefused) {

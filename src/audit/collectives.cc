@@ -120,6 +120,12 @@ int64_t crossings(std::string_view name, int64_t n) {
 
 // Pairs that do not stay where they are.
 Result<int64_t> count_hops(const Groups& pairs, int64_t devices) {
+  if (pairs.dims[1] != 2) {
+    return invalid("audit",
+                   "source_target_pairs must have 2 devices each, found {} on "
+                   "line {}",
+                   pairs.dims[1], pairs.line);
+  }
   Dims ends[2];
   int64_t out = 0;
   for (size_t i = 0; i + 1 < pairs.devices.size(); i += 2) {

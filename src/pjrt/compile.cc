@@ -50,6 +50,39 @@ std::optional<CostProperty> read_property(const PJRT_NamedValue& value) {
   return {};
 }
 
+// An MLIR text without comments and strings, and whether Shardy's words stand
+// in either: in MLIR's generic form a custom call's target is a string.
+struct Words {
+  std::string code;
+  bool shardy = false;
+};
+Words words_of(std::string_view program) {
+  Words out;
+  const auto is_shardys = [](std::string_view text) {
+    return text.find("sdy.") != std::string_view::npos;
+  };
+  size_t at = 0;
+  while (at < program.size()) {
+    size_t end = std::min(program.find_first_of("\"/", at), program.size());
+    out.code += program.substr(at, end - at);
+    at = end;
+    if (program.substr(at, 1) == "\"") {
+      while (++end < program.size() && program[end] != '"') {
+        if (program[end] == '\\') ++end;
+      }
+      end = std::min(end + 1, program.size());
+      out.shardy |= is_shardys(program.substr(at, end - at));
+      at = end;
+    } else if (program.substr(at, 2) == "//") {
+      at = std::min(program.find('\n', at), program.size());
+    } else if (at < program.size()) {
+      out.code += program[at++];
+    }
+  }
+  out.shardy |= is_shardys(out.code);
+  return out;
+}
+
 }  // namespace
 
 template <>
@@ -64,10 +97,12 @@ Result<CompileOptions> options_of(const Topology& topology,
                                   std::string_view program) {
   CompileOptions out;
   constexpr std::string_view kPartitions = "mhlo.num_partitions = ";
-  const size_t at = program.find(kPartitions);
-  if (at == std::string_view::npos) return out;
-  const char* const begin = program.data() + at + kPartitions.size();
-  const char* const end = program.data() + program.size();
+  if (program.find(kPartitions) == std::string_view::npos) return out;
+  const Words words = words_of(program);
+  const size_t at = words.code.find(kPartitions);
+  if (at == std::string::npos) return out;
+  const char* const begin = words.code.data() + at + kPartitions.size();
+  const char* const end = words.code.data() + words.code.size();
   if (std::from_chars(begin, end, out.partitions).ec != std::errc() ||
       out.partitions < 1) {
     return invalid("pjrt",
@@ -85,7 +120,7 @@ Result<CompileOptions> options_of(const Topology& topology,
                    devices, topology.name(), out.partitions);
   }
   out.use_spmd = true;
-  out.use_shardy = program.find("sdy.") != std::string_view::npos;
+  out.use_shardy = words.shardy;
   return out;
 }
 

@@ -63,7 +63,8 @@ class Executable {
 };
 
 // What a module in text says of its partitions (`mhlo.num_partitions`), which
-// must be as many as the topology has devices, or one. Bytecode is not read.
+// must be as many as the topology has devices, or one. Bytecode is not read,
+// nor what stands in comments and strings.
 Result<CompileOptions> options_of(const Topology& topology,
                                   std::string_view program);
 

@@ -2,6 +2,7 @@
 // the threads of a client for CPUs, of which a user's number may be too small.
 #include "pjrt/environment.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <filesystem>
@@ -16,17 +17,27 @@ namespace {
 
 constexpr const char* kThreads = "NPROC";
 constexpr std::string_view kFlags = "LIBTPU_INIT_ARGS";
-// Every op in a dump then says which line of its kernel it is from; the code
-// stays the same.
-constexpr std::string_view kSources =
-    " --xla_mosaic_enable_llo_source_annotations=true";
-// Of some seventy stages those that are read: all of them take longer to write
-// than the compile.
-constexpr std::string_view kStages =
+constexpr std::string_view kDumpTo = "--xla_jf_dump_to=";
+// After the folder. Every op in a dump says which line of its kernel it is
+// from; the code stays the same. Of some seventy stages those that are read:
+// all of them take longer to write than the compile.
+constexpr std::string_view kDumps =
+    " --xla_jf_dump_llo_text=true"
+    " --xla_mosaic_enable_llo_source_annotations=true"
     " --xla_jf_dump_llo_pass_label_regex="
     "^(final_(bundles|hlo-static-per-bundle-utilization)|packed-bundles-post-"
     "ra)"
     "$";
+
+// Without what an earlier call, for whatever folder, put before them.
+std::string users_flags(std::string_view flags) {
+  const size_t at = flags.find(' ');
+  if (flags.starts_with(kDumpTo) && at != std::string_view::npos &&
+      flags.substr(at).starts_with(kDumps)) {
+    flags.remove_prefix(std::min(at + kDumps.size() + 1, flags.size()));
+  }
+  return std::string(flags);
+}
 
 // NPROC; what is no number is none to XLA.
 int64_t users_threads() {
@@ -63,17 +74,18 @@ Result<Variables> tpu_environment(const std::string& dump_folder) {
     return io_error("pjrt", "a dump folder must exist, found none for {}",
                     in_quotes(dump_folder));
   }
-  out.emplace_back(kFlags, "--xla_jf_dump_to=" + dump_folder +
-                               " --xla_jf_dump_llo_text=true" +
-                               std::string(kSources) + std::string(kStages));
+  out.emplace_back(kFlags,
+                   std::string(kDumpTo) + dump_folder + std::string(kDumps));
   return out;
 }
 
 void set_missing(const Variables& variables) {
   for (const auto& [name, value] : variables) {
-    const char* users = std::getenv(name.c_str());
-    if (users && name == kFlags && std::string_view(users) != value) {
-      setenv(name.c_str(), (value + " " + users).c_str(), 1);
+    const char* now = std::getenv(name.c_str());
+    if (now && name == kFlags) {
+      const std::string users = users_flags(now);
+      const std::string joined = users.empty() ? value : value + " " + users;
+      setenv(name.c_str(), joined.c_str(), 1);
     } else {
       setenv(name.c_str(), value.c_str(), 0);
     }

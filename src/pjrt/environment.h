@@ -20,8 +20,9 @@ using Variables = std::vector<std::pair<std::string, std::string>>;
 Result<Variables> tpu_environment(const std::string& dump_folder = {});
 
 // Sets what is not set: the user's own values stay. Of LIBTPU_INIT_ARGS, which
-// is a list of flags, the user's come last and win. Before the plugin loads,
-// and before the process starts threads that read the environment.
+// is a list of flags, the user's come last and win, and ours stand there once,
+// those of the last call. Before the plugin loads, and before the process
+// starts threads that read the environment.
 void set_missing(const Variables& variables);
 
 // Before the first client of a process, for so many devices of the CPU: raises

@@ -59,6 +59,20 @@ TEST(TpuEnvironment, FlagsAreJoinedWithTheUsersLast) {
   setenv("LIBTPU_INIT_ARGS", "--mine=1", 1);
   set_missing({{"LIBTPU_INIT_ARGS", "--ours=1"}});
   EXPECT_STREQ(std::getenv("LIBTPU_INIT_ARGS"), "--ours=1 --mine=1");
+  // Ours once, however often and for whatever folder.
+  const std::string users[] = {"", "--mine=1",
+                               "--xla_jf_dump_to=/mine --mine=1"};
+  for (const std::string& mine : users) {
+    setenv("LIBTPU_INIT_ARGS", mine.c_str(), 1);
+    for (const char* folder : {"/tmp", "/tmp", "/", "/"}) {
+      const auto dumps = tpu_environment(folder);
+      ASSERT_TRUE(dumps.ok());
+      set_missing(*dumps);
+      EXPECT_EQ(
+          std::getenv("LIBTPU_INIT_ARGS"),
+          value(*dumps, "LIBTPU_INIT_ARGS") + (mine.empty() ? "" : " " + mine));
+    }
+  }
   before ? setenv("LIBTPU_INIT_ARGS", kept.c_str(), 1)
          : unsetenv("LIBTPU_INIT_ARGS");
 }

@@ -293,7 +293,7 @@ Result<ReceiptClaim> parse_receipt(std::string_view text) {
 void seal(Receipt& r) {
   r.total_ms = r.total_ms_due();
   r.useful_gflops = r.useful_gflops_due();
-  r.digest = receipt_digest(Json::parse(fields_json(r).dump()));
+  r.digest = receipt_digest(Json(fields_json(r)));
 }
 
 std::string receipt_json(Receipt receipt, int indent) {

@@ -256,6 +256,13 @@ class Walk {
       }
     }
     if (grid > 1) out_["grid"] = static_cast<double>(grid);
+    // What is walked but no region of such a kernel.
+    if (k_.options.numbers == Numbers::finite) out_.erase("masked");
+    if (k_.query_chunk > 0) return out_;
+    for (const char* of_chunks : {"heads", "chunk", "first_sums", "fetch_sums",
+                                  "wait_sums", "send_sums", "wait_rows"}) {
+      out_.erase(of_chunks);
+    }
     return out_;
   }
 
@@ -428,10 +435,16 @@ void expect_walked(const OfHeads& of, AttentionCall call,
   ASSERT_TRUE(found) << found.error().message;
   const auto arrays = make_mosaic_arrays(*batch, *kernel);
   ASSERT_TRUE(arrays) << arrays.error().message;
-  auto walked = Walk(*kernel, *arrays).counts();
+  std::map<std::string, double> told;
   for (const schedule::TripRule& rule : *found) {
-    EXPECT_EQ(rule.trips, walked[rule.region]) << rule.region;
+    EXPECT_TRUE(told.emplace(rule.region, rule.trips).second) << rule.region;
   }
+  // Both ways, so that no region is lost; one that never runs need not be told.
+  auto walked = Walk(*kernel, *arrays).counts();
+  const auto never = [](const auto& region) { return region.second == 0; };
+  std::erase_if(told, never);
+  std::erase_if(walked, never);
+  EXPECT_EQ(told, walked);
 }
 
 TEST(MosaicTrips, AreThoseOfEveryListOfEveryHead) {

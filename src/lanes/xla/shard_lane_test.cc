@@ -159,6 +159,36 @@ TEST(ShardProgram, CompilesForTpus) {
             "on, found none");
 }
 
+// Comments and strings are no part of what a module says of itself.
+TEST(ShardProgram, SaysItsPartitionsInCodeAlone) {
+  auto plugin = testing::real_plugin("libtpu");
+  if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
+  ASSERT_TRUE(plugin) << plugin.error().message;
+  auto four = pjrt::make_topology(**plugin, "v6e:2x2");
+  ASSERT_TRUE(four) << four.error().message;
+  struct Case {
+    std::string text;
+    int64_t partitions;
+    bool shardy;
+  };
+  const std::string says = "mhlo.num_partitions = 4 : i32";
+  for (const Case& c : {
+           Case{"// " + says + "\nmodule @m {}", 1, false},
+           Case{"module @m {} // " + says, 1, false},
+           Case{"module @\"" + says + "\" {}", 1, false},
+           Case{"// mhlo.num_partitions = x\n" + says, 4, false},
+           Case{"\"\\\"//\" " + says + " // sdy.mesh", 4, false},
+           Case{says + " a / b // \"\n sdy.mesh", 4, true},
+           Case{says + " \"xla.sdy.GlobalToLocalShape\"", 4, true},
+           Case{says + " \"sdy. without an end \\", 4, true},
+       }) {
+    auto found = pjrt::options_of(*four, c.text);
+    ASSERT_TRUE(found) << c.text << ": " << found.error().message;
+    EXPECT_EQ(found->partitions, c.partitions) << c.text;
+    EXPECT_EQ(found->use_shardy, c.shardy) << c.text;
+  }
+}
+
 // Where nobody names a plugin it is that of a trainer on the same mesh.
 TEST(ShardLane, TakesThePluginThatATrainerTakes) {
   lanes::LaneOptions options = options_for("");
