@@ -462,6 +462,26 @@ def test_what_is_refused_is_named():
         next(made)
 
 
+def test_packed_rows_are_no_documents():
+    """Also as tables and dicts, as other libraries hand them over."""
+    said = (r"documents must not be packed rows already, found the columns of such "
+            r"\(input_ids, target_ids, loss_mask, doc_ids, valid_token_count, num_docs\) "
+            r"for ")
+    (batch,) = loader([[1, 2, 3]])
+    with pytest.raises(ts.TesseraError, match=said + "document 0"):
+        next(loader([batch]))
+    row = {name: batch[name][0] for name in ("input_ids", "target_ids", "loss_mask",
+                                             "doc_ids", "valid_token_count")}
+    assert len(list(loader([row]))) == 1  # documents may have such columns
+    with pytest.raises(ts.TesseraError, match=said + "document 1"):
+        list(loader([row, {**row, "num_docs": 1}]))
+    columns = {name: [batch[name][0].tolist()] for name in row if name in (
+        "input_ids", "target_ids", "loss_mask", "doc_ids")}
+    columns |= {"valid_token_count": [[3]], "num_docs": [[1]]}
+    with pytest.raises(ts.TesseraError, match=said + "the stream"):
+        loader(ByHand([columns]))
+
+
 def test_what_an_iterable_raises_is_raised_in_its_turn():
     def broken():
         yield from documents(40, seed=5)
