@@ -288,12 +288,12 @@ bool is_path(nb::handle object) {
   return nb::isinstance<nb::str>(object) || nb::hasattr(object, "__fspath__");
 }
 
+}  // namespace
+
 std::string path_of(nb::handle object) {
   return nb::cast<std::string>(
       nb::module_::import_("os").attr("fsdecode")(object));
 }
-
-}  // namespace
 
 std::unique_ptr<DocumentSource> documents_of(
     nb::handle object, const std::shared_ptr<Raised>& raised) {

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <memory>
+#include <string>
 
 #include "tessera/documents.h"
 
@@ -18,6 +19,9 @@ struct Raised {
   nb::object exception;             // under the GIL
   std::atomic<bool> closed{false};  // nobody wants more of it
 };
+
+// What os.fsdecode takes, else a TypeError.
+std::string path_of(nb::handle object);
 
 // Of an object with __arrow_c_stream__; a path or a list of paths; or an
 // iterable of documents, each a token array or a dict of fields.
