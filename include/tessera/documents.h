@@ -288,8 +288,7 @@ Result<PackedFolder> pack_row_folder(const std::vector<std::string>& inputs,
 
 inline constexpr int64_t kMaxAhead = 64;
 
-struct LoaderOptions {
-  StreamOptions stream;
+struct BatchOptions {
   int64_t rows = 8;         // of every batch
   std::vector<Mask> masks;  // none: causal & documents
   Tile tile = {};
@@ -298,6 +297,10 @@ struct LoaderOptions {
   // Threads that plan them, read columns of Parquet and parse JSON lines:
   // batches are the same for any number.
   int64_t workers = 1;
+};
+
+struct LoaderOptions : BatchOptions {
+  StreamOptions stream;
 };
 
 struct LoadedBatch {
@@ -330,6 +333,12 @@ class Loader {
   static Result<Loader> open(std::unique_ptr<DocumentSource> source,
                              const LoaderOptions& options,
                              const StreamPosition& from = {});
+  // Of rows that are packed already: a file that load_rows() takes, or a folder
+  // of such, by name. What the files are is checked here, a row when it is
+  // read. Goes on from positions of its own. Its report is of no documents.
+  static Result<Loader> open_rows(const std::string& path,
+                                  const BatchOptions& options,
+                                  const StreamPosition& from = {});
   Loader(Loader&&) noexcept;
   Loader& operator=(Loader&&) noexcept;
   ~Loader();

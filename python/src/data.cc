@@ -1,11 +1,13 @@
 #include "data.h"
 
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/filesystem.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <filesystem>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -50,15 +52,20 @@ struct PyLoader {
   StreamReport report;
   bool ended = false;
   int64_t handed = 0;  // rows, since it was opened
-  LoaderOptions options;
+  int64_t tokens = 0;  // of each
+  BatchOptions options;
+  // Of documents; rows that were packed before have none.
+  std::optional<StreamOptions> stream;
 
-  PyLoader(std::shared_ptr<Open> of, std::shared_ptr<Raised> exception,
-           LoaderOptions as)
+  PyLoader(std::shared_ptr<Open> of, BatchOptions as,
+           std::optional<StreamOptions> with)
       : open(std::move(of)),
-        raised(std::move(exception)),
+        raised(open->raised),
         position(open->loader->position()),
         report(open->loader->report()),
-        options(std::move(as)) {}
+        tokens(open->loader->shape().tokens),
+        options(std::move(as)),
+        stream(std::move(with)) {}
   PyLoader(const PyLoader&) = delete;
   PyLoader& operator=(const PyLoader&) = delete;
   ~PyLoader() { open->close(); }
@@ -175,12 +182,17 @@ std::string words(const PyLoader& self) {
   const bool given = !masks.empty();
   return one_line(given ? "Loader('" : "Loader(", masks,
                   (given ? "', tokens=" : "tokens=") +
-                      std::to_string(self.options.stream.pack.tokens) +
+                      std::to_string(self.tokens) +
                       ", rows=" + std::to_string(self.options.rows) + ", " +
                       std::to_string(self.handed) + " rows handed out)");
 }
 
 nb::dict account_of(const PyLoader& self) {
+  if (!self.stream) {
+    refuse(
+        "an account must be of documents, found rows that were packed "
+        "before");
+  }
   const PackAccount& a = self.report.account;
   const ChunkAccount& c = self.report.chunks;
   const PackBalance& b = self.report.balance;
@@ -196,8 +208,7 @@ nb::dict account_of(const PyLoader& self) {
   out["tokens_in"] = a.tokens_in;
   out["tokens_out"] = a.tokens_out;
   out["tokens_dropped"] = a.tokens_dropped;
-  out["dropped_by"] =
-      std::string(to_string(self.options.stream.pack.long_documents));
+  out["dropped_by"] = std::string(to_string(self.stream->pack.long_documents));
   out["rows"] = a.rows;
   out["padding"] = a.padding;
   out["fill"] = known(a.rows != 0, a.fill());
@@ -206,7 +217,7 @@ nb::dict account_of(const PyLoader& self) {
   out["cost_worst_step"] = known(b.steps != 0, b.worst);
   out["length_spread"] = known(b.steps != 0, b.length_spread);
   // What becomes of chunks and edges beyond a row's room.
-  out["chunk_room"] = std::string(to_string(self.options.stream.chunk_room));
+  out["chunk_room"] = std::string(to_string(self.stream->chunk_room));
   out["chunks_in"] = c.chunks_in;
   out["chunks_out"] = c.chunks_out;
   out["chunks_cut"] = c.chunks_cut;
@@ -228,6 +239,29 @@ void close_at_exit(nb::handle self, const std::shared_ptr<Open>& open) {
       self, nb::cpp_function([open] { open->close(); }));
 }
 
+void set_batches(BatchOptions& o, int64_t rows, const nb::object& mask,
+                 std::pair<int64_t, int64_t> tile, int64_t max_steps,
+                 int64_t max_width, int64_t ahead, int64_t workers) {
+  o.rows = rows;
+  if (!mask.is_none()) {
+    o.masks = read_masks(mask);
+    if (o.masks.empty()) refuse("mask must be one mask or more, found none");
+  }
+  o.tile = {tile.first, tile.second};
+  o.ceilings.max_steps = max_steps;
+  o.ceilings.max_width = max_width;
+  o.ahead = ahead;
+  o.workers = workers;
+}
+
+std::shared_ptr<Open> opened(Result<Loader> made,
+                             std::shared_ptr<Raised> raised) {
+  auto open = std::make_shared<Open>();
+  open->raised = std::move(raised);
+  open->loader.emplace(take(std::move(made)));
+  return open;
+}
+
 void init(nb::pointer_and_handle<PyLoader> self, nb::handle documents,
           int64_t tokens, int64_t rows, const std::string& strategy,
           const std::string& long_documents, const nb::object& mask,
@@ -245,31 +279,37 @@ void init(nb::pointer_and_handle<PyLoader> self, nb::handle documents,
   pack.rows_per_step = rows_per_step;
   pack.mixing = mixing;
   pack.seed = seed;
-  pack.tile = o.tile = {tile.first, tile.second};
   o.stream.pad_id = pad_id;
   o.stream.max_chunks = max_chunks;
   o.stream.max_edges = max_edges;
   if (strict_chunks) o.stream.chunk_room = ChunkRoom::refuse;
-  o.rows = rows;
-  if (!mask.is_none()) {
-    o.masks = read_masks(mask);
-    if (o.masks.empty()) refuse("mask must be one mask or more, found none");
-  }
-  o.ceilings.max_steps = max_steps;
-  o.ceilings.max_width = max_width;
-  o.ahead = ahead;
-  o.workers = workers;
+  set_batches(o, rows, mask, tile, max_steps, max_width, ahead, workers);
+  pack.tile = o.tile;
   StreamPosition from;
   if (state) from = position_of(*state);
   auto raised = std::make_shared<Raised>();
   auto source = documents_of(documents, raised);
   auto made =
       unlocked([&] { return Loader::open(std::move(source), o, from); });
-  auto open = std::make_shared<Open>();
-  open->raised = raised;
-  open->loader.emplace(take(std::move(made)));
-  new (self.p) PyLoader(open, raised, std::move(o));
+  const auto open = opened(std::move(made), raised);
+  new (self.p) PyLoader(open, static_cast<BatchOptions&>(o), o.stream);
   close_at_exit(self.h, open);
+}
+
+nb::object open_rows(const std::filesystem::path& path, int64_t rows,
+                     const nb::object& mask, std::pair<int64_t, int64_t> tile,
+                     int64_t max_steps, int64_t max_width, int64_t ahead,
+                     int64_t workers, std::optional<nb::dict> state) {
+  BatchOptions o;
+  set_batches(o, rows, mask, tile, max_steps, max_width, ahead, workers);
+  StreamPosition from;
+  if (state) from = position_of(*state);
+  auto made = unlocked([&] { return Loader::open_rows(path, o, from); });
+  const auto open = opened(std::move(made), std::make_shared<Raised>());
+  nb::object self = nb::cast(new PyLoader(open, std::move(o), std::nullopt),
+                             nb::rv_policy::take_ownership);
+  close_at_exit(self, open);
+  return self;
 }
 
 constexpr const char* kAbout =
@@ -305,6 +345,24 @@ void bind_data(nb::module_& m) {
            nb::arg("max_chunks") = 0, nb::arg("max_edges") = 0,
            nb::arg("strict_chunks") = false, nb::arg("ahead") = 2,
            nb::arg("workers") = 1, nb::arg("state") = nb::none())
+      .def_static(
+          "open_rows", &open_rows, nb::arg("path"), nb::kw_only(),
+          nb::arg("rows") = 8, nb::arg("mask") = nb::none(),
+          nb::arg("tile") = std::pair<int64_t, int64_t>{256, 256},
+          nb::arg("max_steps") = 0, nb::arg("max_width") = 0,
+          nb::arg("ahead") = 2, nb::arg("workers") = 1,
+          nb::arg("state") = nb::none(),
+          nb::sig("def open_rows(path: str | os.PathLike, *, rows: int = 8, "
+                  "mask: object "
+                  "| None = None, tile: tuple[int, int] = (256, 256), "
+                  "max_steps: int = 0, max_width: int = 0, ahead: int = 2, "
+                  "workers: int = 1, state: dict | None = None) -> Loader"),
+          "A loader of rows that were packed before, by `tessera pack`, say: a "
+          "file of safetensors, Parquet or Arrow IPC, or a folder of such, "
+          "taken by name. Batches are as of documents, in the order of the "
+          "rows. What the files are is checked at once, a row when it is read. "
+          "`state()` is a row of a file: `open_rows(same path, "
+          "state=state)` goes on from there. There is no account().")
       .def(
           "__iter__", [](nb::handle self) { return nb::borrow(self); },
           nb::sig("def __iter__(self) -> Loader"))

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -215,6 +216,7 @@ class PyDocuments : public DocumentSource {
     auto item = next();
     if (!item) return item.error();
     if (!item->is_valid()) return false;
+    if (auto e = check_no_row(*item); !e) return e.error();
     if (auto e = data::add_document(PyFields(*item, at_), into); !e) {
       return e.error();
     }
@@ -263,6 +265,15 @@ class PyDocuments : public DocumentSource {
                    "documents must be there, found an exception for "
                    "document {}",
                    at_);
+  }
+
+  Result<void> check_no_row(nb::handle item) const {
+    if (!nb::isinstance<nb::dict>(item)) return {};
+    const auto has = [&](std::string_view name) {
+      return nb::borrow<nb::dict>(item).contains(
+          nb::str(name.data(), name.size()));
+    };
+    return data::refuse_rows(has, fmt::format("document {}", at_));
   }
 
   void ignore_fields(nb::handle item) {

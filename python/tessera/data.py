@@ -6,6 +6,8 @@
     for batch in loader:
         step(batch["input_ids"], batch["target_ids"], batch["loss_mask"], batch["batch"])
         save(loader.state())  # Loader(table, ..., state=...) goes on from here
+
+    loader = tessera.data.Loader.open_rows("rows", rows=8)  # of `tessera pack`
 """
 
 from ._core import Loader

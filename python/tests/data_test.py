@@ -462,6 +462,127 @@ def test_what_is_refused_is_named():
         next(made)
 
 
+def test_packed_rows_are_no_documents():
+    """Also as tables and dicts, as other libraries hand them over."""
+    said = (r"documents must not be packed rows already, found the columns of such "
+            r"\(input_ids, target_ids, loss_mask, doc_ids, valid_token_count, num_docs\) "
+            r"for ")
+    (batch,) = loader([[1, 2, 3]])
+    with pytest.raises(ts.TesseraError, match=said + "document 0"):
+        next(loader([batch]))
+    row = {name: batch[name][0] for name in ("input_ids", "target_ids", "loss_mask",
+                                             "doc_ids", "valid_token_count")}
+    assert len(list(loader([row]))) == 1  # documents may have such columns
+    with pytest.raises(ts.TesseraError, match=said + "document 1"):
+        list(loader([row, {**row, "num_docs": 1}]))
+    columns = {name: [batch[name][0].tolist()] for name in row if name in (
+        "input_ids", "target_ids", "loss_mask", "doc_ids")}
+    columns |= {"valid_token_count": [[3]], "num_docs": [[1]]}
+    with pytest.raises(ts.TesseraError, match=said + "the stream"):
+        loader(ByHand([columns]))
+
+
+HAS_ARROW = os.path.exists(os.path.join(os.path.dirname(ts.__file__),
+                                        "tessera_arrow.so"))
+
+
+@pytest.fixture(params=["rows", "rows --format parquet", "rows --format arrow",
+                        "rows.parquet", "rows.arrow", "rows.arrows"])
+def packed(request, tmp_path):
+    """Documents, and their rows as `tessera pack` writes them."""
+    if request.param != "rows" and not HAS_ARROW:
+        pytest.skip("this build has no component tessera_arrow.so")
+    docs = tmp_path / "docs.jsonl"
+    docs.write_text("".join(
+        json.dumps({"input_ids": d.tolist(), "ast_depth": [3] * len(d),
+                    "chunk_starts": [0], "chunk_ends": [1]} if len(d) else
+                   {"input_ids": []}) + "\n" for d in documents(seed=9)))
+    out, *more = request.param.split()
+    subprocess.run(
+        [sys.executable, "-m", "tessera", "pack", str(docs), "--tokens", str(T),
+         "--pad-id", str(PAD), "--window-rows", "4", "--tile", "8x8",
+         "--rows-per-file", "5", "-o", str(tmp_path / out), *more],
+        check=True, capture_output=True, timeout=60)
+    return docs, tmp_path / out
+
+
+def open_rows(path, **more):
+    return tessera.data.Loader.open_rows(path, **{"rows": ROWS, "tile": (8, 8), **more})
+
+
+def test_rows_of_files_are_those_of_their_documents(packed):
+    docs, rows = packed
+    want = list(loader(docs, max_steps=64, max_width=4))
+    assert len(want) > 10 and want[-1]["filled"] < ROWS
+    for workers in (1, 3):
+        with open_rows(str(rows), max_steps=64, max_width=4, workers=workers) as made:
+            got = list(made)
+        assert len(got) == len(want)
+        for a, b in zip(got, want):
+            same(a, b)
+            assert a["batch"].digest == b["batch"].digest
+            assert a["batch"].contract.key == b["batch"].contract.key
+    with pytest.raises(ts.TesseraError, match="found a closed one"):
+        next(made)
+    (row, *_) = open_rows(rows, mask="documents", rows=1)
+    assert row["batch"] == ts.plan("documents", q_len=T, tile=(8, 8),
+                                   doc_ids=row["doc_ids"],
+                                   valid_token_counts=row["valid_token_count"])
+
+
+def test_rows_of_files_are_resumed_anywhere(packed):
+    made = open_rows(packed[1])
+    batches, states = [], [made.state()]
+    for b in made:
+        batches.append(b)
+        states.append(json.loads(json.dumps(made.state())))
+    assert made.state() == states[-1]
+    for at, state in enumerate(states):
+        again = open_rows(packed[1], state=state)
+        assert again.state() == state
+        rest = list(again)
+        assert len(rest) == len(batches) - at
+        for a, b in zip(rest, batches[at:]):
+            same(a, b)
+    # In batches of another size too.
+    one = next(open_rows(packed[1], state=states[2], rows=1))
+    assert (one["input_ids"][0] == batches[2]["input_ids"][0]).all()
+    with pytest.raises(ts.TesseraError, match="must be of a stream of the same options"):
+        loader(packed[0], state=states[2])
+    with pytest.raises(ts.TesseraError, match="must be of a stream of the same options"):
+        open_rows(packed[1], state=loader(packed[0]).state())
+    with pytest.raises(ts.TesseraError, match="found row 3 of file 99"):
+        open_rows(packed[1], state={**states[1], "file": 99})
+    with pytest.raises(ts.TesseraError, match="found row -1 of file 0"):
+        open_rows(packed[1], state={**states[1], "offset": -1})
+    with pytest.raises(ts.TesseraError):
+        open_rows(packed[1], state={**states[1], "offset": 10**6})
+
+
+def test_rows_of_files_that_are_wrong_are_refused(packed, tmp_path):
+    docs, rows = packed
+    made = open_rows(rows)
+    assert repr(made) == f"Loader(tokens={T}, rows={ROWS}, 0 rows handed out)"
+    with pytest.raises(ts.TesseraError, match="account must be of documents, found rows"):
+        made.account()
+    with pytest.raises(ts.TesseraError, match="documents must not be packed rows"):
+        list(loader(rows))
+    with pytest.raises(ts.TesseraError, match="rows must be packed, as"):
+        open_rows(docs)
+    with pytest.raises(ts.TesseraError, match="'.*nothing"):
+        open_rows(tmp_path / "nothing")
+    with pytest.raises(ts.TesseraError, match="needs prefix_lengths"):
+        open_rows(rows, mask="prefix & documents")
+    with pytest.raises(ts.TesseraError, match="must be one mask or more, found none"):
+        open_rows(rows, mask=[])
+    with pytest.raises(TypeError):
+        open_rows(5)
+    (*_, last) = sorted(rows.iterdir()) if rows.is_dir() else [rows]
+    last.write_bytes(last.read_bytes()[:-40])
+    with pytest.raises(ts.TesseraError, match=str(last)):
+        list(open_rows(rows))
+
+
 def test_what_an_iterable_raises_is_raised_in_its_turn():
     def broken():
         yield from documents(40, seed=5)

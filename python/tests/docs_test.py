@@ -6,6 +6,8 @@ import json
 import os
 import pathlib
 import re
+import subprocess
+import sys
 
 import ml_dtypes
 import numpy as np
@@ -92,6 +94,10 @@ def given(page):
         pyarrow.parquet.write_table(table, "train.parquet")
         rows = pyarrow.array([[7] * 8192] * 9, pyarrow.list_(pyarrow.int32(), 8192))
         pyarrow.parquet.write_table(pyarrow.table({"input_ids": rows}), "rows.parquet")
+        pathlib.Path("documents.jsonl").write_text(
+            '{"input_ids": [11, 12, 13, 14, 15]}\n{"input_ids": [21, 22, 23]}\n' * 3)
+        subprocess.run([sys.executable, "-m", "tessera", "pack", "documents.jsonl",
+                        "--tokens", "8", "-o", "rows"], check=True, capture_output=True)
         pathlib.Path("sources.jsonl").write_text('{"input_ids": [1, 2]}\n' * 4)
         names.update(pyarrow=pyarrow, json=json)
     return names

@@ -35,6 +35,9 @@ Result<ArrowArrayStream> open_arrow_columns(
     const std::string& path, int64_t first_row, int64_t workers,
     std::string_view what,
     const std::function<bool(std::string_view name)>& wanted);
+// That it is no file of packed rows, by its columns. One whose columns cannot
+// be read is told where it is opened.
+Result<void> refuse_row_columns(const std::string& path);
 // Rows of one such file from a row on, by so many threads. Columns that no row
 // has a place for are not read; their names are added to `ignored`.
 Result<std::unique_ptr<DocumentSource>> open_arrow_file(

@@ -9,6 +9,7 @@
 #include "data/arrow_component.h"
 #include "data/arrow_documents.h"
 #include "data/arrow_owned.h"
+#include "data/arrow_type.h"
 #include "data/document_fields.h"
 #include "data/input_files.h"
 
@@ -78,6 +79,17 @@ Result<ArrowArrayStream> open_arrow_columns(
     return unread("its rows", why, path);
   }
   return stream;
+}
+
+Result<void> refuse_row_columns(const std::string& path) {
+  auto component = arrow_component();
+  Owned<ArrowSchema> schema;
+  TesseraArrowWhy why = {};
+  if (!component || (*component)->schema(path.c_str(), schema.get(), &why) != 0)
+    return {};
+  return refuse_rows(
+      [&](std::string_view name) { return has_column(*schema, name); },
+      in_quotes(path));
 }
 
 Result<std::unique_ptr<DocumentSource>> open_arrow_file(

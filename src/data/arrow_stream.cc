@@ -134,6 +134,10 @@ class ArrowDocuments : public DocumentSource {
     for (int64_t c = 0; c < children_; ++c) {
       if (auto e = add_column(schema->children[c], c); !e) return e;
     }
+    const auto has = [&](std::string_view name) {
+      return data::has_column(*schema, name);
+    };
+    if (auto e = data::refuse_rows(has, name_); !e) return e;
     if (columns_[static_cast<size_t>(Field::input_ids)]) return {};
     return invalid("data",
                    "documents must have the column input_ids, found none for "

@@ -1,6 +1,7 @@
 // data/arrow_type.cc: what a column of an Arrow stream holds, from its schema.
 #include "data/arrow_type.h"
 
+#include <algorithm>
 #include <charconv>
 #include <utility>
 
@@ -99,6 +100,14 @@ bool is_known(const ArrowType& type) {
 }
 
 }  // namespace
+
+bool has_column(const ArrowSchema& schema, std::string_view name) {
+  return std::any_of(schema.children, schema.children + schema.n_children,
+                     [&](const ArrowSchema* child) {
+                       return child != nullptr && child->name != nullptr &&
+                              child->name == name;
+                     });
+}
 
 ArrowType arrow_type_of(const ArrowSchema* schema) {
   return read_type(schema, kMaxDepth);

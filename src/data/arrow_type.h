@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "data/document_fields.h"
 #include "tessera/documents.h"
@@ -36,6 +37,8 @@ struct ArrowType {
   }
 };
 
+// Of a schema whose children are there.
+bool has_column(const ArrowSchema& schema, std::string_view name);
 // Of any schema; what is not known is `other`.
 ArrowType arrow_type_of(const ArrowSchema* schema);
 

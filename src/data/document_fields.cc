@@ -143,6 +143,20 @@ void ignore(std::string_view name, std::set<std::string>& ignored) {
   if (ignored.size() < kMaxNames) ignored.emplace(name);
 }
 
+Result<void> refuse_rows(const std::function<bool(std::string_view)>& has,
+                         std::string_view place) {
+  std::vector<std::string_view> required;
+  for (const RowColumnSpec& spec : row_columns()) {
+    if (!spec.required) continue;
+    if (!has(spec.name)) return {};
+    required.push_back(spec.name);
+  }
+  return invalid("data",
+                 "documents must not be packed rows already, found the columns "
+                 "of such ({}) for {}",
+                 fmt::join(required, ", "), place);
+}
+
 Result<void> add_document(const DocumentFields& fields, Documents& into) {
   return Adding(fields, into).all();
 }

@@ -4,6 +4,7 @@
 
 #include <bitset>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <set>
 #include <string>
@@ -37,6 +38,12 @@ std::string_view name_of(Field field);
 std::optional<Field> field_called(std::string_view name);
 // Keeps the name of a field that no row has a place for; the first 64.
 void ignore(std::string_view name, std::set<std::string>& ignored);
+
+// Documents are no packed rows, which have every column that is required of
+// such and would lose all but their tokens. `has` tells which columns there
+// are.
+Result<void> refuse_rows(const std::function<bool(std::string_view name)>& has,
+                         std::string_view place);
 
 // Errors name field, element and place.
 class DocumentFields {

@@ -1,5 +1,6 @@
 // data/document_files.cc: documents of files of any kind, one after another.
 #include <algorithm>
+#include <filesystem>
 #include <utility>
 
 #include "base/fail.h"
@@ -104,6 +105,30 @@ class DocumentFiles : public DocumentSource {
   std::set<std::string> ignored_;         // of files before it
 };
 
+// Each by how its name ends: no JSON lines are called .safetensors.
+Result<void> check_no_rows(const std::string& path) {
+  if (data::is_arrow_file(path)) return data::refuse_row_columns(path);
+  if (!path.ends_with(".safetensors")) return {};
+  return invalid("data",
+                 "documents must not be packed rows already, found a "
+                 ".safetensors file for {}",
+                 in_quotes(path));
+}
+
+// Of a folder as `tessera pack` makes it, too.
+Result<void> check_documents(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  for (fs::directory_iterator at(path, error), end; !error && at != end;
+       at.increment(error)) {
+    if (!at->is_regular_file(error)) continue;
+    if (auto e = check_no_rows(at->path().string()); !e) return e;
+  }
+  const bool is_arrow = data::is_arrow_file(path);
+  if (auto e = data::check_file(path, !is_arrow); !e) return e;
+  return check_no_rows(path);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<DocumentSource>> open_documents(
@@ -120,9 +145,7 @@ Result<std::unique_ptr<DocumentSource>> open_documents(
     }
   }
   for (const std::string& file : files) {
-    if (auto e = data::check_file(file, !data::is_arrow_file(file)); !e) {
-      return e.error();
-    }
+    if (auto e = check_documents(file); !e) return e.error();
   }
   return std::unique_ptr<DocumentSource>(
       std::make_unique<DocumentFiles>(std::move(files)));

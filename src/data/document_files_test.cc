@@ -73,6 +73,58 @@ TEST_F(DocumentFiles, FollowOneAnotherAndGoOnFromAnyPosition) {
   EXPECT_FALSE(open_documents({}));
 }
 
+// What `tessera pack` wrote, however it was stored, and before any line of the
+// file before it is read.
+TEST_F(DocumentFiles, PackedRowsAreNoDocuments) {
+  const Rows rows = *Rows::make(RowShape::of(8), 2);
+  const auto said_of = [&](const std::string& path) {
+    const auto source = open_documents({lines("a.jsonl", 0, 3), path});
+    return source ? "all was taken" : source.error().message;
+  };
+  const std::string plain = folder_.file("rows.safetensors");
+  ASSERT_TRUE(save_rows(plain, rows));
+  const std::string refused =
+      "[data] documents must not be packed rows already, found ";
+  EXPECT_EQ(said_of(plain),
+            refused + "a .safetensors file for '" + plain + "'");
+  const std::string inside = folder_.file("rows/rows-00000.safetensors");
+  std::filesystem::create_directory(folder_.file("rows"));
+  EXPECT_EQ(said_of(folder_.file("rows")),
+            "[data] documents must be a file, found none for '" +
+                folder_.file("rows") + "'");
+  ASSERT_TRUE(save_rows(inside, rows));
+  EXPECT_EQ(said_of(folder_.file("rows")),
+            refused + "a .safetensors file for '" + inside + "'");
+  TESSERA_NEEDS_ARROW();
+  const std::string columns =
+      "the columns of such (input_ids, target_ids, loss_mask, doc_ids, "
+      "valid_token_count, num_docs) for '";
+  for (const char* name : {"b.parquet", "b.arrow", "b.arrows"}) {
+    const std::string path = folder_.file(name);
+    ASSERT_TRUE(save_rows(path, rows));
+    EXPECT_EQ(said_of(path), refused + columns + path + "'");
+  }
+}
+
+TEST_F(DocumentFiles, LinesOfPackedRowsAreNoDocuments) {
+  const std::string path = folder_.file("rows.jsonl");
+  const std::string row =
+      "{\"input_ids\": [1], \"target_ids\": [0], \"loss_mask\": [0], "
+      "\"doc_ids\": [0], \"valid_token_count\": 1";
+  ASSERT_TRUE(write_file(path, row + "}\n" + row + ", \"num_docs\": 1}\n"));
+  auto source = open_documents({path});
+  ASSERT_TRUE(source) << source.error().message;
+  Documents into;
+  EXPECT_TRUE((*source)->read(into)) << "documents may have such columns";
+  const auto more = (*source)->read(into);
+  ASSERT_FALSE(more);
+  EXPECT_EQ(more.error().message,
+            "[data] documents must not be packed rows already, found the "
+            "columns of such (input_ids, target_ids, loss_mask, doc_ids, "
+            "valid_token_count, num_docs) for line 2 of '" +
+                path + "'");
+}
+
 // Lines of two states of a file are nobody's documents.
 TEST_F(DocumentFiles, AFileThatChangesWhileItIsReadIsRefused) {
   namespace fs = std::filesystem;

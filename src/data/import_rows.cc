@@ -88,6 +88,9 @@ class Import : public RowBatches {
                    in_quotes(name_));
   }
 
+  const RowShape& shape() const override { return shape_; }
+  int32_t pad_id() const override { return pad_id_; }
+
   Result<Rows> next() override { return read(false); }
   Result<Rows> all() { return read(true); }
 

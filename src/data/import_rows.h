@@ -15,6 +15,9 @@ namespace tessera::data {
 class RowBatches {
  public:
   virtual ~RowBatches() = default;
+  // Of all its rows, before any is read.
+  virtual const RowShape& shape() const = 0;
+  virtual int32_t pad_id() const = 0;
   // Some rows; none after the last.
   virtual Result<Rows> next() = 0;
   // All of the file's, where it begins with their number; else -1.

@@ -158,6 +158,9 @@ Result<FieldSet> add_json_document(std::string_view line,
     return invalid("data", "a line must be an object, found {} for {}",
                    describe(object), place);
   }
+  // A plain line has no array of another name.
+  const auto has = [&](std::string_view name) { return object.contains(name); };
+  if (auto e = refuse_rows(has, place); !e) return e.error();
   if (auto e = add_document(JsonFields(object, place), into); !e) {
     return e.error();
   }

@@ -12,6 +12,7 @@
 #include "base/fail.h"
 #include "base/no_signals.h"
 #include "data/row_cost.h"
+#include "data/row_file_stream.h"
 #include "plan/batch_state.h"
 #include "tessera/batch.h"
 #include "tessera/documents.h"
@@ -30,7 +31,7 @@ void pad_rows(Rows& made, int64_t rows) {
   }
 }
 
-Result<Request> request_of(const LoaderOptions& o) {
+Result<Request> request_of(const BatchOptions& o, int64_t tokens) {
   Request request;
   request.masks = o.masks;
   if (request.masks.empty()) {
@@ -39,7 +40,7 @@ Result<Request> request_of(const LoaderOptions& o) {
     request.masks.push_back(std::move(*usual));
   }
   request.batch = o.rows;
-  request.q_len = request.kv_len = o.stream.pack.tokens;
+  request.q_len = request.kv_len = tokens;
   request.tile = o.tile;
   request.ceilings = o.ceilings;
   return request;
@@ -51,6 +52,13 @@ Result<void> check_ceilings(const Batch& batch) {
   auto contract = make_contract(batch);
   if (!contract) return contract.error();
   return {};
+}
+
+// Rows of documents, or that were packed before.
+using AnyStream = std::variant<RowStream, data::RowFileStream>;
+
+RowShape shape_of(const AnyStream& any) {
+  return std::visit([](const auto& stream) { return stream.shape(); }, any);
 }
 
 // The rows of a batch, and how the stream was after them; none at its end.
@@ -74,12 +82,17 @@ auto within_memory(const Work& work) -> decltype(work()) {
   }
 }
 
-Result<Taken> take_rows(RowStream& stream, int64_t wanted, SpareRows& spare) {
-  auto rows = stream.next(wanted, spare.take());
-  if (!rows) return rows.error();
-  const int64_t filled = rows->rows;
-  if (filled > 0) pad_rows(*rows, wanted);
-  return Taken{std::move(*rows), filled, stream.position(), stream.report()};
+Result<Taken> take_rows(AnyStream& any, int64_t wanted, SpareRows& spare) {
+  return std::visit(
+      [&](auto& stream) -> Result<Taken> {
+        auto rows = stream.next(wanted, spare.take());
+        if (!rows) return rows.error();
+        const int64_t filled = rows->rows;
+        if (filled > 0) pad_rows(*rows, wanted);
+        return Taken{std::move(*rows), filled, stream.position(),
+                     stream.report()};
+      },
+      any);
 }
 
 // With its plan, which is made in `plan`.
@@ -109,14 +122,19 @@ Result<StreamOptions> balanced(const LoaderOptions& options) {
 }  // namespace
 
 struct Loader::State {
-  State(RowStream rows, const LoaderOptions& asked)
+  State(AnyStream rows, const BatchOptions& asked)
       : stream(std::move(rows)),
         wanted_rows(asked.rows),
         ahead(asked.ahead),
-        shape(stream.shape()),
-        spare(std::make_shared<SpareRows>(static_cast<size_t>(ahead) + 1)),
-        position(stream.position()),
-        report(stream.report()) {}
+        shape(shape_of(stream)),
+        spare(std::make_shared<SpareRows>(static_cast<size_t>(ahead) + 1)) {
+    std::visit(
+        [this](const auto& s) {
+          position = s.position();
+          report = s.report();
+        },
+        stream);
+  }
   ~State() {
     {
       const std::lock_guard lock(mutex);
@@ -128,6 +146,9 @@ struct Loader::State {
     }
   }
 
+  // Its threads run.
+  static Result<Loader> start(AnyStream stream, const BatchOptions& options);
+
   // The next batch's number and rows; none where there is no more to do.
   std::optional<std::pair<int64_t, Result<Taken>>> take_in_turn();
   void work(OwnedBatch& plan);
@@ -136,7 +157,7 @@ struct Loader::State {
   // Rows are taken by one thread at a time, in order; plans are made side by
   // side. So any number of threads gives the same batches.
   std::mutex taking;
-  RowStream stream;
+  AnyStream stream;
   const int64_t wanted_rows, ahead;
   const RowShape shape;
   const std::shared_ptr<SpareRows> spare;
@@ -178,9 +199,9 @@ void Loader::State::work(OwnedBatch& plan) {
   }
 }
 
-Result<Loader> Loader::open(std::unique_ptr<DocumentSource> source,
-                            const LoaderOptions& options,
-                            const StreamPosition& from) {
+namespace {
+
+Result<void> check_options(const BatchOptions& options) {
   if (options.rows < 1 || options.rows > kMaxBatch) {
     return invalid("data", "a batch must have 1 to {} rows, found {} for it",
                    kMaxBatch, options.rows);
@@ -190,22 +211,22 @@ Result<Loader> Loader::open(std::unique_ptr<DocumentSource> source,
                    "batches made ahead must be 1 to {}, found {} for them",
                    kMaxAhead, options.ahead);
   }
-  if (options.workers < 1 || options.workers > kMaxAhead) {
-    return invalid("data",
-                   "a loader's workers must be 1 to {}, found {} of them",
-                   kMaxAhead, options.workers);
-  }
-  source->set_workers(options.workers);
-  auto stream_options = balanced(options);
-  if (!stream_options) return stream_options.error();
-  auto stream = RowStream::open(std::move(source), *stream_options, from);
-  if (!stream) return stream.error();
-  auto request = request_of(options);
+  if (options.workers >= 1 && options.workers <= kMaxAhead) return {};
+  return invalid("data", "a loader's workers must be 1 to {}, found {} of them",
+                 kMaxAhead, options.workers);
+}
+
+}  // namespace
+
+Result<Loader> Loader::State::start(AnyStream stream,
+                                    const BatchOptions& options) {
+  const RowShape shape = shape_of(stream);
+  auto request = request_of(options, shape.tokens);
   if (!request) return request.error();
   // Padding alone tells what is wrong with the request before any work.
-  auto rows = Rows::make(stream->shape(), options.rows, options.stream.pad_id);
+  auto rows = Rows::make(shape, options.rows);
   if (!rows) return rows.error();
-  auto state = std::make_unique<State>(std::move(*stream), options);
+  auto state = std::make_unique<State>(std::move(stream), options);
   for (int64_t w = 0; w < options.workers; ++w) {
     auto plan = OwnedBatch::copy(*request, rows->facts());
     if (!plan) return plan.error();
@@ -221,6 +242,27 @@ Result<Loader> Loader::open(std::unique_ptr<DocumentSource> source,
                        e.what());
   }
   return Loader(std::move(state));
+}
+
+Result<Loader> Loader::open(std::unique_ptr<DocumentSource> source,
+                            const LoaderOptions& options,
+                            const StreamPosition& from) {
+  if (auto e = check_options(options); !e) return e.error();
+  source->set_workers(options.workers);
+  auto stream_options = balanced(options);
+  if (!stream_options) return stream_options.error();
+  auto stream = RowStream::open(std::move(source), *stream_options, from);
+  if (!stream) return stream.error();
+  return State::start(std::move(*stream), options);
+}
+
+Result<Loader> Loader::open_rows(const std::string& path,
+                                 const BatchOptions& options,
+                                 const StreamPosition& from) {
+  if (auto e = check_options(options); !e) return e.error();
+  auto stream = data::RowFileStream::open(path, from);
+  if (!stream) return stream.error();
+  return State::start(std::move(*stream), options);
 }
 
 Result<std::optional<LoadedBatch>> Loader::next() {

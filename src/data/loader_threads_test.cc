@@ -9,11 +9,13 @@
 #include "base/fail.h"
 #include "tessera/batch.h"
 #include "tessera/documents.h"
+#include "tests/loaded_batches.h"
 
 namespace tessera::data {
 namespace {
 
 using enum RowColumn;
+using testing::all_of;
 
 // Documents of drawn lengths; an error where it is told to.
 class Drawn : public DocumentSource {
@@ -61,16 +63,6 @@ Loader open(const LoaderOptions& options, const StreamPosition& from = {},
       Loader::open(std::make_unique<Drawn>(90, fails_at), options, from);
   EXPECT_TRUE(loader) << loader.error().message;
   return std::move(*loader);
-}
-
-std::vector<LoadedBatch> all_of(Loader& loader) {
-  std::vector<LoadedBatch> all;
-  while (true) {
-    auto next = loader.next();
-    EXPECT_TRUE(next) << next.error().message;
-    if (!next || !*next) return all;
-    all.push_back(std::move(**next));
-  }
 }
 
 TEST(Loaders, BatchesAreTheStreamsRowsWithTheirPlans) {

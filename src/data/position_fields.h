@@ -1,5 +1,5 @@
-// data/position_fields.h: every number of a stream's position by name: how
-// journals and Python keep one.
+// data/position_fields.h: a stream's position: every number of it by name, for
+// journals and Python to keep one, and whose it is.
 #pragma once
 
 #include "tessera/documents.h"
@@ -45,6 +45,10 @@ void visit_counts(Counts& counts, const Visit& visit) {
   visit("step_lengths", b.lengths);
   visit("step_squares", b.squares);
 }
+
+// That a position is of a stream with the digests of this one.
+Result<void> check_stream(const StreamPosition& from,
+                          const StreamPosition& begin);
 
 template <class Position, class Visit>
 void visit_position(Position& p, const Visit& visit) {

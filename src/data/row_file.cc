@@ -92,6 +92,8 @@ class SafetensorsRows : public RowBatches {
     return check_columns();
   }
 
+  const RowShape& shape() const override { return shape_; }
+  int32_t pad_id() const override { return pad_id_; }
   int64_t rows() const override { return rows_; }
 
   Result<Rows> next() override {

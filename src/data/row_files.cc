@@ -68,66 +68,98 @@ Result<std::vector<std::string>> files_of(const std::string& path) {
   return out;
 }
 
-Result<std::unique_ptr<RowBatches>> open_rows(const std::string& path,
-                                              int64_t first_row) {
-  return is_arrow_file(path) ? open_row_file(path, first_row)
-                             : open_safetensors_rows(path, first_row);
-}
-
-}  // namespace
-
-Result<void> RowFiles::check_shape(const RowShape& shape,
-                                   const std::string& path) {
-  if (files_.empty() || shape == shape_) {
-    shape_ = shape;
-    return {};
-  }
-  if (shape.tokens != shape_.tokens) {
+// Those of the first file are whatever they are.
+Result<void> check_like(const RowBatches& rows, const std::string& path,
+                        const RowPaths& others) {
+  const RowShape& shape = rows.shape();
+  const RowShape& first = others.shape;
+  if (shape.tokens != first.tokens) {
     return invalid("data",
                    "files of rows must have the same tokens, found {} for {} "
                    "and {} for {}",
-                   shape.tokens, in_quotes(path), shape_.tokens,
-                   in_quotes(files_[0]));
+                   shape.tokens, in_quotes(path), first.tokens,
+                   in_quotes(others.files[0]));
   }
+  if (shape != first) {
+    return invalid(
+        "data",
+        "files of rows must have room for the same chunks and edges, "
+        "found {} and {} for {}, {} and {} for {}",
+        shape.max_chunks, shape.max_edges, in_quotes(path), first.max_chunks,
+        first.max_edges, in_quotes(others.files[0]));
+  }
+  if (rows.pad_id() == others.pad_id) return {};
   return invalid("data",
-                 "files of rows must have room for the same chunks and edges, "
-                 "found {} and {} for {}, {} and {} for {}",
-                 shape.max_chunks, shape.max_edges, in_quotes(path),
-                 shape_.max_chunks, shape_.max_edges, in_quotes(files_[0]));
+                 "files of rows must have the same pad id, found {} for {} and "
+                 "{} for {}",
+                 rows.pad_id(), in_quotes(path), others.pad_id,
+                 in_quotes(others.files[0]));
 }
 
-Result<int64_t> RowFiles::count(const std::string& path) {
+// All rows of a file once; how many.
+Result<int64_t> count_rows(const std::string& path) {
   auto batches = open_rows(path, 0);
   if (!batches) return batches.error();
   int64_t rows = 0;
   while (true) {
     auto some = (*batches)->next();
     if (!some) return some.error();
-    if (auto e = check_shape(some->shape, path); !e) return e.error();
     rows += some->rows;
     if (some->rows == 0) return rows;
   }
 }
 
-Result<void> RowFiles::add(const std::string& path) {
-  auto rows = count(path);
-  if (!rows) return rows.error();
-  files_.push_back(path);
-  first_.push_back(first_.back() + *rows);
-  return {};
+}  // namespace
+
+Result<std::unique_ptr<RowBatches>> open_rows(const std::string& path,
+                                              int64_t first_row) {
+  return is_arrow_file(path) ? open_row_file(path, first_row)
+                             : open_safetensors_rows(path, first_row);
+}
+
+void append_rows(const Rows& from, int64_t first, int64_t count, Rows& to) {
+  for (size_t c = 0; c < kRowColumns; ++c) {
+    const int64_t each = from.shape.size(static_cast<RowColumn>(c));
+    const auto begin = from.columns[c].begin() + first * each;
+    to.columns[c].insert(to.columns[c].end(), begin, begin + count * each);
+  }
+  to.rows += count;
+}
+
+Error no_rows(const std::string& path) {
+  return invalid("data", "there must be a row, found none for {}",
+                 in_quotes(path));
+}
+
+Result<RowPaths> RowPaths::find(const std::string& path) {
+  auto files = files_of(path);
+  if (!files) return files.error();
+  RowPaths out;
+  for (std::string& file : *files) {
+    auto rows = open_rows(file, 0);
+    if (!rows) return rows.error();
+    if (out.files.empty()) {
+      out.shape = (*rows)->shape();
+      out.pad_id = (*rows)->pad_id();
+    } else if (auto e = check_like(**rows, file, out); !e) {
+      return e.error();
+    }
+    out.files.push_back(std::move(file));
+  }
+  return out;
 }
 
 Result<RowFiles> RowFiles::open(const std::string& path) {
-  auto files = files_of(path);
-  if (!files) return files.error();
+  auto paths = RowPaths::find(path);
+  if (!paths) return paths.error();
   RowFiles out;
-  for (const std::string& file : *files) {
-    if (auto e = out.add(file); !e) return e.error();
+  for (const std::string& file : paths->files) {
+    auto rows = count_rows(file);
+    if (!rows) return rows.error();
+    out.first_.push_back(out.first_.back() + *rows);
   }
-  if (out.rows() == 0) {
-    return invalid("data", "there must be a row, found none for {}",
-                   in_quotes(path));
-  }
+  out.paths_ = std::move(*paths);
+  if (out.rows() == 0) return no_rows(path);
   return out;
 }
 
@@ -135,7 +167,7 @@ Result<Rows> RowFiles::read(size_t file, int64_t row) {
   const bool follows = batches_ && row == held_first_ + held_.rows &&
                        held_first_ >= first_[file];
   if (!follows) {
-    auto opened = open_rows(files_[file], row - first_[file]);
+    auto opened = open_rows(paths_.files[file], row - first_[file]);
     if (!opened) return opened.error();
     batches_ = std::move(*opened);
   }
@@ -153,11 +185,12 @@ Result<void> RowFiles::hold(int64_t row) {
   const int64_t end = row + rows->rows;
   const int64_t says = batches_->rows();
   if (end <= row || end > first_[file + 1] || (says >= 0 && says != all) ||
-      rows->shape != shape_) {
+      rows->shape != paths_.shape || rows->pad_id != paths_.pad_id) {
     batches_ = nullptr;
-    return invalid(
-        "data", "a file must stay as it was, found {} rows for {} of {}",
-        says >= 0 ? says : end - first_[file], all, in_quotes(files_[file]));
+    return invalid("data",
+                   "a file must stay as it was, found {} rows for {} of {}",
+                   says >= 0 ? says : end - first_[file], all,
+                   in_quotes(paths_.files[file]));
   }
   held_ = std::move(*rows);
   held_first_ = row;
@@ -165,20 +198,14 @@ Result<void> RowFiles::hold(int64_t row) {
 }
 
 Result<Rows> RowFiles::take(int64_t first, int64_t count) {
-  Rows out;
+  Rows out{paths_.shape, 0, paths_.pad_id, {}};
   for (int64_t i = 0; i < count; ++i) {
     const int64_t row = (first + i) % rows();
     if (row < held_first_ || row >= held_first_ + held_.rows) {
       if (auto e = hold(row); !e) return e.error();
     }
-    out.shape = held_.shape;
-    out.pad_id = held_.pad_id;
-    for (size_t c = 0; c < kRowColumns; ++c) {
-      const auto from = held_.row(static_cast<RowColumn>(c), row - held_first_);
-      out.columns[c].insert(out.columns[c].end(), from.begin(), from.end());
-    }
+    append_rows(held_, row - held_first_, 1, out);
   }
-  out.rows = count;
   return out;
 }
 

@@ -80,6 +80,17 @@ TEST_F(RowFilesTest, NamesTheFileThatIsWrong) {
   ASSERT_FALSE(mixed);
   EXPECT_NE(mixed.error().message.find("found 16 for"), std::string::npos)
       << mixed.error().message;
+  Rows others = drawn(1, 0);
+  others.pad_id = 5;
+  for (const RowColumn padded : {RowColumn::input_ids, RowColumn::target_ids}) {
+    for (int64_t t = 1; t < 8; ++t) others.row(padded, 0)[t] = 5;
+  }
+  ASSERT_TRUE(save_rows(folder_.file("b.safetensors"), others));
+  mixed = RowFiles::open(folder_.path().string());
+  ASSERT_FALSE(mixed);
+  EXPECT_NE(mixed.error().message.find("same pad id, found 5 for"),
+            std::string::npos)
+      << mixed.error().message;
   save("b.safetensors", 1, 0);
   auto files = RowFiles::open(folder_.path().string());
   ASSERT_TRUE(files) << files.error().message;

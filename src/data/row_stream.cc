@@ -53,18 +53,7 @@ constexpr int64_t kMaxWindows = int64_t{1} << 48;
 Result<void> check_position(const StreamPosition& from,
                             const StreamOptions& options,
                             const StreamPosition& begin) {
-  if (from.options != begin.options) {
-    return invalid("data",
-                   "a position must be of a stream of the same options, found "
-                   "the digest {} for {}",
-                   in_quotes(from.options), in_quotes(begin.options));
-  }
-  if (from.inputs != begin.inputs) {
-    return invalid("data",
-                   "a position must be of the same inputs (files by name, size "
-                   "and order), found the digest {} for {}",
-                   in_quotes(from.inputs), in_quotes(begin.inputs));
-  }
+  if (auto e = data::check_stream(from, begin); !e) return e;
   const PackState& state = from.state;
   if (state.window < 0 || state.window > kMaxWindows || state.open_rows < 0 ||
       state.open_rows >= options.pack.rows_per_step ||
@@ -107,6 +96,21 @@ void end_rows(Rows& made, int64_t rows) {
 }
 
 }  // namespace
+
+Result<void> data::check_stream(const StreamPosition& from,
+                                const StreamPosition& begin) {
+  if (from.options != begin.options) {
+    return invalid("data",
+                   "a position must be of a stream of the same options, found "
+                   "the digest {} for {}",
+                   in_quotes(from.options), in_quotes(begin.options));
+  }
+  if (from.inputs == begin.inputs) return {};
+  return invalid("data",
+                 "a position must be of the same inputs (files by name, size "
+                 "and order), found the digest {} for {}",
+                 in_quotes(from.inputs), in_quotes(begin.inputs));
+}
 
 struct RowStream::State {
   State(std::unique_ptr<DocumentSource> from, const StreamOptions& asked,
