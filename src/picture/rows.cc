@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 #include <map>
 #include <utility>
 #include <vector>
@@ -22,7 +21,7 @@ constexpr int64_t kMaxBins = 88;
 constexpr std::string_view kFull = "#2667ba", kPartial = "#f0a332",
                            kEmpty = "#eef3fa";  // as in the picture of a plan
 
-class RowsPicture {
+class RowsPicture : SvgLines {
  public:
   RowsPicture(const data::RowStats& stats, std::string_view title)
       : s_(stats), title_(escape_markup(clean_text(title, 90, false))) {}
@@ -43,12 +42,6 @@ class RowsPicture {
   }
 
  private:
-  template <class... Args>
-  void put(fmt::format_string<Args...> text, Args&&... args) {
-    fmt::format_to(std::back_inserter(out_), text, std::forward<Args>(args)...);
-    out_ += "\n";
-  }
-
   // Rows by value, in bins of one width; each bar tells what it stands for.
   void histogram(double top, std::string_view name,
                  const std::map<int64_t, int64_t>& rows,
@@ -123,7 +116,6 @@ class RowsPicture {
 
   const data::RowStats& s_;
   std::string title_;
-  std::string out_;
 };
 
 }  // namespace

@@ -41,7 +41,7 @@ std::string shade(int level) {
                      mix(250, 132));
 }
 
-class SchedulePicture {
+class SchedulePicture : SvgLines {
  public:
   SchedulePicture(const Kernel& kernel, size_t loop)
       : k_(kernel),
@@ -70,12 +70,6 @@ class SchedulePicture {
   }
 
  private:
-  template <class... Args>
-  void put(fmt::format_string<Args...> text, Args&&... args) {
-    fmt::format_to(std::back_inserter(out_), text, std::forward<Args>(args)...);
-    out_ += "\n";
-  }
-
   const schedule::RegionCost& cost() const { return k_.profile.whole[loop_]; }
 
   std::string title() const {
@@ -254,7 +248,6 @@ class SchedulePicture {
   double width_;
   int64_t bands_ = 0;
   std::vector<size_t> inside_;
-  std::string out_;
 };
 
 }  // namespace

@@ -211,7 +211,7 @@ struct Axis {
   }
 };
 
-class SvgPicture {
+class SvgPicture : SvgLines {
  public:
   SvgPicture(const Input& in, const Parts& parts)
       : in_(in),
@@ -245,12 +245,6 @@ class SvgPicture {
   }
 
  private:
-  template <class... Args>
-  void put(fmt::format_string<Args...> text, Args&&... args) {
-    fmt::format_to(std::back_inserter(out_), text, std::forward<Args>(args)...);
-    out_ += "\n";
-  }
-
   // Both axes to one scale where that leaves each readable.
   void size_axes() {
     const auto q = static_cast<double>(queries_.tokens);
@@ -571,7 +565,6 @@ class SvgPicture {
   double top_ = 0;
   double width_ = 0;
   double height_ = 0;
-  std::string out_;
 };
 
 }  // namespace

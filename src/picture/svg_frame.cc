@@ -1,7 +1,5 @@
 #include "picture/svg_frame.h"
 
-#include <fmt/format.h>
-
 namespace tessera::picture {
 
 std::string svg_start(std::string_view width, std::string_view height,
