@@ -56,6 +56,8 @@ Result<std::string> read_string(const Json& value, std::string_view where,
 Result<std::string> read_line(const Json& value, std::string_view where,
                               std::string_view name);
 
+Result<void> check_object(const Json& value, std::string_view where,
+                          std::string_view name);
 // An object with exactly these keys: none missing, none more.
 Result<void> check_fields(
     const Json& value, std::string_view where, std::string_view name,

@@ -3,7 +3,6 @@
 // against its documents apart.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <random>
 
@@ -269,8 +268,9 @@ TEST(ModelJson, ReadsWhatItWrites) {
        "[model.columns] columns.node_type must be an integer of 0 to 16777216, "
        "found true for it"},
       {R"({"columns": []})",
-       "[model.columns] columns must be an object, found an array of 0"},
-      {R"([])", "[model] a model must be an object, found an array of 0"},
+       "[model.columns] columns must be an object, found an array of 0 for it"},
+      {R"([])",
+       "[model] a model must be an object, found an array of 0 for it"},
   };
   for (const auto& [text, why] : bad) {
     auto read = parse_model_config(text);

@@ -209,9 +209,8 @@ Result<BridgeAttention> read_attention(const Json& value) {
     out.softcap = *softcap;
   }
   const Json& roles = value.at("roles");
-  if (!roles.is_object()) {
-    return invalid(kWhere, "attention.roles must be an object, found {} for it",
-                   describe(roles));
+  if (auto e = check_object(roles, kWhere, "attention.roles"); !e) {
+    return e.error();
   }
   for (const auto& [role, array] : roles.items()) {
     if (!bridge::is_role(role)) {
