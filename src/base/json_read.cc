@@ -2,6 +2,7 @@
 #include "base/json_read.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "base/fail.h"
@@ -172,6 +173,15 @@ Result<int64_t> read_int(const Json& value, std::string_view where,
   }
   return invalid(where, "{} must be an integer of {} to {}, found {} for it",
                  name, least, most, describe(value));
+}
+
+Result<double> read_number(const Json& value, std::string_view where,
+                           std::string_view name) {
+  if (!value.is_number() || !std::isfinite(value.get<double>())) {
+    return invalid(where, "{} must be a finite number, found {} for it", name,
+                   describe(value));
+  }
+  return value.get<double>();
 }
 
 Result<bool> read_bool(const Json& value, std::string_view where,

@@ -113,11 +113,9 @@ Result<void> read_field(const std::string& name, const Json& value,
   }
   for (const NumberField& f : kNumbers) {
     if (name != f.name) continue;
-    if (!value.is_number()) {
-      return invalid(kWhere, "{} must be a number, found {}", name,
-                     describe(value));
-    }
-    m.*f.at = value.get<double>();
+    auto read = read_number(value, kWhere, name);
+    if (!read) return read.error();
+    m.*f.at = *read;
     return {};
   }
   for (const FlagField& f : kFlags) {

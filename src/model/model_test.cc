@@ -215,7 +215,8 @@ TEST(ModelJson, ReadsWhatItWrites) {
        "[model] mlp must be a string, found the integer 3 for it"},
       {R"({"norm_eps": 0})",
        "[model] norm_eps must be at least 1e-30 and finite, found 0"},
-      {R"({"softcap": null})", "[model] softcap must be a number, found null"},
+      {R"({"softcap": null})",
+       "[model] softcap must be a finite number, found null for it"},
       {R"({"tied_head": 1})",
        "[model] tied_head must be true or false, found the integer 1 for "
        "it"},
