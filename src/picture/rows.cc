@@ -13,7 +13,7 @@
 namespace tessera::picture {
 namespace {
 
-constexpr double kWidth = 760;
+constexpr double kWidth = 760, kHeight = 690;
 constexpr double kLeft = 28;
 constexpr double kInside = kWidth - 2 * kLeft;
 constexpr double kBars = 96;  // high
@@ -29,8 +29,8 @@ class RowsPicture : SvgLines {
   std::string draw() {
     const std::string about = fmt::format(
         "{} rows of {} tokens", with_commas(s_.rows), with_commas(s_.tokens));
-    out_ += svg_start(fmt::format("{}", kWidth), "690", title_, about);
-    out_ += svg_paper(fmt::format("{}", kWidth - 1), "689");
+    out_ += svg_start(kWidth, kHeight, title_, about);
+    out_ += svg_paper(kWidth, kHeight);
     put("<text class='m' x='{}' y='40'>{}</text>", kLeft, title_);
     put("<text class='s' x='{}' y='60'>{}</text>", kLeft, about);
     histogram(96, "How full a row is", s_.filled, "tokens");

@@ -57,8 +57,8 @@ class SchedulePicture : SvgLines {
     const double bottom = top + kRow * static_cast<double>(schedule::kSlots);
     const double height = bottom + 84;
     const double wide = std::max(kLeft + width_ + kRight, 640.0);
-    out_ += svg_start(tenths(wide), tenths(height), title(), subtitle());
-    out_ += svg_paper(tenths(wide - 1), tenths(height - 1));
+    out_ += svg_start(wide, height, title(), subtitle());
+    out_ += svg_paper(wide, height);
     put("<text class='m' x='28' y='40'>{}</text>", title());
     put("<text class='s' x='28' y='60'>{}</text>", subtitle());
     bands(76);

@@ -52,10 +52,8 @@ class ShardsPicture : SvgLines {
     const std::string about = fmt::format(
         "{} shards: work {:.3f} and tokens {:.3f} times the mean at most",
         s_.shards.size(), r.work_max_over_mean, r.tokens_max_over_mean);
-    out_ += svg_start(fmt::format("{}", kWidth), fmt::format("{}", height),
-                      title_, about);
-    out_ +=
-        svg_paper(fmt::format("{}", kWidth - 1), fmt::format("{}", height - 1));
+    out_ += svg_start(kWidth, height, title_, about);
+    out_ += svg_paper(kWidth, height);
     put("<text class='m' x='{}' y='40'>{}</text>", kLeft, title_);
     put("<text class='s' x='{}' y='60'>{}; {}</text>", kLeft,
         escape_markup(to_string(s_.mesh)), about);

@@ -12,12 +12,14 @@ namespace tessera::picture {
 
 // The opening tag, its title and description, and the style of its text.
 // `title` and `description` are escaped already.
-std::string svg_start(std::string_view width, std::string_view height,
-                      std::string_view title, std::string_view description);
+std::string svg_start(double width, double height, std::string_view title,
+                      std::string_view description);
 
-// White paper with a border just inside it; width and height less a pixel.
-std::string svg_paper(std::string_view inner_width,
-                      std::string_view inner_height);
+// White paper with a border just inside it.
+std::string svg_paper(double width, double height);
+
+// Coordinates to a hundredth, without needless zeros.
+std::string num(double v);
 
 // The text of a picture, written line by line.
 class SvgLines {
