@@ -7,7 +7,7 @@
 
 namespace tessera::plan {
 
-// Classes of a step beside partial; kFullCrossing: it crosses q_len or kv_len.
+// Classes of a step beside partial; a full one may cross q_len or kv_len.
 inline constexpr uint32_t kStepEmpty = 0;
 inline constexpr uint32_t kStepFull = 2;
 inline constexpr uint32_t kStepFullCrossing = 3;
