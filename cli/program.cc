@@ -9,7 +9,6 @@
 #include <new>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <string_view>
 #include <system_error>
 #include <vector>
 

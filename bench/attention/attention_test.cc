@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "bench/attention/peers.h"
 #include "bench/attention/rows.h"

@@ -6,7 +6,6 @@
 #include <numeric>
 #include <optional>
 #include <utility>
-#include <vector>
 
 #include "base/fail.h"
 #include "base/timed.h"

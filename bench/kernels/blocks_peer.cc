@@ -4,7 +4,6 @@
 
 #include <fmt/format.h>
 
-#include <span>
 #include <utility>
 #include <vector>
 

@@ -4,7 +4,6 @@
 
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <utility>
 #include <vector>
 
 #include "base/dtype_word.h"

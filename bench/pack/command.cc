@@ -8,8 +8,6 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "bench/commands.h"
 #include "bench/harness/flags.h"

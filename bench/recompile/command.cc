@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <utility>
 #include <vector>
 
 #include "base/threads.h"

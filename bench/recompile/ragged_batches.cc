@@ -2,7 +2,6 @@
 // windows.
 #include "bench/recompile/ragged_batches.h"
 
-#include <algorithm>
 #include <random>
 
 #include "base/integers.h"

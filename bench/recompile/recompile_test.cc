@@ -2,7 +2,6 @@
 // its counts on a real plugin, and what it makes of the peer's lines.
 #include <gtest/gtest.h>
 
-#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 

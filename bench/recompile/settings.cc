@@ -1,8 +1,6 @@
 // bench/recompile/settings.cc: flags, checked.
 #include "bench/recompile/settings.h"
 
-#include <utility>
-
 #include "base/fail.h"
 #include "base/text.h"
 #include "bench/harness/flags.h"

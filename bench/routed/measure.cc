@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <optional>
 #include <utility>
-#include <vector>
 
 #include "base/turns.h"
 #include "bench/routed/case.h"

@@ -22,7 +22,6 @@ struct ShardCase {
 };
 inline constexpr double kGoalWork = 1.05;
 inline constexpr double kGoalTokens = 1.02;
-inline constexpr double kGoalMs = 5;  // of the last case
 
 std::vector<ShardCase> shard_cases();
 

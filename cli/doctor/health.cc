@@ -9,7 +9,6 @@
 
 #include "lanes/lane.h"
 #include "pjrt/locate.h"
-#include "receipt/machine.h"
 
 namespace tessera::cli {
 namespace {

@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "cli/command.h"
 #include "cli/warnings.h"
 #include "fit/parts.h"

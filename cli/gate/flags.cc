@@ -1,7 +1,6 @@
 // cli/gate/flags.cc: flags of `tessera gate`, and the sizes that they ask for.
 #include "cli/gate/flags.h"
 
-#include <optional>
 #include <utility>
 
 #include "base/fail.h"

@@ -6,7 +6,6 @@
 
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <utility>
 
 #include "base/fail.h"
 #include "base/files.h"

@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <memory>
 #include <utility>
-#include <vector>
 
 #include "base/fail.h"
 #include "base/files.h"

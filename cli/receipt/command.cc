@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <memory>
-#include <utility>
 
 #include "base/fail.h"
 #include "base/files.h"

@@ -1,7 +1,6 @@
 // cli/route/job.cc: the request and what to show, around its arrays.
 #include "cli/route/job.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "base/fail.h"

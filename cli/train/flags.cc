@@ -4,22 +4,12 @@
 #include "cli/lowering.h"
 
 namespace tessera::cli {
+namespace {
 
-void add_train_flags(Command& command, TrainFlags& f) {
+void add_spread_flags(Command& command, TrainFlags& f) {
   add_flags(
       command,
       {
-          {"--data", &f.data, "FILE",
-           "Packed rows: a file, or a folder as `tessera pack` writes", true},
-          {"--model", &f.model, "FILE",
-           "Sizes and settings as JSON [the checkpoint's, or a small one]"},
-          {"--spec", &f.spec, "NAME",
-           "Implementation of the slots: xla (attention over the plan's "
-           "worklist), reference (over every pair), cpu (by our CPU kernels) "
-           "or tpu (by our TPU kernels) [xla]"},
-          {"--steps", &f.steps, "N",
-           "Last step to reach; a resumed run counts its earlier steps [100]"},
-          {"--rows", &f.rows, "N", "Rows of packed data in a step [1]"},
           {"--mesh", &f.mesh, "data=N,head=K,seq=M",
            "Devices that share the rows of a step (data), the heads with the "
            "MLP's width, and the vocabulary where it divides (head), and the "
@@ -46,6 +36,31 @@ void add_train_flags(Command& command, TrainFlags& f) {
           {"--evenness", &f.evenness, "TEXT",
            "With --balance rows or tasks: the most that a device may have, as "
            "a multiple of the mean, 1 to 1000 [work=1.05,tokens=1.02]"},
+      });
+}
+
+}  // namespace
+
+void add_train_flags(Command& command, TrainFlags& f) {
+  add_flags(
+      command,
+      {
+          {"--data", &f.data, "FILE",
+           "Packed rows: a file, or a folder as `tessera pack` writes", true},
+          {"--model", &f.model, "FILE",
+           "Sizes and settings as JSON [the checkpoint's, or a small one]"},
+          {"--spec", &f.spec, "NAME",
+           "Implementation of the slots: xla (attention over the plan's "
+           "worklist), reference (over every pair), cpu (by our CPU kernels) "
+           "or tpu (by our TPU kernels) [xla]"},
+          {"--steps", &f.steps, "N",
+           "Last step to reach; a resumed run counts its earlier steps [100]"},
+          {"--rows", &f.rows, "N", "Rows of packed data in a step [1]"},
+      });
+  add_spread_flags(command, f);
+  add_flags(
+      command,
+      {
           {"--rate", &f.rate, "X", "The highest learning rate [3e-4]"},
           {"--warmup", &f.warmup, "N",
            "Steps up to the highest learning rate, which then falls along a "

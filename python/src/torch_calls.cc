@@ -4,7 +4,6 @@
 // good as long as that memory lives and is never given twice.
 #include <nanobind/stl/optional.h>
 
-#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>

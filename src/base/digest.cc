@@ -25,6 +25,11 @@ void Digest::add(const void* bytes, size_t size) {
   XXH3_128bits_update(static_cast<XXH3_state_t*>(state_), bytes, size);
 }
 
+void Digest::add_text(std::string_view text) {
+  add(static_cast<int64_t>(text.size()));
+  add(text.data(), text.size());
+}
+
 std::string Digest::hex() const {
   const XXH128_hash_t h =
       XXH3_128bits_digest(static_cast<XXH3_state_t*>(state_));

@@ -175,6 +175,15 @@ Result<int64_t> read_int(const Json& value, std::string_view where,
                  name, least, most, describe(value));
 }
 
+Result<double> read_number(const Json& value, std::string_view where,
+                           std::string_view name) {
+  if (!value.is_number() || !std::isfinite(value.get<double>())) {
+    return invalid(where, "{} must be a finite number, found {} for it", name,
+                   describe(value));
+  }
+  return value.get<double>();
+}
+
 Result<bool> read_bool(const Json& value, std::string_view where,
                        std::string_view name) {
   if (!value.is_boolean()) {
@@ -203,14 +212,18 @@ Result<std::string> read_line(const Json& value, std::string_view where,
   return text;
 }
 
+Result<void> check_object(const Json& value, std::string_view where,
+                          std::string_view name) {
+  if (value.is_object()) return {};
+  return invalid(where, "{} must be an object, found {} for it", name,
+                 describe(value));
+}
+
 Result<void> check_fields(const Json& value, std::string_view where,
                           std::string_view name,
                           std::initializer_list<std::string_view> required,
                           std::initializer_list<std::string_view> optional) {
-  if (!value.is_object()) {
-    return invalid(where, "{} must be an object, found {} for it", name,
-                   describe(value));
-  }
+  if (auto e = check_object(value, where, name); !e) return e;
   for (const std::string_view field : required) {
     if (!value.contains(field)) {
       return invalid(where, "{} must have the field '{}', found none for it",

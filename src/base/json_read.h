@@ -48,6 +48,8 @@ std::string describe(const Json& value);
 // `name` is how errors call the value: "q_len", "request.tile".
 Result<int64_t> read_int(const Json& value, std::string_view where,
                          std::string_view name, int64_t least, int64_t most);
+Result<double> read_number(const Json& value, std::string_view where,
+                           std::string_view name);
 Result<bool> read_bool(const Json& value, std::string_view where,
                        std::string_view name);
 Result<std::string> read_string(const Json& value, std::string_view where,
@@ -56,6 +58,8 @@ Result<std::string> read_string(const Json& value, std::string_view where,
 Result<std::string> read_line(const Json& value, std::string_view where,
                               std::string_view name);
 
+Result<void> check_object(const Json& value, std::string_view where,
+                          std::string_view name);
 // An object with exactly these keys: none missing, none more.
 Result<void> check_fields(
     const Json& value, std::string_view where, std::string_view name,

@@ -193,18 +193,16 @@ Result<SafetensorsHeader> parse_safetensors_header(std::string_view start,
   const auto parsed = parse_json(text, kWhere);
   if (!parsed) return parsed.error();
   const Json& header = **parsed;
-  if (!header.is_object()) {
-    return invalid(kWhere, "the header must be an object, found {} for it",
-                   describe(header));
+  if (auto e = check_object(header, kWhere, "the header"); !e) {
+    return e.error();
   }
 
   SafetensorsHeader out;
   std::vector<Placed> placed;
   for (const auto& [name, value] : header.items()) {
     if (name == kMetadata) {
-      if (!value.is_object()) {
-        return invalid(kWhere, "{} must be an object, found {} for it",
-                       kMetadata, describe(value));
+      if (auto e = check_object(value, kWhere, kMetadata); !e) {
+        return e.error();
       }
       for (const auto& [key, text_value] : value.items()) {
         auto string =

@@ -1,5 +1,4 @@
 // data/arrow_values.cc: values of checked Arrow arrays.
-#include <algorithm>
 #include <type_traits>
 
 #include "base/fail.h"

@@ -1,8 +1,6 @@
 // data/chunk_checks.cc: a document's chunks and edges, checked at every door.
 #include "data/chunk_checks.h"
 
-#include <algorithm>
-
 #include "base/fail.h"
 #include "base/text.h"
 

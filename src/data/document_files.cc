@@ -46,11 +46,7 @@ class DocumentFiles : public DocumentSource {
   }
 
   Result<void> seek(const SourcePosition& position) override {
-    if (position.file < 0 || position.offset < 0 ||
-        position.file > static_cast<int64_t>(files_.size())) {
-      return invalid("data", "a position must be in one of {} files, found {}",
-                     files_.size(), position.file);
-    }
+    if (auto e = data::check_file_number(position, files_.size()); !e) return e;
     close();
     file_ = position.file;
     SourcePosition within = position;

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "tessera/result.h"
+#include "tessera/documents.h"
 
 namespace tessera::data {
 
@@ -13,8 +13,14 @@ namespace tessera::data {
 // where it may be one.
 Result<void> check_file(const std::string& path, bool or_pipe = false);
 
+// Of a file that the system does not give, for the reason that errno has.
+Error unreadable(const std::string& path);
+
 // Of a file that was another when its reading began.
 Error changed_input(const std::string& path);
+
+// That a position among so many files is in one of them, or behind the last.
+Result<void> check_file_number(const SourcePosition& position, size_t files);
 
 // A digest of their names without folders, their sizes and their order: the
 // same on another machine, and another where a file grew.

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <cstdlib>
 #include <optional>
 #include <utility>
 
@@ -69,11 +68,7 @@ class JsonLines : public DocumentSource {
   }
 
   Result<void> seek(const SourcePosition& position) override {
-    if (position.file < 0 || position.offset < 0 ||
-        position.file > static_cast<int64_t>(files_.size())) {
-      return invalid("data", "a position must be in one of {} files, found {}",
-                     files_.size(), position.file);
-    }
+    if (auto e = data::check_file_number(position, files_.size()); !e) return e;
     if (position.line < 0 || position.line > position.offset) {
       return invalid("data",
                      "a position must have passed 0 to {} lines in {} bytes, "
@@ -137,8 +132,7 @@ class JsonLines : public DocumentSource {
     file_.reset(std::fopen(name().c_str(), "rb"));
     opened_ = {};
     if (!file_ || fstat(fileno(file_.get()), &opened_) != 0) {
-      return io_error("data", "a file must be readable, found '{}' for {}",
-                      reason(errno), in_quotes(name()));
+      return data::unreadable(name());
     }
     if (!S_ISREG(opened_.st_mode) && !S_ISFIFO(opened_.st_mode)) {
       return io_error("data", "documents must be a file, found none for {}",
@@ -154,8 +148,7 @@ class JsonLines : public DocumentSource {
   Result<void> check_unchanged() const {
     struct stat now = {};
     if (fstat(fileno(file_.get()), &now) != 0) {
-      return io_error("data", "a file must be readable, found '{}' for {}",
-                      reason(errno), in_quotes(name()));
+      return data::unreadable(name());
     }
     if (!S_ISREG(now.st_mode) ||
         (now.st_size == opened_.st_size &&
@@ -185,8 +178,7 @@ class JsonLines : public DocumentSource {
   // From the line that begins at the offset.
   Result<void> go_on(int64_t bytes) {
     if (fseeko(file_.get(), at_.offset - 1, SEEK_SET) != 0) {
-      return io_error("data", "a file must be readable, found '{}' for {}",
-                      reason(errno), in_quotes(name()));
+      return data::unreadable(name());
     }
     const bool ends = at_.offset == bytes;
     if (at_.offset <= bytes && (std::fgetc(file_.get()) == '\n' || ends)) {

@@ -3,11 +3,9 @@
 
 #include <sys/stat.h>
 
-#include <cerrno>
 #include <cmath>
 #include <utility>
 
-#include "base/descriptor.h"
 #include "base/digest.h"
 #include "base/fail.h"
 #include "base/text.h"
@@ -133,10 +131,7 @@ Result<PackOrigin> pack_origin(const std::vector<std::string>& inputs,
   Json names = Json::array();
   for (const std::string& input : inputs) {
     struct stat about {};
-    if (::stat(input.c_str(), &about) != 0) {
-      return io_error("data", "a file must be readable, found '{}' for {}",
-                      reason(errno), in_quotes(input));
-    }
+    if (::stat(input.c_str(), &about) != 0) return unreadable(input);
     origin.stays = origin.stays && S_ISREG(about.st_mode);
     names.push_back(fmt::format("'{}' of {} bytes, changed at {}.{:09}",
                                 on_a_line(input), about.st_size,

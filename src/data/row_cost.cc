@@ -2,7 +2,6 @@
 #include "data/row_cost.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "base/fail.h"
 #include "base/integers.h"

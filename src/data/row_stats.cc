@@ -2,7 +2,6 @@
 #include "data/row_stats.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "data/row_cost.h"
 #include "plan/make_plan.h"

@@ -18,7 +18,6 @@
 #include "fit/mesh_order.h"
 
 #include <algorithm>
-#include <iterator>
 #include <map>
 #include <string>
 #include <utility>

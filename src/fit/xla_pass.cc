@@ -105,13 +105,9 @@ struct Scratch {
   bool core = false;
 };
 
-int64_t unit_group(const Shape& s) {
-  return s.unit_heads() / s.unit_kv_heads();
-}
-
 std::vector<Scratch> sums_of(const Shape& s) {
   const int64_t kv = s.unit_kv_heads();
-  const int64_t group = unit_group(s);
+  const int64_t group = s.unit_group();
   const Dims out = {kv, group, s.block_q(), s.v_head_dim};
   if (!s.backward) return {{"sum of a row of out", {out}}};
   std::vector<Scratch> sums;
@@ -162,7 +158,7 @@ Result<std::optional<MemoryPart>> tile_values(const Shape& s,
                                               const Chip& chip) {
   constexpr auto kF32 = xla::Element::f32;
   const int64_t kv = s.unit_kv_heads();
-  const int64_t group = unit_group(s);
+  const int64_t group = s.unit_group();
   const Dims q = {kv, group, s.block_q(), s.head_dim};
   const Dims out = {kv, group, s.block_q(), s.v_head_dim};
   const Dims scores = {kv, group, s.block_q(), s.block_kv()};

@@ -1,8 +1,6 @@
 // lanes/lane.cc: the lanes that a session can open.
 #include "lanes/lane.h"
 
-#include <algorithm>
-
 #include "base/fail.h"
 #include "lanes/cpu/lane.h"
 #include "lanes/jax_bridge/attention_lane.h"
@@ -78,11 +76,6 @@ Result<WorkFacts> OpenLane::warm(const Request&, const Facts&,
 }
 
 std::span<const Lane> lanes() { return kLanes; }
-
-const Lane* find_lane(LaneId lane) {
-  const auto* const at = std::ranges::find(kLanes, lane, &Lane::lane);
-  return at == std::end(kLanes) ? nullptr : at;
-}
 
 int64_t legal_pairs(const Plan& plan, int64_t heads) {
   int64_t pairs = 0;

@@ -124,7 +124,6 @@ struct Lane {
 };
 
 std::span<const Lane> lanes();  // those that a session can open
-const Lane* find_lane(LaneId lane);
 
 int64_t legal_pairs(const Plan& plan, int64_t heads);  // every query head
 

@@ -1,7 +1,6 @@
 // lanes/registry.cc: every lane by name, and what each can do.
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <iterator>
 
 #include "base/fail.h"

@@ -20,15 +20,10 @@ namespace {
 constexpr std::string_view kStep = "step", kPrecision = "precision",
                            kMesh = "mesh";
 
-void add_text(Digest& digest, std::string_view text) {
-  digest.add(static_cast<int64_t>(text.size()));
-  digest.add(text.data(), text.size());
-}
-
 std::string digest_of_arrays(const Safetensors& file) {
   Digest digest;
   for (const auto& [name, tensor] : file.tensors) {
-    add_text(digest, name);
+    digest.add_text(name);
     for (const int64_t size : tensor.shape) digest.add(size);
     digest.add(tensor.bytes.data(), tensor.bytes.size());
   }
@@ -39,8 +34,8 @@ std::string digest_of_metadata(const Safetensors& file) {
   Digest digest;
   for (const auto& [name, value] : file.metadata) {
     if (name == kDigestName || name == kMetadataDigestName) continue;
-    add_text(digest, name);
-    add_text(digest, value);
+    digest.add_text(name);
+    digest.add_text(value);
   }
   return digest.hex();
 }

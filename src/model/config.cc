@@ -92,10 +92,7 @@ Result<void> read_windows(const Json& value, ModelConfig& m) {
 }
 
 Result<void> read_columns(const Json& value, ModelConfig& m) {
-  if (!value.is_object()) {
-    return invalid("model.columns", "columns must be an object, found {}",
-                   describe(value));
-  }
+  if (auto e = check_object(value, "model.columns", "columns"); !e) return e;
   m.columns.clear();
   for (const auto& [name, each] : value.items()) {
     auto size = read_int(each, "model.columns", "columns." + name, 0, kMaxIds);
@@ -116,11 +113,9 @@ Result<void> read_field(const std::string& name, const Json& value,
   }
   for (const NumberField& f : kNumbers) {
     if (name != f.name) continue;
-    if (!value.is_number()) {
-      return invalid(kWhere, "{} must be a number, found {}", name,
-                     describe(value));
-    }
-    m.*f.at = value.get<double>();
+    auto read = read_number(value, kWhere, name);
+    if (!read) return read.error();
+    m.*f.at = *read;
     return {};
   }
   for (const FlagField& f : kFlags) {
@@ -182,10 +177,7 @@ Result<ModelConfig> parse_model_config(std::string_view text) {
   const auto parsed = parse_json(text, kWhere);
   if (!parsed) return parsed.error();
   const Json& json = **parsed;
-  if (!json.is_object()) {
-    return invalid(kWhere, "a model must be an object, found {}",
-                   describe(json));
-  }
+  if (auto e = check_object(json, kWhere, "a model"); !e) return e.error();
   ModelConfig out;
   for (const auto& [name, value] : json.items()) {
     if (auto e = read_field(name, value, out); !e) return e.error();

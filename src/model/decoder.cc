@@ -10,10 +10,6 @@
 namespace tessera::model {
 namespace {
 
-void append(Values& all, const Values& more) {
-  all.insert(all.end(), more.begin(), more.end());
-}
-
 // A model's parameters by where they belong.
 struct Held {
   Value table, head;

@@ -199,10 +199,7 @@ Result<TheirModel> read_their_config(std::string_view text) {
   const auto parsed = parse_json(text, kWhere);
   if (!parsed) return parsed.error();
   const Json& json = **parsed;
-  if (!json.is_object()) {
-    return invalid(kWhere, "a model must be an object, found {}",
-                   describe(json));
-  }
+  if (auto e = check_object(json, kWhere, "a model"); !e) return e.error();
   const auto type = json.find("model_type");
   const auto* family = std::ranges::find_if(kFamilies, [&](const auto& name) {
     return type != json.end() && *type == name;

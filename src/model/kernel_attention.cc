@@ -6,7 +6,6 @@
 #include <limits>
 #include <map>
 #include <string_view>
-#include <utility>
 
 #include "model/layer.h"
 #include "model/padding.h"

@@ -25,6 +25,10 @@ using xla::Value;
 using xla::Writer;
 using Values = Writer::Values;
 
+inline void append(Values& all, const Values& more) {
+  all.insert(all.end(), more.begin(), more.end());
+}
+
 // Where a slot writes. `products` is what operands of matrix products are
 // rounded to; all else is wide.
 struct Site {

@@ -273,7 +273,7 @@ Values sum_over_devices(Writer& w, const Writer::Groups& groups,
     }
     const Values sums =
         sum_together(w, groups, all.subspan(begin, end - begin));
-    out.insert(out.end(), sums.begin(), sums.end());
+    append(out, sums);
     begin = end;
   }
   return out;

@@ -119,8 +119,7 @@ class LayernormMlp final : public Layer {
     const Returned fc1 = fc1_->backward(at, p.fc1, ran.fc1.saved, {dh});
     Returned out = norm_->backward(at, p.norm, ran.norm.saved, fc1.inputs);
     for (const Returned* r : {&fc1, &fc2}) {
-      out.parameters.insert(out.parameters.end(), r->parameters.begin(),
-                            r->parameters.end());
+      append(out.parameters, r->parameters);
     }
     return out;
   }

@@ -3,7 +3,6 @@
 // against its documents apart.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <random>
 
@@ -216,7 +215,8 @@ TEST(ModelJson, ReadsWhatItWrites) {
        "[model] mlp must be a string, found the integer 3 for it"},
       {R"({"norm_eps": 0})",
        "[model] norm_eps must be at least 1e-30 and finite, found 0"},
-      {R"({"softcap": null})", "[model] softcap must be a number, found null"},
+      {R"({"softcap": null})",
+       "[model] softcap must be a finite number, found null for it"},
       {R"({"tied_head": 1})",
        "[model] tied_head must be true or false, found the integer 1 for "
        "it"},
@@ -269,8 +269,9 @@ TEST(ModelJson, ReadsWhatItWrites) {
        "[model.columns] columns.node_type must be an integer of 0 to 16777216, "
        "found true for it"},
       {R"({"columns": []})",
-       "[model.columns] columns must be an object, found an array of 0"},
-      {R"([])", "[model] a model must be an object, found an array of 0"},
+       "[model.columns] columns must be an object, found an array of 0 for it"},
+      {R"([])",
+       "[model] a model must be an object, found an array of 0 for it"},
   };
   for (const auto& [text, why] : bad) {
     auto read = parse_model_config(text);

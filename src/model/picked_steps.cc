@@ -1,7 +1,6 @@
 // model/picked_steps.cc: which steps of a plan hold a pick, and those one after
 // the other: sums of how many came before say where each goes.
 #include <algorithm>
-#include <array>
 
 #include "base/integers.h"
 #include "model/router.h"

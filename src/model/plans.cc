@@ -83,11 +83,6 @@ AttentionCall attention_call(const ModelConfig& m, Dtype products) {
 
 namespace {
 
-// Of an attention's arrays.
-Element element_of(Dtype dtype) {
-  return dtype == Dtype::bf16 ? Element::bf16 : Element::f32;
-}
-
 // What TPU kernels are made for.
 struct KernelsFor {
   const std::string& target;
@@ -111,7 +106,7 @@ Result<KernelPair> plan_kernels(const Request& request, const Facts& present,
     out[backward ? 1 : 0] = std::move(*planned);
   }
   return KernelPair{std::move(out[0]), std::move(out[1]),
-                    element_of(call.dtype)};
+                    xla::element_of(call.dtype)};
 }
 
 // Of a clustered layer the mask and the facts have the picks.
@@ -122,7 +117,7 @@ Result<CpuCall> plan_cpu(Request request, Facts present,
   if (auto e = lanes::check_call("cpu", sizes, call); !e) return e.error();
   CpuCall out;
   out.shape = call.shape;
-  out.element = element_of(call.dtype);
+  out.element = xla::element_of(call.dtype);
   if (route.top == 0) {
     auto contract = make_ceiling_contract(request, present);
     if (!contract) return contract.error();

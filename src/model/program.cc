@@ -11,10 +11,6 @@
 namespace tessera::model {
 namespace {
 
-void append(Values& all, const Values& more) {
-  all.insert(all.end(), more.begin(), more.end());
-}
-
 std::vector<xla::Argument> arguments_of(
     const StepShape& s, const std::vector<ModelParameter>& parameters,
     std::string_view prefix) {

@@ -42,7 +42,7 @@ class RoutedAttention final : public Layer {
     }
     bind_picked(w, kept);
     Passed out = own_->forward(at, parameters, inputs);
-    out.saved.insert(out.saved.end(), kept.begin(), kept.end());
+    append(out.saved, kept);
     return out;
   }
 

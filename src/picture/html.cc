@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/base64.h"
 #include "base/fail.h"
 #include "picture/labels.h"
 #include "picture/page.h"
@@ -23,25 +24,6 @@ constexpr size_t kMaskLimit = 20000;
 void put_varint(std::string& out, uint64_t v) {
   for (; v >= 0x80; v >>= 7) out += static_cast<char>(v | 0x80);
   out += static_cast<char>(v);
-}
-
-std::string base64(const std::string& bytes) {
-  static constexpr char kDigits[] =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string out;
-  out.reserve((bytes.size() + 2) / 3 * 4);
-  for (size_t i = 0; i < bytes.size(); i += 3) {
-    uint32_t word = 0;
-    for (size_t j = i; j < i + 3; ++j) {
-      word =
-          word << 8 | (j < bytes.size() ? static_cast<uint8_t>(bytes[j]) : 0);
-    }
-    const size_t digits = std::min<size_t>(3, bytes.size() - i) + 1;
-    for (size_t d = 0; d < 4; ++d) {
-      out += d < digits ? kDigits[word >> (18 - 6 * d) & 63] : '=';
-    }
-  }
-  return out;
 }
 
 // Rows as varints: 0 repeats the row above; n + 1 starts n runs, each the gap

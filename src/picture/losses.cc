@@ -41,11 +41,10 @@ std::string draw_losses(std::span<const double> losses, int64_t first,
   const std::string name = escape_markup(clean_text(title, 90, false));
   const int64_t last = first + static_cast<int64_t>(losses.size()) - 1;
   std::string out =
-      svg_start(fmt::format("{}", kWidth), fmt::format("{}", kHeight), name,
+      svg_start(kWidth, kHeight, name,
                 fmt::format("loss {:.4f} at step {}, {:.4f} at step {}",
                             losses.front(), first, losses.back(), last));
-  out +=
-      svg_paper(fmt::format("{}", kWidth - 1), fmt::format("{}", kHeight - 1));
+  out += svg_paper(kWidth, kHeight);
   const auto to = std::back_inserter(out);
   fmt::format_to(to, "<text class='m' x='28' y='40'>{}</text>\n", name);
   fmt::format_to(to,

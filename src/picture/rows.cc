@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 #include <map>
 #include <utility>
 #include <vector>
@@ -14,7 +13,7 @@
 namespace tessera::picture {
 namespace {
 
-constexpr double kWidth = 760;
+constexpr double kWidth = 760, kHeight = 690;
 constexpr double kLeft = 28;
 constexpr double kInside = kWidth - 2 * kLeft;
 constexpr double kBars = 96;  // high
@@ -22,7 +21,7 @@ constexpr int64_t kMaxBins = 88;
 constexpr std::string_view kFull = "#2667ba", kPartial = "#f0a332",
                            kEmpty = "#eef3fa";  // as in the picture of a plan
 
-class RowsPicture {
+class RowsPicture : SvgLines {
  public:
   RowsPicture(const data::RowStats& stats, std::string_view title)
       : s_(stats), title_(escape_markup(clean_text(title, 90, false))) {}
@@ -30,8 +29,8 @@ class RowsPicture {
   std::string draw() {
     const std::string about = fmt::format(
         "{} rows of {} tokens", with_commas(s_.rows), with_commas(s_.tokens));
-    out_ += svg_start(fmt::format("{}", kWidth), "690", title_, about);
-    out_ += svg_paper(fmt::format("{}", kWidth - 1), "689");
+    out_ += svg_start(kWidth, kHeight, title_, about);
+    out_ += svg_paper(kWidth, kHeight);
     put("<text class='m' x='{}' y='40'>{}</text>", kLeft, title_);
     put("<text class='s' x='{}' y='60'>{}</text>", kLeft, about);
     histogram(96, "How full a row is", s_.filled, "tokens");
@@ -43,12 +42,6 @@ class RowsPicture {
   }
 
  private:
-  template <class... Args>
-  void put(fmt::format_string<Args...> text, Args&&... args) {
-    fmt::format_to(std::back_inserter(out_), text, std::forward<Args>(args)...);
-    out_ += "\n";
-  }
-
   // Rows by value, in bins of one width; each bar tells what it stands for.
   void histogram(double top, std::string_view name,
                  const std::map<int64_t, int64_t>& rows,
@@ -123,7 +116,6 @@ class RowsPicture {
 
   const data::RowStats& s_;
   std::string title_;
-  std::string out_;
 };
 
 }  // namespace

@@ -41,7 +41,7 @@ std::string shade(int level) {
                      mix(250, 132));
 }
 
-class SchedulePicture {
+class SchedulePicture : SvgLines {
  public:
   SchedulePicture(const Kernel& kernel, size_t loop)
       : k_(kernel),
@@ -57,8 +57,8 @@ class SchedulePicture {
     const double bottom = top + kRow * static_cast<double>(schedule::kSlots);
     const double height = bottom + 84;
     const double wide = std::max(kLeft + width_ + kRight, 640.0);
-    out_ += svg_start(tenths(wide), tenths(height), title(), subtitle());
-    out_ += svg_paper(tenths(wide - 1), tenths(height - 1));
+    out_ += svg_start(wide, height, title(), subtitle());
+    out_ += svg_paper(wide, height);
     put("<text class='m' x='28' y='40'>{}</text>", title());
     put("<text class='s' x='28' y='60'>{}</text>", subtitle());
     bands(76);
@@ -70,12 +70,6 @@ class SchedulePicture {
   }
 
  private:
-  template <class... Args>
-  void put(fmt::format_string<Args...> text, Args&&... args) {
-    fmt::format_to(std::back_inserter(out_), text, std::forward<Args>(args)...);
-    out_ += "\n";
-  }
-
   const schedule::RegionCost& cost() const { return k_.profile.whole[loop_]; }
 
   std::string title() const {
@@ -254,7 +248,6 @@ class SchedulePicture {
   double width_;
   int64_t bands_ = 0;
   std::vector<size_t> inside_;
-  std::string out_;
 };
 
 }  // namespace

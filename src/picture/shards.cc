@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -30,7 +29,7 @@ std::string color_of(int64_t seq) {
                      seq % 2 == 0 ? 52 : 68);
 }
 
-class ShardsPicture {
+class ShardsPicture : SvgLines {
  public:
   ShardsPicture(const Shards& shards, const Plan& plan, std::string_view title)
       : s_(shards),
@@ -53,10 +52,8 @@ class ShardsPicture {
     const std::string about = fmt::format(
         "{} shards: work {:.3f} and tokens {:.3f} times the mean at most",
         s_.shards.size(), r.work_max_over_mean, r.tokens_max_over_mean);
-    out_ += svg_start(fmt::format("{}", kWidth), fmt::format("{}", height),
-                      title_, about);
-    out_ +=
-        svg_paper(fmt::format("{}", kWidth - 1), fmt::format("{}", height - 1));
+    out_ += svg_start(kWidth, height, title_, about);
+    out_ += svg_paper(kWidth, height);
     put("<text class='m' x='{}' y='40'>{}</text>", kLeft, title_);
     put("<text class='s' x='{}' y='60'>{}; {}</text>", kLeft,
         escape_markup(to_string(s_.mesh)), about);
@@ -72,12 +69,6 @@ class ShardsPicture {
   }
 
  private:
-  template <class... Args>
-  void put(fmt::format_string<Args...> text, Args&&... args) {
-    fmt::format_to(std::back_inserter(out_), text, std::forward<Args>(args)...);
-    out_ += "\n";
-  }
-
   // By batch row and tile; heads are spread alike, so that the first ones tell.
   void find_tiles() {
     const auto n = static_cast<size_t>(rows_ * plan_.forward.rows);
@@ -208,7 +199,6 @@ class ShardsPicture {
   std::string title_;
   int64_t seq_, rows_;
   std::vector<int64_t> holder_, worker_;  // "seq", -1 where there is none
-  std::string out_;
 };
 
 }  // namespace

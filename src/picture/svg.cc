@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <iterator>
 
@@ -56,14 +55,6 @@ Rgb mix(double partial, double full) {
   return {blend(kEmpty.r, kPartial.r, kMixed.r, kFull.r),
           blend(kEmpty.g, kPartial.g, kMixed.g, kFull.g),
           blend(kEmpty.b, kPartial.b, kMixed.b, kFull.b)};
-}
-
-// Coordinates to a hundredth, without needless zeros.
-std::string num(double v) {
-  std::string s = fmt::format("{:.2f}", v);
-  s.erase(s.find_last_not_of('0') + 1);
-  if (s.back() == '.') s.pop_back();
-  return s == "-0" ? "0" : s;
 }
 
 // Equal runs in consecutive rows grow into one rectangle of one path per
@@ -211,7 +202,7 @@ struct Axis {
   }
 };
 
-class SvgPicture {
+class SvgPicture : SvgLines {
  public:
   SvgPicture(const Input& in, const Parts& parts)
       : in_(in),
@@ -230,11 +221,11 @@ class SvgPicture {
   std::string draw() {
     const double bottom = top_ + queries_.length;
     height_ = bottom + 34 + 24 * 2 + 20 * notes();
-    out_ += svg_start(num(width_), num(height_),
+    out_ += svg_start(width_, height_,
                       escape_markup(clean_text(in_.mask, 2000, false)),
                       escape_markup(subtitle(in_)));
     if (!map_.shaded()) hatch();
-    out_ += svg_paper(num(width_ - 1), num(height_ - 1));
+    out_ += svg_paper(width_, height_);
     heading();
     axis(keys_, true);
     axis(queries_, false);
@@ -245,12 +236,6 @@ class SvgPicture {
   }
 
  private:
-  template <class... Args>
-  void put(fmt::format_string<Args...> text, Args&&... args) {
-    fmt::format_to(std::back_inserter(out_), text, std::forward<Args>(args)...);
-    out_ += "\n";
-  }
-
   // Both axes to one scale where that leaves each readable.
   void size_axes() {
     const auto q = static_cast<double>(queries_.tokens);
@@ -571,7 +556,6 @@ class SvgPicture {
   double top_ = 0;
   double width_ = 0;
   double height_ = 0;
-  std::string out_;
 };
 
 }  // namespace

@@ -4,7 +4,6 @@
 
 #include <sys/mman.h>
 
-#include <cmath>
 #include <limits>
 
 #include "tests/cpu_plugin.h"

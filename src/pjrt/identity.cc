@@ -6,7 +6,6 @@
 
 #include <cerrno>
 #include <cstdlib>
-#include <string_view>
 
 #include "base/descriptor.h"
 #include "base/fail.h"

@@ -108,25 +108,10 @@ Result<Steps> plan::steps_of_plan(const Plan& plan, bool transposed,
   out.range.push_back(0);
   for (int64_t l = 0; l < w.lists; ++l) {
     for (int64_t r = 0; r < w.rows; ++r) {
-      const std::span<const Entry> row = w.row(l, r);
-      const auto tiles = static_cast<int64_t>(row.size());
-      const int64_t filled =
-          round_up(std::max<int64_t>(tiles, 1), tiles_per_pass);
-      for (int64_t i = 0; i < filled; ++i) {
-        int64_t column = tiles > 0 ? row.back().column() : 0;
-        uint32_t step_class = plan::kStepEmpty;
-        if (i < tiles) {
-          const Entry& tile = row[static_cast<size_t>(i)];
-          column = tile.column();
-          step_class = static_cast<uint32_t>(tile.tile_class());
-          if (step_class == plan::kStepFull &&
-              (r >= whole_rows || column >= whole_columns)) {
-            step_class = plan::kStepFullCrossing;
-          }
-        }
-        out.steps.push_back(
-            plan::step_of(r, column, step_class, i == 0, i + 1 == filled));
-      }
+      const auto is_whole = [&](int64_t column) {
+        return r < whole_rows && column < whole_columns;
+      };
+      plan::append_row(r, w.row(l, r), tiles_per_pass, is_whole, out.steps);
     }
     out.range.push_back(static_cast<uint32_t>(out.steps.size()));
   }

@@ -4,8 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include <string>
-
 #include "base/text.h"
 #include "tessera/machine.h"
 

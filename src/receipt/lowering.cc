@@ -6,7 +6,6 @@
 
 #include <charconv>
 #include <string_view>
-#include <vector>
 
 #include "base/integers.h"
 #include "plan/logical_block.h"

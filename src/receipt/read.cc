@@ -26,7 +26,7 @@ bool is_no_number(const Json& value) {
   return value == "inf" || value == "-inf" || value == "nan";
 }
 
-// The part of JSON schema that ours uses; schema_test.cc sees that it uses no
+// The part of JSON schema that ours uses; read_test.cc sees that it uses no
 // more.
 class Validator {
  public:

@@ -1,7 +1,6 @@
 // request/attention_data.cc: the arrays of one attention call.
 #include "request/attention_data.h"
 
-#include <cmath>
 #include <cstring>
 #include <limits>
 

@@ -1,7 +1,6 @@
 // request/documents.cc: where packed documents come from.
 #include "request/documents.h"
 
-#include <algorithm>
 #include <string>
 
 #include "base/fail.h"

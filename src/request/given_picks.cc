@@ -3,7 +3,6 @@
 #include "request/given_picks.h"
 
 #include <utility>
-#include <vector>
 
 #include "base/fail.h"
 #include "base/files.h"

@@ -4,9 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <vector>
-
 #include "base/float16.h"
 #include "receipt/digests.h"
 #include "request/attention_data.h"

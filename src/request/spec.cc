@@ -39,10 +39,7 @@ Result<receipt::RequestText> parse_spec(std::string_view text) {
   const auto parsed = parse_json(text, kWhere);
   if (!parsed) return parsed.error();
   const Json& json = **parsed;
-  if (!json.is_object()) {
-    return invalid(kWhere, "a spec must be an object, found {} for it",
-                   describe(json));
-  }
+  if (auto e = check_object(json, kWhere, "a spec"); !e) return e.error();
   receipt::RequestText out;
   for (const auto& [key, value] : json.items()) {
     const auto fields = receipt::request_fields();

@@ -1,5 +1,4 @@
 // run/device_arrays.cc: passes over arrays that stay with the lane.
-#include <algorithm>
 #include <utility>
 
 #include "base/fail.h"

@@ -2,7 +2,6 @@
 #include "run/features.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "mask/bind.h"
 #include "tessera/layouts.h"

@@ -26,12 +26,10 @@ Result<bridge::DeclaredAttention> declared_call(const BridgeSpec& spec,
                    "attention, found {}",
                    in_quotes(spec.operation));
   }
-  if (arrays.inputs.size() != spec.inputs.size() ||
-      arrays.outputs.size() != spec.outputs.size()) {
-    return invalid(kWhere,
-                   "there must be {} inputs and {} outputs, found {} and {}",
-                   spec.inputs.size(), spec.outputs.size(),
-                   arrays.inputs.size(), arrays.outputs.size());
+  if (auto e = bridge::check_counts(spec, arrays.inputs.size(),
+                                    arrays.outputs.size());
+      !e) {
+    return e.error();
   }
   auto call = bridge::declared_attention(spec, arrays.inputs, arrays.outputs);
   if (!call) return call;

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "lanes/mosaic/kernel.h"
 #include "lanes/xla/planned.h"

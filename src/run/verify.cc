@@ -2,7 +2,6 @@
 #include "run/verify.h"
 
 #include <algorithm>
-#include <string_view>
 #include <utility>
 
 #include "base/fail.h"

@@ -1,5 +1,4 @@
 // run/warm.cc: one batch of each contract, prepared side by side.
-#include <atomic>
 #include <mutex>
 #include <optional>
 #include <string>

@@ -6,19 +6,18 @@
 
 namespace tessera::shard {
 
-Buffer make_buffer(const std::vector<int32_t>& owner, const Pairs& pairs,
-                   const std::vector<Round>& rounds, bool gathered, int64_t seq,
-                   int64_t self, int64_t own_capacity,
-                   int64_t tiles_a_batch_row, int64_t first_batch_row) {
+Buffer make_buffer(const GroupSide& of, int64_t seq, int64_t self) {
+  const std::vector<int32_t>& owner = of.owner;
   Buffer out;
-  const int64_t size = own_capacity + came_tiles(rounds, gathered, seq);
+  const int64_t size =
+      of.own_capacity + came_tiles(of.rounds, of.gathered, seq);
   out.tiles.assign(static_cast<size_t>(size), {});
   out.local.assign(owner.size(), -1);
   const auto put = [&](size_t tile, int64_t at) {
     const auto t = static_cast<int64_t>(tile);
     out.tiles[static_cast<size_t>(at)] = {
-        static_cast<int32_t>(first_batch_row + t / tiles_a_batch_row),
-        static_cast<int32_t>(t % tiles_a_batch_row)};
+        static_cast<int32_t>(of.first_batch_row + t / of.tiles_a_batch_row),
+        static_cast<int32_t>(t % of.tiles_a_batch_row)};
     out.local[tile] = static_cast<int32_t>(at);
   };
   std::vector<int64_t> owned(static_cast<size_t>(seq), 0);
@@ -27,14 +26,15 @@ Buffer make_buffer(const std::vector<int32_t>& owner, const Pairs& pairs,
     number[t] = owned[static_cast<size_t>(owner[t])]++;
     if (owner[t] == self) put(t, out.own++);
   }
-  int64_t at = own_capacity;
-  for (const Round& round : rounds) {
+  int64_t at = of.own_capacity;
+  for (const Round& round : of.rounds) {
     const int64_t from = (self - round.shift + seq) % seq;
     int64_t next = at;
-    for (const int32_t t : pairs[static_cast<size_t>(from * seq + self)]) {
+    for (const int32_t t : of.pairs[static_cast<size_t>(from * seq + self)]) {
       const auto tile = static_cast<size_t>(t);
-      put(tile, gathered ? own_capacity + from * round.capacity + number[tile]
-                         : next++);
+      put(tile, of.gathered
+                    ? of.own_capacity + from * round.capacity + number[tile]
+                    : next++);
     }
     at += round.capacity;
   }

@@ -68,10 +68,16 @@ struct Buffer {
   std::vector<int32_t> local;  // of each tile of the group; -1: not here
   int64_t own = 0;
 };
-Buffer make_buffer(const std::vector<int32_t>& owner, const Pairs& pairs,
-                   const std::vector<Round>& rounds, bool gathered, int64_t seq,
-                   int64_t self, int64_t own_capacity,
-                   int64_t tiles_a_batch_row, int64_t first_batch_row);
+// Rows or columns of a group, which each of its shards has a buffer of.
+struct GroupSide {
+  const std::vector<int32_t>& owner;  // of each tile
+  const Pairs& pairs;
+  const std::vector<Round>& rounds;
+  bool gathered;
+  int64_t own_capacity;
+  int64_t tiles_a_batch_row, first_batch_row;
+};
+Buffer make_buffer(const GroupSide& of, int64_t seq, int64_t self);
 
 // The worklists, in numbers of the buffers; steps and work.
 struct Lists {

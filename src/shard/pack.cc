@@ -55,19 +55,10 @@ Result<Steps> pack_shard(const Batch& batch, const Shards& shards,
     for (int64_t r = 0; r < w.rows && l < s.lists; ++r) {
       const auto i = static_cast<size_t>(r);
       if (!rows.runs[i]) continue;
-      const std::span<const Entry> row = w.row(l, r);
-      if (row.empty())
-        out.steps.push_back(plan::step_of(r, 0, plan::kStepEmpty, true, true));
-      for (size_t k = 0; k < row.size(); ++k) {
-        const int64_t column = row[k].column();
-        auto step_class = static_cast<uint32_t>(row[k].tile_class());
-        const bool whole =
-            rows.whole[i] && columns.whole[static_cast<size_t>(column)];
-        if (step_class == plan::kStepFull && !whole)
-          step_class = plan::kStepFullCrossing;
-        out.steps.push_back(
-            plan::step_of(r, column, step_class, k == 0, k + 1 == row.size()));
-      }
+      const auto is_whole = [&](int64_t column) {
+        return rows.whole[i] && columns.whole[static_cast<size_t>(column)];
+      };
+      plan::append_row(r, w.row(l, r), 1, is_whole, out.steps);
     }
     out.range.push_back(static_cast<uint32_t>(out.steps.size()));
   }

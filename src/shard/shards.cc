@@ -1,6 +1,5 @@
 // shard/shards.cc: a batch spread over a mesh, stage by stage.
 #include <algorithm>
-#include <cmath>
 
 #include "base/fail.h"
 #include "base/integers.h"
@@ -206,13 +205,19 @@ class Maker {
     const Owners& o = *group.owners;
     std::vector<std::vector<int32_t>> local_rows;
     std::vector<std::vector<int32_t>> local_columns;
+    const GroupSide q = {
+        o.row,  group.q,          out_.q.rounds, false, out_.shapes.own_rows,
+        o.rows, o.first_batch_row};
+    const GroupSide kv = {o.column,
+                          group.kv,
+                          out_.kv.rounds,
+                          gathered(),
+                          out_.shapes.own_columns,
+                          o.columns,
+                          o.first_batch_row};
     for (int64_t s = 0; s < seq_; ++s) {
-      Buffer rows =
-          make_buffer(o.row, group.q, out_.q.rounds, false, seq_, s,
-                      out_.shapes.own_rows, o.rows, o.first_batch_row);
-      Buffer columns =
-          make_buffer(o.column, group.kv, out_.kv.rounds, gathered(), seq_, s,
-                      out_.shapes.own_columns, o.columns, o.first_batch_row);
+      Buffer rows = make_buffer(q, seq_, s);
+      Buffer columns = make_buffer(kv, seq_, s);
       Shard& shard =
           out_.shards[g * static_cast<size_t>(seq_) + static_cast<size_t>(s)];
       fill_lists({plan_, group, options_, lists_}, rows, columns, s, shard);

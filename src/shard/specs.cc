@@ -50,12 +50,6 @@ Result<void> check_spec(const Mesh& mesh, const ArraySpec& spec) {
   return {};
 }
 
-// Its length first, so that no two lists of words read alike.
-void add_word(Digest& digest, std::string_view word) {
-  digest.add(static_cast<int64_t>(word.size()));
-  digest.add(word.data(), word.size());
-}
-
 }  // namespace
 
 Result<void> check_specs(const Mesh& mesh,
@@ -87,13 +81,13 @@ PlacedArray placed(const ArraySpec& spec) {
 std::string fingerprint_of(const std::string& mesh,
                            std::span<const PlacedArray> arrays) {
   Digest digest;
-  add_word(digest, mesh);
+  digest.add_text(mesh);
   for (const PlacedArray& a : arrays) {
-    add_word(digest, a.name);
-    add_word(digest, a.dtype);
+    digest.add_text(a.name);
+    digest.add_text(a.dtype);
     digest.add(static_cast<int64_t>(a.shape.size()));
     for (const int64_t n : a.shape) digest.add(n);
-    add_word(digest, a.sharding);
+    digest.add_text(a.sharding);
   }
   return digest.hex();
 }

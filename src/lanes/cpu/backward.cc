@@ -10,8 +10,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <cstring>
-#include <limits>
 #include <memory>
 #include <thread>
 #include <utility>

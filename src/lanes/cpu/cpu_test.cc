@@ -6,18 +6,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
-#include <bit>
 #include <cmath>
-#include <cstring>
 #include <iterator>
-#include <limits>
 #include <optional>
 #include <random>
-#include <set>
 #include <string>
-#include <tuple>
-#include <utility>
 #include <vector>
 
 #include "kernels/backward/backward.h"

@@ -29,7 +29,7 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kEps32 = 0x1p-24;
 constexpr Dtype kDtypes[] = {Dtype::f32, Dtype::bf16, Dtype::f16};
 
-// Exact for the numbers that random_numbers() makes, NaN and the infinities.
+// Exact for the numbers that cases draw, NaN and the infinities.
 uint32_t bits_of(double x, Dtype dtype) {
   const auto f = static_cast<float>(x);
   uint32_t bits;

@@ -197,6 +197,16 @@ Result<std::shared_ptr<const CpuWork>> read_work(Reader& read,
   return ready_work(given);
 }
 
+// What both directions read first.
+ForwardTensors read_inputs(Reader& read, const Terms& terms) {
+  ForwardTensors t;
+  t.q = as_input(read.next_tensor("q"));
+  t.k = as_input(read.next_tensor("k"));
+  t.v = as_input(read.next_tensor("v"));
+  if (terms.sinks) t.sink_logits = read.next_floats("sink_logits");
+  return t;
+}
+
 // As many threads as there are cores when the first call comes: XLA's own pool
 // is counted once too, and asking the system is a fiftieth of a small call.
 const CpuOptions& options_of_calls() {
@@ -223,11 +233,7 @@ AttentionShape shape_of(const Terms& terms, const TensorView& q,
 Result<void> forward(const Terms& terms, const ffi::RemainingArgs& args,
                      const ffi::RemainingRets& rets) {
   Reader read(args, rets, terms);
-  ForwardTensors t;
-  t.q = as_input(read.next_tensor("q"));
-  t.k = as_input(read.next_tensor("k"));
-  t.v = as_input(read.next_tensor("v"));
-  if (terms.sinks) t.sink_logits = read.next_floats("sink_logits");
+  ForwardTensors t = read_inputs(read, terms);
   t.out = read.result_tensor("out");
   t.lse = read.result_floats("lse");
   const std::span<int32_t> tiles = read.result_ints_if_any("tiles");
@@ -246,11 +252,7 @@ Result<void> forward(const Terms& terms, const ffi::RemainingArgs& args,
 Result<void> backward(const Terms& terms, const ffi::RemainingArgs& args,
                       const ffi::RemainingRets& rets) {
   Reader read(args, rets, terms);
-  ForwardTensors t;
-  t.q = as_input(read.next_tensor("q"));
-  t.k = as_input(read.next_tensor("k"));
-  t.v = as_input(read.next_tensor("v"));
-  if (terms.sinks) t.sink_logits = read.next_floats("sink_logits");
+  ForwardTensors t = read_inputs(read, terms);
   t.out = read.next_tensor("out");
   t.lse = read.next_floats("lse");
   Gradients g;
@@ -268,33 +270,20 @@ Result<void> backward(const Terms& terms, const ffi::RemainingArgs& args,
   return {};
 }
 
-template <class Run>
-ffi::Error run(Run run, std::string_view batch, bool has_scale, double scale,
-               double softcap, bool bshd, bool sinks,
-               const ffi::RemainingArgs& args, const ffi::RemainingRets& rets) {
+template <Result<void> (*pass)(const Terms&, const ffi::RemainingArgs&,
+                               const ffi::RemainingRets&)>
+ffi::Error run(std::string_view batch, bool has_scale, double scale,
+               double softcap, bool bshd, bool sinks, ffi::RemainingArgs args,
+               ffi::RemainingRets rets) {
   // Nothing may be thrown through XLA.
   try {
     const auto done =
-        run({batch, has_scale, scale, softcap, bshd, sinks}, args, rets);
+        pass({batch, has_scale, scale, softcap, bshd, sinks}, args, rets);
     if (done) return ffi::Error::Success();
     return ffi::Error::InvalidArgument(done.error().message);
   } catch (const std::exception& e) {
     return ffi::Error::Internal(std::string("[cpu] ") + e.what());
   }
-}
-
-ffi::Error run_forward(std::string_view batch, bool has_scale, double scale,
-                       double softcap, bool bshd, bool sinks,
-                       ffi::RemainingArgs args, ffi::RemainingRets rets) {
-  return run(&forward, batch, has_scale, scale, softcap, bshd, sinks, args,
-             rets);
-}
-
-ffi::Error run_backward(std::string_view batch, bool has_scale, double scale,
-                        double softcap, bool bshd, bool sinks,
-                        ffi::RemainingArgs args, ffi::RemainingRets rets) {
-  return run(&backward, batch, has_scale, scale, softcap, bshd, sinks, args,
-             rets);
 }
 
 auto binding() {
@@ -309,8 +298,8 @@ auto binding() {
       .RemainingRets();
 }
 
-XLA_FFI_DEFINE_HANDLER(forward_handler, run_forward, binding());
-XLA_FFI_DEFINE_HANDLER(backward_handler, run_backward, binding());
+XLA_FFI_DEFINE_HANDLER(forward_handler, run<forward>, binding());
+XLA_FFI_DEFINE_HANDLER(backward_handler, run<backward>, binding());
 
 // What a plugin must run to show that it calls handlers: a number in, one that
 // nothing else makes of it out.

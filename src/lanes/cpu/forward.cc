@@ -5,7 +5,6 @@
 // depend on who ran what. Blocks come in descending order of work; the heads
 // of one block follow each other, since they share its chunks.
 #include <algorithm>
-#include <utility>
 
 #include "base/fail.h"
 #include "base/integers.h"

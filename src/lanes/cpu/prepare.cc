@@ -1,7 +1,6 @@
 // lanes/cpu/prepare.cc: the legal keys of every query, as intervals.
 #include <algorithm>
 #include <atomic>
-#include <optional>
 #include <utility>
 
 #include "base/fail.h"

@@ -219,6 +219,14 @@ View view_of(const BridgeSpec& spec, Pointer data, const BridgeArray& array) {
 
 }  // namespace
 
+Result<void> check_counts(const BridgeSpec& spec, size_t inputs,
+                          size_t outputs) {
+  if (inputs == spec.inputs.size() && outputs == spec.outputs.size()) return {};
+  return invalid(kWhere,
+                 "there must be {} inputs and {} outputs, found {} and {}",
+                 spec.inputs.size(), spec.outputs.size(), inputs, outputs);
+}
+
 Result<void> check_attention(const BridgeSpec& spec) {
   auto sizes = sizes_of(spec);
   if (!sizes) return sizes.error();

@@ -11,6 +11,10 @@
 
 namespace tessera::bridge {
 
+// Whether there are as many arrays as the spec has.
+Result<void> check_counts(const BridgeSpec& spec, size_t inputs,
+                          size_t outputs);
+
 // Whether the declaration fits the arrays: its mask, roles, dtypes and shapes.
 Result<void> check_attention(const BridgeSpec& spec);
 

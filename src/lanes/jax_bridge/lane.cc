@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "base/timed.h"
 #include "base/trace.h"
+#include "lanes/jax_bridge/attention.h"
 #include "pjrt/compile_cache.h"
 #include "pjrt/locate.h"
 #include "pjrt/place.h"
@@ -229,12 +230,9 @@ Result<BridgeRun> BridgeProgram::run(std::span<const void* const> inputs,
                                      const HeldInputs& held) const {
   const TraceSpan span("bridge", "run");
   const State& s = *state_;
-  if (inputs.size() != s.spec.inputs.size() ||
-      outputs.size() != s.spec.outputs.size()) {
-    return invalid(kWhere,
-                   "there must be {} inputs and {} outputs, found {} and {}",
-                   s.spec.inputs.size(), s.spec.outputs.size(), inputs.size(),
-                   outputs.size());
+  if (auto e = bridge::check_counts(s.spec, inputs.size(), outputs.size());
+      !e) {
+    return e.error();
   }
   if (held.state() && held.state()->of != state_) {
     return invalid(kWhere,
@@ -325,11 +323,8 @@ Result<BridgeRun> BridgeLane::run(std::string_view artifact,
                                   const BridgeSpec& spec,
                                   std::span<const void* const> inputs,
                                   std::span<void* const> outputs) const {
-  if (inputs.size() != spec.inputs.size() ||
-      outputs.size() != spec.outputs.size()) {
-    return invalid(
-        kWhere, "there must be {} inputs and {} outputs, found {} and {}",
-        spec.inputs.size(), spec.outputs.size(), inputs.size(), outputs.size());
+  if (auto e = bridge::check_counts(spec, inputs.size(), outputs.size()); !e) {
+    return e.error();
   }
   auto program = prepare(artifact, spec);
   if (!program) return program.error();

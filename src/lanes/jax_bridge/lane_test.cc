@@ -5,7 +5,6 @@
 
 #include <cmath>
 #include <filesystem>
-#include <limits>
 
 #include "base/bytes.h"
 #include "base/crc32.h"

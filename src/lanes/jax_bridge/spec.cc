@@ -2,7 +2,6 @@
 // strangers.
 #include <fmt/ranges.h>
 
-#include <cmath>
 #include <set>
 
 #include "base/fail.h"
@@ -37,14 +36,6 @@ Result<std::string> read_word(const Json& value, std::string_view name) {
                    kMaxWord, word->size());
   }
   return word;
-}
-
-Result<double> read_number(const Json& value, std::string_view name) {
-  if (!value.is_number() || !std::isfinite(value.get<double>())) {
-    return invalid(kWhere, "{} must be a finite number, found {} for it", name,
-                   describe(value));
-  }
-  return value.get<double>();
 }
 
 Result<void> check_list(const Json& value, std::string_view name, size_t most) {
@@ -199,19 +190,19 @@ Result<BridgeAttention> read_attention(const Json& value) {
   }
   out.bshd = *layout == "bshd";
   if (value.contains("scale")) {
-    auto scale = read_number(value.at("scale"), "attention.scale");
+    auto scale = read_number(value.at("scale"), kWhere, "attention.scale");
     if (!scale) return scale.error();
     out.scale = *scale;
   }
   if (value.contains("softcap")) {
-    auto softcap = read_number(value.at("softcap"), "attention.softcap");
+    auto softcap =
+        read_number(value.at("softcap"), kWhere, "attention.softcap");
     if (!softcap) return softcap.error();
     out.softcap = *softcap;
   }
   const Json& roles = value.at("roles");
-  if (!roles.is_object()) {
-    return invalid(kWhere, "attention.roles must be an object, found {} for it",
-                   describe(roles));
+  if (auto e = check_object(roles, kWhere, "attention.roles"); !e) {
+    return e.error();
   }
   for (const auto& [role, array] : roles.items()) {
     if (!bridge::is_role(role)) {

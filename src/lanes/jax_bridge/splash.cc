@@ -158,14 +158,12 @@ Result<BridgeSplash> sizes_of(const BridgeSpec& spec,
 }
 
 // Nothing where there is no such field.
-Result<std::optional<double>> read_number(const Json& value, const char* name) {
+Result<std::optional<double>> read_if_any(const Json& value, const char* name) {
   if (!value.contains(name)) return std::optional<double>();
-  const Json& number = value.at(name);
-  if (number.is_number() && std::isfinite(number.get<double>())) {
-    return std::optional(number.get<double>());
-  }
-  return invalid(kWhere, "splash.{} must be a finite number, found {} for it",
-                 name, describe(number));
+  auto number =
+      read_number(value.at(name), kWhere, fmt::format("splash.{}", name));
+  if (!number) return number.error();
+  return std::optional(*number);
 }
 
 }  // namespace
@@ -173,9 +171,9 @@ Result<std::optional<double>> read_number(const Json& value, const char* name) {
 Result<BridgeSplash> read_splash(const Json& value, const BridgeSpec& spec) {
   auto ok = check_fields(value, kWhere, "splash", {}, {"scale", "softcap"});
   if (!ok) return ok.error();
-  auto scale = read_number(value, "scale");
+  auto scale = read_if_any(value, "scale");
   if (!scale) return scale.error();
-  auto softcap = read_number(value, "softcap");
+  auto softcap = read_if_any(value, "softcap");
   if (!softcap) return softcap.error();
   return sizes_of(spec, *scale, softcap->value_or(0));
 }

@@ -19,20 +19,15 @@ namespace {
 
 constexpr size_t kDigestWords = 4;
 
-void add_text(Digest& digest, std::string_view text) {
-  digest.add(static_cast<int64_t>(text.size()));
-  digest.add(text.data(), text.size());
-}
-
 // Of what an array is for: the list's contract, direction and passes.
 void add_digest(const MosaicKernel& kernel, const MosaicArrayView& array,
                 std::vector<int32_t>& out) {
   Digest digest;
-  add_text(digest, kernel.plan.key);
+  digest.add_text(kernel.plan.key);
   digest.add(int64_t{kernel.call.backward});
   digest.add(kernel.options.tiles_per_pass);
   if (kernel.query_chunk > 0) digest.add(kernel.query_chunk);
-  add_text(digest, array.name);
+  digest.add_text(array.name);
   for (const int64_t n : array.shape) digest.add(n);
   digest.add(array.values.data(), array.values.size_bytes());
   const std::string hex = digest.hex();

@@ -85,7 +85,6 @@
 #include "lanes/mosaic/backward.h"
 
 #include <algorithm>
-#include <array>
 
 #include "lanes/mosaic/backward_parts.h"
 #include "lanes/mosaic/program.h"

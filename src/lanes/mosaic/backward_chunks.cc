@@ -1,7 +1,6 @@
 // lanes/mosaic/backward_chunks.cc: a list in chunks of queries, and the sums of
 // tiles of keys that more than one of them meets.
 #include <array>
-#include <utility>
 
 #include "lanes/mosaic/backward_parts.h"
 

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "base/base64.h"
+
 namespace tessera::mosaic {
 namespace {
 
@@ -58,25 +60,6 @@ Argument with_dim_last(Argument a) {
   if (a.tokens_last) std::iter_swap(end - 1, end - 2);
   a.tokens_last = false;
   return a;
-}
-
-std::string base64(std::string_view bytes) {
-  constexpr char kDigits[] =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string out;
-  out.reserve((bytes.size() + 2) / 3 * 4);
-  for (size_t i = 0; i < bytes.size(); i += 3) {
-    const size_t have = std::min<size_t>(3, bytes.size() - i);
-    uint32_t bits = 0;
-    for (size_t j = 0; j < 3; ++j) {
-      bits = bits << 8 |
-             (j < have ? static_cast<unsigned char>(bytes[i + j]) : 0U);
-    }
-    for (size_t j = 0; j < 4; ++j) {
-      out += j <= have ? kDigits[bits >> (18 - 6 * j) & 63] : '=';
-    }
-  }
-  return out;
 }
 
 CallArrays call_arrays(const std::vector<Argument>& arguments, int outputs) {

@@ -56,6 +56,4 @@ std::string program(std::string_view name,
                     const std::vector<Argument>& arguments, int outputs,
                     std::string_view kernel, int64_t vector_bytes);
 
-std::string base64(std::string_view bytes);
-
 }  // namespace tessera::mosaic

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <bit>
 #include <optional>
-#include <utility>
 #include <vector>
 
 #include "lanes/mosaic/kernel.h"

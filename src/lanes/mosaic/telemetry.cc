@@ -17,8 +17,6 @@
 // not read: what a veto takes is no key of any pair.
 #include "lanes/mosaic/telemetry.h"
 
-#include <array>
-
 #include "lanes/mosaic/pass_loop.h"
 
 namespace tessera::mosaic {

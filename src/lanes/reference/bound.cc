@@ -69,7 +69,6 @@
 // its first term.
 #include "lanes/reference/bound.h"
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 

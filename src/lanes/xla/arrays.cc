@@ -127,20 +127,7 @@ class Maker {
   Result<void> add_steps(const Plan& plan) {
     auto packed = plan::steps_of_plan(plan, false);
     if (!packed) return packed.error();
-    std::vector<int32_t>& steps = arrays_["steps"];
-    if (packed->steps.size() > steps.size()) {
-      return over_limit("xla", "steps must fit the program's {}, found {}",
-                        steps.size(), packed->steps.size());
-    }
-    std::transform(packed->steps.begin(), packed->steps.end(), steps.begin(),
-                   [](Step s) { return static_cast<int32_t>(s.word); });
-    // Batch rows that are not there have no steps.
-    std::vector<int32_t>& range = arrays_["range"];
-    std::fill(range.begin(), range.end(),
-              static_cast<int32_t>(packed->range.back()));
-    std::transform(packed->range.begin(), packed->range.end(), range.begin(),
-                   [](uint32_t n) { return static_cast<int32_t>(n); });
-    return {};
+    return write_steps(*packed, arrays_);
   }
 
   // Of batch row b, `length` tokens a row; null where no mask needs it.
@@ -219,6 +206,22 @@ Result<Integers> make_integers(const Shape& s, const mask::Bound& bound,
                                const Plan& plan) {
   if (auto e = check_positions(s, bound); !e) return e.error();
   return Maker(s, bound).make(plan);
+}
+
+Result<void> write_steps(const Steps& steps, Integers& to) {
+  std::vector<int32_t>& words = to["steps"];
+  if (steps.steps.size() > words.size()) {
+    return over_limit("xla", "steps must fit the program's {}, found {}",
+                      words.size(), steps.steps.size());
+  }
+  std::transform(steps.steps.begin(), steps.steps.end(), words.begin(),
+                 [](Step s) { return static_cast<int32_t>(s.word); });
+  std::vector<int32_t>& range = to["range"];
+  std::fill(range.begin(), range.end(),
+            static_cast<int32_t>(steps.range.back()));
+  std::transform(steps.range.begin(), steps.range.end(), range.begin(),
+                 [](uint32_t n) { return static_cast<int32_t>(n); });
+  return {};
 }
 
 }  // namespace tessera::xla

@@ -8,6 +8,7 @@
 
 #include "lanes/xla/shape.h"
 #include "mask/bind.h"
+#include "tessera/layouts.h"
 #include "tessera/plan.h"
 
 namespace tessera::xla {
@@ -18,5 +19,8 @@ using Integers = std::map<std::string, std::vector<int32_t>>;
 // The shape must be that of the bound request, which must fit it.
 Result<Integers> make_integers(const Shape& s, const mask::Bound& bound,
                                const Plan& plan);
+
+// Of them the worklist's. Batch rows that are not there have no steps.
+Result<void> write_steps(const Steps& steps, Integers& to);
 
 }  // namespace tessera::xla

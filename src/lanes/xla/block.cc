@@ -9,10 +9,6 @@ namespace {
 
 using Values = Writer::Values;
 
-// Of a unit: K/V heads, and query heads of each.
-int64_t kv_of(const Shape& s) { return s.unit_kv_heads(); }
-int64_t group_of(const Shape& s) { return s.unit_heads() / s.unit_kv_heads(); }
-
 constexpr int64_t kFull = 2;  // as a class of packed steps: without bounds
 
 }  // namespace
@@ -25,7 +21,7 @@ Value query_rows(Writer& w, const Shape& s, const std::string& array,
   const Value rows =
       w.slice(all, std::array{unit.batch, unit.head, q_begin, zero},
               {1, s.unit_heads(), s.block_q(), dim});
-  return w.reshape(rows, {kv_of(s), group_of(s), s.block_q(), dim});
+  return w.reshape(rows, {s.unit_kv_heads(), s.unit_group(), s.block_q(), dim});
 }
 
 Value clean(Writer& w, const Value& rows, const Value& valid, int64_t along) {
@@ -37,7 +33,7 @@ Value head_numbers(Writer& w, const Shape& s, const std::string& array,
                    const Unit& unit) {
   const Value numbers =
       w.slice(w.argument(array), std::array{unit.head}, {s.unit_heads()});
-  return w.reshape(numbers, {kv_of(s), group_of(s)});
+  return w.reshape(numbers, {s.unit_kv_heads(), s.unit_group()});
 }
 
 Value query_numbers(Writer& w, const Shape& s, const std::string& array,
@@ -45,7 +41,7 @@ Value query_numbers(Writer& w, const Shape& s, const std::string& array,
   const Value numbers =
       w.slice(w.argument(array), std::array{unit.batch, unit.head, q_begin},
               {1, s.unit_heads(), s.block_q()});
-  return w.reshape(numbers, {kv_of(s), group_of(s), s.block_q()});
+  return w.reshape(numbers, {s.unit_kv_heads(), s.unit_group(), s.block_q()});
 }
 
 Value write_rows(Writer& w, const Shape& s, const Value& array,
@@ -66,8 +62,8 @@ Value key_rows(Writer& w, const Shape& s, const Value& array, const Unit& unit,
   const Value zero = w.integer(0);
   const Value rows =
       w.slice(array, std::array{unit.batch, unit.kv_head, k_begin, zero},
-              {1, kv_of(s), s.block_kv(), dim});
-  return w.reshape(rows, {kv_of(s), s.block_kv(), dim});
+              {1, s.unit_kv_heads(), s.block_kv(), dim});
+  return w.reshape(rows, {s.unit_kv_heads(), s.block_kv(), dim});
 }
 
 Value add_to_key_rows(Writer& w, const Shape& s, const Value& array,
@@ -75,7 +71,7 @@ Value add_to_key_rows(Writer& w, const Shape& s, const Value& array,
                       const Value& k_begin) {
   const Value sum = w.add(key_rows(w, s, array, unit, k_begin), more);
   const Value rows =
-      w.reshape(sum, {1, kv_of(s), s.block_kv(), array.dims().back()});
+      w.reshape(sum, {1, s.unit_kv_heads(), s.block_kv(), array.dims().back()});
   const Value zero = w.integer(0);
   return w.update(array, rows,
                   std::array{unit.batch, unit.kv_head, k_begin, zero});

@@ -1,8 +1,6 @@
 // lanes/xla/block_loops.cc: a worklist's steps, or every block.
 #include "lanes/xla/block_loops.h"
 
-#include <array>
-
 namespace tessera::xla {
 namespace {
 

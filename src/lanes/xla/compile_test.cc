@@ -7,7 +7,6 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "lanes/xla/planned.h"
 #include "pjrt/topology.h"

@@ -1,7 +1,6 @@
 // lanes/xla/lane.cc: a call: its contract and its programs.
 #include "lanes/xla/lane.h"
 
-#include <optional>
 #include <utility>
 
 #include "base/fail.h"

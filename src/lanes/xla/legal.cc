@@ -2,7 +2,6 @@
 #include "lanes/xla/legal.h"
 
 #include <array>
-#include <functional>
 
 #include "base/integers.h"
 #include "mask/canonical.h"

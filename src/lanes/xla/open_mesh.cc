@@ -1,8 +1,6 @@
 // lanes/xla/open_mesh.cc
 #include "lanes/xla/open_mesh.h"
 
-#include <utility>
-
 #include "lanes/xla/client_options.h"
 #include "shard/check.h"
 

@@ -49,6 +49,7 @@ struct Shape {
   int64_t units() const;
   int64_t unit_heads() const { return heads / units(); }
   int64_t unit_kv_heads() const;
+  int64_t unit_group() const { return unit_heads() / unit_kv_heads(); }
 
   // What it takes at a time.
   int64_t block_q() const {

@@ -158,19 +158,7 @@ class Spreader {
   Result<void> add_steps(const Batch& batch, int64_t index, Integers& of) {
     auto packed = pack_shard(batch, shards_, index, false);
     if (!packed) return packed.error();
-    std::vector<int32_t>& steps = of["steps"];
-    if (packed->steps.size() > steps.size()) {
-      return over_limit("xla", "steps must fit the program's {}, found {}",
-                        steps.size(), packed->steps.size());
-    }
-    std::transform(packed->steps.begin(), packed->steps.end(), steps.begin(),
-                   [](Step step) { return static_cast<int32_t>(step.word); });
-    std::vector<int32_t>& range = of["range"];
-    std::fill(range.begin(), range.end(),
-              static_cast<int32_t>(packed->range.back()));
-    std::transform(packed->range.begin(), packed->range.end(), range.begin(),
-                   [](uint32_t n) { return static_cast<int32_t>(n); });
-    return {};
+    return write_steps(*packed, of);
   }
 
   const ShardShape& s_;

@@ -1,0 +1,11 @@
+// base/base64.h: bytes as text.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace tessera {
+
+std::string base64(std::string_view bytes);
+
+}  // namespace tessera
