@@ -401,6 +401,29 @@ def test_batches_come_back_from_files_and_processes():
     assert counter.frame_count == 1
 
 
+def run(text, *args):
+    """What a program of its own says last."""
+    return subprocess.run([sys.executable, "-c", text, *args], text=True,
+                          capture_output=True, check=True).stdout.strip()
+
+
+def test_a_batch_of_another_process_is_refused():
+    planned_there = (
+        "import sys, torch, tessera as ts, tessera.torch\n"
+        "plan = lambda: ts.plan(ts.causal, q_len=16, tile=(16, 16))\n")
+    number = run(planned_there + "print(int(plan()._torch))")
+    said = run(planned_there + (
+        "batches = [plan() for _ in range(100)]\n"
+        "x = torch.zeros(1, 1, 16, 8)\n"
+        "try:\n"
+        "    torch.ops.tessera.attention(\n"
+        "        x, x, x, None, torch.tensor([int(sys.argv[1])]), None, 0.0,\n"
+        "        False)\n"
+        "except ts.TesseraError as e:\n"
+        "    print(e)\n"), number)
+    assert "its batch must live" in said
+
+
 def test_nothing_grows_over_10000_calls():
     rng = np.random.default_rng(13)
     q, k, v = tensors(arrays(rng, heads=2), grad=True)
