@@ -25,7 +25,9 @@ __all__ = ["attention", "block_mask", "scaled_dot_product_attention"]
 
 def _number(batch: _core.Batch) -> torch.Tensor:
     # A tensor that stands for the batch and keeps it; the operator's argument.
-    return torch.from_numpy(_core._torch_number(batch))
+    # Gradients save it, wherever the batch was planned.
+    with torch.inference_mode(False):
+        return torch.from_numpy(_core._torch_number(batch))
 
 
 def _known(batch: Any) -> None:

@@ -424,6 +424,18 @@ def test_a_batch_of_another_process_is_refused():
     assert "its batch must live" in said
 
 
+def test_a_batch_that_inference_planned_has_gradients():
+    rng = np.random.default_rng(21)
+    ids, given = ids_of(rng), arrays(rng)
+    inputs = tensors(given, grad=True)
+    with torch.inference_mode():
+        batch = planned(ids)
+        tessera.torch.attention(*inputs, batch)
+    loss = (tessera.torch.attention(*inputs, batch) ** 2).sum()
+    judge.check_grads_of_square(torch.autograd.grad(loss, inputs), *given,
+                                legal(ids))
+
+
 def test_nothing_grows_over_10000_calls():
     rng = np.random.default_rng(13)
     q, k, v = tensors(arrays(rng, heads=2), grad=True)
