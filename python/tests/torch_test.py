@@ -436,6 +436,29 @@ def test_a_batch_that_inference_planned_has_gradients():
                                 legal(ids))
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_autocast_is_that_of_torchs_own(compiled):
+    rng = np.random.default_rng(22)
+    ids = ids_of(rng)
+    batch = planned(ids)
+    run = lambda q, k, v: tessera.torch.attention(q, k, v, batch)
+    torchs = lambda q, k, v: torch.nn.functional.scaled_dot_product_attention(
+        q, k, v, torch.from_numpy(legal(ids)), enable_gqa=True)
+    q, k, v = tensors(arrays(rng), grad=True)
+    want = run(*(x.bfloat16() for x in (q, k, v)))
+    f = counted(run)[0] if compiled else run
+    mixed = (q, k, v.bfloat16())  # as rotary embeddings leave them
+    with torch.autocast("cpu", torch.bfloat16):
+        out = f(*mixed)
+        assert out.dtype == torchs(*mixed).dtype == torch.bfloat16
+    assert (out == want).all()
+    found = torch.autograd.grad(out.sum(), (q, k, v))
+    right = torch.autograd.grad(want.sum(), (q, k, v))
+    for x, y in zip(found, right):
+        assert x.dtype == torch.float32 and (x == y).all()
+    assert f(q, k, v).dtype == torch.float32
+
+
 def test_nothing_grows_over_10000_calls():
     rng = np.random.default_rng(13)
     q, k, v = tensors(arrays(rng, heads=2), grad=True)
