@@ -372,6 +372,12 @@ def test_masks():
     assert m != ts.causal and hash(m) == hash(ts.Mask(str(m)))
     assert str(~(ts.sink(3) | ts.chunk(8))) == str(ts.Mask("!(sink(3) | chunk(8))"))
     assert pickle.loads(pickle.dumps(m)) == m
+    for joined in (lambda: ts.causal and m, lambda: m or ts.causal,
+                   lambda: not m):  # they would give one of the two
+        with pytest.raises(ts.TesseraError, match="joined by &, [|] and ~"):
+            joined()
+    with pytest.raises(ts.TesseraError, match="from a to h, found 'A'"):
+        ts.same("A")
     with pytest.raises(ts.TesseraError) as e:
         ts.Mask("causal & windw(3, 0)")
     assert e.value.column > 0 and e.value.kind == "invalid"
