@@ -416,6 +416,9 @@ def test_batches_say_what_they_are():
     del made
     gc.collect()
     assert column[0] == 0 and keep[0] == 0
+    assert ts.plan(ts.documents, q_len=8, doc_ids=[0] * 8).warnings == []
+    assert ts.plan(ts.causal, q_len=8, doc_ids=[0] * 8).warnings == [
+        "[plan] a fact should be named by a mask, found doc_ids unused"]
 
 
 def test_ceilings_fix_the_contract():
