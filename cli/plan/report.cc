@@ -35,11 +35,7 @@ Result<PlanReport> make_report(request::Planned planned) {
                                            r.planned.written[i], canonical));
     }
   }
-  r.warnings = r.plan().warnings;
-  for (const std::string& fact : r.contract.unused_facts) {
-    r.warnings.push_back(fmt::format(
-        "[plan] a fact should be named by a mask, found {} unused", fact));
-  }
+  r.warnings = make_warnings(batch, r.contract);
   r.digest = plan_digest(r.plan());
   r.picks = receipt::routing_of(batch);
   r.steps = step_count(r.plan().forward);

@@ -151,6 +151,11 @@ int64_t bucket(int64_t n);
 
 Result<PlanContract> make_contract(const Batch& batch);
 
+// What is right and probably not meant, a line each: of the plan, and of facts
+// in vain.
+std::vector<std::string> make_warnings(const Batch& batch,
+                                       const PlanContract& contract);
+
 // The contract of every batch under the request's ceilings; an open ceiling is
 // the worst case of the lengths. `present` only says which facts there are and,
 // for picks, their heads and meaning; what the arrays hold is not read.

@@ -15,6 +15,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "tessera/batch.h"
@@ -355,6 +356,9 @@ class Loader {
   const RowShape& shape() const;
   // What is given here serves batches to come. It may outlive the loader.
   std::shared_ptr<SpareRows> spare() const;
+  // Its threads, in which its source runs too: none of them may end it, nor
+  // wait for it.
+  std::vector<std::thread::id> threads() const;
 
  private:
   struct State;

@@ -6,13 +6,16 @@
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -33,8 +36,35 @@ namespace {
 // by a signal's handler that closes what its thread waits for.
 struct Open {
   std::recursive_mutex mutex;
-  std::optional<Loader> loader;
+  std::unique_ptr<Loader> loader;
   std::shared_ptr<Raised> raised;
+  const std::vector<std::thread::id> threads;
+  const pid_t process = ::getpid();
+
+  Open(Loader of, std::shared_ptr<Raised> exception)
+      : loader(std::make_unique<Loader>(std::move(of))),
+        raised(std::move(exception)),
+        threads(loader->threads()) {}
+
+  // Its threads do not follow a fork: nobody may wait for them there.
+  bool is_forked() const { return ::getpid() != process; }
+  // Of a source that uses its own loader: it would wait for itself.
+  bool is_own_thread() const {
+    return std::find(threads.begin(), threads.end(),
+                     std::this_thread::get_id()) != threads.end();
+  }
+  void check_caller() const {
+    if (is_forked()) {
+      refuse(
+          "a loader must be used in the process that opened it, found a fork "
+          "of it (keep state() and open one with it)");
+    }
+    if (!is_own_thread()) return;
+    if (raised->closed) refuse("a loader must be open, found a closed one");
+    refuse(
+        "a loader must be used by others than its source, found its own "
+        "thread");
+  }
 
   void close() {
     raised->closed = true;
@@ -43,6 +73,22 @@ struct Open {
     loader.reset();
   }
 };
+
+// Nobody has it any more. Python may find that out in any thread, and in a
+// child of a fork.
+void end(const std::shared_ptr<Open>& open) {
+  if (open->is_forked()) {
+    (void)open->loader.release();
+  } else if (!open->is_own_thread()) {
+    open->close();
+  } else if (!open->raised->closed.exchange(true)) {
+    // In a thread of Python's, for which the interpreter waits at its end.
+    const auto close = nb::cpp_function([open] { open->close(); });
+    nb::module_::import_("threading")
+        .attr("Thread")(nb::arg("target") = close, nb::arg("daemon") = false)
+        .attr("start")();
+  }
+}
 
 struct PyLoader {
   std::shared_ptr<Open> open;
@@ -68,7 +114,7 @@ struct PyLoader {
         stream(std::move(with)) {}
   PyLoader(const PyLoader&) = delete;
   PyLoader& operator=(const PyLoader&) = delete;
-  ~PyLoader() { open->close(); }
+  ~PyLoader() { end(open); }
 };
 
 nb::list list_of(const std::set<std::string>& names) {
@@ -143,10 +189,11 @@ nb::dict next(PyLoader& self) {
   Result<std::optional<LoadedBatch>> got = std::optional<LoadedBatch>();
   std::weak_ptr<SpareRows> spare;
   bool closed = false, interrupted = false;
+  self.open->check_caller();
   {
     const nb::gil_scoped_release released;
     const std::lock_guard lock(self.open->mutex);
-    std::optional<Loader>& loader = self.open->loader;
+    const std::unique_ptr<Loader>& loader = self.open->loader;
     while (loader && !interrupted && !loader->ready(50)) {
       const nb::gil_scoped_acquire held;
       interrupted = PyErr_CheckSignals() != 0;
@@ -236,7 +283,7 @@ nb::dict account_of(const PyLoader& self) {
 // Not later than the interpreter's end, for the thread may need it.
 void close_at_exit(nb::handle self, const std::shared_ptr<Open>& open) {
   nb::module_::import_("weakref").attr("finalize")(
-      self, nb::cpp_function([open] { open->close(); }));
+      self, nb::cpp_function([open] { end(open); }));
 }
 
 void set_batches(BatchOptions& o, int64_t rows, const nb::object& mask,
@@ -252,14 +299,6 @@ void set_batches(BatchOptions& o, int64_t rows, const nb::object& mask,
   o.ceilings.max_width = max_width;
   o.ahead = ahead;
   o.workers = workers;
-}
-
-std::shared_ptr<Open> opened(Result<Loader> made,
-                             std::shared_ptr<Raised> raised) {
-  auto open = std::make_shared<Open>();
-  open->raised = std::move(raised);
-  open->loader.emplace(take(std::move(made)));
-  return open;
 }
 
 void init(nb::pointer_and_handle<PyLoader> self, nb::handle documents,
@@ -291,7 +330,7 @@ void init(nb::pointer_and_handle<PyLoader> self, nb::handle documents,
   auto source = documents_of(documents, raised);
   auto made =
       unlocked([&] { return Loader::open(std::move(source), o, from); });
-  const auto open = opened(std::move(made), raised);
+  const auto open = std::make_shared<Open>(take(std::move(made)), raised);
   new (self.p) PyLoader(open, static_cast<BatchOptions&>(o), o.stream);
   close_at_exit(self.h, open);
 }
@@ -305,11 +344,19 @@ nb::object open_rows(const std::filesystem::path& path, int64_t rows,
   StreamPosition from;
   if (state) from = position_of(*state);
   auto made = unlocked([&] { return Loader::open_rows(path, o, from); });
-  const auto open = opened(std::move(made), std::make_shared<Raised>());
+  const auto open =
+      std::make_shared<Open>(take(std::move(made)), std::make_shared<Raised>());
   nb::object self = nb::cast(new PyLoader(open, std::move(o), std::nullopt),
                              nb::rv_policy::take_ownership);
   close_at_exit(self, open);
   return self;
+}
+
+void close(PyLoader& self) {
+  const Open& open = *self.open;
+  if (open.is_own_thread() && open.raised->closed) return;
+  open.check_caller();
+  self.open->close();
 }
 
 constexpr const char* kAbout =
@@ -384,14 +431,13 @@ void bind_data(nb::module_& m) {
            "loader has ended it is of all documents; one that goes on from a "
            "state counts what was before it. `ignored_columns` were met, and "
            "rows have no place for them.")
-      .def(
-          "close", [](PyLoader& l) { l.open->close(); },
-          "Stops the thread. Batches that were handed out stay.")
+      .def("close", &close,
+           "Stops the thread. Batches that were handed out stay.")
       .def(
           "__enter__", [](nb::handle self) { return nb::borrow(self); },
           nb::sig("def __enter__(self) -> Loader"))
       .def(
-          "__exit__", [](PyLoader& l, const nb::args&) { l.open->close(); },
+          "__exit__", [](PyLoader& l, const nb::args&) { close(l); },
           nb::sig("def __exit__(self, *args: object) -> None"));
 }
 

@@ -13,6 +13,7 @@
 #include "batch.h"
 #include "failure.h"
 #include "fit/parts.h"
+#include "shard.h"
 #include "tessera/fit.h"
 #include "unlocked.h"
 
@@ -71,20 +72,14 @@ Told fit(GivenBatch batch, int64_t heads, std::optional<int64_t> kv_heads,
   call.backward = backward;
   call.dlse = dlse;
   const LaneId lane = take(parse_lane(lane_name));
-  ShardOptions shards = take(parse_shard_options(
-      {balance, exchange, ceilings, work, evenness, uneven}));
+  ShardOptions shards = shard_options(
+      {balance, exchange, ceilings, work, evenness, uneven}, mesh);
   if (!mesh.empty()) {
     if (method != "worklist") {
       refuse("a mesh runs the method 'worklist', found '" + method + "'");
     }
     return on_a_mesh(of, call, lane, target, mesh, std::move(shards),
                      lowering_reason);
-  }
-  if (balance != "rows" || exchange != "rounds" || !ceilings.empty() ||
-      !work.empty() || !evenness.empty() || uneven) {
-    refuse(
-        "balance, exchange, ceilings, work, evenness and uneven go with a "
-        "mesh, found none");
   }
   FitCall asked = take(fit_call(of, call, lane, target));
   asked.method = take(parse_xla_method(method));

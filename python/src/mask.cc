@@ -52,10 +52,10 @@ void bind_atoms(nb::module_& m) {
   m.def(
       "same",
       [](const std::string& name) {
-        if (name.size() != 1) {
-          refuse("same takes a letter from a to h, found '" + name + "'");
+        if (name.size() == 1) {
+          if (auto mask = make_mask(same(name[0]))) return PyMask{mask->expr};
         }
-        return PyMask{take(make_mask(same(name[0]))).expr};
+        refuse("same takes a letter from a to h, found '" + name + "'");
       },
       nb::arg("name"),
       "Keys of the query's own group; `plan(same={name: ids})` has the ids, "
@@ -107,6 +107,14 @@ void bind_mask(nb::module_& m) {
           },
           nb::is_operator())
       .def("__invert__", [](const PyMask& e) { return PyMask{!e.expr}; })
+      .def(
+          "__bool__",
+          [](const PyMask&) -> bool {
+            refuse(
+                "masks must be joined by &, | and ~, found one that is asked "
+                "whether it is true, as by and, or, not and if");
+          },
+          "An error: `and`, `or` and `not` would drop a mask without a word.")
       .def(
           "__eq__",
           [](const PyMask& l, const PyMask& r) { return l.mask() == r.mask(); },

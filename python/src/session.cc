@@ -19,6 +19,7 @@
 #include "failure.h"
 #include "interrupts.h"
 #include "repr.h"
+#include "shard.h"
 #include "sink_telemetry.h"
 #include "states.h"
 #include "tessera/receipt.h"
@@ -100,15 +101,8 @@ SessionOptions options_of(
   o.xla.max_compiles = checked_compiles(max_compiles);
   o.artifact = read_artifact(artifact, shapes);
   if (!mesh.empty()) o.mesh = take(parse_mesh(mesh));
-  for (const auto& [goes, word] :
-       {std::pair{"ceilings go", &ceilings}, std::pair{"work goes", &work},
-        std::pair{"evenness goes", &evenness}}) {
-    if (mesh.empty() && !word->empty()) {
-      refuse(std::string(goes) + " with a mesh, found none");
-    }
-  }
-  o.shards = take(parse_shard_options(
-      {balance, exchange, ceilings, work, evenness, uneven}));
+  o.shards = shard_options(
+      {balance, exchange, ceilings, work, evenness, uneven}, mesh);
   if (lane) o.lane = take(parse_lane(*lane));
   for (const std::string& f : fallback) {
     o.fallback.push_back(take(parse_lane(f)));

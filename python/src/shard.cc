@@ -463,6 +463,20 @@ void bind_programs(ShardsClass& shards) {
 
 }  // namespace
 
+ShardOptions shard_options(const ShardWords& words, const std::string& mesh) {
+  ShardOptions options = take(parse_shard_options(words));
+  const ShardWords unsaid;
+  if (mesh.empty() &&
+      (words.balance != unsaid.balance || words.exchange != unsaid.exchange ||
+       !words.ceilings.empty() || !words.work.empty() ||
+       !words.evenness.empty() || words.uneven)) {
+    refuse(
+        "balance, exchange, ceilings, work, evenness and uneven go with a "
+        "mesh, found none");
+  }
+  return options;
+}
+
 void bind_shard(nb::module_& m) {
   ShardsClass shards(
       m, "Shards",

@@ -1,12 +1,14 @@
 // torch_calls.cc: what PyTorch's operators run. A compiler of PyTorch passes
 // tensors and nothing looser, so a batch is a tensor there: one number, in
 // memory that keeps the batch. The number is looked up, never followed; it is
-// good as long as that memory lives and is never given twice.
+// good as long as that memory lives. It is drawn, so that one that was saved or
+// sent is no other batch's in another process.
 #include <nanobind/stl/optional.h>
 
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <random>
 #include <unordered_map>
 #include <utility>
 
@@ -51,7 +53,8 @@ class Numbers {
 
   int64_t add(std::shared_ptr<Ready> one) {
     const std::lock_guard lock(mutex_);
-    const int64_t number = next_++;
+    int64_t number = draw();
+    while (live_.contains(number)) number = draw();
     live_.emplace(number, std::move(one));
     return number;
   }
@@ -74,10 +77,16 @@ class Numbers {
   }
 
  private:
+  // 62 bits of the system, which a fork does not repeat; never small, so that
+  // a tensor of small numbers is refused.
+  int64_t draw() {
+    const uint64_t high = entropy_(), low = entropy_();
+    return static_cast<int64_t>((high << 32 | low) >> 2 | uint64_t{1} << 62);
+  }
+
   std::mutex mutex_;
+  std::random_device entropy_;
   std::unordered_map<int64_t, std::shared_ptr<Ready>> live_;
-  // Not 1, 2, 3: a tensor of small numbers is refused.
-  int64_t next_ = int64_t{0x7e55e7a} << 32;
 };
 
 // int64 [1] in NumPy. The number is kept apart: the array can be written to.

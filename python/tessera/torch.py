@@ -25,7 +25,9 @@ __all__ = ["attention", "block_mask", "scaled_dot_product_attention"]
 
 def _number(batch: _core.Batch) -> torch.Tensor:
     # A tensor that stands for the batch and keeps it; the operator's argument.
-    return torch.from_numpy(_core._torch_number(batch))
+    # Gradients save it, wherever the batch was planned.
+    with torch.inference_mode(False):
+        return torch.from_numpy(_core._torch_number(batch))
 
 
 def _known(batch: Any) -> None:
@@ -170,7 +172,13 @@ class _Gradients(torch.autograd.Function):
 _are_transformed = torch._C._are_functorch_transforms_active
 
 
-def _run(*args: Any) -> Any:
+def _run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any) -> Any:
+    # What autocast asks of PyTorch's own attention, it asks of ours.
+    if torch.is_autocast_enabled("cpu"):
+        dtype = torch.get_autocast_dtype("cpu")
+        short = (torch.float32, torch.bfloat16, torch.float16)
+        q, k, v = (x.to(dtype) if x.dtype in short else x for x in (q, k, v))
+    args = (q, k, v, *rest)
     _refuse_tangents(*args[:4])
     run = (_Attention.apply if _are_transformed()
            else torch.ops.tessera.attention)

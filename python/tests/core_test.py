@@ -374,6 +374,12 @@ def test_masks():
     assert m != ts.causal and hash(m) == hash(ts.Mask(str(m)))
     assert str(~(ts.sink(3) | ts.chunk(8))) == str(ts.Mask("!(sink(3) | chunk(8))"))
     assert pickle.loads(pickle.dumps(m)) == m
+    for joined in (lambda: ts.causal and m, lambda: m or ts.causal,
+                   lambda: not m):  # they would give one of the two
+        with pytest.raises(ts.TesseraError, match="joined by &, [|] and ~"):
+            joined()
+    with pytest.raises(ts.TesseraError, match="from a to h, found 'A'"):
+        ts.same("A")
     with pytest.raises(ts.TesseraError) as e:
         ts.Mask("causal & windw(3, 0)")
     assert e.value.column > 0 and e.value.kind == "invalid"
@@ -412,6 +418,9 @@ def test_batches_say_what_they_are():
     del made
     gc.collect()
     assert column[0] == 0 and keep[0] == 0
+    assert ts.plan(ts.documents, q_len=8, doc_ids=[0] * 8).warnings == []
+    assert ts.plan(ts.causal, q_len=8, doc_ids=[0] * 8).warnings == [
+        "[plan] a fact should be named by a mask, found doc_ids unused"]
 
 
 class Named:

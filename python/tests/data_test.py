@@ -741,6 +741,71 @@ def test_a_handler_of_a_signal_closes_the_loader_that_waits():
     assert printed_by(code) == "[python] a loader must be open, found a closed one\n"
 
 
+SOURCE = ("import gc, os, signal, sys, time, tessera.data\n"
+          "said = []\n"
+          "def say(f):\n"
+          "    try: f()\n"
+          "    except tessera.TesseraError as e: said.append(str(e))\n"
+          "def opened(source):\n"
+          "    return tessera.data.Loader(source, tokens=8, rows=1,\n"
+          "                               window_rows=1, ahead=1)\n"
+          "def endless():\n"
+          "    while True:\n"
+          "        time.sleep(0.001)\n"
+          "        yield [1] * 8\n")
+
+
+def test_a_source_that_uses_its_own_loader_is_refused():
+    code = SOURCE + ("def source():\n"
+                     "    yield [1] * 8\n"
+                     "    while not have: time.sleep(0.001)\n"
+                     "    say(lambda: next(have[0]))\n"
+                     "    say(have[0].close)\n"
+                     "    yield [2] * 8\n"
+                     "have = []\n"
+                     "have.append(opened(source()))\n"
+                     "print(len(list(have[0])), *said, sep='\\n')\n")
+    refusal = ("[python] a loader must be used by others than its source, found "
+               "its own thread")
+    assert printed_by(code).splitlines() == ["2", refusal, refusal]
+
+
+def test_a_loader_that_its_own_thread_collects_ends():
+    code = SOURCE + ("import weakref\n"
+                     "def source():\n"
+                     "    while not gone: time.sleep(0.001)\n"
+                     "    said.append(gc.collect() > 0)\n"
+                     "    yield from endless()\n"
+                     "gc.disable()\n"
+                     "gone = []\n"
+                     "ring = [opened(source())]\n"
+                     "ring.append(ring)\n"
+                     "dead = weakref.ref(ring[0])\n"
+                     "del ring\n"
+                     "gone.append(1)\n"
+                     "begin = time.monotonic()\n"
+                     "while not said and time.monotonic() < begin + 20:\n"
+                     "    time.sleep(0.001)\n"
+                     "print(dead(), said)\n")
+    assert printed_by(code) == "None [True]\n"
+
+
+def test_a_fork_of_an_open_loader_is_refused_and_ends():
+    code = SOURCE + ("loader = opened(endless())\n"
+                     "next(loader)\n"
+                     "child = os.fork()\n"
+                     "if child == 0:\n"
+                     "    signal.alarm(10)\n"
+                     "    say(lambda: next(loader))\n"
+                     "    say(loader.close)\n"
+                     "    print(*said, sep='\\n')\n"
+                     "    sys.exit(0)\n"
+                     "print(os.waitpid(child, 0)[1], next(loader)['filled'])\n")
+    refusal = ("[python] a loader must be used in the process that opened it, "
+               "found a fork of it (keep state() and open one with it)")
+    assert printed_by(code).splitlines() == [refusal, refusal, "0 1"]
+
+
 def library_doors(docs):
     lists = [d.tolist() for d in docs]
 

@@ -84,8 +84,12 @@ def test_less_travels_where_shards_may_be_less_even():
             ("must be of work or tokens", lambda: of(evenness="rows=2")),
             ("evenness goes with a balance that seeks it, rows or tasks, found "
              "headtail", lambda: of(balance="headtail", evenness="work=2")),
-            ("evenness goes with a mesh",
-             lambda: ts.Session("xla", evenness="work=2"))]:
+            ("go with a mesh, found none",
+             lambda: ts.Session("xla", evenness="work=2")),
+            *(("go with a mesh, found none",
+               lambda words=words: ts.Session("cpu", **words))
+              for words in (dict(balance="tasks"), dict(exchange="gather"),
+                            dict(uneven=True)))]:
         with pytest.raises(ts.TesseraError, match=rule):
             call()
 
@@ -106,7 +110,8 @@ def test_work_counts_tiles_by_their_class():
             ("work of a full tile must be 1 to 1048576, found '0'",
              lambda: of(work="full=0")),
             ("must be of partial or full", lambda: of(work="none=1")),
-            ("work goes with a mesh", lambda: ts.Session("xla", work="full=2"))]:
+            ("go with a mesh, found none",
+             lambda: ts.Session("xla", work="full=2"))]:
         with pytest.raises(ts.TesseraError, match=words):
             call()
 

@@ -432,6 +432,64 @@ def test_batches_come_back_from_files_and_processes():
     assert counter.frame_count == 1
 
 
+def run(text, *args):
+    """What a program of its own says last."""
+    return subprocess.run([sys.executable, "-c", text, *args], text=True,
+                          capture_output=True, check=True).stdout.strip()
+
+
+def test_a_batch_of_another_process_is_refused():
+    planned_there = (
+        "import sys, torch, tessera as ts, tessera.torch\n"
+        "plan = lambda: ts.plan(ts.causal, q_len=16, tile=(16, 16))\n")
+    number = run(planned_there + "print(int(plan()._torch))")
+    said = run(planned_there + (
+        "batches = [plan() for _ in range(100)]\n"
+        "x = torch.zeros(1, 1, 16, 8)\n"
+        "try:\n"
+        "    torch.ops.tessera.attention(\n"
+        "        x, x, x, None, torch.tensor([int(sys.argv[1])]), None, 0.0,\n"
+        "        False)\n"
+        "except ts.TesseraError as e:\n"
+        "    print(e)\n"), number)
+    assert "its batch must live" in said
+
+
+def test_a_batch_that_inference_planned_has_gradients():
+    rng = np.random.default_rng(21)
+    ids, given = ids_of(rng), arrays(rng)
+    inputs = tensors(given, grad=True)
+    with torch.inference_mode():
+        batch = planned(ids)
+        tessera.torch.attention(*inputs, batch)
+    loss = (tessera.torch.attention(*inputs, batch) ** 2).sum()
+    judge.check_grads_of_square(torch.autograd.grad(loss, inputs), *given,
+                                legal(ids))
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_autocast_is_that_of_torchs_own(compiled):
+    rng = np.random.default_rng(22)
+    ids = ids_of(rng)
+    batch = planned(ids)
+    run = lambda q, k, v: tessera.torch.attention(q, k, v, batch)
+    torchs = lambda q, k, v: torch.nn.functional.scaled_dot_product_attention(
+        q, k, v, torch.from_numpy(legal(ids)), enable_gqa=True)
+    q, k, v = tensors(arrays(rng), grad=True)
+    want = run(*(x.bfloat16() for x in (q, k, v)))
+    f = counted(run)[0] if compiled else run
+    mixed = (q, k, v.bfloat16())  # as rotary embeddings leave them
+    with torch.autocast("cpu", torch.bfloat16):
+        out = f(*mixed)
+        assert out.dtype == torchs(*mixed).dtype == torch.bfloat16
+    assert (out == want).all()
+    found = torch.autograd.grad(out.sum(), (q, k, v))
+    right = torch.autograd.grad(want.sum(), (q, k, v))
+    for x, y in zip(found, right):
+        assert x.dtype == torch.float32 and (x == y).all()
+    assert f(q, k, v).dtype == torch.float32
+
+
 def test_nothing_grows_over_10000_calls():
     rng = np.random.default_rng(13)
     q, k, v = tensors(arrays(rng, heads=2), grad=True)

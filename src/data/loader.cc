@@ -304,6 +304,14 @@ const StreamReport& Loader::report() const { return state_->report; }
 const RowShape& Loader::shape() const { return state_->shape; }
 std::shared_ptr<SpareRows> Loader::spare() const { return state_->spare; }
 
+std::vector<std::thread::id> Loader::threads() const {
+  std::vector<std::thread::id> out;
+  for (const std::thread& thread : state_->threads) {
+    out.push_back(thread.get_id());
+  }
+  return out;
+}
+
 void SpareRows::give(Rows rows) {
   const std::lock_guard lock(mutex_);
   if (rows_.size() < most_) rows_.push_back(std::move(rows));

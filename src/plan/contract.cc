@@ -319,6 +319,16 @@ Result<PlanContract> contract_of(const Request& request, const Facts& facts,
 
 }  // namespace
 
+std::vector<std::string> make_warnings(const Batch& batch,
+                                       const PlanContract& contract) {
+  std::vector<std::string> out = batch.plan().warnings;
+  for (const std::string& fact : contract.unused_facts) {
+    out.push_back(fmt::format(
+        "[plan] a fact should be named by a mask, found {} unused", fact));
+  }
+  return out;
+}
+
 std::string plan_digest(const Plan& plan) {
   Digest d;
   for (int64_t n : {plan.batch, plan.heads, plan.q_len, plan.kv_len,

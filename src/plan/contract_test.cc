@@ -338,6 +338,19 @@ TEST(Contract, OrderOfBoundsFollowsTheKey) {
   EXPECT_EQ(b.window_bounds, (std::vector<int64_t>{99, 0, 70, 127}));
 }
 
+TEST(Warnings, AreOfThePlanAndOfFactsInVain) {
+  const std::vector<int32_t> ids(64, 0), counts = {0};
+  Facts f;
+  f.doc_ids = ids;
+  f.valid_token_counts = counts;
+  const auto batch = BorrowedBatch::make(request_of("causal", 64), f);
+  ASSERT_TRUE(batch) << batch.error().message;
+  const auto warnings = make_warnings(*batch, *make_contract(*batch));
+  ASSERT_EQ(warnings.size(), batch->plan().warnings.size() + 1);
+  EXPECT_EQ(warnings.back(),
+            "[plan] a fact should be named by a mask, found doc_ids unused");
+}
+
 TEST(PlanDigest, DiffersWhereAPlanDiffers) {
   auto plan = *make_plan(request_of("causal", 512), {});
   const std::string digest = plan_digest(plan);
