@@ -299,6 +299,11 @@ TEST(HuggingFace, ArraysThatDoNotFitAreRefused) {
   auto twice =
       import_hugging_face({out->config, {out->weights[0], out->weights[0]}});
   ASSERT_FALSE(twice);
+  auto cut =
+      import_hugging_face({out->config, {out->weights[0], "abc"}, {"a", "b"}});
+  ASSERT_FALSE(cut);
+  EXPECT_TRUE(cut.error().message.ends_with("for at least 8 (in 'b')"))
+      << cut.error().message;
   EXPECT_NE(twice.error().message.find("an array must be in one file"),
             std::string::npos);
 }
@@ -312,6 +317,7 @@ TEST(HuggingFace, IsWrittenIntoAFolderOfItsOwn) {
   auto back = read_hugging_face(made);
   ASSERT_TRUE(back) << back.error().message;
   EXPECT_EQ(back->weights, theirs->weights);
+  EXPECT_EQ(back->names, std::vector<std::string>{made + "/model.safetensors"});
   HuggingFaceModel other = *theirs;
   other.config = "{}";
   const auto refused = write_hugging_face(other, made);
