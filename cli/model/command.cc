@@ -71,7 +71,7 @@ Result<void> write_theirs(const Options& o) {
   if (auto e = check_files({o.from}, files); !e) return e;
   auto checkpoint = read_file(o.from, kMaxCheckpointBytes);
   if (!checkpoint) return checkpoint.error();
-  auto theirs = export_hugging_face(*checkpoint);
+  auto theirs = export_hugging_face(*checkpoint, o.from);
   if (!theirs) return theirs.error();
   if (auto e = write_hugging_face(*theirs, o.out); !e) return e;
   return print(o, *checkpoint, files);

@@ -78,7 +78,7 @@ TEST_F(ModelCommand, ReadsTheFilesOfAnIndex) {
   refuses(R"({"weight_map": {"a": "gone"}})", "found no file");
   refuses(R"({"weight_map": {}})", "must have a weight_map");
   refuses(R"({"weight_map": {"a": 3}})", "a file of the index");
-  refuses("[", "[hugging face]");
+  refuses("[", "(in '" + path("theirs/model.safetensors.index.json") + "')");
 }
 
 // Told before any work, and every file stays as it is.
@@ -151,6 +151,7 @@ TEST_F(ModelCommand, RefusedExportsLeaveNoFolder) {
   for (const char* out : {"new/deep", "old/deep", "old"}) {
     program({"model", "export", path("start"), "-o", path(out)});
     EXPECT_EQ(code_, kRefused);
+    EXPECT_TRUE(err_.ends_with(" (in '" + path("start") + "')\n")) << err_;
     EXPECT_FALSE(fs::exists(path("new")));
     EXPECT_TRUE(fs::exists(path("old")));
     EXPECT_FALSE(fs::exists(path("old/deep")));

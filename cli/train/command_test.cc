@@ -471,9 +471,12 @@ TEST_F(TrainCommand, RefusesBadInput) {
   refuses({"--picture", path("loss.png")},
           "[cli] --picture must end in .svg, found '" + path("loss.png") + "'");
   std::ofstream(path("state.safetensors")) << "no checkpoint";
+  const std::string in_state = " (in '" + path("state.safetensors") + "')\n";
   refuses({"--resume", path("state.safetensors")}, "[safetensors]");
+  refuses({"--resume", path("state.safetensors")}, in_state);
   std::ofstream(path("model.json")) << R"({"depth": 3})";
   refuses({}, "no field of that name");
+  refuses({}, " (in '" + path("model.json") + "')\n");
   std::ofstream(path("rows/rows-00001.safetensors")) << "cut";
   std::ofstream(path("model.json")) << "{}";
   refuses({}, "safetensors");
@@ -545,7 +548,8 @@ TEST_F(TrainCommand, RefusesWhatTheModelHasNot) {
   EXPECT_EQ(code_, kRefused);
   EXPECT_EQ(err_,
             "tessera: [train] input_ids must be below the model's 60, found 60 "
-            "for row 2, token 7\n");
+            "for row 2, token 7 (in '" +
+                path("late") + "')\n");
 }
 
 TEST_F(TrainCommand, SaysItsPrecision) {

@@ -21,13 +21,14 @@ namespace {
 constexpr int64_t kMaxModelBytes = int64_t{1} << 20;
 
 // That of --model; else that of the checkpoint; else a small one.
-Result<ModelConfig> read_model(const std::optional<std::string>& file,
-                               const std::optional<std::string>& checkpoint) {
-  if (!file && !checkpoint) return ModelConfig{};
-  if (!file) return checkpoint_model(*checkpoint);
-  auto text = read_file(*file, kMaxModelBytes);
+Result<ModelConfig> read_model(const TrainFlags& f,
+                               const std::optional<std::string>& resumed) {
+  if (!f.model && !resumed) return ModelConfig{};
+  if (!f.model) return checkpoint_model(*resumed, f.resume.value_or(""));
+  auto text = read_file(*f.model, kMaxModelBytes);
   if (!text) return text.error();
-  return parse_model_config(*text);
+  auto model = parse_model_config(*text);
+  return model ? std::move(model) : in_file(model.error(), *f.model);
 }
 
 }  // namespace
@@ -35,7 +36,7 @@ Result<ModelConfig> read_model(const std::optional<std::string>& file,
 Result<void> read_train_options(const TrainFlags& f,
                                 const std::optional<std::string>& resumed,
                                 TrainOptions& out) {
-  auto model = read_model(f.model, resumed);
+  auto model = read_model(f, resumed);
   if (!model) return model.error();
   out.model = std::move(*model);
   auto spec = find_layer_spec(f.spec.value_or("xla"));

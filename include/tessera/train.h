@@ -280,9 +280,11 @@ class Trainer {
  public:
   // Compiles the step, and draws the parameters.
   static Result<Trainer> open(const TrainOptions& options);
-  // Goes on from a checkpoint; it is read before anything is compiled.
+  // Goes on from a checkpoint; it is read before anything is compiled. Here and
+  // below `name` is how errors call a checkpoint: its file's.
   static Result<Trainer> open(const TrainOptions& options,
-                              std::string_view checkpoint);
+                              std::string_view checkpoint,
+                              std::string_view name = {});
   // Only compiles; draws and sends nothing. For the cache, or before restore().
   static Result<Trainer> compile(const TrainOptions& options);
   Trainer(Trainer&&) noexcept;
@@ -319,7 +321,7 @@ class Trainer {
       const TrainOptions& options, const Rows& rows);
 
   // Of the same model. Without moments it is the start of a new run.
-  Result<void> restore(std::string_view checkpoint);
+  Result<void> restore(std::string_view checkpoint, std::string_view name = {});
 
   // What open() compiles, for any compiler.
   static Result<std::string> program_text(const TrainOptions& options);
@@ -339,8 +341,9 @@ class Trainer {
 
 // A Llama or a Gemma 2 as Hugging Face's library keeps it in a folder.
 struct HuggingFaceModel {
-  std::string config;                // config.json
-  std::vector<std::string> weights;  // each file of .safetensors, whole
+  std::string config;                   // config.json
+  std::vector<std::string> weights;     // each file of .safetensors, whole
+  std::vector<std::string> names = {};  // how errors call these
 };
 // model.safetensors, or all files that model.safetensors.index.json names.
 Result<HuggingFaceModel> read_hugging_face(const std::string& folder);
@@ -355,9 +358,11 @@ Result<void> write_hugging_face(const HuggingFaceModel& theirs,
 Result<std::string> import_hugging_face(const HuggingFaceModel& model);
 // From any checkpoint. A model that is neither a Llama nor a Gemma 2 is refused
 // by the setting that tells.
-Result<HuggingFaceModel> export_hugging_face(std::string_view checkpoint);
+Result<HuggingFaceModel> export_hugging_face(std::string_view checkpoint,
+                                             std::string_view name = {});
 
 // The model that a checkpoint says it is of.
-Result<ModelConfig> checkpoint_model(std::string_view checkpoint);
+Result<ModelConfig> checkpoint_model(std::string_view checkpoint,
+                                     std::string_view name = {});
 
 }  // namespace tessera

@@ -167,9 +167,9 @@ nb::bytes checkpoint(const PyTrainer& self) {
   return nb::bytes(of.data(), of.size());
 }
 
-void restore(PyTrainer& self, const nb::bytes& bytes) {
+void restore(PyTrainer& self, const nb::bytes& bytes, const std::string& name) {
   const std::string_view view(bytes.c_str(), bytes.size());
-  auto ok = unlocked([&] { return self.trainer.restore(view); });
+  auto ok = unlocked([&] { return self.trainer.restore(view, name); });
   take(ok);
 }
 
@@ -185,12 +185,13 @@ nb::bytes import_model(const std::filesystem::path& folder) {
 }
 
 void export_model(const nb::bytes& checkpoint,
-                  const std::filesystem::path& folder) {
+                  const std::filesystem::path& folder,
+                  const std::string& name) {
   const std::string_view view(checkpoint.c_str(), checkpoint.size());
   auto ok = [&]() -> Result<void> {
     const nb::gil_scoped_release released;
     return model::write_their_folder(folder, [&]() -> Result<void> {
-      auto theirs = export_hugging_face(view);
+      auto theirs = export_hugging_face(view, name);
       if (!theirs) return theirs.error();
       return write_hugging_face(*theirs, folder);
     });
@@ -198,9 +199,9 @@ void export_model(const nb::bytes& checkpoint,
   take(ok);
 }
 
-nb::object model_of(const nb::bytes& checkpoint) {
+nb::object model_of(const nb::bytes& checkpoint, const std::string& name) {
   const ModelConfig m =
-      take(checkpoint_model({checkpoint.c_str(), checkpoint.size()}));
+      take(checkpoint_model({checkpoint.c_str(), checkpoint.size()}, name));
   return nb::module_::import_("json").attr("loads")(to_json(m));
 }
 
@@ -289,8 +290,10 @@ void bind_train(nb::module_& m) {
            "Of every token: float32 [rows, tokens, vocab].")
       .def("checkpoint", &checkpoint,
            "The state of training as the bytes of a .safetensors file.")
-      .def("restore", &restore, nb::arg("checkpoint"),
-           "Goes on from a checkpoint, bit for bit.")
+      .def("restore", &restore, nb::arg("checkpoint"), nb::kw_only(),
+           nb::arg("name") = "",
+           "Goes on from a checkpoint, bit for bit. `name` is how errors call "
+           "it: its file's.")
       .def_prop_ro(
           "steps", [](const PyTrainer& t) { return t.trainer.steps(); },
           "That were done, those before a checkpoint too.")
@@ -314,12 +317,14 @@ void bind_train(nb::module_& m) {
         "A Llama or a Gemma 2 as Hugging Face's library keeps it in a folder, "
         "as a checkpoint that a Trainer restores: the start of a run.");
   m.def("export_hugging_face", &export_model, nb::arg("checkpoint"),
-        nb::arg("folder"),
+        nb::arg("folder"), nb::kw_only(), nb::arg("name") = "",
         "Writes config.json and model.safetensors into a folder that is new "
-        "or empty.");
-  m.def("checkpoint_model", &model_of, nb::arg("checkpoint"),
-        nb::sig("def checkpoint_model(checkpoint: bytes) -> dict[str, object]"),
-        "The model that a checkpoint is of.");
+        "or empty. `name` is how errors call the checkpoint.");
+  m.def("checkpoint_model", &model_of, nb::arg("checkpoint"), nb::kw_only(),
+        nb::arg("name") = "",
+        nb::sig("def checkpoint_model(checkpoint: bytes, *, name: str = '') -> "
+                "dict[str, object]"),
+        "The model that a checkpoint is of. `name` is how errors call it.");
 }
 
 }  // namespace tessera::python

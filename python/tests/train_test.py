@@ -289,4 +289,7 @@ def test_refuses_rows_and_keeps_its_state():
         one.step({k: v for k, v in batch.items() if k != "positions"}, 1e-3)
     with pytest.raises(ts.TesseraError, match=r"\[safetensors\]"):
         one.restore(b"no file")
+    for read in (one.restore, tessera.train.checkpoint_model):
+        with pytest.raises(ts.TesseraError, match=r" \(in 'mine'\)$"):
+            read(b"no file", name="mine")
     assert one.steps == 0

@@ -40,4 +40,7 @@ Error unavailable(std::string_view where, fmt::format_string<Args...> text,
                  fmt::make_format_args(args...));
 }
 
+// The error, and the file that it is of. A file without a name adds nothing.
+Error in_file(Error error, std::string_view path);
+
 }  // namespace tessera

@@ -75,10 +75,10 @@ class SafetensorsRows : public RowBatches {
       return e;
     }
     const auto bytes = safetensors_header_size(start, size_);
-    if (!bytes) return in_file(bytes.error());
+    if (!bytes) return in_file(bytes.error(), name_);
     if (auto e = extend(start, *bytes); !e) return e;
     auto header = parse_safetensors_header(start, size_);
-    if (!header) return in_file(header.error());
+    if (!header) return in_file(header.error(), name_);
     header_ = std::move(*header);
     auto shape = shape_of(header_, name_);
     if (!shape) return shape.error();
@@ -122,11 +122,6 @@ class SafetensorsRows : public RowBatches {
   }
 
  private:
-  Error in_file(Error error) const {
-    error.message += " of " + in_quotes(name_);
-    return error;
-  }
-
   Result<void> extend(std::string& start, int64_t to) const {
     const auto begin = static_cast<int64_t>(start.size());
     start.resize(static_cast<size_t>(to));

@@ -48,9 +48,10 @@ Result<void> check_digest(const Safetensors& file, std::string_view what,
   const std::string found = of(file);
   if (found == said->second) return {};
   return invalid("checkpoint",
-                 "{} must be those that were written, of digest {} (who "
-                 "changes them drops {} from the metadata), found {}",
-                 what, said->second, in_quotes(name), found);
+                 "the digest of the {} must be what {} in the metadata says "
+                 "(the file is damaged, or was changed and that entry left "
+                 "in), found {} for {}",
+                 what, in_quotes(name), found, in_quotes(said->second));
 }
 
 // A number that changed on a disk would be trained with in silence.
@@ -106,6 +107,45 @@ Result<int64_t> read_step(const Safetensors& file) {
   return step;
 }
 
+Result<TrainState> read_state(std::string_view bytes, const ModelConfig& model,
+                              const std::vector<ModelParameter>& parameters) {
+  auto file = parse_safetensors(bytes);
+  if (!file) return file.error();
+  if (auto e = check_digests(*file); !e) return e.error();
+  const auto said = file->metadata.find(kModelName);
+  if (said != file->metadata.end()) {
+    auto its = parse_model_config(said->second);
+    if (!its) return its.error();
+    if (*its != model) {
+      return invalid(
+          "checkpoint",
+          "a checkpoint must be of the model that it is restored to, "
+          "found {} for {}",
+          to_json(*its), to_json(model));
+    }
+  }
+  TrainState out;
+  const bool moments = file->tensors.contains(std::string(kStateNames[1]) +
+                                              parameters.front().name);
+  if (moments) {
+    auto step = read_step(*file);
+    if (!step) return step.error();
+    out.step = *step;
+  }
+  for (size_t kind = 0; kind < kStateNames.size(); ++kind) {
+    if (kind > 0 && !moments) {
+      for (const ModelParameter& p : parameters) {
+        out.values[kind].emplace_back(static_cast<size_t>(p.size()), 0.0F);
+      }
+      continue;
+    }
+    auto values = read_kind(*file, kStateNames[kind], parameters);
+    if (!values) return values.error();
+    out.values[kind] = std::move(*values);
+  }
+  return out;
+}
+
 }  // namespace
 
 Result<std::string> write_state(Safetensors file) {
@@ -153,53 +193,22 @@ Result<std::vector<std::vector<float>>> read_parameters(
 
 Result<TrainState> read_checkpoint(
     std::string_view bytes, const ModelConfig& model,
-    const std::vector<ModelParameter>& parameters) {
+    const std::vector<ModelParameter>& parameters, std::string_view name) {
   const TraceSpan span("checkpoint", "read");
-  auto file = parse_safetensors(bytes);
-  if (!file) return file.error();
-  if (auto e = check_digests(*file); !e) return e.error();
-  const auto said = file->metadata.find(kModelName);
-  if (said != file->metadata.end()) {
-    auto its = parse_model_config(said->second);
-    if (!its) return its.error();
-    if (*its != model) {
-      return invalid(
-          "checkpoint",
-          "a checkpoint must be of the model that it is restored to, "
-          "found {} for {}",
-          to_json(*its), to_json(model));
-    }
-  }
-  TrainState out;
-  const bool moments = file->tensors.contains(std::string(kStateNames[1]) +
-                                              parameters.front().name);
-  if (moments) {
-    auto step = read_step(*file);
-    if (!step) return step.error();
-    out.step = *step;
-  }
-  for (size_t kind = 0; kind < kStateNames.size(); ++kind) {
-    if (kind > 0 && !moments) {
-      for (const ModelParameter& p : parameters) {
-        out.values[kind].emplace_back(static_cast<size_t>(p.size()), 0.0F);
-      }
-      continue;
-    }
-    auto values = read_kind(*file, kStateNames[kind], parameters);
-    if (!values) return values.error();
-    out.values[kind] = std::move(*values);
-  }
-  return out;
+  auto state = read_state(bytes, model, parameters);
+  return state ? std::move(state) : in_file(state.error(), name);
 }
 
 }  // namespace tessera::model
 
 namespace tessera {
 
-Result<ModelConfig> checkpoint_model(std::string_view bytes) {
+Result<ModelConfig> checkpoint_model(std::string_view bytes,
+                                     std::string_view name) {
   auto file = parse_safetensors(bytes);
-  if (!file) return file.error();
-  return model::model_of(*file);
+  if (!file) return in_file(file.error(), name);
+  auto model = model::model_of(*file);
+  return model ? std::move(model) : in_file(model.error(), name);
 }
 
 }  // namespace tessera

@@ -42,9 +42,10 @@ Result<ModelConfig> model_of(const Safetensors& file);
 // Parameters alone, whatever else the file has; in the model's order.
 Result<std::vector<std::vector<float>>> read_parameters(
     const Safetensors& file, const std::vector<ModelParameter>& parameters);
-// Moments that are not there are zeros, and the step is 0.
+// Moments that are not there are zeros, and the step is 0. `name` is how errors
+// call the checkpoint.
 Result<TrainState> read_checkpoint(
     std::string_view bytes, const ModelConfig& model,
-    const std::vector<ModelParameter>& parameters);
+    const std::vector<ModelParameter>& parameters, std::string_view name = {});
 
 }  // namespace tessera::model

@@ -69,7 +69,8 @@ TEST(Checkpoint, OfWhichABitChangedIsRefused) {
     auto found = read_checkpoint(bad, w.model, w.parameters);
     ASSERT_FALSE(found) << at;
     EXPECT_NE(found.error().message.find(
-                  "[checkpoint] arrays must be those that were written"),
+                  "[checkpoint] the digest of the arrays must be what "
+                  "'digest' in the metadata says"),
               std::string::npos)
         << found.error().message;
     auto file = parse_safetensors(bad);
@@ -80,6 +81,34 @@ TEST(Checkpoint, OfWhichABitChangedIsRefused) {
     EXPECT_FALSE(read_checkpoint(std::string_view(w.bytes).substr(0, size),
                                  w.model, w.parameters))
         << size;
+  }
+}
+
+// Of what the bytes lack, and of what they say.
+TEST(Checkpoint, ThatIsRefusedIsCalledByItsName) {
+  const Written w = written();
+  const auto said = [&](std::string_view bytes, std::string_view name) {
+    return read_checkpoint(bytes, w.model, w.parameters, name).error().message;
+  };
+  const std::string cut =
+      "[safetensors] a file must start with its header's length, found 3 bytes "
+      "for at least 8";
+  EXPECT_EQ(said("abc", "a.safetensors"), cut + " (in 'a.safetensors')");
+  EXPECT_EQ(said("abc", ""), cut);
+  std::string bad = w.bytes;
+  bad.back() = static_cast<char>(bad.back() ^ 1);
+  EXPECT_TRUE(said(bad, "a.safetensors").ends_with("' (in 'a.safetensors')"))
+      << said(bad, "a.safetensors");
+
+  auto file = parse_safetensors(w.bytes);
+  ASSERT_TRUE(file);
+  file->metadata.erase(std::string(kModelName));
+  const std::string of_none = *write_safetensors(*file);
+  for (const std::string& message :
+       {checkpoint_model(of_none, "b").error().message,
+        checkpoint_model("abc", "b").error().message,
+        export_hugging_face(of_none, "b").error().message}) {
+    EXPECT_TRUE(message.ends_with(" (in 'b')")) << message;
   }
 }
 

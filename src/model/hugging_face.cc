@@ -92,12 +92,12 @@ std::vector<Piece> pieces_of(Family family, const ModelConfig& m) {
 namespace {
 
 // The arrays of all files by name.
-Result<std::map<std::string, Tensor>> gather(
-    const std::vector<std::string>& files) {
+Result<std::map<std::string, Tensor>> gather(const HuggingFaceModel& from) {
   std::map<std::string, Tensor> out;
-  for (const std::string& bytes : files) {
-    auto file = parse_safetensors(bytes);
-    if (!file) return file.error();
+  for (size_t i = 0; i < from.weights.size(); ++i) {
+    auto file = parse_safetensors(from.weights[i]);
+    if (!file && i >= from.names.size()) return file.error();
+    if (!file) return in_file(file.error(), from.names[i]);
     for (auto& [name, tensor] : file->tensors) {
       if (!out.emplace(name, tensor).second) {
         return invalid(kWhere, "an array must be in one file, found {} in two",
@@ -163,7 +163,7 @@ Result<std::string> import_hugging_face(const HuggingFaceModel& from) {
   auto theirs = model::read_their_config(from.config);
   if (!theirs) return theirs.error();
   const ModelConfig& m = theirs->model;
-  auto tensors = model::gather(from.weights);
+  auto tensors = model::gather(from);
   if (!tensors) return tensors.error();
   const std::vector<Piece> pieces = model::pieces_of(theirs->family, m);
   for (const Piece& p : pieces) {
@@ -192,7 +192,9 @@ Result<std::string> import_hugging_face(const HuggingFaceModel& from) {
   return model::write_state(std::move(file));
 }
 
-Result<HuggingFaceModel> export_hugging_face(std::string_view checkpoint) {
+namespace {
+
+Result<HuggingFaceModel> exported(std::string_view checkpoint) {
   auto parsed = parse_safetensors(checkpoint);
   if (!parsed) return parsed.error();
   auto m = model::model_of(*parsed);
@@ -227,6 +229,14 @@ Result<HuggingFaceModel> export_hugging_face(std::string_view checkpoint) {
   out.config = model::write_their_config(*family, *m);
   out.weights.push_back(std::move(*weights));
   return out;
+}
+
+}  // namespace
+
+Result<HuggingFaceModel> export_hugging_face(std::string_view checkpoint,
+                                             std::string_view name) {
+  auto theirs = exported(checkpoint);
+  return theirs ? std::move(theirs) : in_file(theirs.error(), name);
 }
 
 }  // namespace tessera

@@ -62,7 +62,7 @@ Result<model::TheirFiles> model::their_files(const std::string& folder) {
   auto text = read_file(index, kMaxText);
   if (!text) return text.error();
   auto parts = read_index(*text);
-  if (!parts) return parts.error();
+  if (!parts) return in_file(parts.error(), index);
   for (const std::string& file : *parts) {
     out.weights.push_back(folder + "/" + file);
     out.names.push_back(out.weights.back());
@@ -81,6 +81,7 @@ Result<HuggingFaceModel> read_hugging_face(const std::string& folder) {
     auto bytes = read_file(file, kMaxWeights);
     if (!bytes) return bytes.error();
     out.weights.push_back(std::move(*bytes));
+    out.names.push_back(file);
   }
   return out;
 }

@@ -12,6 +12,7 @@
 #include <string>
 
 #include "base/bytes.h"
+#include "base/files.h"
 #include "base/float16.h"
 #include "base/json_read.h"
 #include "base/safetensors.h"
@@ -84,6 +85,24 @@ void expect_covered(Family family, const ModelConfig& m) {
 TEST(HuggingFace, PiecesAreEveryParameterOnce) {
   expect_covered(Family::llama, llama());
   expect_covered(Family::gemma2, gemma());
+}
+
+// Settings that are there to be copied.
+TEST(HuggingFace, ExamplesAreOfTheirFamilies) {
+  for (const auto& [file, family] :
+       {std::pair("examples/models/llama_small.json", Family::llama),
+        std::pair("examples/models/gemma_small.json", Family::gemma2)}) {
+    const auto text = read_file(file, 1 << 20);
+    ASSERT_TRUE(text) << text.error().message;
+    const auto model = parse_model_config(*text);
+    ASSERT_TRUE(model) << model.error().message;
+    const auto found = family_of(*model);
+    ASSERT_TRUE(found) << found.error().message;
+    EXPECT_EQ(*found, family) << file;
+    auto out = export_hugging_face(start_of(*model));
+    ASSERT_TRUE(out) << out.error().message;
+    EXPECT_EQ(read_their_config(out->config)->model, *model);
+  }
 }
 
 TEST(HuggingFace, ModelsGoOutAndComeBack) {
@@ -299,6 +318,11 @@ TEST(HuggingFace, ArraysThatDoNotFitAreRefused) {
   auto twice =
       import_hugging_face({out->config, {out->weights[0], out->weights[0]}});
   ASSERT_FALSE(twice);
+  auto cut =
+      import_hugging_face({out->config, {out->weights[0], "abc"}, {"a", "b"}});
+  ASSERT_FALSE(cut);
+  EXPECT_TRUE(cut.error().message.ends_with("for at least 8 (in 'b')"))
+      << cut.error().message;
   EXPECT_NE(twice.error().message.find("an array must be in one file"),
             std::string::npos);
 }
@@ -312,6 +336,7 @@ TEST(HuggingFace, IsWrittenIntoAFolderOfItsOwn) {
   auto back = read_hugging_face(made);
   ASSERT_TRUE(back) << back.error().message;
   EXPECT_EQ(back->weights, theirs->weights);
+  EXPECT_EQ(back->names, std::vector<std::string>{made + "/model.safetensors"});
   HuggingFaceModel other = *theirs;
   other.config = "{}";
   const auto refused = write_hugging_face(other, made);

@@ -117,10 +117,12 @@ Result<Trainer> Trainer::open(const TrainOptions& options) {
 }
 
 Result<Trainer> Trainer::open(const TrainOptions& options,
-                              std::string_view checkpoint) {
+                              std::string_view checkpoint,
+                              std::string_view name) {
   auto parameters = model_parameters(options.model, options.spec);
   if (!parameters) return parameters.error();
-  auto values = model::read_checkpoint(checkpoint, options.model, *parameters);
+  auto values =
+      model::read_checkpoint(checkpoint, options.model, *parameters, name);
   if (!values) return values.error();
   auto planned = model::plan_step(options);
   if (!planned) return planned.error();

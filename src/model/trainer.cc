@@ -215,9 +215,10 @@ Result<std::vector<ShardCeilings>> Trainer::ceilings(
   });
 }
 
-Result<void> Trainer::restore(std::string_view checkpoint) {
+Result<void> Trainer::restore(std::string_view checkpoint,
+                              std::string_view name) {
   auto state = model::read_checkpoint(checkpoint, state_->options.model,
-                                      state_->parameters);
+                                      state_->parameters, name);
   if (!state) return state.error();
   return state_->put(*state);
 }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/digest.h"
+#include "base/fail.h"
 #include "model/training_run.h"
 
 namespace tessera::model {
@@ -44,7 +45,7 @@ Result<TrainingRows> read_training_rows(TrainingRun& run) {
     auto rows = files->take(first, o.rows);
     if (!rows) return rows.error();
     auto e = Trainer::check(o, *rows, first);
-    if (!e) return e.error();
+    if (!e) return in_file(e.error(), run.data);
     for (const std::vector<int32_t>& column : rows->columns) {
       digest.add(column.data(), column.size() * sizeof(int32_t));
     }

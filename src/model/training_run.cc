@@ -13,7 +13,7 @@ namespace {
 
 Result<Trainer> open_trainer(TrainingRun& run) {
   if (!run.resumed) return Trainer::open(run.options);
-  auto trainer = Trainer::open(run.options, *run.resumed);
+  auto trainer = Trainer::open(run.options, *run.resumed, run.start);
   run.resumed.reset();  // it is as large as the state
   return trainer;
 }

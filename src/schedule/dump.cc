@@ -90,11 +90,6 @@ Result<Folder> files_of(const std::string& folder) {
   return out;
 }
 
-// The error, and which file it is of.
-Error of_file(const Error& e, const std::string& file) {
-  return {e.kind, fmt::format("{} of {}", e.message, in_quotes(file))};
-}
-
 Result<KernelText> read_kernel(const std::string& name, const Files& files) {
   if (files.bundles.empty() || files.slots.empty() || files.packed.empty()) {
     return invalid("schedule",
@@ -107,11 +102,11 @@ Result<KernelText> read_kernel(const std::string& name, const Files& files) {
   auto slots = read_file(files.slots, kMaxDumpBytes);
   if (!slots) return slots.error();
   auto kernel = parse_kernel(name, *bundles, *slots);
-  if (!kernel) return of_file(kernel.error(), files.bundles);
+  if (!kernel) return in_file(kernel.error(), files.bundles);
   auto packed = read_file(files.packed, kMaxDumpBytes);
   if (!packed) return packed.error();
   if (auto e = add_stalls(*packed, *kernel); !e) {
-    return of_file(e.error(), files.packed);
+    return in_file(e.error(), files.packed);
   }
   return kernel;
 }
@@ -146,7 +141,7 @@ Result<Dump> read_dump(const std::string& folder,
     auto hlo = read_file(program, kMaxDumpBytes);
     if (!hlo) return hlo.error();
     auto calls = parse_calls(*hlo);
-    if (!calls) return of_file(calls.error(), program);
+    if (!calls) return in_file(calls.error(), program);
     out.calls = std::move(*calls);
     out.bodies = parse_bodies(*hlo);
   }
