@@ -13,7 +13,6 @@
 #include "cli/json_line.h"
 #include "cli/receipt/second_run.h"
 #include "cli/receipt/verdict.h"
-#include "cli/request/file_checks.h"
 #include "receipt/parts.h"
 #include "receipt/text.h"
 

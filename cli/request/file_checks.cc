@@ -103,9 +103,4 @@ Result<void> check_outside(const NamedPath& file, const NamedPath& folder) {
                  folder.flag, in_quotes(file.path));
 }
 
-Error in_file(Error error, const std::string& path) {
-  error.message += fmt::format(" (in {})", in_quotes(path));
-  return error;
-}
-
 }  // namespace tessera::cli

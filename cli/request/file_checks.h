@@ -36,7 +36,4 @@ Result<void> check_ending(const NamedPath& file, std::string_view ending);
 // does the name.
 Result<void> check_outside(const NamedPath& file, const NamedPath& folder);
 
-// An error of what a file holds, with its name.
-Error in_file(Error error, const std::string& path);
-
 }  // namespace tessera::cli

@@ -7,7 +7,6 @@
 #include "base/threads.h"
 #include "cli/lowering.h"
 #include "cli/numbers.h"
-#include "cli/request/file_checks.h"
 #include "cli/run/options.h"
 #include "request/numbers.h"
 #include "run/session_state.h"

@@ -471,9 +471,11 @@ TEST_F(TrainCommand, RefusesBadInput) {
   refuses({"--picture", path("loss.png")},
           "[cli] --picture must end in .svg, found '" + path("loss.png") + "'");
   std::ofstream(path("state.safetensors")) << "no checkpoint";
-  refuses({"--resume", path("state.safetensors")}, "[safetensors]");
+  refuses({"--resume", path("state.safetensors")},
+          "(in '" + path("state.safetensors") + "')");
   std::ofstream(path("model.json")) << R"({"depth": 3})";
-  refuses({}, "no field of that name");
+  refuses({}, "[model] a model has no field of that name, found 'depth' (in '" +
+                  path("model.json") + "')");
   std::ofstream(path("rows/rows-00001.safetensors")) << "cut";
   std::ofstream(path("model.json")) << "{}";
   refuses({}, "safetensors");

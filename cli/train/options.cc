@@ -27,7 +27,9 @@ Result<ModelConfig> read_model(const std::optional<std::string>& file,
   if (!file) return checkpoint_model(*checkpoint);
   auto text = read_file(*file, kMaxModelBytes);
   if (!text) return text.error();
-  return parse_model_config(*text);
+  auto model = parse_model_config(*text);
+  if (!model) return in_file(model.error(), *file);
+  return model;
 }
 
 }  // namespace

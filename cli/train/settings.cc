@@ -7,6 +7,7 @@
 
 #include "base/fail.h"
 #include "base/files.h"
+#include "base/safetensors.h"
 #include "base/text.h"
 #include "cli/given_flags.h"
 #include "cli/numbers.h"
@@ -111,6 +112,9 @@ Result<model::TrainingRun> read_train_flags(const TrainFlags& f) {
     out.start = *f.resume;
     auto bytes = read_file(*f.resume, kMaxCheckpointBytes);
     if (!bytes) return bytes.error();
+    if (auto file = parse_safetensors(*bytes); !file) {
+      return in_file(file.error(), *f.resume);
+    }
     out.resumed = std::move(*bytes);
   }
   if (auto e = read_train_options(f, out.resumed, out.options); !e) {

@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "base/text.h"
+
 namespace tessera {
 
 Error failure(ErrorKind kind, std::string_view where, fmt::string_view text,
@@ -15,6 +17,11 @@ Error failure(ErrorKind kind, std::string_view where, fmt::string_view text,
   message += "] ";
   fmt::vformat_to(std::back_inserter(message), text, args);
   return {kind, std::move(message)};
+}
+
+Error in_file(Error error, std::string_view path) {
+  error.message += " (in " + in_quotes(path) + ")";
+  return error;
 }
 
 }  // namespace tessera

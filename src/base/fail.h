@@ -9,6 +9,9 @@
 
 namespace tessera {
 
+// An error of what a file holds, with its name.
+Error in_file(Error error, std::string_view path);
+
 // All that the four below do, compiled once: they are a shell that checks the
 // text against the arguments.
 Error failure(ErrorKind kind, std::string_view where, fmt::string_view text,
