@@ -546,8 +546,8 @@ TEST_F(TrainCommand, RefusesWhatTheModelHasNot) {
            "--steps", "1", "--plugin", path("none.so"), "--rows", "2"});
   EXPECT_EQ(code_, kRefused);
   EXPECT_EQ(err_,
-            "tessera: [train] input_ids must be below the model's 60, found 60 "
-            "for row 2, token 7\n");
+            "tessera: [train] input_ids must be 0 to 59, as the model has ids, "
+            "found 60 for row 2, token 7\n");
 }
 
 TEST_F(TrainCommand, SaysItsPrecision) {
