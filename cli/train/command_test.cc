@@ -550,6 +550,17 @@ TEST_F(TrainCommand, RefusesWhatTheModelHasNot) {
             "found 60 for row 2, token 7\n");
 }
 
+// By any name: what is no state of the model is found after the names.
+TEST_F(TrainCommand, MayWriteOverWhatItGoesOnFrom) {
+  std::filesystem::copy_file(path("rows/rows-00000.safetensors"),
+                             path("state.safetensors"));
+  program({"train", "--data", path("rows"), "--model", path("model.json"),
+           "--rows", "2", "--resume", path("state.safetensors"), "--checkpoint",
+           path("./state.safetensors")});
+  EXPECT_EQ(code_, kRefused);
+  EXPECT_EQ(err_.find("name of its own"), std::string::npos) << err_;
+}
+
 TEST_F(TrainCommand, SaysItsPrecision) {
   if (!has_plugin()) GTEST_SKIP() << "no xla_cpu_pjrt";
   const json told = trained({"--steps", "1", "--dtype", "bf16", "--checkpoint",
