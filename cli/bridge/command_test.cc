@@ -206,7 +206,12 @@ TEST_F(Bridge, ShapesFromStrangersAreRefused) {
 
 TEST_F(Bridge, InputsThatDoNotFitAreRefused) {
   const auto with = [&](const std::string& path) {
-    return refusal({kArtifact, "--shapes", kShapes, "--inputs", path});
+    // The file is named behind the rule.
+    const std::string in = " (in '" + path + "')\n";
+    std::string said =
+        refusal({kArtifact, "--shapes", kShapes, "--inputs", path});
+    EXPECT_TRUE(said.ends_with(in)) << said;
+    return said.substr(0, said.size() - in.size());
   };
   const std::string zeros(1 << 12, '\0');
   const auto bytes = [&](size_t size) {
@@ -214,15 +219,15 @@ TEST_F(Bridge, InputsThatDoNotFitAreRefused) {
   };
   EXPECT_EQ(with(inputs_with("q", {Dtype::f32, {1, 2, 8, 16}, bytes(1024)})),
             "tessera: [inputs] 'q' must be F32 [1, 2, 16, 8], found F32 [1, 2, "
-            "8, 16]\n");
+            "8, 16]");
   EXPECT_EQ(with(inputs_with("q", {Dtype::bf16, {1, 2, 16, 8}, bytes(512)})),
             "tessera: [inputs] 'q' must be F32 [1, 2, 16, 8], found BF16 [1, "
-            "2, 16, 8]\n");
+            "2, 16, 8]");
   EXPECT_EQ(with(inputs_with("p", {Dtype::f32, {1}, bytes(4)})),
             "tessera: [inputs] tensors must be named 'q, k, v, unused, ids', "
-            "found 'p'\n");
+            "found 'p'");
   EXPECT_EQ(with(inputs_with("unused", {Dtype::boolean, {3}, "\1\2\1"})),
-            "tessera: [inputs] a BOOL must be 0 or 1, found 2 for 'unused'\n");
+            "tessera: [inputs] a BOOL must be 0 or 1, found 2 for 'unused'");
 
   const std::string whole = text_of(kInputs);
   auto tensors = parse_safetensors(whole);

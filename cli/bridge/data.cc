@@ -40,6 +40,34 @@ Result<void> check_bools(const BridgeArray& array, std::string_view bytes) {
   return {};
 }
 
+Result<std::vector<AlignedBytes>> parse_inputs(std::string_view bytes,
+                                               const BridgeSpec& spec) {
+  auto file = parse_safetensors(bytes);
+  if (!file) return file.error();
+  for (const auto& [name, unused] : file->tensors) {
+    if (find(spec.inputs, name) || find(spec.outputs, name)) continue;
+    std::vector<std::string_view> names;
+    for (const BridgeArray& a : spec.inputs) names.push_back(a.name);
+    return invalid("inputs", "tensors must be named {}, found {}",
+                   in_quotes(fmt::format("{}", fmt::join(names, ", ")), 300),
+                   in_quotes(name));
+  }
+  std::vector<AlignedBytes> out;
+  for (const BridgeArray& array : spec.inputs) {
+    auto tensor = file->find(array.name);
+    if (!tensor) return tensor.error();
+    if (tensor->dtype != array.dtype || tensor->shape != array.shape) {
+      return invalid("inputs", "{} must be {}, found {}", in_quotes(array.name),
+                     type_text(array.dtype, array.shape),
+                     type_text(tensor->dtype, tensor->shape));
+    }
+    if (auto ok = check_bools(array, tensor->bytes); !ok) return ok.error();
+    out.emplace_back(tensor->bytes.size());
+    std::memcpy(out.back().data(), tensor->bytes.data(), tensor->bytes.size());
+  }
+  return out;
+}
+
 }  // namespace
 
 std::vector<const void*> BridgeData::input_pointers() const {
@@ -70,30 +98,9 @@ Result<std::vector<AlignedBytes>> read_bridge_inputs(const std::string& path,
                                                      const BridgeSpec& spec) {
   auto bytes = read_file(path, receipt::available_memory());
   if (!bytes) return bytes.error();
-  auto file = parse_safetensors(*bytes);
-  if (!file) return file.error();
-  for (const auto& [name, unused] : file->tensors) {
-    if (find(spec.inputs, name) || find(spec.outputs, name)) continue;
-    std::vector<std::string_view> names;
-    for (const BridgeArray& a : spec.inputs) names.push_back(a.name);
-    return invalid("inputs", "tensors must be named {}, found {}",
-                   in_quotes(fmt::format("{}", fmt::join(names, ", ")), 300),
-                   in_quotes(name));
-  }
-  std::vector<AlignedBytes> out;
-  for (const BridgeArray& array : spec.inputs) {
-    auto tensor = file->find(array.name);
-    if (!tensor) return tensor.error();
-    if (tensor->dtype != array.dtype || tensor->shape != array.shape) {
-      return invalid("inputs", "{} must be {}, found {}", in_quotes(array.name),
-                     type_text(array.dtype, array.shape),
-                     type_text(tensor->dtype, tensor->shape));
-    }
-    if (auto ok = check_bools(array, tensor->bytes); !ok) return ok.error();
-    out.emplace_back(tensor->bytes.size());
-    std::memcpy(out.back().data(), tensor->bytes.data(), tensor->bytes.size());
-  }
-  return out;
+  auto inputs = parse_inputs(*bytes, spec);
+  if (!inputs) return in_file(inputs.error(), path);
+  return inputs;
 }
 
 std::vector<AlignedBytes> make_bridge_outputs(const BridgeSpec& spec) {

@@ -35,7 +35,9 @@ Result<Machine> machine_for(const Options& o) {
   if (!o.machine) return this_machine(true);
   auto text = read_file(*o.machine, kMaxMachineBytes);
   if (!text) return text.error();
-  return parse_machine(*text);
+  auto machine = parse_machine(*text);
+  if (!machine) return in_file(machine.error(), *o.machine);
+  return machine;
 }
 
 Result<int> run(const Options& o) {

@@ -111,14 +111,17 @@ TEST_F(Dispatch, ChooseTellsAboutMachinesThatAreNotHere) {
     EXPECT_EQ(code_, 2) << text;
     return e["error"]["message"].get<std::string>();
   };
+  const std::string in = " (in '" + file("bad") + "')";
   EXPECT_EQ(message(tpu_of(R"("platform": "tpu", "generation": "v9")")),
             "[machine] generation must be one of v4, v5e, v5p, v6e, tpu7x, "
-            "found 'v9'");
+            "found 'v9'" +
+                in);
   EXPECT_EQ(message(tpu_of(R"("platform": "tpu", "generation": "v6e:1x1")")),
             "[machine] generation must be one of v4, v5e, v5p, v6e, tpu7x, "
-            "found 'v6e:1x1'");
+            "found 'v6e:1x1'" +
+                in);
   EXPECT_EQ(message(tpu_of(R"("platform": "cuda", "generation": "v6e")")),
-            "[machine] generation must be of a tpu, found it with 'cuda'");
+            "[machine] generation must be of a tpu, found it with 'cuda'" + in);
   for (const char* broken :
        {"{", "[]", R"({"cpu": "A", "threads": 0, "isas": [], "plugins": []})",
         R"({"cpu": "A", "threads": 1, "isas": ["sse"], "plugins": []})",

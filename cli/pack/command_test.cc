@@ -208,6 +208,12 @@ TEST_F(PackProgram, OneFileIsNeitherRestartedNorOfAnotherFormat) {
   }
 }
 
+TEST_F(PackProgram, NoFileHasNoRows) {
+  EXPECT_EQ(err_of({file("a.jsonl"), "--rows-per-file", "8"}),
+            "tessera: [cli] --rows-per-file must come with --out, found "
+            "none\n");
+}
+
 // Of rows that fill no step nothing is known.
 TEST_F(PackProgram, SaysWhatIsNotKnown) {
   program({"pack", file("a.jsonl"), "--tokens", "8192", "--json"});

@@ -76,6 +76,9 @@ Result<PackReport> run_pack(const PackFlags& f, const StreamOptions& options) {
                    f.restart ? "--restart" : "--format",
                    f.out ? in_quotes(*f.out) : "none");
   }
+  if (f.rows_per_file && !f.out) {
+    return invalid("cli", "--rows-per-file must come with --out, found none");
+  }
   if (f.stats) {
     if (auto e = check_stats(f, *f.stats, to_folder); !e) return e.error();
   }

@@ -25,15 +25,6 @@ fs::path real_path(const fs::path& path) {
   return unknown ? path : out;
 }
 
-// A device or a pipe may be read and written.
-bool is_same(const std::string& a, const std::string& b) {
-  std::error_code unknown;
-  if (fs::exists(a, unknown) && fs::exists(b, unknown)) {
-    return fs::is_regular_file(a, unknown) && fs::equivalent(a, b, unknown);
-  }
-  return real_path(a) == real_path(b);
-}
-
 bool lies_in(const fs::path& file, const fs::path& folder) {
   fs::path whole = real_path(folder);
   if (!whole.has_filename()) whole = whole.parent_path();  // it ended in /
@@ -49,6 +40,14 @@ bool lies_in(const fs::path& file, const fs::path& folder) {
 }
 
 }  // namespace
+
+bool is_same_file(const std::string& a, const std::string& b) {
+  std::error_code unknown;
+  if (fs::exists(a, unknown) && fs::exists(b, unknown)) {
+    return fs::is_regular_file(a, unknown) && fs::equivalent(a, b, unknown);
+  }
+  return real_path(a) == real_path(b);
+}
 
 std::vector<std::string> given_files(
     std::initializer_list<const std::optional<std::string>*> flags) {
@@ -80,7 +79,7 @@ Result<void> check_files(std::vector<std::string> read,
   for (const std::string& path : written) {
     if (auto e = check_output(path); !e) return e;
     for (const std::string& other : read) {
-      if (!is_same(path, other)) continue;
+      if (!is_same_file(path, other)) continue;
       return invalid(
           "cli", "each file must have a name of its own, found {} {}",
           in_quotes(path),

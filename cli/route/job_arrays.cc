@@ -38,11 +38,11 @@ Result<void> read_arrays(const RouteCommandFlags& o, request::Layout layout,
   auto bytes = read_file(*o.run.inputs, receipt::available_memory());
   if (!bytes) return bytes.error();
   auto file = parse_safetensors(*bytes);
-  if (!file) return file.error();
+  if (!file) return in_file(file.error(), *o.run.inputs);
   auto q = read_array(*file, "q", layout);
-  if (!q) return q.error();
+  if (!q) return in_file(q.error(), *o.run.inputs);
   auto k = read_array(*file, "k", layout);
-  if (!k) return k.error();
+  if (!k) return in_file(k.error(), *o.run.inputs);
   job.q = std::move(*q);
   job.k = std::move(*k);
   job.arrays = true;

@@ -34,9 +34,9 @@ int print_cache_report(const CacheReport& w, bool as_json, nlohmann::json more,
   }
   fmt::print(
       "{}{:<11} {} programs in {:.0f} ms, {} found on disk\n"
-      "{:<11} {}\n",
+      "{:<11} {}{}\n",
       first, "compiled", w.counts.compiles, w.ms, w.counts.disk_hits, "kept in",
-      on_a_line(w.folder));
+      on_a_line(w.folder), w.warnings.empty() ? "" : ", but what is warned of");
   return code;
 }
 

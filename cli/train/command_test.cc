@@ -475,8 +475,8 @@ TEST_F(TrainCommand, RefusesBadInput) {
   refuses({"--resume", path("state.safetensors")}, "[safetensors]");
   refuses({"--resume", path("state.safetensors")}, in_state);
   std::ofstream(path("model.json")) << R"({"depth": 3})";
-  refuses({}, "no field of that name");
-  refuses({}, " (in '" + path("model.json") + "')\n");
+  refuses({}, "[model] a model has no field of that name, found 'depth' (in '" +
+                  path("model.json") + "')\n");
   std::ofstream(path("rows/rows-00001.safetensors")) << "cut";
   std::ofstream(path("model.json")) << "{}";
   refuses({}, "safetensors");
@@ -547,9 +547,20 @@ TEST_F(TrainCommand, RefusesWhatTheModelHasNot) {
            "--steps", "1", "--plugin", path("none.so"), "--rows", "2"});
   EXPECT_EQ(code_, kRefused);
   EXPECT_EQ(err_,
-            "tessera: [train] input_ids must be below the model's 60, found 60 "
-            "for row 2, token 7 (in '" +
+            "tessera: [train] input_ids must be 0 to 59, as the model has ids, "
+            "found 60 for row 2, token 7 (in '" +
                 path("late") + "')\n");
+}
+
+// By any name: what is no state of the model is found after the names.
+TEST_F(TrainCommand, MayWriteOverWhatItGoesOnFrom) {
+  std::filesystem::copy_file(path("rows/rows-00000.safetensors"),
+                             path("state.safetensors"));
+  program({"train", "--data", path("rows"), "--model", path("model.json"),
+           "--rows", "2", "--resume", path("state.safetensors"), "--checkpoint",
+           path("./state.safetensors")});
+  EXPECT_EQ(code_, kRefused);
+  EXPECT_EQ(err_.find("name of its own"), std::string::npos) << err_;
 }
 
 TEST_F(TrainCommand, SaysItsPrecision) {

@@ -94,7 +94,10 @@ Result<void> check_train_files(const TrainFlags& f) {
     read.push_back(at->path().string());
   }
   if (f.model) read.push_back(*f.model);
-  if (f.resume && f.resume != f.checkpoint) read.push_back(*f.resume);
+  // A run may write over what it goes on from.
+  if (f.resume && !(f.checkpoint && is_same_file(*f.resume, *f.checkpoint))) {
+    read.push_back(*f.resume);
+  }
   return check_files(read, written);
 }
 

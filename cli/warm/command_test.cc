@@ -72,6 +72,10 @@ TEST_F(Warm, AFolderThatCannotKeepIsAFailure) {
   EXPECT_EQ(out["compiles"], 1);
   ASSERT_FALSE(out["warnings"].empty());
   EXPECT_NE(err_.find("warning: "), std::string::npos) << err_;
+  all.pop_back();
+  EXPECT_EQ(program({"warm"}, all), 1) << out_;
+  EXPECT_NE(out_.find(none + ", but what is warned of\n"), std::string::npos)
+      << out_;
 }
 
 // Batches that are alike on one device may not be on a mesh: each program that

@@ -1,7 +1,7 @@
 // model/config.cc: the sizes and settings of a model, their JSON, their rules.
 #include <fmt/format.h>
 
-#include <cmath>
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -38,18 +38,20 @@ constexpr IntField kInts[] = {
     {"head_dim", &ModelConfig::head_dim, 8, 256},
     {"mlp_width", &ModelConfig::mlp_width, 1, 1 << 20},
 };
+// Programs have them as float32, where others would be 0 or infinite.
+constexpr double kLeastNumber = 1e-30, kMostNumber = 1e30;
 struct NumberField {
   const char* name;
   double ModelConfig::*at;
-  double least;
+  double least;  // 0: or from kLeastNumber on
 };
 constexpr NumberField kNumbers[] = {
-    {"embedding_scale", &ModelConfig::embedding_scale, 1e-30},
-    {"norm_eps", &ModelConfig::norm_eps, 1e-30},
+    {"embedding_scale", &ModelConfig::embedding_scale, kLeastNumber},
+    {"norm_eps", &ModelConfig::norm_eps, kLeastNumber},
     {"rope_theta", &ModelConfig::rope_theta, 1},
     {"rope_factor", &ModelConfig::rope_factor, 1},
-    {"rope_low", &ModelConfig::rope_low, 1e-30},
-    {"rope_high", &ModelConfig::rope_high, 1e-30},
+    {"rope_low", &ModelConfig::rope_low, kLeastNumber},
+    {"rope_high", &ModelConfig::rope_high, kLeastNumber},
     {"rope_tokens", &ModelConfig::rope_tokens, 1},
     {"softcap", &ModelConfig::softcap, 0},
     {"final_softcap", &ModelConfig::final_softcap, 0},
@@ -207,9 +209,11 @@ Result<void> check_model(const ModelConfig& m) {
     }
   }
   for (const NumberField& f : kNumbers) {
-    if (!(m.*f.at >= f.least) || !std::isfinite(m.*f.at)) {
-      return invalid(kWhere, "{} must be at least {} and finite, found {}",
-                     f.name, f.least, m.*f.at);
+    const double value = m.*f.at, least = std::max(f.least, kLeastNumber);
+    if (value == 0 && f.least == 0) continue;
+    if (!(value >= least && value <= kMostNumber)) {
+      return invalid(kWhere, "{} must be {}{} to {}, found {}", f.name,
+                     f.least == 0 ? "0 or " : "", least, kMostNumber, value);
     }
   }
   if (m.heads % m.kv_heads != 0) {

@@ -19,9 +19,10 @@ Result<void> check_ids(const Rows& rows, int64_t first, RowColumn column,
     if (ids[i] >= 0 && ids[i] < count) continue;
     return invalid(
         "train",
-        "{} must be below the model's {}, found {} for row {}, token "
+        "{} must be 0 to {}, as the model has ids, found {} for row {}, token "
         "{}",
-        spec_of(column).name, count, ids[i], start + i / tokens, i % tokens);
+        spec_of(column).name, count - 1, ids[i], start + i / tokens,
+        i % tokens);
   }
   return {};
 }

@@ -717,7 +717,11 @@ TEST_P(Train, RefusesWhatDoesNotFit) {
   Rows alien = rows(1);
   alien.row(RowColumn::input_ids, 1)[5] = 32;
   EXPECT_EQ(refused(alien, {}),
-            "[train] input_ids must be below the model's 32, found 32 "
+            "[train] input_ids must be 0 to 31, as the model has ids, found 32 "
+            "for row 1, token 5");
+  alien.row(RowColumn::input_ids, 1)[5] = -1;
+  EXPECT_EQ(refused(alien, {}),
+            "[train] input_ids must be 0 to 31, as the model has ids, found -1 "
             "for row 1, token 5");
   Rows unplaced = rows(1);
   for (int32_t& p : unplaced.row(RowColumn::positions, 1)) p = 0;

@@ -80,7 +80,7 @@ Result<Ids> read_npy_numbers(const std::string& path, std::string_view bytes,
                              const DocumentNumbers& numbers, int64_t batch,
                              int64_t length) {
   auto npy = parse_npy(bytes);
-  if (!npy) return npy.error();
+  if (!npy) return in_file(npy.error(), path);
   const std::vector<int64_t>& shape = npy->shape;
   if (shape.size() == 1) {
     return repeat(numbers.ids(npy->values, path, length), batch);

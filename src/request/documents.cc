@@ -23,7 +23,7 @@ bool is_npy(const std::string& path, std::string_view bytes) {
 Result<Ids> read_npy(const std::string& path, std::string_view bytes,
                      int64_t batch, int64_t length) {
   auto npy = parse_npy(bytes);
-  if (!npy) return npy.error();
+  if (!npy) return in_file(npy.error(), path);
   using Shape = std::vector<int64_t>;
   if (npy->shape == Shape{batch, length}) return std::move(npy->values);
   if (npy->shape == Shape{length}) return repeat(npy->values, batch);

@@ -34,7 +34,7 @@ Result<void> read_topk(const std::string& path, const Request& r,
   if (!bytes) return bytes.error();
   auto array = path.ends_with(".safetensors") ? read_tensor(*bytes, "topk_idxs")
                                               : parse_npy(*bytes);
-  if (!array) return array.error();
+  if (!array) return in_file(array.error(), path);
   auto picks = picks_from_topk(array->values, array->shape, r);
   if (!picks) return picks.error();
   facts.picks = std::move(picks->blocks);
@@ -62,9 +62,9 @@ Result<void> read_given_picks(const std::string& source, const Request& r,
   auto bytes = read_file(source, kMaxFactBytes);
   if (!bytes) return bytes.error();
   auto file = parse_safetensors(*bytes);
-  if (!file) return file.error();
+  if (!file) return in_file(file.error(), source);
   auto tensor = file->find("picks");
-  if (!tensor) return tensor.error();
+  if (!tensor) return in_file(tensor.error(), source);
   auto given = read_picks_tensor(*tensor, "picks", r, r.q_len, source);
   if (!given) return given.error();
   const Picks picks = given->view();

@@ -36,7 +36,7 @@ Result<PicksFile::Given> read_picks_tensor(const Tensor& tensor,
                    in_quotes(path));
   }
   auto values = int32_values(tensor, name);
-  if (!values) return values.error();
+  if (!values) return in_file(values.error(), path);
   return PicksFile::Given{std::move(*values), shape};
 }
 
@@ -51,7 +51,7 @@ Result<PicksFile> read_picks_file(const std::string& path, const Request& r,
   auto bytes = read_file(path, receipt::available_memory());
   if (!bytes) return bytes.error();
   auto file = parse_safetensors(*bytes);
-  if (!file) return file.error();
+  if (!file) return in_file(file.error(), path);
   PicksFile out;
   const int64_t tiles = ceil_div(r.q_len, std::max<int64_t>(query_tile, 1));
   const std::tuple<std::string_view, int64_t, std::optional<PicksFile::Given>*>

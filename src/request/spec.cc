@@ -55,7 +55,9 @@ Result<receipt::RequestText> parse_spec(std::string_view text) {
 Result<receipt::RequestText> load_spec(const std::string& path) {
   auto text = read_file(path, kMaxSpecBytes);
   if (!text) return text.error();
-  return parse_spec(*text);
+  auto spec = parse_spec(*text);
+  if (!spec) return in_file(spec.error(), path);
+  return spec;
 }
 
 }  // namespace tessera::request

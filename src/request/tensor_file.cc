@@ -69,9 +69,9 @@ Result<InputFile> read_inputs(const std::string& path, Layout layout) {
   InputFile file;
   file.bytes = std::make_unique<std::string>(std::move(*bytes));
   auto tensors = parse_safetensors(*file.bytes);
-  if (!tensors) return tensors.error();
+  if (!tensors) return in_file(tensors.error(), path);
   file.tensors = std::move(*tensors);
-  if (auto e = check_inputs(file, layout); !e) return e.error();
+  if (auto e = check_inputs(file, layout); !e) return in_file(e.error(), path);
   return file;
 }
 

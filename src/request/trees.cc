@@ -80,13 +80,13 @@ Result<Numbers> read_tensors(const std::string& path, int64_t batch) {
   auto bytes = read_file(path, kMaxFactBytes);
   if (!bytes) return bytes.error();
   auto file = parse_safetensors(*bytes);
-  if (!file) return file.error();
+  if (!file) return in_file(file.error(), path);
   Numbers out;
   std::vector<int64_t> shape;
   for (const auto& [name, to] :
        {std::pair("enter", &out.enter), std::pair("leave", &out.leave)}) {
     auto tensor = file->find(name);
-    if (!tensor) return tensor.error();
+    if (!tensor) return in_file(tensor.error(), path);
     const std::vector<int64_t>& s = tensor->shape;
     const bool fits = s.size() == 1 || (s.size() == 2 && s[0] == batch);
     if (!fits || (to == &out.leave && s != shape)) {
@@ -97,7 +97,7 @@ Result<Numbers> read_tensors(const std::string& path, int64_t batch) {
     }
     shape = s;
     auto values = int32_values(*tensor, name);
-    if (!values) return values.error();
+    if (!values) return in_file(values.error(), path);
     *to = std::move(*values);
   }
   if (shape.size() == 2) out.rows = batch;
