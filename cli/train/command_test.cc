@@ -36,8 +36,10 @@ class TrainCommand : public tessera::testing::PackedProgram {
   }
 
   bool has_plugin() {
-    auto plugin = testing::real_plugin("xla_cpu_pjrt");
-    return !testing::is_absent(plugin);
+    for (const char* name : {"lammps_jax_pjrt_cpu", "xla_cpu_pjrt"}) {
+      if (testing::is_absent(testing::real_plugin(name))) return false;
+    }
+    return true;
   }
   std::string path(const std::string& name) { return folder_.file(name); }
 
@@ -61,7 +63,7 @@ class TrainCommand : public tessera::testing::PackedProgram {
 };
 
 TEST_F(TrainCommand, GoesOnWhereItStopped) {
-  if (!has_plugin()) GTEST_SKIP() << "no xla_cpu_pjrt";
+  if (!has_plugin()) GTEST_SKIP() << "no plugins for the CPU";
   const json whole =
       trained({"--steps", "6", "--rate", "1e-2", "--picture", path("loss.svg"),
                "--checkpoint", path("whole.safetensors"), "--save-program",
@@ -121,7 +123,7 @@ TEST_F(TrainCommand, GoesOnWhereItStopped) {
 }
 
 TEST_F(TrainCommand, AWarmedRunCompilesNothing) {
-  if (!has_plugin()) GTEST_SKIP() << "no xla_cpu_pjrt";
+  if (!has_plugin()) GTEST_SKIP() << "no plugins for the CPU";
   const json warmed = trained({"--warm"});
   EXPECT_EQ(warmed["compiles"], 1);
   EXPECT_EQ(warmed["cache"], path("cache"));
@@ -151,7 +153,7 @@ TEST_F(TrainCommand, AWarmedRunCompilesNothing) {
 
 // What the log says the receipt has; it keeps nothing from being kept.
 TEST_F(TrainCommand, WarnsOfAMeshWhosePluginErrs) {
-  if (!has_plugin()) GTEST_SKIP() << "no xla_cpu_pjrt";
+  if (!has_plugin()) GTEST_SKIP() << "no plugins for the CPU";
   std::ofstream(path("model.json"))
       << R"({"vocab": 61, "width": 32, "head_dim": 8, "mlp_width": 48,
              "layers": 1})";
@@ -178,7 +180,7 @@ TEST_F(TrainCommand, WarnsOfAMeshWhosePluginErrs) {
 
 // As of attention's programs: where nothing can be kept, that is said.
 TEST_F(TrainCommand, AFolderThatCannotKeepWhatIsWarmedIsAFailure) {
-  if (!has_plugin()) GTEST_SKIP() << "no xla_cpu_pjrt";
+  if (!has_plugin()) GTEST_SKIP() << "no plugins for the CPU";
   program({"train", "--data", path("rows"), "--model", path("model.json"),
            "--rows", "2", "--tile", "32x32", "--cache", "/proc/self/nowhere",
            "--warm", "--json"});
@@ -213,7 +215,7 @@ TEST_F(TrainCommand, WarmRunsNoStep) {
 }
 
 TEST_F(TrainCommand, ADiskThatFillsUpLeavesTheLastCheckpoint) {
-  if (!has_plugin()) GTEST_SKIP() << "no xla_cpu_pjrt";
+  if (!has_plugin()) GTEST_SKIP() << "no plugins for the CPU";
   train({"--steps", "2", "--checkpoint", path("state.safetensors")});
   ASSERT_EQ(code_, kOk) << err_;
   const std::string before = *read_file(path("state.safetensors"), 1 << 24);
@@ -236,7 +238,7 @@ TEST_F(TrainCommand, ADiskThatFillsUpLeavesTheLastCheckpoint) {
 }
 
 TEST_F(TrainCommand, RemovesWhatAKilledRunLeftBesideItsOutputs) {
-  if (!has_plugin()) GTEST_SKIP() << "no xla_cpu_pjrt";
+  if (!has_plugin()) GTEST_SKIP() << "no plugins for the CPU";
   std::vector<std::string> arguments = {"--steps", "1"};
   for (const auto& [flag, name] :
        {std::pair("--checkpoint", "state.safetensors"),
@@ -256,7 +258,7 @@ TEST_F(TrainCommand, RemovesWhatAKilledRunLeftBesideItsOutputs) {
 
 // In words; the model in the object has them too.
 TEST_F(TrainCommand, SaysWhichLayersAreClustered) {
-  if (!has_plugin()) GTEST_SKIP() << "no xla_cpu_pjrt";
+  if (!has_plugin()) GTEST_SKIP() << "no plugins for the CPU";
   std::ofstream(path("model.json"))
       << R"({"vocab": 61, "width": 32, "head_dim": 8, "mlp_width": 48,
              "layers": 3, "routes": [{"top": 2, "block": 16}, null]})";
@@ -278,7 +280,7 @@ TEST_F(TrainCommand, SaysWhichLayersAreClustered) {
 // A run from a seed, and one that goes on from it on a mesh; each is run again
 // from its receipt.
 TEST_F(TrainCommand, HasAReceiptThatIsVerified) {
-  if (!has_plugin()) GTEST_SKIP() << "no xla_cpu_pjrt";
+  if (!has_plugin()) GTEST_SKIP() << "no plugins for the CPU";
   const auto verify = [&](const char* name) {
     return program({"receipt", "verify", path(name)});
   };
@@ -358,7 +360,7 @@ TEST_F(TrainCommand, LearnsByOurCpuKernels) {
 // The same on a mesh, whose runs go on from one another to the bit, and whose
 // program says how its arrays lie.
 TEST_F(TrainCommand, LearnsOnAMesh) {
-  if (!has_plugin()) GTEST_SKIP() << "no xla_cpu_pjrt";
+  if (!has_plugin()) GTEST_SKIP() << "no plugins for the CPU";
   const std::vector<std::string> on = {"--mesh", "data=2,head=2", "--rate",
                                        "1e-2"};
   const auto with = [&](std::vector<std::string> more) {
@@ -393,7 +395,7 @@ TEST_F(TrainCommand, LearnsOnAMesh) {
 
 // Tokens where work is even; the run's own ceilings, which its receipt has.
 TEST_F(TrainCommand, ExchangesTilesOfARow) {
-  if (!has_plugin()) GTEST_SKIP() << "no xla_cpu_pjrt";
+  if (!has_plugin()) GTEST_SKIP() << "no plugins for the CPU";
   const json all = trained({"--steps", "2", "--mesh", "seq=2"});
   EXPECT_EQ(all["exchange"]["kind"], "gather");
   EXPECT_EQ(all["exchange"]["balance"], "contiguous");
@@ -564,7 +566,7 @@ TEST_F(TrainCommand, MayWriteOverWhatItGoesOnFrom) {
 }
 
 TEST_F(TrainCommand, SaysItsPrecision) {
-  if (!has_plugin()) GTEST_SKIP() << "no xla_cpu_pjrt";
+  if (!has_plugin()) GTEST_SKIP() << "no plugins for the CPU";
   const json told = trained({"--steps", "1", "--dtype", "bf16", "--checkpoint",
                              path("state.safetensors")});
   EXPECT_EQ(told["precision"]["products"], "BF16");

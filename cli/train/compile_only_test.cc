@@ -413,7 +413,7 @@ TEST_F(TrainCompileOnly, ReceiptsOfAnExchangeAreVerified) {
 TEST_F(TrainCompileOnly, AReasonGoesWithATpu) {
   TESSERA_NEEDS_PLUGINS();
   testing::look_in_venv();
-  const auto plugin = testing::real_plugin("xla_cpu_pjrt");
+  const auto plugin = testing::real_plugin("lammps_jax_pjrt_cpu");
   if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
   refuses({"--spec", "xla"},
           "[train] a lowering reason goes with tiles of scores on a TPU, found "

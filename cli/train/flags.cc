@@ -103,8 +103,8 @@ void add_train_flags(Command& command, TrainFlags& f) {
       });
   add_plugin_flags(
       command, f, kOptionsGroup,
-      "A PJRT plugin's file or known name [xla_cpu_pjrt; for the spec cpu, and "
-      "for a --mesh of CPUs, lammps_jax_pjrt_cpu; for a TPU libtpu]");
+      "A PJRT plugin's file or known name [lammps_jax_pjrt_cpu; for a TPU "
+      "libtpu]");
   add_flags(command, {{"--json", &f.json, "", "One JSON object on stdout"}});
 }
 

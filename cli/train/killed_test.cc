@@ -60,7 +60,7 @@ class TrainKilled : public testing::PackedProgram,
 
 TEST_P(TrainKilled, LosesNothing) {
   TESSERA_NEEDS_PLUGINS();
-  const auto plugin = testing::real_plugin("xla_cpu_pjrt");
+  const auto plugin = testing::real_plugin("lammps_jax_pjrt_cpu");
   if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
   const std::string whole = file("whole.safetensors"),
                     part = file("part.safetensors");

@@ -88,7 +88,7 @@ Result<void> read_train_options(const TrainFlags& f,
   }
   out.recompute = f.recompute;
   out.xla.plugin =
-      f.compile_only ? model::kTpuPlugin : default_plugin(out.spec, out.mesh);
+      f.compile_only ? model::kTpuPlugin : default_plugin(out.spec);
   return read_plugin_flags(f, out.xla);
 }
 

@@ -28,7 +28,7 @@ constexpr const char* kModel =
 class TrainRun : public testing::PackedProgram {
  protected:
   void SetUp() override {
-    const auto plugin = testing::real_plugin("xla_cpu_pjrt");
+    const auto plugin = testing::real_plugin("lammps_jax_pjrt_cpu");
     if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
     pack_documents(
         12, [](int d) { return 20 + d; }, 128);

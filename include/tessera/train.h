@@ -65,9 +65,10 @@ struct LayerSpec {
 // the program calls: not every plugin for the CPU can.
 Result<LayerSpec> find_layer_spec(std::string_view name);
 std::vector<std::string> layer_spec_names();
-// The plugin for programs of the spec if none is named. For several devices of
-// a CPU it is one that gives the same results each time (docs/train.md).
-std::string default_plugin(const LayerSpec& spec, const Mesh& mesh = {});
+// The plugin for programs of the spec if none is named. Of a CPU it is one that
+// takes the memory of a step's state for the next, and gives the same results
+// each time on several devices (docs/train.md).
+std::string default_plugin(const LayerSpec& spec);
 
 enum class NormKind : uint8_t { rms, layer };
 enum class MlpKind : uint8_t {

@@ -148,8 +148,8 @@ def needs(block):
     if "flex_attention(" in block:
         out.append("torch")
     out = [n for n in out if not importlib.util.find_spec(n)]
-    if "Trainer(" in block and not plugins.is_there("xla_cpu_pjrt"):
-        out.append(plugins.called("xla_cpu_pjrt"))
+    if "Trainer(" in block and not plugins.is_there("lammps_jax_pjrt_cpu"):
+        out.append(plugins.called("lammps_jax_pjrt_cpu"))
     return out
 
 

@@ -100,7 +100,7 @@ def test_every_public_object_has_json():
         assert without or isinstance(json.loads(one.json()), dict)
 
 
-@plugins.needs("xla_cpu_pjrt")
+@plugins.needs("lammps_jax_pjrt_cpu")
 def test_a_trainers_line():
     trainer = tessera.train.Trainer(
         {"vocab": 40, "width": 32, "head_dim": 8, "mlp_width": 48}, rows=2,

@@ -17,8 +17,8 @@ from column_sets import column_sets
 from tensor_file import an_ulp_away, parameters, store
 from tensor_file import apart as losses_apart
 
-has_plugin = plugins.needs("xla_cpu_pjrt")
-has_calling_plugin = plugins.needs("lammps_jax_pjrt_cpu")
+has_plugin = plugins.needs("lammps_jax_pjrt_cpu")
+has_other_plugin = plugins.needs("xla_cpu_pjrt")
 
 # Meshes come after trainers on one device here (docs/train.md).
 os.environ.setdefault("NPROC", "8")
@@ -64,7 +64,7 @@ def apart(one, some, folder):
     return losses_apart(np.maximum.accumulate(moved)) * want
 
 
-@plugins.needs("xla_cpu_pjrt", sys.executable)
+@plugins.needs("lammps_jax_pjrt_cpu", sys.executable)
 def test_plugins_are_those_of_the_interpreter_that_imports():
     code = ("import tessera.train\n"
             f"tessera.train.Trainer({MODEL!r}, rows=1, tokens=64, tile=(16, 16))")
@@ -150,6 +150,7 @@ def test_divides_rows_and_heads_among_devices(tmp_path):
 
 
 @has_plugin
+@has_other_plugin
 def test_warns_of_a_mesh_whose_plugin_errs():
     with pytest.warns(UserWarning, match="whose are wrong once in a while, for "
                                          "'data=2'$") as told:
@@ -177,7 +178,7 @@ def test_exchanges_tiles_of_a_divided_row(tmp_path):
         one.ceilings(some[0])
 
 
-@has_calling_plugin
+@has_plugin
 def test_attends_by_our_kernels(tmp_path):
     listed, ours = trainer(), trainer(spec="cpu")
     some = list(batches())[:3]
@@ -188,7 +189,7 @@ def test_attends_by_our_kernels(tmp_path):
     assert ours.counters()["compiles"] == 1
 
 
-@has_plugin
+@has_other_plugin
 def test_names_a_plugin_that_does_not_call_our_kernels():
     with pytest.raises(ts.TesseraError, match=r"as lammps_jax_pjrt_cpu does, "
                                               r"found .*xla_cpu_pjrt\.so'$"):

@@ -10,7 +10,7 @@ import tessera.train
 import torch
 from transformers import AutoModelForCausalLM, Gemma2Config, LlamaConfig
 
-pytestmark = plugins.needs("xla_cpu_pjrt")
+pytestmark = plugins.needs("lammps_jax_pjrt_cpu")
 torch.set_num_threads(1)
 
 VOCAB, T = 29, 32

@@ -8,7 +8,7 @@
 #include "lanes/cpu/plugin_calls.h"
 #include "model/layer.h"
 #include "model/parameter_parts.h"
-#include "pjrt/locate.h"
+#include "model/step_plan.h"
 #include "tessera/mosaic.h"
 
 namespace tessera {
@@ -60,10 +60,8 @@ Result<LayerSpec> find_layer_spec(std::string_view name) {
                  fmt::join(layer_spec_names(), ", "), in_quotes(name));
 }
 
-std::string default_plugin(const LayerSpec& spec, const Mesh& mesh) {
-  if (model::has_kernels(spec)) return "libtpu";
-  if (model::calls_cpu(spec)) return cpu::kCallingPlugin;
-  return pjrt::default_cpu_plugin(mesh.devices());
+std::string default_plugin(const LayerSpec& spec) {
+  return model::has_kernels(spec) ? model::kTpuPlugin : cpu::kCallingPlugin;
 }
 
 SlotArrays slot_arrays(Slot slot, const ModelConfig& m) {

@@ -105,7 +105,7 @@ Result<PlannedRows> plan_rows(const TrainOptions& o) {
 }
 
 std::string plugin_of(const TrainOptions& o) {
-  return o.xla.plugin.empty() ? default_plugin(o.spec, o.mesh) : o.xla.plugin;
+  return o.xla.plugin.empty() ? default_plugin(o.spec) : o.xla.plugin;
 }
 
 bool is_xla_cpu_pjrt(const std::string& plugin) {
