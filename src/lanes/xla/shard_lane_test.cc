@@ -193,7 +193,8 @@ TEST(ShardProgram, SaysItsPartitionsInCodeAlone) {
 TEST(ShardLane, TakesThePluginThatATrainerTakes) {
   lanes::LaneOptions options = options_for("");
   options.mesh.axes = {{"seq", 2}};
-  const auto due = testing::real_plugin(default_plugin(*find_layer_spec("xla")));
+  const auto due =
+      testing::real_plugin(default_plugin(*find_layer_spec("xla")));
   if (testing::is_absent(due)) GTEST_SKIP() << due.error().message;
   ASSERT_TRUE(due) << due.error().message;
   auto lane = open_shard_lane(options);
