@@ -4,22 +4,12 @@
 #include "cli/lowering.h"
 
 namespace tessera::cli {
+namespace {
 
-void add_train_flags(Command& command, TrainFlags& f) {
+void add_mesh_flags(Command& command, TrainFlags& f) {
   add_flags(
       command,
       {
-          {"--data", &f.data, "FILE",
-           "Packed rows: a file, or a folder as `tessera pack` writes", true},
-          {"--model", &f.model, "FILE",
-           "Sizes and settings as JSON [the checkpoint's, or a small one]"},
-          {"--spec", &f.spec, "NAME",
-           "Implementation of the slots: xla (attention over the plan's "
-           "worklist), reference (over every pair), cpu (by our CPU kernels) "
-           "or tpu (by our TPU kernels) [xla]"},
-          {"--steps", &f.steps, "N",
-           "Last step to reach; a resumed run counts its earlier steps [100]"},
-          {"--rows", &f.rows, "N", "Rows of packed data in a step [1]"},
           {"--mesh", &f.mesh, "data=N,head=K,seq=M",
            "Devices that share the rows of a step (data), the heads with the "
            "MLP's width, and the vocabulary where it divides (head), and the "
@@ -46,6 +36,13 @@ void add_train_flags(Command& command, TrainFlags& f) {
           {"--evenness", &f.evenness, "TEXT",
            "With --balance rows or tasks: the most that a device may have, as "
            "a multiple of the mean, 1 to 1000 [work=1.05,tokens=1.02]"},
+      });
+}
+
+void add_optimizer_flags(Command& command, TrainFlags& f) {
+  add_flags(
+      command,
+      {
           {"--rate", &f.rate, "X", "The highest learning rate [3e-4]"},
           {"--warmup", &f.warmup, "N",
            "Steps up to the highest learning rate, which then falls along a "
@@ -55,6 +52,13 @@ void add_train_flags(Command& command, TrainFlags& f) {
            "[1]"},
           {"--weight-decay", &f.weight_decay, "X",
            "Weight decay of matrices [0.1]"},
+      });
+}
+
+void add_program_flags(Command& command, TrainFlags& f) {
+  add_flags(
+      command,
+      {
           {"--dtype", &f.dtype, "TYPE",
            "Type of matrix products: f32 or bf16 [f32]"},
           {"--tile", &f.tile, "QxKV",
@@ -66,8 +70,13 @@ void add_train_flags(Command& command, TrainFlags& f) {
           {"--recompute", &f.recompute, "",
            "Keep only the input of each block, and compute the rest again "
            "backward"},
-          {"--seed", &f.seed, "N",
-           "Seed of the first parameters, not with --resume [0]"},
+      });
+}
+
+void add_file_flags(Command& command, TrainFlags& f) {
+  add_flags(
+      command,
+      {
           {"--checkpoint", &f.checkpoint, "FILE",
            "File that keeps the state, .safetensors"},
           {"--every", &f.every, "N", "Steps between checkpoints [at the end]"},
@@ -78,6 +87,14 @@ void add_train_flags(Command& command, TrainFlags& f) {
           {"--receipt", &f.receipt, "FILE", "Write the receipt of the run"},
           {"--save-program", &f.program, "FILE",
            "Write the step's StableHLO, as it is compiled"},
+      });
+}
+
+// Runs that take no step.
+void add_ahead_flags(Command& command, TrainFlags& f) {
+  add_flags(
+      command,
+      {
           {"--compile-only", &f.compile_only, "",
            "Compile the step for a TPU that need not be here, and run nothing"},
           {"--target", &f.target, "TARGET",
@@ -86,6 +103,36 @@ void add_train_flags(Command& command, TrainFlags& f) {
            "Compile the step into the folder of --cache for the run to come, "
            "and run nothing"},
       });
+}
+
+}  // namespace
+
+void add_train_flags(Command& command, TrainFlags& f) {
+  add_flags(
+      command,
+      {
+          {"--data", &f.data, "FILE",
+           "Packed rows: a file, or a folder as `tessera pack` writes", true},
+          {"--model", &f.model, "FILE",
+           "Sizes and settings as JSON [the checkpoint's, or a small one]"},
+          {"--spec", &f.spec, "NAME",
+           "Implementation of the slots: xla (attention over the plan's "
+           "worklist), reference (over every pair), cpu (by our CPU kernels) "
+           "or tpu (by our TPU kernels) [xla]"},
+          {"--steps", &f.steps, "N",
+           "Last step to reach; a resumed run counts its earlier steps [100]"},
+          {"--rows", &f.rows, "N", "Rows of packed data in a step [1]"},
+      });
+  add_mesh_flags(command, f);
+  add_optimizer_flags(command, f);
+  add_program_flags(command, f);
+  add_flags(command,
+            {
+                {"--seed", &f.seed, "N",
+                 "Seed of the first parameters, not with --resume [0]"},
+            });
+  add_file_flags(command, f);
+  add_ahead_flags(command, f);
   add_plugin_flags(
       command, f, kOptionsGroup,
       "A PJRT plugin's file or known name [xla_cpu_pjrt; for the spec cpu, and "
