@@ -12,7 +12,7 @@ set(long_tests Plugins/Xla=80 Mosaic.dims=60 Plugins/XlaShards=50 Model=40
   Mosaic.telemetry=45 XlaCompile=15 KernelsBench=10 Mosaic.mutate=10 Mosaic.backward_mutants=15
   Mosaic.forward_mutants=9 Mosaic.variant_mutants=15 Mosaic.backward_variant_mutants=30
   ReceiptCommand=9 Python.jax_tpu=9 Python.jax_shards=70 TrainCommand=54 Python.torch=49
-  Exchanges/ShardSchedule=38 MosaicLane=37 Mosaic.numbers=29 Meshes/TrainKilled=27
+  Exchanges/ShardSchedule=38 MosaicLane=37 Mosaic.numbers=29 Meshes/TrainKilled=45
   Python.train=26 TrainCompileOnly=25 Python.notebook=25 Model.jax=25 Python.docs=24
   MeshFitCompile=24 MosaicMesh=23 Mosaic.sinks=23 Cpu/MeshModel=23 KernelStep=21
   ScheduleTpuMemory=15)

@@ -1,6 +1,9 @@
-// README's C++ example: it is that of a program which builds and runs.
+// What README shows of C++ is of a program that builds and runs, and what docs/
+// say of the headers is of those that are there.
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -82,6 +85,22 @@ TEST_P(ReadmeExample, RunsOnThisLane) {
       ran->out.find("9 passes forward and 9 backward on the " + lane + " lane"),
       std::string::npos)
       << ran->out;
+}
+
+TEST(Readme, SaysWhatEachHeaderIsFor) {
+  std::set<std::string> there, said;
+  for (const auto& file :
+       std::filesystem::directory_iterator("include/tessera")) {
+    there.insert(file.path().filename());
+  }
+  there.erase("tessera.h");  // which is all of them
+  for (const std::string& line : lines_of("docs/README.md")) {
+    const size_t end = line.find(".h` | ");
+    if (!line.starts_with("| `") || end == std::string::npos) continue;
+    const std::string header = line.substr(3, end - 1);
+    EXPECT_TRUE(said.insert(header).second) << header << " has two lines";
+  }
+  EXPECT_EQ(said, there);
 }
 
 TEST(ReadmeExample, SaysWhatIsWrong) {

@@ -6,7 +6,7 @@
 namespace tessera::cli {
 namespace {
 
-void add_spread_flags(Command& command, TrainFlags& f) {
+void add_mesh_flags(Command& command, TrainFlags& f) {
   add_flags(
       command,
       {
@@ -39,6 +39,72 @@ void add_spread_flags(Command& command, TrainFlags& f) {
       });
 }
 
+void add_optimizer_flags(Command& command, TrainFlags& f) {
+  add_flags(
+      command,
+      {
+          {"--rate", &f.rate, "X", "The highest learning rate [3e-4]"},
+          {"--warmup", &f.warmup, "N",
+           "Steps up to the highest learning rate, which then falls along a "
+           "cosine to a tenth [a twentieth of --steps]"},
+          {"--max-norm", &f.max_norm, "X",
+           "Largest norm of the gradients; longer ones are scaled down to it "
+           "[1]"},
+          {"--weight-decay", &f.weight_decay, "X",
+           "Weight decay of matrices [0.1]"},
+      });
+}
+
+void add_program_flags(Command& command, TrainFlags& f) {
+  add_flags(
+      command,
+      {
+          {"--dtype", &f.dtype, "TYPE",
+           "Type of matrix products: f32 or bf16 [f32]"},
+          {"--tile", &f.tile, "QxKV",
+           "Tile of the scores [256x256; for the spec tpu 512x512]"},
+          {"--lowering-reason", &f.lowering_reason, "TEXT",
+           kLoweringReasonHelp},
+          {"--max-compiles", &f.max_compiles, "N",
+           "Most programs to compile; one more is an error, 0 is no limit [0]"},
+          {"--recompute", &f.recompute, "",
+           "Keep only the input of each block, and compute the rest again "
+           "backward"},
+      });
+}
+
+void add_file_flags(Command& command, TrainFlags& f) {
+  add_flags(
+      command,
+      {
+          {"--checkpoint", &f.checkpoint, "FILE",
+           "File that keeps the state, .safetensors"},
+          {"--every", &f.every, "N", "Steps between checkpoints [at the end]"},
+          {"--resume", &f.resume, "FILE",
+           "Checkpoint to go on from; one without moments is where a new run "
+           "starts"},
+          {"--picture", &f.picture, "FILE", "Draw the losses, as .svg"},
+          {"--receipt", &f.receipt, "FILE", "Write the receipt of the run"},
+          {"--save-program", &f.program, "FILE",
+           "Write the step's StableHLO, as it is compiled"},
+      });
+}
+
+// Runs that take no step.
+void add_ahead_flags(Command& command, TrainFlags& f) {
+  add_flags(
+      command,
+      {
+          {"--compile-only", &f.compile_only, "",
+           "Compile the step for a TPU that need not be here, and run nothing"},
+          {"--target", &f.target, "TARGET",
+           "The TPU of --compile-only, a chip for each device [v6e:1x1]"},
+          {"--warm", &f.warm, "",
+           "Compile the step into the folder of --cache for the run to come, "
+           "and run nothing"},
+      });
+}
+
 }  // namespace
 
 void add_train_flags(Command& command, TrainFlags& f) {
@@ -57,50 +123,16 @@ void add_train_flags(Command& command, TrainFlags& f) {
            "Last step to reach; a resumed run counts its earlier steps [100]"},
           {"--rows", &f.rows, "N", "Rows of packed data in a step [1]"},
       });
-  add_spread_flags(command, f);
-  add_flags(
-      command,
-      {
-          {"--rate", &f.rate, "X", "The highest learning rate [3e-4]"},
-          {"--warmup", &f.warmup, "N",
-           "Steps up to the highest learning rate, which then falls along a "
-           "cosine to a tenth [a twentieth of --steps]"},
-          {"--max-norm", &f.max_norm, "X",
-           "Largest norm of the gradients; longer ones are scaled down to it "
-           "[1]"},
-          {"--weight-decay", &f.weight_decay, "X",
-           "Weight decay of matrices [0.1]"},
-          {"--dtype", &f.dtype, "TYPE",
-           "Type of matrix products: f32 or bf16 [f32]"},
-          {"--tile", &f.tile, "QxKV",
-           "Tile of the scores [256x256; for the spec tpu 512x512]"},
-          {"--lowering-reason", &f.lowering_reason, "TEXT",
-           kLoweringReasonHelp},
-          {"--max-compiles", &f.max_compiles, "N",
-           "Most programs to compile; one more is an error, 0 is no limit [0]"},
-          {"--recompute", &f.recompute, "",
-           "Keep only the input of each block, and compute the rest again "
-           "backward"},
-          {"--seed", &f.seed, "N",
-           "Seed of the first parameters, not with --resume [0]"},
-          {"--checkpoint", &f.checkpoint, "FILE",
-           "File that keeps the state, .safetensors"},
-          {"--every", &f.every, "N", "Steps between checkpoints [at the end]"},
-          {"--resume", &f.resume, "FILE",
-           "Checkpoint to go on from; one without moments is where a new run "
-           "starts"},
-          {"--picture", &f.picture, "FILE", "Draw the losses, as .svg"},
-          {"--receipt", &f.receipt, "FILE", "Write the receipt of the run"},
-          {"--save-program", &f.program, "FILE",
-           "Write the step's StableHLO, as it is compiled"},
-          {"--compile-only", &f.compile_only, "",
-           "Compile the step for a TPU that need not be here, and run nothing"},
-          {"--target", &f.target, "TARGET",
-           "The TPU of --compile-only, a chip for each device [v6e:1x1]"},
-          {"--warm", &f.warm, "",
-           "Compile the step into the folder of --cache for the run to come, "
-           "and run nothing"},
-      });
+  add_mesh_flags(command, f);
+  add_optimizer_flags(command, f);
+  add_program_flags(command, f);
+  add_flags(command,
+            {
+                {"--seed", &f.seed, "N",
+                 "Seed of the first parameters, not with --resume [0]"},
+            });
+  add_file_flags(command, f);
+  add_ahead_flags(command, f);
   add_plugin_flags(
       command, f, kOptionsGroup,
       "A PJRT plugin's file or known name [lammps_jax_pjrt_cpu; for a TPU "
