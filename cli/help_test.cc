@@ -165,13 +165,14 @@ TEST_F(HelpText, FieldsOfDevicesAreThere) {
                         file("sharded.mlir")})},
               {"program.calibrated", "program.collectives."});
   expect_each("audit", {{file("sharded.mlir")}});
-  expect_each(
-      "fit",
-      {with_causal({"--q-len", "1024", "--backward"}),
-       with_causal({"--q-len", "1024", "--backward", "--lane", "mosaic"}),
-       with_causal({"--q-len", "1048576", "--heads", "64", "--backward",
-                    "--target", "v5e"})},
-      {"forward.compiled.", "backward.compiled."});
+  expect_each("fit",
+              {with_causal({"--q-len", "1024", "--backward"}),
+               with_causal({"--q-len", "1024", "--backward", "--lane", "mosaic",
+                            "--sink-telemetry"}),
+               with_causal({"--q-len", "1048576", "--heads", "64", "--backward",
+                            "--target", "v5e"})},
+              {"forward.compiled.", "backward.compiled.", "sinks.compiled.",
+               "sinks.scratch"});
   expect_each(
       "compile",
       {with_causal({"--q-len", "1024", "--target", "v6e:1x1", "--no-compile",

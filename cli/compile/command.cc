@@ -36,8 +36,8 @@ Result<void> write_compiled(const CompileFlags& o, const CompileTarget& target,
   return write_receipt(*o.receipt, *receipt);
 }
 
-// What no compiler could place is not compiled. The kernel of sink telemetry
-// has no budget: it takes less than the forward one.
+// What no compiler could place is not compiled. The kernel of sink telemetry,
+// whose budget is beside those of the passes, is left to it.
 Result<AskedKernel> make_kernel(const CompileFlags& o,
                                 const std::string& target) {
   auto asked = read_asked_call(o.kernel, target);

@@ -215,8 +215,9 @@ TEST_F(Fit, FlagsOfAMeshAreChecked) {
             "`tessera shard --compile` compiles, found both\n");
   EXPECT_EQ(error({"--mesh", "seq=2", "--lane", "mosaic", "--page-steps", "9"}),
             "tessera: [cli] --tiles-per-pass, --fetch-ahead, "
-            "--keys-per-query, --page-steps, --query-chunk and --row-sum go "
-            "without --mesh, found --page-steps with it\n");
+            "--keys-per-query, --page-steps, --query-chunk, --row-sum and "
+            "--sink-telemetry go without --mesh, found --page-steps with "
+            "it\n");
 }
 
 TEST_F(Fit, ASmallTileOfAnyLaneHasAReason) {
@@ -245,6 +246,31 @@ TEST_F(Fit, AChunkOfQueriesIsOfTheBackwardPass) {
   Arguments with = flags;
   with.push_back("--backward");
   EXPECT_EQ(fit(with), 0) << err_;
+}
+
+TEST_F(Fit, SinkTelemetryIsOfLaneMosaic) {
+  const Arguments flags = {"--mask", "causal", "--q-len", "4096",
+                           "--sink-telemetry"};
+  EXPECT_EQ(fit(flags), 2);
+  EXPECT_NE(err_.find("--sink-telemetry and --numbers go with --lane mosaic, "
+                      "found --sink-telemetry with xla"),
+            std::string::npos)
+      << err_;
+  Arguments with = flags;
+  with.insert(with.end(), {"--lane", "mosaic", "--backward"});
+  EXPECT_EQ(fit(with), 0) << err_;
+  EXPECT_NE(out_.find("\nsinks\n"), std::string::npos) << out_;
+  with.push_back("--json");
+  ASSERT_EQ(fit(with), 0) << err_;
+  const json r = json::parse(out_);
+  EXPECT_EQ(r["sinks"]["outputs"][1]["name"], "entropy");
+  EXPECT_EQ(r["sinks"]["outputs"][1]["kind"], "output");
+  EXPECT_LT(r["sinks"]["bytes"]["total"], r["forward"]["bytes"]["total"]);
+  with.insert(with.end(), {"--mesh", "seq=2"});
+  EXPECT_EQ(fit(with), 2);
+  EXPECT_NE(err_.find("go without --mesh, found --sink-telemetry with it"),
+            std::string::npos)
+      << err_;
 }
 
 TEST_F(Fit, TheCompilersNumbersStandBesideOurs) {

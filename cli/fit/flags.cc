@@ -41,8 +41,8 @@ Result<void> check_flags(const FitFlags& o, LaneId lane) {
   if (lane == LaneId::xla && !of_kernel.empty()) {
     return invalid("cli",
                    "--tiles-per-pass, --fetch-ahead, --keys-per-query, "
-                   "--page-steps, --query-chunk, --row-sum and --numbers go "
-                   "with --lane mosaic, found {} with xla",
+                   "--page-steps, --query-chunk, --row-sum, --sink-telemetry "
+                   "and --numbers go with --lane mosaic, found {} with xla",
                    of_kernel);
   }
   if (k.query_chunk && !k.run.backward) {
@@ -60,9 +60,12 @@ Result<FitCall> read_asked(const FitFlags& o, LaneId lane) {
   auto method = method_of(o, lane);
   if (!method) return method.error();
   if (lane == LaneId::mosaic) {
-    auto asked = read_asked_call(o.kernel, chip);
+    KernelFlags passes = o.kernel;
+    passes.sink_telemetry = false;  // a kernel beside those of the passes
+    auto asked = read_asked_call(passes, chip);
     if (!asked) return asked.error();
     FitCall out = asked_fit(std::move(*asked), chip);
+    out.call.sink_telemetry = o.kernel.sink_telemetry;
     // At a tile that is given each direction has its own passes, as in a
     // session.
     const auto& request = o.kernel.run.request;
@@ -87,8 +90,8 @@ Result<FitCall> read_asked(const FitFlags& o, LaneId lane) {
 }
 
 Result<pjrt::MemoryStats> compiled(const FitFlags& o, const FitCall& asked,
-                                   const Chip& chip, bool backward) {
-  auto program = program_text(asked, backward);
+                                   const Chip& chip,
+                                   const Result<std::string>& program) {
   if (!program) return program.error();
   const std::string& name = asked.chip;
   auto report = compile_program(
@@ -122,9 +125,15 @@ Result<FitReport> fit_request(const FitFlags& o) {
     // What does not fit does not compile either.
     if (!o.compile || !out.budget.fits()) break;
     if (backward && !out.budget.backward) break;
-    auto stats = compiled(o, *asked, out.budget.chip, backward);
+    auto stats =
+        compiled(o, *asked, out.budget.chip, program_text(*asked, backward));
     if (!stats) return stats.error();
     (backward ? out.backward : out.forward) = *stats;
+  }
+  if (o.compile && out.budget.fits() && out.budget.sinks) {
+    auto stats = compiled(o, *asked, out.budget.chip, sinks_text(*asked));
+    if (!stats) return stats.error();
+    out.sinks = *stats;
   }
   return out;
 }
@@ -135,7 +144,8 @@ std::vector<GivenFlag> kernel_settings(const KernelFlags& k) {
           {"--keys-per-query", k.keys_per_query.has_value()},
           {"--page-steps", k.page_steps.has_value()},
           {"--query-chunk", k.query_chunk.has_value()},
-          {"--row-sum", k.run.row_sum.has_value()}};
+          {"--row-sum", k.run.row_sum.has_value()},
+          {"--sink-telemetry", k.sink_telemetry}};
 }
 
 void add_fit_flags(Command& command, FitFlags& f) {
@@ -160,6 +170,8 @@ void add_fit_flags(Command& command, FitFlags& f) {
           {"--lane", &f.lane, "NAME", "xla or mosaic [xla]"},
           {"--method", &f.method, "NAME",
            "Method of the xla lane: worklist, chunked or dense [worklist]"},
+          {"--sink-telemetry", &f.kernel.sink_telemetry, "",
+           "Lane mosaic: budget the program of sink telemetry too"},
           {"--compile", &f.compile, "",
            "Compile the programs too, with no device, and print what "
            "the compiler says beside ours"},

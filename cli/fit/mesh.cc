@@ -16,8 +16,8 @@ Result<void> check_flags(const FitFlags& o) {
   if (!of_kernel.empty()) {
     return invalid("cli",
                    "--tiles-per-pass, --fetch-ahead, --keys-per-query, "
-                   "--page-steps, --query-chunk and --row-sum go without "
-                   "--mesh, found {} with it",
+                   "--page-steps, --query-chunk, --row-sum and "
+                   "--sink-telemetry go without --mesh, found {} with it",
                    of_kernel);
   }
   if (o.method && *o.method != "worklist") {

@@ -38,9 +38,9 @@ std::string parts_text(std::string_view section,
   return out;
 }
 
-std::string pass_text(const PassMemory& pass,
+std::string pass_text(std::string_view title, const PassMemory& pass,
                       const std::optional<pjrt::MemoryStats>& compiled) {
-  std::string out = fmt::format("{}\n", pass.backward ? "backward" : "forward");
+  std::string out = fmt::format("{}\n", title);
   out += fmt::format("  {:<9} {:<24} {:<8} {:>18} {:>14}\n", "", "part", "kind",
                      "bytes", "of padding");
   out += parts_text("arguments", pass.arguments);
@@ -73,6 +73,7 @@ json fit_json(const FitReport& r) {
   out["tile"] = {r.tile.q, r.tile.kv};
   if (r.forward) out["forward"]["compiled"] = stats_json(*r.forward);
   if (r.backward) out["backward"]["compiled"] = stats_json(*r.backward);
+  if (r.sinks) out["sinks"]["compiled"] = stats_json(*r.sinks);
   return out;
 }
 
@@ -80,16 +81,17 @@ std::span<const JsonField> fit_json_fields() {
   static constexpr JsonField kFields[] = {
       {"lane, method, tile", "method: null where the lane has none"},
       {"chip.{name,hbm,devices,room}"},
-      {"{forward,backward}.{arguments,outputs,scratch}[]."
+      {"{forward,backward,sinks}.{arguments,outputs,scratch}[]."
        "{name,kind,bytes,padding,least,residual,core}",
        "bytes with padding; least: what lies in HBM whatever the compiler "
        "does; residual: kept for backward; core: a core's memory may take it"},
-      {"{forward,backward}.bytes.{argument,output,scratch,core,total,least}"},
-      {"{forward,backward}.vector_memory.{scratch,room,limit}",
+      {"{forward,backward,sinks}.bytes.{argument,output,scratch,core,total,"
+       "least}"},
+      {"{forward,backward,sinks}.vector_memory.{scratch,room,limit}",
        "lane mosaic: bytes of the kernel's scratch, which are the compiler's "
        "own figure; room: the most that it may have; limit: of it and of what "
        "the compiler spills beside, which only the compiler knows"},
-      {"{forward,backward}.compiled."
+      {"{forward,backward,sinks}.compiled."
        "{argument,output,temporary,total,code}",
        "with --compile: what the compiler says"},
       {"residuals", "bytes from forward to backward"},
@@ -110,8 +112,9 @@ std::string fit_text(const FitReport& r) {
       r.lane == LaneId::xla ? fmt::format(", {}", to_string(r.method)) : "",
       b.chip.name, r.tile.q, r.tile.kv, "room", gib(b.chip.room),
       b.chip.devices, gib(b.chip.hbm));
-  out += pass_text(b.forward, r.forward);
-  if (b.backward) out += pass_text(*b.backward, r.backward);
+  out += pass_text("forward", b.forward, r.forward);
+  if (b.backward) out += pass_text("backward", *b.backward, r.backward);
+  if (b.sinks) out += pass_text("sinks", *b.sinks, r.sinks);
   if (b.backward) {
     out += fmt::format("{:<11} {} bytes from forward to backward\n",
                        "residuals", with_commas(b.residuals()));

@@ -18,8 +18,8 @@ struct FitReport {
   Tile tile;
   Budget budget;
   std::vector<Remedy> remedies = {};  // where it does not fit
-  // By direction, with --compile.
-  std::optional<pjrt::MemoryStats> forward = {}, backward = {};
+  // By program, with --compile.
+  std::optional<pjrt::MemoryStats> forward = {}, backward = {}, sinks = {};
 };
 
 nlohmann::json fit_json(const FitReport& report);

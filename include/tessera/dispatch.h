@@ -224,8 +224,9 @@ Result<GateMeasured> measure_gate(
 
 // A row of the table of thresholds (docs/dispatch.md). Most rows say: on the
 // platform, for calls of the direction, the lane runs what the plan lists if
-// the longer of both lengths is above `beyond_tokens` and the share of active
-// tiles is below `below_density`. One row is for what no such row takes, up to
+// the longer of both lengths is above `beyond_tokens` (for xla, q_len where the
+// plan skips nothing) and the share of active tiles is below `below_density`.
+// One row is for what no such row takes, up to
 // `up_to_tokens`: xla's program of all scores at a time. Rows without a
 // threshold are for what was given by name, and for the last resort.
 struct DispatchRule {

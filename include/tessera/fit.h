@@ -33,7 +33,7 @@ int64_t device_bytes(Dtype dtype, std::span<const int64_t> dims);
 
 enum class MemoryKind : uint8_t {
   input,     // q, k, v, sink logits
-  output,    // out
+  output,    // out; the entropy of sink telemetry
   lse,       // the log-sum-exp
   gradient,  // those that come in and those that go out
   metadata,  // worklist, ids, bounds, counts
@@ -86,6 +86,8 @@ struct Budget {
   Chip chip;
   PassMemory forward;
   std::optional<PassMemory> backward;  // where the call has one
+  // Lane mosaic's program of sink telemetry, where the call has one.
+  std::optional<PassMemory> sinks;
 
   const PassMemory& largest() const;
   int64_t residuals() const;  // bytes; 0 without a backward pass
@@ -107,6 +109,7 @@ Result<FitCall> fit_call(const Batch& batch, const AttentionCall& call,
 
 // The StableHLO that a direction of the call compiles.
 Result<std::string> program_text(const FitCall& asked, bool backward);
+Result<std::string> sinks_text(const FitCall& asked);  // of lane mosaic
 
 // One change alone that makes it fit, the largest of its kind.
 struct Remedy {

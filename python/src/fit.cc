@@ -57,11 +57,12 @@ Told on_a_mesh(const Batch& batch, const AttentionCall& call, LaneId lane,
 Told fit(GivenBatch batch, int64_t heads, std::optional<int64_t> kv_heads,
          int64_t head_dim, std::optional<int64_t> v_head_dim,
          const std::string& dtype, double softcap, bool sink_logits,
-         bool backward, bool dlse, const std::string& lane_name,
-         const std::string& method, const std::string& target,
-         const std::string& mesh, const std::string& balance,
-         const std::string& exchange, const std::string& ceilings,
-         const std::string& work, const std::string& evenness, bool uneven,
+         bool backward, bool dlse, bool sink_telemetry,
+         const std::string& lane_name, const std::string& method,
+         const std::string& target, const std::string& mesh,
+         const std::string& balance, const std::string& exchange,
+         const std::string& ceilings, const std::string& work,
+         const std::string& evenness, bool uneven,
          const std::optional<std::string>& lowering_reason) {
   const Batch& of = batch_of(batch);
   AttentionCall call;
@@ -71,7 +72,12 @@ Told fit(GivenBatch batch, int64_t heads, std::optional<int64_t> kv_heads,
   call.sink_logits = sink_logits;
   call.backward = backward;
   call.dlse = dlse;
+  call.sink_telemetry = sink_telemetry;
   const LaneId lane = take(parse_lane(lane_name));
+  if (sink_telemetry && (lane != LaneId::mosaic || !mesh.empty())) {
+    refuse("sink_telemetry goes with the lane mosaic and no mesh, found " +
+           (mesh.empty() ? lane_name : mesh));
+  }
   ShardOptions shards = shard_options(
       {balance, exchange, ceilings, work, evenness, uneven}, mesh);
   if (!mesh.empty()) {
@@ -96,8 +102,8 @@ void bind_fit(nb::module_& m) {
   m.def("_fit", &fit, nb::arg("batch"), nb::kw_only(), nb::arg("heads"),
         nb::arg("kv_heads"), nb::arg("head_dim"), nb::arg("v_head_dim"),
         nb::arg("dtype"), nb::arg("softcap"), nb::arg("sink_logits"),
-        nb::arg("backward"), nb::arg("dlse"), nb::arg("lane"),
-        nb::arg("method"), nb::arg("target"), nb::arg("mesh"),
+        nb::arg("backward"), nb::arg("dlse"), nb::arg("sink_telemetry"),
+        nb::arg("lane"), nb::arg("method"), nb::arg("target"), nb::arg("mesh"),
         nb::arg("balance"), nb::arg("exchange"), nb::arg("ceilings"),
         nb::arg("work"), nb::arg("evenness"), nb::arg("uneven"),
         nb::arg("lowering_reason"));

@@ -68,7 +68,8 @@ class Budget:
 def fit(batch: _core.Batch, *, heads: int, kv_heads: int | None = None,
         head_dim: int = 128, v_head_dim: int | None = None,
         dtype: str = "bf16", softcap: float = 0.0, sink_logits: bool = False,
-        backward: bool = False, dlse: bool = False, lane: str = "xla",
+        backward: bool = False, dlse: bool = False,
+        sink_telemetry: bool = False, lane: str = "xla",
         method: str = "worklist", target: str = "v6e", mesh: str = "",
         balance: str = "rows", exchange: str = "rounds", ceilings: str = "",
         work: str = "", evenness: str = "", uneven: bool = False,
@@ -79,13 +80,15 @@ def fit(batch: _core.Batch, *, heads: int, kv_heads: int | None = None,
     Of the lane `xla` (with its `method`, 'worklist', 'chunked' or 'dense') or
     `mosaic`. `mesh`, such as 'seq=4', with `balance`, `exchange`, `ceilings`,
     `work`, `evenness` and `uneven` as `shard` has them: of each device.
+    `sink_telemetry`, of `mosaic` without a mesh: its program too.
     `target`: v4, v5e, v5p, v6e or tpu7x.
     """
     told, error = _core._fit(
         batch, heads=heads, kv_heads=kv_heads, head_dim=head_dim,
         v_head_dim=v_head_dim, dtype=dtype, softcap=softcap,
-        sink_logits=sink_logits, backward=backward, dlse=dlse, lane=lane,
-        method=method, target=target, mesh=mesh, balance=balance,
+        sink_logits=sink_logits, backward=backward, dlse=dlse,
+        sink_telemetry=sink_telemetry, lane=lane, method=method,
+        target=target, mesh=mesh, balance=balance,
         exchange=exchange, ceilings=ceilings, work=work, evenness=evenness,
         uneven=uneven, lowering_reason=lowering_reason)
     return Budget(json.loads(told), error)

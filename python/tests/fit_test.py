@@ -77,6 +77,15 @@ def test_a_mesh_divides_it():
     assert kernels.fits
 
 
+def test_sink_telemetry_is_a_program_of_its_own():
+    call = dict(lane="mosaic", **CALL)
+    alone, with_it = (ts.fit(packed(), sink_telemetry=told, **call)
+                      for told in (False, True))
+    sinks = with_it.fields.pop("sinks")
+    assert [p["name"] for p in sinks["outputs"]][:2] == ["lse", "entropy"]
+    assert with_it == alone
+
+
 def test_a_budget_is_a_value():
     budget = ts.fit(packed(), **CALL)
     again = pickle.loads(pickle.dumps(budget))
@@ -124,6 +133,9 @@ def test_what_compiles_has_a_budget():
     (dict(head_dim=7, mesh="seq=2"), "head dims must be a multiple of 8"),
     (dict(backward=False, dlse=True), "goes with backward"),
     (dict(lowering_reason="why not"), "found one for 256x256"),
+    (dict(sink_telemetry=True), "goes with the lane mosaic and no mesh, found xla"),
+    (dict(sink_telemetry=True, lane="mosaic", mesh="seq=2"),
+     "goes with the lane mosaic and no mesh, found seq=2"),
 ])
 def test_bad_calls_are_refused(more, rule):
     with pytest.raises(ts.TesseraError) as raised:

@@ -4,6 +4,7 @@
 
 #include "base/fail.h"
 #include "fit/parts.h"
+#include "lanes/lane.h"
 #include "lanes/mosaic/kernel.h"
 #include "tessera/batch.h"
 
@@ -18,8 +19,9 @@ int64_t sum(const std::vector<MemoryPart>& parts) {
 
 Result<PassMemory> pass_of(const FitCall& asked, const Chip& chip,
                            bool backward) {
-  return asked.lane == LaneId::mosaic ? fit::mosaic_pass(asked, chip, backward)
-                                      : fit::xla_pass(asked, chip, backward);
+  if (asked.lane == LaneId::xla) return fit::xla_pass(asked, chip, backward);
+  return fit::mosaic_pass(asked, chip,
+                          lanes::one_direction(asked.call, backward));
 }
 
 }  // namespace
@@ -75,7 +77,11 @@ int64_t PassMemory::total() const {
 }
 
 const PassMemory& Budget::largest() const {
-  return backward && backward->total() > forward.total() ? *backward : forward;
+  const PassMemory* out = &forward;
+  for (const auto* other : {&backward, &sinks}) {
+    if (*other && (*other)->total() > out->total()) out = &**other;
+  }
+  return *out;
 }
 
 int64_t Budget::residuals() const {
@@ -90,8 +96,8 @@ int64_t Budget::residuals() const {
 int64_t Budget::needed() const { return largest().total() + kProgramRoom; }
 
 bool Budget::beyond_room() const {
-  return std::max(forward.least(), backward ? backward->least() : 0) >
-         chip.room;
+  return std::max({forward.least(), backward ? backward->least() : 0,
+                   sinks ? sinks->least() : 0}) > chip.room;
 }
 
 Result<Budget> make_budget(const FitCall& asked) {
@@ -103,6 +109,12 @@ Result<Budget> make_budget(const FitCall& asked) {
   auto forward = pass_of(asked, *chip, false);
   if (!forward) return forward.error();
   out.forward = std::move(*forward);
+  if (asked.call.sink_telemetry && asked.lane == LaneId::mosaic) {
+    auto sinks =
+        fit::mosaic_pass(asked, *chip, mosaic::telemetry_alone(asked.call));
+    if (!sinks) return sinks.error();
+    out.sinks = std::move(*sinks);
+  }
   if (!asked.call.backward) return out;
   auto backward = pass_of(asked, *chip, true);
   if (!backward) return backward.error();
@@ -131,7 +143,8 @@ Result<FitCall> fit_call(const Batch& batch, const AttentionCall& call,
 Result<std::string> program_text(const FitCall& asked, bool backward) {
   if (auto e = fit::check_lane(asked.lane, asked.call); !e) return e.error();
   if (asked.lane == LaneId::mosaic) {
-    auto planned = fit::planned_kernel(asked, backward);
+    auto planned =
+        fit::planned_kernel(asked, lanes::one_direction(asked.call, backward));
     if (!planned) return planned.error();
     return mosaic::write_kernel(*planned).program_text;
   }
@@ -139,6 +152,13 @@ Result<std::string> program_text(const FitCall& asked, bool backward) {
   if (!shape) return shape.error();
   return backward ? xla::backward_program(*shape)
                   : xla::forward_program(*shape);
+}
+
+Result<std::string> sinks_text(const FitCall& asked) {
+  auto planned =
+      fit::planned_kernel(asked, mosaic::telemetry_alone(asked.call));
+  if (!planned) return planned.error();
+  return mosaic::write_kernel(*planned).program_text;
 }
 
 }  // namespace tessera

@@ -68,6 +68,7 @@ std::string budget_json(const Budget& b, std::span<const Remedy> remedies) {
               {"beyond_room", b.beyond_room()},
               {"would_fit", std::move(would_fit)}};
   if (b.backward) out["backward"] = pass_json(*b.backward);
+  if (b.sinks) out["sinks"] = pass_json(*b.sinks);
   return out.dump();
 }
 

@@ -287,6 +287,32 @@ TEST_F(FitCompile, MosaicPrograms) {
   }
 }
 
+// Of no other lane.
+TEST_F(FitCompile, MosaicProgramsOfSinkTelemetry) {
+  const Case cases[] = {
+      {"causal & documents", 2, 8, 2, 3000, 128, Dtype::bf16, {256, 256}, "v4"},
+      {"causal & sink(4)", 1, 4, 4, 5000, 64, Dtype::bf16, {512, 512}, "v6e"},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.chip);
+    FitCall asked = call_of(c);
+    asked.lane = LaneId::mosaic;
+    asked.call.sink_telemetry = true;
+    const auto budget = make_budget(asked);
+    ASSERT_TRUE(budget.ok()) << budget.error().message;
+    ASSERT_TRUE(budget->sinks.has_value());
+    const auto program = sinks_text(asked);
+    ASSERT_TRUE(program.ok()) << program.error().message;
+    const auto theirs = compile(budget->chip.target, *program);
+    ASSERT_TRUE(theirs.ok()) << theirs.error().message;
+    EXPECT_EQ(budget->sinks->argument_bytes(), theirs->argument);
+    EXPECT_EQ(budget->sinks->output_bytes(), theirs->output);
+    EXPECT_EQ(budget->sinks->scratch_bytes(), theirs->temporary);
+    EXPECT_EQ(theirs->alias, 0);
+    EXPECT_LE(theirs->code, kProgramRoom);
+  }
+}
+
 // The others' cores and tables of results are other ones.
 TEST_F(FitCompile, MosaicProgramsOfEveryOtherChip) {
   const Case cases[] = {

@@ -233,6 +233,45 @@ TEST(WhatFits, WhatIsLeftOfAChipIsWhatAMeshCanLeave) {
   }
 }
 
+// A third program of lane mosaic: it reads no values and writes no out, and
+// takes tiles' bits where the passes have ids.
+TEST(Budget, SinkTelemetryIsAProgramOfItsOwn) {
+  auto asked = call_of("causal & documents", 4096, 8);
+  asked.call.shape.kv_heads = 2;
+  asked.call.sink_logits = true;
+  const std::vector<int32_t> ids(1);
+  asked.present.doc_ids = ids;
+  asked.lane = LaneId::mosaic;
+  asked.mosaic.numbers = Numbers::any;
+  const auto passes = make_budget(asked);
+  ASSERT_TRUE(passes.ok()) << passes.error().message;
+  EXPECT_FALSE(passes->sinks.has_value());
+  asked.call.sink_telemetry = true;
+  const auto budget = make_budget(asked);
+  ASSERT_TRUE(budget.ok()) << budget.error().message;
+  EXPECT_EQ(budget->forward.total(), passes->forward.total());
+  EXPECT_EQ(budget->backward->total(), passes->backward->total());
+  EXPECT_EQ(budget->residuals(), passes->residuals());
+  ASSERT_TRUE(budget->sinks.has_value());
+  const PassMemory& s = *budget->sinks;
+  const int64_t queries = 2 * 8 * 4096 * 128, rows = 4 * 8 * 4096;
+  EXPECT_EQ(part(s.arguments, "q"), queries);
+  EXPECT_EQ(part(s.arguments, "k"), queries / 4);
+  for (const char* none : {"v", "sink_logits", "k_documents"}) {
+    EXPECT_EQ(part(s.arguments, none), -1) << none;
+  }
+  EXPECT_GT(part(s.arguments, "bits"), 0);
+  EXPECT_EQ(part(s.outputs, "lse"), rows);
+  EXPECT_EQ(part(s.outputs, "entropy"), rows);
+  EXPECT_TRUE(s.vector_memory.has_value());
+  for (const MemoryPart& p : s.arguments) EXPECT_FALSE(p.residual) << p.name;
+  EXPECT_EQ(budget->largest().total(),
+            std::max(s.total(), passes->largest().total()));
+  // That of lane xla is not counted.
+  asked.lane = LaneId::xla;
+  EXPECT_FALSE(make_budget(asked)->sinks.has_value());
+}
+
 // As the lanes ask when they run: what has a budget may run.
 TEST(Budget, ATileBelowTheGranuleHasAReason) {
   const auto error = [](const FitCall& asked) {

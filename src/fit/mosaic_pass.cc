@@ -2,7 +2,6 @@
 // works in lies in vector memory, and it takes arrays as the compiler lays a
 // program's own out, so that none is copied.
 #include "fit/parts.h"
-#include "lanes/lane.h"
 #include "lanes/mosaic/kernel.h"
 #include "lanes/mosaic/settings.h"
 
@@ -26,25 +25,25 @@ constexpr int64_t kCounters = int64_t{2} << 20;
 }  // namespace
 
 Result<mosaic::PlannedKernel> planned_kernel(const FitCall& asked,
-                                             bool backward) {
-  const AttentionCall call = lanes::one_direction(asked.call, backward);
+                                             const AttentionCall& one) {
   const std::string target(asked.chip);
   const mosaic::KernelTerms terms = {
       asked.mosaic.lowering_reason, asked.mosaic.numbers, asked.mosaic.row_sum};
   MosaicOptions options = asked.mosaic;
-  if (!backward) options.query_chunk = 0;
-  if (asked.open_passes) {
+  if (!one.backward) options.query_chunk = 0;
+  // Sink telemetry has passes of its own in a session too.
+  if (asked.open_passes || one.sink_telemetry) {
     options =
-        mosaic::fit_passes(asked.request, asked.present, call, target, terms)
+        mosaic::fit_passes(asked.request, asked.present, one, target, terms)
             .setting.options;
   }
-  return mosaic::plan_kernel(asked.request, asked.present, call, target,
+  return mosaic::plan_kernel(asked.request, asked.present, one, target,
                              options);
 }
 
 Result<PassMemory> mosaic_pass(const FitCall& asked, const Chip& chip,
-                               bool backward) {
-  auto planned = planned_kernel(asked, backward);
+                               const AttentionCall& one) {
+  auto planned = planned_kernel(asked, one);
   if (!planned) return planned.error();
   mosaic::CallArrays all = mosaic::arrays_of(*planned);
   const auto inputs = std::ssize(all.inputs);
@@ -54,10 +53,11 @@ Result<PassMemory> mosaic_pass(const FitCall& asked, const Chip& chip,
     auto part = part_of(a.name, kind_of(a.name), dtype_of(a.type.element),
                         a.type.shape);
     if (!part) return part.error();
+    part->residual &= !one.sink_telemetry;  // these are the forward pass's
     arrays.push_back(std::move(*part));
   }
   PassMemory out;
-  out.backward = backward;
+  out.backward = one.backward;
   out.vector_memory = vector_memory(planned->kernel);
   const auto outputs = arrays.begin() + inputs;
   out.arguments.assign(arrays.begin(), outputs);

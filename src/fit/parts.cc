@@ -28,7 +28,7 @@ bool is_any(std::string_view name,
 
 MemoryKind kind_of(std::string_view name) {
   if (is_any(name, {"q", "k", "v", "sink_logits"})) return MemoryKind::input;
-  if (name == "out") return MemoryKind::output;
+  if (is_any(name, {"out", "entropy"})) return MemoryKind::output;
   if (name == "lse") return MemoryKind::lse;
   if (is_any(name, {"dout", "dlse", "dq", "dk", "dv", "dsink_logits"})) {
     return MemoryKind::gradient;

@@ -27,11 +27,11 @@ bool is_residual(std::string_view name);
 Result<xla::Shape> xla_shape(const FitCall& asked, bool backward);
 Result<PassMemory> xla_pass(const FitCall& asked, const Chip& chip,
                             bool backward);
-// Of one direction: chunks of queries are the backward one's.
+// Of one of the call's programs: chunks of queries are the backward one's.
 Result<mosaic::PlannedKernel> planned_kernel(const FitCall& asked,
-                                             bool backward);
+                                             const AttentionCall& one);
 Result<PassMemory> mosaic_pass(const FitCall& asked, const Chip& chip,
-                               bool backward);
+                               const AttentionCall& one);
 
 // A lane that has a budget, and directions that go together.
 Result<void> check_lane(LaneId lane, const AttentionCall& call);

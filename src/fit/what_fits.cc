@@ -162,10 +162,14 @@ Error fit::too_large(const Budget& budget,
         fmt::format("{}{} {}", fits.empty() ? "" : ", or ", r.change, r.fits);
   }
   const PassMemory& pass = budget.largest();
+  const bool sinks = budget.sinks && &pass == &*budget.sinks;
   return over_limit(
       "fit", "the {} pass must fit the {} of a {} device, found {} ({}; {})",
-      pass.backward ? "backward" : "forward", gib(budget.chip.room),
-      budget.chip.name, gib(budget.needed()), largest_parts(pass),
+      sinks           ? "sink telemetry"
+      : pass.backward ? "backward"
+                      : "forward",
+      gib(budget.chip.room), budget.chip.name, gib(budget.needed()),
+      largest_parts(pass),
       fits.empty() ? "no change alone would fit" : "what would fit: " + fits);
 }
 

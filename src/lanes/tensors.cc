@@ -162,9 +162,10 @@ class Check {
 
   Result<void> check_shape() const {
     const std::pair<std::string_view, int64_t> sizes[] = {
-        {"heads", shape_.heads},     {"kv_heads", shape_.kv_heads},
-        {"plan heads", plan_.heads}, {"batch", plan_.batch},
-        {"q_len", plan_.q_len},      {"kv_len", plan_.kv_len},
+        {"plan heads", plan_.heads},
+        {"batch", plan_.batch},
+        {"q_len", plan_.q_len},
+        {"kv_len", plan_.kv_len},
     };
     for (const auto& [name, n] : sizes) {
       if (n < 1) {
@@ -181,17 +182,7 @@ class Check {
                        kDimStep, kMaxDim, n, name);
       }
     }
-    if (shape_.heads % shape_.kv_heads != 0) {
-      return invalid(
-          where_, "kv_heads must divide heads, found {} kv_heads for {} heads",
-          shape_.kv_heads, shape_.heads);
-    }
-    if (shape_.heads % plan_.heads != 0) {
-      return invalid(
-          where_,
-          "plan heads must divide heads, found {} plan heads for {} heads",
-          plan_.heads, shape_.heads);
-    }
+    if (auto e = check_heads(where_, shape_, plan_.heads); !e) return e;
     return check_factors(where_, shape_);
   }
 
@@ -359,6 +350,29 @@ Result<void> check_factors(std::string_view where,
                    "scale / softcap must be at most {} in size, found {} "
                    "for scale and {} for softcap",
                    kMaxFactor, scale, shape.softcap);
+  }
+  return {};
+}
+
+Result<void> check_heads(std::string_view where, const AttentionShape& s,
+                         int64_t plan_heads) {
+  for (const auto& [name, n] :
+       {std::pair{"heads", s.heads}, std::pair{"kv_heads", s.kv_heads}}) {
+    if (n < 1 || n > kMaxHeads) {
+      return invalid(where, "{} must be from 1 to {}, found {}", name,
+                     kMaxHeads, n);
+    }
+  }
+  if (s.heads % s.kv_heads != 0) {
+    return invalid(where,
+                   "kv_heads must divide heads, found {} kv_heads for {} heads",
+                   s.kv_heads, s.heads);
+  }
+  if (s.heads % plan_heads != 0) {
+    return invalid(where,
+                   "plan heads must divide heads, found {} plan heads for {} "
+                   "heads",
+                   plan_heads, s.heads);
   }
   return {};
 }

@@ -28,6 +28,10 @@ inline constexpr int64_t kMaxDim = 256;
 inline constexpr double kMaxFactor = 1e30;  // scale, softcap, their quotient
 inline constexpr double kMinCap = 1e-30;    // unless it is 0
 Result<void> check_factors(std::string_view where, const AttentionShape& shape);
+// Of any lane and before any: how many heads, and that K/V heads and those of
+// the plan share them evenly.
+Result<void> check_heads(std::string_view where, const AttentionShape& shape,
+                         int64_t plan_heads);
 
 // Checked of every call, in this order, `where` starting the error:
 //   - the shape: sizes, dims, scale and softcap;

@@ -82,9 +82,11 @@ TEST(CheckTensors, TheCallsOfThisTestPass) {
 TEST(CheckTensors, RulesOfTheShape) {
   const Change changes[] = {
       {[](Call& c) { c.shape.heads = 0; },
-       "sizes must be 1 or more, found 0 for heads"},
+       "heads must be from 1 to 65536, found 0"},
+      {[](Call& c) { c.shape.heads = int64_t{1} << 62; },
+       "heads must be from 1 to 65536, found 4611686018427387904"},
       {[](Call& c) { c.shape.kv_heads = -1; },
-       "sizes must be 1 or more, found -1 for kv_heads"},
+       "kv_heads must be from 1 to 65536, found -1"},
       {[](Call& c) { c.plan.heads = 0; },
        "sizes must be 1 or more, found 0 for plan heads"},
       {[](Call& c) { c.plan.batch = 0; },

@@ -60,21 +60,6 @@ size_t rows_of(const Request& r, const AttentionCall& call) {
 
 }  // namespace
 
-Result<void> check_heads(std::string_view where, const Plan& plan,
-                         const AttentionShape& s) {
-  if (s.heads < 1 || s.kv_heads < 1 || s.heads % s.kv_heads != 0) {
-    return invalid(where, "kv_heads must divide heads, found {} for {}",
-                   s.kv_heads, s.heads);
-  }
-  if (s.heads % plan.heads != 0) {
-    return invalid(where,
-                   "plan heads must divide heads, found {} plan heads for {} "
-                   "heads",
-                   plan.heads, s.heads);
-  }
-  return {};
-}
-
 Result<void> check_forward_arrays(const Request& r, const AttentionCall& call,
                                   const ForwardTensors& f) {
   const AttentionShape& s = call.shape;

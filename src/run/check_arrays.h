@@ -2,16 +2,12 @@
 // are nobody's failure to start.
 #pragma once
 
-#include <string_view>
-
 #include "tessera/attention.h"
 #include "tessera/plan.h"
 #include "tessera/result.h"
 
 namespace tessera::run {
 
-Result<void> check_heads(std::string_view where, const Plan& plan,
-                         const AttentionShape& shape);
 Result<void> check_forward_arrays(const Request& request,
                                   const AttentionCall& call,
                                   const ForwardTensors& tensors);

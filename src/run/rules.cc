@@ -52,7 +52,6 @@ constexpr DispatchRule kRules[] = {
      .platform = "tpu",
      .direction = "forward",
      .beyond_tokens = 6144,
-     .below_density = 1,
      .source = "predicted, bench/results/v6e/dispatch.json: at 8,192 tokens "
                "chunked takes 1.76 times as long as the worklist over all "
                "tiles",
@@ -74,7 +73,8 @@ constexpr DispatchRule kRules[] = {
      .below_density = 1,
      .source = "predicted, bench/results/v6e/dispatch.json: at 8,192 tokens "
                "chunked takes 1.16 times as long as the worklist over all "
-               "tiles, both passes",
+               "tiles, both passes: a tie, in which a plan that skips nothing "
+               "stays with chunked",
      .generation = "v6e"},
     {.name = "tpu worklist, backward",
      .lane = LaneId::xla,
@@ -141,6 +141,14 @@ bool is_long(const DispatchRule& rule, const RequestFeatures& f) {
   return tokens_of(f) > rule.beyond_tokens;
 }
 
+bool is_whole(const PlanFacts& plan) { return plan.density() >= 1; }
+
+// As a row of xla's worklist counts them. Where nothing is skipped, chunked
+// falls behind by what it holds, all queries by a tile's keys.
+int64_t list_tokens(const RequestFeatures& f, const PlanFacts& plan) {
+  return is_whole(plan) ? f.q_len : tokens_of(f);
+}
+
 bool skips_enough(const DispatchRule& rule, const PlanFacts& plan) {
   return !rule.below_density || plan.density() < *rule.below_density;
 }
@@ -154,18 +162,25 @@ bool is_of_call(const DispatchRule& rule, const RequestFeatures& f) {
          rule.direction == (f.call.backward ? "backward" : "forward");
 }
 
-// Of xla's worklist on the platform, the row for so many tokens: the last where
-// they are too few for any.
+// Of xla's worklist, for any mask: what else is of xla has neither a platform
+// nor a share.
+bool is_list(const DispatchRule& rule) {
+  return rule.lane == LaneId::xla &&
+         (!rule.platform.empty() || rule.below_density);
+}
+
+// Of these on the platform, the row for so many tokens: the last where they are
+// too few for any.
 const DispatchRule& worklist_rule(std::string_view platform,
-                                  const RequestFeatures& f) {
+                                  const RequestFeatures& f, int64_t tokens) {
   const DispatchRule* out = nullptr;
   for (const DispatchRule& rule : kRules) {
-    if (rule.lane != LaneId::xla || !rule.below_density) continue;
+    if (!is_list(rule)) continue;
     if (!rule.platform.empty() && rule.platform != platform) continue;
     if (!is_of_call(rule, f)) continue;
     if (out && rule.platform != out->platform) break;
     out = &rule;
-    if (is_long(rule, f)) break;
+    if (tokens > rule.beyond_tokens) break;
   }
   return *out;
 }
@@ -180,6 +195,13 @@ std::string share_words(const DispatchRule& rule) {
              : "all of them";
 }
 
+std::string list_words(const DispatchRule& rule, const PlanFacts& plan,
+                       int64_t tokens) {
+  if (rule.below_density) return "which is below " + share_words(rule);
+  return fmt::format("and {} {} are beyond {}", tokens,
+                     is_whole(plan) ? "queries" : "tokens", rule.beyond_tokens);
+}
+
 std::string short_words(const DispatchRule& rule, const RequestFeatures& f) {
   return fmt::format("{} tokens are not beyond {}", tokens_of(f),
                      rule.beyond_tokens);
@@ -190,12 +212,13 @@ constexpr std::string_view kAllAtATime =
 
 run::Candidate xla_by_density(const RequestFeatures& f, const PlanFacts& plan,
                               std::string_view platform) {
-  const DispatchRule& list = worklist_rule(platform, f);
+  const int64_t tokens = list_tokens(f, plan);
+  const DispatchRule& list = worklist_rule(platform, f, tokens);
   const bool enough = skips_enough(list, plan);
-  if (is_long(list, f) && enough) {
+  if (tokens > list.beyond_tokens && enough) {
     return {LaneId::xla, XlaMethod::worklist,
-            fmt::format("{}, which is below {}: xla's loop over the worklist",
-                        tiles(plan), share_words(list)),
+            fmt::format("{}, {}: xla's loop over the worklist", tiles(plan),
+                        list_words(list, plan, tokens)),
             &list};
   }
   const DispatchRule& dense = rule_named("dense, few tokens");
@@ -239,7 +262,7 @@ run::Candidate causal(const RequestFeatures& f, const PlanFacts& plan,
   }
   const int64_t side = rule_named("dense, few tokens").up_to_tokens;
   const int64_t most = side * side;
-  const bool whole = plan.density() >= 1;
+  const bool whole = is_whole(plan);
   if (whole && column_scores(f) <= most) {
     by_plan.reason = "plain causal that skips nothing goes as the full mask: " +
                      by_plan.reason;

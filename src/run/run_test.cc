@@ -423,7 +423,7 @@ TEST(RunAttention, ArraysAreCheckedWhateverTheLane) {
   EXPECT_EQ(refused([](RunCall& c) { c.forward.lse = c.forward.lse.first(3); }),
             "[run] lse must have 96 values, found 3");
   EXPECT_EQ(refused([](RunCall& c) { c.shape.kv_heads = 3; }),
-            "[run] kv_heads must divide heads, found 3 for 2");
+            "[run] kv_heads must divide heads, found 3 kv_heads for 2 heads");
   EXPECT_EQ(refused([](RunCall& c) { c.forward.q.token_stride = -1; }),
             "[run] strides must be 0 or more, found one below for q");
   // The gradients' arrays; that they belong to this run is seen to by its own

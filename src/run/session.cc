@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "base/timed.h"
 #include "base/trace.h"
+#include "lanes/tensors.h"
 #include "plan/batch_state.h"
 #include "receipt/machine.h"
 #include "run/check_arrays.h"
@@ -24,6 +25,10 @@ namespace tessera {
 namespace {
 
 std::atomic<uint64_t> next_id{1};
+
+Result<void> check_heads(const Batch& batch, const AttentionCall& call) {
+  return lanes::check_heads("run", call.shape, batch.plan().heads);
+}
 
 RequestFeatures features_of_call(const Request& request, const Facts& present,
                                  const AttentionCall& call,
@@ -291,6 +296,7 @@ Result<Choice> Session::choose(const Batch& batch,
                                const AttentionCall& call) const {
   auto read = plan::read_batch(batch, "run");
   if (!read) return read.error();
+  if (auto e = check_heads(batch, call); !e) return e.error();
   const std::lock_guard lock(state_->mutex);
   return choose_lane(
       *state_,
@@ -303,9 +309,7 @@ Result<Prepared> Session::prepare(const Batch& batch, const AttentionCall& call,
   const TraceSpan span("run", "prepare");
   auto read = plan::read_batch(batch, "run");
   if (!read) return read.error();
-  if (auto e = run::check_heads("run", batch.plan(), call.shape); !e) {
-    return e.error();
-  }
+  if (auto e = check_heads(batch, call); !e) return e.error();
   // Where a batch is above its ceilings, before any work.
   if (auto contract = make_contract(batch); !contract) return contract.error();
   auto p = std::make_unique<Prepared::State>(state_, batch);
@@ -426,8 +430,7 @@ Result<void> Prepared::next(const Batch& batch) {
   std::unique_ptr<lanes::LaneWork> before = std::move(p.work);
   auto read = plan::read_batch(batch, "run");
   if (!read) return read.error();
-  if (auto e = run::check_heads("run", batch.plan(), p.call.shape); !e)
-    return e;
+  if (auto e = check_heads(batch, p.call); !e) return e;
   if (auto contract = make_contract(batch); !contract) return contract.error();
   const RequestFeatures features = features_of_call(
       batch.request(), batch.facts(), p.call, p.session->options);

@@ -834,7 +834,11 @@ TEST(Session, ArraysAreCheckedWhenAPassRuns) {
   AttentionCall three_heads = call;
   three_heads.shape.kv_heads = 3;
   EXPECT_EQ(forward(three_heads, [](ForwardTensors&) {}),
-            "[run] kv_heads must divide heads, found 3 for 2");
+            "[run] kv_heads must divide heads, found 3 kv_heads for 2 heads");
+  AttentionCall many = call;
+  many.shape.heads = int64_t{1} << 62;
+  EXPECT_EQ(message(session->choose(packed(20), many)),
+            "[run] heads must be from 1 to 65536, found 4611686018427387904");
 
   const auto backward = [&](const AttentionCall& c, auto change) {
     auto ready = session->prepare(packed(20), c);

@@ -15,7 +15,7 @@
 namespace tessera::run {
 namespace {
 
-// What was prepared, as "xla chunked"; from threads.
+// What was prepared, as "xla worklist"; from threads.
 std::mutex mutex;
 std::vector<std::string> prepared;
 
@@ -97,7 +97,7 @@ TEST(WarmList, KeepsOneBatchOfEachChoice) {
   const auto session = open_session(on_a_tpu(), kLanes);
   ASSERT_TRUE(session.ok()) << session.error().message;
   EXPECT_EQ(session->choose(one, call)->lane, LaneId::xla);
-  EXPECT_EQ(session->choose(one, call)->method, XlaMethod::chunked);
+  EXPECT_EQ(session->choose(one, call)->method, XlaMethod::worklist);
   EXPECT_EQ(session->choose(two, call)->lane, LaneId::mosaic);
   WarmList list;
   EXPECT_TRUE(*add_call(list, *session, one, call));
@@ -110,7 +110,7 @@ TEST(WarmList, KeepsOneBatchOfEachChoice) {
   EXPECT_EQ(warmed->batches, 4);
   EXPECT_EQ(warmed->contracts, 2);
   std::ranges::sort(prepared);
-  EXPECT_EQ(prepared, (std::vector<std::string>{"mosaic", "xla chunked"}));
+  EXPECT_EQ(prepared, (std::vector<std::string>{"mosaic", "xla worklist"}));
 }
 
 // A lane that was named runs all batches of a contract by one program.
@@ -145,7 +145,7 @@ TEST(WarmList, AChoiceThatWasMadeStands) {
   EXPECT_EQ(list.calls.size(), 2U);
   ASSERT_TRUE(warm_all(*session, list).ok());
   std::ranges::sort(prepared);
-  EXPECT_EQ(prepared, (std::vector<std::string>{"mosaic", "xla chunked"}));
+  EXPECT_EQ(prepared, (std::vector<std::string>{"mosaic", "xla worklist"}));
   EXPECT_EQ(session->prepare(one, call, *chosen)->lane(), LaneId::mosaic);
   EXPECT_EQ(session->prepare(one, call)->lane(), LaneId::xla);
 }

@@ -67,18 +67,11 @@ struct Pass {
   std::vector<uint8_t> live;  // of sink telemetry: queries with a legal key
 };
 
-AttentionCall telemetry_alone(AttentionCall call) {
-  call = lanes::one_direction(call, false);
-  call.sink_logits = false;  // they join what the kernel gives
-  call.sink_telemetry = true;
-  return call;
-}
-
 // Those whose kernels the call will need, in the order in which they run.
 std::vector<AttentionCall> directions_of(const AttentionCall& call) {
   std::vector<AttentionCall> out = {lanes::one_direction(call, false)};
   if (call.backward) out.push_back(lanes::one_direction(call, true));
-  if (call.sink_telemetry) out.push_back(telemetry_alone(call));
+  if (call.sink_telemetry) out.push_back(mosaic::telemetry_alone(call));
   return out;
 }
 

@@ -7,6 +7,7 @@
 #include "base/fail.h"
 #include "base/integers.h"
 #include "base/text.h"
+#include "lanes/lane.h"
 #include "lanes/mosaic/backward.h"
 #include "lanes/mosaic/forward.h"
 #include "lanes/mosaic/kernel_checks.h"
@@ -220,6 +221,13 @@ int outputs_of(const KernelShape& s, bool backward) {
 }
 
 }  // namespace
+
+AttentionCall mosaic::telemetry_alone(AttentionCall call) {
+  call = lanes::one_direction(call, false);
+  call.sink_logits = false;  // they join what the kernel gives
+  call.sink_telemetry = true;
+  return call;
+}
 
 std::string mosaic::direction_of(const AttentionCall& call) {
   return call.sink_telemetry ? "sinks" : call.backward ? "backward" : "forward";

@@ -44,6 +44,9 @@ int64_t query_chunk_of(const Request& request, const Facts& present,
 Result<PlannedKernel> plan_shard_kernel(
     const Batch& batch, const Shards& shards, const AttentionCall& call,
     const std::string& target, const MosaicOptions& options, bool in_parts);
+// The call of the kernel of sink telemetry, which a call that says so has
+// beside its passes.
+AttentionCall telemetry_alone(AttentionCall call);
 // "forward", "backward" or "sinks", as contracts and receipts have it.
 std::string direction_of(const AttentionCall& call);
 // `sharding`: how its program's arrays lie on a mesh.
