@@ -8,7 +8,6 @@
 #include <random>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "lanes/cpu/cpu.h"

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "base/fail.h"
 #include "base/files.h"
 #include "cli/audit/report.h"
 #include "cli/json_line.h"
@@ -24,7 +25,7 @@ Result<int> run(const Options& o) {
   auto text = read_file(o.program, kMaxBytes);
   if (!text) return text.error();
   auto audit = audit_program(*text);
-  if (!audit) return audit.error();
+  if (!audit) return in_file(audit.error(), o.program);
   if (o.json) {
     fmt::print("{}\n", json_line(audit_json(*audit)));
   } else {

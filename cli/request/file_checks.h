@@ -19,7 +19,8 @@ std::vector<std::string> given_files(
 // All that the flags of a request may read; a word that is no file is harmless.
 std::vector<std::string> request_files(const request::RequestFlags& flags);
 
-// Whatever they are called. A device or a pipe may be read and written.
+// Whatever they are called. Never of a device or a pipe, which may be both read
+// and written.
 bool is_same_file(const std::string& a, const std::string& b);
 
 // What is written can be, and takes the place of nothing else that is read or

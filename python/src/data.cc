@@ -74,6 +74,20 @@ struct Open {
   }
 };
 
+// Closes it in a thread of Python's, for which the interpreter waits at its
+// end. Where there can be no thread, it stays open for good.
+void close_elsewhere(const std::shared_ptr<Open>& open) {
+  try {
+    const auto close = nb::cpp_function([open] { open->close(); });
+    nb::module_::import_("threading")
+        .attr("Thread")(nb::arg("target") = close, nb::arg("daemon") = false)
+        .attr("start")();
+  } catch (nb::python_error& e) {
+    (void)open->loader.release();
+    e.discard_as_unraisable("tessera.data.Loader");
+  }
+}
+
 // Nobody has it any more. Python may find that out in any thread, and in a
 // child of a fork.
 void end(const std::shared_ptr<Open>& open) {
@@ -82,11 +96,7 @@ void end(const std::shared_ptr<Open>& open) {
   } else if (!open->is_own_thread()) {
     open->close();
   } else if (!open->raised->closed.exchange(true)) {
-    // In a thread of Python's, for which the interpreter waits at its end.
-    const auto close = nb::cpp_function([open] { open->close(); });
-    nb::module_::import_("threading")
-        .attr("Thread")(nb::arg("target") = close, nb::arg("daemon") = false)
-        .attr("start")();
+    close_elsewhere(open);
   }
 }
 
@@ -154,12 +164,14 @@ StreamPosition position_of(const nb::dict& dict) {
 }
 
 // Rows that arrays share. With the last of these their memory goes back to the
-// loader.
+// loader; not in a fork, where a thread may have held its lock.
 struct Shared {
   Rows rows;
   std::weak_ptr<SpareRows> spare;
+  const pid_t process = ::getpid();
 
   ~Shared() {
+    if (::getpid() != process) return;
     if (const auto to = spare.lock()) to->give(std::move(rows));
   }
 };
@@ -437,7 +449,11 @@ void bind_data(nb::module_& m) {
           "__enter__", [](nb::handle self) { return nb::borrow(self); },
           nb::sig("def __enter__(self) -> Loader"))
       .def(
-          "__exit__", [](PyLoader& l, const nb::args&) { close(l); },
+          "__exit__",
+          [](PyLoader& l, const nb::args&) {
+            // A fork may leave the block by an exception of its own.
+            if (!l.open->is_forked()) close(l);
+          },
           nb::sig("def __exit__(self, *args: object) -> None"));
 }
 

@@ -308,10 +308,14 @@ std::unique_ptr<DocumentSource> documents_of(
   }
   std::vector<std::string> paths;
   std::filesystem::path path;
-  if (nb::try_cast(object, path)) paths.push_back(path);
+  // Bytes are tokens, where elsewhere they may be a path.
+  const auto is_path = [&](nb::handle given) {
+    return !nb::isinstance<nb::bytes>(given) && nb::try_cast(given, path);
+  };
+  if (is_path(object)) paths.push_back(path);
   if (nb::isinstance<nb::list>(object) || nb::isinstance<nb::tuple>(object)) {
     for (nb::handle item : nb::borrow<nb::sequence>(object)) {
-      if (!nb::try_cast(item, path)) {
+      if (!is_path(item)) {
         paths.clear();
         break;
       }

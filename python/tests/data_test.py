@@ -506,6 +506,12 @@ def packed(request, tmp_path):
     return docs, tmp_path / out
 
 
+def test_bytes_are_tokens_and_no_path():
+    for documents in [b"abc", b"de"], (b"abc", b"de"), iter([b"abc", b"de"]):
+        row = next(loader(documents))
+        assert list(row["input_ids"][row["doc_ids"] >= 0][:5]) == list(b"abcde")
+
+
 def open_rows(path, **more):
     return tessera.data.Loader.open_rows(path, **{"rows": ROWS, "tile": (8, 8), **more})
 
@@ -555,7 +561,7 @@ def test_rows_of_files_are_resumed_anywhere(packed):
         open_rows(packed[1], state={**states[1], "file": 99})
     with pytest.raises(ts.TesseraError, match="found row -1 of file 0"):
         open_rows(packed[1], state={**states[1], "offset": -1})
-    with pytest.raises(ts.TesseraError):
+    with pytest.raises(ts.TesseraError, match="found row 1000000 for"):
         open_rows(packed[1], state={**states[1], "offset": 10**6})
 
 

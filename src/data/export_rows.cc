@@ -2,6 +2,7 @@
 // interface owns what it points to, so that any may outlive the others.
 #include "data/export_rows.h"
 
+#include <cerrno>
 #include <string>
 #include <utility>
 #include <vector>

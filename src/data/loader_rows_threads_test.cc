@@ -2,7 +2,6 @@
 // documents, from files of every format, resumed anywhere.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <filesystem>
 
 #include "base/files.h"
@@ -146,7 +145,7 @@ TEST_F(LoaderRows, PositionsOfOthersAreRefused) {
                   .starts_with("[data] a position must be a row of one of "));
   bad = good;
   bad.source.offset = 8;  // of 7
-  EXPECT_NE(refused(out(), bad).find("found other rows for row 8 of '"),
+  EXPECT_NE(refused(out(), bad).find("found row 8 for the 7 of '"),
             std::string::npos);
   bad = good;
   bad.counted.account.rows = 1;

@@ -56,11 +56,16 @@ Result<bool> RowFileStream::hold() {
     }
     const int64_t all = batches_->rows();  // where the file tells it
     if (batches_->shape() != paths_.shape ||
-        batches_->pad_id() != paths_.pad_id || (all >= 0 && row_ > all)) {
+        batches_->pad_id() != paths_.pad_id) {
       return invalid("data",
-                     "a file must stay as it was, found other rows for row {} "
-                     "of {}",
-                     row_, in_quotes(path));
+                     "a file must stay as it was, found other rows for {}",
+                     in_quotes(path));
+    }
+    if (all >= 0 && row_ > all) {
+      return invalid("data",
+                     "a position must be a row of a file, found row {} for the "
+                     "{} of {}",
+                     row_, all, in_quotes(path));
     }
     auto rows = batches_->next();
     if (!rows) return rows.error();

@@ -43,7 +43,7 @@ constexpr double kLeastNumber = 1e-30, kMostNumber = 1e30;
 struct NumberField {
   const char* name;
   double ModelConfig::*at;
-  double least;  // 0: or from kLeastNumber on
+  double least;  // 0: it may be 0, else no less than kLeastNumber
 };
 constexpr NumberField kNumbers[] = {
     {"embedding_scale", &ModelConfig::embedding_scale, kLeastNumber},

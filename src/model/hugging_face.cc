@@ -96,8 +96,9 @@ Result<std::map<std::string, Tensor>> gather(const HuggingFaceModel& from) {
   std::map<std::string, Tensor> out;
   for (size_t i = 0; i < from.weights.size(); ++i) {
     auto file = parse_safetensors(from.weights[i]);
-    if (!file && i >= from.names.size()) return file.error();
-    if (!file) return in_file(file.error(), from.names[i]);
+    if (!file) {
+      return in_file(file.error(), i < from.names.size() ? from.names[i] : "");
+    }
     for (auto& [name, tensor] : file->tensors) {
       if (!out.emplace(name, tensor).second) {
         return invalid(kWhere, "an array must be in one file, found {} in two",

@@ -1,7 +1,6 @@
 // model/hugging_face_config.cc: config.json of a Llama or a Gemma 2, read and
 // written.
 #include <algorithm>
-#include <array>
 #include <cmath>
 
 #include "base/fail.h"

@@ -2,7 +2,6 @@
 // program, forward and backward.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>

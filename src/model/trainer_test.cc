@@ -4,7 +4,6 @@
 
 #include <bit>
 #include <cmath>
-#include <set>
 #include <string>
 #include <vector>
 

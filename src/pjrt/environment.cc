@@ -85,7 +85,7 @@ void set_missing(const Variables& variables) {
     if (now && name == kFlags) {
       const std::string users = users_flags(now);
       const std::string joined = users.empty() ? value : value + " " + users;
-      setenv(name.c_str(), joined.c_str(), 1);
+      if (joined != now) setenv(name.c_str(), joined.c_str(), 1);
     } else {
       setenv(name.c_str(), value.c_str(), 0);
     }

@@ -1,6 +1,7 @@
 // lanes/jax_bridge/load.cc: an artifact and its shapes from their files.
 #include <utility>
 
+#include "base/fail.h"
 #include "base/files.h"
 #include "pjrt/compile.h"
 #include "tessera/bridge.h"
@@ -17,7 +18,7 @@ Result<BridgeArtifact> load_artifact(const std::string& path,
   auto text = read_file(shapes_path, kMaxShapesBytes);
   if (!text) return text.error();
   auto spec = parse_bridge_spec(*text);
-  if (!spec) return spec.error();
+  if (!spec) return in_file(spec.error(), shapes_path);
   auto program = read_file(path, pjrt::kMaxProgramBytes);
   if (!program) return program.error();
   return BridgeArtifact{std::move(*program), std::move(*spec)};

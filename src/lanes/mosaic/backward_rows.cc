@@ -181,8 +181,8 @@ void Backward::prepare_head(const Value& first_head, const Value& turn,
 }
 
 // A log-sum-exp that holds a sink, in base 2: NaN stays NaN. What is below all
-// numbers is the lowest, since -inf - -inf would be NaN; what is above them is
-// the highest where a stray would spoil its row.
+// numbers is the lowest, since -inf - -inf would be NaN. In kernels of any
+// numbers what is above them is the highest, for +inf marks a stray there.
 Value Backward::base_with_sink(const SinkRow& row) {
   const std::vector<int64_t> line = {1, s_.block_q};
   const Value product = w_.mul(row.lse, w_.splat(log2_e(), line));

@@ -28,7 +28,8 @@ using mosaic::Rule;
 // Of each text; a kernel of another number is another contract.
 constexpr int64_t kForwardVersion = 3;
 constexpr int64_t kBackwardVersion = 2;
-constexpr int64_t kBackwardAnySinksVersion = 3;  // of any numbers, with sinks
+// Of any numbers, with sinks.
+constexpr int64_t kBackwardAnySinksVersion = kBackwardVersion + 1;
 constexpr int64_t kTelemetryVersion = 1;
 constexpr int64_t kMaxBitmapBytes = int64_t{1} << 29;
 
