@@ -117,6 +117,8 @@ class Chunks(CaseTest):
 
 # Copies, loads and stores of sums; those of dK and dV come and go.
 PLACES = re.compile(r"memref<\d+x128x128xf32")
+KINDS = ("index_off_by_one", "dropped_wait", "dropped_start", "wrong_semaphore",
+         "wrong_slot", "swapped_accesses", "dropped_store", "ignored_condition")
 
 
 class Mutants(CaseTest):
@@ -133,12 +135,12 @@ class Mutants(CaseTest):
         for case in cases:
             kernel, judge = self.one_kernel([case])
             drawn = []
-            for name in ("index_off_by_one", "dropped_wait", "dropped_start"):
+            for name in KINDS:
                 found = [m for m in mutate.mutants(kernel, [name])
                          if PLACES.search(m.where)]
+                self.assertTrue(found, name)
                 drawn += random.Random(name).sample(
                     found, min(mutants_of_each(), len(found)))
-            self.assertTrue(drawn)
             self.check_caught(drawn, judge)
 
 

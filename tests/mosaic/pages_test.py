@@ -72,10 +72,12 @@ class Pages(CaseTest):
 PLACES = re.compile(
     r"-> memref<1024xi32|dma.*smem|load .*memref<(?!1024x|3x)\d+xi32, [^,]*smem"
 )
+KINDS = ("index_off_by_one", "dropped_wait", "dropped_start", "wrong_semaphore",
+         "wrong_slot", "swapped_accesses")
 
 
 class Mutants(CaseTest):
-    def check_mutants(self, kind, **settings):
+    def check_mutants(self, kind, kinds, **settings):
         rng = np.random.default_rng(5)
         # Lists of several pages, and of one.
         cases = []
@@ -87,7 +89,7 @@ class Mutants(CaseTest):
             ))
         kernel, judge = self.one_kernel(cases)
         drawn = []
-        for name in ("index_off_by_one", "dropped_wait", "dropped_start"):
+        for name in kinds:
             found = [
                 m for m in mutate.mutants(kernel, [name]) if PLACES.search(m.where)
             ]
@@ -97,10 +99,10 @@ class Mutants(CaseTest):
         self.check_caught(drawn, judge)
 
     def test_forward(self):
-        self.check_mutants(ForwardCase)
+        self.check_mutants(ForwardCase, (*KINDS, "ignored_condition"))
 
     def test_backward(self):
-        self.check_mutants(BackwardCase, dlse=True)
+        self.check_mutants(BackwardCase, KINDS, dlse=True)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@
 #include "tessera/machine.h"
 #include "tessera/mosaic.h"
 #include "tests/mosaic_compiler.h"
+#include "tests/random_case.h"
 
 namespace tessera::mosaic {
 namespace {
@@ -207,6 +208,37 @@ TEST_F(MosaicCompile, OtherChips) {
       check(c);
     }
   }
+}
+
+// It takes no such array for a kernel, whatever the chip.
+TEST_F(MosaicCompile, NoChipTakesFloat16) {
+  for (const Chip& chip : chips()) {
+    take_target(chip.target);
+    auto kernel =
+        make_mosaic_kernel(request_of("causal", 512, {256, 256}), {},
+                           call_of({"causal", 512, {256, 256}, {}, 1, 1}),
+                           std::string(chip.target), {1, 4});
+    ASSERT_TRUE(kernel.ok()) << kernel.error().message;
+    std::string half = kernel->program_text;
+    for (size_t at = 0; (at = half.find("bf16", at)) != half.npos;) {
+      half.erase(at, 1);
+    }
+    auto made = compile(half);
+    ASSERT_FALSE(made.ok()) << chip.name;
+    EXPECT_NE(made.error().message.find("bfloat16 or 32-bit element types"),
+              std::string::npos)
+        << chip.name << ": " << made.error().message;
+  }
+}
+
+// Half a minute each, so that a tenth of the cases meets one seldom: steps come
+// in pages, and backward queries in chunks.
+TEST_F(MosaicCompile, AMillionTokens) {
+  Class c{"causal & documents", 1 << 20, {512, 512}, {1, 4}, 8, 8};
+  if (testing::takes_case(0)) compile_class(c);
+  c.backward = c.dlse = true;
+  c.options = kMosaicBackward;
+  if (testing::takes_case(5)) compile_class(c);
 }
 
 // Batches of other documents, counts and lengths: compiled once, by its key.

@@ -67,11 +67,11 @@ Result<void> check_type(Dtype dtype) {
     return invalid("mosaic", "the type must be bf16 or f32, found {}",
                    to_string(dtype));
   }
-  return invalid("mosaic",
-                 "the type must be bf16 or f32, found {}, which libtpu did not "
-                 "load for v6e, and other chips were not tried (cast to one of "
-                 "them, or take another lane)",
-                 to_string(dtype));
+  return invalid(
+      "mosaic",
+      "the type must be bf16 or f32, found {}, which libtpu takes for "
+      "no kernel's arrays (cast to one of them, or take another lane)",
+      to_string(dtype));
 }
 
 Result<void> check_attention(const AttentionCall& call) {

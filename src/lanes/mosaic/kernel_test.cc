@@ -774,8 +774,8 @@ TEST(MosaicKernel, RefusesWhatItCannotDo) {
             "[mosaic] softcap must be 0 or from 1e-30 to 1000000, found -1");
   EXPECT_EQ(error_of(make(r, shape_of(), Dtype::f16)),
             "[mosaic] the type must be bf16 or f32, found F16, which libtpu "
-            "did not load for v6e, and other chips were not tried (cast to "
-            "one of them, or take another lane)");
+            "takes for no kernel's arrays (cast to one of them, or take "
+            "another lane)");
   EXPECT_EQ(error_of(make(r, shape_of(), Dtype::f64)),
             "[mosaic] the type must be bf16 or f32, found F64");
   Request three = r;
