@@ -8,6 +8,7 @@ from typing import Any
 
 from . import _core
 from ._launch import program
+from ._refuse import refuse
 
 
 class Schedule:
@@ -70,6 +71,8 @@ def schedule(batch: _core.Batch, *, heads: int = 8,
     its own, the program's: libtpu reads where to leave its dumps once a
     process. The arguments are those of `compile`.
     """
+    if not isinstance(batch, _core.Batch):
+        refuse("python", "batch must be a tessera.Batch", type(batch).__name__)
     given = {
         "heads": heads, "kv-heads": kv_heads, "head-dim": head_dim,
         "v-head-dim": v_head_dim, "dtype": dtype,
