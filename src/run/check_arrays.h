@@ -1,5 +1,5 @@
-// run/check_arrays.h: a call's arrays against what was prepared. Their errors
-// are nobody's failure to start.
+// run/check_arrays.h: what a call asks for, and its arrays against what was
+// prepared. Their errors are nobody's failure to start.
 #pragma once
 
 #include <string_view>
@@ -10,6 +10,7 @@
 
 namespace tessera::run {
 
+Result<void> check_dlse(std::string_view where, const AttentionCall& call);
 Result<void> check_heads(std::string_view where, const Plan& plan,
                          const AttentionShape& shape);
 Result<void> check_forward_arrays(const Request& request,

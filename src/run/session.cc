@@ -303,6 +303,7 @@ Result<Prepared> Session::prepare(const Batch& batch, const AttentionCall& call,
   const TraceSpan span("run", "prepare");
   auto read = plan::read_batch(batch, "run");
   if (!read) return read.error();
+  if (auto e = run::check_dlse("run", call); !e) return e.error();
   if (auto e = run::check_heads("run", batch.plan(), call.shape); !e) {
     return e.error();
   }
@@ -330,6 +331,7 @@ Result<Prepared> Session::prepare(const Batch& batch, const AttentionCall& call,
 
 Result<Counters> Session::warm(const Request& request, const Facts& present,
                                const AttentionCall& call) const {
+  if (auto e = run::check_dlse("warm", call); !e) return e.error();
   auto open = open_named(*state_);
   if (!open) return open.error();
   if (auto e = check_reason(state_->options, **open); !e) return e.error();

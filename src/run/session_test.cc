@@ -835,6 +835,10 @@ TEST(Session, ArraysAreCheckedWhenAPassRuns) {
   three_heads.shape.kv_heads = 3;
   EXPECT_EQ(forward(three_heads, [](ForwardTensors&) {}),
             "[run] kv_heads must divide heads, found 3 for 2");
+  AttentionCall forward_alone = call_of_tests(false);
+  forward_alone.dlse = true;
+  EXPECT_EQ(forward(forward_alone, [](ForwardTensors&) {}),
+            "[run] dlse goes with backward, found it alone");
 
   const auto backward = [&](const AttentionCall& c, auto change) {
     auto ready = session->prepare(packed(20), c);
