@@ -166,6 +166,10 @@ TEST_F(GateCommand, FlagsAreChecked) {
   };
   EXPECT_EQ(refused({"--dtype", "f16"}),
             "tessera: [cli] --dtype must be f32, bf16 or both, found 'f16'\n");
+  EXPECT_EQ(refused({"--dtype", "f32,bf16,f32"}),
+            "tessera: [cli] --dtype takes each name once, found f32 twice\n");
+  EXPECT_EQ(refused({"--tokens", "64,128,0064"}),
+            "tessera: [cli] --tokens takes each length once, found 64 twice\n");
   EXPECT_EQ(refused({"--head-dim", "12"}),
             "tessera: [cli] --head-dim must be a multiple of 8, found 12\n");
   EXPECT_TRUE(refused({"--tokens", "0"}).starts_with("tessera: [cli] "));

@@ -1,6 +1,7 @@
 // cli/gate/flags.cc: flags of `tessera gate`, and the sizes that they ask for.
 #include "cli/gate/flags.h"
 
+#include <set>
 #include <utility>
 
 #include "base/fail.h"
@@ -51,15 +52,24 @@ Result<GateSizes> read_sizes(const GateFlags& o) {
   if (o.tokens) {
     auto tokens = request::parse_ints(*o.tokens, "--tokens", 64, 1 << 17);
     if (!tokens) return tokens.error();
+    std::set<int32_t> lengths;
+    for (const int32_t length : *tokens) {
+      if (lengths.insert(length).second) continue;
+      return invalid("cli", "--tokens takes each length once, found {} twice",
+                     length);
+    }
     out.tokens.assign(tokens->begin(), tokens->end());
   }
   if (o.dtype) {
     out.dtypes.clear();
+    std::set<std::string_view> names;
     for (const std::string_view word : request::split(*o.dtype, ',')) {
       if (word != "f32" && word != "bf16") {
         return invalid("cli", "--dtype must be f32, bf16 or both, found {}",
                        in_quotes(word));
       }
+      auto e = request::take_once(names, word, "cli", "--dtype");
+      if (!e) return e.error();
       out.dtypes.push_back(word == "f32" ? Dtype::f32 : Dtype::bf16);
     }
   }

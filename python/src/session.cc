@@ -271,7 +271,6 @@ nb::dict warm(const PySession& self, nb::iterable batches, int64_t heads,
       call_of(heads, head_dim, kv_heads, v_head_dim, dtype, scale, softcap,
               sink_logits, backward, sink_telemetry);
   call.dlse = dlse;
-  if (dlse && !backward) refuse("dlse goes with backward, found it alone");
   if (threads < 0) {
     refuse("threads must be 0 or more, found " + std::to_string(threads));
   }

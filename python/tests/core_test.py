@@ -532,6 +532,8 @@ def test_bad_input_is_refused():
              "its softcap 0 or more, not 0.25 and -1"),
             (lambda: ts.Session().prepare(q, heads=4, head_dim=16),
              "found ndarray"),
+            (lambda: ts.Session().prepare(made, heads=4, head_dim=16, dlse=True),
+             r"\[run\] dlse goes with backward, found it alone"),
             (lambda: ts.shard(q, "seq=2"), "found ndarray"),
             (lambda: ts.attention(q, k, v, made, out=frozen), "writable"),
             (lambda: ts.attention(q, k, v, made, out=q), "out"),

@@ -187,7 +187,8 @@ def test_what_ends_warming():
     # Before any work.
     for more, rule in [(dict(progress=5), "progress must be callable, found int"),
                        (dict(threads=-1), "threads must be 0 or more, found -1"),
-                       (dict(dlse=True), "dlse goes with backward")]:
+                       (dict(dlse=True),
+                        r"^\[warm\] dlse goes with backward, found it alone$")]:
         with pytest.raises(ts.TesseraError, match=rule):
             ts.Session("xla").warm(batches(), **SMALL, **more)
     with pytest.raises(ts.TesseraError, match="threads must be 0 or more"):

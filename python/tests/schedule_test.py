@@ -61,6 +61,14 @@ def test_its_arguments_are_those_of_compile():
         inspect.signature(ts.schedule).parameters)
 
 
+def test_a_batch_is_a_batch():
+    for other in (3, None, packed):
+        with pytest.raises(ts.TesseraError) as e:
+            ts.schedule(other)
+        assert str(e.value) == ("[python] batch must be a tessera.Batch, found "
+                                + type(other).__name__)
+
+
 @pytest.mark.parametrize("given, rule", [
     ({"heads": 0}, r"^\[cli\] --heads must be from 1"),
     ({"target": "v9"}, r"^\[schedule\] a target must be of a known chip"),

@@ -32,6 +32,16 @@ void remove_empty(const std::vector<std::string>& folders) {
 
 }  // namespace
 
+bool leads_to_nothing(const std::string& path) {
+  std::error_code error, unknown;
+  for (fs::path at = fs::absolute(path, error);
+       !error && !fs::exists(at, unknown) && at.has_relative_path();
+       at = at.parent_path()) {
+    if (fs::is_symlink(fs::symlink_status(at, unknown))) return true;
+  }
+  return false;
+}
+
 Result<std::vector<std::string>> make_out_folder(const OutFolderUse& use,
                                                  const std::string& folder) {
   std::vector<std::string> made = missing_folders(folder);
@@ -43,10 +53,12 @@ Result<std::vector<std::string>> make_out_folder(const OutFolderUse& use,
   const bool empty = !error && fs::is_empty(folder, error);
   if (error) {
     remove_empty(made);
-    return io_error(use.where,
-                    "{} must be one that can be made and read, found \"{}\" "
-                    "for {}",
-                    use.what, error.message(), in_quotes(folder));
+    return io_error(
+        use.where, "{} must be one that can be made and read, found {} for {}",
+        use.what,
+        leads_to_nothing(folder) ? "a link to nothing"
+                                 : fmt::format("\"{}\"", error.message()),
+        in_quotes(folder));
   }
   if (empty) return made;
   return invalid(use.where, "{} must be new or empty, found files in {}",

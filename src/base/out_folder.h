@@ -15,6 +15,10 @@ struct OutFolderUse {
   std::string_view where, what;
 };
 
+// Whether there is nothing, for it or a folder above it is a link to nothing:
+// systems say of those that they exist, and make nothing there.
+bool leads_to_nothing(const std::string& path);
+
 // Makes it where there is none: the folders made, deepest first. An error where
 // anything lies in it, which would be replaced or be taken for its own.
 Result<std::vector<std::string>> make_out_folder(const OutFolderUse& use,

@@ -70,9 +70,12 @@ TEST_F(OutFolder, IsNoFileAndNoLinkToNothing) {
   for (const std::string& name : {path("file"), path("file/in"), path("link"),
                                   path("link/in"), std::string()}) {
     const std::string found = write(name);
+    const bool is_link = name.starts_with(path("link"));
+    EXPECT_EQ(leads_to_nothing(name), is_link) << name;
     EXPECT_TRUE(found.starts_with(
-        "[test] a folder of tests must be one that can be made and read, "
-        "found \""))
+        std::string("[test] a folder of tests must be one that can be made "
+                    "and read, found ") +
+        (is_link ? "a link to nothing for '" : "\"")))
         << found;
   }
   EXPECT_TRUE(fs::is_regular_file(path("file")));

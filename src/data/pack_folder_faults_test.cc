@@ -69,6 +69,23 @@ TEST_F(PackFolderFaults, TakesBackItsOwnFilesAlone) {
   }
 }
 
+// Nor is anything made where a link leads.
+TEST_F(PackFolderFaults, ALinkToNothingIsNoFolder) {
+  const std::string absent = folder_.file("absent");
+  fs::create_symlink(absent, out());
+  for (const std::string& path : {out(), out() + "/", out() + "/in"}) {
+    const auto refused = pack_row_folder(inputs(), path, options_);
+    ASSERT_FALSE(refused) << path;
+    EXPECT_EQ(refused.error().message,
+              "[data] a folder of rows must be a folder, found a link to "
+              "nothing for '" +
+                  path + "'");
+  }
+  EXPECT_FALSE(fs::exists(absent));
+  fs::create_directory(absent);
+  EXPECT_TRUE(pack());
+}
+
 // Nor are those that lie where a run's lie.
 TEST_F(PackFolderFaults, TakesAwayWhatRunsMakeAlone) {
   const auto whole = pack("whole");

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 
 #include "base/fail.h"
 #include "base/files.h"
@@ -30,6 +31,21 @@ Result<void> check_packed(const std::string& path) {
       "rows must be packed, as `tessera pack` makes them, found none "
       "in {}",
       in_quotes(path));
+}
+
+// A copy of a file in another format would be trained on as more rows.
+Result<void> check_names(const std::vector<std::string>& files) {
+  std::map<std::string, std::string> by_stem;
+  for (const std::string& file : files) {
+    const auto [at, is_new] =
+        by_stem.emplace(fs::path(file).stem().string(), file);
+    if (is_new) continue;
+    return invalid("data",
+                   "a folder of rows must have each file in one format, found "
+                   "{} and {}",
+                   in_quotes(at->second), in_quotes(file));
+  }
+  return {};
 }
 
 Result<std::vector<std::string>> files_of(const std::string& path) {
@@ -65,6 +81,7 @@ Result<std::vector<std::string>> files_of(const std::string& path) {
         in_quotes(path));
   }
   std::sort(out.begin(), out.end());
+  if (auto e = check_names(out); !e) return e.error();
   return out;
 }
 

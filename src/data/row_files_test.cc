@@ -175,6 +175,21 @@ TEST_F(RowFilesTest, HoldsABatchOfAnArrowFile) {
   }
 }
 
+// It is refused by its name, whatever is in it.
+TEST_F(RowFilesTest, ARowFileIsThereInOneFormat) {
+  save("rows-00001.safetensors", 1, 100);
+  save("rows-00001.x.safetensors", 1, 101);
+  ASSERT_TRUE(RowFiles::open(folder_.path().string()));
+  std::ofstream(folder_.file("rows-00001.parquet")) << "a copy";
+  const auto files = RowFiles::open(folder_.path().string());
+  ASSERT_FALSE(files);
+  EXPECT_EQ(files.error().message,
+            "[data] a folder of rows must have each file in one format, found "
+            "'" +
+                folder_.file("rows-00001.parquet") + "' and '" +
+                folder_.file("rows-00001.safetensors") + "'");
+}
+
 // Of .safetensors a few long rows at a time, wherever a row is asked for; what
 // is not as it was is told.
 TEST_F(RowFilesTest, HoldsSomeRowsOfASafetensorsFile) {

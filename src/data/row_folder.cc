@@ -13,6 +13,7 @@
 
 #include "base/fail.h"
 #include "base/files.h"
+#include "base/out_folder.h"
 #include "base/text.h"
 #include "data/arrow_component.h"
 #include "data/row_files.h"
@@ -119,6 +120,12 @@ Result<void> check_row_folder(const std::string& path) {
     return invalid("data", "a folder of rows must have a name, found ''");
   }
   std::error_code error;
+  if (leads_to_nothing(path)) {
+    return io_error("data",
+                    "a folder of rows must be a folder, found a link to "
+                    "nothing for {}",
+                    in_quotes(path));
+  }
   if (!fs::exists(path, error)) return {};
   if (!fs::is_directory(path, error)) {
     return invalid("data",

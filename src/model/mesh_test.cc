@@ -437,6 +437,11 @@ TEST_P(DeviceSums, NeedTheirDevices) {
   ASSERT_FALSE(some);
   EXPECT_EQ(some.error().message,
             "[mesh] a mesh must have its 4 devices from number 1 on, found 4");
+  auto most = pjrt::open_devices(GetParam(), 0, 4096);
+  ASSERT_FALSE(most);
+  EXPECT_EQ(most.error().message,
+            "[mesh] devices of a mesh on CPUs must have numbers below 1024, "
+            "found 4096 from number 0 on");
   // Nor are threads made for devices that no client has.
   for (const int64_t first : {int64_t{1} << 20, INT64_MAX}) {
     auto beyond = pjrt::open_devices(GetParam(), first, 4);

@@ -70,6 +70,12 @@ Result<Places> open_devices(const std::string& plugin, int64_t first,
   if (!one) return one.error();
   if (one->client->platform() == "cpu" && options.empty() &&
       count > count_of(*one->client) - first) {
+    if (count > kMaxDevices - first) {
+      return over_limit("mesh",
+                        "devices of a mesh on CPUs must have numbers below {}, "
+                        "found {} from number {} on",
+                        kMaxDevices, count, first);
+    }
     one = open_place(plugin, first, {{kDeviceCount, first + count}});
     if (!one) return one.error();
   }

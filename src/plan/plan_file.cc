@@ -599,7 +599,8 @@ Result<OwnedBatch> load_plan(const std::string& path,
                              const DecodeLimits& limits) {
   auto bytes = read_file(path, limits.max_bytes);
   if (!bytes) return bytes.error();
-  return decode_plan(*bytes, limits);
+  auto batch = decode_plan(*bytes, limits);
+  return batch ? std::move(batch) : in_file(batch.error(), path);
 }
 
 }  // namespace tessera

@@ -728,6 +728,11 @@ TEST(PlanFile, SavesAndLoads) {
   ASSERT_TRUE(r.ok());
   EXPECT_EQ(r->plan(), e.plan);
   EXPECT_EQ(load_plan(name, {100, 1, 1}).error().kind, ErrorKind::limit);
+  ASSERT_TRUE(write_file(name, "hello"));
+  EXPECT_EQ(load_plan(name).error().message,
+            "[plan file] the first bytes must be 'TESSERA\\x00plan', found "
+            "'hello' (in '" +
+                name + "')");
   std::filesystem::remove(name);
   EXPECT_EQ(load_plan(name).error().message,
             "[file] input must exist, found no file for '" + name + "'");

@@ -26,10 +26,11 @@ Result<std::vector<int32_t>> per_row(std::string_view text,
     return std::vector<int32_t>(static_cast<size_t>(batch), values->front());
   }
   if (static_cast<int64_t>(values->size()) != batch) {
+    const std::string counts = batch == 1 ? "" : fmt::format(" or {}", batch);
     return invalid("cli",
-                   "{} must have 1 value or {}, one per batch row, "
+                   "{} must have 1 value{}, one per batch row, "
                    "found {}",
-                   what, batch, values->size());
+                   what, counts, values->size());
   }
   return values;
 }

@@ -60,6 +60,11 @@ size_t rows_of(const Request& r, const AttentionCall& call) {
 
 }  // namespace
 
+Result<void> check_dlse(std::string_view where, const AttentionCall& call) {
+  if (!call.dlse || call.backward) return {};
+  return invalid(where, "dlse goes with backward, found it alone");
+}
+
 Result<void> check_forward_arrays(const Request& r, const AttentionCall& call,
                                   const ForwardTensors& f) {
   const AttentionShape& s = call.shape;

@@ -1,6 +1,8 @@
-// run/check_arrays.h: a call's arrays against what was prepared. Their errors
-// are nobody's failure to start.
+// run/check_arrays.h: what a call asks for, and its arrays against what was
+// prepared. Their errors are nobody's failure to start.
 #pragma once
+
+#include <string_view>
 
 #include "tessera/attention.h"
 #include "tessera/plan.h"
@@ -8,6 +10,7 @@
 
 namespace tessera::run {
 
+Result<void> check_dlse(std::string_view where, const AttentionCall& call);
 Result<void> check_forward_arrays(const Request& request,
                                   const AttentionCall& call,
                                   const ForwardTensors& tensors);

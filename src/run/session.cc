@@ -309,6 +309,7 @@ Result<Prepared> Session::prepare(const Batch& batch, const AttentionCall& call,
   const TraceSpan span("run", "prepare");
   auto read = plan::read_batch(batch, "run");
   if (!read) return read.error();
+  if (auto e = run::check_dlse("run", call); !e) return e.error();
   if (auto e = check_heads(batch, call); !e) return e.error();
   // Where a batch is above its ceilings, before any work.
   if (auto contract = make_contract(batch); !contract) return contract.error();
@@ -334,6 +335,7 @@ Result<Prepared> Session::prepare(const Batch& batch, const AttentionCall& call,
 
 Result<Counters> Session::warm(const Request& request, const Facts& present,
                                const AttentionCall& call) const {
+  if (auto e = run::check_dlse("warm", call); !e) return e.error();
   auto open = open_named(*state_);
   if (!open) return open.error();
   if (auto e = check_reason(state_->options, **open); !e) return e.error();

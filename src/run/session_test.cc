@@ -839,6 +839,10 @@ TEST(Session, ArraysAreCheckedWhenAPassRuns) {
   many.shape.heads = int64_t{1} << 62;
   EXPECT_EQ(message(session->choose(packed(20), many)),
             "[run] heads must be from 1 to 65536, found 4611686018427387904");
+  AttentionCall forward_alone = call_of_tests(false);
+  forward_alone.dlse = true;
+  EXPECT_EQ(forward(forward_alone, [](ForwardTensors&) {}),
+            "[run] dlse goes with backward, found it alone");
 
   const auto backward = [&](const AttentionCall& c, auto change) {
     auto ready = session->prepare(packed(20), c);

@@ -9,6 +9,7 @@
 #include "base/timed.h"
 #include "lanes/stop.h"
 #include "plan/batch_state.h"
+#include "run/check_arrays.h"
 #include "run/session_state.h"
 
 namespace tessera {
@@ -77,6 +78,7 @@ Result<bool> add_call(WarmList& list, const Session& session,
                       std::optional<Choice> chosen) {
   auto read = plan::read_batch(batch, "warm");
   if (!read) return read.error();
+  if (auto e = run::check_dlse("warm", call); !e) return e.error();
   auto contract = contract_in(session.state().options, batch, call);
   if (!contract) return contract.error();
   if (session.state().options.lane) {

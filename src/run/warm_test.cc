@@ -160,6 +160,12 @@ TEST(WarmList, WhatNobodyRunsIsRefused) {
   const auto added = add_call(list, *session, packed({8192}), odd);
   ASSERT_FALSE(added.ok());
   EXPECT_EQ(added.error().kind, ErrorKind::unavailable);
+  AttentionCall alone = call_of_tests();
+  alone.dlse = true;
+  const auto refused = add_call(list, *session, packed({8192}), alone);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().message,
+            "[warm] dlse goes with backward, found it alone");
   EXPECT_EQ(list.seen, 0);
 }
 
