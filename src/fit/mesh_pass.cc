@@ -194,7 +194,7 @@ Result<Budget> make_budget(const MeshFitCall& asked) {
   if (!shards) return shards.error();
   auto forward = fit::mesh_pass(asked, *shards, *chip, false);
   if (!forward) return forward.error();
-  Budget out{*chip, std::move(*forward), {}};
+  Budget out{*chip, std::move(*forward), {}, {}};
   if (!asked.call.backward) return out;
   auto backward = fit::mesh_pass(asked, *shards, *chip, true);
   if (!backward) return backward.error();
