@@ -85,10 +85,10 @@ TEST_F(TrainCommand, GoesOnWhereItStopped) {
             whole["tiles_planned"].get<double>() * 32 * 32 * 4 * 8 * 14);
   EXPECT_NE(read_file(path("loss.svg"), 1 << 20)->find("<polyline"),
             std::string::npos);
-  // Of this plugin the program lets nothing take the memory of its state.
+  // The next state takes the memory of the one before.
   const std::string text = *read_file(path("step.mlir"), 1 << 24);
   EXPECT_NE(text.find("module @tessera_step"), std::string::npos);
-  EXPECT_EQ(text.find("tf.aliasing_output"), std::string::npos);
+  EXPECT_NE(text.find("tf.aliasing_output"), std::string::npos);
 
   // A run that ends at step 6 is cut after step 3, where it kept its state.
   train({"--steps", "6", "--rate", "1e-2", "--checkpoint",
