@@ -561,7 +561,7 @@ def test_rows_of_files_are_resumed_anywhere(packed):
         open_rows(packed[1], state={**states[1], "file": 99})
     with pytest.raises(ts.TesseraError, match="found row -1 of file 0"):
         open_rows(packed[1], state={**states[1], "offset": -1})
-    with pytest.raises(ts.TesseraError, match="found row 1000000 for"):
+    with pytest.raises(ts.TesseraError, match=r"row 1000000 for|ends \d+ rows before the row"):
         open_rows(packed[1], state={**states[1], "offset": 10**6})
 
 
