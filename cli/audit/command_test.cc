@@ -56,7 +56,8 @@ TEST_F(AuditCommand, AMissingShardingIsRefused) {
   EXPECT_EQ(code_, 2);
   EXPECT_EQ(err_,
             "tessera: [audit] a parameter must have a sharding, found none for "
-            "%arg1 on line 3\n");
+            "%arg1 on line 3 (in '" +
+                file + "')\n");
   EXPECT_EQ(out_, "");
 }
 

@@ -245,7 +245,7 @@ TEST(RowsInBytes, AreRefusedByTheirFile) {
         std::string("\377\377\377\377\377\377\377\377", 8)}) {
     const auto rows = decode_rows(bytes, "a.safetensors");
     ASSERT_FALSE(rows);
-    EXPECT_TRUE(rows.error().message.ends_with("'a.safetensors'"))
+    EXPECT_TRUE(rows.error().message.ends_with("(in 'a.safetensors')"))
         << rows.error().message;
   }
 }

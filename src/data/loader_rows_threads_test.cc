@@ -182,7 +182,7 @@ TEST_F(LoaderRows, AreRefusedByTheirPlace) {
   EXPECT_TRUE(refused(out()).starts_with(
       "[data] files of rows must have the same tokens, found 32 for '"));
   std::filesystem::resize_file(third, 100);
-  EXPECT_TRUE(refused(out()).ends_with("of '" + third + "'"));
+  EXPECT_TRUE(refused(out()).ends_with("(in '" + third + "')"));
   EXPECT_TRUE(refused(inputs()[0])
                   .starts_with("[data] rows must be packed, as `tessera pack` "
                                "makes them, found none"));

@@ -189,12 +189,13 @@ TEST(CpuSpec, NamesThePluginThatDoesNotCallIt) {
 TEST(CpuSpec, RefusesWhatTheKernelsHaveNot) {
   TrainOptions o;
   o.model = small_model();
-  o.model.softcap = 1e31;
+  o.model.score_scale = 1e10;  // each is a number that a model may have
+  o.model.softcap = 1e-25;
   o.spec = *find_layer_spec("cpu");
   o.tokens = 40;
   auto text = Trainer::program_text(o);
   ASSERT_FALSE(text);
-  EXPECT_EQ(text.error().message.find("[cpu] a softcap"), 0U)
+  EXPECT_EQ(text.error().message.find("[cpu] scale / softcap"), 0U)
       << text.error().message;
 }
 
