@@ -98,9 +98,7 @@ Result<std::vector<AlignedBytes>> read_bridge_inputs(const std::string& path,
                                                      const BridgeSpec& spec) {
   auto bytes = read_file(path, receipt::available_memory());
   if (!bytes) return bytes.error();
-  auto inputs = parse_inputs(*bytes, spec);
-  if (!inputs) return in_file(inputs.error(), path);
-  return inputs;
+  return in_file(parse_inputs(*bytes, spec), path);
 }
 
 std::vector<AlignedBytes> make_bridge_outputs(const BridgeSpec& spec) {

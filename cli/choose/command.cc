@@ -35,9 +35,7 @@ Result<Machine> machine_for(const Options& o) {
   if (!o.machine) return this_machine(true);
   auto text = read_file(*o.machine, kMaxMachineBytes);
   if (!text) return text.error();
-  auto machine = parse_machine(*text);
-  if (!machine) return in_file(machine.error(), *o.machine);
-  return machine;
+  return in_file(parse_machine(*text), *o.machine);
 }
 
 Result<int> run(const Options& o) {

@@ -28,9 +28,7 @@ struct Options {
 Result<receipt::ReceiptClaim> load(const std::string& path) {
   auto text = read_file(path, receipt::kMaxReceiptBytes);
   if (!text) return text.error();
-  auto claim = receipt::parse_receipt(*text);
-  if (!claim) return in_file(claim.error(), path);
-  return claim;
+  return in_file(receipt::parse_receipt(*text), path);
 }
 
 Result<int> show(const Options& o) {

@@ -73,10 +73,13 @@ void add_program_flags(Command& command, TrainFlags& f) {
       });
 }
 
-void add_file_flags(Command& command, TrainFlags& f) {
+// What a run starts from, and what it leaves.
+void add_state_flags(Command& command, TrainFlags& f) {
   add_flags(
       command,
       {
+          {"--seed", &f.seed, "N",
+           "Seed of the first parameters, not with --resume [0]"},
           {"--checkpoint", &f.checkpoint, "FILE",
            "File that keeps the state, .safetensors"},
           {"--every", &f.every, "N", "Steps between checkpoints [at the end]"},
@@ -126,12 +129,7 @@ void add_train_flags(Command& command, TrainFlags& f) {
   add_mesh_flags(command, f);
   add_optimizer_flags(command, f);
   add_program_flags(command, f);
-  add_flags(command,
-            {
-                {"--seed", &f.seed, "N",
-                 "Seed of the first parameters, not with --resume [0]"},
-            });
-  add_file_flags(command, f);
+  add_state_flags(command, f);
   add_ahead_flags(command, f);
   add_plugin_flags(
       command, f, kOptionsGroup,

@@ -27,8 +27,7 @@ Result<ModelConfig> read_model(const TrainFlags& f,
   if (!f.model) return checkpoint_model(*resumed, f.resume.value_or(""));
   auto text = read_file(*f.model, kMaxModelBytes);
   if (!text) return text.error();
-  auto model = parse_model_config(*text);
-  return model ? std::move(model) : in_file(model.error(), *f.model);
+  return in_file(parse_model_config(*text), *f.model);
 }
 
 }  // namespace

@@ -42,5 +42,11 @@ Error unavailable(std::string_view where, fmt::format_string<Args...> text,
 
 // The error, and the file that it is of. A file without a name adds nothing.
 Error in_file(Error error, std::string_view path);
+// The same of what may be one.
+template <class T>
+Result<T> in_file(Result<T> read, std::string_view path) {
+  if (!read) return in_file(read.error(), path);
+  return read;
+}
 
 }  // namespace tessera

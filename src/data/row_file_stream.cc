@@ -50,7 +50,7 @@ Result<bool> RowFileStream::hold() {
   for (; file_ < paths_.files.size(); ++file_, row_ = 0) {
     const std::string& path = paths_.files[file_];
     if (!batches_) {
-      auto opened = open_rows(path, row_);
+      auto opened = open_row_batches(path, row_);
       if (!opened) return opened.error();
       batches_ = std::move(*opened);
     }

@@ -115,7 +115,7 @@ Result<void> check_like(const RowBatches& rows, const std::string& path,
 
 // All rows of a file once; how many.
 Result<int64_t> count_rows(const std::string& path) {
-  auto batches = open_rows(path, 0);
+  auto batches = open_row_batches(path, 0);
   if (!batches) return batches.error();
   int64_t rows = 0;
   while (true) {
@@ -128,8 +128,8 @@ Result<int64_t> count_rows(const std::string& path) {
 
 }  // namespace
 
-Result<std::unique_ptr<RowBatches>> open_rows(const std::string& path,
-                                              int64_t first_row) {
+Result<std::unique_ptr<RowBatches>> open_row_batches(const std::string& path,
+                                                     int64_t first_row) {
   return is_arrow_file(path) ? open_row_file(path, first_row)
                              : open_safetensors_rows(path, first_row);
 }
@@ -153,7 +153,7 @@ Result<RowPaths> RowPaths::find(const std::string& path) {
   if (!files) return files.error();
   RowPaths out;
   for (std::string& file : *files) {
-    auto rows = open_rows(file, 0);
+    auto rows = open_row_batches(file, 0);
     if (!rows) return rows.error();
     if (out.files.empty()) {
       out.shape = (*rows)->shape();
@@ -184,7 +184,7 @@ Result<Rows> RowFiles::read(size_t file, int64_t row) {
   const bool follows = batches_ && row == held_first_ + held_.rows &&
                        held_first_ >= first_[file];
   if (!follows) {
-    auto opened = open_rows(paths_.files[file], row - first_[file]);
+    auto opened = open_row_batches(paths_.files[file], row - first_[file]);
     if (!opened) return opened.error();
     batches_ = std::move(*opened);
   }

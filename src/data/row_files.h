@@ -28,8 +28,8 @@ struct RowPaths {
 };
 
 // Rows of one file, from a row on.
-Result<std::unique_ptr<RowBatches>> open_rows(const std::string& path,
-                                              int64_t first_row);
+Result<std::unique_ptr<RowBatches>> open_row_batches(const std::string& path,
+                                                     int64_t first_row);
 // Adds `count` of them to others of their shape.
 void append_rows(const Rows& from, int64_t first, int64_t count, Rows& to);
 Error no_rows(const std::string& path);

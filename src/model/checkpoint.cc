@@ -195,8 +195,7 @@ Result<TrainState> read_checkpoint(
     std::string_view bytes, const ModelConfig& model,
     const std::vector<ModelParameter>& parameters, std::string_view name) {
   const TraceSpan span("checkpoint", "read");
-  auto state = read_state(bytes, model, parameters);
-  return state ? std::move(state) : in_file(state.error(), name);
+  return in_file(read_state(bytes, model, parameters), name);
 }
 
 }  // namespace tessera::model
@@ -207,8 +206,7 @@ Result<ModelConfig> checkpoint_model(std::string_view bytes,
                                      std::string_view name) {
   auto file = parse_safetensors(bytes);
   if (!file) return in_file(file.error(), name);
-  auto model = model::model_of(*file);
-  return model ? std::move(model) : in_file(model.error(), name);
+  return in_file(model::model_of(*file), name);
 }
 
 }  // namespace tessera

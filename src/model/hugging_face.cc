@@ -236,8 +236,7 @@ Result<HuggingFaceModel> exported(std::string_view checkpoint) {
 
 Result<HuggingFaceModel> export_hugging_face(std::string_view checkpoint,
                                              std::string_view name) {
-  auto theirs = exported(checkpoint);
-  return theirs ? std::move(theirs) : in_file(theirs.error(), name);
+  return in_file(exported(checkpoint), name);
 }
 
 }  // namespace tessera

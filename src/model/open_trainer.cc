@@ -14,7 +14,6 @@
 #include "model/program.h"
 #include "model/start.h"
 #include "model/trainer_state.h"
-#include "pjrt/locate.h"
 
 namespace tessera {
 namespace {
@@ -48,8 +47,7 @@ std::vector<std::string> plugin_warnings(const TrainOptions& o,
       "[train] devices of a mesh must give the right gradients each time, as "
       "those of {} do, found xla_cpu_pjrt, whose are wrong once in a while, "
       "for {}",
-      pjrt::default_cpu_plugin(o.mesh.devices()),
-      in_quotes(to_string(o.mesh)))};
+      default_plugin(o.spec), in_quotes(to_string(o.mesh)))};
 }
 
 // All but the values.

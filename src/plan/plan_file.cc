@@ -599,8 +599,7 @@ Result<OwnedBatch> load_plan(const std::string& path,
                              const DecodeLimits& limits) {
   auto bytes = read_file(path, limits.max_bytes);
   if (!bytes) return bytes.error();
-  auto batch = decode_plan(*bytes, limits);
-  return batch ? std::move(batch) : in_file(batch.error(), path);
+  return in_file(decode_plan(*bytes, limits), path);
 }
 
 }  // namespace tessera

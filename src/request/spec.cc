@@ -55,9 +55,7 @@ Result<receipt::RequestText> parse_spec(std::string_view text) {
 Result<receipt::RequestText> load_spec(const std::string& path) {
   auto text = read_file(path, kMaxSpecBytes);
   if (!text) return text.error();
-  auto spec = parse_spec(*text);
-  if (!spec) return in_file(spec.error(), path);
-  return spec;
+  return in_file(parse_spec(*text), path);
 }
 
 }  // namespace tessera::request

@@ -20,7 +20,8 @@ using Integers = std::map<std::string, std::vector<int32_t>>;
 Result<Integers> make_integers(const Shape& s, const mask::Bound& bound,
                                const Plan& plan);
 
-// Of them the worklist's. Batch rows that are not there have no steps.
+// Writes the worklist's among them. Batch rows that are not there have no
+// steps.
 Result<void> write_steps(const Steps& steps, Integers& to);
 
 }  // namespace tessera::xla
