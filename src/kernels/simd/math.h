@@ -6,7 +6,7 @@
 namespace tessera::kernels {
 namespace {
 
-constexpr float kLog2e = 1.44269504f;
+inline constexpr float kLog2e = 1.44269504f;
 
 // x = n + r with a whole n and r in [-1/2, 1/2]; `power` is 2^n. Needs x in
 // [-127, 128); at -127 the power is exactly 0.
