@@ -79,6 +79,9 @@ TEST_F(ModelCommand, ReadsTheFilesOfAnIndex) {
   refuses(R"({"weight_map": {}})", "must have a weight_map");
   refuses(R"({"weight_map": {"a": 3}})", "a file of the index");
   refuses("[", "(in '" + path("theirs/model.safetensors.index.json") + "')");
+  std::ofstream(path("theirs/config.json")) << "{}";
+  refuses(R"({"weight_map": {"a": "part"}})",
+          "found none (in '" + path("theirs/config.json") + "')");
 }
 
 // Told before any work, and every file stays as it is.

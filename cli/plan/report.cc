@@ -35,7 +35,7 @@ Result<PlanReport> make_report(request::Planned planned) {
                                            r.planned.written[i], canonical));
     }
   }
-  r.warnings = make_warnings(batch, r.contract);
+  r.warnings = make_warnings(batch);
   r.digest = plan_digest(r.plan());
   r.picks = receipt::routing_of(batch);
   r.steps = step_count(r.plan().forward);

@@ -153,8 +153,7 @@ Result<PlanContract> make_contract(const Batch& batch);
 
 // What is right and probably not meant, a line each: of the plan, and of facts
 // in vain.
-std::vector<std::string> make_warnings(const Batch& batch,
-                                       const PlanContract& contract);
+std::vector<std::string> make_warnings(const Batch& batch);
 
 // The contract of every batch under the request's ceilings; an open ceiling is
 // the worst case of the lengths. `present` only says which facts there are and,

@@ -200,10 +200,4 @@ Result<RouteResult> route(const Request& request, const Facts& facts,
 Result<RouteRecall> route_recall(const RouteResult& found,
                                  const RouteResult& exhaustive);
 
-// For looking at, not for running: byte (q, block) is 1 where query q of the
-// list picks the block; [q_len, blocks of the row].
-Result<std::vector<uint8_t>> dense_picks(const RouteResult& result,
-                                         int64_t q_len, int64_t kv_len,
-                                         int64_t batch_row, int64_t head);
-
 }  // namespace tessera

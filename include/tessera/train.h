@@ -345,6 +345,7 @@ struct HuggingFaceModel {
   std::string config;                   // config.json
   std::vector<std::string> weights;     // each file of .safetensors, whole
   std::vector<std::string> names = {};  // how errors call these
+  std::string config_name = {};         // and the config
 };
 // model.safetensors, or all files that model.safetensors.index.json names.
 Result<HuggingFaceModel> read_hugging_face(const std::string& folder);

@@ -301,10 +301,7 @@ void bind_lists(nb::class_<PyBatch>& batch) {
           "Of sizes and lists: two plans are equal when it is.")
       .def_prop_ro("facts", &facts_of, "Read-only views of what was given.")
       .def_prop_ro(
-          "warnings",
-          [](const PyBatch& b) {
-            return make_warnings(b.batch, take(make_contract(b.batch)));
-          },
+          "warnings", [](const PyBatch& b) { return make_warnings(b.batch); },
           "What is right and probably not meant, a line each.")
       .def_prop_ro(
           "legal_pairs",

@@ -197,6 +197,14 @@ nb::dict dict_of(LoadedBatch made, std::weak_ptr<SpareRows> spare) {
   return out;
 }
 
+// After an error: what the documents raised goes on as it was.
+void raise_theirs(const Raised& raised) {
+  const nb::object& e = raised.exception;
+  if (!e.is_valid()) return;
+  PyErr_SetObject(e.type().ptr(), e.ptr());
+  throw nb::python_error();
+}
+
 nb::dict next(PyLoader& self) {
   Result<std::optional<LoadedBatch>> got = std::optional<LoadedBatch>();
   std::weak_ptr<SpareRows> spare;
@@ -222,11 +230,7 @@ nb::dict next(PyLoader& self) {
   }
   if (interrupted) throw nb::python_error();
   if (closed) refuse("a loader must be open, found a closed one");
-  if (!got && self.raised->exception.is_valid()) {
-    const nb::object& raised = self.raised->exception;
-    PyErr_SetObject(raised.type().ptr(), raised.ptr());
-    throw nb::python_error();
-  }
+  if (!got) raise_theirs(*self.raised);
   auto batch = take(std::move(got));
   if (!batch) throw nb::stop_iteration();
   self.handed += batch->filled;
@@ -342,6 +346,7 @@ void init(nb::pointer_and_handle<PyLoader> self, nb::handle documents,
   auto source = documents_of(documents, raised);
   auto made =
       unlocked([&] { return Loader::open(std::move(source), o, from); });
+  if (!made) raise_theirs(*raised);
   const auto open = std::make_shared<Open>(take(std::move(made)), raised);
   new (self.p) PyLoader(open, static_cast<BatchOptions&>(o), o.stream);
   close_at_exit(self.h, open);

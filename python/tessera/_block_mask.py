@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from . import _core
+from ._refuse import refuse
 
 # Of (batch row, head, query, key), which are tensors.
 Mod = Callable[[Any, Any, Any, Any], Any]
@@ -30,9 +31,7 @@ def block_mask(batch: _core.Batch, *, heads: int = 0,
     from torch.nn.attention.flex_attention import BlockMask
 
     if not isinstance(batch, _core.Batch):
-        raise _core.TesseraError(
-            "[torch] batch must be a tessera.Batch, found "
-            + type(batch).__name__)
+        refuse("torch", "batch must be a tessera.Batch", type(batch).__name__)
     device = "cpu" if device is None else device
     lists = _on(device, batch.flex_lists(heads))
     return BlockMask(
@@ -174,5 +173,4 @@ def _mod(tree: Any, same: str, t: dict[str, Any], heads: int) -> Mod:
         return _same(t["q_" + fact], t["kv_" + fact])
     if name in ("blocks", "routed"):
         return _picked(t["picks"], args[-1], heads)
-    raise _core.TesseraError(
-        f"[torch] a mask_mod must be of known atoms, found '{name}'")
+    refuse("torch", "a mask_mod must be of known atoms", f"'{name}'")

@@ -2,13 +2,12 @@
 
 import os
 
-from . import _core
+from ._refuse import refuse
 
 
 def program() -> str:
     """Its path. It looks for plugins where this Python does: TESSERA_PYTHON."""
     path = os.path.join(os.path.dirname(__file__), "_program")
     if not os.access(path, os.X_OK):
-        raise _core.TesseraError(
-            f"[python] the package must hold the program, found none at {path}")
+        refuse("python", "the package must hold the program", f"none at {path}")
     return path

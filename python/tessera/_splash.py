@@ -3,6 +3,7 @@
 from typing import Any
 
 from . import _core
+from ._refuse import refuse
 
 
 def splash_mask_info(batch: _core.Batch, *, batch_row: int = 0, heads: int = 0,
@@ -25,8 +26,7 @@ def splash_mask_info(batch: _core.Batch, *, batch_row: int = 0, heads: int = 0,
     one mask for all heads, and takes such a dkv with `dq_reduction_steps=3`.
     """
     if kind not in ("jax", "tokamax"):
-        raise _core.TesseraError(
-            f"[jax] kind must be 'jax' or 'tokamax', found '{kind}'")
+        refuse("jax", "kind must be 'jax' or 'tokamax'", f"'{kind}'")
     lists = [
         _core._splash_run(batch, tokamax=kind == "tokamax", batch_row=batch_row,
                           heads=heads, dkv=dkv, max_blocks=max_blocks)

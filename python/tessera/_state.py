@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from . import _core
+from ._refuse import refuse
 
 
 def kinds_of(names: Sequence[str], arrays: Sequence[Any]) -> dict[str, Any]:
@@ -26,7 +26,6 @@ def values_of(arrays: Sequence[Any], purpose: str) -> tuple[Any, ...]:
         elif isinstance(x, jax.Array) and not x.is_fully_addressable:
             found = "one of several processes"
         if found is not None:
-            raise _core.TesseraError(
-                f"[jax] arrays must have values here to be {purpose}, found {found}")
+            refuse("jax", f"arrays must have values here to be {purpose}", found)
         return np.asarray(x)
     return tuple(map(one, arrays))

@@ -132,8 +132,7 @@ def check(text: str, terms: Terms, backward: bool, arrays: Sequence[Any]) -> Non
     kernel_of(text, terms, backward, _SMALLEST).check(given)
     if terms.checked and not np.array_equal(
             given[CHECKSUM], _checksum_of(np, text, terms, backward, given)):
-        raise _core.TesseraError(
-            f"[jax] {CHECKSUM} must be as it was made, found another")
+        refuse("jax", f"{CHECKSUM} must be as it was made", "another")
 
 
 def _refuse(rule: str, found: object) -> NoReturn:

@@ -36,6 +36,7 @@ from jax.typing import ArrayLike
 from . import _core, _tpu
 from ._backward import backward_only, once
 from ._mesh import divided, undivided
+from ._refuse import refuse
 from ._splash import splash_mask_info
 from ._spread import (ShardArrays, numbers_of, shard_arrays,
                       sharded_attention)
@@ -92,9 +93,8 @@ class BatchArrays:
         their lists themselves."""
         of_batch = sum(map(len, self.static.names()))
         if len(self.arrays) != of_batch:
-            raise _core.TesseraError(
-                f"[jax] arrays must be all that `arrays_for` gave, {of_batch}, "
-                f"found {len(self.arrays)}")
+            refuse("jax", f"arrays must be all that `arrays_for` gave, {of_batch}",
+                   len(self.arrays))
         values = values_of(self.arrays, "checked")
         _, *of_kernels = BatchArrays(self.static, values)._split()
         for backward, arrays in enumerate(of_kernels):
@@ -143,9 +143,7 @@ def _parts(batch: Any) -> tuple[Static, Sequence[Any]]:
             return _parts(arrays_for(batch, "tpu"))
         *static, names, arrays = _core._parts(batch)
         return Static(*static, tuple(names)), arrays
-    raise _core.TesseraError(
-        "[jax] batch must be a tessera.Batch, found "
-        + type(batch).__name__)
+    refuse("jax", "batch must be a tessera.Batch", type(batch).__name__)
 
 
 def _flatten(batch: Any) -> tuple[Sequence[Any], Static]:
@@ -191,28 +189,23 @@ def arrays_for(batch: _core.Batch, *platforms: str, target: str | None = None,
     made here, and where they are not give NaN, without a step of the kernel.
     """
     if not isinstance(batch, _core.Batch):
-        raise _core.TesseraError(
-            "[jax] batch must be a tessera.Batch, found "
-            + type(batch).__name__)
+        refuse("jax", "batch must be a tessera.Batch", type(batch).__name__)
     if not platforms or any(p not in ("cpu", "tpu") for p in platforms):
-        raise _core.TesseraError(
-            "[jax] platforms must be 'cpu', 'tpu' or both, found "
-            + (", ".join(map(repr, platforms)) or "none"))
+        refuse("jax", "platforms must be 'cpu', 'tpu' or both",
+               ", ".join(map(repr, platforms)) or "none")
     for name, pair in (("tiles_per_pass", tiles_per_pass),
                        ("fetch_ahead", fetch_ahead)):
         if pair is not None and (
                 not isinstance(pair, (tuple, list)) or len(pair) != 2):
-            raise _core.TesseraError(
-                f"[jax] {name} must be a pair, of the forward kernel and the "
-                f"backward one, found {pair!r}")
+            refuse("jax", f"{name} must be a pair, of the forward kernel and the "
+                   "backward one", repr(pair))
     cpu = "cpu" in platforms
     if "tpu" not in platforms and (
             target or tiles_per_pass or fetch_ahead or lowering_reason
             or query_chunk is not None or row_sum != "exact"
             or numbers != "finite" or checked):
-        raise _core.TesseraError(
-            "[jax] what kernels of a TPU take goes with the platform 'tpu', "
-            "found 'cpu' alone")
+        refuse("jax", "what kernels of a TPU take goes with the platform 'tpu'",
+               "'cpu' alone")
     *static, names, arrays = _core._parts(batch, arrays=cpu)
     terms = None
     if "tpu" in platforms:
@@ -278,13 +271,11 @@ def _on_cpu(call: _Call, *args: Any) -> Sequence[jax.Array]:
 
 def _check_platform(call: _Call, platform: str) -> None:
     if platform not in ("cpu", "tpu"):
-        raise _core.TesseraError(
-            f"[jax] attention must be lowered for cpu or tpu, found {platform}")
+        refuse("jax", "attention must be lowered for cpu or tpu", platform)
     if not (call.tpu if platform == "tpu" else call.cpu):
         found = "cpu" if call.cpu else "tpu"
-        raise _core.TesseraError(
-            f"[jax] a batch must be as arrays_for(batch, '{platform}') makes "
-            f"it, found one for {found} alone for a program for {platform}")
+        refuse("jax", f"a batch must be as arrays_for(batch, '{platform}') makes it",
+               f"one for {found} alone for a program for {platform}")
 
 
 def _lower_check(context: Any, argument: Any, *, call: _Call) -> Any:
@@ -392,8 +383,7 @@ _attend.defvjp(_attend_forward, _attend_backward)
 
 def _check_layout(layout: str) -> None:
     if layout not in ("bhsd", "bshd"):
-        raise _core.TesseraError(
-            f"[jax] layout must be 'bhsd' or 'bshd', found '{layout}'")
+        refuse("jax", "layout must be 'bhsd' or 'bshd'", f"'{layout}'")
 
 
 def attention(q: ArrayLike, k: ArrayLike, v: ArrayLike,
@@ -412,13 +402,11 @@ def attention(q: ArrayLike, k: ArrayLike, v: ArrayLike,
     _check_layout(layout)
     for name, x in (("q", q), ("k", k), ("v", v)):
         if jnp.ndim(x) != 4:
-            raise _core.TesseraError(
-                f"[jax] {name} must have 4 dimensions, found {jnp.ndim(x)}")
+            refuse("jax", f"{name} must have 4 dimensions", jnp.ndim(x))
     heads = jnp.shape(q)[2 if layout == "bshd" else 1]
     if sink_logits is not None and jnp.shape(sink_logits) != (heads,):
-        raise _core.TesseraError(
-            f"[jax] sink_logits must be float32 [{heads}], found the shape "
-            f"{list(jnp.shape(sink_logits))}")
+        refuse("jax", f"sink_logits must be float32 [{heads}]",
+               f"the shape {list(jnp.shape(sink_logits))}")
     static, arrays = _parts(batch)
     call = _Call(False, static.text, static.tile_q,
                  *numbers_of(scale, softcap), layout == "bshd",

@@ -19,6 +19,7 @@ from torch.autograd.forward_ad import unpack_dual
 
 from . import _core
 from ._block_mask import block_mask
+from ._refuse import refuse
 
 __all__ = ["attention", "block_mask", "scaled_dot_product_attention"]
 
@@ -102,9 +103,7 @@ def _(q, k, v, sink_logits, batch, out, lse, dout, dlse, scale, softcap, bshd):
 
 
 def _refuse_derivative(found: str) -> NoReturn:
-    raise _core.TesseraError(
-        "[torch] attention must be differentiated backward and once, found "
-        + found)
+    refuse("torch", "attention must be differentiated backward and once", found)
 
 
 def _refuse_tangents(*tensors: torch.Tensor | None) -> None:
@@ -191,42 +190,34 @@ def _numbers(scale: Any, softcap: Any) -> tuple[Optional[float], float]:
             continue
         _refuse_tangents(x)
         if x.requires_grad:
-            raise _core.TesseraError(
-                f"[torch] {name} must be a number, found a tensor that requires "
-                "a gradient")
+            refuse("torch", f"{name} must be a number",
+                   "a tensor that requires a gradient")
     return None if scale is None else float(scale), float(softcap)
 
 
 def _check_tensors(**named: Any) -> None:
     for name, x in named.items():
         if not isinstance(x, torch.Tensor):
-            raise _core.TesseraError(
-                f"[torch] {name} must be a tensor, found {type(x).__name__}")
+            refuse("torch", f"{name} must be a tensor", type(x).__name__)
 
 
 def _check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
     # What the shapes of results depend on; the library checks the rest.
     for name, x in (("q", q), ("k", k), ("v", v)):
         if x.dim() != 4:
-            raise _core.TesseraError(
-                f"[torch] {name} must have 4 dimensions, found {x.dim()}")
+            refuse("torch", f"{name} must have 4 dimensions", x.dim())
         if x.device != q.device:
-            raise _core.TesseraError(
-                f"[torch] {name} must be where q is, on {q.device}, found "
-                f"{x.device}")
+            refuse("torch", f"{name} must be where q is, on {q.device}", x.device)
 
 
 def _tensor_of(batch: Any) -> torch.Tensor:
     if not isinstance(batch, _core.Batch):
-        raise _core.TesseraError(
-            "[torch] batch must be a tessera.Batch, found "
-            + type(batch).__name__)
+        refuse("torch", "batch must be a tessera.Batch", type(batch).__name__)
     found = getattr(batch, "_torch", None)
     if found is None:
         if torch.compiler.is_compiling():
-            raise _core.TesseraError(
-                "[torch] a batch of a compiled function must be planned after "
-                "tessera.torch is imported, found an older one")
+            refuse("torch", "a batch of a compiled function must be planned after "
+                   "tessera.torch is imported", "an older one")
         _known(batch)
         found = batch._torch
     return found
@@ -245,8 +236,7 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
     dimension is contiguous. It uses `torch.get_num_threads()` threads.
     """
     if layout not in ("bhsd", "bshd"):
-        raise _core.TesseraError(
-            f"[torch] layout must be 'bhsd' or 'bshd', found '{layout}'")
+        refuse("torch", "layout must be 'bhsd' or 'bshd'", f"'{layout}'")
     _check_tensors(q=q, k=k, v=v)
     if sink_logits is not None:
         _check_tensors(sink_logits=sink_logits)
@@ -296,16 +286,13 @@ def scaled_dot_product_attention(query: torch.Tensor, key: torch.Tensor,
     """
     _check_tensors(q=query, k=key, v=value)
     _check(query, key, value)
-    refuse = None
     if dropout_p != 0:
-        refuse = f"dropout_p must be 0, found {dropout_p}"
-    elif attn_mask is not None and is_causal:
-        refuse = "is_causal must be False beside attn_mask, found True"
-    elif not enable_gqa and query.shape[1] != key.shape[1]:
-        refuse = (f"query and key must have the same heads without enable_gqa, "
-                  f"found {query.shape[1]} and {key.shape[1]}")
-    if refuse is not None:
-        raise _core.TesseraError("[torch] " + refuse)
+        refuse("torch", "dropout_p must be 0", dropout_p)
+    if attn_mask is not None and is_causal:
+        refuse("torch", "is_causal must be False beside attn_mask", True)
+    if not enable_gqa and query.shape[1] != key.shape[1]:
+        refuse("torch", "query and key must have the same heads without enable_gqa",
+               f"{query.shape[1]} and {key.shape[1]}")
     batch = (_batch_of(query, key, is_causal) if attn_mask is None
              else _tensor_of(attn_mask))
     return _run(

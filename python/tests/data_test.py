@@ -602,6 +602,10 @@ def test_what_an_iterable_raises_is_raised_in_its_turn():
     assert batches > 3
     with pytest.raises(KeyError, match="gone"):
         next(made)
+    # Its turn may come while a loader passes over what is before its state.
+    state = {**loader(documents(1)).state(), "offset": 50}
+    with pytest.raises(KeyError, match="gone"):
+        loader(broken(), state=state)
 
 
 def test_what_is_exported_is_released():

@@ -5,6 +5,7 @@ import importlib.util
 import subprocess
 import sys
 
+import plugins
 import pytest
 from long_calls import ENDED, WENT_ON, interrupted
 
@@ -18,7 +19,7 @@ def row(heads, tokens):  # of no memory, until somebody writes
 def prepared(tokens, lane="cpu", **more):
     made = ts.plan(ts.full, q_len=tokens)
     return ts.Session(lane, **more).prepare(made, heads=8, head_dim=64,
-                                            backward=True)
+                                            backward=True, sink_telemetry=True)
 
 def documents():
     while True:  # that never fill a row
@@ -47,10 +48,17 @@ CALLS = {
     "backward": ("(lambda p, x: functools.partial(p.backward, "
                  "p.forward(x, x, x)))(prepared(1 << 13, threads=1), "
                  "row(8, 1 << 13))", "row(8, 1 << 13)"),
+    "sink telemetry": ("(lambda p, x: functools.partial(p.sink_telemetry, "
+                       "p.forward(x, x, x)))(prepared(1 << 13, threads=1), "
+                       "row(8, 1 << 13))", "4"),
     # Of a shorter call: what it says is compared after the run.
     "verify": ("functools.partial(ts.verify, receipt(), *[row(2, 1 << 17)] * 3)",
                "ts.plan(ts.full, q_len=1 << 17)"),
     "a loader": ("next", "tessera.data.Loader(documents(), tokens=1 << 20)"),
+    "a loader that goes on": (
+        "functools.partial(tessera.data.Loader, tokens=1 << 20, state="
+        "{**tessera.data.Loader([], tokens=1 << 20).state(), 'offset': 1 << 20})",
+        "documents()"),
 }
 
 
@@ -63,6 +71,34 @@ def test_a_call_that_does_not_look_gives_its_result_first():
     found = interrupted(PREPARE, "functools.partial(prepared(3072, 'reference')"
                         ".forward, *[row(8, 3072)] * 2)", "row(8, 3072)")
     assert found == WENT_ON
+
+
+IN_A_PLUGIN = PREPARE + """
+session, x, told = ts.Session("xla"), row(2, 64), []
+of = dict(heads=2, head_dim=64, backward=True, sink_telemetry=True)
+small = ts.plan(ts.causal, q_len=64)
+"""
+
+
+# One call of a plugin's compiler cannot be stopped. What it made stands.
+@plugins.needs("xla_cpu_pjrt")
+def test_a_compile_gives_its_result_first():
+    again = ("kept[0].forward(x, x, x); "
+             "assert session.prepare(small, **of).counters()['compiles'] == 0")
+    found = interrupted(IN_A_PLUGIN, "functools.partial(session.prepare, **of)",
+                        "small", again)
+    assert found == WENT_ON
+
+
+@plugins.needs("xla_cpu_pjrt")
+def test_warming_ends_between_contracts():
+    again = ("assert len(told) < 30; "
+             "session.prepare(small, **of).forward(x, x, x)")
+    found = interrupted(
+        IN_A_PLUGIN, "functools.partial(session.warm, threads=1, progress="
+        "lambda *at: told.append(at), **of)",
+        "[ts.plan(ts.causal, q_len=64 * n) for n in range(1, 32)]", again)
+    assert found == ENDED
 
 
 IN_JAX = PREPARE + """

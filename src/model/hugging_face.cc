@@ -161,7 +161,8 @@ Result<std::vector<ModelParameter>> parameters_of(const ModelConfig& m) {
 using model::Piece;
 
 Result<std::string> import_hugging_face(const HuggingFaceModel& from) {
-  auto theirs = model::read_their_config(from.config);
+  auto theirs =
+      in_file(model::read_their_config(from.config), from.config_name);
   if (!theirs) return theirs.error();
   const ModelConfig& m = theirs->model;
   auto tensors = model::gather(from);

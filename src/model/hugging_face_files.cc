@@ -77,6 +77,7 @@ Result<HuggingFaceModel> read_hugging_face(const std::string& folder) {
   auto config = read_file(files->config, kMaxText);
   if (!config) return config.error();
   out.config = std::move(*config);
+  out.config_name = std::move(files->config);
   for (const std::string& file : files->weights) {
     auto bytes = read_file(file, kMaxWeights);
     if (!bytes) return bytes.error();

@@ -327,6 +327,20 @@ TEST(HuggingFace, ArraysThatDoNotFitAreRefused) {
             std::string::npos);
 }
 
+TEST(HuggingFace, AnErrorOfTheConfigNamesItsFile) {
+  const std::string config = write_their_config(Family::llama, llama());
+  const auto why = [](const std::string& text) {
+    return import_hugging_face({text, {}, {}, "a/config.json"}).error().message;
+  };
+  EXPECT_EQ(why(without(config, "hidden_size")),
+            "[config.json] hidden_size must be a number, found none (in "
+            "'a/config.json')");
+  // The rule is our model's, and so is the name of the setting.
+  EXPECT_EQ(why(with(config, "num_hidden_layers", 3'000'000)),
+            "[model] layers must be 1 to 1024, found 3000000 (in "
+            "'a/config.json')");
+}
+
 TEST(HuggingFace, IsWrittenIntoAFolderOfItsOwn) {
   const testing::TempFolder folder;
   const auto theirs = export_hugging_face(start_of(llama()));
@@ -337,6 +351,7 @@ TEST(HuggingFace, IsWrittenIntoAFolderOfItsOwn) {
   ASSERT_TRUE(back) << back.error().message;
   EXPECT_EQ(back->weights, theirs->weights);
   EXPECT_EQ(back->names, std::vector<std::string>{made + "/model.safetensors"});
+  EXPECT_EQ(back->config_name, made + "/config.json");
   HuggingFaceModel other = *theirs;
   other.config = "{}";
   const auto refused = write_hugging_face(other, made);

@@ -191,8 +191,9 @@ Result<std::string> draw_html(const Input& input) {
                {"chosen", whole ? first : 0},
                {"warnings", Json::array()},
                {"lists", whole ? std::move(all) : Json::array({chosen.json})}};
-  for (size_t i = 0; i < std::min<size_t>(plan.warnings.size(), 20); ++i) {
-    data["warnings"].push_back(clean_text(plan.warnings[i], 500, false));
+  const std::vector<std::string> warnings = make_warnings(input.batch);
+  for (size_t i = 0; i < std::min<size_t>(warnings.size(), 20); ++i) {
+    data["warnings"].push_back(clean_text(warnings[i], 500, false));
   }
   return fill_page(page(), escape_markup(clean_text(input.mask, 200, false)),
                    script_json(data));

@@ -669,6 +669,22 @@ TEST(PictureHtml, HostileTextIsEscapedAndNothingIsFetched) {
   EXPECT_EQ(data["warnings"][0], shown);
 }
 
+TEST(PictureHtml, WarnsOfFactsInVain) {
+  const std::vector<int32_t> ids(64, 0);
+  Request request;
+  request.masks = {*parse_mask("causal")};
+  request.q_len = request.kv_len = 64;
+  Facts facts;
+  facts.doc_ids = ids;
+  const auto batch = BorrowedBatch::make(request, facts);
+  ASSERT_TRUE(batch) << batch.error().message;
+  const auto html = draw_html({*batch, "causal"});
+  ASSERT_TRUE(html) << html.error().message;
+  EXPECT_EQ(page_data(*html)["warnings"].dump(),
+            R"(["[plan] a fact should be named by a mask, found doc_ids )"
+            R"(unused"])");
+}
+
 // ---- errors ----
 
 std::string message(const Result<std::string>& r) {

@@ -319,12 +319,12 @@ Result<PlanContract> contract_of(const Request& request, const Facts& facts,
 
 }  // namespace
 
-std::vector<std::string> make_warnings(const Batch& batch,
-                                       const PlanContract& contract) {
+std::vector<std::string> make_warnings(const Batch& batch) {
   std::vector<std::string> out = batch.plan().warnings;
-  for (const std::string& fact : contract.unused_facts) {
+  for (const Presence& p : presence_of(batch.request(), batch.facts())) {
+    if (!p.given || p.needed) continue;
     out.push_back(fmt::format(
-        "[plan] a fact should be named by a mask, found {} unused", fact));
+        "[plan] a fact should be named by a mask, found {} unused", p.name));
   }
   return out;
 }

@@ -345,7 +345,7 @@ TEST(Warnings, AreOfThePlanAndOfFactsInVain) {
   f.valid_token_counts = counts;
   const auto batch = BorrowedBatch::make(request_of("causal", 64), f);
   ASSERT_TRUE(batch) << batch.error().message;
-  const auto warnings = make_warnings(*batch, *make_contract(*batch));
+  const auto warnings = make_warnings(*batch);
   ASSERT_EQ(warnings.size(), batch->plan().warnings.size() + 1);
   EXPECT_EQ(warnings.back(),
             "[plan] a fact should be named by a mask, found doc_ids unused");

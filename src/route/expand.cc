@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "base/fail.h"
-#include "base/integers.h"
 #include "route/tasks.h"
 
 namespace tessera {
@@ -34,39 +32,6 @@ Facts RouteResult::facts(const Facts& others) const {
   const bool own = run_picks.empty();
   out.picks = Picks{own ? picks : run_picks, heads, own ? k : run_k,
                     settings.meaning, settings.query_tile};
-  return out;
-}
-
-Result<std::vector<uint8_t>> dense_picks(const RouteResult& result,
-                                         int64_t q_len, int64_t kv_len,
-                                         int64_t batch_row, int64_t head) {
-  constexpr int64_t kMaxBytes = int64_t{1} << 30;
-  const auto values = static_cast<int64_t>(result.picks.size());
-  if (q_len < 1 || kv_len < 1 || batch_row < 0 || head < 0 ||
-      head >= result.heads || result.k < 1 ||
-      batch_row >= values / result.k / q_len / result.heads) {
-    return invalid("route",
-                   "a view must be of a list of the picks, found batch row {} "
-                   "and head {} of {} queries",
-                   batch_row, head, q_len);
-  }
-  const int64_t list = batch_row * result.heads + head;
-  const int64_t blocks = ceil_div(kv_len, result.settings.block);
-  if (blocks > kMaxBytes / q_len) {
-    return over_limit("route",
-                      "a view must be at most {} bytes, found {} queries of "
-                      "{} blocks",
-                      kMaxBytes, q_len, blocks);
-  }
-  std::vector<uint8_t> out(static_cast<size_t>(q_len * blocks), 0);
-  for (int64_t q = 0; q < q_len; ++q) {
-    const int32_t* of = result.picks.data() + (list * q_len + q) * result.k;
-    for (int64_t i = 0; i < result.k; ++i) {
-      if (of[i] >= 0 && of[i] < blocks) {
-        out[static_cast<size_t>(q * blocks + of[i])] = 1;
-      }
-    }
-  }
   return out;
 }
 

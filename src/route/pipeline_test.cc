@@ -524,27 +524,6 @@ TEST_F(Route, StopsAfterAStage) {
   }
 }
 
-TEST_F(Route, TheDenseViewIsThePicks) {
-  auto r = run();
-  ASSERT_TRUE(r) << r.error().message;
-  auto dense = dense_picks(*r, 32, 32, 0, 0);
-  ASSERT_TRUE(dense) << dense.error().message;
-  ASSERT_EQ(dense->size(), 32U * 8);
-  for (size_t q = 0; q < 32; ++q) {
-    for (int32_t b = 0; b < 8; ++b) {
-      const auto at = r->picks.begin() + static_cast<std::ptrdiff_t>(3 * q);
-      EXPECT_EQ((*dense)[q * 8 + static_cast<size_t>(b)],
-                std::count(at, at + 3, b));
-    }
-  }
-  EXPECT_FALSE(dense_picks(*r, 32, 32, 0, 1));
-  EXPECT_FALSE(dense_picks(*r, 32, 32, 1, 0));
-  settings_.rule = RouteRule::query_head;
-  r = run();
-  ASSERT_TRUE(r) << r.error().message;
-  EXPECT_FALSE(dense_picks(*r, 32, 32, int64_t{1} << 62, 0));
-}
-
 TEST_F(Route, AMaskSaysTopAndBlock) {
   auto s = settings_of(request_, {});
   ASSERT_TRUE(s) << s.error().message;
