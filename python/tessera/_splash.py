@@ -26,7 +26,7 @@ def splash_mask_info(batch: _core.Batch, *, batch_row: int = 0, heads: int = 0,
     """
     if kind not in ("jax", "tokamax"):
         raise _core.TesseraError(
-            f"[jax] kind must be 'jax' or 'tokamax', found '{kind}'")
+            f"[jax] kind must be 'jax' or 'tokamax', found {kind!r}")
     lists = [
         _core._splash_run(batch, tokamax=kind == "tokamax", batch_row=batch_row,
                           heads=heads, dkv=dkv, max_blocks=max_blocks)

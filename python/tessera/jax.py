@@ -393,7 +393,7 @@ _attend.defvjp(_attend_forward, _attend_backward)
 def _check_layout(layout: str) -> None:
     if layout not in ("bhsd", "bshd"):
         raise _core.TesseraError(
-            f"[jax] layout must be 'bhsd' or 'bshd', found '{layout}'")
+            f"[jax] layout must be 'bhsd' or 'bshd', found {layout!r}")
 
 
 def attention(q: ArrayLike, k: ArrayLike, v: ArrayLike,

@@ -67,7 +67,7 @@ def _attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
                sink_logits: Optional[torch.Tensor], batch: torch.Tensor,
                scale: Optional[float], softcap: float,
                bshd: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    _check(q, k, v)
+    _check(q, k, v, sink_logits)
     out, lse = _results(q, v, bshd)
     _core._torch_forward(q, k, v, sink_logits, batch, scale, softcap, bshd,
                          torch.get_num_threads(), out, lse)
@@ -76,7 +76,7 @@ def _attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
 
 @_attention.register_fake
 def _(q, k, v, sink_logits, batch, scale, softcap, bshd):
-    _check(q, k, v)
+    _check(q, k, v, sink_logits)
     return _results(q, v, bshd)
 
 
@@ -204,13 +204,17 @@ def _check_tensors(**named: Any) -> None:
                 f"[torch] {name} must be a tensor, found {type(x).__name__}")
 
 
-def _check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
-    # What the shapes of results depend on; the library checks the rest.
-    for name, x in (("q", q), ("k", k), ("v", v)):
+def _check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
+           sink_logits: Optional[torch.Tensor] = None) -> None:
+    # What the shapes of results depend on; the library checks the rest. With one
+    # tensor on `meta` PyTorch asks for shapes alone.
+    named = {"q": q, "k": k, "v": v}
+    for name, x in named.items():
         if x.dim() != 4:
             raise _core.TesseraError(
                 f"[torch] {name} must have 4 dimensions, found {x.dim()}")
-        if x.device != q.device:
+    for name, x in (*named.items(), ("sink_logits", sink_logits)):
+        if x is not None and x.device != q.device:
             raise _core.TesseraError(
                 f"[torch] {name} must be where q is, on {q.device}, found "
                 f"{x.device}")
@@ -246,7 +250,7 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
     """
     if layout not in ("bhsd", "bshd"):
         raise _core.TesseraError(
-            f"[torch] layout must be 'bhsd' or 'bshd', found '{layout}'")
+            f"[torch] layout must be 'bhsd' or 'bshd', found {layout!r}")
     _check_tensors(q=q, k=k, v=v)
     if sink_logits is not None:
         _check_tensors(sink_logits=sink_logits)
