@@ -21,6 +21,48 @@ arrow::ipc::IpcReadOptions options(const std::vector<int>& columns) {
   return out;
 }
 
+// A file of which nothing is read in part: Arrow takes a column's bytes as read
+// where its file ends before them, and they are whatever was in memory.
+class WholeReads : public arrow::io::RandomAccessFile {
+ public:
+  explicit WholeReads(std::shared_ptr<arrow::io::RandomAccessFile> file)
+      : file_(std::move(file)) {}
+
+  arrow::Result<int64_t> ReadAt(int64_t position, int64_t bytes,
+                                void* out) override {
+    return file_->ReadAt(position, bytes, /*allow_short_read=*/false, out);
+  }
+  arrow::Result<int64_t> ReadAt(int64_t position, int64_t bytes, bool,
+                                void* out) override {
+    return ReadAt(position, bytes, out);
+  }
+  arrow::Result<std::shared_ptr<arrow::Buffer>> ReadAt(int64_t position,
+                                                       int64_t bytes) override {
+    return file_->ReadAt(position, bytes, /*allow_short_read=*/false);
+  }
+  arrow::Result<std::shared_ptr<arrow::Buffer>> ReadAt(int64_t position,
+                                                       int64_t bytes,
+                                                       bool) override {
+    return ReadAt(position, bytes);
+  }
+  arrow::Result<int64_t> Read(int64_t bytes, void* out) override {
+    return file_->Read(bytes, out);
+  }
+  arrow::Result<std::shared_ptr<arrow::Buffer>> Read(int64_t bytes) override {
+    return file_->Read(bytes);
+  }
+  arrow::Result<int64_t> GetSize() override { return file_->GetSize(); }
+  arrow::Result<int64_t> Tell() const override { return file_->Tell(); }
+  arrow::Status Seek(int64_t position) override {
+    return file_->Seek(position);
+  }
+  arrow::Status Close() override { return file_->Close(); }
+  bool closed() const override { return file_->closed(); }
+
+ private:
+  std::shared_ptr<arrow::io::RandomAccessFile> file_;
+};
+
 // Both forms, a batch after another.
 class Batches {
  public:
@@ -31,8 +73,10 @@ class Batches {
     ARROW_ASSIGN_OR_RAISE(out.input_,
                           arrow::io::ReadableFile::Open(path, pool()));
     if (kind == Kind::ipc_file) {
-      ARROW_ASSIGN_OR_RAISE(out.file_, arrow::ipc::RecordBatchFileReader::Open(
-                                           out.input_, options(columns)));
+      ARROW_ASSIGN_OR_RAISE(
+          out.file_,
+          arrow::ipc::RecordBatchFileReader::Open(
+              std::make_shared<WholeReads>(out.input_), options(columns)));
     } else {
       ARROW_ASSIGN_OR_RAISE(out.stream_,
                             arrow::ipc::RecordBatchStreamReader::Open(

@@ -26,7 +26,7 @@ def splash_mask_info(batch: _core.Batch, *, batch_row: int = 0, heads: int = 0,
     one mask for all heads, and takes such a dkv with `dq_reduction_steps=3`.
     """
     if kind not in ("jax", "tokamax"):
-        refuse("jax", "kind must be 'jax' or 'tokamax'", f"'{kind}'")
+        refuse("jax", "kind must be 'jax' or 'tokamax'", repr(kind))
     lists = [
         _core._splash_run(batch, tokamax=kind == "tokamax", batch_row=batch_row,
                           heads=heads, dkv=dkv, max_blocks=max_blocks)

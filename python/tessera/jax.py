@@ -383,7 +383,7 @@ _attend.defvjp(_attend_forward, _attend_backward)
 
 def _check_layout(layout: str) -> None:
     if layout not in ("bhsd", "bshd"):
-        refuse("jax", "layout must be 'bhsd' or 'bshd'", f"'{layout}'")
+        refuse("jax", "layout must be 'bhsd' or 'bshd'", repr(layout))
 
 
 def attention(q: ArrayLike, k: ArrayLike, v: ArrayLike,

@@ -68,7 +68,7 @@ def _attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
                sink_logits: Optional[torch.Tensor], batch: torch.Tensor,
                scale: Optional[float], softcap: float,
                bshd: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    _check(q, k, v)
+    _check(q, k, v, sink_logits)
     out, lse = _results(q, v, bshd)
     _core._torch_forward(q, k, v, sink_logits, batch, scale, softcap, bshd,
                          torch.get_num_threads(), out, lse)
@@ -77,7 +77,7 @@ def _attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
 
 @_attention.register_fake
 def _(q, k, v, sink_logits, batch, scale, softcap, bshd):
-    _check(q, k, v)
+    _check(q, k, v, sink_logits)
     return _results(q, v, bshd)
 
 
@@ -201,12 +201,16 @@ def _check_tensors(**named: Any) -> None:
             refuse("torch", f"{name} must be a tensor", type(x).__name__)
 
 
-def _check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
-    # What the shapes of results depend on; the library checks the rest.
-    for name, x in (("q", q), ("k", k), ("v", v)):
+def _check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
+           sink_logits: Optional[torch.Tensor] = None) -> None:
+    # What the shapes of results depend on; the library checks the rest. With one
+    # tensor on `meta` PyTorch asks for shapes alone.
+    named = {"q": q, "k": k, "v": v}
+    for name, x in named.items():
         if x.dim() != 4:
             refuse("torch", f"{name} must have 4 dimensions", x.dim())
-        if x.device != q.device:
+    for name, x in (*named.items(), ("sink_logits", sink_logits)):
+        if x is not None and x.device != q.device:
             refuse("torch", f"{name} must be where q is, on {q.device}", x.device)
 
 
@@ -236,7 +240,7 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
     dimension is contiguous. It uses `torch.get_num_threads()` threads.
     """
     if layout not in ("bhsd", "bshd"):
-        refuse("torch", "layout must be 'bhsd' or 'bshd'", f"'{layout}'")
+        refuse("torch", "layout must be 'bhsd' or 'bshd'", repr(layout))
     _check_tensors(q=q, k=k, v=v)
     if sink_logits is not None:
         _check_tensors(sink_logits=sink_logits)

@@ -266,6 +266,30 @@ def test_a_stream_cut_between_batches_is_refused(tmp_path):
         assert want in said(path)
 
 
+def test_a_file_that_shrinks_gives_its_own_rows_alone(tmp_path):
+    """Arrow takes what lies in memory for the bytes that a file has no more:
+    those of the batch before, say."""
+    made = pa.table({"input_ids": [list(range(100 * d, 100 * d + 60))
+                                   for d in range(80)]})
+    options = dict(tokens=60, rows=1, window_rows=1, strategy="inorder", ahead=1)
+    for kind in ("parquet", "arrow", "arrows"):
+        path = tmp_path / f"a.{kind}"
+        for part in (3, 4, 5, 6, 7):
+            if kind == "parquet":
+                pq.write_table(made, path, row_group_size=37)
+            else:
+                write_ipc(made, path, ipc.new_file if kind == "arrow" else
+                          ipc.new_stream)
+            rows = loader(path, **options)
+            read = [next(rows)]
+            os.truncate(path, path.stat().st_size * part // 8)
+            with pytest.raises(ts.TesseraError, match=f"must give .* for '{path}'"):
+                read += rows
+            assert 37 <= len(read) < 80
+            for d, row in enumerate(read):
+                assert (row["input_ids"][0] == 100 * d + np.arange(60)).all()
+
+
 def test_a_broken_column_is_named(tmp_path):
     path = tmp_path / "a.parquet"
     docs = documents(200, seed=3)

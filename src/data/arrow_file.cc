@@ -67,7 +67,7 @@ Result<ArrowArrayStream> open_arrow_columns(
     const std::function<bool(std::string_view)>& wanted) {
   auto component = arrow_component();
   if (!component) return component.error();
-  if (auto e = check_file(path); !e) return e.error();
+  if (auto e = check_file(path, what); !e) return e.error();
   auto columns = choose_columns(**component, path, what, wanted);
   if (!columns) return columns.error();
   ArrowArrayStream stream = {};

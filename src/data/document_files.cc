@@ -121,7 +121,7 @@ Result<void> check_documents(const std::string& path) {
     if (auto e = check_no_rows(at->path().string()); !e) return e;
   }
   const bool is_arrow = data::is_arrow_file(path);
-  if (auto e = data::check_file(path, !is_arrow); !e) return e;
+  if (auto e = data::check_file(path, "documents", !is_arrow); !e) return e;
   return check_no_rows(path);
 }
 

@@ -219,8 +219,9 @@ TEST(ImportRows, WhatAStreamTellsIsCheckedBeforeItIsRead) {
             "[data] a file must have columns, found another type for "
             "'a.parquet'");
   static const char text[] = "\1\0\0\0\6\0\0\0pad_id\1\0\0\0x";
-  EXPECT_EQ(schema([](ArrowSchema& s) { s.metadata = text; }),
-            "[data] pad_id must be an integer, found 'x' for 'a.parquet'");
+  EXPECT_EQ(
+      schema([](ArrowSchema& s) { s.metadata = text; }),
+      "[data] pad_id must be an integer of 32 bits, found 'x' for 'a.parquet'");
   // Room for chunks that the file does not have.
   static const char claim[] = "\1\0\0\0\12\0\0\0max_chunks\10\0\0\00016777216";
   EXPECT_EQ(schema([](ArrowSchema& s) {

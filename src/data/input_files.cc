@@ -15,14 +15,15 @@
 
 namespace tessera::data {
 
-Result<void> check_file(const std::string& path, bool or_pipe) {
+Result<void> check_file(const std::string& path, std::string_view what,
+                        bool or_pipe) {
   struct stat about = {};
   if (stat(path.c_str(), &about) != 0 || access(path.c_str(), R_OK) != 0) {
     return unreadable(path);
   }
   const bool is_pipe = or_pipe && S_ISFIFO(about.st_mode);
   if (S_ISREG(about.st_mode) || is_pipe) return {};
-  return io_error("data", "documents must be a file, found none for {}",
+  return io_error("data", "{} must be a file, found none for {}", what,
                   in_quotes(path));
 }
 

@@ -3,15 +3,17 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tessera/documents.h"
 
 namespace tessera::data {
 
-// That a file of documents is there, and no device, which may never end; a pipe
-// where it may be one.
-Result<void> check_file(const std::string& path, bool or_pipe = false);
+// That a file of documents or rows, as `what` says, is there, and no device,
+// which may never end; a pipe where it may be one.
+Result<void> check_file(const std::string& path, std::string_view what,
+                        bool or_pipe = false);
 
 // Of a file that the system does not give, for the reason that errno has.
 Error unreadable(const std::string& path);

@@ -182,8 +182,8 @@ Result<int64_t> number_of(const Metadata& metadata, std::string_view key,
   const auto [end, error] =
       std::from_chars(text.data(), text.data() + text.size(), n);
   if (error != std::errc() || end != text.data() + text.size()) {
-    return invalid("data", "{} must be an integer, found {} for {}", key,
-                   in_quotes(text), in_quotes(name));
+    return invalid("data", "{} must be an integer of 32 bits, found {} for {}",
+                   key, in_quotes(text), in_quotes(name));
   }
   return n;
 }

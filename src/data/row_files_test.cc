@@ -116,6 +116,19 @@ TEST_F(RowFilesTest, DocumentsAreNoRows) {
   EXPECT_FALSE(RowFiles::open(folder_.file("none")));
 }
 
+TEST_F(RowFilesTest, AFolderIsNoFileOfRows) {
+  if (auto found = arrow_component(); !found) {
+    GTEST_SKIP() << found.error().message;
+  }
+  save("a.safetensors", 2, 0);
+  const std::string path = folder_.file("b.parquet");
+  std::filesystem::create_directory(path);
+  const auto files = RowFiles::open(folder_.path().string());
+  ASSERT_FALSE(files);
+  EXPECT_EQ(files.error().message,
+            "[data] rows must be a file, found none for '" + path + "'");
+}
+
 // An error of any file's rows names the file, of which nothing is left.
 TEST_F(RowFilesTest, RowsThatDoNotHoldAreNotSaved) {
   Rows bad = drawn(4, 100);

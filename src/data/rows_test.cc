@@ -235,7 +235,7 @@ TEST(PackedRows, AFileThatLacksWhatItMustHaveIsRefused) {
   EXPECT_EQ(refused([](Safetensors& f) { f.tensors["doc_ids"].shape = {16}; }),
             "[data] column doc_ids must be [2, 8], found [16] for 'a'");
   EXPECT_EQ(refused([](Safetensors& f) { f.metadata["pad_id"] = "7x"; }),
-            "[data] pad_id must be an integer, found '7x' for 'a'");
+            "[data] pad_id must be an integer of 32 bits, found '7x' for 'a'");
   EXPECT_EQ(refused([](Safetensors& f) { f.metadata.erase("pad_id"); }),
             "[data] input_ids must be 0 where the row has no more, found 7 for "
             "element 5 of row 0 of 'a'");
@@ -282,9 +282,11 @@ TEST(PackedRows, RoomThatAFileClaimsMustBeThere) {
     }
     for (const char* const n :
          {"2147483648", "9223372036854775808", "0x10", "", " 1", "1e3", "1 "}) {
-      EXPECT_EQ(with(key, n),
-                fmt::format("[data] {} must be an integer, found '{}' for 'a'",
-                            key, n));
+      EXPECT_EQ(
+          with(key, n),
+          fmt::format(
+              "[data] {} must be an integer of 32 bits, found '{}' for 'a'",
+              key, n));
     }
   }
 }
