@@ -263,7 +263,9 @@ void add_chunk_trips(const ChunkColumns& chunk, bool is_first,
                      const PassHeads& heads, const MosaicKernel& kernel,
                      std::vector<schedule::TripRule>& out) {
   const int64_t columns = chunk.end - chunk.first;
-  const int64_t met = std::min(chunk.begins, chunk.end) - chunk.first;
+  // A call's columns may begin late, and the first chunk meets none before.
+  const int64_t met =
+      std::clamp(chunk.begins, chunk.first, chunk.end) - chunk.first;
   const int64_t whole = std::min(chunk.ends, chunk.end) - chunk.first;
   const int64_t ahead = std::min(columns, kernel.options.fetch_ahead);
   const auto waited = [&](int64_t all, int64_t begun) {
@@ -360,6 +362,20 @@ std::vector<schedule::TripRule> chunk_trips(const CallLists& call, size_t at,
   return out;
 }
 
+// A call without a step walks nothing.
+std::vector<schedule::TripRule> no_trips(const MosaicKernel& kernel,
+                                         const CallKind& kind) {
+  ListCounts one;
+  one.passes = one.rows = 1;
+  one.is_full = {false};
+  auto out = forward_trips(one, kernel, kind);
+  for (schedule::TripRule& r : out) {
+    r.trips = 0;
+    if (r.as_loop) r.as_loop = 0;
+  }
+  return out;
+}
+
 Result<std::vector<schedule::TripRule>> trips_of(const CallLists& call,
                                                  const MosaicKernel& kernel) {
   std::vector<schedule::TripRule> out;
@@ -382,25 +398,12 @@ Result<std::vector<schedule::TripRule>> trips_of(const CallLists& call,
       add(forward_trips(counts, kernel, call.kind), out);
     }
   }
+  if (out.empty()) out = no_trips(kernel, call.kind);
   // The loop over lists, or pages, counts in a register that the compiler
   // may spill, so that a dump does not tell where it ends; one needs no loop.
   const int64_t grid = kernel.batch * kernel.plan_heads *
                        (backward ? 1 : static_cast<int64_t>(of_list));
   if (grid > 1) out.push_back(rule("grid", grid));
-  return out;
-}
-
-// A call without a step walks nothing.
-std::vector<schedule::TripRule> no_trips(const MosaicKernel& kernel,
-                                         const CallKind& kind) {
-  ListCounts one;
-  one.passes = one.rows = 1;
-  one.is_full = {false};
-  auto out = forward_trips(one, kernel, kind);
-  for (schedule::TripRule& r : out) {
-    r.trips = 0;
-    if (r.as_loop) r.as_loop = 0;
-  }
   return out;
 }
 
@@ -429,12 +432,9 @@ Result<std::vector<std::vector<schedule::TripRule>>> call_trips(
   for (size_t c = 0; c < calls->size(); ++c) {
     const CallSteps& own = (*calls)[c];
     const PlannedKernel& planned = kernel.calls[c].kernel;
-    const CallKind kind = {planned.shape.in_parts, planned.shape.late};
-    if (own.steps.steps.empty()) {
-      out.push_back(no_trips(planned.kernel, kind));
-      continue;
-    }
-    auto trips = trips_of({own.steps, own.rows, kind}, planned.kernel);
+    auto trips = trips_of(
+        {own.steps, own.rows, {planned.shape.in_parts, planned.shape.late}},
+        planned.kernel);
     if (!trips) return trips.error();
     out.push_back(std::move(*trips));
   }

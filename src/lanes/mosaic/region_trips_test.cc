@@ -588,7 +588,7 @@ TEST(MosaicTrips, OfCallsAreThoseOfTheirOwnSteps) {
       {"seq=4", "causal & documents", Balance::rows, 4, 2},
       {"seq=4", "causal", Balance::tasks, 8, 8},
       {"data=2,seq=2", "causal & window(300, 0)", Balance::headtail, 3, 1, 2},
-      {"seq=2", "causal & documents", Balance::contiguous, 4, 4, 1, 8},
+      {"seq=2", "causal & documents", Balance::contiguous, 4, 4, 1, 24},
       {"seq=2", "causal", Balance::rows, 4, 2, 1, 0, 512},
       {"seq=2", "documents", Balance::contiguous, 2, 1}};
   for (const OfMesh& of : cases) {
