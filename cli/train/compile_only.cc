@@ -48,6 +48,7 @@ json attention_json(const AheadReport& r) {
           {"gigahertz", r.gigahertz},
           {"calibrated", r.calibration.has_value()},
           {"cycles", cycles_json(r.attention_cycles())},
+          {"exchange", r.collectives.empty() ? json() : json("not predicted")},
           {"layers", layers}};
 }
 
@@ -130,6 +131,9 @@ std::string compiled_text(const TrainOptions& o, const AheadReport& r,
                        layer.forward_runs > 1 ? " twice" : "",
                        cycles_text(layer.backward), layer.mask);
   }
+  if (!r.collectives.empty()) {
+    out += "  exchange  not predicted: what travels, and waits for it\n";
+  }
   return out;
 }
 
@@ -188,6 +192,9 @@ std::span<const JsonField> ahead_json_fields() {
        "attention.layers[].{mask,forward_runs,forward_cycles,backward_cycles}",
        "for the step that takes the first rows; null where attention is not by "
        "our kernels"},
+      {"attention.exchange",
+       "'not predicted' where tiles travel: that time is in no cycles; else "
+       "null"},
       {"collectives[].NAME",
        "as `tessera shard --compile` has them; null where nothing travels"},
       {kCacheFields, "with --warm"},

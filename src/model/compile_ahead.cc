@@ -39,32 +39,64 @@ std::vector<std::string> labels_of(const StepShape& s) {
   return out;
 }
 
-// The compiler makes one kernel of equal calls, and variants where their arrays
-// lie in other memories: of these the slowest counts.
-Result<std::optional<double>> predict(const schedule::Dump& dump,
-                                      const AttentionPlace& place,
-                                      bool backward, const Batch& batch,
-                                      const std::string& target) {
-  const mosaic::PlannedKernel& kernel = place.kernels->of(backward);
-  auto trips = mosaic::region_trips(batch, kernel.kernel);
-  if (!trips) return trips.error();
-  schedule::ScheduleOptions options;
-  options.target = target;
-  options.known = std::move(*trips);
-  options.heads = kernel.kernel.call.shape.heads;
-  std::optional<double> out;
-  for (const schedule::KernelText& text : dump.kernels) {
-    if (!schedule::has_label(text.name, kernel_label(place, backward))) {
-      continue;
+// What a dump says of one target's kernels.
+struct Predictor {
+  const schedule::Dump& dump;
+  const std::string& target;
+
+  // The compiler makes one kernel of equal calls, and variants where their
+  // arrays lie in other memories: of these the slowest counts.
+  Result<std::optional<double>> cycles(const std::string& label,
+                                       std::vector<schedule::TripRule> trips,
+                                       int64_t heads) const {
+    schedule::ScheduleOptions options;
+    options.target = target;
+    options.known = std::move(trips);
+    options.heads = heads;
+    std::optional<double> out;
+    for (schedule::KernelText& text : schedule::kernels_of_label(dump, label)) {
+      schedule::Dump alone;
+      alone.kernels.push_back(std::move(text));
+      auto report = schedule::make_schedule(std::move(alone), options);
+      if (!report) return report.error();
+      if (!report->cycles) return std::optional<double>();
+      out = std::max(out.value_or(0), *report->cycles);
     }
-    schedule::Dump alone;
-    alone.kernels.push_back(text);
-    auto report = schedule::make_schedule(std::move(alone), options);
-    if (!report) return report.error();
-    if (!report->cycles) return std::optional<double>();
-    out = std::max(out.value_or(0), *report->cycles);
+    return out;
   }
-  return out;
+};
+
+// Of a pass that is one call.
+Result<std::optional<double>> predict(const Predictor& by,
+                                      const AttentionPlace& place,
+                                      bool backward, const Batch& batch) {
+  const MosaicKernel& kernel = place.kernels->of(backward).kernel;
+  auto trips = mosaic::region_trips(batch, kernel);
+  if (!trips) return trips.error();
+  return by.cycles(kernel_label(place, backward), std::move(*trips),
+                   kernel.call.shape.heads);
+}
+
+// Of a shard's calls, one after the other.
+Result<std::optional<double>> predict_calls(const Predictor& by,
+                                            const AttentionPlace& place,
+                                            bool backward, const Batch& batch,
+                                            const Shards& shards,
+                                            size_t index) {
+  const mosaic::ShardKernel& kernel = place.shard_kernels->of(backward);
+  auto trips = mosaic::call_trips(batch, shards, index, kernel);
+  if (!trips) return trips.error();
+  double sum = 0;
+  for (size_t c = 0; c < kernel.calls.size(); ++c) {
+    const mosaic::ShardCall& call = kernel.calls[c];
+    auto cycles =
+        by.cycles(mosaic::call_label(kernel_label(place, backward), call.turn),
+                  std::move((*trips)[c]), call.kernel.kernel.call.shape.heads);
+    if (!cycles) return cycles.error();
+    if (!*cycles) return std::optional<double>();
+    sum += **cycles;
+  }
+  return std::optional(sum);
 }
 
 // The later of two, where both are known.
@@ -74,48 +106,77 @@ std::optional<double> slower(const std::optional<double>& a,
   return std::max(*a, *b);
 }
 
+// Of a place, before any device is asked.
+LayerCycles of_place(const PlannedStep& step, size_t place) {
+  LayerCycles out;
+  out.mask = to_string(step.requests[place].masks.front());
+  out.forward_runs = step.shape.recompute ? 2 : 1;
+  out.forward = out.backward = 0;
+  return out;
+}
+
 // Of one device's rows, by the numbers of places.
-Result<std::vector<LayerCycles>> predict_places(const PlannedStep& step,
-                                                const schedule::Dump& dump,
-                                                const Facts& facts,
-                                                const std::string& target) {
-  std::vector<LayerCycles> of_places;
-  for (size_t i = 0; i < step.shape.places.size(); ++i) {
-    const AttentionPlace& place = step.shape.places[i];
+Result<void> predict_rows(const Predictor& by, const PlannedStep& step,
+                          const Facts& facts, std::vector<LayerCycles>& most) {
+  for (size_t i = 0; i < most.size(); ++i) {
     auto batch = BorrowedBatch::make(step.requests[i], facts);
     if (!batch) return batch.error();
-    LayerCycles told;
-    told.mask = to_string(step.requests[i].masks.front());
-    told.forward_runs = step.shape.recompute ? 2 : 1;
     for (const bool backward : {false, true}) {
-      auto cycles = predict(dump, place, backward, *batch, target);
+      auto cycles = predict(by, step.shape.places[i], backward, *batch);
       if (!cycles) return cycles.error();
-      (backward ? told.backward : told.forward) = *cycles;
+      auto& of = backward ? most[i].backward : most[i].forward;
+      of = slower(of, *cycles);
     }
-    of_places.push_back(std::move(told));
   }
-  return of_places;
+  return {};
+}
+
+// Of rows that are spread, by the numbers of places.
+Result<void> predict_shards(const Predictor& by, const PlannedStep& step,
+                            const Facts& facts,
+                            std::vector<LayerCycles>& most) {
+  std::vector<BorrowedBatch> batches;
+  if (auto e = remake_batches(step.requests, facts, batches); !e) return e;
+  auto all = spread_rows(*step.spread, batches);
+  if (!all) return all.error();
+  for (size_t i = 0; i < most.size(); ++i) {
+    const Shards& shards = (*all)[i];
+    for (size_t s = 0; s < shards.shards.size(); ++s) {
+      // Its partners have the same queries.
+      if (shards.shards[s].head != 0) continue;
+      for (const bool backward : {false, true}) {
+        auto cycles = predict_calls(by, step.shape.places[i], backward,
+                                    batches[i], shards, s);
+        if (!cycles) return cycles.error();
+        auto& of = backward ? most[i].backward : most[i].forward;
+        of = slower(of, *cycles);
+      }
+    }
+  }
+  return {};
 }
 
 Result<std::vector<LayerCycles>> predict_layers(const PlannedStep& step,
                                                 const schedule::Dump& dump,
                                                 const Rows& rows,
                                                 const std::string& target) {
+  const Predictor by = {dump, target};
   std::vector<LayerCycles> of_places;
+  for (size_t i = 0; i < step.shape.places.size(); ++i) {
+    of_places.push_back(of_place(step, i));
+  }
   const Facts all = rows.facts();
-  for (int64_t d = 0; d < step.shape.devices(); ++d) {
+  if (step.spread) {
+    auto ok = predict_shards(by, step, all, of_places);
+    if (!ok) return ok.error();
+  }
+  for (int64_t d = 0; d < step.shape.devices() && !step.spread; ++d) {
     // Its partners have the same queries.
     if (first_of_heads(step.shape.mesh, d) != d) continue;
     QueryFacts kept;
     const Facts facts = facts_of(all, portion_of(step.shape.mesh, d), kept);
-    auto told = predict_places(step, dump, facts, target);
-    if (!told) return told.error();
-    if (d == 0) of_places = *told;
-    for (size_t i = 0; i < of_places.size(); ++i) {
-      LayerCycles& most = of_places[i];
-      most.forward = slower(most.forward, (*told)[i].forward);
-      most.backward = slower(most.backward, (*told)[i].backward);
-    }
+    auto ok = predict_rows(by, step, facts, of_places);
+    if (!ok) return ok.error();
   }
   std::vector<LayerCycles> out;
   for (int64_t layer = 0; layer < step.shape.model.layers; ++layer) {
@@ -173,14 +234,14 @@ Result<AheadReport> compile_ahead(const TrainOptions& options,
   if (!text) return text.error();
   auto specs = program_specs(step->shape, *text);
   if (!specs) return specs.error();
-  // No prediction knows calls that share a pass.
   const bool spread = step->spread.has_value();
-  const bool predicts = has_kernels(options.spec) && !spread;
+  const bool predicts = has_kernels(options.spec);
   schedule::DumpOptions dumps;
   dumps.target = target;
   dumps.plugin =
       options.xla.plugin.empty() ? std::string(kTpuPlugin) : options.xla.plugin;
-  dumps.labels = labels_of(step->shape);
+  // What is beside collectives is any kernel.
+  if (!spread) dumps.labels = labels_of(step->shape);
   AheadReport out;
   auto made = timed(out.compile_ms, [&] {
     return predicts || spread ? schedule::compile_and_dump(*text, dumps)
@@ -193,6 +254,15 @@ Result<AheadReport> compile_ahead(const TrainOptions& options,
   out.specs = std::move(*specs);
   out.lowering = std::move(*lowering);
   out.memory = made->memory;
+  if (predicts) {
+    auto clock = schedule::find_chip(target);
+    if (!clock) return clock.error();
+    out.gigahertz = clock->gigahertz;
+    out.calibration = clock->calibration;
+    auto layers = predict_layers(*step, made->dump, rows, target);
+    if (!layers) return layers.error();
+    out.attention = std::move(*layers);
+  }
   if (spread) {
     schedule::ScheduleOptions of;
     of.target = target;
@@ -200,14 +270,6 @@ Result<AheadReport> compile_ahead(const TrainOptions& options,
     if (!schedule) return schedule.error();
     out.collectives = std::move(schedule->collectives);
   }
-  if (!predicts) return out;
-  auto clock = schedule::find_chip(target);
-  if (!clock) return clock.error();
-  out.gigahertz = clock->gigahertz;
-  out.calibration = clock->calibration;
-  auto layers = predict_layers(*step, made->dump, rows, target);
-  if (!layers) return layers.error();
-  out.attention = std::move(*layers);
   return out;
 }
 

@@ -1,6 +1,6 @@
 // model/compile_ahead.h: a step compiled for a TPU that is not here: the memory
 // that it takes, as the compiler says, and the cycles that its attention will
-// take, as its schedule predicts, or what its devices send.
+// take, as its schedule predicts, and what its devices send.
 #pragma once
 
 #include <optional>
@@ -33,8 +33,10 @@ struct AheadReport {
   std::string specs;  // how its arrays lie on the mesh; "" on one device
   double compile_ms = 0;
   std::optional<pjrt::MemoryStats> memory;
-  // One a layer, where attention is by our kernels and all of a pass is one
-  // call; else none. Of the slowest device of a mesh, in each direction.
+  // One a layer, where attention is by our kernels; else none. Of the slowest
+  // device of a mesh, in each direction. Where shards exchange tiles these are
+  // all calls of a pass, one after the other: no time of what travels, and no
+  // wait for it.
   std::vector<LayerCycles> attention;
   // Where shards exchange tiles: what the compiled program sends.
   std::vector<schedule::Collective> collectives;

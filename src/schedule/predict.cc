@@ -20,6 +20,23 @@ bool is_kernel(const std::string& name, std::string_view asked) {
                                     "0123456789") == std::string_view::npos;
 }
 
+bool is_inside(const RegionTree& tree, size_t region, std::string_view name) {
+  for (int64_t p = tree.regions[region].parent; p > 0;) {
+    const Region& outer = tree.regions[index(p)];
+    if (outer.name == name) return true;
+    p = outer.parent;
+  }
+  return false;
+}
+
+bool is_where(const RegionTree& tree, size_t region, const TripRule& rule) {
+  if (rule.kind && tree.regions[region].kind != *rule.kind) return false;
+  if (!rule.inside.empty() && !is_inside(tree, region, rule.inside)) {
+    return false;
+  }
+  return rule.outside.empty() || !is_inside(tree, region, rule.outside);
+}
+
 // The regions that a rule means.
 std::vector<size_t> rule_regions(const KernelProfile& profile,
                                  const TripRule& rule) {
@@ -33,7 +50,8 @@ std::vector<size_t> rule_regions(const KernelProfile& profile,
   std::vector<size_t> out;
   const auto& regions = profile.tree.regions;
   for (size_t r = 1; r < regions.size(); ++r) {
-    if (asked == regions[r].path || asked == regions[r].name) out.push_back(r);
+    const bool is_named = asked == regions[r].path || asked == regions[r].name;
+    if (is_named && is_where(profile.tree, r, rule)) out.push_back(r);
   }
   return out;
 }
@@ -62,7 +80,6 @@ class Predictor {
       }
       for (size_t r : meant) {
         const bool loop = regions()[r].kind == RegionKind::loop;
-        if (rule.loop_only && !loop) continue;
         const bool whole = loop && rule.as_loop && chip_.counts_whole_loops;
         set(r, whole ? *rule.as_loop : rule.trips, TripSource::rule);
       }

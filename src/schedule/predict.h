@@ -21,7 +21,10 @@ struct TripRule {
   double trips = 0;
   // Where the region of that name is a loop, which these ops are most of.
   std::optional<double> as_loop = {};
-  bool loop_only = false;  // a branch of that name stands around the loop
+  // Of regions that share the name: of this kind alone, those somewhere inside
+  // a region of that name alone, those that are not.
+  std::optional<RegionKind> kind = {};
+  std::string inside = {}, outside = {};
 
   bool operator==(const TripRule&) const = default;
 };

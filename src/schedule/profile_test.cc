@@ -285,7 +285,7 @@ TEST(SchedulePredict, FollowsRules) {
 TEST(SchedulePredict, RulesMayTellLoopsFromBranches) {
   const auto p = profile_kernel(*parse_lines(nested_lines()), chip());
   const std::vector<TripRule> rules = {{"loop0", 7, 9},
-                                       {"loop0/if0", 5, 8, true}};
+                                       {"loop0/if0", 5, 8, RegionKind::loop}};
   Chip other = chip();
   other.counts_whole_loops = true;
   const auto out = predict(*p, other, rules, {});
@@ -299,6 +299,34 @@ TEST(SchedulePredict, RulesMayTellLoopsFromBranches) {
     } else if (p->tree.regions[r].path == "loop0/if0") {
       EXPECT_EQ(out->regions[r].source, TripSource::assumed);
     }
+  }
+}
+
+// Of regions of one name each may have its own rule.
+TEST(SchedulePredict, RulesMayTellRegionsOfANameApart) {
+  auto p = *profile_kernel(*parse_lines(nested_lines()), chip());
+  // A loop, a branch and a loop in it, and two branches behind.
+  for (Region& r : p.tree.regions) r.name = "row";
+  const std::vector<TripRule> rules = {
+      {"row", 7, {}, RegionKind::loop, {}, "row"},
+      {"row", 5, {}, RegionKind::branch, "row"},
+      {"row", 40, {}, RegionKind::loop, "row"},
+      {"loop0", 9, {}, RegionKind::branch}};
+  const auto check = [&](const TripRule& rule) {
+    return check_rules({&p, 1}, {&rule, 1}).ok();
+  };
+  for (const TripRule& rule : rules) {
+    EXPECT_EQ(check(rule), rule.region == "row") << rule.trips;
+  }
+  EXPECT_FALSE(check({"row", 1}));
+  EXPECT_FALSE(check({"row", 1, {}, RegionKind::loop}));
+  const auto out = predict(p, chip(), rules, {});
+  ASSERT_TRUE(out.ok()) << out.error().message;
+  EXPECT_EQ(out->regions[1].trips, 7);
+  EXPECT_EQ(out->regions[2].trips, 5);
+  EXPECT_EQ(out->regions[3].trips, 40);
+  for (const size_t other : {4, 5}) {
+    EXPECT_EQ(out->regions[other].source, TripSource::assumed);
   }
 }
 

@@ -2,6 +2,7 @@
 #include "schedule/program.h"
 
 #include <algorithm>
+#include <set>
 #include <unordered_map>
 #include <utility>
 
@@ -73,13 +74,17 @@ Result<KernelReport> report_kernel(KernelProfile profile,
   return k;
 }
 
+std::vector<std::string> names_of(const Dump& dump) {
+  std::vector<std::string> out;
+  for (const KernelText& text : dump.kernels) out.push_back(text.name);
+  return out;
+}
+
 // Which kernel a call runs: the one of its name, or one of the same code.
 class Called {
  public:
-  Called(const Dump& dump, const std::vector<KernelProfile>& profiles) {
-    for (size_t k = 0; k < profiles.size(); ++k) {
-      by_name_.emplace(profiles[k].text.name, k);
-    }
+  Called(const Dump& dump, const std::vector<std::string>& names) {
+    for (size_t k = 0; k < names.size(); ++k) by_name_.emplace(names[k], k);
     add(dump.calls);
     for (const auto& [name, calls] : dump.bodies) add(calls);
   }
@@ -236,13 +241,14 @@ Result<ScheduleReport> make_schedule(Dump dump,
     out.exact_tiles = static_cast<double>(count_plan(plan).steps) /
                       static_cast<double>(plan.forward.lists);
   }
+  const std::vector<std::string> names = names_of(dump);
   auto profiles = profiles_of(std::move(dump.kernels), *chip);
   if (!profiles) return profiles.error();
   auto rules = rules_of(options, *profiles);
   if (!rules) return rules.error();
   out.follows_plan = !options.known.empty();
   out.cycles = 0;
-  const Called kernel_of(dump, *profiles);
+  const Called kernel_of(dump, names);
   const auto called = kernels_called(dump.calls, kernel_of);
   for (KernelProfile& profile : *profiles) {
     auto kernel = report_kernel(std::move(profile), options, *chip, *rules);
@@ -259,6 +265,26 @@ Result<ScheduleReport> make_schedule(Dump dump,
       find_collectives(dump.calls, dump.bodies,
                        [&](const HloCall& call) { return cycles.of(call); });
   if (options.heads) out.heads = *options.heads;
+  return out;
+}
+
+std::vector<KernelText> kernels_of_label(const Dump& dump,
+                                         std::string_view label) {
+  const Called called(dump, names_of(dump));
+  std::set<size_t> found;
+  const auto add = [&](const std::vector<HloCall>& calls) {
+    for (const HloCall& call : calls) {
+      if (!has_label(call.name, label)) continue;
+      if (const auto k = called.kernel(call)) found.insert(*k);
+    }
+  };
+  add(dump.calls);
+  for (const auto& [name, calls] : dump.bodies) add(calls);
+  for (size_t k = 0; k < dump.kernels.size(); ++k) {
+    if (has_label(dump.kernels[k].name, label)) found.insert(k);
+  }
+  std::vector<KernelText> out;
+  for (const size_t k : found) out.push_back(dump.kernels[k]);
   return out;
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "schedule/collectives.h"
@@ -61,5 +62,10 @@ struct ScheduleOptions {
 };
 
 Result<ScheduleReport> make_schedule(Dump dump, const ScheduleOptions& options);
+
+// The kernels that calls of this label run. Kernels of the same code are dumped
+// once, under the name of one of their calls.
+std::vector<KernelText> kernels_of_label(const Dump& dump,
+                                         std::string_view label);
 
 }  // namespace tessera::schedule

@@ -312,8 +312,12 @@ void Backward::finish_parts(const Value& head) {
             });
         return {w_.add(c[0], w_.select(*row.ends, w_.constant(1), zero))};
       })[0];
-  for_each(w_.min(sent, number(kOutRing)),
-           [&](const Value& i) { wait_row(i); });
+  {
+    const Writer::Region named(w_, "wait_rows");
+    for_each(w_.min(sent, number(kOutRing)),
+             [&](const Value& i) { wait_row(i); });
+  }
+  const Writer::Region named(w_, "wait_left");
   for_each(w_.sub(rows(), sent), [&](const Value&) {
     w_.wait_copy(done, heads_in("dq_sums", zero, heads_));
   });

@@ -2,7 +2,8 @@
 //
 // Forward, the scores of the first pass are made before the loop, masked; the
 // softmax of the last pass, and the last row's end, come after it. Backward,
-// every pass is one trip.
+// every pass is one trip. What a call in parts (shards.h) does of a row depends
+// on whether another call has it too.
 #include "lanes/mosaic/region_trips.h"
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 
 #include "lanes/mosaic/kernel_steps.h"
 #include "lanes/mosaic/shape.h"
+#include "lanes/mosaic/shard_steps.h"
 #include "plan/batch_state.h"
 
 namespace tessera::mosaic {
@@ -19,14 +21,35 @@ schedule::TripRule rule(const char* region, int64_t trips) {
   return {region, static_cast<double>(trips)};
 }
 
+schedule::TripRule rule_of(schedule::RegionKind kind, const char* region,
+                           int64_t trips) {
+  return {region, static_cast<double>(trips), {}, kind};
+}
+
+schedule::TripRule rule_inside(const char* outer, const char* region,
+                               int64_t trips) {
+  return {region, static_cast<double>(trips), {}, {}, outer};
+}
+
+schedule::TripRule rule_outside(const char* outer, const char* region,
+                                int64_t trips) {
+  return {region, static_cast<double>(trips), {}, {}, {}, outer};
+}
+
+// A branch of that name stands around the loop.
 schedule::TripRule pass_rule(int64_t trips) {
-  return {"pass", static_cast<double>(trips), {}, true};
+  return rule_of(schedule::RegionKind::loop, "pass", trips);
 }
 
 // Of a pass's fetch: where that is no branch, its ops may name the loop.
 schedule::TripRule fetch_rule(int64_t trips, int64_t passes) {
   return {"fetch", static_cast<double>(trips), static_cast<double>(passes)};
 }
+
+// Of a kernel that is one of several calls (shape.h).
+struct CallKind {
+  bool in_parts = false, late = false;
+};
 
 // What the list says of one head.
 struct ListCounts {
@@ -40,9 +63,28 @@ struct ListCounts {
   bool first_is_full = false;
   int64_t cleaned = 0;  // passes with keys that a veto takes
   bool first_is_cleaned = false;
+  // Forward of a call in parts: rows that a call before had, rows that none
+  // after has, and whether the last one is such.
+  int64_t resumed = 0, sent = 0;
+  bool last_is_resumed = false, last_is_sent = false;
 };
 
-ListCounts count_list(std::span<const Step> steps, int64_t tiles) {
+// The rows of a list, or of a chunk of it, that a call in parts is told, as in
+// shape.h; none of another kernel.
+using RowWords = std::span<const int32_t>;
+
+// Of a forward list's pass.
+void count_row(std::span<const Step> pass, RowWords rows, ListCounts& out) {
+  const Step first = pass.front();
+  const int32_t word = rows[static_cast<size_t>(kRowsHead + first.row())];
+  out.last_is_resumed = first.first() && (word & kRowBegins) == 0;
+  out.resumed += out.last_is_resumed;
+  out.last_is_sent = pass.back().last() && (word & kRowEnds) != 0;
+  out.sent += out.last_is_sent;
+}
+
+ListCounts count_list(std::span<const Step> steps, int64_t tiles,
+                      RowWords rows = {}) {
   ListCounts out;
   const auto size = static_cast<size_t>(tiles);
   for (size_t at = 0; at < steps.size(); at += size) {
@@ -60,12 +102,33 @@ ListCounts count_list(std::span<const Step> steps, int64_t tiles) {
       out.first_is_cleaned = cleaned;
     }
     out.rows += pass.back().last();
+    if (!rows.empty()) count_row(pass, rows, out);
   }
   return out;
 }
 
+// A row that another call goes on with leaves its sums, and comes with them
+// there. Regions of one name are told apart by where they are.
+void add_row_trips(const ListCounts& n, int64_t heads, bool late,
+                   std::vector<schedule::TripRule>& out) {
+  if (late) {
+    out.push_back(
+        rule_inside("pass", "resume", heads * n.resumed - n.last_is_resumed));
+    out.push_back(rule_outside("pass", "resume", n.last_is_resumed));
+    return;
+  }
+  const bool leaves = !n.last_is_sent;
+  out.push_back(
+      rule_inside("finish", "finish", heads * n.sent - n.last_is_sent));
+  out.push_back(
+      rule_inside("finish", "leave", heads * (n.rows - n.sent) - leaves));
+  out.push_back(rule("last_finish", n.last_is_sent));
+  out.push_back(rule_outside("finish", "leave", leaves));
+}
+
 std::vector<schedule::TripRule> forward_trips(const ListCounts& n,
-                                              const MosaicKernel& kernel) {
+                                              const MosaicKernel& kernel,
+                                              const CallKind& call) {
   // A pass takes several at once.
   const int64_t heads =
       kernel.call.shape.heads / kernel.plan_heads / kernel.heads_per_pass;
@@ -81,8 +144,9 @@ std::vector<schedule::TripRule> forward_trips(const ListCounts& n,
       rule("clean", heads * n.cleaned - n.first_is_cleaned),
       rule("full", in_full),
       rule("partial", passes - 1 - in_full),
-      rule("finish", heads * n.rows - 1),
+      rule_outside("finish", "finish", heads * n.rows - 1),
   };
+  if (call.in_parts) add_row_trips(n, heads, call.late, out);
   // No repair runs: numbers count as finite.
   if (kernel.options.numbers == Numbers::any) {
     out.push_back(rule("first_repair", 0));
@@ -118,12 +182,45 @@ PassHeads pass_heads(const MosaicKernel& kernel, int64_t plan_head) {
   return out;
 }
 
+// Backward, tiles of queries: all, those whose sums begin here, those whose
+// sums go out from here.
+struct RowCounts {
+  int64_t all = 0, begun = 0, sent = 0;
+};
+RowCounts count_rows(RowWords words) {
+  RowCounts out = {words[0], 0, 0};
+  for (const int32_t word :
+       words.subspan(kRowsHead, static_cast<size_t>(out.all))) {
+    out.begun += (word & kRowBegins) != 0;
+    out.sent += (word & kRowEnds) != 0;
+  }
+  return out;
+}
+
+// The loops over a head's rows, and what they do with some of them.
+void add_row_trips(const RowCounts& rows, int64_t heads, bool in_parts,
+                   std::vector<schedule::TripRule>& out) {
+  using schedule::RegionKind;
+  if (!in_parts) {
+    out.push_back(rule("prepare", heads * rows.all));
+    out.push_back(rule("finish_row", heads * rows.all));
+    return;
+  }
+  out.push_back(rule_of(RegionKind::loop, "prepare", heads * rows.all));
+  out.push_back(rule_of(RegionKind::branch, "prepare", heads * rows.begun));
+  out.push_back(rule_of(RegionKind::loop, "finish_row", heads * rows.all));
+  out.push_back(rule_of(RegionKind::branch, "finish_row", heads * rows.sent));
+  out.push_back(rule("wait_left", heads * (rows.all - rows.sent)));
+}
+
 // Backward, of all rows or those of a chunk.
 std::vector<schedule::TripRule> backward_trips(const ListCounts& n,
-                                               int64_t rows,
+                                               const RowCounts& of_rows,
                                                const PassHeads& of,
-                                               const MosaicKernel& kernel) {
+                                               const MosaicKernel& kernel,
+                                               const CallKind& call) {
   const auto [heads, kv_heads] = of;
+  const int64_t rows = of_rows.all;
   const int64_t columns = n.rows;  // of the transposed list
   const int64_t ahead = std::min(columns, kernel.options.fetch_ahead);
   const int64_t first_rows = std::min(rows, rows_ahead(kernel.heads_per_pass));
@@ -132,7 +229,6 @@ std::vector<schedule::TripRule> backward_trips(const ListCounts& n,
       rule("head", heads),
       rule("first_columns", heads * ahead),
       rule("first_rows", heads * first_rows),
-      rule("prepare", heads * rows),
       rule("fetch_row", heads * (rows - first_rows)),
       rule("first_fetch", heads * n.first_fetch),
       pass_rule(heads * n.passes),
@@ -143,8 +239,11 @@ std::vector<schedule::TripRule> backward_trips(const ListCounts& n,
       rule("full", heads * n.full),
       rule("partial", heads * (n.passes - n.full)),
       rule("finish_column", kv_heads * columns),
-      rule("finish_row", heads * rows),
   };
+  add_row_trips(of_rows, heads, call.in_parts, out);
+  if (call.in_parts || kernel.query_chunk > 0) {
+    out.push_back(rule("wait_rows", heads * std::min(of_rows.sent, kOutRing)));
+  }
   if (kernel.options.numbers == Numbers::any) {
     out.push_back(rule("repair", 0));
     out.push_back(rule("masked", heads * (n.passes - n.full)));
@@ -160,11 +259,13 @@ std::vector<schedule::TripRule> backward_trips(const ListCounts& n,
 
 // Of a list's chunk what becomes of its columns' sums: those that no chunk and
 // no head before has begin at 0, those that none after has go out whole.
-void add_chunk_trips(const ChunkColumns& chunk, int64_t rows, bool is_first,
+void add_chunk_trips(const ChunkColumns& chunk, bool is_first,
                      const PassHeads& heads, const MosaicKernel& kernel,
                      std::vector<schedule::TripRule>& out) {
   const int64_t columns = chunk.end - chunk.first;
-  const int64_t met = std::min(chunk.begins, chunk.end) - chunk.first;
+  // A call's columns may begin late, and the first chunk meets none before.
+  const int64_t met =
+      std::clamp(chunk.begins, chunk.first, chunk.end) - chunk.first;
   const int64_t whole = std::min(chunk.ends, chunk.end) - chunk.first;
   const int64_t ahead = std::min(columns, kernel.options.fetch_ahead);
   const auto waited = [&](int64_t all, int64_t begun) {
@@ -184,7 +285,6 @@ void add_chunk_trips(const ChunkColumns& chunk, int64_t rows, bool is_first,
   out.push_back(rule("fetch_sums", waited(columns, met) - first));
   out.push_back(rule("wait_sums", waited(columns, met)));
   out.push_back(rule("send_sums", heads.all * columns - heads.of_keys * whole));
-  out.push_back(rule("wait_rows", heads.all * std::min(rows, kOutRing)));
 }
 
 // A list's pages, one after another.
@@ -219,6 +319,94 @@ void add(const std::vector<schedule::TripRule>& row,
   }
 }
 
+// Of a chunk all tiles of queries that are there.
+RowCounts rows_of_chunk(const MosaicKernel& kernel, int64_t chunk) {
+  int64_t queries = kernel.q_len;
+  if (kernel.query_chunk > 0) {
+    queries =
+        std::min(kernel.query_chunk, kernel.q_len - chunk * kernel.query_chunk);
+  }
+  const int64_t rows = queries / kernel.tile.q;
+  return {rows, rows, rows};
+}
+
+// Steps, and of a call in parts its rows, list after list or chunk after chunk.
+struct CallLists {
+  const Steps& steps;
+  RowWords rows = {};
+  CallKind kind = {};
+
+  RowWords rows_of(size_t list) const {
+    const size_t each = rows.size() / (steps.range.size() - 1);
+    return rows.subspan(list * each, each);
+  }
+};
+
+// Of a list's chunk, whose pages these are.
+std::vector<schedule::TripRule> chunk_trips(const CallLists& call, size_t at,
+                                            std::span<const StepRange> pages,
+                                            const MosaicKernel& kernel) {
+  const auto chunks = static_cast<size_t>(chunks_of(kernel));
+  const auto chunk = static_cast<int64_t>(at % chunks);
+  const RowCounts rows = call.kind.in_parts ? count_rows(call.rows_of(at))
+                                            : rows_of_chunk(kernel, chunk);
+  const PassHeads heads =
+      pass_heads(kernel, static_cast<int64_t>(at / chunks) % kernel.plan_heads);
+  const ListCounts counts =
+      count_pages(call.steps.steps, pages, kernel.options.tiles_per_pass);
+  auto out = backward_trips(counts, rows, heads, kernel, call.kind);
+  if (kernel.query_chunk > 0) {
+    add_chunk_trips(chunk_columns(call.steps, at, chunks), chunk == 0, heads,
+                    kernel, out);
+  }
+  return out;
+}
+
+// A call without a step walks nothing.
+std::vector<schedule::TripRule> no_trips(const MosaicKernel& kernel,
+                                         const CallKind& kind) {
+  ListCounts one;
+  one.passes = one.rows = 1;
+  one.is_full = {false};
+  auto out = forward_trips(one, kernel, kind);
+  for (schedule::TripRule& r : out) {
+    r.trips = 0;
+    if (r.as_loop) r.as_loop = 0;
+  }
+  return out;
+}
+
+Result<std::vector<schedule::TripRule>> trips_of(const CallLists& call,
+                                                 const MosaicKernel& kernel) {
+  std::vector<schedule::TripRule> out;
+  auto pages = page_ranges(call.steps, kernel);
+  if (!pages) return pages.error();
+  const bool backward = kernel.call.backward;
+  const auto of_list = static_cast<size_t>(pages_of_list(kernel));
+  for (size_t n = 0; n < pages->size(); n += backward ? of_list : 1) {
+    const StepRange& page = (*pages)[n];
+    if (page.begin == page.end) continue;
+    if (backward) {
+      const auto list = std::span(*pages).subspan(n, of_list);
+      add(chunk_trips(call, n / of_list, list, kernel), out);
+    } else {
+      const auto own = std::span(call.steps.steps)
+                           .subspan(page.begin, page.end - page.begin);
+      const ListCounts counts = count_list(
+          own, kernel.options.tiles_per_pass,
+          call.kind.in_parts ? call.rows_of(n / of_list) : RowWords());
+      add(forward_trips(counts, kernel, call.kind), out);
+    }
+  }
+  if (out.empty()) out = no_trips(kernel, call.kind);
+  // The loop over lists, or pages, counts in a register that the compiler
+  // may spill, so that a dump does not tell where it ends; one needs no loop.
+  const int64_t grid = kernel.batch * kernel.plan_heads *
+                       (backward ? 1 : static_cast<int64_t>(of_list));
+  if (grid > 1) out.push_back(rule("grid", grid));
+  return out;
+}
+
 }  // namespace
 
 Result<std::vector<schedule::TripRule>> region_trips(
@@ -227,47 +415,29 @@ Result<std::vector<schedule::TripRule>> region_trips(
   if (!read) return read.error();
   auto packed = kernel_steps((*read)->sweep.bound, (*read)->plan, kernel);
   if (!packed) return packed.error();
-  const std::vector<Step>& steps = packed->steps;
-  std::vector<schedule::TripRule> out;
-  auto pages = page_ranges(*packed, kernel);
-  if (!pages) return pages.error();
-  const bool backward = kernel.call.backward;
-  const auto of_list = static_cast<size_t>(pages_of_list(kernel));
-  const int64_t tiles = kernel.options.tiles_per_pass;
-  const auto chunks = static_cast<size_t>(chunks_of(kernel));
-  for (size_t n = 0; n < pages->size(); n += backward ? of_list : 1) {
-    const StepRange& page = (*pages)[n];
-    if (page.begin == page.end) continue;
-    if (backward) {
-      const auto list = std::span(*pages).subspan(n, of_list);
-      const size_t at = n / of_list;
-      const auto chunk = static_cast<int64_t>(at % chunks);
-      int64_t queries = kernel.q_len;
-      if (kernel.query_chunk > 0) {
-        queries = std::min(kernel.query_chunk,
-                           kernel.q_len - chunk * kernel.query_chunk);
-      }
-      const int64_t rows = queries / kernel.tile.q;
-      const PassHeads heads = pass_heads(
-          kernel, static_cast<int64_t>(at / chunks) % kernel.plan_heads);
-      auto own =
-          backward_trips(count_pages(steps, list, tiles), rows, heads, kernel);
-      if (kernel.query_chunk > 0) {
-        add_chunk_trips(chunk_columns(*packed, at, chunks), rows, chunk == 0,
-                        heads, kernel, own);
-      }
-      add(own, out);
-    } else {
-      const auto own =
-          std::span(steps).subspan(page.begin, page.end - page.begin);
-      add(forward_trips(count_list(own, tiles), kernel), out);
-    }
+  return trips_of({*packed}, kernel);
+}
+
+Result<std::vector<std::vector<schedule::TripRule>>> call_trips(
+    const Batch& batch, const Shards& shards, size_t index,
+    const ShardKernel& kernel) {
+  auto read = plan::read_batch(batch, "mosaic");
+  if (!read) return read.error();
+  std::vector<Turn> turns;
+  for (const ShardCall& c : kernel.calls) turns.push_back(c.turn);
+  auto calls = steps_of_calls(batch, vetoed_tiles((*read)->sweep.bound), shards,
+                              index, kernel.planned.kernel, turns);
+  if (!calls) return calls.error();
+  std::vector<std::vector<schedule::TripRule>> out;
+  for (size_t c = 0; c < calls->size(); ++c) {
+    const CallSteps& own = (*calls)[c];
+    const PlannedKernel& planned = kernel.calls[c].kernel;
+    auto trips = trips_of(
+        {own.steps, own.rows, {planned.shape.in_parts, planned.shape.late}},
+        planned.kernel);
+    if (!trips) return trips.error();
+    out.push_back(std::move(*trips));
   }
-  // The loop over lists, or pages, counts in a register that the compiler
-  // may spill, so that a dump does not tell where it ends; one needs no loop.
-  const int64_t grid = kernel.batch * kernel.plan_heads *
-                       (backward ? 1 : static_cast<int64_t>(of_list));
-  if (grid > 1) out.push_back(rule("grid", grid));
   return out;
 }
 

@@ -4,8 +4,10 @@
 
 #include <vector>
 
+#include "lanes/mosaic/shards.h"
 #include "schedule/predict.h"
 #include "tessera/mosaic.h"
+#include "tessera/shard.h"
 
 namespace tessera::mosaic {
 
@@ -13,5 +15,10 @@ namespace tessera::mosaic {
 // for it.
 Result<std::vector<schedule::TripRule>> region_trips(
     const Batch& batch, const MosaicKernel& kernel);
+// The same of one device of a mesh, for each of its calls in their order; all 0
+// of a call that has no step there.
+Result<std::vector<std::vector<schedule::TripRule>>> call_trips(
+    const Batch& batch, const Shards& shards, size_t index,
+    const ShardKernel& kernel);
 
 }  // namespace tessera::mosaic

@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "lanes/mosaic/shards.h"
 #include "tests/lowering.h"
 
 namespace tessera::mosaic {
@@ -76,7 +78,7 @@ TEST(MosaicTrips, AreThoseOfEachRow) {
       const schedule::TripRule& rule = (*together)[i];
       EXPECT_EQ(rule.trips, sum[i]) << rule.region;
       EXPECT_EQ(rule.as_loop.has_value(), rule.region == "fetch");
-      EXPECT_EQ(rule.loop_only, rule.region == "pass");
+      EXPECT_EQ(rule.kind == schedule::RegionKind::loop, rule.region == "pass");
       if (rule.as_loop) {
         EXPECT_EQ(rule.as_loop, loops);
       }
@@ -227,11 +229,18 @@ TEST(MosaicTrips, OfChunksAreThoseOfTheirList) {
 
 // The kernels' walks (pass_loop.cc, backward.cc) once more, step by step over
 // the arrays that they read: how often each region runs.
+//
+// Of a call in parts a region of a name that has several is told by the one
+// around it, and a branch within a loop of its name by a "?".
 class Walk {
  public:
-  Walk(const MosaicKernel& kernel, const MosaicArrays& arrays)
+  // `rows` of a call in parts, which goes `late` on in another's arrays.
+  Walk(const MosaicKernel& kernel, const MosaicArrays& arrays,
+       std::span<const int32_t> rows = {}, bool late = false)
       : k_(kernel),
         a_(arrays),
+        rows_(rows),
+        late_(late),
         tiles_(kernel.options.tiles_per_pass),
         ahead_(kernel.options.fetch_ahead),
         group_(kernel.call.shape.heads / kernel.call.shape.kv_heads),
@@ -252,15 +261,16 @@ class Walk {
         list(n);
       } else {
         if (k_.page > 0) ++out_["page"];
-        forward(first);
+        forward(first, n / pages_);
       }
     }
     if (grid > 1) out_["grid"] = static_cast<double>(grid);
     // What is walked but no region of such a kernel.
     if (k_.options.numbers == Numbers::finite) out_.erase("masked");
     if (k_.query_chunk > 0) return out_;
+    if (rows_.empty()) out_.erase("wait_rows");
     for (const char* of_chunks : {"heads", "chunk", "first_sums", "fetch_sums",
-                                  "wait_sums", "send_sums", "wait_rows"}) {
+                                  "wait_sums", "send_sums"}) {
       out_.erase(of_chunks);
     }
     return out_;
@@ -293,7 +303,30 @@ class Walk {
   }
   void count(const char* region, bool if_so) { out_[region] += if_so; }
 
-  void forward(const Range& own) {
+  // Where the words of a list begin, or of its chunk.
+  std::span<const int32_t> words(int64_t list) const {
+    const int64_t each = 2 + chunk_ / k_.tile.q;
+    return rows_.subspan(static_cast<size_t>(list * each),
+                         static_cast<size_t>(each));
+  }
+  bool has(int32_t word, int32_t flag) const { return (word & flag) != 0; }
+
+  // A pass forward of a call in parts: its row's sums may come from a call
+  // before, and wait for one after.
+  void row_of_pass(int64_t at, int64_t list, bool is_last) {
+    const auto row = static_cast<size_t>(step(at).row());
+    const int32_t word = words(list)[2 + row];
+    if (late_) {
+      const bool goes_on = step(at).first() && !has(word, 2);
+      count(is_last ? "resume" : "pass/resume", goes_on);
+    } else if (step(at + tiles_ - 1).last()) {
+      const bool is_sent = has(word, 1);
+      count(is_last ? "last_finish" : "finish/finish", is_sent);
+      count(is_last ? "leave" : "finish/leave", !is_sent);
+    }
+  }
+
+  void forward(const Range& own, int64_t list) {
     const int64_t of_head = (own.end - own.begin) / tiles_;
     const int64_t passes = of_head * (of_list_ / k_.heads_per_pass);
     const auto at = [&](int64_t pass) {
@@ -307,6 +340,9 @@ class Walk {
       count("first_bits", pass == 0 || masked(at(pass)));
     }
     count("first_clean", vetoed(0));
+    for (int64_t i = 0; i < passes && !rows_.empty(); ++i) {
+      row_of_pass(at(i), list, i + 1 == passes);
+    }
     for (int64_t i = 0; i + 1 < passes; ++i) {
       ++out_["pass"];
       if (i + ahead_ < passes) {
@@ -323,7 +359,15 @@ class Walk {
     int64_t first = 0, end = 0, begins = 0, ends = 0;
   };
   Chunk chunk_columns(int64_t list) const {
-    if (k_.query_chunk == 0) return {0, k_.kv_len / k_.tile.kv, 0, 0};
+    if (k_.query_chunk == 0) {
+      if (rows_.empty()) return {0, k_.kv_len / k_.tile.kv, 0, 0};
+      Chunk out = {words(list)[1], 0, 0, 0};
+      for (int64_t n = 0; n < pages_; ++n) {
+        const Range own = page(list, n);
+        if (own.begin < own.end) out.end = step(own.end - 1).row() + 1;
+      }
+      return out;
+    }
     const size_t at =
         a_.range.size() - static_cast<size_t>(4 * (lists_ - list));
     return {a_.range[at], a_.range[at + 1], a_.range[at + 2], a_.range[at + 3]};
@@ -361,12 +405,23 @@ class Walk {
       count("first_sums", goes_on(head, at, c));
     }
     const int64_t rows_ahead = k_.heads_per_pass > 1 ? 1 : 3;
+    if (!rows_.empty()) rows = words(list)[0];
+    int64_t sent = 0;
     for (int64_t r = 0; r < rows; ++r) {
+      if (!rows_.empty()) {
+        const int32_t word = words(list)[static_cast<size_t>(2 + r)];
+        count("prepare?", has(word, 2));
+        count("finish_row?", has(word, 1));
+        count("wait_left", !has(word, 1));
+        sent += has(word, 1);
+      } else {
+        ++sent;
+      }
       ++out_[r < rows_ahead ? "first_rows" : "fetch_row"];
       ++out_["prepare"];
       ++out_["finish_row"];
-      count("wait_rows", r < 2);
     }
+    out_["wait_rows"] += static_cast<double>(std::min<int64_t>(sent, 2));
     for (int64_t n = 0; n < pages_; ++n) passes(head, page(list, n), c);
   }
 
@@ -395,9 +450,27 @@ class Walk {
 
   const MosaicKernel& k_;
   const MosaicArrays& a_;
+  std::span<const int32_t> rows_;
+  bool late_ = false;
   int64_t tiles_, ahead_, group_, of_list_, chunk_, chunks_, lists_, pages_;
   std::map<std::string, double> out_;
 };
+
+// Both ways, so that no region is lost; one that never runs need not be told.
+void expect_told(const std::vector<schedule::TripRule>& rules,
+                 std::map<std::string, double> walked) {
+  std::map<std::string, double> told;
+  for (const schedule::TripRule& r : rules) {
+    const std::string name =
+        (r.inside.empty() ? "" : r.inside + "/") + r.region +
+        (r.kind == schedule::RegionKind::branch ? "?" : "");
+    EXPECT_TRUE(told.emplace(name, r.trips).second) << name;
+  }
+  const auto never = [](const auto& region) { return region.second == 0; };
+  std::erase_if(told, never);
+  std::erase_if(walked, never);
+  EXPECT_EQ(told, walked);
+}
 
 struct OfHeads {
   std::vector<const char*> masks;
@@ -435,16 +508,7 @@ void expect_walked(const OfHeads& of, AttentionCall call,
   ASSERT_TRUE(found) << found.error().message;
   const auto arrays = make_mosaic_arrays(*batch, *kernel);
   ASSERT_TRUE(arrays) << arrays.error().message;
-  std::map<std::string, double> told;
-  for (const schedule::TripRule& rule : *found) {
-    EXPECT_TRUE(told.emplace(rule.region, rule.trips).second) << rule.region;
-  }
-  // Both ways, so that no region is lost; one that never runs need not be told.
-  auto walked = Walk(*kernel, *arrays).counts();
-  const auto never = [](const auto& region) { return region.second == 0; };
-  std::erase_if(told, never);
-  std::erase_if(walked, never);
-  EXPECT_EQ(told, walked);
+  expect_told(*found, Walk(*kernel, *arrays).counts());
 }
 
 TEST(MosaicTrips, AreThoseOfEveryListOfEveryHead) {
@@ -473,6 +537,93 @@ TEST(MosaicTrips, AreThoseOfEveryListOfEveryHead) {
           expect_walked(cases[n], call, options);
         }
       }
+    }
+  }
+}
+
+// Of each call of each device, over the arrays that it reads there.
+void expect_walked_calls(const Batch& batch, const Shards& shards,
+                         const ShardKernel& kernel) {
+  const auto arrays =
+      make_mosaic_shard_arrays(batch, shards, kernel.planned.kernel);
+  ASSERT_TRUE(arrays) << arrays.error().message;
+  const size_t devices = shards.shards.size();
+  for (size_t s = 0; s < devices; ++s) {
+    const auto found = call_trips(batch, shards, s, kernel);
+    ASSERT_TRUE(found) << found.error().message;
+    ASSERT_EQ(found->size(), kernel.calls.size());
+    for (size_t c = 0; c < kernel.calls.size(); ++c) {
+      const ShardCall& call = kernel.calls[c];
+      const auto part = [&](const char* array) {
+        const auto at = std::ranges::find(*arrays, own_name(call.turn, array),
+                                          &MosaicArray::name);
+        if (at == arrays->end()) return std::vector<int32_t>();
+        const size_t each = at->values.size() / devices;
+        const auto begin =
+            at->values.begin() + static_cast<ptrdiff_t>(s * each);
+        return std::vector<int32_t>(begin,
+                                    begin + static_cast<ptrdiff_t>(each));
+      };
+      MosaicArrays own;
+      own.steps = part("steps");
+      own.range = part("range");
+      const std::vector<int32_t> rows = part("rows");
+      EXPECT_EQ(rows.empty(), !call.kernel.shape.in_parts);
+      SCOPED_TRACE(::testing::Message() << "device " << s << " call " << c);
+      Walk walk(call.kernel.kernel, own, rows, call.kernel.shape.late);
+      expect_told((*found)[c], walk.counts());
+    }
+  }
+}
+
+struct OfMesh {
+  const char *mesh, *mask;
+  Balance balance;
+  int64_t heads, kv_heads;
+  int64_t batch = 1, page_steps = 0, query_chunk = 0;
+};
+
+TEST(MosaicTrips, OfCallsAreThoseOfTheirOwnSteps) {
+  const OfMesh cases[] = {
+      {"seq=4", "causal & documents", Balance::rows, 4, 2},
+      {"seq=4", "causal", Balance::tasks, 8, 8},
+      {"data=2,seq=2", "causal & window(300, 0)", Balance::headtail, 3, 1, 2},
+      {"seq=2", "causal & documents", Balance::contiguous, 4, 4, 1, 24},
+      {"seq=2", "causal", Balance::rows, 4, 2, 1, 0, 512},
+      {"seq=2", "documents", Balance::contiguous, 2, 1}};
+  for (const OfMesh& of : cases) {
+    Request request = request_of(of.batch);
+    request.q_len = request.kv_len = 2048;
+    request.masks = {*parse_mask(of.mask)};
+    std::vector<int32_t> ids;
+    for (int32_t i = 0; i < 2048 * of.batch; ++i) {
+      ids.push_back(i % 2048 < 2000 ? i / 600 : -1);
+    }
+    Facts facts;
+    facts.doc_ids = ids;
+    const auto batch = BorrowedBatch::make(request, facts);
+    ASSERT_TRUE(batch) << batch.error().message;
+    for (const bool backward : {false, true}) {
+      if (of.query_chunk > 0 && !backward) continue;
+      SCOPED_TRACE(::testing::Message() << of.mesh << " " << of.mask
+                                        << (backward ? " backward" : ""));
+      AttentionCall call;
+      call.shape = {of.heads, of.kv_heads, 128, 128, {}, 0};
+      call.dtype = Dtype::bf16;
+      call.backward = backward;
+      ShardOptions spread;
+      spread.balance = of.balance;
+      spread.shape = call.shape;
+      const auto shards = make_shards(*batch, *parse_mesh(of.mesh), spread);
+      ASSERT_TRUE(shards) << shards.error().message;
+      MosaicOptions options = backward ? kMosaicBackward : MosaicOptions{};
+      options.page_steps = of.page_steps;
+      options.query_chunk = of.query_chunk;
+      options.lowering_reason = testing::lowering_reason(request.tile);
+      const auto kernel =
+          plan_shards(*batch, *shards, call, "v6e:2x2", options);
+      ASSERT_TRUE(kernel) << kernel.error().message;
+      expect_walked_calls(*batch, *shards, *kernel);
     }
   }
 }

@@ -119,10 +119,7 @@ class CallWriter {
     for (const Argument& a : arrays.inputs) {
       inputs.push_back(w_.reshape(input(c, a), a.type.shape));
     }
-    std::string label(label_);
-    if (c.turn == Turn::early) label += "_early";
-    if (c.turn == Turn::last) label += "_last";
-    made_.push_back(call_(w_, c.kernel, label, inputs));
+    made_.push_back(call_(w_, c.kernel, call_label(label_, c.turn), inputs));
     for (size_t i = 0; i < made_.back().size(); ++i) {
       const std::string& name = arrays.results[i].name;
       // The gradients of what came go home from where they are, and what goes
@@ -248,6 +245,13 @@ std::string_view own_name(Turn turn, std::string_view array) {
     if (own.array == array) return own.names[at];
   }
   return {};
+}
+
+std::string call_label(std::string_view label, Turn turn) {
+  std::string out(label);
+  if (turn == Turn::early) out += "_early";
+  if (turn == Turn::last) out += "_last";
+  return out;
 }
 
 Result<ShardKernel> plan_shards(const Batch& batch, const Shards& shards,

@@ -33,6 +33,8 @@ std::vector<Turn> turns_of(const xla::ShardFrame& frame, bool backward);
 // What a call of that turn has to itself: its name in the program of one of the
 // kernel's arrays, or "" where all calls have the same.
 std::string_view own_name(Turn turn, std::string_view array);
+// The call's own label.
+std::string call_label(std::string_view label, Turn turn);
 
 // Keys that come lie in an array for each op that brought them, so that nobody
 // joins them; where these are many, in one: the tokens of each.
