@@ -52,10 +52,16 @@ class CaseTest(unittest.TestCase):
     def check_caught(self, found, judge, equivalent=()):
         """All mutants are noticed, but those that mean the same; not all of
         which need have been drawn. A run of some cases meets some of them."""
+        if mutants_of_each() >= ALL:
+            there = {m.name for m in found}
+            self.assertEqual([name for name in equivalent if name not in there], [])
         if "TESSERA_MUTANTS" not in os.environ:
             found = some(found)
         drawn = [m.name for m in found if m.name in equivalent]
         self.assertEqual(mutate.survivors(found, judge, drawn), [])
+
+
+ALL = 1000
 
 
 def mutants_of_each():

@@ -117,14 +117,16 @@ class Chunks(CaseTest):
 
 # Copies, loads and stores of sums; those of dK and dV come and go.
 PLACES = re.compile(r"memref<\d+x128x128xf32")
-KINDS = ("index_off_by_one", "dropped_wait", "dropped_start", "wrong_semaphore",
-         "wrong_slot", "swapped_accesses", "dropped_store", "ignored_condition")
+KINDS = ("swapped_index", "index_off_by_one", "dropped_wait", "dropped_start",
+         "wrong_semaphore", "wrong_slot", "swapped_accesses", "dropped_store",
+         "ignored_condition")
 
 
 class Mutants(CaseTest):
     def test_backward(self):
         rng = np.random.default_rng(5)
-        ids = np.repeat([0, 1, 2], [300, 200, 268])[None, :].astype(np.int32)
+        # Full tiles in columns of either slot.
+        ids = np.repeat([0, 1, 2], [400, 100, 268])[None, :].astype(np.int32)
         cases = [
             chunked(BackwardCase, 2)(
                 rng, "causal & documents", batch=1, heads=4, kv_heads=kv_heads,

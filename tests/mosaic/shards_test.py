@@ -77,7 +77,7 @@ class Mesh:
 
     def __init__(self, backward, heads, kv_heads, tile, sinks=False, dlse=False,
                  balance="rows", tokens=1280, dim=128, seq=2, numbers="finite",
-                 chunk=None):
+                 chunk=None, row_sum="exact"):
         # A dim that does not fill lanes stands before the tokens.
         self.turned = dim % 128 != 0
         with tempfile.TemporaryDirectory() as folder:
@@ -87,6 +87,7 @@ class Mesh:
                 *("--tile", f"{tile[0]}x{tile[1]}", "--heads", heads),
                 *("--kv-heads", kv_heads, "--balance", balance, "--head-dim", dim),
                 *("--lane", "mosaic", "--emit", path, "--numbers", numbers),
+                *("--row-sum", row_sum),
                 *("--lowering-reason", "a test of few tokens"),
                 *["--backward"] * backward, *["--dlse"] * dlse,
                 *["--sink-logits"] * sinks,
@@ -98,6 +99,7 @@ class Mesh:
         self.backward, self.sinks, self.dlse = backward, sinks, dlse
         self.heads, self.kv_heads, self.tile = heads, kv_heads, tile
         self.dim, self.chunk = dim, chunk
+        self.rounded_sum = row_sum == "rounded"
         if chunk:
             rows = self.sizes()[0] // tile[0]
             first = self.calls[0]
@@ -195,7 +197,8 @@ class MeshCase:
             sinks = rng.standard_normal(mesh.heads).astype(np.float32)
         self.arrays = {"q": q, "k": k, "v": v, "sink_logits": sinks}
         if not mesh.backward:
-            self.want = oracle.attention(q, k, v, legal, sinks=sinks)
+            self.want = oracle.attention(
+                q, k, v, legal, rounded_sum=mesh.rounded_sum, sinks=sinks)
         else:
             self.draw_gradients(q, k, v, legal, sinks)
         gone = np.broadcast_to((self.q_ids < 0)[None, None], q.shape[:3])
@@ -531,6 +534,9 @@ class Shards(unittest.TestCase):
 
     def test_forward(self):
         self.check(False, FORWARD, FORWARD_CALLS)
+
+    def test_a_rounded_sum(self):
+        self.check(False, FORWARD[:4], FORWARD_CALLS, row_sum="rounded")
 
     def test_backward(self):
         self.check(True, BACKWARD, BACKWARD_CALLS)

@@ -19,8 +19,8 @@ from shards_test import Mesh, MeshCase
 
 
 def plain(where):
-    """Of an operation, without the numbers of values."""
-    return re.sub(r"%[\w#.]+", "%", where)
+    """Of an operation, without the numbers of values and arguments."""
+    return re.sub(r"%[\w#.]+|(?<=arguments )\d+ and \d+", "%", where)
 
 
 def sites_of(kernel, name):

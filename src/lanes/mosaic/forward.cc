@@ -74,9 +74,15 @@ int64_t sum_rows(const KernelShape& s) {
   return s.v_head_dim + (s.rounded_sum ? kOnes : 0);
 }
 
-// What of a row waits between calls: m, l, O' of a head.
+// What of a row waits between calls: m, l, O' of a head. A rounded l is one of
+// the rows of O'.
 constexpr int64_t kStateRing = 2;
-int64_t state_rows(const KernelShape& s) { return 2 * kSublanes + sum_rows(s); }
+int64_t state_lines(const KernelShape& s) {
+  return (s.rounded_sum ? 1 : 2) * kSublanes;
+}
+int64_t state_rows(const KernelShape& s) {
+  return state_lines(s) + sum_rows(s);
+}
 
 class Forward : public PassLoop {
  public:
@@ -334,8 +340,8 @@ void Forward::resume(const Place& p) {
     w_.wait_copy(semaphore("state_copies", slot), there);
     for (int64_t h = 0; h < heads_; ++h) {
       const Value own = of_head(slot, heads_, h);
-      store_of(state_of("state_ring", own, 2 * kSublanes, sum_rows(s_)), "sums",
-               h);
+      store_of(state_of("state_ring", own, state_lines(s_), sum_rows(s_)),
+               "sums", h);
     }
   });
 }
@@ -349,6 +355,7 @@ void Forward::leave_row(const Place& p, const Value& left_before) {
   for (int64_t h = 0; h < heads_; ++h) {
     int64_t first = 0;
     for (const char* part : {"most", "sum", "sums"}) {
+      if (s_.rounded_sum && part == std::string_view("sum")) continue;
       const int64_t rows = w_.argument(part).type.shape[0] / heads_;
       const std::array<Value, 3> at = {w_.index(h), w_.index(first),
                                        w_.index(0)};
@@ -453,9 +460,11 @@ std::vector<Argument> forward_arguments(const KernelShape& s) {
   const int64_t lines = heads * kSublanes;
   add({in_vmem("scores", kF32, {heads * keys, s.block_q}),
        in_vmem("scores_max", kF32, {lines, s.block_q}),
-       in_vmem("most", kF32, {lines, s.block_q}),  // m
-       in_vmem("sum", kF32, {lines, s.block_q}),   // l, in eight parts
-       in_vmem("sums", kF32, {heads * sum_rows(s), s.block_q}),  // O'
+       in_vmem("most", kF32, {lines, s.block_q})});  // m
+  if (!s.rounded_sum) {
+    add({in_vmem("sum", kF32, {lines, s.block_q})});  // l, in eight parts
+  }
+  add({in_vmem("sums", kF32, {heads * sum_rows(s), s.block_q}),  // O'
        ring_of("out_tile", heads, s.block_q, s.v_head_dim),
        in_vmem("lse_tile", kF32, {heads, 1, s.block_q}),
        semaphores("q_copies", {ring}), semaphores("kv_copies", {ring}),

@@ -27,6 +27,7 @@ using mosaic::Rule;
 
 // Of each text; a kernel of another number is another contract.
 constexpr int64_t kForwardVersion = 3;
+constexpr int64_t kRoundedSumVersion = kForwardVersion + 1;
 constexpr int64_t kBackwardVersion = 2;
 // Of any numbers, with sinks.
 constexpr int64_t kBackwardAnySinksVersion = kBackwardVersion + 1;
@@ -36,7 +37,10 @@ constexpr int64_t kMaxBitmapBytes = int64_t{1} << 29;
 int64_t version_of(const MosaicKernel& kernel) {
   const AttentionCall& call = kernel.call;
   if (call.sink_telemetry) return kTelemetryVersion;
-  if (!call.backward) return kForwardVersion;
+  if (!call.backward) {
+    const bool rounded = kernel.options.row_sum == RowSum::rounded;
+    return rounded ? kRoundedSumVersion : kForwardVersion;
+  }
   const bool any = kernel.options.numbers == Numbers::any;
   return any && call.sink_logits ? kBackwardAnySinksVersion : kBackwardVersion;
 }

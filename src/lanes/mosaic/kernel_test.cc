@@ -614,6 +614,18 @@ TEST(MosaicKernel, Float32IsAKernelOfItsOwn) {
   }
 }
 
+// A rounded row sum has its eight lines beside O', and none of an exact one.
+TEST(MosaicKernel, ARoundedRowSumTakesThePlaceOfAnExactOne) {
+  const Request r = request_of("causal");
+  MosaicOptions options = kRounded;
+  const auto rounded = make(r, shape_of(), Dtype::bf16, "v6e:1x1", options);
+  options.row_sum = RowSum::exact;
+  const auto exact = make(r, shape_of(), Dtype::bf16, "v6e:1x1", options);
+  ASSERT_TRUE(rounded.ok()) << rounded.error().message;
+  EXPECT_EQ(rounded->heads_per_pass, exact->heads_per_pass);
+  EXPECT_EQ(rounded->vector_bytes, exact->vector_bytes);
+}
+
 // A softcap is a term of the contract and of the text; each has its own.
 TEST(MosaicKernel, ASoftcapIsStatic) {
   const Request r = request_of("causal");
