@@ -7,9 +7,11 @@
 #include <atomic>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 
 #include "tessera/result.h"
 
@@ -115,12 +117,20 @@ struct AttentionCall {
 // `stopped`. Their outputs are then unspecified.
 class StopFlag {
  public:
+  StopFlag() = default;
+  // `asked` may say stop too, each time that a call looks, on whichever of its
+  // threads; it must not throw.
+  explicit StopFlag(std::function<bool()> asked) : asked_(std::move(asked)) {}
+
   void stop() { stopped_.store(true, std::memory_order_relaxed); }
   void reset() { stopped_.store(false, std::memory_order_relaxed); }
-  bool stopped() const { return stopped_.load(std::memory_order_relaxed); }
+  bool stopped() const {
+    return stopped_.load(std::memory_order_relaxed) || (asked_ && asked_());
+  }
 
  private:
   std::atomic<bool> stopped_{false};
+  std::function<bool()> asked_;
 };
 
 // Sink logits that take their share of the softmax and stay out of the log-sum-

@@ -61,8 +61,8 @@ NewBatch plan(nb::object mask, int64_t q_len, std::optional<int64_t> kv_len,
       request);
   read_selections(picks, topk_idxs, block_mask, request, facts);
   auto made = without_gil([&](const StopFlag*) {
-    auto out =
-        plan::make_batch(std::move(request), std::move(facts), look_and_tell);
+    auto out = plan::make_batch(std::move(request), std::move(facts),
+                                Interrupts::stopped);
     // Above a ceiling there is no batch.
     if (out && ceilings) {
       if (auto contract = make_contract(*out); !contract) {

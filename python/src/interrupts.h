@@ -9,38 +9,43 @@
 
 namespace tessera::python {
 
-// Lives on the stack of a call that has released the GIL. The lane's progress
-// function looks for signals now and then, on the calling thread.
+// Lives on the stack of a call that has released the GIL. Whoever looks at its
+// stop flag on the calling thread looks for signals too, now and then.
 class Interrupts {
  public:
   using Clock = std::chrono::steady_clock;
 
-  Interrupts() : outer_(current()) { current() = this; }
+  Interrupts() : flag_(&Interrupts::look), outer_(current()) {
+    current() = this;
+  }
   ~Interrupts() { current() = outer_; }
   Interrupts(const Interrupts&) = delete;
   Interrupts& operator=(const Interrupts&) = delete;
 
   const StopFlag* flag() const { return &flag_; }
+  // Whether the call on this thread's stack is to end.
   static bool stopped() {
     return current() != nullptr && current()->flag_.stopped();
   }
 
-  // As CpuOptions::progress; it must not throw.
-  static void look(double) {
+ private:
+  // On other threads there is no call to ask for.
+  static bool look() {
     Interrupts* const call = current();
-    if (call == nullptr || call->flag_.stopped()) return;
+    if (call == nullptr) return false;
     const auto now = Clock::now();
     // The first look is the call's begin: most calls are too short for one.
-    if (now < call->next_) return;
+    if (now < call->next_) return false;
     const bool first = call->next_ == Clock::time_point();
     call->next_ = now + std::chrono::milliseconds(50);
-    if (first) return;
+    if (first) return false;
     const nanobind::gil_scoped_acquire held;
     // The exception stays set for the caller.
-    if (PyErr_CheckSignals() != 0) call->flag_.stop();
+    if (PyErr_CheckSignals() == 0) return false;
+    call->flag_.stop();
+    return true;
   }
 
- private:
   static Interrupts*& current() {
     static thread_local Interrupts* call = nullptr;
     return call;
@@ -50,12 +55,6 @@ class Interrupts {
   Interrupts* outer_;
   Clock::time_point next_;  // none before the first look
 };
-
-// As Stopped of planner and router, of the call that is on this thread's stack.
-inline bool look_and_tell() {
-  Interrupts::look(0);
-  return Interrupts::stopped();
-}
 
 // Runs `work(stop flag)` without the GIL; a Python exception that a signal's
 // handler raised goes on from here.

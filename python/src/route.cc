@@ -68,7 +68,7 @@ NewBatch route(nb::object mask, nb::handle q, nb::handle k,
                                 request);
   auto made = without_gil([&](const StopFlag*) {
     return plan::route_batch(std::move(request), std::move(facts), inputs,
-                             settings, {}, look_and_tell);
+                             settings, {}, Interrupts::stopped);
   });
   return new_batch(take(std::move(made)));
 }

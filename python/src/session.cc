@@ -112,7 +112,6 @@ SessionOptions options_of(
   }
   o.cpu.threads = threads;
   if (isa) o.cpu.isa = take(parse_isa(*isa));
-  o.cpu.progress = &Interrupts::look;
   if (plugin) o.xla.plugin = *plugin;
   o.xla.cache_folder = cache_folder;
   o.xla.lowering_reason = reason;

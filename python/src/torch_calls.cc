@@ -148,7 +148,6 @@ Call read_call(nb::handle q, nb::handle k, nb::handle v, nb::handle sink_logits,
     call.sink_logits = read_array("sink_logits", sink_logits);
   }
   call.options.threads = threads;
-  call.options.progress = &Interrupts::look;
   return call;
 }
 

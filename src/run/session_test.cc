@@ -471,6 +471,21 @@ TEST_P(SessionLane, AStopFlagThatIsSetStopsAndThenItRuns) {
   EXPECT_EQ(layer.outputs(), free.outputs());
 }
 
+TEST_P(SessionLane, AStopFlagMayAskAFunction) {
+  const auto session = Session::open(options());
+  ASSERT_TRUE(session.ok()) << session.error().message;
+  auto ready = session->prepare(packed(20), call_of_tests(false));
+  ASSERT_TRUE(ready.ok()) << ready.error().message;
+  Layer layer(5);
+  bool wanted = true;
+  const StopFlag stop([&wanted] { return wanted; });
+  const auto none = ready->forward(layer.forward(), &stop);
+  ASSERT_FALSE(none.ok());
+  EXPECT_EQ(none.error().kind, ErrorKind::stopped);
+  wanted = false;
+  EXPECT_EQ(message(ready->forward(layer.forward(), &stop)), "");
+}
+
 TEST_P(SessionLane, ChoosesAsPrepareDoes) {
   const OwnedBatch batch = packed(20);
   SessionOptions rules = options();
