@@ -14,6 +14,7 @@ from bits_test import BackwardBits, ForwardBits
 from case import random_case, random_ids, run_one_contract
 from checks import CaseTest, mutants_of_each
 from forward_test import ForwardCase, RoundedCase
+from numbers_test import ForwardBitsStrays, ForwardStrays
 from program import Program
 
 # Of queries and keys, of values.
@@ -70,6 +71,32 @@ class Dims(CaseTest):
                         self.assertTrue((x[0, :, :400] == 0).all())
                         self.assertTrue((x[1][:, empty] == 0).all())
 
+    def test_strips_of_a_tile(self):
+        """Of head dim 256 a tile of 512 queries is two, of heads that go together
+        and share keys."""
+        kinds = (ForwardCase, RoundedCase, ForwardStrays)
+        for at, kind in enumerate(kinds):
+            with self.subTest(kind=kind.__name__):
+                rng = np.random.default_rng(at)
+                case = kind(
+                    rng, "causal & documents", heads=4, kv_heads=2, q_len=900,
+                    kv_len=1100, tile=(512, 256), tiles=1 + at % 2, dims=(256, 256),
+                    ids=np.sort(random_ids(rng, 1, 1100)), valid=[1000],
+                    sinks=at == 0, softcap=30.0 if at == 1 else 0.0,
+                )
+                text, room = case.emit()
+                self.assertGreater(room["heads_per_pass"], 1)
+                self.check_run(case, Program(text), room)
+
+    def test_strips_of_bitmaps(self):
+        for at, kind in enumerate((ForwardBits, ForwardBitsStrays)):
+            with self.subTest(kind=kind.__name__):
+                self.check(kind.draw_case(
+                    np.random.default_rng(at), [("&", ("causal",), ("chunk", 300))],
+                    heads=2, kv_heads=2, q_len=600, kv_len=600, tile=(512, 256),
+                    tiles=2, dims=(256, 256),
+                ))
+
     def test_one_program_serves_every_batch_of_its_contract(self):
         run_one_contract(BackwardCase, dims=(192, 128), dlse=True)
 
@@ -106,6 +133,10 @@ class Mutants(CaseTest):
 
     def test_forward(self):
         self.check_mutants(ForwardCase, (64, 256), 3, KINDS_OF_DIMS)
+
+    def test_strips(self):
+        self.check_mutants(ForwardCase, (256, 256), 1, ("index_off_by_one",),
+                           tile=(512, 256), heads=2, kv_heads=1)
 
     def test_backward(self):
         self.check_mutants(BackwardCase, (192, 64), 2,

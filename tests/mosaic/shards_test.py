@@ -465,6 +465,8 @@ FORWARD = (
     dict(heads=2, kv_heads=1, tile=(128, 128), tokens=1920, seq=4),
     # Nine rounds are joined.
     dict(heads=1, kv_heads=1, tile=(128, 128), seq=10),
+    # Two strips a tile.
+    dict(heads=2, kv_heads=1, tile=(512, 128), dim=256, tokens=2048),
 )
 BACKWARD = (
     dict(heads=2, kv_heads=1, tile=(128, 128)),

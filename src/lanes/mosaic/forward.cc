@@ -69,6 +69,13 @@ namespace {
 // Columns of ones beside V, where the row sum is rounded.
 constexpr int64_t kOnes = 8;
 
+// Where both dims together are so long, products take longer than the softmax.
+// Whole tiles then leave the matrix unit idle beside most of it, and P' of a
+// tile is spilled before it is multiplied. Of so many queries at a time it
+// is not.
+constexpr int64_t kStripDims = 512;
+constexpr int64_t kStripQueries = 256;
+
 // Of O', that of the sum with them.
 int64_t sum_rows(const KernelShape& s) {
   return s.v_head_dim + (s.rounded_sum ? kOnes : 0);
@@ -89,14 +96,21 @@ class Forward : public PassLoop {
   explicit Forward(const KernelShape& shape)
       : PassLoop(shape, forward_arguments(shape),
                  {{"k", "k_ring", shape.head_dim},
-                  {"v", "v_ring", shape.v_head_dim}}) {}
+                  {"v", "v_ring", shape.v_head_dim}}) {
+    queries_ = strip_queries(shape);
+  }
 
  private:
   Value has_vetoed(const Place& p);
   void clean(const Value& pass, const Place& p) override;
   std::optional<Value> has_strays_in(const Value& pass) override;
   void repair(const Value& pass) override;
-  void absorb(const Value& pass, const Place& p, int64_t h) override;
+  void absorb(const Value& pass, const Place& p, const Strip& strip) override;
+  // Whether V has its keys last where it is multiplied.
+  bool turned() const {
+    return tokens_last(s_.v_head_dim) || queries_ < s_.block_q;
+  }
+  void take_values(const Value& pass, const Strip& strip);
   Value row_sum(int64_t h);
   // What O' is multiplied by at a row's end, and the log-sum-exp.
   struct RowEnd {
@@ -117,8 +131,8 @@ class Forward : public PassLoop {
     return w_.bit_and(turn, number(kStateRing - 1));
   }
   Value state_in_hbm(const Place& p);
-  Value state_of(const char* array, const Value& slot, int64_t first,
-                 int64_t rows);
+  Value state_of(const Value& slot, int64_t first, int64_t rows, int64_t query,
+                 int64_t queries);
   void next_row(const Value& first, const Place& p, const Value& turn) override;
   void resume(const Place& p) override;
   void leave_row(const Place& p, const Value& left_before);
@@ -131,6 +145,8 @@ class Forward : public PassLoop {
   void wait_out();
   void wait_last(const Value& rows_done) override;
   void clear_sums();
+
+  Value values_;  // of the strip's head, and ones beside them
 };
 
 // Class 3 in one of the pass's steps.
@@ -171,53 +187,60 @@ void Forward::repair(const Value& pass) {
 }
 
 // The softmax of the scores that are kept, and their part of the sums.
-void Forward::absorb(const Value& pass, const Place& p, int64_t h) {
-  const std::vector<int64_t> line = {kSublanes, s_.block_q};
+void Forward::absorb(const Value& pass, const Place& p, const Strip& strip) {
+  const std::vector<int64_t> line = {kSublanes, queries_};
   const Value first = is_true(is_first(word(p.at)));
   const Value c = unit_log2();
-  Value old_most = most_before(first, h);
+  Value old_most = most_before(first, strip);
   std::optional<Value> old_sum;
-  if (!s_.rounded_sum) old_sum = sum_before(first, "sum", h);
+  if (!s_.rounded_sum) old_sum = sum_before(first, "sum", strip);
   if (resumes()) {
     const Value goes_on = resumed(p);
-    const Value slot = of_head(state_slot(*p.turn), heads_, h);
-    const Value most_there = state_of("state_ring", slot, 0, kSublanes);
+    const Value slot = of_head(state_slot(*p.turn), heads_, strip.head);
+    const Value most_there =
+        state_of(slot, 0, kSublanes, strip.first, queries_);
     old_most = w_.select(goes_on, most_there, old_most);
     if (old_sum) {
       const Value sum_there =
-          state_of("state_ring", slot, kSublanes, kSublanes);
+          state_of(slot, kSublanes, kSublanes, strip.first, queries_);
       old_sum = w_.select(goes_on, sum_there, *old_sum);
     }
   }
-  const Value most = w_.max(old_most, load_of("scores_max", h, kSublanes));
+  const Value most = w_.max(old_most, load_of("scores_max", strip, kSublanes));
   const Value fallen = w_.sub(old_most, most);
   const Value shrink = w_.exp2(w_.mul(fallen, w_.splat(c, line)));
 
   const std::vector<int64_t> tile = tile_shape();
   const Value one_most = w_.first_row(most);
-  const Value scaled_most = w_.mul(one_most, w_.splat(c, {1, s_.block_q}));
-  const Value scores = load_of("scores", h, keys_);
+  const Value scaled_most = w_.mul(one_most, w_.splat(c, {1, queries_}));
+  const Value scores = load_of("scores", strip, keys_);
   const Value scaled = w_.mul(scores, w_.splat(c, tile));
   const Value p_tile = w_.exp2(w_.sub(scaled, whole(scaled_most, tile)));
   if (old_sum) {
     const Value part = parts_of(p_tile);
-    store_of(w_.add(w_.mul(*old_sum, shrink), part), "sum", h);
+    store_of(w_.add(w_.mul(*old_sum, shrink), part), "sum", strip);
   }
-  store_of(most, "most", h);
+  store_of(most, "most", strip);
 
-  const int64_t kv_head = h * kv_heads_ / heads_;
-  Value v = load_slot("v_ring", slot_of(pass, kv_heads_, kv_head));
-  const int32_t of_keys = tokens_last(s_.v_head_dim) ? 1 : 0;
-  if (s_.rounded_sum) {
-    std::vector<int64_t> ones = {keys_, kOnes};
-    if (of_keys == 1) std::swap(ones[0], ones[1]);
-    const Value one = w_.to_bf16(w_.splat(w_.real(1), ones));
-    v = w_.join(std::array{v, one}, 1 - of_keys);
-  }
-  const Value product = w_.matmul(v, of_keys, narrow(p_tile), 0);
-  const Value sums = load_of("sums", h, sum_rows(s_));
+  if (strip.first == 0) take_values(pass, strip);
+  const int32_t of_keys = turned() ? 1 : 0;
+  const Value product = w_.matmul(values_, of_keys, narrow(p_tile), 0);
+  const Value sums = load_of("sums", strip, sum_rows(s_));
   const Value kept = w_.mul(sums, whole(w_.first_row(shrink), sums.type.shape));
-  store_of(w_.add(kept, product), "sums", h);
+  store_of(w_.add(kept, product), "sums", strip);
+}
+
+// Of the head whose first strip this is. The product would turn them for each
+// strip.
+void Forward::take_values(const Value& pass, const Strip& strip) {
+  const int64_t kv_head = strip.head * kv_heads_ / heads_;
+  values_ = load_slot("v_ring", slot_of(pass, kv_heads_, kv_head));
+  if (turned() && !tokens_last(s_.v_head_dim)) values_ = w_.transpose(values_);
+  if (!s_.rounded_sum) return;
+  std::vector<int64_t> ones = {keys_, kOnes};
+  if (turned()) std::swap(ones[0], ones[1]);
+  const Value one = w_.to_bf16(w_.splat(w_.real(1), ones));
+  values_ = w_.join(std::array{values_, one}, turned() ? 0 : 1);
 }
 
 // l of every query, [1, block_q].
@@ -309,12 +332,12 @@ Value Forward::state_in_hbm(const Place& p) {
                   {heads_, state_rows(s_), s_.block_q}, 0);
 }
 
-Value Forward::state_of(const char* array, const Value& slot, int64_t first,
-                        int64_t rows) {
+Value Forward::state_of(const Value& slot, int64_t first, int64_t rows,
+                        int64_t query, int64_t queries) {
   const std::array<Value, 3> at = {w_.to_index(slot), w_.index(first),
-                                   w_.index(0)};
-  return w_.reshape(w_.load(w_.argument(array), at, {1, rows, s_.block_q}),
-                    {rows, s_.block_q});
+                                   w_.index(query)};
+  return w_.reshape(w_.load(w_.argument("state_ring"), at, {1, rows, queries}),
+                    {rows, queries});
 }
 
 // The sums of a row come while the pass before it is absorbed.
@@ -340,8 +363,8 @@ void Forward::resume(const Place& p) {
     w_.wait_copy(semaphore("state_copies", slot), there);
     for (int64_t h = 0; h < heads_; ++h) {
       const Value own = of_head(slot, heads_, h);
-      store_of(state_of("state_ring", own, state_lines(s_), sum_rows(s_)),
-               "sums", h);
+      store_of(state_of(own, state_lines(s_), sum_rows(s_), 0, s_.block_q),
+               "sums", {h});
     }
   });
 }
@@ -419,6 +442,13 @@ void Forward::send_row(const Place& p) {
 }
 
 }  // namespace
+
+int64_t strip_queries(const KernelShape& s) {
+  const bool in_strips = s.dtype == Dtype::bf16 &&
+                         s.head_dim + s.v_head_dim >= kStripDims &&
+                         s.block_q % kStripQueries == 0;
+  return in_strips ? kStripQueries : s.block_q;
+}
 
 std::vector<Argument> forward_arguments(const KernelShape& s) {
   const int64_t ring = ring_size(s);

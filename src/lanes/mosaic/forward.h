@@ -12,6 +12,10 @@ namespace tessera::mosaic {
 // The last of its arrays.
 inline int forward_outputs(const KernelShape& s) { return s.in_parts ? 3 : 2; }
 
+// Queries of a tile whose scores, softmax and products follow one another, or
+// all of them.
+int64_t strip_queries(const KernelShape& s);
+
 std::vector<Argument> forward_arguments(const KernelShape& shape);
 std::string forward_kernel(const KernelShape& shape);
 

@@ -27,21 +27,23 @@ using mosaic::Rule;
 
 // Of each text; a kernel of another number is another contract.
 constexpr int64_t kForwardVersion = 3;
-constexpr int64_t kRoundedSumVersion = kForwardVersion + 1;
+// Where row sums are rounded, or queries come in strips.
+constexpr int64_t kForwardLaterVersion = kForwardVersion + 1;
 constexpr int64_t kBackwardVersion = 2;
 // Of any numbers, with sinks.
 constexpr int64_t kBackwardAnySinksVersion = kBackwardVersion + 1;
 constexpr int64_t kTelemetryVersion = 1;
 constexpr int64_t kMaxBitmapBytes = int64_t{1} << 29;
 
-int64_t version_of(const MosaicKernel& kernel) {
-  const AttentionCall& call = kernel.call;
+int64_t version_of(const mosaic::PlannedKernel& planned) {
+  const AttentionCall& call = planned.kernel.call;
   if (call.sink_telemetry) return kTelemetryVersion;
   if (!call.backward) {
-    const bool rounded = kernel.options.row_sum == RowSum::rounded;
-    return rounded ? kRoundedSumVersion : kForwardVersion;
+    const KernelShape& s = planned.shape;
+    const bool later = s.rounded_sum || mosaic::strip_queries(s) < s.block_q;
+    return later ? kForwardLaterVersion : kForwardVersion;
   }
-  const bool any = kernel.options.numbers == Numbers::any;
+  const bool any = planned.kernel.options.numbers == Numbers::any;
   return any && call.sink_logits ? kBackwardAnySinksVersion : kBackwardVersion;
 }
 
@@ -252,7 +254,7 @@ KernelContract mosaic::contract_of(const PlannedKernel& planned,
   choice.shape = kernel.call.shape;
   choice.parameters = {{"tiles_per_pass", kernel.options.tiles_per_pass},
                        {"fetch_ahead", kernel.options.fetch_ahead},
-                       {"kernel_version", version_of(kernel)}};
+                       {"kernel_version", version_of(planned)}};
   if (backward) {
     choice.parameters["dlse"] = kernel.call.dlse;
   } else if (!kernel.call.sink_telemetry) {

@@ -551,6 +551,46 @@ TEST(MosaicKernel, TensorsThatDoNotFillLanesHaveTheTokensLast) {
   }
 }
 
+// Of head dim 256 a pass takes 256 queries of a tile at a time. All other
+// kernels take whole tiles, and are of the version before.
+TEST(MosaicKernel, LongHeadDimsTakeATileInStrips) {
+  struct Wanted {
+    int32_t dim, v_dim, tile_q;
+    Dtype dtype;
+    bool strips;
+  };
+  for (const Wanted& w : {Wanted{256, 256, 512, Dtype::bf16, true},
+                          Wanted{256, 256, 1024, Dtype::bf16, true},
+                          Wanted{256, 256, 256, Dtype::bf16, false},
+                          Wanted{256, 256, 640, Dtype::bf16, false},
+                          Wanted{256, 256, 512, Dtype::f32, false},
+                          Wanted{256, 128, 512, Dtype::bf16, false},
+                          Wanted{192, 192, 512, Dtype::bf16, false},
+                          Wanted{128, 128, 512, Dtype::bf16, false}}) {
+    Request r = request_of("causal & documents");
+    r.tile = {w.tile_q, 512};
+    AttentionShape shape = shape_of();
+    shape.head_dim = w.dim;
+    shape.v_head_dim = w.v_dim;
+    auto kernel = make(r, shape, w.dtype);
+    ASSERT_TRUE(kernel.ok()) << kernel.error().message;
+    const auto has = [&](const std::string& word) {
+      return kernel->text.find(word) != std::string::npos;
+    };
+    const int64_t keys = 512 * kernel->options.tiles_per_pass;
+    EXPECT_EQ(has(fmt::format("-> vector<{}x{}xf32>", keys, w.tile_q)),
+              !w.strips);
+    const std::string version =
+        fmt::format("\"kernel_version\":{}", w.strips ? 4 : 3);
+    EXPECT_NE(kernel->contract.text.find(version), std::string::npos)
+        << kernel->contract.text;
+    auto backward = make_backward(r, shape);
+    ASSERT_TRUE(backward.ok()) << backward.error().message;
+    EXPECT_NE(backward->contract.text.find("\"kernel_version\":2"),
+              std::string::npos);
+  }
+}
+
 // A line of 64 takes the 128 lanes that a line has; across them it does not.
 TEST(MosaicKernel, VectorBytesAreOfWholeLanes) {
   mosaic::KernelShape s;

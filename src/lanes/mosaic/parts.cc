@@ -160,6 +160,7 @@ int64_t scalar_words_of(const std::vector<Argument>& arguments) {
 
 Parts::Parts(const KernelShape& shape, const std::vector<Argument>& arguments)
     : s_(shape),
+      queries_(shape.block_q),
       w_(with_batch_row(arguments)),
       grid_row_(w_.argument("batch_row")),
       list_(grid_row_),
@@ -282,20 +283,21 @@ Value Parts::ids_at(const char* name, const Value& line) {
   return w_.load(w_.argument(name), at, {1, kLanes});
 }
 
-Value Parts::query_ids(const Value& query_row) {
+Value Parts::query_ids(const Value& query_row, int64_t first) {
   std::vector<Value> ids;
   const Value line = times(query_row, s_.block_q / kLanes);
-  for (int64_t i = 0; i < s_.block_q / kLanes; ++i) {
-    ids.push_back(ids_at("row_ids", w_.add(line, number(i))));
+  for (int64_t i = 0; i < queries_ / kLanes; ++i) {
+    ids.push_back(ids_at("row_ids", w_.add(line, number(first / kLanes + i))));
   }
   return w_.join(ids, 1);
 }
 
 Value Parts::legal(const Value& query_row, const Value& ids,
                    const Value& key_ids,
-                   const std::function<Value(int64_t)>& key_tile) {
-  const std::vector<int64_t> shape = {key_ids.type.shape[0], s_.block_q};
-  const std::vector<Value> copies(static_cast<size_t>(s_.block_q / kLanes),
+                   const std::function<Value(int64_t)>& key_tile,
+                   int64_t first) {
+  const std::vector<int64_t> shape = {key_ids.type.shape[0], queries_};
+  const std::vector<Value> copies(static_cast<size_t>(queries_ / kLanes),
                                   key_ids);
   const Value all_key_ids = w_.join(copies, 1);
   Value ok = w_.compare(Compare::equal, all_key_ids, whole(ids, shape));
@@ -304,18 +306,19 @@ Value Parts::legal(const Value& query_row, const Value& ids,
   // key - position, bounded.
   std::vector<Value> keys;
   for (int64_t t = 0; t < shape[0] / s_.block_kv; ++t) {
-    const std::vector<int64_t> tile = {s_.block_kv, s_.block_q};
-    const Value first = times(key_tile(t), s_.block_kv);
+    const std::vector<int64_t> tile = {s_.block_kv, queries_};
+    const Value first_key = times(key_tile(t), s_.block_kv);
     const Value within = w_.iota(tile, 0);
-    keys.push_back(w_.add(within, w_.splat(first, tile)));
+    keys.push_back(w_.add(within, w_.splat(first_key, tile)));
   }
   const Value& bounds = scalars("bounds");
   const Value offset =
       w_.load_scalar(bounds, w_.add(batch_row_, number(kBoundsHead)));
-  const Value position = w_.add(times(query_row, s_.block_q), offset);
+  Value position = w_.add(times(query_row, s_.block_q), offset);
+  if (first > 0) position = w_.add(position, number(first));
   const Value key = w_.join(keys, 0);
   auto limit = [&](int64_t which) {
-    const std::vector<int64_t> line_shape = {1, s_.block_q};
+    const std::vector<int64_t> line_shape = {1, queries_};
     const Value at = w_.add(position, w_.load_scalar(bounds, number(which)));
     const Value within = w_.iota(line_shape, 1);
     return whole(w_.add(within, w_.splat(at, line_shape)), shape);
@@ -351,15 +354,16 @@ void Parts::wait_bits(const Value& slot) {
   w_.wait_copy(semaphore("bits_copies", slot), place);
 }
 
-Value Parts::legal_bits(const Value& slot, int64_t first_tile, int64_t tiles) {
+Value Parts::legal_bits(const Value& slot, int64_t first_tile, int64_t tiles,
+                        int64_t first) {
   const int64_t rows = s_.bit_rows();
-  const std::vector<int64_t> shape = {rows, s_.block_q};
+  const std::vector<int64_t> shape = {rows, queries_};
   std::vector<Value> parts;
   for (int64_t t = first_tile; t < first_tile + tiles; ++t) {
     const std::array<Value, 3> at = {w_.to_index(slot), w_.index(t * rows),
-                                     w_.index(0)};
+                                     w_.index(first)};
     const Value words = w_.reshape(
-        w_.load(w_.argument("bits_ring"), at, {1, rows, s_.block_q}), shape);
+        w_.load(w_.argument("bits_ring"), at, {1, rows, queries_}), shape);
     for (int64_t j = 0; j < s_.word_bits(); ++j) {
       const auto bit = static_cast<int32_t>(uint32_t{1} << j);
       parts.push_back(w_.bit_and(words, w_.splat(w_.constant(bit), shape)));

@@ -175,8 +175,8 @@ class Parts {
 
   void copy_ids();
   Value ids_at(const char* name, const Value& line);
-  // The ids of a tile's queries, [1, block_q].
-  Value query_ids(const Value& query_row);
+  // The ids of a tile's queries from `first` on, [1, queries_].
+  Value query_ids(const Value& query_row, int64_t first = 0);
   // 128 ids of keys, one a sublane and the same in all lanes.
   Value upright(const Value& ids, int64_t lanes) {
     return w_.transpose(whole(ids, {lanes, kLanes}));
@@ -186,18 +186,19 @@ class Parts {
     return w_.compare(Compare::greater_or_equal, ids,
                       w_.splat(w_.constant(0), ids.type.shape));
   }
-  // Which pairs of these keys and of one tile of queries are legal: [keys,
-  // block_q]. `ids` are of the queries, [1, block_q], `key_ids` [keys, 128],
-  // one a sublane; each block_kv of the keys are tile key_tile(0), key_tile(1),
-  // ...
+  // Which pairs of these keys and of a tile's queries from `first` on are
+  // legal: [keys, queries_]. `ids` are of the queries, [1, queries_], `key_ids`
+  // [keys, 128], one a sublane; each block_kv of the keys are tile key_tile(0),
+  // key_tile(1), ...
   Value legal(const Value& query_row, const Value& ids, const Value& key_ids,
-              const std::function<Value(int64_t)>& key_tile);
+              const std::function<Value(int64_t)>& key_tile, int64_t first = 0);
 
   // The bitmaps of a pass's tiles: on their way to a slot, there, and which
-  // pairs they say are legal, [block_kv, block_q] a tile.
+  // pairs they say are legal, [block_kv, queries_] a tile.
   void fetch_bits(const Value& at, const Value& slot);
   void wait_bits(const Value& slot);
-  Value legal_bits(const Value& slot, int64_t first_tile, int64_t tiles);
+  Value legal_bits(const Value& slot, int64_t first_tile, int64_t tiles,
+                   int64_t first = 0);
 
   // The head's sink logit, in a vector of this shape.
   Value sink_of(const Value& head, std::vector<int64_t> shape) {
@@ -221,6 +222,7 @@ class Parts {
   int64_t rows_at_a_time(int64_t rows, int64_t columns) const;
 
   const KernelShape& s_;
+  int64_t queries_;  // of a tile, that vectors are of
   Writer w_;
   Value grid_row_;  // a list, or a page
   Value list_;      // of one plan head of a batch row

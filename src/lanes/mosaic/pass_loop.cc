@@ -61,11 +61,30 @@ Value PassLoop::load_of(const char* name, int64_t h, int64_t rows,
   return w_.load(ref, at, {rows, s_.block_q});
 }
 
-void PassLoop::store_of(const Value& value, const char* name, int64_t h) {
+Value PassLoop::load_of(const char* name, const Strip& strip, int64_t rows) {
+  if (queries_ == s_.block_q) return load_of(name, strip.head, rows);
+  const Value& ref = w_.argument(name);
+  const int64_t own = ref.type.shape[0] / heads_;
+  const std::array<Value, 2> at = {w_.index(strip.head * own),
+                                   w_.index(strip.first)};
+  return w_.load(ref, at, {rows, queries_});
+}
+
+void PassLoop::store_of(const Value& value, const char* name,
+                        const Strip& strip) {
   const Value& ref = w_.argument(name);
   const int64_t rows = ref.type.shape[0] / heads_;
-  const std::array<Value, 2> at = {w_.index(h * rows), w_.index(0)};
+  const std::array<Value, 2> at = {w_.index(strip.head * rows),
+                                   w_.index(strip.first)};
   w_.store(value, ref, at);
+}
+
+void PassLoop::for_each_strip(const std::function<void(const Strip&)>& body) {
+  for (int64_t h = 0; h < heads_; ++h) {
+    for (int64_t first = 0; first < s_.block_q; first += queries_) {
+      body({h, first});
+    }
+  }
 }
 
 // The next pass: of these heads, or the first one of the next.
@@ -174,36 +193,58 @@ Value PassLoop::key_line(const Place& p) {
   return key_ids(p, 1, [](const Value& ids) { return ids; });
 }
 
-Value PassLoop::scores_at(const Value& pass, const Value& rows, int64_t h) {
-  const int64_t kv_head = h * kv_heads_ / heads_;
+// A strip's, of a slot of the ring.
+Value PassLoop::load_queries(const Value& slot, int64_t first) {
+  if (queries_ == s_.block_q) return load_slot("q_ring", slot);
+  std::array<Value, 3> at = {w_.to_index(slot), w_.index(first), w_.index(0)};
+  if (tokens_last(s_.head_dim)) std::swap(at[1], at[2]);
+  const std::vector<int64_t> shape = s_.tile_of(queries_, s_.head_dim);
+  const Value q = w_.load(w_.argument("q_ring"), at, {1, shape[0], shape[1]});
+  return w_.reshape(q, shape);
+}
+
+Value PassLoop::scores_at(const Value& pass, const Value& rows,
+                          const Strip& strip) {
+  const int64_t kv_head = strip.head * kv_heads_ / heads_;
   const Value k = load_slot("k_ring", slot_of(pass, kv_heads_, kv_head));
-  const Value q = load_slot("q_ring", slot_of(rows, heads_, h));
+  const Value q = load_queries(slot_of(rows, heads_, strip.head), strip.first);
   const int32_t dim = tokens_last(s_.head_dim) ? 0 : 1;
   return scores_of(w_.matmul(k, dim, q, dim));
 }
 
-// Of all heads of the pass.
-Value PassLoop::legal_pairs(const Value& pass, const Place& p) {
-  if (s_.bitmaps > 0) return legal_bits(slot_of(pass), 0, s_.tiles_per_pass);
+// Of one head's strips: those of all heads of the pass.
+std::vector<Value> PassLoop::legal_pairs(const Value& pass, const Place& p) {
+  std::vector<Value> out;
+  if (s_.bitmaps > 0) {
+    const Value slot = slot_of(pass);
+    for (int64_t first = 0; first < s_.block_q; first += queries_) {
+      out.push_back(legal_bits(slot, 0, s_.tiles_per_pass, first));
+    }
+    return out;
+  }
   const Value key_ids = key_column(p, kLanes);
   const Value query_row = row_of(word(p.at));
-  const Value ids = query_ids(query_row);
-  return legal(query_row, ids, key_ids,
-               [&](int64_t t) { return column_of(word(p.at, t)); });
+  for (int64_t first = 0; first < s_.block_q; first += queries_) {
+    const Value ids = query_ids(query_row, first);
+    out.push_back(legal(
+        query_row, ids, key_ids,
+        [&](int64_t t) { return column_of(word(p.at, t)); }, first));
+  }
+  return out;
 }
 
 // Puts the scores of the next pass and their maximum away.
-void PassLoop::keep(const Value& scores, int64_t h) {
-  store_of(scores, "scores", h);
-  const Value most = w_.reshape(w_.reduce_max(scores, 0), {1, s_.block_q});
-  store_of(whole(most, {kSublanes, s_.block_q}), "scores_max", h);
+void PassLoop::keep(const Value& scores, const Strip& strip) {
+  store_of(scores, "scores", strip);
+  const Value most = w_.reshape(w_.reduce_max(scores, 0), {1, queries_});
+  store_of(whole(most, {kSublanes, queries_}), "scores_max", strip);
 }
 
-// The scores of a pass, put away; `beside` is what goes with each head's.
+// The scores of a pass, put away; `beside` is what goes with each strip's.
 void PassLoop::scores(const ScoreRegions& regions, bool masked,
                       const Value& pass, const Place& p, const Value& rows,
-                      const std::function<void(int64_t)>& beside) {
-  std::optional<Value> ok;
+                      const std::function<void(const Strip&)>& beside) {
+  std::vector<Value> ok;
   if (masked) {
     {
       const Writer::Region named(w_, regions.clean);
@@ -215,34 +256,40 @@ void PassLoop::scores(const ScoreRegions& regions, bool masked,
   const Value lowest = w_.splat(w_.real(-kInfinity), tile_shape());
   std::optional<Value> strays;
   if (masked) strays = has_strays_in(pass);
-  for (int64_t h = 0; h < heads_; ++h) {
-    Value own = scores_at(pass, rows, h);
-    if (ok) own = w_.select(*ok, own, lowest);
-    if (beside) beside(h);
-    keep(own, h);
-  }
+  const auto masked_by = [&](const std::vector<Value>& legal,
+                             const Strip& strip, const Value& own) {
+    const int64_t n = strip.first / queries_;
+    return w_.select(legal[static_cast<size_t>(n)], own, lowest);
+  };
+  for_each_strip([&](const Strip& strip) {
+    Value own = scores_at(pass, rows, strip);
+    if (masked) own = masked_by(ok, strip, own);
+    if (beside) beside(strip);
+    keep(own, strip);
+  });
   if (!strays) return;
   w_.if_then(*strays, [&] {
     const Writer::Region named(w_, regions.repair);
     repair(pass);
-    const Value legal = legal_pairs(pass, p);
-    for (int64_t h = 0; h < heads_; ++h) {
-      keep(w_.select(legal, scores_at(pass, rows, h), lowest), h);
-    }
+    const std::vector<Value> legal = legal_pairs(pass, p);
+    for_each_strip([&](const Strip& strip) {
+      keep(masked_by(legal, strip, scores_at(pass, rows, strip)), strip);
+    });
   });
 }
 
 // A sum of the row so far, in eight parts.
-Value PassLoop::sum_before(const Value& first, const char* name, int64_t h) {
-  const std::vector<int64_t> line = {kSublanes, s_.block_q};
-  const Value row_sum = load_of(name, h, kSublanes);
+Value PassLoop::sum_before(const Value& first, const char* name,
+                           const Strip& strip) {
+  const std::vector<int64_t> line = {kSublanes, queries_};
+  const Value row_sum = load_of(name, strip, kSublanes);
   return w_.select(first, w_.splat(w_.real(0), line), row_sum);
 }
 
 // Of a tile, as many parts.
 Value PassLoop::parts_of(const Value& tile) {
   return w_.reduce_sum(
-      w_.reshape(tile, {keys_ / kSublanes, kSublanes, s_.block_q}), 0);
+      w_.reshape(tile, {keys_ / kSublanes, kSublanes, queries_}), 0);
 }
 
 Value PassLoop::sum_of_parts(const char* name, int64_t h) {
@@ -251,9 +298,9 @@ Value PassLoop::sum_of_parts(const char* name, int64_t h) {
 }
 
 // What the row's scores so far were at most.
-Value PassLoop::most_before(const Value& first, int64_t h) {
-  const std::vector<int64_t> line = {kSublanes, s_.block_q};
-  const Value row_most = load_of("most", h, kSublanes);
+Value PassLoop::most_before(const Value& first, const Strip& strip) {
+  const std::vector<int64_t> line = {kSublanes, queries_};
+  const Value row_most = load_of("most", strip, kSublanes);
   return w_.select(first, w_.splat(least_score(), line), row_most);
 }
 
@@ -325,7 +372,7 @@ void PassLoop::batch_row() {
         auto body = [&](bool masked) {
           const Writer::Region inner(w_, masked ? "partial" : "full");
           scores({"clean", "repair"}, masked, next_pass, next, rows,
-                 [&](int64_t h) { absorb(i, now, h); });
+                 [&](const Strip& strip) { absorb(i, now, strip); });
         };
         w_.if_else(
             full, [&] { body(false); }, [&] { body(true); });
@@ -342,7 +389,7 @@ void PassLoop::batch_row() {
   w_.comment("the softmax of the last pass, and the last row");
   const Place end{last[0], last[1], last[3]};
   resume(end);
-  for (int64_t h = 0; h < heads_; ++h) absorb(before_last, end, h);
+  for_each_strip([&](const Strip& strip) { absorb(before_last, end, strip); });
   finish("last_finish", end, last[7]);
   wait_last(s_.in_parts ? after_row(last[7], end, one) : last[7]);
 }

@@ -25,6 +25,12 @@ struct Place {
   std::optional<Value> turn = {};
 };
 
+// What goes through vector memory together: of a pass's head the queries of its
+// tile from `first` on, `queries_` of them.
+struct Strip {
+  int64_t head = 0, first = 0;
+};
+
 class PassLoop : protected Parts {
  public:
   virtual ~PassLoop() = default;
@@ -43,8 +49,9 @@ class PassLoop : protected Parts {
   PassLoop(const KernelShape& shape, const std::vector<Argument>& arguments,
            std::vector<OfKeys> of_keys);
 
-  // Takes the scores of head `h` of a pass, which are kept, into the sums.
-  virtual void absorb(const Value& pass, const Place& p, int64_t h) = 0;
+  // Takes the scores of a pass's strip, which are kept, into the sums.
+  virtual void absorb(const Value& pass, const Place& p,
+                      const Strip& strip) = 0;
   // What a row comes to, once what went out before is away.
   virtual void finish(const char* region, const Place& p,
                       const Value& rows_done) = 0;
@@ -78,18 +85,22 @@ class PassLoop : protected Parts {
   }
   Value least_score();
   Value unit_natural();
-  std::vector<int64_t> tile_shape() const { return {keys_, s_.block_q}; }
-  // What a pass's head `h` has of an array with as many rows for each of them.
+  std::vector<int64_t> tile_shape() const { return {keys_, queries_}; }
+  // Of all strips, a head's one after another.
+  void for_each_strip(const std::function<void(const Strip&)>& body);
+  // What a pass's head `h` has of an array with as many rows for each of them,
+  // of all queries; and a strip's part of it.
   Value load_of(const char* name, int64_t h, int64_t rows, int64_t first = 0);
-  void store_of(const Value& value, const char* name, int64_t h);
+  Value load_of(const char* name, const Strip& strip, int64_t rows);
+  void store_of(const Value& value, const char* name, const Strip& strip);
 
   Place after(const Place& p);
   // The number of the pass's head `h` among all.
   Value head_at(const Place& p, int64_t h = 0);
   Value key_column(const Place& p, int64_t lanes);
   Value key_line(const Place& p);
-  Value most_before(const Value& first, int64_t h);
-  Value sum_before(const Value& first, const char* name, int64_t h);
+  Value most_before(const Value& first, const Strip& strip);
+  Value sum_before(const Value& first, const char* name, const Strip& strip);
   Value parts_of(const Value& tile);
   Value sum_of_parts(const char* name, int64_t h);
   // A number of each query, into a tile of the pass's heads and out.
@@ -114,15 +125,16 @@ class PassLoop : protected Parts {
                 const std::function<Value(const Value&)>& part);
   void wait_keys(const Value& pass);
   void wait_row(const Value& first, const Value& rows);
-  Value scores_at(const Value& pass, const Value& rows, int64_t h);
-  Value legal_pairs(const Value& pass, const Place& p);
-  void keep(const Value& scores, int64_t h);
+  Value load_queries(const Value& slot, int64_t first);
+  Value scores_at(const Value& pass, const Value& rows, const Strip& strip);
+  std::vector<Value> legal_pairs(const Value& pass, const Place& p);
+  void keep(const Value& scores, const Strip& strip);
   struct ScoreRegions {
     const char *clean, *repair;
   };
   void scores(const ScoreRegions& regions, bool masked, const Value& pass,
               const Place& p, const Value& rows,
-              const std::function<void(int64_t)>& beside);
+              const std::function<void(const Strip&)>& beside);
   void batch_row();
 
   std::vector<OfKeys> of_keys_;

@@ -38,39 +38,41 @@ class Telemetry : public PassLoop {
     const Value product = w_.mul(weight, distance);
     return w_.select(none, zero, product);
   }
-  void absorb(const Value& pass, const Place& p, int64_t h) override;
+  void absorb(const Value& pass, const Place& p, const Strip& strip) override;
   void finish(const char* region, const Place& p,
               const Value& rows_done) override;
   void wait_out();
   void wait_last(const Value& /*rows_done*/) override { wait_out(); }
 };
 
-void Telemetry::absorb(const Value& /*pass*/, const Place& p, int64_t h) {
-  const std::vector<int64_t> line = {kSublanes, s_.block_q};
+void Telemetry::absorb(const Value& /*pass*/, const Place& p,
+                       const Strip& strip) {
+  const std::vector<int64_t> line = {kSublanes, queries_};
   const std::vector<int64_t> tile = tile_shape();
   const Value first = is_true(is_first(word(p.at)));
   const Value c = unit_log2();
-  const Value old_most = most_before(first, h);
-  const Value old_sum = sum_before(first, "sum", h);
-  const Value old_spread = sum_before(first, "spread", h);
-  const Value most = w_.max(old_most, load_of("scores_max", h, kSublanes));
-  store_of(most, "most", h);
+  const Value old_most = most_before(first, strip);
+  const Value old_sum = sum_before(first, "sum", strip);
+  const Value old_spread = sum_before(first, "spread", strip);
+  const Value most = w_.max(old_most, load_of("scores_max", strip, kSublanes));
+  store_of(most, "most", strip);
   const Value fallen = w_.sub(old_most, most);
   const Value shift = w_.mul(fallen, w_.splat(c, line));
   const Value shrink = w_.exp2(shift);
 
   const Value one_most = w_.first_row(most);
-  const Value scaled_most = w_.mul(one_most, w_.splat(c, {1, s_.block_q}));
-  const Value scores = load_of("scores", h, keys_);
+  const Value scaled_most = w_.mul(one_most, w_.splat(c, {1, queries_}));
+  const Value scores = load_of("scores", strip, keys_);
   const Value scaled = w_.mul(scores, w_.splat(c, tile));
   const Value distance = w_.sub(scaled, whole(scaled_most, tile));
   const Value p_tile = w_.exp2(distance);
 
   const Value kept_sum = w_.mul(old_sum, shrink);
-  store_of(w_.add(kept_sum, parts_of(p_tile)), "sum", h);
+  store_of(w_.add(kept_sum, parts_of(p_tile)), "sum", strip);
   const Value shrunk = w_.mul(old_spread, shrink);
   const Value kept_spread = w_.add(shrunk, term(kept_sum, shift));
-  store_of(w_.add(kept_spread, parts_of(term(p_tile, distance))), "spread", h);
+  store_of(w_.add(kept_spread, parts_of(term(p_tile, distance))), "spread",
+           strip);
 }
 
 void Telemetry::wait_out() {
