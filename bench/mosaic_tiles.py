@@ -64,6 +64,8 @@ PASSES = {256: ((256, 1), (256, 2)), 512: ((512, 1),)}
 # The same of other head dims, whose queries and keys fill memory otherwise.
 PASSES_OF_DIMS = {256: ((256, 1), (256, 2)), 512: ((512, 1), (512, 2), (1024, 2)),
                   1024: ((1024, 1),)}
+# Of 256, whose tiles are taken in strips of queries: wider ones ask less of HBM.
+PASSES_256 = {**PASSES_OF_DIMS, 1024: ((512, 1), (1024, 1))}
 # Of float32, whose heads go through a pass alone: what led for one document and for
 # short ones.
 PASSES_F32 = {256: ((256, 1), (256, 2)), 512: ((512, 1),), 1024: ((1024, 1),)}
@@ -125,7 +127,7 @@ def table_of(head_dim, heads=8, dtype="bf16"):
 def settings(head_dim, heads, dtype):
     passes = PASSES_ALONE if heads < 4 else PASSES
     if heads >= 4 and head_dim != 128:
-        passes = PASSES_OF_DIMS
+        passes = PASSES_256 if head_dim == 256 else PASSES_OF_DIMS
     if dtype == "f32":
         passes = PASSES_F32
     return [Setting(q, kv, tiles) for q in passes for kv, tiles in passes[q]]
