@@ -88,6 +88,17 @@ class Dims(CaseTest):
                 self.assertGreater(room["heads_per_pass"], 1)
                 self.check_run(case, Program(text), room)
 
+    def test_strips_of_long_tiles(self):
+        """Of any dims a tile of 1,024 queries is four."""
+        for at, dims in enumerate(((64, 64), (192, 128), (128, 256))):
+            with self.subTest(dims=dims):
+                rng = np.random.default_rng(at)
+                self.check(ForwardCase(
+                    rng, "causal & documents", q_len=1100, kv_len=1300,
+                    tile=(1024, 256), tiles=1 + at % 2, dims=dims,
+                    ids=np.sort(random_ids(rng, 1, 1300)), valid=[1200],
+                ))
+
     def test_strips_of_bitmaps(self):
         for at, kind in enumerate((ForwardBits, ForwardBitsStrays)):
             with self.subTest(kind=kind.__name__):

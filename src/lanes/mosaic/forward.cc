@@ -69,10 +69,11 @@ namespace {
 // Columns of ones beside V, where the row sum is rounded.
 constexpr int64_t kOnes = 8;
 
-// Where both dims together are so long, products take longer than the softmax.
-// Whole tiles then leave the matrix unit idle beside most of it, and P' of a
-// tile is spilled before it is multiplied. Of so many queries at a time it
-// is not.
+// Whole tiles of so many queries spill P' before it is multiplied, and leave
+// the matrix unit idle beside most of the softmax. Where both dims together are
+// so long that products take longer than the softmax, shorter tiles that are
+// masked do so too. Of so many queries at a time no tile does.
+constexpr int64_t kStripTile = 1024;
 constexpr int64_t kStripDims = 512;
 constexpr int64_t kStripQueries = 256;
 
@@ -444,9 +445,10 @@ void Forward::send_row(const Place& p) {
 }  // namespace
 
 int64_t strip_queries(const KernelShape& s) {
-  const bool in_strips = s.dtype == Dtype::bf16 &&
-                         s.head_dim + s.v_head_dim >= kStripDims &&
-                         s.block_q % kStripQueries == 0;
+  const bool is_long =
+      s.block_q >= kStripTile || s.head_dim + s.v_head_dim >= kStripDims;
+  const bool in_strips =
+      s.dtype == Dtype::bf16 && is_long && s.block_q % kStripQueries == 0;
   return in_strips ? kStripQueries : s.block_q;
 }
 

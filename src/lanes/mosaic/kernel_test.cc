@@ -551,9 +551,9 @@ TEST(MosaicKernel, TensorsThatDoNotFillLanesHaveTheTokensLast) {
   }
 }
 
-// Of head dim 256 a pass takes 256 queries of a tile at a time. All other
-// kernels take whole tiles, and are of the version before.
-TEST(MosaicKernel, LongHeadDimsTakeATileInStrips) {
+// Of head dim 256, and of tiles of 1,024 queries, a pass takes 256 queries at a
+// time. All other kernels take whole tiles, and are of the version before.
+TEST(MosaicKernel, LongHeadDimsAndLongTilesComeInStrips) {
   struct Wanted {
     int32_t dim, v_dim, tile_q;
     Dtype dtype;
@@ -566,7 +566,11 @@ TEST(MosaicKernel, LongHeadDimsTakeATileInStrips) {
                           Wanted{256, 256, 512, Dtype::f32, false},
                           Wanted{256, 128, 512, Dtype::bf16, false},
                           Wanted{192, 192, 512, Dtype::bf16, false},
-                          Wanted{128, 128, 512, Dtype::bf16, false}}) {
+                          Wanted{128, 128, 512, Dtype::bf16, false},
+                          Wanted{192, 128, 1024, Dtype::bf16, true},
+                          Wanted{64, 64, 1024, Dtype::bf16, true},
+                          Wanted{128, 128, 1024, Dtype::f32, false},
+                          Wanted{128, 128, 768, Dtype::bf16, false}}) {
     Request r = request_of("causal & documents");
     r.tile = {w.tile_q, 512};
     AttentionShape shape = shape_of();
