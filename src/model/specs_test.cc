@@ -25,9 +25,9 @@ using Floats = std::vector<float>;
 
 constexpr const char* kArrays[] = {"out", "dq", "dk", "dv"};
 
-class Specs : public ModelCase {
+class LayerSpecs : public ModelCase {
  protected:
-  Specs() : ModelCase(cpu::kCallingPlugin) {}
+  LayerSpecs() : ModelCase(cpu::kCallingPlugin) {}
 
   void SetUp() override {
     ModelCase::SetUp();
@@ -191,7 +191,7 @@ class Specs : public ModelCase {
   bool calls_cpu_ = false;
 };
 
-TEST_F(Specs, WriteTheSameSlotsButForAttention) {
+TEST_F(LayerSpecs, WriteTheSameSlotsButForAttention) {
   std::mt19937 random(6);
   const Row rows = draw_rows(random);
   ModelConfig model = small_model(), older = model;
@@ -219,7 +219,7 @@ TEST_F(Specs, WriteTheSameSlotsButForAttention) {
 
 // What is beyond the bounds is seen: another layer's mask in every array, and
 // one number of an operand that is another.
-TEST_F(Specs, HaveAttentionWithinTheBoundsOfFp64) {
+TEST_F(LayerSpecs, HaveAttentionWithinTheBoundsOfFp64) {
   std::mt19937 random(7);
   const Row rows = draw_rows(random);
   ModelConfig plain = small_model(), gemma = plain;

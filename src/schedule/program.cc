@@ -284,6 +284,7 @@ std::vector<KernelText> kernels_of_label(const Dump& dump,
     if (has_label(dump.kernels[k].name, label)) found.insert(k);
   }
   std::vector<KernelText> out;
+  out.reserve(found.size());
   for (const size_t k : found) out.push_back(dump.kernels[k]);
   return out;
 }

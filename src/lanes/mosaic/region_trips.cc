@@ -112,9 +112,14 @@ ListCounts count_list(std::span<const Step> steps, int64_t tiles,
 void add_row_trips(const ListCounts& n, int64_t heads, bool late,
                    std::vector<schedule::TripRule>& out) {
   if (late) {
-    out.push_back(
-        rule_inside("pass", "resume", heads * n.resumed - n.last_is_resumed));
-    out.push_back(rule_outside("pass", "resume", n.last_is_resumed));
+    using schedule::RegionKind;
+    auto in_loop =
+        rule_inside("pass", "resume", heads * n.resumed - n.last_is_resumed);
+    auto behind = rule_outside("pass", "resume", n.last_is_resumed);
+    in_loop.kind = behind.kind = RegionKind::branch;
+    out.insert(out.end(), {in_loop, behind});
+    // These ops may be most of the loop over passes, and name it.
+    out.push_back(rule_of(RegionKind::loop, "resume", heads * n.passes - 1));
     return;
   }
   const bool leaves = !n.last_is_sent;

@@ -318,7 +318,8 @@ class Walk {
     const int32_t word = words(list)[2 + row];
     if (late_) {
       const bool goes_on = step(at).first() && !has(word, 2);
-      count(is_last ? "resume" : "pass/resume", goes_on);
+      count(is_last ? "resume?" : "pass/resume?", goes_on);
+      count("resume", !is_last);  // the loop, where that names it
     } else if (step(at + tiles_ - 1).last()) {
       const bool is_sent = has(word, 1);
       count(is_last ? "last_finish" : "finish/finish", is_sent);
