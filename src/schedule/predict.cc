@@ -130,6 +130,11 @@ class Predictor {
     const Region& region = regions()[r];
     const RegionTime& outer = out_.regions[index(region.parent)];
     if (out_.regions[r].source != TripSource::unknown) return;
+    // What never runs holds nothing that does.
+    if (outer.trips == 0 && outer.source != TripSource::unknown) {
+      set(r, 0, outer.source);
+      return;
+    }
     const double limit =
         region.limit ? static_cast<double>(*region.limit) : 1.0;
     if (outer.source == TripSource::unknown) {

@@ -330,6 +330,23 @@ TEST(SchedulePredict, RulesMayTellRegionsOfANameApart) {
   }
 }
 
+// A loop within a branch that never runs needs no rule.
+TEST(SchedulePredict, WhatNeverRunsHoldsNoLoopThatDoes) {
+  auto lines = nested_lines();
+  lines[16] = {
+      "%s3 = sadd.s32 1, %s2  ;;  %p3 = scmp.ge.s32.totalorder %s3, %s9"};
+  const auto p = profile_kernel(*parse_lines(lines), chip());
+  for (const double trips : {0, 1}) {
+    const std::vector<TripRule> rules = {{"loop0", 7}, {"loop0/if0", trips}};
+    const auto out = predict(*p, chip(), rules, {});
+    ASSERT_TRUE(out.ok()) << out.error().message;
+    EXPECT_EQ(out->unknown.empty(), trips == 0);
+    EXPECT_EQ(out->cycles.has_value(), trips == 0);
+    EXPECT_EQ(p->tree.regions[3].path, "loop0/if0/loop0");
+    EXPECT_EQ(out->regions[3].trips, trips);
+  }
+}
+
 // A granule is of another size on v4.
 TEST(ScheduleProfile, BytesAreThoseOfTheChipsGranules) {
   auto lines = nested_lines();

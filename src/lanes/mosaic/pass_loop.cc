@@ -195,7 +195,6 @@ Value PassLoop::key_line(const Place& p) {
 
 // A strip's, of a slot of the ring.
 Value PassLoop::load_queries(const Value& slot, int64_t first) {
-  if (queries_ == s_.block_q) return load_slot("q_ring", slot);
   std::array<Value, 3> at = {w_.to_index(slot), w_.index(first), w_.index(0)};
   if (tokens_last(s_.head_dim)) std::swap(at[1], at[2]);
   const std::vector<int64_t> shape = s_.tile_of(queries_, s_.head_dim);

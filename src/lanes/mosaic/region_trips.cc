@@ -367,20 +367,6 @@ std::vector<schedule::TripRule> chunk_trips(const CallLists& call, size_t at,
   return out;
 }
 
-// A call without a step walks nothing.
-std::vector<schedule::TripRule> no_trips(const MosaicKernel& kernel,
-                                         const CallKind& kind) {
-  ListCounts one;
-  one.passes = one.rows = 1;
-  one.is_full = {false};
-  auto out = forward_trips(one, kernel, kind);
-  for (schedule::TripRule& r : out) {
-    r.trips = 0;
-    if (r.as_loop) r.as_loop = 0;
-  }
-  return out;
-}
-
 Result<std::vector<schedule::TripRule>> trips_of(const CallLists& call,
                                                  const MosaicKernel& kernel) {
   std::vector<schedule::TripRule> out;
@@ -403,7 +389,8 @@ Result<std::vector<schedule::TripRule>> trips_of(const CallLists& call,
       add(forward_trips(counts, kernel, call.kind), out);
     }
   }
-  if (out.empty()) out = no_trips(kernel, call.kind);
+  // A call without a step walks nothing.
+  if (out.empty()) out = {rule("batch_row", 0)};
   // The loop over lists, or pages, counts in a register that the compiler
   // may spill, so that a dump does not tell where it ends; one needs no loop.
   const int64_t grid = kernel.batch * kernel.plan_heads *

@@ -15,8 +15,8 @@ namespace tessera::mosaic {
 // for it.
 Result<std::vector<schedule::TripRule>> region_trips(
     const Batch& batch, const MosaicKernel& kernel);
-// The same of one device of a mesh, for each of its calls in their order; all 0
-// of a call that has no step there.
+// The same of one device of a mesh, for each of its calls in their order; of a
+// call that has no step there, that it never runs.
 Result<std::vector<std::vector<schedule::TripRule>>> call_trips(
     const Batch& batch, const Shards& shards, size_t index,
     const ShardKernel& kernel);
