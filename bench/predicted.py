@@ -34,7 +34,8 @@ class Predictor:
         command = [self.tessera, "schedule", "--json", *asked]
         kept = self.folder / name
         if self.has(name):
-            return json.loads(run([*command, "--dump", kept]))
+            setting = (kept / "done").read_text().split()
+            return json.loads(run([*command, *setting, "--dump", kept]))
         self.folder.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(kept, ignore_errors=True)  # what was cut short
         command += ["--keep", kept]
@@ -44,5 +45,11 @@ class Predictor:
         if program:
             command.append(program)
         told = json.loads(run(command))
-        (kept / "done").touch()
+        # The setting that a dump of our kernel was compiled with must come with it.
+        setting = ""
+        if told.get("own") and "--tile" not in asked:
+            rows, keys = told["own"]["tile"]
+            setting = f"--tile {rows}x{keys} "
+            setting += f"--tiles-per-pass {told['own']['tiles_per_pass']}"
+        (kept / "done").write_text(setting)
         return told

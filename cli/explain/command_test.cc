@@ -38,6 +38,16 @@ TEST_F(Explain, MemoryIsWhatFitSays) {
   }
 }
 
+TEST_F(Explain, AFactInVainIsWarnedOf) {
+  ASSERT_EQ(tessera("explain", {"--mask", "causal", "--q-len", "512", "--docs",
+                                "lognormal", "--query", "3"}),
+            0)
+      << err_;
+  EXPECT_NE(err_.find("a fact should be named by a mask, found doc_ids unused"),
+            std::string::npos)
+      << err_;
+}
+
 TEST_F(Explain, MemoryStandsBesideAPair) {
   const Arguments pair = {"--docs", "lengths:4096", "--query",
                           "9",      "--key",        "4"};

@@ -48,7 +48,7 @@ Result<int> run(const RouteCommandFlags& o) {
   if (!job.until) {
     auto batch = plan_timed(job);
     if (!batch) return batch.error();
-    print_warnings(batch->plan().warnings);
+    print_warnings(make_warnings(*batch));
     if (!o.run.json && !o.no_picture) {
       auto drawn = route_pictures(o, job, *batch);
       if (!drawn) return drawn.error();

@@ -5,12 +5,13 @@
 
 #include "cli/route/routed_batch.h"
 #include "cli/warnings.h"
+#include "tessera/batch.h"
 
 namespace tessera::cli {
 
 Result<request::Planned> plan_loaded(request::Loaded loaded) {
   auto planned = make_planned(std::move(loaded));
-  if (planned) print_warnings(planned->batch.plan().warnings);
+  if (planned) print_warnings(make_warnings(planned->batch));
   return planned;
 }
 
