@@ -1,4 +1,5 @@
-// plan/check_plan.cc: every pair of every tile, asked of the definition.
+// plan/check_plan.cc: tests every pair of every tile against the mask
+// definition.
 #include "plan/check_plan.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,5 @@
-// plan/flex.h: FlexAttention's block lists of a plan whose batch was read.
+// plan/flex.h: FlexAttention's block lists from a plan (the batch is already
+// read).
 #pragma once
 
 #include "tessera/layouts.h"
