@@ -20,8 +20,8 @@ PickUnions plan_unions(const mask::Bound& bound, int64_t block);
 struct PickWords {
   std::vector<uint32_t> counts;  // blocks in the union of each tile row
   std::vector<uint32_t> blocks;  // blocks of all unions, ascending within a row
-  // One bit set per query, in as many words as the union of its row needs. Bit
-  // s is set if the query picks block s of the union.
+  // One set of bits per query, in as many words as the union of its row needs.
+  // Bit s is 1 if the query picks block s of the union.
   std::vector<uint32_t> bits;
   // Per tile of the forward lists: the slot of the first block of its row's
   // union that has keys in the tile; kNoSlot if there is none.
