@@ -39,8 +39,7 @@ Result<void> check_token(const int32_t* enter, const int32_t* leave, int64_t t,
 
 // Merges adjacent runs that end together, even if their `leave` differs.
 void merge_runs(Tree& tree) {
-  std::vector<int32_t>& now =
-      tree.head;  // temporarily the new index of each run
+  std::vector<int32_t>& now = tree.head;  // temporary: new index of each run
   now.resize(tree.end.size());
   int32_t count = 0;
   for (size_t r = 0; r < tree.end.size(); ++r) {

@@ -14,11 +14,9 @@ namespace tessera::mask {
 // child of the previous one, and all their subtrees end before token end[r]. So
 // the path from the root to a token below the run contains the whole run.
 struct Tree {
-  std::vector<int32_t> start;  // one more entry than runs
-  std::vector<int32_t>
-      end;  // the subtree of a token of the run is [token, end)
-  std::vector<int32_t>
-      parent;  // run whose last token is the parent; -1: a root
+  std::vector<int32_t> start;   // one more entry than runs
+  std::vector<int32_t> end;     // subtree of a token t: [t, end)
+  std::vector<int32_t> parent;  // run of the parent token; -1: root
   // The first run of the chain of adjacent runs, each the parent of the next,
   // that ends with this run.
   std::vector<int32_t> head;
