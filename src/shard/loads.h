@@ -64,8 +64,7 @@ class Loads {
   std::vector<int64_t> work_, rows_;
   int64_t own_columns_ = 0, own_rows_ = 0;  // capacity for a shard's own tiles
   std::vector<uint32_t> users_;  // [shard, column]: its rows that need it
-  std::vector<int32_t> kv_,
-      q_;  // [shift, sender]: tiles to sender + shift
+  std::vector<int32_t> kv_, q_;  // [shift, sender]: tiles to sender + shift
   int64_t kv_tiles_ = 0, q_tiles_ = 0, counted_ = 0;
 
   void travel(std::vector<int32_t>& tiles, int64_t& total, int32_t from,
