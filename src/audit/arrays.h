@@ -26,8 +26,7 @@ struct Type {
 std::string to_string(const Type& type);
 Result<int64_t> bytes_of(const Type& type, uint32_t line);
 
-// Moves `at` past what is read. Accepts only tensors of static sizes, and
-// tokens.
+// Moves `at` past the type. Accepts tensors of static sizes, and tokens.
 Result<Type> read_type(const Tokens& t, uint32_t& at);
 // `(type, type) -> type`, or one list for both.
 struct Signature {

@@ -77,8 +77,7 @@ Result<std::vector<AuditArray>> place_all(const Program& p, const Op& op,
   return out;
 }
 
-// All axes of the meshes must be manual, so that the compiler partitions
-// nothing inside.
+// All mesh axes must be manual, so that the compiler partitions nothing.
 Result<void> check_all_manual(const Program& p, const Op& op,
                               const std::vector<Sharding>& shardings) {
   const Tokens& t = p.m.tokens;
@@ -113,8 +112,7 @@ Result<void> check_all_manual(const Program& p, const Op& op,
   return {};
 }
 
-// Checks the arrays inside a computation against a device's parts of those
-// outside.
+// Checks the inner arrays against a device's parts of the outer arrays.
 Result<void> check_parts(const Op& op, const std::vector<AuditArray>& wholes,
                          const std::vector<Type>& parts) {
   if (wholes.size() != parts.size()) {

@@ -1,5 +1,4 @@
-// audit/collectives.cc: finds which devices communicate, and how many bytes
-// they must send.
+// audit/collectives.cc: which devices communicate, and how many bytes.
 #include "audit/collectives.h"
 
 #include <algorithm>
@@ -94,8 +93,7 @@ Result<Groups> read_groups(const Tokens& t, uint32_t at) {
   return out;
 }
 
-// Checks that the numbers are devices without repeats; -1 is allowed as padding
-// if `padded`.
+// Checks for valid, distinct devices; -1 is padding and allowed if `padded`.
 Result<void> check_devices(Dims numbers, int64_t devices, bool padded,
                            uint32_t line) {
   std::sort(numbers.begin(), numbers.end());
@@ -112,8 +110,7 @@ Result<void> check_devices(Dims numbers, int64_t devices, bool padded,
   return {};
 }
 
-// How many times an operand's bytes cross between the n devices of a group, in
-// total.
+// How often an operand crosses between devices in a group of n, in total.
 int64_t crossings(std::string_view name, int64_t n) {
   if (name == "all_gather") return n * (n - 1);
   // First each device gets its part of the sum, then all get all parts.
@@ -208,8 +205,7 @@ Result<std::optional<AuditCollective>> read_collective(const Module& m,
                    "line {}",
                    name, op.line);
   }
-  // The other operands of a ragged all-to-all are the destination, offsets and
-  // sizes.
+  // A ragged all-to-all's other operands: destination, offsets, sizes.
   if (ragged) signature->operands.resize(1);
   auto bytes = bytes_of_all(signature->operands, op.line);
   if (!bytes) return bytes.error();

@@ -12,8 +12,7 @@ namespace tessera::audit {
 // Whether the name is that of a collective: "stablehlo.all_gather".
 bool is_collective(std::string_view op_name);
 
-// The collective at `op` in a program for `devices` devices; nothing if `op` is
-// not a collective.
+// The collective at `op` of a program for `devices`, or nothing.
 Result<std::optional<AuditCollective>> read_collective(const Module& m,
                                                        const Op& op,
                                                        int64_t devices);

@@ -1,5 +1,4 @@
-// audit/ops.cc: finds the operations; each extends from its results to the
-// start of the next.
+// audit/ops.cc: finds operations; each ends where the next one begins.
 #include "audit/ops.h"
 
 #include <algorithm>
@@ -16,8 +15,7 @@ bool all_digits(std::string_view s) {
                                    [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// Whether the word names an operation: a name with a dialect, or one of the few
-// without.
+// Whether the word names an operation: it has a dialect, or is an exception.
 bool names_op(std::string_view word) {
   const bool is_number = word.front() >= '0' && word.front() <= '9';
   return !is_number && (word.find('.') != std::string_view::npos ||
@@ -130,8 +128,7 @@ class Walker {
     return kNone;
   }
 
-  // Whether the brace opens a region, which has operations; other braces hold
-  // attributes.
+  // A region has operations; other braces hold attributes.
   bool is_region(uint32_t i) const {
     if (t_[i].text != "{") return false;
     const Token& first = t_[i + 1];

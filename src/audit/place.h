@@ -14,13 +14,11 @@ struct Meshes {
   int64_t partitions = 1;
 };
 
-// Checks that the mesh exists, and that each axis is one of its axes and is
-// used once.
+// Checks that the mesh exists, has each axis and that each is used once.
 Result<const AuditMesh*> check_axes(const Meshes& meshes, const Sharding& s,
                                     const std::string& what);
 
-// Places an array by a sharding. `what` is the array's name in errors:
-// "parameter %q".
+// `what` is the array's name in errors: "parameter %q".
 Result<AuditArray> place(const Meshes& meshes, const Sharding& s,
                          const Type& type, const std::string& what);
 // place() for the old form: the text of an mhlo.sharding.

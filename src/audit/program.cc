@@ -1,5 +1,4 @@
-// audit/program.cc: reads and checks the parts of a text that concern all of
-// it.
+// audit/program.cc: reads the meshes and devices, and checks the whole text.
 #include "audit/program.h"
 
 #include <algorithm>
@@ -126,8 +125,7 @@ Result<void> check_words(const Module& m) {
   return {};
 }
 
-// Checks all shardings, including those of inner values and of private
-// functions.
+// Checks all shardings, also of inner values and private functions.
 Result<void> check_shardings(const Program& p) {
   const Tokens& t = p.m.tokens;
   const auto check = [&](uint32_t at) -> Result<void> {

@@ -50,8 +50,7 @@ inline constexpr size_t kMaxTokens = size_t{1} << 24;
 inline constexpr size_t kEnds = 4;
 Result<Tokens> read_tokens(std::string_view text);
 
-// The bytes of an MLIR string:
-// , \t, \\, \" and \XX are one byte each.
+// The bytes of an MLIR string: \n, \t, \\, \" and \XX are one byte each.
 std::string unescape(std::string_view text);
 
 }  // namespace tessera::audit

@@ -17,8 +17,7 @@
 // A tree allows the keys on the path from the root to the query. Pieces in
 // different branches are taken together too: first the path shared by all of
 // them, then, run by run, the path to some of them, which are adjacent. Such a
-// run lies in the tile row or ends there, so each run is visited only a few
-// times.
+// run lies in the tile row or ends there, so each is visited a few times only.
 #include "mask/classify.h"
 
 #include <algorithm>

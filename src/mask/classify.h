@@ -1,5 +1,4 @@
-// mask/classify.h: classifies the tiles of one tile row exactly, from intervals
-// of keys.
+// mask/classify.h: exact classes of a tile row, from intervals of keys.
 #pragma once
 
 #include <array>
@@ -67,8 +66,7 @@ class Classifier {
 
   void add_group(const Group& group);
   void add_shared(const Group& group, Interval keys);
-  // Adds the legal pairs in `keys`, with every key atom outside `atoms` taken
-  // as false.
+  // Adds the legal pairs in `keys`, taking key atoms not in `atoms` as false.
   void add_keys(const Group& group, Interval keys, uint64_t atoms);
   void add_scattered(const Group& group, Interval keys, uint64_t atoms);
   void add_document_runs(const Group& group, Interval keys, uint64_t state);
@@ -78,8 +76,7 @@ class Classifier {
   void add_bands(const Group& group, Interval strip, uint64_t bands);
   void add_pieces(const Group& group, Interval strip, int64_t from, int64_t to);
 
-  // These fill or extend toggles_, the keys at which key atoms begin and cease
-  // to hold.
+  // These extend toggles_: the keys at which key atoms begin and end.
   void toggle_atoms(uint64_t atoms, const Group& group, Interval keys);
   void toggle_atom(const KeyAtom& atom, uint64_t bit, const Group& group,
                    Interval keys);

@@ -1,5 +1,4 @@
-// mask/document_ids.cc: makes document ids from other descriptions of
-// documents.
+// mask/document_ids.cc: document ids from other forms of documents.
 #include <algorithm>
 #include <string>
 

@@ -1,5 +1,4 @@
-// mask/expr.cc: builds, checks and prints masks, and makes their canonical
-// form.
+// mask/expr.cc: builds, checks, prints and canonicalizes masks.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -41,8 +40,7 @@ void append_text(const Expr& e, bool folded, std::string& out) {
     return;
   }
   auto append_child = [&](const Expr& child) {
-    // A child of equal precedence keeps its parentheses, so the text parses
-    // back to the same tree.
+    // A child of equal precedence keeps its parentheses, as in the tree.
     const bool wrap = is_operator(child.atom) && e.atom != Atom::op_not
                           ? precedence(child.atom) <= precedence(e.atom)
                           : precedence(child.atom) < precedence(e.atom);

@@ -1,5 +1,4 @@
-// mask/key_arrays.h: arrays with one entry per key that distinguish the keys of
-// one batch row.
+// mask/key_arrays.h: for one batch row, the ids and ranks of each key.
 #pragma once
 
 #include <cstdint>

@@ -24,8 +24,7 @@ struct Legality::State {
     return row.q_ids ? row.q_ids[p.q] : row.ids[p.position];
   }
 
-  // A query that its count vetoes may have a position outside the keys, with no
-  // id.
+  // A query that its count vetoes may be outside the keys, with no id.
   bool has_id(const Pair& p) const {
     const mask::BoundRow& row = bound.rows[static_cast<size_t>(p.b)];
     return row.ids &&

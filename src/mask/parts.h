@@ -10,8 +10,7 @@
 
 namespace tessera::mask {
 
-// Adjacent active columns [begin, end) of one class, with `pairs` legal pairs
-// in each.
+// Adjacent active columns [begin, end) of one class, each with `pairs` pairs.
 struct Span {
   int32_t begin = 0;
   int32_t end = 0;

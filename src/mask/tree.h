@@ -36,8 +36,7 @@ Result<void> read_tree(const int32_t* enter, const int32_t* leave, int64_t n,
 void append_path(const Tree& tree, int64_t r, int64_t above,
                  std::vector<Interval>& out);
 
-// The token at which the subtree of token t ends; 0 if the tree does not have
-// t.
+// The token at which the subtree of token t ends; 0 without such a token.
 int32_t end_of_subtree(const Tree& tree, int64_t t);
 
 }  // namespace tessera::mask

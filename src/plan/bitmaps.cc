@@ -31,8 +31,7 @@ void set_bits(std::span<uint64_t> words, int64_t begin, int64_t end) {
   }
 }
 
-// The legal keys of each query of one tile row, and how far fill() has consumed
-// them.
+// The legal keys of each query of a tile row, and those that fill() used.
 class RowKeys {
  public:
   void read(mask::QueryKeys& queries, int64_t q_begin, int64_t q_end) {
@@ -50,8 +49,7 @@ class RowKeys {
                  });
   }
 
-  // Fills the tile of keys [k_begin, k_end), whose bits are all 0. Calls must
-  // ascend in k_begin.
+  // Fills the zeroed tile of keys [k_begin, k_end); calls must ascend.
   void fill(int64_t k_begin, int64_t k_end, int64_t stride,
             std::span<uint64_t> words) {
     int64_t base = -k_begin;

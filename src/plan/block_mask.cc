@@ -1,5 +1,4 @@
-// plan/block_mask.cc: checks a block mask's sizes, and turns its blocks into
-// picks.
+// plan/block_mask.cc: checks a block mask's sizes; its blocks as picks.
 #include "plan/block_mask.h"
 
 #include <algorithm>

@@ -1,5 +1,4 @@
-// plan/check_plan.cc: tests every pair of every tile against the mask
-// definition.
+// plan/check_plan.cc: tests every pair against the mask's definition.
 #include "plan/check_plan.h"
 
 #include <fmt/format.h>

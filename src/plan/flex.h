@@ -1,5 +1,4 @@
-// plan/flex.h: FlexAttention's block lists from a plan (the batch is already
-// read).
+// plan/flex.h: FlexAttention's block lists of a plan, read by the caller.
 #pragma once
 
 #include "tessera/layouts.h"

@@ -7,8 +7,7 @@
 
 namespace tessera::plan {
 
-// An error unless `name` is exactly the name of a known chip: "v6e", not
-// "v6e:1x1".
+// Refuses all but the exact name of a known chip: "v6e", not "v6e:1x1".
 Result<void> check_generation(std::string_view where, std::string_view name);
 
 }  // namespace tessera::plan

@@ -1,5 +1,4 @@
-// plan/launches.cc: splits steps into launches that fit a target's scalar
-// memory.
+// plan/launches.cc: splits steps to fit a target's scalar memory.
 #include <algorithm>
 #include <array>
 

@@ -15,8 +15,7 @@ namespace tessera::plan {
 // must name the picks, and they must be bound.
 PickUnions plan_unions(const mask::Bound& bound, int64_t block);
 
-// Arrays of 32-bit words. Lists are those of the picks; tile rows are those of
-// the plan.
+// Arrays of 32-bit words: lists as in the picks, tile rows as in the plan.
 struct PickWords {
   std::vector<uint32_t> counts;  // blocks in the union of each tile row
   std::vector<uint32_t> blocks;  // blocks of all unions, ascending within a row

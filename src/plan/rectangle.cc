@@ -1,5 +1,4 @@
-// plan/rectangle.cc: a worklist padded to rows of one width, for kernels that
-// index a grid.
+// plan/rectangle.cc: a worklist as rows of one width, for grid kernels.
 #include "plan/rectangle.h"
 
 #include <algorithm>

@@ -1,5 +1,4 @@
-// plan/regroup.cc: groups neighbouring rows so that they share the key tiles
-// they fetch.
+// plan/regroup.cc: groups neighbouring rows to share fetched key tiles.
 #include <algorithm>
 
 #include "base/fail.h"
@@ -11,8 +10,7 @@ namespace tessera {
 namespace {
 
 // Calls `at_column(column)` for every column of the union of the rows, in
-// ascending order. During the call, each row that has the column starts with
-// it.
+// ascending order, while each row that has the column starts with it.
 template <class AtColumn>
 void merge(std::vector<std::span<const Entry>>& rows,
            const AtColumn& at_column) {
@@ -60,8 +58,7 @@ Result<Regrouped> regroup(const Worklist& w, int64_t rows_per_group,
     return invalid("regroup", "tiles a step must be between 1 and {}, found {}",
                    kMaxTiles, tiles_per_step);
   }
-  // Counting first gives exact sizes: sharing may need far less than tiles
-  // times rows.
+  // Counted first: sharing may need far less than tiles times rows.
   size_t columns = 0;
   size_t groups = 0;
   for_groups(w, rows_per_group, [&](int64_t, int64_t, auto& rows) {

@@ -297,7 +297,7 @@ void fill_shard(const Lines& lines, const Place& p, Grid& grid) {
     }
     // In a shrunk grid, live tiles move to the front of a forward line and to
     // the back of a dkv line, and the shard's unused slots stay 0. A shard
-    // narrower than the arrays repeats its last slot, so that nothing new is
+    // narrower than the arrays repeats its last slot, so nothing new is
     // fetched.
     const int64_t shift = p.dkv ? widest - left : 0;
     const bool repeats = left == widest || (p.dkv && left > 0);

@@ -65,8 +65,7 @@ Result<void> check_memory(int64_t bytes, int64_t blocks, const Tile& tile) {
                     kMaxSplashBytes);
 }
 
-// The arrays that a batch row needs, and the number of tile masks to make room
-// for.
+// The arrays of a batch row, and the tile masks to make room for.
 struct Needed {
   SplashMaskInfo info;
   int64_t blocks = 0;

@@ -24,8 +24,7 @@ inline Step step_of(int64_t row, int64_t column, uint32_t step_class,
 }
 
 // Appends the steps of one row: at least one, padded with empty steps to whole
-// passes. `is_whole(column)` returns whether that tile lies within q_len and
-// kv_len.
+// passes. `is_whole(column)`: that tile lies within q_len and kv_len.
 template <class IsWhole>
 void append_row(int64_t row, std::span<const Entry> tiles,
                 int64_t tiles_per_pass, const IsWhole& is_whole,

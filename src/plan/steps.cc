@@ -45,8 +45,7 @@ Result<void> check_ranges(const Steps& steps, int64_t rows, int64_t columns) {
     return invalid("steps", "tiles a pass must be between 1 and {}, found {}",
                    kMaxTilesPerPass, steps.tiles_per_pass);
   }
-  // Every row has a step, so this also bounds the number of row starts by the
-  // steps given.
+  // Every row has a step, so the steps given bound the row starts too.
   const auto lists = static_cast<int64_t>(range.size()) - 1;
   if (lists * rows > static_cast<int64_t>(steps.steps.size())) {
     return invalid("steps", "steps must be at least one a row, found {} for {}",
@@ -148,8 +147,7 @@ Result<Worklist> list_from_steps(const Steps& steps, int64_t rows,
           return bad_step(steps, at,
                           "a class 0 step names its row's last column, or 0");
         }
-        // Class 0 only fills up a pass that a tile, or the first step of an
-        // empty row, began.
+        // Class 0 only fills a pass begun by a tile or by an empty row.
         if (!s.first() && of_row % steps.tiles_per_pass == 0) {
           return bad_step(steps, at, "class 0 must not begin another pass");
         }

@@ -12,8 +12,7 @@
 namespace tessera {
 namespace {
 
-// A set of numbers below n. clear() takes the numbers added, so its cost does
-// not depend on n.
+// A set of numbers below n; clear() costs only as much as the numbers added.
 class Seen {
  public:
   explicit Seen(int64_t n) : words_(static_cast<size_t>(ceil_div(n, 64))) {}

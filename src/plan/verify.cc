@@ -1,5 +1,4 @@
-// plan/verify.cc: compares lists with those that a request and its facts plan
-// to.
+// plan/verify.cc: compares lists with the plan of a request and facts.
 #include "plan/verify.h"
 
 #include <span>

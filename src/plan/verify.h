@@ -1,5 +1,4 @@
-// plan/verify.h: checks that lists are those that a request and its facts plan
-// to.
+// plan/verify.h: checks lists against the plan of a request and its facts.
 #pragma once
 
 #include <cstdint>

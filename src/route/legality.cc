@@ -147,8 +147,7 @@ Removed illegal_tile_picks(const std::vector<RouteRow>& rows,
     const int64_t list = of / tiles;
     const int64_t b = list / s.heads;
     const int64_t begin = tile * query_tile;
-    // The last queries see the most keys. A query that sees no key does not
-    // decide the fault.
+    // The last queries see most; one that sees no key decides nothing.
     auto why = Illegal::invalid;
     bool followed = false;
     for (int64_t q = std::min(s.q_len, begin + query_tile);

@@ -47,8 +47,7 @@ struct Removed {
 Result<void> check_picks(const Picks& picks, const PickSizes& sizes,
                          std::string_view what, std::string_view of);
 
-// Removes illegal picks in place; the remaining picks move up and -1 fills the
-// end.
+// Removes illegal picks in place; the rest move up, and -1 fills the end.
 Removed remove_illegal(const std::vector<RouteRow>& rows,
                        const PickSizes& sizes, int threads,
                        std::vector<int32_t>& picks);
@@ -60,8 +59,7 @@ Removed illegal_tile_picks(const std::vector<RouteRow>& rows,
                            const PickSizes& sizes, int64_t query_tile,
                            const Picks& picks);
 
-// The error "[route] ..." for a removed pick; `of` names the owner of the
-// picks.
+// The error "[route] ..." for a removed pick; `of` names the picks' owner.
 Error illegal_pick(const Removed::Pick& pick, std::string_view of = "query");
 
 // Given picks must have 1 head, the KV heads or the query heads.

@@ -22,8 +22,7 @@ constexpr int64_t kMaxQueries = 256;
 
 double number(int64_t n) { return static_cast<double>(n); }
 
-// Bytes of pooled values and packed panels, with kPlaces bytes of indices a
-// key.
+// Bytes of pooled values and packed panels, and kPlaces of indices a key.
 double level_bytes(const std::vector<RouteRow>& rows, const Compression& c,
                    const RouteShape& shape) {
   constexpr double kPlaces = 64;

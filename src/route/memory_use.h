@@ -32,8 +32,7 @@ struct ScoreCut {
   int64_t group = 1;    // jobs at once
   int64_t scores = 0;   // scores of a job: blocks and metas, at most
 };
-// `metas`: the number of metas that a query keeps; 0 without hierarchical
-// routing.
+// `metas`: how many a query keeps; 0 without hierarchical routing.
 ScoreCut score_cut(const Request& request, const std::vector<RouteRow>& rows,
                    const RouteSettings& settings, int64_t metas, int threads);
 

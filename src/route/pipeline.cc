@@ -381,8 +381,7 @@ class Router {
     return {};
   }
 
-  // Returns the error of the lowest job, so that it does not depend on the
-  // number of threads.
+  // The lowest job's error, so that the number of threads does not matter.
   Result<void> first_error(std::vector<Job>& group, int64_t count) {
     for (int64_t i = 0; i < count; ++i) {
       Job& job = group[static_cast<size_t>(i)];

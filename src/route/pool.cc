@@ -18,8 +18,7 @@ void add_keys(const TensorView& k, int64_t b, int64_t h, int64_t begin,
   }
 }
 
-// The compression blocks [first, last] that a run of keys overlaps; none if
-// last < first.
+// The compression blocks that a run overlaps; none if last < first.
 struct Reach {
   int64_t first = 0, last = 0;
 };
@@ -55,8 +54,7 @@ PooledRow find_pooled_keys(const RouteRow& row, const Compression& c) {
     int64_t past = 0;  // end of the blocks of earlier runs
     for (const DocumentRun& run : row.runs_of(d)) {
       const Reach reach = reach_of(run, c);
-      // Blocks that an earlier run of the document also overlaps are the last
-      // keys.
+      // Blocks that earlier runs also overlap are the last keys.
       size_t at = out.keys.size() -
                   static_cast<size_t>(std::max<int64_t>(0, past - reach.first));
       for (int64_t index = reach.first; index <= reach.last; ++index, ++at) {

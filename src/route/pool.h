@@ -24,8 +24,7 @@ struct PooledKey {
   int32_t tokens = 0;  // keys of the document in the block
 };
 
-// The pooled keys of one batch row. A document without a key in a block has no
-// pooled key there.
+// A batch row's keys. A document without keys in a block has none there.
 struct PooledRow {
   std::vector<int32_t> start;   // per document, into keys; documents + 1
   std::vector<PooledKey> keys;  // by document, then index

@@ -1,6 +1,5 @@
 // route/product.cc: one loop, compiled for vectors of each size. Code inside a
-// function for one ISA is inlined there, so it cannot be linked into other
-// files.
+// function for one ISA is inlined there, so no other file can link it.
 #include "route/product.h"
 
 #include <cstring>

@@ -8,8 +8,7 @@
 
 namespace tessera::routing {
 
-// The number of keys in a panel. Element d of key i is panel[d * kPanelKeys +
-// i].
+// Keys of a panel: element d of key i is panel[d * kPanelKeys + i].
 inline constexpr int64_t kPanelKeys = 16;
 
 // Sets out[r * ldo + p * kPanelKeys + i] to the sum over d of a[r * lda + d] *

@@ -11,8 +11,7 @@
 namespace tessera::routing {
 namespace {
 
-// The request with a mask that separates documents but names no picks, which
-// are not known yet.
+// The request with a mask that separates documents and names no picks yet.
 Result<Request> without_picks(const Request& request) {
   const Names names = mask::names_of(request);
   Expr expr = causal();
@@ -98,8 +97,7 @@ void find_query_documents(const mask::BoundRow& bound, const Numbers* numbers,
   }
 }
 
-// A counting sort of the runs by document. Runs ascend, and stay so within a
-// document.
+// A counting sort by document; runs stay ascending within a document.
 void sort_runs(RouteRow& row) {
   row.run_start.assign(static_cast<size_t>(row.documents) + 1, 0);
   for (const DocumentRun& run : row.runs) {

@@ -40,8 +40,7 @@ int64_t keys_until(std::span<const Key> keys, int64_t position, int64_t end) {
   return it - keys.begin();
 }
 
-// The vector of a routing query for one head: its query, or the mean of its
-// queries.
+// A routing query's vector for one head: its query or its queries' mean.
 void stage_query(const TensorView& q, const RoutingQuery& of, int64_t b,
                  int64_t head, ScoreScratch& scratch, float* to) {
   const auto bytes = static_cast<size_t>(q.dim) * sizeof(float);
@@ -285,8 +284,7 @@ void gather_metas(const MetaChoice& choice, const QueryRun& run,
   metas.clear();
   for (size_t i = run.begin; i < run.end; ++i) {
     const auto own = metas_of(choice, i);
-    // Adjacent queries choose alike: most metas are those of the previous
-    // query.
+    // Most metas are also those of the previous query.
     const auto before = i > run.begin ? metas_of(choice, i - 1) : own.first(0);
     for (size_t n = 0; n < own.size(); ++n) {
       if (own[n] < 0 || (!before.empty() && before[n] == own[n])) continue;

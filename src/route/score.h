@@ -1,5 +1,4 @@
-// route/score.h: the score of each query of a tile for each block of its
-// document.
+// route/score.h: each query's scores for the blocks of its document.
 #pragma once
 
 #include <cstdint>
@@ -113,8 +112,7 @@ struct ScoreTile {
   Isa isa = Isa::portable;
 };
 
-// A block's score is the maximum over its pooled keys whose last token is not
-// after the query.
+// A block's score: the maximum over its keys that end at or before the query.
 void score_tile(const ScoreTile& tile, ScoreScratch& scratch, TileScores& out);
 
 // The blocks to score: those in the groups of `ratio` blocks that each routing

@@ -1,5 +1,4 @@
-// route/settings.cc: the router's settings: names, rules, and those that a mask
-// implies.
+// route/settings.cc: names and checks of settings, and those of a mask.
 #include "route/settings.h"
 
 #include <array>

@@ -12,8 +12,8 @@
 namespace tessera::routing {
 
 // For RouteOptions::after: adds to `ms`, which must outlive the function, the
-// milliseconds of each stage since the previous one; the first stage counts
-// from now.
+// milliseconds of each stage since the previous oneor, for the first, since
+// now.
 inline std::function<void(RouteStage)> adds_to(
     std::array<double, kRouteStages>& ms) {
   using Clock = std::chrono::steady_clock;

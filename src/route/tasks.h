@@ -1,5 +1,4 @@
-// route/tasks.h: runs numbered tasks that may run out of memory without ending
-// the process.
+// route/tasks.h: runs numbered tasks and survives a failed allocation.
 #pragma once
 
 #include <atomic>

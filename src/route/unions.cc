@@ -16,8 +16,7 @@ namespace {
 // Picks of one tile row, query after query.
 using Rows = std::span<const int32_t>;
 
-// Adjacent queries pick alike: most picks equal the previous query's pick in
-// the same slot.
+// Most picks equal the previous query's pick in the same slot.
 bool is_again(Rows picks, size_t i, size_t k) {
   return i >= k && picks[i] == picks[i - k];
 }

@@ -11,8 +11,7 @@
 namespace tessera::shard {
 namespace {
 
-// The traffic by which assignments are compared, as a fraction of an
-// all-gather.
+// The traffic of an assignment, as a fraction of an all-gather.
 double traffic_of(const Loads& loads) {
   return loads.sent() + 2 * loads.needed();
 }

@@ -76,8 +76,7 @@ int64_t least_columns(const Demand& d, const Limits& limits, int64_t shards) {
       ++rows[d.column[i]];
     }
   }
-  // Keeps a limit that was rounded down from adding a part to a whole number of
-  // parts.
+  // A limit that was rounded down must not add a part to a whole number.
   constexpr double kRounding = 1e-9;
   const auto parts = [&](int64_t all, double limit) {
     const double n = static_cast<double>(all) / limit * (1 - kRounding);

@@ -13,12 +13,11 @@ namespace tessera::shard {
 // Rows with their work, and the columns that each row needs.
 struct Demand {
   std::vector<int64_t> work;
-  std::vector<uint32_t> start = {0};  // first column of each row; rows + 1
+  std::vector<uint32_t> start = {0};  // per row, in `column`; rows + 1
   std::vector<uint32_t> column;       // columns of a row, without repeats
   int64_t columns = 0;
 };
-// The demand of a group in tiles: work of all lists, columns of the group's own
-// lists.
+// A group's demand in tiles: work of all lists, columns of its own lists.
 Demand demand_of(const Plan& plan, const TileWork& work, const Group& group);
 
 // The maximum for one shard.
@@ -32,8 +31,7 @@ Limits limits_of(const Demand& d, const Group& group,
                  const ShardOptions& options, int64_t shards);
 
 // The number of columns that must travel within the limits. A column counts
-// once for each shard that receives it. A lower bound: the best assignment may
-// need more.
+// once for each shard that receives it. A lower bound.
 int64_t least_columns(const Demand& d, const Limits& limits, int64_t shards);
 
 }  // namespace tessera::shard

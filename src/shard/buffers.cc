@@ -1,5 +1,4 @@
-// shard/buffers.cc: the contents of one shard, and its worklists in local
-// numbers.
+// shard/buffers.cc: a shard's contents, and its lists in local numbers.
 #include <algorithm>
 
 #include "plan/transpose.h"

@@ -1,5 +1,4 @@
-// shard/exchange.cc: exchanges whole documents between shards until loads are
-// even.
+// shard/exchange.cc: swaps whole documents until loads are even.
 #include <algorithm>
 #include <numeric>
 
@@ -44,8 +43,7 @@ class Exchange {
     }
   }
 
-  // Takes one step and returns whether it helped. The worst shards are tried
-  // first.
+  // Takes a step, worst shards first; returns whether one helped.
   bool step() {
     std::vector<size_t> order(shards_.size());
     std::iota(order.begin(), order.end(), size_t{0});
@@ -77,8 +75,7 @@ class Exchange {
   }
   double badness(const Load& s) const { return badness(s.work, s.rows); }
 
-  // The lightest shards in work, or in rows if this shard's work is within its
-  // cap.
+  // The lightest shards by work if this one has too much, else by rows.
   std::vector<size_t> partners(size_t from) const {
     std::vector<size_t> out(shards_.size());
     std::iota(out.begin(), out.end(), size_t{0});

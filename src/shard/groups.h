@@ -39,8 +39,7 @@ struct Group {
 void find_pairs(const Plan& plan, int64_t seq, Group& group);
 
 // The rounds that carry the pairs of all groups. Without ceilings a round has
-// room for at most the tiles that a shard owns, which is what an all-gather
-// would send.
+// room for at most what a shard owns, as in an all-gather.
 Result<std::vector<Round>> make_rounds(const std::vector<const Pairs*>& groups,
                                        int64_t seq, int64_t owned,
                                        std::string_view what,
@@ -70,8 +69,7 @@ struct Buffer {
   std::vector<int32_t> local;  // per tile of the group; -1: absent
   int64_t own = 0;
 };
-// The rows or the columns of a group. Each of its shards has one Buffer of
-// them.
+// A group's rows or columns; each of its shards has a Buffer of them.
 struct GroupSide {
   const std::vector<int32_t>& owner;  // owner of each tile
   const Pairs& pairs;

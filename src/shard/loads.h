@@ -29,8 +29,7 @@ class Loads {
   }
   int64_t work(int32_t s) const { return work_[static_cast<size_t>(s)]; }
   int64_t rows(int32_t s) const { return rows_[static_cast<size_t>(s)]; }
-  // How far a shard exceeds its limits, in units of the mean; 0 within the
-  // limits.
+  // A shard's excess over its limits, in means; 0 within the limits.
   double over(int64_t work, int64_t rows) const {
     double out = std::max(0.0, static_cast<double>(work) - p_.work_cap);
     out *= a_work_;
@@ -41,8 +40,7 @@ class Loads {
   }
   double over(int32_t s) const { return over(work(s), rows(s)); }
   int64_t counted() const { return counted_; }  // columns counted in moves
-  // The bytes that must travel and the bytes that the rounds send, as fractions
-  // of an all-gather.
+  // Bytes needed and bytes sent by rounds, as fractions of an all-gather.
   double needed() const;
   double sent() const;
   // sent() with the mean of a round's tiles and their bucket, so that a change
@@ -53,8 +51,7 @@ class Loads {
   double more_tasks_sent(int64_t begin, int64_t end, int32_t to) const;
 
  private:
-  // `size(n, owned)`: the size of a round with n tiles of a shard that owns
-  // `owned`.
+  // `size(n, owned)`: a round's size for n tiles of a shard that owns `owned`.
   template <class Size>
   double sent_in(const Size& size) const;
   const Problem& p_;

@@ -12,8 +12,7 @@ namespace tessera::shard {
 struct NamedValue {
   std::string_view all, name, value;  // `value` is "" without '='
 };
-// Splits the text; "" gives none. A repeated name is an error; `what` describes
-// a value in errors.
+// "" gives none; a repeated name is an error. `what` describes a value.
 Result<std::vector<NamedValue>> split_named_values(std::string_view text,
                                                    std::string_view what);
 // Parses an integer from `least` to `most`.

@@ -22,8 +22,7 @@ struct Chunk {
   int64_t rows() const { return end - begin; }
 };
 
-// Weights of a placement's cost: traffic, relative to an all-gather, and
-// evenness.
+// Weights of a cost: traffic, where 1 is an all-gather, and evenness.
 constexpr double kTraffic = 10;
 constexpr double kEven = 0.05;
 constexpr double kBorder = 2;

@@ -10,8 +10,7 @@
 namespace tessera::shard {
 
 struct PlaceOptions {
-  // The most rows of a document on one shard, unless the shard takes the whole
-  // document.
+  // The most rows of a document on one shard, unless it is there whole.
   int64_t chunk = 1;
   double fill = 0.8;  // share of the mean work, used for the first attempt
   // If true, rows that do not fit on the ring are dealt to the lightest shards,
@@ -27,8 +26,7 @@ struct PlaceOptions {
 RowShards place_pieces(const Problem& p, std::vector<Piece> pieces,
                        const PlaceOptions& options);
 
-// Evens work and rows by moving and swapping whole documents, which causes
-// little traffic.
+// Evens work and rows by moving and swapping whole documents (low traffic).
 void exchange_pieces(const Problem& p, const std::vector<Piece>& pieces,
                      RowShards& row_shards);
 

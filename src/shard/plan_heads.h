@@ -1,5 +1,4 @@
-// shard/plan_heads.h: the plan heads of each device when one program runs on
-// all devices.
+// shard/plan_heads.h: each device's plan heads under one program for all.
 #pragma once
 
 #include <cstdint>

@@ -28,7 +28,7 @@ struct Problem {
   // Exactly the needed tiles are sent, without padding.
   bool ragged = false;
 
-  std::vector<uint32_t> start;   // first column of each row; rows + 1
+  std::vector<uint32_t> start;   // per row: its start in `column`; rows + 1
   std::vector<uint32_t> column;  // ascending in a row
   std::vector<int64_t> before;   // work of all earlier rows; rows + 1
   // Whether a row needs many columns before it, so that a cut before the row is
@@ -56,8 +56,7 @@ struct Problem {
     const auto r = static_cast<size_t>(row);
     return {column.data() + start[r], start[r + 1] - start[r]};
   }
-  // Bytes of an all-gather of K and V: every shard receives the columns of all
-  // others.
+  // Bytes of an all-gather of K and V: each shard gets all other columns.
   double all_gather() const {
     return static_cast<double>(shards - 1) * static_cast<double>(columns()) *
            static_cast<double>(kv_bytes);
@@ -75,8 +74,7 @@ Problem make_problem(const Request& request, Plans plans,
                      const ShardOptions& options, int64_t shards,
                      int64_t first_batch_row, int64_t batch_rows);
 
-// Bytes of one tile of K and V, of q, and of out with its log-sum-exp, for the
-// given heads.
+// Bytes of a tile of K and V, of q, and of out with its log-sum-exp.
 struct TileBytes {
   int64_t kv = 0, q = 0, out = 0;
 };

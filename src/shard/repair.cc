@@ -250,8 +250,7 @@ class Repair {
     double least = 0;
     for (size_t i = 0; i < steps_.size(); ++i) {
       const Step& s = steps_[i];
-      // Only the change of excess is compared, since steps go to different
-      // shards.
+      // The change of excess is compared, since steps go to different shards.
       double cost = -options_.over * (loads_.over(from_) + loads_.over(s.to));
       apply(s);
       cost += options_.over * (loads_.over(from_) + loads_.over(s.to)) +
