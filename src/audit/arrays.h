@@ -1,4 +1,4 @@
-// audit/arrays.h: types and shardings as a program writes them.
+// audit/arrays.h: types and shardings in the syntax of a program.
 #pragma once
 
 #include <optional>
@@ -13,7 +13,7 @@ namespace tessera::audit {
 
 using Dims = std::vector<int64_t>;
 
-// Nothing where it does not fit.
+// Nothing if the product overflows.
 std::optional<int64_t> product(int64_t a, int64_t b);
 
 struct Type {
@@ -26,29 +26,28 @@ struct Type {
 std::string to_string(const Type& type);
 Result<int64_t> bytes_of(const Type& type, uint32_t line);
 
-// `at` is moved past what is read. Of types it takes tensors of static sizes,
-// and tokens.
+// Moves `at` past the type. Accepts tensors of static sizes, and tokens.
 Result<Type> read_type(const Tokens& t, uint32_t& at);
 // `(type, type) -> type`, or one list for both.
 struct Signature {
   std::vector<Type> operands, results;
 };
 Result<Signature> read_signature(const Tokens& t, uint32_t at);
-// What could not be read, and where.
+// An error that names the wanted text, the token found and its line.
 Error unread(const Token& found, std::string_view wanted);
 
-// An axis, or where `size` is not 0 a part of one: "x":(2)4.
+// An axis or, if `size` is not 0, a part of an axis: "x":(2)4.
 struct AxisUse {
   std::string name;
   int64_t before = 1, size = 0;
 };
 struct Sharding {
-  std::string mesh;  // as it is written, with its @
+  std::string mesh;  // name as written, with its @
   std::vector<std::vector<AxisUse>> dims;
-  // "replicated" says no more than an axis that is not named; a sum over
-  // "unreduced" ones is still to be made.
+  // `replicated` means the same as not naming the axis; a sum over the
+  // `unreduced` axes is still pending.
   std::vector<AxisUse> replicated, unreduced;
-  std::optional<size_t> open;  // a dimension that is left to the compiler
+  std::optional<size_t> open;  // first dimension left to the compiler
   uint32_t line = 0;
 };
 

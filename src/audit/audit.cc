@@ -1,5 +1,5 @@
-// audit/audit.cc: every array that goes in or out of a program, or changes
-// hands in it, must say how it lies.
+// audit/audit.cc: requires a sharding for every array that enters or leaves a
+// program, or is resharded in it.
 #include <fmt/format.h>
 
 #include "audit/boundaries.h"
@@ -13,7 +13,7 @@ namespace tessera {
 namespace audit {
 namespace {
 
-// A program of one mesh has the fingerprint that was planned.
+// For a program with one mesh, the fingerprint equals that of its plan.
 std::string fingerprint_of(const Program& p, const Audit& a) {
   std::string meshes;
   for (const std::string& name : p.mesh_names) {
@@ -32,7 +32,7 @@ std::string fingerprint_of(const Program& p, const Audit& a) {
   return shard::fingerprint_of(meshes, arrays);
 }
 
-// Whether it runs where no one else calls it.
+// Whether the operation is in the main function, which no other function calls.
 bool runs_once(const Module& m, uint32_t op, uint32_t main) {
   while (op != kNone && op != main) op = m.ops[op].parent;
   return op == main;

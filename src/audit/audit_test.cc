@@ -1,5 +1,5 @@
-// audit/audit_test.cc: small programs with one thing wrong, and programs as JAX
-// writes them. Programs of ours: lanes/xla/shard_audit_test.cc.
+// audit/audit_test.cc: small programs with one error each, and programs as JAX
+// writes them. lanes/xla/shard_audit_test.cc audits this library's programs.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -67,7 +67,7 @@ TEST(Audit, TellsHowEveryArrayLies) {
   EXPECT_EQ(audit->boundaries[0].arrays.size(), 2U);
   EXPECT_EQ(audit->boundaries[1].op, "sdy.sharding_constraint");
   ASSERT_EQ(audit->collectives.size(), 1U);
-  // Of three pairs one stays where it is.
+  // One of the three pairs has equal source and target.
   EXPECT_EQ(audit->collectives[0].operand_bytes, 48);
   EXPECT_EQ(audit->collectives[0].sent_bytes, 96);
   EXPECT_FALSE(audit->collectives[0].repeats);
@@ -76,7 +76,7 @@ TEST(Audit, TellsHowEveryArrayLies) {
 TEST(Audit, TheFingerprintIsOfNameDtypeShapeAndSharding) {
   const std::string whole = audit_program(kProgram)->fingerprint;
   EXPECT_EQ(whole.size(), 32U);
-  // Comments, locations and what is done within do not count.
+  // Comments, locations and inner operations do not count.
   const auto same = audit_program(
       with("    return %2", "    // a comment\n    return loc(\"x\") %2"));
   ASSERT_TRUE(same) << same.error().message;
@@ -239,7 +239,7 @@ TEST(Audit, WhatItCannotReadIsRefused) {
                       "%3 = sdy")),
             "[audit] an operation must be one that an audit can read, found "
             "'xla.sdy.Any' on line 8");
-  // A collective where no operation can stand.
+  // An operation in a place where none can be.
   EXPECT_EQ(said(with("public @main", "public @main attributes {x = [sdy.y]}")),
             "[audit] an operation must be one that an audit can read, found "
             "'sdy.y' on line 3");
@@ -258,7 +258,7 @@ TEST(Audit, WhatItCannotReadIsRefused) {
             "511");
 }
 
-// Long lists of values are read once each: this would take minutes otherwise.
+// Long lists are read in linear time; quadratic time would take minutes.
 TEST(Audit, LongListsTakeNoLongTime) {
   std::string text = "module attributes {mhlo.num_partitions = 1 : i32} {\n";
   text += "func.func public @main() { func.return %a";
@@ -277,7 +277,7 @@ Audit read_golden(const std::string& name) {
   return audit ? std::move(*audit) : Audit();
 }
 
-// op, bytes that go over, whether it repeats
+// op, bytes sent, whether it repeats
 using Sent = std::vector<std::tuple<std::string, int64_t, bool>>;
 Sent sent_of(const Audit& audit) {
   Sent out;
@@ -293,7 +293,7 @@ TEST(AuditOfJax, ShardMapIsRead) {
   EXPECT_EQ(audit.arguments[1].sharding, "[{}, {\"seq\"}]");
   ASSERT_EQ(audit.boundaries.size(), 1U);
   EXPECT_EQ(audit.boundaries[0].arrays.size(), 5U);
-  // Two groups of two; the sum of one number has one group of four.
+  // Two groups of two; the sum of one number uses one group of four.
   EXPECT_EQ(sent_of(audit), (Sent{{"all_gather", 2 * 2 * 64, false},
                                   {"all_gather", 2 * 2 * 32, false},
                                   {"all_reduce", 2 * 2 * 64, false},

@@ -1,5 +1,5 @@
 // audit/boundaries.cc: sdy.manual_computation, sdy.sharding_constraint, and the
-// custom calls that stand for both in the old form.
+// custom calls for both in the old form.
 #include "audit/boundaries.h"
 
 #include <set>
@@ -53,7 +53,7 @@ Result<std::vector<Sharding>> read_shardings(const Program& p, const Op& op,
   return out;
 }
 
-// The arrays of one side, each by its own sharding.
+// Places the arrays of one side, each by its own sharding.
 Result<std::vector<AuditArray>> place_all(const Program& p, const Op& op,
                                           std::string_view side,
                                           const std::vector<Sharding>& how,
@@ -77,7 +77,7 @@ Result<std::vector<AuditArray>> place_all(const Program& p, const Op& op,
   return out;
 }
 
-// Every device works alone, so nothing is left for a compiler to spread.
+// All mesh axes must be manual, so that the compiler partitions nothing.
 Result<void> check_all_manual(const Program& p, const Op& op,
                               const std::vector<Sharding>& shardings) {
   const Tokens& t = p.m.tokens;
@@ -112,7 +112,7 @@ Result<void> check_all_manual(const Program& p, const Op& op,
   return {};
 }
 
-// What a device gets or gives, beside its part of the whole.
+// Checks the inner arrays against a device's parts of the outer arrays.
 Result<void> check_parts(const Op& op, const std::vector<AuditArray>& wholes,
                          const std::vector<Type>& parts) {
   if (wholes.size() != parts.size()) {
@@ -134,7 +134,7 @@ Result<void> check_parts(const Op& op, const std::vector<AuditArray>& wholes,
   return {};
 }
 
-// `(%a: type, ...)` in front of its region, or of its first block.
+// The types of `(%a: type, ...)` before the region, or of its first block.
 Result<std::vector<Type>> inner_arguments(const Module& m, const Op& op) {
   const Tokens& t = m.tokens;
   uint32_t region = op.head;
@@ -169,7 +169,7 @@ Result<std::vector<Type>> inner_arguments(const Module& m, const Op& op) {
   return out;
 }
 
-// Of the sdy.return that ends it.
+// The types of the sdy.return that ends the computation.
 Result<std::vector<Type>> inner_results(const Module& m, uint32_t index) {
   const Op* last = nullptr;
   for (size_t i = index + 1;

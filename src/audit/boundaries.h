@@ -1,4 +1,4 @@
-// audit/boundaries.h: operations at which arrays change how they lie.
+// audit/boundaries.h: operations at which the sharding of arrays changes.
 #pragma once
 
 #include <optional>
@@ -7,7 +7,7 @@
 
 namespace tessera::audit {
 
-// Of the operation of that number, where it is one.
+// The boundary at operation `op`; nothing if it is not a boundary.
 Result<std::optional<AuditBoundary>> read_boundary(const Program& p,
                                                    uint32_t op);
 

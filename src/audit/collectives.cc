@@ -1,4 +1,4 @@
-// audit/collectives.cc: who talks to whom, and how many bytes must go over.
+// audit/collectives.cc: which devices communicate, and how many bytes.
 #include "audit/collectives.h"
 
 #include <algorithm>
@@ -28,7 +28,7 @@ std::string_view collective_of(std::string_view op_name) {
 
 struct Groups {
   Dims dims;     // rows and columns
-  Dims devices;  // row by row
+  Dims devices;  // devices, row by row
   uint32_t line = 0;
 };
 
@@ -39,7 +39,7 @@ Error unread_groups(const Token& t) {
                  in_quotes(t.text), t.line);
 }
 
-// Little-endian bytes, as MLIR writes long lists: "0x0000...".
+// Little-endian bytes, MLIR's form of long lists: "0x0000...".
 bool add_hex(std::string_view text, Dims& out) {
   constexpr size_t kDigits = 16;
   if (!text.starts_with("0x") || (text.size() - 2) % kDigits != 0) return false;
@@ -93,7 +93,7 @@ Result<Groups> read_groups(const Tokens& t, uint32_t at) {
   return out;
 }
 
-// Numbers from 0 on, none twice; -1 is padding where it may be.
+// Checks for valid, distinct devices; -1 is padding and allowed if `padded`.
 Result<void> check_devices(Dims numbers, int64_t devices, bool padded,
                            uint32_t line) {
   std::sort(numbers.begin(), numbers.end());
@@ -110,15 +110,15 @@ Result<void> check_devices(Dims numbers, int64_t devices, bool padded,
   return {};
 }
 
-// How often an operand's bytes go over, over all devices.
+// How often an operand crosses between devices in a group of n, in total.
 int64_t crossings(std::string_view name, int64_t n) {
   if (name == "all_gather") return n * (n - 1);
-  // First each gets its part of the sum, then all get all parts.
+  // First each device gets its part of the sum, then all get all parts.
   if (name == "all_reduce") return 2 * (n - 1);
-  return n - 1;  // each keeps an n-th of what it has, or one sends to all
+  return n - 1;  // each device keeps 1/n, or one sends to all
 }
 
-// Pairs that do not stay where they are.
+// The number of pairs with different source and target.
 Result<int64_t> count_hops(const Groups& pairs, int64_t devices) {
   if (pairs.dims[1] != 2) {
     return invalid("audit",
@@ -205,7 +205,7 @@ Result<std::optional<AuditCollective>> read_collective(const Module& m,
                    "line {}",
                    name, op.line);
   }
-  // Of a ragged one, the others tell where to, and sizes.
+  // A ragged all-to-all's other operands: destination, offsets, sizes.
   if (ragged) signature->operands.resize(1);
   auto bytes = bytes_of_all(signature->operands, op.line);
   if (!bytes) return bytes.error();

@@ -1,4 +1,4 @@
-// audit/collectives.h: what the devices of a program send each other.
+// audit/collectives.h: the data that a program's devices send each other.
 #pragma once
 
 #include <optional>
@@ -9,10 +9,10 @@
 
 namespace tessera::audit {
 
-// Whether it is one: "stablehlo.all_gather".
+// Whether the name is that of a collective: "stablehlo.all_gather".
 bool is_collective(std::string_view op_name);
 
-// Of a program for so many devices, where the operation is one.
+// The collective at `op` of a program for `devices`, or nothing.
 Result<std::optional<AuditCollective>> read_collective(const Module& m,
                                                        const Op& op,
                                                        int64_t devices);

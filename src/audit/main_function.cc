@@ -10,12 +10,12 @@ namespace {
 
 struct Asked {
   std::string name;
-  std::string what;  // its name in errors
+  std::string what;  // name in errors
   const char* kind;  // "a parameter"
   uint32_t line;
 };
 
-// The token after `key =` directly within these braces.
+// The token after `key =` directly within the braces that open at `open`.
 std::optional<uint32_t> value_of(const Tokens& t, uint32_t open,
                                  std::string_view key) {
   for (uint32_t i = open + 1; i < t[open].match; ++i) {
@@ -28,7 +28,7 @@ std::optional<uint32_t> value_of(const Tokens& t, uint32_t open,
   return {};
 }
 
-// How an array lies, by the attributes that begin at `open`.
+// The array as sharded by the attributes that begin at `open`.
 Result<AuditArray> placed(const Program& p, const Asked& a, const Type& type,
                           std::optional<uint32_t> open) {
   const Tokens& t = p.m.tokens;
@@ -68,7 +68,7 @@ Result<AuditArray> placed(const Program& p, const Asked& a, const Type& type,
   return std::move(*out);
 }
 
-// A type and what may stand after it; `at` is moved past both.
+// Reads a type and its optional attributes; moves `at` past both.
 Result<AuditArray> read_array(const Program& p, const Asked& a, uint32_t& at) {
   const Tokens& t = p.m.tokens;
   auto type = read_type(t, at);
@@ -101,7 +101,7 @@ Result<std::vector<AuditArray>> read_arguments(const Program& p, uint32_t at) {
   return out;
 }
 
-// After the arrow.
+// Reads the results after the arrow.
 Result<std::vector<AuditArray>> read_results(const Program& p, uint32_t at) {
   const Tokens& t = p.m.tokens;
   std::vector<AuditArray> out;

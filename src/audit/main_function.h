@@ -1,4 +1,4 @@
-// audit/main_function.h: what goes into a program and what comes out.
+// audit/main_function.h: the arguments and results of a program.
 #pragma once
 
 #include <vector>

@@ -1,4 +1,4 @@
-// audit/ops.cc: an operation goes from its results to where the next begins.
+// audit/ops.cc: finds operations; each ends where the next one begins.
 #include "audit/ops.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ bool all_digits(std::string_view s) {
                                    [](char c) { return c >= '0' && c <= '9'; });
 }
 
-// A name with a dialect, or one of the few that are written without.
+// Whether the word names an operation: it has a dialect, or is an exception.
 bool names_op(std::string_view word) {
   const bool is_number = word.front() >= '0' && word.front() <= '9';
   return !is_number && (word.find('.') != std::string_view::npos ||
@@ -76,7 +76,7 @@ class Walker {
   struct Frame {
     uint32_t close;
     uint32_t parent;   // the operation that has the region
-    uint32_t current;  // the one that is being read in it
+    uint32_t current;  // the operation being read in the region
   };
 
   void finish(uint32_t op, uint32_t end) {
@@ -93,7 +93,7 @@ class Walker {
     return static_cast<uint32_t>(m_.ops.size() - 1);
   }
 
-  // The name of the operation that begins here.
+  // The token of the name of the operation that begins here, or kNone.
   uint32_t head_at(uint32_t i) {
     const Token& t = t_[i];
     if (t.kind == Kind::value) return i < listed_ ? kNone : after_results(i);
@@ -107,8 +107,8 @@ class Walker {
                                                                          : i;
   }
 
-  // `%0, %1:2 = name`. Values of a list that turned out to be no results are
-  // not looked at again, or long lists would take the square of their length.
+  // `%0, %1:2 = name`. If a list of values turns out not to be results, its
+  // values are not examined again; else long lists would take quadratic time.
   uint32_t after_results(uint32_t i) {
     for (;;) {
       if (t_[i].kind != Kind::value) break;
@@ -128,7 +128,7 @@ class Walker {
     return kNone;
   }
 
-  // A region has operations; other braces have attributes.
+  // A region has operations; other braces hold attributes.
   bool is_region(uint32_t i) const {
     if (t_[i].text != "{") return false;
     const Token& first = t_[i + 1];

@@ -1,5 +1,5 @@
-// audit/ops.h: the operations of an MLIR text, in either of its two forms:
-// `%0 = stablehlo.add %a, %b : ...` and `%0 = "stablehlo.add"(%a, %b) ...`.
+// audit/ops.h: the operations of an MLIR text, in both forms: `%0 =
+// stablehlo.add %a, %b : ...` and `%0 = "stablehlo.add"(%a, %b) ...`.
 #pragma once
 
 #include <map>
@@ -26,20 +26,20 @@ struct Op {
 
 struct Module {
   Tokens tokens;
-  std::vector<Op> ops;  // one begins before those that are in it
-  // `#name = ...` at the top: the token of the value.
+  std::vector<Op> ops;  // an operation comes before those in its regions
+  // `#name = ...` at the top level: the first token of the value.
   std::map<std::string_view, uint32_t> aliases;
 };
 
 Result<Module> read_module(std::string_view text);
 
 // The token after `key =` among the operation's own attributes, not those of
-// operations in it.
+// operations inside it.
 std::optional<uint32_t> find_key(const Module& m, const Op& op,
                                  std::string_view key);
-// The last `:` of the operation's own: its types follow.
+// The last `:` of the operation itself; its types follow.
 std::optional<uint32_t> find_types(const Module& m, const Op& op);
-// Whom a custom call calls, in either form.
+// The target of a custom call, in either form.
 std::string call_target(const Module& m, const Op& op);
 
 }  // namespace tessera::audit

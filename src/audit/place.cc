@@ -1,4 +1,4 @@
-// audit/place.cc: shardings of Shardy against their meshes.
+// audit/place.cc: checks Shardy shardings against their meshes.
 #include "audit/place.h"
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 namespace tessera::audit {
 namespace {
 
-// What an axis or a part of it splits by.
+// The number of parts that an axis, or a part of it, splits into.
 int64_t ways(const AuditMesh& mesh, const AxisUse& use) {
   if (use.size > 0) return use.size;
   for (const MeshAxis& a : mesh.axes) {
@@ -40,7 +40,7 @@ Result<void> check_use(const AuditMesh& mesh, const AxisUse& use,
   return {};
 }
 
-// Parts of one axis may stand beside each other.
+// Whether two uses overlap; disjoint parts of one axis do not.
 bool overlap(const AuditMesh& mesh, const AxisUse& a, const AxisUse& b) {
   if (a.name != b.name) return false;
   const auto end = [&](const AxisUse& u) { return u.before * ways(mesh, u); };
@@ -127,7 +127,7 @@ Result<AuditArray> place(const Meshes& meshes, const Sharding& s,
   }
   Dims splits;
   for (const auto& axes : s.dims) {
-    int64_t split = 1;  // at most the mesh's devices: no axis stands twice
+    int64_t split = 1;  // at most the mesh's devices: no axis repeats
     for (const AxisUse& use : axes) split *= ways(**mesh, use);
     splits.push_back(split);
   }

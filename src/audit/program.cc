@@ -1,4 +1,4 @@
-// audit/program.cc: what holds for the whole of a text.
+// audit/program.cc: reads the meshes and devices, and checks the whole text.
 #include "audit/program.h"
 
 #include <algorithm>
@@ -94,7 +94,7 @@ Result<void> read_meshes(Program& p) {
   return {};
 }
 
-// Words that matter to an audit stand only where an operation was found.
+// Words that matter to an audit may appear only where an operation was found.
 Result<void> check_words(const Module& m) {
   std::vector<uint8_t> is_head(m.tokens.size(), 0);
   for (const Op& op : m.ops) {
@@ -125,7 +125,7 @@ Result<void> check_words(const Module& m) {
   return {};
 }
 
-// Shardings of inner values too: of operations and of private functions.
+// Checks all shardings, also of inner values and private functions.
 Result<void> check_shardings(const Program& p) {
   const Tokens& t = p.m.tokens;
   const auto check = [&](uint32_t at) -> Result<void> {

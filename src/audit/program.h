@@ -1,5 +1,4 @@
-// audit/program.h: a text's operations, its meshes and how many devices it is
-// for.
+// audit/program.h: a text's operations, its meshes and its number of devices.
 #pragma once
 
 #include <string>
@@ -16,15 +15,15 @@ inline constexpr int64_t kMaxDevices = int64_t{1} << 20;
 struct Program {
   Module m;
   Meshes meshes;
-  std::vector<std::string> mesh_names;  // in the text's order, with their @
+  std::vector<std::string> mesh_names;  // names with their @, in text order
   int64_t devices = 1;                  // partitions times replicas
 };
 
-// Refuses what an audit would have to guess at: a function, a mesh or an
-// operation of Shardy that it cannot read, wherever it stands.
+// Refuses any function, mesh or Shardy operation that it cannot read, anywhere
+// in the text, so that an audit never guesses.
 Result<Program> read_program(std::string_view text);
 
-// The attribute itself where `#name` stands for it.
+// The attribute that `#name` stands for.
 uint32_t resolve(const Module& m, uint32_t at);
 
 }  // namespace tessera::audit

@@ -1,4 +1,4 @@
-// audit/shardings.cc: meshes and shardings of Shardy, read and written again.
+// audit/shardings.cc: reads and writes Shardy meshes and shardings.
 #include <algorithm>
 #include <charconv>
 
@@ -30,7 +30,7 @@ bool is_plain(std::string_view name) {
          });
 }
 
-// In double quotes, with escapes for what would end them.
+// The name in double quotes, with escapes for quotes and backslashes.
 std::string quoted_name(std::string_view name) {
   std::string out = "\"";
   for (const char c : on_a_line(name)) {
@@ -81,7 +81,7 @@ struct Dim {
   bool open = false;
 };
 
-// `{"a", ?}` at its bracket; `at` is moved past it.
+// Reads `{"a", ?}` at its bracket and moves `at` past it.
 Result<Dim> read_dim(const Tokens& t, uint32_t& at) {
   if (!t[at].is('{')) return unread(t[at], "'{' of a dimension");
   const uint32_t close = t[at].match;
@@ -99,7 +99,7 @@ Result<Dim> read_dim(const Tokens& t, uint32_t& at) {
     if (t[at].is(',')) ++at;
   }
   ++at;
-  // `p0`, a priority of propagation, says nothing where all is said.
+  // `p0`, a propagation priority, has no effect on a complete sharding.
   if (t[at].kind == Kind::word && t[at].text.front() == 'p') ++at;
   return out;
 }

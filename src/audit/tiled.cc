@@ -1,4 +1,4 @@
-// audit/tiled.cc: the old form of a sharding, a text of XLA's own:
+// audit/tiled.cc: the old form of a sharding, XLA's own text:
 //   {replicated}  {manual}  {devices=[2,1,2]<=[4] last_tile_dim_replicate}
 #include <algorithm>
 #include <charconv>
@@ -21,7 +21,7 @@ class Text {
   }
   bool done() const { return rest_.empty(); }
 
-  // `1,2,3`, as far as it goes.
+  // Takes `1,2,3`, up to the first non-number.
   Dims numbers() {
     Dims out;
     do {
@@ -35,7 +35,7 @@ class Text {
     return out;
   }
 
-  // `manual, replicated}`; 0 where it does not read so.
+  // Takes `manual, replicated}` and returns the count; 0 for other text.
   size_t kinds() {
     for (size_t n = 1;; ++n) {
       if (!take("manual") && !take("replicated")) return 0;
@@ -48,7 +48,7 @@ class Text {
   std::string_view rest_;
 };
 
-// The product where it is of numbers from 1 on and fits.
+// The product; nothing if a number is below 1, there are none, or it overflows.
 std::optional<int64_t> product_of(const Dims& numbers) {
   std::optional<int64_t> out = 1;
   for (const int64_t n : numbers) {
@@ -58,7 +58,7 @@ std::optional<int64_t> product_of(const Dims& numbers) {
   return numbers.empty() ? std::nullopt : out;
 }
 
-// That each of the devices stands once.
+// Whether each device appears once.
 bool orders(Dims numbers, int64_t devices) {
   std::sort(numbers.begin(), numbers.end());
   for (size_t i = 0; i < numbers.size(); ++i) {
@@ -67,8 +67,7 @@ bool orders(Dims numbers, int64_t devices) {
   return static_cast<int64_t>(numbers.size()) == devices;
 }
 
-// By how much each dimension is split; nothing where the text is none that we
-// know.
+// The split of each dimension; nothing if the text is of an unknown form.
 std::optional<Dims> read_tiles(std::string_view whole, int64_t devices) {
   Text text(whole);
   if (!text.take("{devices=[")) return {};

@@ -1,4 +1,4 @@
-// audit/tokens.cc: one pass over the bytes.
+// audit/tokens.cc: scans the text in one pass.
 #include "audit/tokens.h"
 
 #include <algorithm>
@@ -41,7 +41,7 @@ class Scanner {
   }
 
  private:
-  // To where a token begins; false at the end.
+  // Skips to the next token; returns false at the end.
   bool skip_space() {
     while (at_ < text_.size()) {
       const char c = text_[at_];
@@ -83,7 +83,7 @@ class Scanner {
       add(Kind::arrow, two);
       return {};
     }
-    // `{-#` and `#-}` stand around what is no part of the program.
+    // `{-#` and `#-}` enclose text that is not part of the program.
     if (text_.substr(at_, 3) == "{-#") {
       at_ += 3;
       return open(text_.substr(begin, 3));
@@ -125,7 +125,7 @@ class Scanner {
     }
   }
 
-  // Where the string that begins here has its other quote.
+  // The position of the closing quote of the string that begins here.
   Result<size_t> string_end() const {
     for (size_t i = at_ + 1; i < text_.size() && text_[i] != '\n'; ++i) {
       if (text_[i] == '"') return i;

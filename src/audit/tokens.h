@@ -1,4 +1,4 @@
-// audit/tokens.h: the words of an MLIR text, with brackets that pair.
+// audit/tokens.h: the tokens of an MLIR text, with matched brackets.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace tessera::audit {
 
 enum class Kind : uint8_t {
   word,       // tensor, 4x8xbf16, stablehlo.add
-  text,       // "..."; its text is what stands between the quotes
+  text,       // "..."; the token's text excludes the quotes
   value,      // %0
   symbol,     // @main, @"a b"
   attribute,  // #sdy.sharding
@@ -25,9 +25,9 @@ enum class Kind : uint8_t {
 struct Token {
   std::string_view text;
   uint32_t line = 0;
-  uint32_t match = 0;  // of a bracket: the other one
+  uint32_t match = 0;  // index of the matching bracket
   Kind kind = Kind::mark;
-  bool opens_region = false;  // set where operations are found
+  bool opens_region = false;  // set by read_module
 
   bool is(char mark) const {
     return kind == Kind::mark && text.front() == mark;
@@ -44,13 +44,13 @@ using Tokens = std::vector<Token>;
 
 inline constexpr size_t kMaxTokens = size_t{1} << 24;
 
-// Comments and source locations are left out. The last tokens are ends, which
-// are equal to nothing: looking that far ahead is always safe. Views are of
-// `text`.
+// Comments and source locations are left out. The last kEnds tokens are end
+// tokens, which match nothing, so it is always safe to look that far ahead.
+// Token texts are views of `text`.
 inline constexpr size_t kEnds = 4;
 Result<Tokens> read_tokens(std::string_view text);
 
-// What a string of MLIR stands for: \n, \t, \\, \" and \XX are one byte.
+// The bytes of an MLIR string: \n, \t, \\, \" and \XX are one byte each.
 std::string unescape(std::string_view text);
 
 }  // namespace tessera::audit

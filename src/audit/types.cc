@@ -1,4 +1,4 @@
-// audit/types.cc: tensor<4x8xbf16> and lists of such.
+// audit/types.cc: reads tensor<4x8xbf16> and lists of types.
 #include "audit/arrays.h"
 #include "base/fail.h"
 #include "base/text.h"
@@ -6,7 +6,7 @@
 namespace tessera::audit {
 namespace {
 
-// 0 where it is no element type that we know.
+// The bits of an element; 0 for an unknown element type.
 int64_t element_bits(std::string_view word) {
   for (const auto& [name, bits] :
        {std::pair{"bf16", 16}, std::pair{"f16", 16}, std::pair{"f32", 32},

@@ -29,7 +29,7 @@ Result<void> check_size(std::string_view what, const std::optional<Ints>& fact,
                  want, fact->size());
 }
 
-// One value per batch row, each within [least, most].
+// Checks that there is one value per batch row, each within [least, most].
 Result<void> check_rows(std::string_view what, const std::optional<Ints>& fact,
                         int64_t batch, int64_t least, int64_t most) {
   if (auto e = check_size(what, fact, batch, 1, "[batch]"); !e) return e;
@@ -50,7 +50,7 @@ Result<void> check_absent(bool named, bool present, std::string_view atom,
   return invalid("facts", "{} needs {}, found none for the mask", atom, fact);
 }
 
-// Who claims that tile rows share their union must bring equal picks.
+// Picks of the meaning union must be equal for all queries of a tile row.
 Result<void> check_union(const Request& r, const Picks& p) {
   if (auto e = check_range("facts", "query_tile of picks", p.query_tile, 0,
                            kMaxTokens);
@@ -125,7 +125,7 @@ int64_t valid_of(const Request& r, const Facts& f, int64_t b) {
   return valid;
 }
 
-// Each query that its count does not veto stands somewhere in the keys.
+// Each query that its count does not veto must have a position within the keys.
 Result<void> check_positions(const Request& r, const BoundRow& row, int64_t b,
                              std::string_view rule, std::string_view remedy) {
   if (row.q_end == 0) return {};
@@ -141,7 +141,7 @@ Result<void> check_positions(const Request& r, const BoundRow& row, int64_t b,
 }
 
 bool has_live_query(const BoundRow& row, bool ids_veto) {
-  // Without a live query the offset may lie far outside the ids.
+  // If the count vetoes all queries, the offset may lie far outside the ids.
   if (!ids_veto || row.q_end == 0) return row.q_end > 0;
   const int32_t* ids = row.q_ids ? row.q_ids : row.ids + row.q_offset;
   return std::any_of(ids, ids + row.q_end, [](int32_t id) { return id >= 0; });
@@ -149,7 +149,7 @@ bool has_live_query(const BoundRow& row, bool ids_veto) {
 
 Expr same_of(int64_t name) { return same(static_cast<char>('a' + name)); }
 
-// Every fact that a mask names is there, and each has its size and range.
+// Checks that every fact that a mask names is given, and its size and range.
 Result<void> check_facts(const Request& r, const Facts& f, const Names& names) {
   for (const auto& e : {
            check_absent(names.documents, f.doc_ids.has_value(), "documents",
@@ -215,7 +215,7 @@ Result<void> check_facts(const Request& r, const Facts& f, const Names& names) {
                     std::numeric_limits<int32_t>::max());
 }
 
-// Nothing of an earlier batch is left but memory.
+// Resets `bound` and keeps only its memory.
 void begin_bound(const Request& r, Bound& bound) {
   bound.batch = r.batch;
   bound.q_len = r.q_len;
@@ -230,7 +230,7 @@ void begin_bound(const Request& r, Bound& bound) {
   bound.warnings.clear();
 }
 
-// As many plan heads as there are masks or heads that pick.
+// Plan heads: the larger of the number of masks and of heads that pick.
 Result<void> bind_heads(const Request& r, Bound& bound) {
   const auto groups = static_cast<int64_t>(r.masks.size());
   bound.heads = std::max(groups, bound.pick_heads);
@@ -287,7 +287,7 @@ Result<BoundRow> bind_row(const Request& r, const Facts& f, const Names& names,
   return row;
 }
 
-// Tokens from the valid count on are padding: nobody reads theirs.
+// Tokens from the valid count on are padding; their tree entries are not read.
 Result<void> bind_tree(const Request& r, const Facts& f, int64_t b,
                        BoundRow& row, Tree& tree) {
   if (auto e =

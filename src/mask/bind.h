@@ -1,5 +1,5 @@
-// mask/bind.h: a request and its facts, validated once and brought to one row
-// of plain numbers per batch row. Everything behind it may trust them.
+// mask/bind.h: validates a request and its facts, and reduces them to one
+// BoundRow of plain numbers per batch row. Later code trusts the result.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@ inline int64_t q_offset_of(const Request& r, const Facts& f, int64_t b) {
 
 struct BoundRow {
   int64_t q_offset = 0;
-  int64_t valid = 0;  // keys below it are valid: min(count, kv_len)
+  int64_t valid = 0;  // keys [0, valid) are valid: min(count, kv_len)
   int64_t q_end = 0;  // queries from here on are vetoed by the count
   int64_t prefix = 0;
   const int32_t* ids = nullptr;    // kv_len, where the request names ids
@@ -39,11 +39,11 @@ struct Bound {
   Tile tile;
   std::vector<const Mask*> masks;  // per plan head; owned by the request
   std::vector<BoundRow> rows;
-  std::vector<Tree> trees;         // per batch row, where the request names one
+  std::vector<Tree> trees;         // per batch row, if the request names one
   const int32_t* picks = nullptr;  // [batch, pick_heads, q_len, picks_k]
   int64_t pick_heads = 1;
   int64_t picks_k = 0;
-  std::optional<RouteMeaning> meaning;  // of the picks, where they are named
+  std::optional<RouteMeaning> meaning;  // of the picks, if a mask names them
   std::vector<std::string> warnings;
 
   const int32_t* picks_of(int64_t batch_row, int64_t head, int64_t q) const {
@@ -52,15 +52,15 @@ struct Bound {
   }
 };
 
-// Union of what the masks name, so that each fact is asked for once.
+// The union of the names in all masks.
 Names names_of(const Request& request);
 
-// Sizes and masks alone, before any fact.
+// Checks sizes and masks, without facts.
 Result<void> check_request(const Request& request);
 
 Result<Bound> bind(const Request& request, const Facts& facts);
 
-// The same into one whose memory is reused; on an error it is unspecified.
+// Binds into `bound` and reuses its memory. On an error `bound` is unspecified.
 Result<void> bind(const Request& request, const Facts& facts, Bound& bound);
 
 }  // namespace tessera::mask

@@ -1,4 +1,5 @@
-// mask/canonical.h: shared by the parser, the canonical form and the contract.
+// mask/canonical.h: expression limits and helpers shared by the parser, the
+// canonical form and the contract.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@
 
 namespace tessera::mask {
 
-// Deeper or larger expressions are refused: the planner's stacks are bounded.
+// Deeper or larger expressions are refused, which bounds the planner's stacks.
 inline constexpr int kMaxExprDepth = 64;
 inline constexpr int kMaxExprNodes = 4096;
 // Arguments are int32 on the device.
@@ -24,16 +25,16 @@ struct AtomSpec {
   int64_t least;  // each argument's lower bound
 };
 
-// Every atom of the language: the parser, the printer and the checks read it.
+// Every atom of the language, for the parser, the printer and the checks.
 std::span<const AtomSpec> atom_specs();
 const AtomSpec& spec_of(Atom atom);
 
-// How files, errors and programs call the ids of same(a): "same_a".
+// The name of the ids of same(a) in files, errors and programs: "same_a".
 std::string same_fact(int64_t name);
-// same(a), same(b), ... of a set of bits: "ab".
+// The letters of same(a), same(b), ... in a bit set: "ab".
 std::string same_letters(uint32_t names);
 
-// -1 (off), 0 and the powers of two: the class of a window bound in keys.
+// The class of a window bound in keys: -1 (off), 0 or a power of two.
 int64_t fold_bound(int64_t bound);
 
 // The text with each window bound replaced by its class.
@@ -44,8 +45,8 @@ void append_window_bounds(const Expr& expr, std::vector<int64_t>& bounds);
 
 Expr canonical(const Expr& expr);
 
-// A Mask is a plain struct that anyone can fill: refuses an expression that
-// make_mask would refuse, and names that leave out what it names.
+// Refuses an expression that make_mask would refuse, and names that leave out a
+// name of the expression. Any caller can fill a Mask, which is a plain struct.
 Result<void> check_mask(const Mask& mask);
 
 }  // namespace tessera::mask

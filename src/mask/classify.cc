@@ -1,23 +1,23 @@
 // mask/classify.cc: exact classes in closed form.
 //
-// The queries of a tile row are cut into pieces in which only the distance to
-// a key still varies. For a piece, the key axis is cut into strips in which
-// only the distance varies too (mask/program.h). What is legal is then a union
-// of disjoint shapes
+// The queries of a tile row are cut into pieces in which only the distance to a
+// key varies. For a piece, the key axis is cut into strips in which only the
+// distance varies too (mask/program.h). The legal pairs are then a union of
+// disjoint shapes
 //     { (p, k) : p in piece, k in strip, from <= k - p < to },
-// and a tile's class follows from the number of pairs they put into it
+// and a tile's class follows from the number of legal pairs in it
 // (mask/parts.h): empty at 0, full at all its real pairs, else partial.
 //
-// Ids that come again make many short runs, and pieces times runs would be
+// Ids that repeat make many short runs, and pieces times runs would be
 // quadratic in a tile row. So pieces of one id are taken together: first as if
-// no local atom held (one that tells them apart), then with the difference
-// where it does. And where runs are short, whole columns are settled by how
-// many of their keys are of the id.
+// no local atom held (an atom that differs between these pieces), then the
+// difference for each piece where one holds. If runs are short, whole columns
+// are settled by the number of their keys that have the id.
 //
-// A tree is causal, and the keys on the way from the root to the query. Pieces
-// in different branches are taken together too: what is on the way to all of
-// them, then run by run what is on the way to some, which are neighbours. Such
-// a run lies in the tile row or ends there, so each is met a few times only.
+// A tree allows the keys on the path from the root to the query. Pieces in
+// different branches are taken together too: first the path shared by all of
+// them, then, run by run, the path to some of them, which are adjacent. Such a
+// run lies in the tile row or ends there, so each is visited a few times only.
 #include "mask/classify.h"
 
 #include <algorithm>
@@ -29,9 +29,9 @@
 namespace tessera::mask {
 namespace {
 
-// Above this a document's runs are worth sharing or counting.
+// A document with more runs than this is worth sharing or counting.
 constexpr int64_t kManyRuns = 4;
-// Up to here a look at each piece is cheaper than a search among them.
+// Up to this many pieces, a linear scan is cheaper than a binary search.
 constexpr int64_t kFewPieces = 8;
 
 int64_t run_at(const IdRuns& runs, int64_t position) {
@@ -122,13 +122,13 @@ const std::vector<Span>& Classifier::tile_row(int64_t r) {
   return spans_;
 }
 
-// A chunk as long as a tile row ends in few of them, so it splits groups; the
-// end of a smaller one only splits pieces.
+// A tile row crosses few ends of chunks at least as long as it, so these chunks
+// split groups. A smaller chunk only splits pieces.
 bool Classifier::is_large(const KeyAtom& atom) const {
   return atom.n >= bound_.tile.q;
 }
 
-// Pieces of one id stand apart only where ids come again.
+// Pieces of one id can be apart only if ids repeat.
 void Classifier::sort_by_id() {
   if (!ids_veto_ || (runs_.distinct && !row_->q_ids)) return;
   std::stable_sort(pieces_.begin(), pieces_.end(),
@@ -141,7 +141,7 @@ int64_t Classifier::cut_pieces(int64_t begin, int64_t end, bool first) {
   pieces_.clear();
   const int64_t offset = row_->q_offset;
   const IdRuns& runs = row_->q_ids ? q_runs_ : runs_;
-  // q_ids count queries, ids count positions.
+  // q_ids are indexed by query, ids by position.
   const int64_t shift = row_->q_ids ? offset : 0;
   int64_t p = begin + offset;
   while (p < end + offset) {
@@ -195,7 +195,7 @@ int64_t Classifier::alike_until(int64_t q, int64_t most) {
   return std::max(end, q + 1);
 }
 
-// The keys that the distance alone leaves to a group.
+// The keys within the legal distances of a group.
 Interval Classifier::reach_of(const Group& group) const {
   return {std::max<int64_t>(0, group.begin() + program_->reach_begin),
           std::min(row_->valid, group.end() - 1 + program_->reach_end)};
@@ -227,8 +227,8 @@ const std::vector<Interval>& Classifier::own_path(const Piece& piece) {
 void Classifier::add_group(const Group& group) {
   constexpr uint64_t kAll = ~uint64_t{0};
   if (tree_) share_path(group);
-  // Piece by piece costs each piece every run of its document, so where those
-  // are many the pieces share what they can.
+  // Taken piece by piece, each piece costs every run of its document. So the
+  // pieces of a document with many runs share work.
   if ((local_bits_ | branch_bit_) == 0 || group.last - group.first == 1) {
     add_keys(group, reach_of(group), kAll);
     return;
@@ -247,8 +247,8 @@ void Classifier::add_group(const Group& group) {
   }
 }
 
-// All pieces at once as if no local atom held, then, where one does hold for a
-// piece, the difference that it makes.
+// Adds all pieces at once as if no local atom held. Then, for each piece with
+// keys where a local atom holds, adds the difference.
 void Classifier::add_shared(const Group& group, Interval keys) {
   add_keys(group, keys, ~(local_bits_ | branch_bit_));
   if (tree_) add_branches(group);
@@ -273,15 +273,15 @@ void Classifier::add_shared(const Group& group, Interval keys) {
   }
 }
 
-// The runs that are on the way to some pieces of the group and not to all: to
-// those in its subtree, which are neighbours. The difference that each makes
-// while no local atom holds.
+// Adds the runs on the path to some, but not all, pieces of the group: for each
+// run, the difference that it makes for the adjacent pieces in its subtree.
+// Local atoms are taken as false.
 void Classifier::add_branches(const Group& group) {
   met_.resize(tree_->end.size());
   ++groups_;
   for (const Piece* p = group.first; p != group.last; ++p) {
     for (int64_t run = p->tree; run != shared_run_; run = tree_->parent[run]) {
-      // Pieces of the group met it, and all above it.
+      // An earlier piece of the group visited this run and all its ancestors.
       const auto at = static_cast<size_t>(run);
       if (met_[at] == groups_) break;
       met_[at] = groups_;
@@ -315,7 +315,7 @@ void Classifier::toggle_atoms(uint64_t atoms, const Group& group,
     if (!(atoms & bit)) continue;
     const auto before = static_cast<std::ptrdiff_t>(toggles_.size());
     toggle_atom(program_->keys[i], bit, group, keys);
-    // Each atom's toggles rise already.
+    // Each atom's toggles are already ascending.
     const auto middle = toggles_.begin() + before;
     if (before > 0 && middle != toggles_.end() &&
         earlier(*middle, middle[-1])) {
@@ -343,9 +343,9 @@ void Classifier::add_keys(const Group& group, Interval keys, uint64_t atoms) {
   if (at < keys.end) add_strip(group, {at, keys.end}, state);
 }
 
-// The same where ids are scattered over short runs. Away from the thresholds a
-// whole column is settled by how many of its keys are the group's own; only
-// near them, and at the ends of other intervals, are runs looked at.
+// add_keys for ids scattered over short runs. Away from the thresholds a whole
+// column is settled by the number of its keys in the group's document. Runs are
+// examined only near the thresholds and at the ends of other intervals.
 void Classifier::add_scattered(const Group& group, Interval keys,
                                uint64_t atoms) {
   toggle_atoms(atoms & ~document_bit_, group, keys);
@@ -381,7 +381,7 @@ void Classifier::add_scattered(const Group& group, Interval keys,
     };
     int64_t from = strip.begin;
     for (const int64_t t : program_->thresholds) {
-      // Some query of the group sees these keys on either side of t.
+      // In [begin, end) the threshold t lies between queries of the group.
       const int64_t begin = std::clamp(group.begin() + t, from, strip.end);
       const int64_t end = std::clamp(group.end() - 1 + t, from, strip.end);
       add_even({from, begin});
@@ -392,7 +392,7 @@ void Classifier::add_scattered(const Group& group, Interval keys,
   }
 }
 
-// Keys among which only the group's document begins and ends.
+// Adds keys in which only the group's document begins and ends.
 void Classifier::add_document_runs(const Group& group, Interval keys,
                                    uint64_t state) {
   if (keys.begin >= keys.end) return;
@@ -407,7 +407,7 @@ void Classifier::add_document_runs(const Group& group, Interval keys,
   if (at < keys.end) add_strip(group, {at, keys.end}, state);
 }
 
-// Whole columns [begin, end) in which every pair lies in one band.
+// Adds whole columns [begin, end) in which every pair lies in one band.
 void Classifier::add_columns(const Group& group, int64_t begin, int64_t end,
                              uint64_t state) {
   const std::vector<int64_t>& t = program_->thresholds;
@@ -442,7 +442,7 @@ void Classifier::toggle(Interval interval, uint64_t bit, Interval keys) {
   toggles_.push_back({end, bit});
 }
 
-// Of ascending intervals that do not touch.
+// `intervals` ascend and do not touch.
 void Classifier::toggle_all(const std::vector<Interval>& intervals,
                             uint64_t bit, Interval keys) {
   auto it =
@@ -453,7 +453,7 @@ void Classifier::toggle_all(const std::vector<Interval>& intervals,
   }
 }
 
-// Toggles the keys of the runs at `places`, the first `first_n` of them.
+// Toggles the first `first_n` keys of the runs at `places`.
 void Classifier::toggle_places(const IdRuns& runs, Interval places,
                                uint64_t bit, int64_t first_n, Interval keys) {
   if (runs.distinct) {
@@ -577,8 +577,8 @@ void Classifier::add_bands(const Group& group, Interval strip, uint64_t bands) {
   }
 }
 
-// Where pieces are many, those that see the whole strip are one rectangle; only
-// those that a bound goes through are looked at alone.
+// If there are many pieces, those that see the whole strip form one rectangle;
+// only pieces cut by a bound are added one by one.
 void Classifier::add_pieces(const Group& group, Interval strip, int64_t from,
                             int64_t to) {
   const auto trapezoids = [&](const Piece* first, const Piece* last) {
@@ -590,7 +590,7 @@ void Classifier::add_pieces(const Group& group, Interval strip, int64_t from,
     trapezoids(group.first, group.last);
     return;
   }
-  // The first piece that begins, or ends, behind a position.
+  // The first piece that begins (or ends) after `position`.
   const auto begins = [&](int64_t position) {
     return std::partition_point(group.first, group.last, [&](const Piece& p) {
       return p.begin <= position;

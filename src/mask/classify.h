@@ -1,4 +1,4 @@
-// mask/classify.h: the tiles of one tile row, exactly and from intervals.
+// mask/classify.h: exact classes of a tile row, from intervals of keys.
 #pragma once
 
 #include <array>
@@ -12,8 +12,8 @@
 
 namespace tessera::mask {
 
-// Classifies tile rows in ascending order, one (batch row, plan head) after
-// another. Its memory is scratch and is reused.
+// Classifies tile rows in ascending order, for one (batch row, plan head) after
+// another. A Classifier reuses its scratch memory.
 class Classifier {
  public:
   explicit Classifier(const Bound& bound);
@@ -22,24 +22,25 @@ class Classifier {
   void begin_list(const Program& program, int64_t head);
   // Spans in ascending order, valid until the next call.
   const std::vector<Span>& tile_row(int64_t r);
-  // The queries [q, the result) see every key alike but for the distance; at
-  // least one, and none from `most` on. Queries ascend with those of tile rows.
+  // Queries [q, result) have the same legal keys except for the distance; q <
+  // result <= max(most, q + 1). Queries must ascend, as in tile rows.
   int64_t alike_until(int64_t q, int64_t most);
 
  private:
-  // Queries at positions [begin, end) that see every key alike but for the
+  // Queries at positions [begin, end) whose legal keys differ only by the
   // distance.
   struct Piece {
     int64_t begin = 0;
     int64_t end = 0;
-    int64_t run = 0;  // of the keys, or of q_ids where given
+    int64_t run = 0;  // run of the keys, or of q_ids where given
     int32_t id = 0;
-    int64_t chunks = 0;  // sum of the numbers of its large chunks
+    int64_t chunks = 0;  // sum of the indices of its large chunks
     int64_t tree = 0;    // run of the tree
     int64_t before = 0;  // queries of the pieces before it
   };
-  // Pieces of one id, or of one tree. They see every key alike but for the
-  // distance and for the local atoms, those that tell pieces of one id apart.
+  // Pieces of one id, or of one tree. Their legal keys differ only by the
+  // distance and by the local atoms, which are the atoms that can differ
+  // between pieces of one id.
   struct Group {
     const Piece* first = nullptr;
     const Piece* last = nullptr;  // one past
@@ -52,7 +53,8 @@ class Classifier {
     uint64_t bit;
   };
 
-  // Of queries [begin, end), all or the first alone; where it ended.
+  // Cuts queries [begin, end) into pieces_; only the first piece if `first`.
+  // Returns the query at which it stopped.
   int64_t cut_pieces(int64_t begin, int64_t end, bool first);
   void sort_by_id();
   bool is_large(const KeyAtom& atom) const;
@@ -64,7 +66,7 @@ class Classifier {
 
   void add_group(const Group& group);
   void add_shared(const Group& group, Interval keys);
-  // Adds what is legal in `keys` if no key atom but `atoms` can hold.
+  // Adds the legal pairs in `keys`, taking key atoms not in `atoms` as false.
   void add_keys(const Group& group, Interval keys, uint64_t atoms);
   void add_scattered(const Group& group, Interval keys, uint64_t atoms);
   void add_document_runs(const Group& group, Interval keys, uint64_t state);
@@ -74,7 +76,7 @@ class Classifier {
   void add_bands(const Group& group, Interval strip, uint64_t bands);
   void add_pieces(const Group& group, Interval strip, int64_t from, int64_t to);
 
-  // Each fills or extends toggles_: where key atoms begin and cease to hold.
+  // These extend toggles_: the keys at which key atoms begin and end.
   void toggle_atoms(uint64_t atoms, const Group& group, Interval keys);
   void toggle_atom(const KeyAtom& atom, uint64_t bit, const Group& group,
                    Interval keys);
@@ -91,32 +93,32 @@ class Classifier {
   int64_t head_ = 0;
   Divider column_;
 
-  IdRuns runs_;                               // of the keys
-  IdRuns q_runs_;                             // of q_doc_ids, where given
+  IdRuns runs_;                               // runs of the keys' ids
+  IdRuns q_runs_;                             // runs of q_doc_ids, where given
   std::array<IdRuns, kSameNames> same_runs_;  // of same(a), same(b), ...
   bool scattered_ = false;
-  ColumnCounts counts_;  // where ids are scattered
-  int64_t cursor_ = 0;   // the run that the last piece stood in
+  ColumnCounts counts_;  // used if ids are scattered
+  int64_t cursor_ = 0;   // run of the last piece
   bool ids_veto_ = false;
   uint64_t own_bits_ = 0;  // key atoms that hold for the query's own id only
   uint64_t local_bits_ = 0;
   uint64_t document_bit_ = 0;
 
-  const Tree* tree_ = nullptr;  // where the list's mask reads it
-  int64_t tree_cursor_ = 0;     // the run that the last piece stood in
-  int64_t shared_run_ = -1;     // the last on the way to all pieces of a group
+  const Tree* tree_ = nullptr;  // null unless the list's mask reads a tree
+  int64_t tree_cursor_ = 0;     // run of the last piece in the tree
+  int64_t shared_run_ = -1;     // last run on the path to all pieces of a group
   std::vector<Interval> shared_path_;
-  std::vector<Interval> own_path_;  // of one piece, behind shared_run_
+  std::vector<Interval> own_path_;  // path of one piece after shared_run_
   const Piece* own_path_of_ = nullptr;
-  uint64_t branch_bit_ = 0;   // keys on the way to some pieces
-  std::vector<int64_t> met_;  // per run: the number of the group that met it
+  uint64_t branch_bit_ = 0;   // the key atom tree (n 1)
+  std::vector<int64_t> met_;  // per run: the last group that visited it
   int64_t groups_ = 0;
 
   std::vector<Piece> pieces_;
   std::vector<Toggle> toggles_;
   std::vector<Interval> picked_;
   std::vector<Interval> local_;
-  std::vector<Interval> strips_;  // of add_scattered, with their states
+  std::vector<Interval> strips_;  // strips of add_scattered, with their states
   std::vector<uint64_t> states_;
   Parts parts_;
   std::vector<Span> spans_;

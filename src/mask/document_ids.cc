@@ -1,4 +1,4 @@
-// mask/document_ids.cc: document ids from what else tells documents apart.
+// mask/document_ids.cc: document ids from other forms of documents.
 #include <algorithm>
 #include <string>
 
@@ -17,7 +17,7 @@ Result<void> check_range(std::string_view what, int64_t value, int64_t most) {
                  value);
 }
 
-// The length of each of `batch` rows that `values` holds.
+// The length of the rows if `values` holds `batch` rows.
 Result<int64_t> row_length(std::string_view name, Ints values, int64_t batch) {
   if (auto e = check_range("batch", batch, kMaxBatch); !e) {
     return e.error();

@@ -1,5 +1,5 @@
 // mask/document_ids_test.cc: conversions to document and segment ids, each
-// against its meaning pair by pair.
+// checked pair by pair against its definition.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -34,7 +34,7 @@ TEST(DocumentIds, ByHand) {
             (Ids{0, 0, 1, 1, 2, 3, 4}));
   EXPECT_EQ(*ids_from_position_ids(Ids{INT32_MAX, INT32_MAX, 0}),
             (Ids{0, 1, 2}));
-  // The second row begins anew, though its position follows the first's.
+  // The second row starts anew, though its position follows the first's.
   EXPECT_EQ(*ids_from_position_ids(Ids{0, 1, 2, 3}, 2), (Ids{0, 0, 0, 0}));
   EXPECT_EQ(*segments_from_ids(Ids{5, 5, 9, 5, -1, 5, -3, -7, 5}),
             (Ids{0, 0, 1, 2, -1, 3, -1, -1, 4}));
@@ -62,8 +62,7 @@ TEST(DocumentIds, RandomBoundariesHoldTheirTokens) {
   }
 }
 
-// Two tokens share a document where every position between them is one more
-// than the one before it.
+// Two tokens share a document if the positions between them count up by 1.
 TEST(DocumentIds, RandomPositionsShareADocumentWhereTheyCountUp) {
   std::mt19937_64 random(2);
   for (int round = 0; round < 500; ++round) {
@@ -93,8 +92,8 @@ TEST(DocumentIds, RandomPositionsShareADocumentWhereTheyCountUp) {
   }
 }
 
-// Tokens share a segment where all ids between them are theirs; and a mask of
-// documents over segment ids is the mask of segments over the ids.
+// Tokens share a segment if all ids between them are equal to theirs. A mask of
+// documents over segment ids equals the mask of segments over the ids.
 TEST(DocumentIds, RandomSegmentsAreRunsOfAnId) {
   std::mt19937_64 random(3);
   for (int round = 0; round < 300; ++round) {

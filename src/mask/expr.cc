@@ -1,4 +1,4 @@
-// mask/expr.cc: building, checking, printing and canonical form of masks.
+// mask/expr.cc: builds, checks, prints and canonicalizes masks.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -40,7 +40,7 @@ void append_text(const Expr& e, bool folded, std::string& out) {
     return;
   }
   auto append_child = [&](const Expr& child) {
-    // Equal precedence keeps its parentheses: the tree is printed as it is.
+    // A child of equal precedence keeps its parentheses, as in the tree.
     const bool wrap = is_operator(child.atom) && e.atom != Atom::op_not
                           ? precedence(child.atom) <= precedence(e.atom)
                           : precedence(child.atom) < precedence(e.atom);
@@ -70,7 +70,7 @@ Expr make_atom(Atom atom, int64_t a = 0, int64_t b = 0) {
 }
 
 Expr make_binary(Atom op, Expr l, Expr r) {
-  // A chain a & b & c is one node, as the parser reads it.
+  // A chain a & b & c is one node, as in the parser.
   Expr e{op, 0, 0, {}};
   if (l.atom == op) {
     e = std::move(l);
@@ -86,7 +86,7 @@ bool is_not_full(const Expr& e) {
   return e.atom == Atom::op_not && is_full(e.children[0]);
 }
 
-// Checks one node and its children, and notes what they name.
+// Checks one node and its children, and collects their names.
 Result<void> check(const Expr& e, int depth, int& nodes, Names& names) {
   if (depth > kMaxExprDepth) {
     return over_limit("mask", "nesting must be at most {}, found a deeper one",
@@ -233,7 +233,7 @@ Expr canonical(const Expr& expr) {
   }
   Expr identity = conjunction ? full() : !full();
   std::erase_if(terms, neutral);
-  // Ordered by the folded text first, so that two masks of one contract list
+  // Sorted by the folded text first, so that two masks of one contract list
   // their window bounds in the same order.
   std::sort(terms.begin(), terms.end(), [](const Expr& l, const Expr& r) {
     const std::string fl = folded_text(l);
@@ -313,7 +313,7 @@ Expr routed(int64_t top, int64_t block) {
 
 Expr tree() { return mask::make_atom(Atom::tree); }
 
-// make_mask refuses another letter.
+// make_mask refuses any other character.
 Expr same(char name) {
   const int64_t number = static_cast<unsigned char>(name) - int64_t{'a'};
   return mask::make_atom(Atom::same, number);

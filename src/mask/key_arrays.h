@@ -1,5 +1,4 @@
-// mask/key_arrays.h: what tells the keys of one batch row apart, an entry a
-// key.
+// mask/key_arrays.h: for one batch row, the ids and ranks of each key.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +7,9 @@
 namespace tessera::mask {
 
 struct KeyArrays {
-  std::vector<int32_t> segment;        // its run of equal ids
-  std::vector<int32_t> document_rank;  // its place in its document
-  std::vector<int32_t> segment_rank;   // its place in its segment
+  std::vector<int32_t> segment;        // index of the key's run of equal ids
+  std::vector<int32_t> document_rank;  // index of the key in its document
+  std::vector<int32_t> segment_rank;   // index of the key in its segment
 };
 
 KeyArrays key_arrays(const int32_t* ids, int64_t kv_len);

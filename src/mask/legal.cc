@@ -1,4 +1,4 @@
-// mask/legal.cc: one pair at a time, as the definitions read.
+// mask/legal.cc: decides one pair at a time, straight from the definitions.
 #include <algorithm>
 #include <utility>
 
@@ -24,7 +24,7 @@ struct Legality::State {
     return row.q_ids ? row.q_ids[p.q] : row.ids[p.position];
   }
 
-  // A query that its count vetoes may stand outside the keys, without an id.
+  // A query that its count vetoes may be outside the keys, with no id.
   bool has_id(const Pair& p) const {
     const mask::BoundRow& row = bound.rows[static_cast<size_t>(p.b)];
     return row.ids &&
@@ -56,8 +56,8 @@ struct Legality::State {
            picks + bound.picks_k;
   }
 
-  // A query that its count vetoes may stand outside the tokens, and what stands
-  // behind the count is no token.
+  // A query that its count vetoes may have a position outside the tokens, and
+  // entries from the count on are not tokens.
   bool in_subtree(const Pair& p) const {
     const mask::BoundRow& row = bound.rows[static_cast<size_t>(p.b)];
     if (p.position < 0 || p.position >= row.valid || p.k >= row.valid) {
@@ -67,7 +67,7 @@ struct Legality::State {
     return row.enter[p.k] <= at && at < row.leave[p.k];
   }
 
-  // A query that its count vetoes may stand outside the keys.
+  // A query that its count vetoes may have a position outside the keys.
   int32_t same_id(int64_t name, const Pair& p) const {
     const mask::BoundRow& row = bound.rows[static_cast<size_t>(p.b)];
     const bool inside = p.position >= 0 && p.position < bound.kv_len;
@@ -183,7 +183,7 @@ std::string Legality::State::why(const Expr& e, const Names& names,
     case Atom::routed: {
       const int64_t block = e.atom == Atom::blocks ? e.a : e.b;
       const int32_t* picks = bound.picks_of(p.b, p.h, p.q);
-      std::vector<int32_t> used;  // without slots that hold none
+      std::vector<int32_t> used;  // picks without empty slots
       std::copy_if(picks, picks + bound.picks_k, std::back_inserter(used),
                    [](int32_t pick) { return pick >= 0; });
       const bool shared = bound.meaning == RouteMeaning::tile_union;

@@ -1,4 +1,4 @@
-// mask/meaning.cc: the names of what attention does with picks.
+// mask/meaning.cc: names of the route meanings.
 #include "base/fail.h"
 #include "base/text.h"
 #include "tessera/facts.h"

@@ -1,4 +1,4 @@
-// mask/pack_tree.cc: a trie, then its tokens depth-first.
+// mask/pack_tree.cc: builds a trie and lists its tokens depth-first.
 #include <unordered_map>
 
 #include "base/fail.h"
@@ -10,7 +10,7 @@ namespace {
 
 constexpr int32_t kNone = -1;
 
-// Numbers nodes in the order in which they are made.
+// Nodes are numbered in the order of creation.
 struct Trie {
   struct Node {
     int32_t token;
@@ -21,7 +21,7 @@ struct Trie {
   };
   std::vector<Node> nodes;
   Node root{0, -1};
-  std::unordered_map<uint64_t, int32_t> children;  // of (parent, token)
+  std::unordered_map<uint64_t, int32_t> children;  // node by (parent, token)
 
   Node& at(int32_t node) {
     return node == kNone ? root : nodes[static_cast<size_t>(node)];
@@ -46,10 +46,10 @@ struct Trie {
   }
 };
 
-// Fills tokens, enter, leave and depth; gives the number of each node.
+// Fills tokens, enter, leave and depth; returns the number of each node.
 std::vector<int32_t> number_nodes(Trie& trie, PackedTree& out) {
   std::vector<int32_t> number(trie.nodes.size());
-  std::vector<int32_t> open;  // nodes on the way
+  std::vector<int32_t> open;  // nodes on the current path
   out.leave.resize(trie.nodes.size());
   int32_t node = trie.root.first_child;
   while (node != kNone || !open.empty()) {

@@ -17,7 +17,7 @@ Result<PackedTree> pack(const std::vector<Numbers>& sequences) {
 }
 
 TEST(PackTree, PrefixesStandOnce) {
-  // Children come as the sequences first have them, not by number.
+  // Children are in order of first appearance, not by number.
   const auto tree = pack({{7, 5, 9}, {7, 1}, {7, 5, 2, 2}, {7, 1}, {3}});
   ASSERT_TRUE(tree.ok());
   EXPECT_EQ(tree->tokens, (Numbers{7, 5, 9, 2, 2, 1, 3}));
@@ -93,7 +93,7 @@ TEST(PackTree, NothingToPackIsRefused) {
             "sequence 1");
 }
 
-// A chain of a million tokens costs no stack.
+// A chain of a million tokens needs no recursion.
 TEST(PackTree, LongSequencesArePacked) {
   Numbers one(1000000, 5);
   Numbers other = one;

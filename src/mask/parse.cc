@@ -1,4 +1,4 @@
-// mask/parse.cc: the mask language from text, by recursive descent.
+// mask/parse.cc: parses the mask language by recursive descent.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -43,7 +43,7 @@ class Parser {
     return true;
   }
 
-  // The word, number or character at `at`, as an error should quote it.
+  // The word, number or character at `at`, quoted for an error.
   std::string quote(size_t at) const {
     if (at >= text_.size()) return "the end";
     size_t end = at + 1;

@@ -2,8 +2,8 @@
 //
 // The pairs with p0 <= p < p1, k0 <= k < k1 and from <= k - p < to number
 //     S(to) - S(from),  S(d) = sum over p of clamp(p + d - k0, 0, k1 - k0).
-// Columns that a shape covers alike are one part, so the cost follows the
-// edges of the shapes, not their area.
+// Columns that a shape covers equally are one part, so the cost depends on the
+// edges of the shapes, not on their area.
 #include "mask/parts.h"
 
 #include <algorithm>
@@ -59,7 +59,7 @@ void Parts::add_trapezoid(Interval positions, Interval strip, int64_t from,
                           int64_t to) {
   const int64_t p0 = positions.begin;
   const int64_t p1 = positions.end;
-  // Keys that some query of the piece sees, and those that all of them see.
+  // Keys that at least one query of the piece sees, and keys that all see.
   const Interval some = {std::max(strip.begin, p0 + from),
                          std::min(strip.end, p1 - 1 + to)};
   if (some.begin >= some.end) return;
@@ -110,7 +110,7 @@ void Parts::add(int64_t begin, int64_t end, int64_t value) {
 void Parts::finish(int64_t queries, std::vector<Span>& spans) {
   auto add_span = [&](int32_t begin, int32_t end, int64_t value) {
     if (value == 0) return;
-    // A part that reaches the ragged last column is that column alone.
+    // A part that touches the last, ragged column is that column alone.
     const int64_t width = std::min(block_, kv_len_ - begin * block_);
     spans.push_back(
         {begin, end,
@@ -122,7 +122,7 @@ void Parts::finish(int64_t queries, std::vector<Span>& spans) {
     return;
   }
   if (static_cast<int64_t>(parts_.size()) >= columns_) {
-    // Many parts: cheaper to add them up column by column than to sort them.
+    // With many parts, a sum per column is cheaper than a sort.
     sums_.assign(static_cast<size_t>(columns_) + 1, 0);
     for (const Part& p : parts_) {
       sums_[static_cast<size_t>(p.begin)] += p.value;

@@ -1,4 +1,4 @@
-// mask/parts.h: adds up the legal pairs of one tile row, shape by shape, and
+// mask/parts.h: counts the legal pairs of one tile row, shape by shape, and
 // gives each tile its class.
 #pragma once
 
@@ -10,8 +10,7 @@
 
 namespace tessera::mask {
 
-// Active neighbouring columns [begin, end) of one class; `pairs` legal pairs
-// in each.
+// Adjacent active columns [begin, end) of one class, each with `pairs` pairs.
 struct Span {
   int32_t begin = 0;
   int32_t end = 0;
@@ -19,7 +18,7 @@ struct Span {
   int64_t pairs = 0;
 };
 
-// Division by a block size, which is nearly always a power of two.
+// Division by a block size; a shift for a power of two, the usual case.
 class Divider {
  public:
   explicit Divider(int64_t n = 1) : n_(n) {
@@ -37,27 +36,27 @@ class Divider {
   int shift_ = -1;
 };
 
-// The shapes must cover no pair twice, unless they take it back.
+// Shapes may overlap only if one of them subtracts (set_times).
 class Parts {
  public:
   Parts(int64_t kv_len, int64_t block);
 
   int64_t columns() const { return columns_; }
   void clear();
-  // Shapes added from now on count so many times; -1 takes back.
+  // Shapes added from now on count `times` times; -1 subtracts them.
   void set_times(int64_t times) { times_ = times; }
 
   // `queries` queries that see the whole strip of keys.
   void add_rectangle(Interval strip, int64_t queries);
-  // Queries at `positions`, which see the keys k of the strip with from <= k -
+  // Queries at `positions`. Each sees the keys k of the strip with from <= k -
   // position < to.
   void add_trapezoid(Interval positions, Interval strip, int64_t from,
                      int64_t to);
   // `value` pairs in each of the columns [begin, end).
   void add(int64_t begin, int64_t end, int64_t value);
 
-  // The active tiles, ascending; a full one holds all pairs of `queries`
-  // queries and its real keys.
+  // The active tiles, ascending. A full tile holds all pairs of `queries`
+  // queries and the tile's keys below kv_len.
   void finish(int64_t queries, std::vector<Span>& spans);
 
  private:
@@ -76,7 +75,7 @@ class Parts {
   int64_t columns_ = 0;
   Divider column_;
   int64_t times_ = 1;
-  bool ascending_ = true;  // and disjoint
+  bool ascending_ = true;  // the parts ascend and are disjoint
   std::vector<Part> parts_;
   std::vector<Change> changes_;
   std::vector<int64_t> sums_;  // per column

@@ -1,4 +1,4 @@
-// mask/parts_test.cc: shapes in closed form against counting.
+// mask/parts_test.cc: shapes in closed form against a count of pairs.
 #include "mask/parts.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ TEST(Parts, ShapesAddUpAsIfCounted) {
     const int64_t columns = (kv_len + block - 1) / block;
     std::vector<int64_t> counted(static_cast<size_t>(columns), 0);
 
-    // Disjoint in queries, so that no pair is covered twice; some taken back.
+    // Shapes are disjoint in queries, so no pair counts twice; some are undone.
     Parts parts(kv_len, block);
     ASSERT_EQ(parts.columns(), columns);
     parts.clear();

@@ -19,7 +19,7 @@ bool depends_on_distance(Atom atom) {
   return atom == Atom::full || atom == Atom::causal || atom == Atom::window;
 }
 
-// The distances an atom allows: [begin, end).
+// The distances that an atom allows: [begin, end).
 struct Distances {
   int64_t begin = -kFar;
   int64_t end = kFar;
@@ -110,8 +110,8 @@ void append_ops(const Expr& e, Program& program) {
 }  // namespace
 
 uint64_t Program::evaluate(uint64_t state) const {
-  // An n-ary operator waits for all its operands, so the stack may hold every
-  // term of the mask, and a tree's three parts for its one.
+  // An n-ary operator needs all its operands on the stack. So the stack may
+  // hold every term of the mask; a tree term takes three entries.
   std::array<uint64_t, kMaxExprNodes + 2> stack;
   size_t top = 0;
   for (const Op& op : ops) {

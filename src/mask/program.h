@@ -1,11 +1,11 @@
 // mask/program.h: a mask compiled for classification.
 //
-// Seen from one query, every atom depends either on the key alone (documents,
-// chunk, prefix, ...: a few intervals of keys) or on the distance d = key -
-// position alone (causal, window: a few thresholds). The thresholds cut the
-// distances into at most 64 bands. So for keys among which no interval begins
-// or ends (a strip) the whole expression is one set of bands, a 64-bit word,
-// and its operators are the bitwise ones.
+// For one query, every atom depends either on the key alone (documents, chunk,
+// prefix, ...: a few intervals of keys) or on the distance d = key - position
+// alone (causal, window: a few thresholds). The thresholds cut the distances
+// into at most 64 bands. A strip is a range of keys in which no interval begins
+// or ends. Within a strip the whole expression is one set of bands, a 64-bit
+// word, and its operators are bitwise.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,12 @@
 
 namespace tessera::mask {
 
-// Farther than any distance between a key and a position.
+// Larger than any distance between a key and a position.
 inline constexpr int64_t kFar = int64_t{1} << 40;
 
-// An atom that depends on the key alone, once the query is fixed. A tree is
-// causal and two of them: the keys on the way to all queries of a group (n 0),
-// and those on the way to some pieces of it (n 1).
+// An atom that depends on the key alone for a fixed query. A tree compiles to
+// causal & (n 0 | n 1): n 0 holds for keys on the path to all queries of a
+// group, n 1 for keys on the path to some pieces of the group.
 struct KeyAtom {
   Atom atom = Atom::full;
   int64_t n = 0;
@@ -38,9 +38,9 @@ struct Program {
   std::vector<int64_t> thresholds;  // band j: thresholds[j - 1] <= d < [j]
   std::vector<KeyAtom> keys;
   std::vector<Op> ops;          // postfix
-  std::vector<uint64_t> table;  // bands of every state, where that is small
-  int64_t reach_begin = -kFar;  // no legal distance is below
-  int64_t reach_end = kFar;     // or from here on
+  std::vector<uint64_t> table;  // bands of every state; empty if too large
+  int64_t reach_begin = -kFar;  // every legal distance is at least this
+  int64_t reach_end = kFar;     // and less than this
 
   uint64_t all_bands() const {
     const size_t n = thresholds.size() + 1;
@@ -51,7 +51,7 @@ struct Program {
     return j == static_cast<int>(thresholds.size()) ? kFar : thresholds[j];
   }
 
-  // The legal bands where exactly the key atoms in `state` hold.
+  // The legal bands if exactly the key atoms in `state` hold.
   uint64_t legal_bands(uint64_t state) const {
     return table.empty() ? evaluate(state) : table[state];
   }

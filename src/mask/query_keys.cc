@@ -1,4 +1,4 @@
-// mask/query_keys.cc: one classification for all queries that see alike.
+// mask/query_keys.cc: one classification for all queries that share keys.
 #include "mask/query_keys.h"
 
 namespace tessera::mask {

@@ -1,9 +1,9 @@
 // mask/query_keys.h: the legal keys of each query, as intervals.
 //
-// A tile of 1 x 1 is a pair, so the classifier set to that size tells the keys
-// of one query, straight from the facts, in some 40 ns. Where nothing but the
-// order of time tells neighbours apart, as the queries of a document or those
-// that pick alike, the last one's keys, cut where each stands, are those of
+// A tile of 1 x 1 is one pair, so a classifier with that tile size gives the
+// keys of one query directly from the facts, in some 40 ns. If adjacent queries
+// differ at most by causality (queries of one document, or with equal picks),
+// the keys of the last query, cut at each query's position, are the keys of
 // all.
 #pragma once
 
@@ -18,14 +18,14 @@ namespace tessera::mask {
 
 class QueryKeys {
  public:
-  // `pairs` has tiles of 1 x 1, and must outlive this.
+  // `pairs` has tiles of 1 x 1, and must outlive this object.
   explicit QueryKeys(const Sweep& pairs);
 
   void begin_list(int64_t list);
-  // visit(first, last, keys) for queries [begin, end), those that share their
-  // keys at once: intervals that rise and do not touch, of which query q has
-  // what lies below past(q). Within a list queries must ascend from call to
-  // call. Stops where visit says no.
+  // Calls visit(first, last, keys) for queries [begin, end), once per group of
+  // queries that share keys. `keys` are ascending intervals that do not touch;
+  // query q has the part below past(q). Within a list, queries must ascend from
+  // call to call. Stops if visit returns false.
   template <class Visit>
   bool each(int64_t begin, int64_t end, Visit&& visit) {
     for (int64_t q = begin; q < end;) {
@@ -44,8 +44,8 @@ class QueryKeys {
   const Sweep& sweep_;
   Classifier pairs_;
   int64_t list_ = -1;
-  bool shares_ = false;  // distances say at most that no key is of the future
-  bool cut_ = false;     // they do say that
+  bool shares_ = false;  // no distance atom, or only causal
+  bool cut_ = false;     // causal: cut the keys at each query
   int64_t offset_ = 0;
   std::vector<Interval> keys_;
 };

@@ -1,4 +1,4 @@
-// mask/runs.cc: one pass over the ids; everything later is per run.
+// mask/runs.cc: finds runs in one pass over the ids; later work is per run.
 #include "mask/runs.h"
 
 #include <algorithm>
@@ -6,8 +6,8 @@
 namespace tessera::mask {
 namespace {
 
-// Ids are compared with their neighbour a block at a time, so that the long
-// stretches inside documents run at the speed of memory.
+// Each id is compared with the previous one, a block at a time, so that long
+// runs are read at memory speed.
 constexpr int64_t kBlock = 64;
 
 bool block_changes(const int32_t* ids) {
@@ -53,8 +53,8 @@ void link_runs(IdRuns& runs) {
   runs.place.clear();
   runs.before.clear();
   const int64_t n = runs.count();
-  // Rising ids, then padding: what a packed batch looks like. Neighbouring
-  // runs differ, so sorted is strictly rising.
+  // A packed batch has rising ids, then padding. Adjacent runs differ, so a
+  // sorted order is strictly rising.
   if (!runs.distinct && runs.negative.size() == 1 && runs.id.back() < 0) {
     runs.distinct = std::is_sorted(runs.id.begin(), runs.id.end() - 1);
   }
@@ -81,7 +81,7 @@ void link_runs(IdRuns& runs) {
 
 Interval places_of_id(const IdRuns& runs, int32_t id) {
   if (runs.distinct) {
-    // Ascending but for padding at the end, and nobody asks for padding.
+    // Ids ascend except for padding at the end; callers never ask for padding.
     const auto end = runs.id.end() - (runs.id.back() < 0 ? 1 : 0);
     const auto it = std::lower_bound(runs.id.begin(), end, id);
     if (it == end || *it != id) return {};

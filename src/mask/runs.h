@@ -17,29 +17,29 @@ struct IdRuns {
   std::vector<int32_t> start;  // run r covers [start[r], start[r + 1])
   std::vector<int32_t> id;     // one less entry than `start`
   bool any_negative = false;
-  // No id comes twice; then `order` and `before` stay empty.
+  // No id occurs twice; then `order`, `place` and `before` stay empty.
   bool distinct = true;
   std::vector<int32_t> order;     // runs by (id, start)
-  std::vector<int32_t> place;     // of each run in `order`
+  std::vector<int32_t> place;     // of each run, in `order`
   std::vector<int32_t> before;    // per place: tokens of its id in earlier runs
   std::vector<int32_t> negative;  // runs with a negative id, ascending
 
   int64_t count() const { return static_cast<int64_t>(id.size()); }
 };
 
-// The runs of ids[0, n), into memory that is reused.
+// Finds the runs of ids[0, n) and reuses the memory of `runs`.
 void find_runs(const int32_t* ids, int64_t n, IdRuns& runs);
 
-// Sorts out which runs share an id.
+// Finds which runs share an id: fills `order`, `place` and `before`.
 void link_runs(IdRuns& runs);
 
-// Places in `order` (or runs, where all ids are distinct) of one id: [first,
-// last). Empty when no run has it.
+// The places in `order` (runs, if all ids are distinct) of one id: [first,
+// last). Empty if no run has the id.
 Interval places_of_id(const IdRuns& runs, int32_t id);
 Interval places_of_run(const IdRuns& runs, int64_t run);
 
-// How many keys of each id, and of any negative id, lie in each tile column.
-// Answers for a whole column where runs are many and short.
+// The number of keys of each id, and of any negative id, in each tile column.
+// With many short runs, this settles a whole column at once.
 struct ColumnCounts {
   struct Count {
     int32_t column;
@@ -55,7 +55,7 @@ struct ColumnCounts {
   }
 };
 
-// Of linked runs that are not distinct, for columns of `block` keys.
+// `runs` must be linked and not distinct; columns have `block` keys.
 void count_columns(const IdRuns& runs, int64_t block, ColumnCounts& out);
 
 }  // namespace tessera::mask

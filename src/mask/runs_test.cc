@@ -57,7 +57,7 @@ TEST(Runs, AgreeWithPlainLoops) {
     }
 
     for (const auto& [id, of] : runs_of) {
-      if (id < 0 && runs.distinct) continue;  // nobody looks padding up
+      if (id < 0 && runs.distinct) continue;  // padding is never looked up
       const Interval places = places_of_id(runs, id);
       ASSERT_EQ(places.end - places.begin, static_cast<int64_t>(of.size()));
       int64_t before = 0;

@@ -1,5 +1,5 @@
-// mask/same_test.cc: named ids: what they mean, the tiles of two overlays, and
-// what explain and errors say.
+// mask/same_test.cc: named ids: their meaning, the tiles of two overlays, and
+// the texts of explain and errors.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -11,7 +11,7 @@
 namespace tessera::mask {
 namespace {
 
-// Text, an image of 16 tokens, text, two images side by side; frames of 32.
+// Text, an image of 16 tokens, text, two adjacent images; frames of 32 tokens.
 struct Overlays {
   std::vector<int32_t> images, frames;
   Facts facts;
@@ -48,7 +48,7 @@ TEST(Same, TextIsCausalAndImagesSeeThemselves) {
   EXPECT_GT(ahead, 0);
   const auto plan = plan::make_plan(o.request, o.facts);
   ASSERT_TRUE(plan);
-  // Row 1 is the first tile of an image: the text before it and all of it.
+  // Row 1 is the first tile of an image; it sees the text before and the image.
   const auto row = plan->forward.row(0, 1);
   ASSERT_EQ(row.size(), 3U);
   for (int64_t c = 0; c < 3; ++c) {

@@ -1,5 +1,5 @@
-// mask/sweep.h: a request and its facts made ready to be classified, and the
-// walk over their lists.
+// mask/sweep.h: a request and its facts, bound and compiled for classification,
+// and the loop over their lists.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,9 @@ struct Sweep {
   int64_t rows() const { return ceil_div(bound.q_len, bound.tile.q); }
   int64_t columns() const { return ceil_div(bound.kv_len, bound.tile.kv); }
 
-  // visit(list, batch_row, head) for every list in order, up to the first that
-  // gives an error; it asks `list`, a Classifier, for tile rows, ascending.
+  // Calls visit(list, batch_row, head) for every list in order, and stops at
+  // the first error. visit asks `list`, a Classifier, for tile rows in
+  // ascending order.
   template <class Visit>
   Result<void> each_list(Visit&& visit) const {
     Classifier list(bound);
@@ -38,14 +39,14 @@ struct Sweep {
   }
 };
 
-// The same with another tile, of any size.
+// A copy of the sweep with another tile, of any size.
 Sweep with_tile(const Sweep& sweep, Tile tile);
 
-// Both must outlive the sweep, which points into them.
+// The sweep points into `request` and `facts`, which must outlive it.
 Result<Sweep> start_sweep(const Request& request, const Facts& facts);
 
-// Other facts of the same request into a sweep that start_sweep made of it. On
-// an error the sweep is unspecified.
+// Binds other facts of the same request into a sweep from start_sweep. On an
+// error the sweep is unspecified.
 Result<void> bind_again(const Request& request, const Facts& facts,
                         Sweep& sweep);
 

@@ -8,8 +8,8 @@
 namespace tessera::mask {
 namespace {
 
-// Where the run of one `leave` that begins at token t ends, or where a token
-// is in the wrong place.
+// The end of the run of equal `leave` that begins at token t, or the first
+// token that breaks the order.
 int64_t run_end(const int32_t* enter, const int32_t* leave, int64_t t,
                 int64_t n) {
   int64_t end = t + 1;
@@ -37,9 +37,9 @@ Result<void> check_token(const int32_t* enter, const int32_t* leave, int64_t t,
   return {};
 }
 
-// Neighbours that end together are one run, whatever their `leave`.
+// Merges adjacent runs that end together, even if their `leave` differs.
 void merge_runs(Tree& tree) {
-  std::vector<int32_t>& now = tree.head;  // number of each run, for a while
+  std::vector<int32_t>& now = tree.head;  // temporary: new index of each run
   now.resize(tree.end.size());
   int32_t count = 0;
   for (size_t r = 0; r < tree.end.size(); ++r) {

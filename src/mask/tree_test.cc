@@ -1,4 +1,4 @@
-// mask/tree_test.cc: runs of a tree, what is refused, and what it plans to.
+// mask/tree_test.cc: runs of a tree, refused trees, and the plans of trees.
 #include "mask/tree.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ Tree tree_of(const Numbers& enter, const Numbers& leave) {
 }
 
 TEST(Tree, RunsAreTokensThatEndTogether) {
-  // 0 1 2 | 3 4 | 5, the last two below 2; 6 is a tree of its own.
+  // Runs 0 1 2 | 3 4 | 5, the last two below 2; 6 is a tree of its own.
   const Tree tree = tree_of({0, 1, 2, 3, 4, 5, 6}, {6, 6, 6, 5, 5, 6, 7});
   EXPECT_EQ(tree.start, (Numbers{0, 3, 5, 6, 7}));
   EXPECT_EQ(tree.end, (Numbers{6, 5, 6, 7}));
@@ -33,7 +33,7 @@ TEST(Tree, RunsAreTokensThatEndTogether) {
 }
 
 TEST(Tree, NumbersMayLeaveGaps) {
-  // A counter that goes up at both ends: 0 1 are one run all the same.
+  // The counter rises on enter and on leave; tokens 0 and 1 are still one run.
   const Tree tree = tree_of({-4, -3, 0, 3, 9}, {8, 7, 2, 5, 11});
   EXPECT_EQ(tree.start, (Numbers{0, 2, 3, 4, 5}));
   EXPECT_EQ(tree.end, (Numbers{4, 3, 4, 5}));
@@ -50,7 +50,7 @@ TEST(Tree, PathsAreTheTokensThatSeeEachOther) {
     const Tree tree = tree_of(enter, leave);
     for (int64_t r = 0; r < tree.count(); ++r) {
       const auto last = static_cast<size_t>(tree.start[r + 1] - 1);
-      // Cut at each run on the way, and not at all.
+      // Cuts the path at each run on it, and once not at all.
       for (int64_t above = -1; above <= r; ++above) {
         const auto cut =
             static_cast<size_t>(above < 0 ? 0 : tree.start[above + 1]);
@@ -145,8 +145,8 @@ TEST(Tree, BadOnesAreRefused) {
             "[facts] tree needs tree_leave, found none for the mask");
 }
 
-// Nobody reads what stands behind the count, and a query that it vetoes need
-// not be a token.
+// Entries from the valid count on are not read, and a query that the count
+// vetoes need not be a token.
 TEST(Tree, PaddingIsUnread) {
   Tokens t = tokens({0, 1, 2, -9}, {3, 3, 3, -9});
   EXPECT_FALSE(t.plan().ok());
@@ -169,7 +169,7 @@ TEST(Tree, AChainIsCausal) {
   EXPECT_EQ(tree->legal_pairs, causal->legal_pairs);
 }
 
-// Tiles across two branches are empty, without a look at their pairs.
+// Tiles between two branches are empty.
 TEST(Tree, BranchesDoNotSeeEachOther) {
   // 16 shared tokens, then two branches of 16.
   Numbers enter(48), leave(48, 48);

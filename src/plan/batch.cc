@@ -1,4 +1,4 @@
-// plan/batch.cc: request, facts, bound form and plan, made together.
+// plan/batch.cc: makes request, facts, bound form and plan together.
 #include "tessera/batch.h"
 
 #include <utility>
@@ -17,7 +17,7 @@ namespace {
 
 using State = Batch::State;
 
-// Of what the facts' arrays hold now.
+// Digest of the current contents of the facts' arrays.
 uint64_t digest_of(const Facts& f) {
   uint64_t digest = 0;
   const auto add = [&](const std::optional<Ints>& values) {
@@ -43,8 +43,8 @@ uint64_t digest_of(const Facts& f) {
   return digest;
 }
 
-// Binds `state.facts` and plans. A sweep that was started, though of a batch
-// that failed later, is bound again.
+// Binds `state.facts` and plans. A sweep that was started before is bound
+// again, even if its batch failed later.
 Result<void> plan_state(State& state, const Stopped& stopped = {}) {
   state.failed = true;
   state.contract.reset();
@@ -64,17 +64,18 @@ Result<void> plan_state(State& state, const Stopped& stopped = {}) {
   return planned;
 }
 
-// Nobody else names it, so nobody can again. A reader on another thread that
-// let go of it was done before what is written now: the second name here is let
-// go of by a step that orders the two, which looking at the count is not.
+// Whether `state` is the only owner. Then no other thread can gain a reference.
+// use_count() does not synchronize with a reader on another thread that dropped
+// its reference; the copy and its release do, so the reader's accesses happen
+// before the caller's writes.
 bool is_own(const std::shared_ptr<State>& state) {
   if (state.use_count() != 1) return false;
   std::shared_ptr<State>(state).reset();
   return true;
 }
 
-// A state to plan the next batch into: this one or the one before it, where
-// nobody else names it, or a new one of the same request.
+// Makes `state` one to plan the next batch into: this state or the spare one if
+// it has no other owner, else a new state of the same request.
 void make_own(std::shared_ptr<State>& state, std::shared_ptr<State>& spare) {
   if (is_own(state)) return;
   std::swap(state, spare);

@@ -1,4 +1,4 @@
-// plan/batch_test.cc: a plan never meets the facts of another batch.
+// plan/batch_test.cc: a plan is never read with another batch's facts.
 #include "tessera/batch.h"
 
 #include <gtest/gtest.h>
@@ -47,14 +47,14 @@ OwnedFacts owned(std::vector<int32_t> ids) {
   return f;
 }
 
-// A plan has no door of its own by which it or its facts could be exchanged.
+// A batch gives no way to replace its plan or its facts.
 static_assert(
     std::is_const_v<
         std::remove_reference_t<decltype(std::declval<OwnedBatch>().plan())>>);
 static_assert(!std::is_constructible_v<OwnedBatch, Request, OwnedFacts, Plan>);
 static_assert(!std::is_default_constructible_v<Batch>);
 
-// All that reads a batch, by name: its error, or nothing.
+// A function that reads a batch: its name, and its error or "".
 struct Reader {
   const char* where;
   std::function<std::string(const Batch&)> error;
@@ -106,7 +106,7 @@ std::string warm_error(const Batch& b) {
   return text_of(add_call(list, session_of_readers(), b, call_of_readers()));
 }
 
-// Of arrays of zeros, which both passes read and none writes.
+// The judge's error for arrays of zeros, which both passes only read.
 std::string judge_error(const Batch& b, bool backward) {
   const AttentionShape& shape = call_of_readers().shape;
   std::vector<float> zeros(static_cast<size_t>(64 * shape.heads * 64));
@@ -182,8 +182,8 @@ std::vector<Reader> run_readers() {
       {"judge", [](const Batch& b) { return judge_error(b, true); }},
   };
 }
-// Every public function of a batch that may fail, and the judge; those of picks
-// and of TPU kernels of a mesh have tests of their own.
+// Every public function of a batch that may fail, and the judge. Functions of
+// picks and of TPU kernels of a mesh have their own tests.
 const std::vector<Reader>& readers() {
   static const std::vector<Reader> all = [] {
     std::vector<Reader> out = {
@@ -217,7 +217,7 @@ TEST(Batch, FactsThatChangeUnderTheirPlanAreRefusedByAllThatReadThem) {
   for (const Reader& r : readers()) {
     EXPECT_EQ(r.error(*batch), changed(r.where));
   }
-  // The handle's copies say the same; once remade it is a batch again.
+  // Copies give the same errors; after a remake the handle has a batch.
   const Batch copy = *batch;
   ASSERT_TRUE(batch->remake(facts).ok());
   for (const Reader& r : readers()) EXPECT_EQ(r.error(*batch), "") << r.where;
@@ -263,7 +263,7 @@ TEST(Batch, FactsThatChangeAreRefusedByTheKernelsOfAMesh) {
             changed("mosaic"));
 }
 
-// Each array of the facts is looked at, not the ids alone.
+// Every array of the facts is compared, not only the ids.
 TEST(Batch, EveryBorrowedArrayIsLookedAt) {
   Request request;
   request.masks = {*parse_mask(
@@ -334,7 +334,7 @@ TEST(Batch, WithoutCopiesARemakeServesTheSameMemory) {
   EXPECT_EQ(batch->plan().forward.entries.data(), entries);
 }
 
-// As a loop does that still holds a batch while it makes the next.
+// Models a loop that still holds a batch while it makes the next.
 TEST(Batch, ALoopThatHoldsOneBatchTakesTheMemoryOfTwo) {
   auto batch = OwnedBatch::make(packed(), owned(ids_of(64, 20)));
   ASSERT_TRUE(batch.ok());
@@ -364,7 +364,7 @@ TEST(Batch, AfterARemakeThatFailedThereIsNoBatch) {
   for (const Reader& r : readers()) EXPECT_EQ(r.error(*batch), "") << r.where;
 }
 
-// It fails in new memory, where no mask was compiled yet.
+// The failed remake uses a new state, in which no mask was compiled yet.
 TEST(Batch, ARemakeThatFailedBesideAHeldBatchCanBeFollowedByAnother) {
   auto batch = OwnedBatch::make(packed(), owned(ids_of(64, 20)));
   ASSERT_TRUE(batch.ok());
@@ -402,8 +402,8 @@ TEST(Batch, PlanningEndsWhereTheCallerSaysSo) {
             *make_plan(request, owned(ids_of(request.q_len, 700)).view()));
 }
 
-// One handle through hundreds of unlike batches: nothing of the last one is
-// left in the next.
+// One handle is remade with hundreds of different batches; no data of one batch
+// remains in the next.
 TEST(Batch, RemadeEqualsFresh) {
   std::vector<int32_t> ids;
   Request request = packed(200);

@@ -1,8 +1,7 @@
 // plan/bitmaps.cc: token masks of the partial tiles, equal ones stored once.
 //
-// A tile row's queries are asked once each for their legal keys, as intervals,
-// and filling a tile is then a few runs of bits a query: no pair is looked at
-// alone.
+// Each query of a tile row is asked once for its legal keys, as intervals. A
+// tile is filled with a few runs of bits per query; no pair is tested alone.
 #include "plan/bitmaps.h"
 
 #include <algorithm>
@@ -32,8 +31,7 @@ void set_bits(std::span<uint64_t> words, int64_t begin, int64_t end) {
   }
 }
 
-// The legal keys of each query of one tile row, and how far each query's were
-// used up.
+// The legal keys of each query of a tile row, and those that fill() used.
 class RowKeys {
  public:
   void read(mask::QueryKeys& queries, int64_t q_begin, int64_t q_end) {
@@ -51,8 +49,7 @@ class RowKeys {
                  });
   }
 
-  // Fills the tile of keys [k_begin, k_end), whose bits are all 0; columns must
-  // be asked ascending.
+  // Fills the zeroed tile of keys [k_begin, k_end); calls must ascend.
   void fill(int64_t k_begin, int64_t k_end, int64_t stride,
             std::span<uint64_t> words) {
     int64_t base = -k_begin;
@@ -69,24 +66,24 @@ class RowKeys {
 
  private:
   struct Query {
-    size_t at, end;  // of its keys
+    size_t at, end;  // range in keys_
     int64_t past;
   };
   std::vector<mask::Interval> keys_;
   std::vector<Query> queries_;
 };
 
-// Numbers bitmaps in the order in which they are first met.
+// Numbers distinct bitmaps in the order of their first occurrence.
 class Distinct {
  public:
   Distinct(Bitmaps& out, int64_t most) : out_(out), most_(most) {}
 
-  // One more, all 0, to be filled and then asked for its number.
+  // Appends a zeroed bitmap. The caller fills it, then calls number_of_last().
   std::span<uint64_t> add() {
     out_.words.resize(out_.words.size() + size(), 0);
     return last();
   }
-  // -1 where it would be one too many.
+  // The number of the last bitmap; -1 if there would be more than `most`.
   int32_t number_of_last() {
     const std::span<const uint64_t> words = last();
     const uint64_t hash = XXH3_64bits(words.data(), words.size_bytes());
@@ -111,7 +108,7 @@ class Distinct {
   std::unordered_multimap<uint64_t, int32_t> seen_;
 };
 
-// One list of a plan: its partial tiles into their bitmaps.
+// Makes the bitmaps of the partial tiles, list by list.
 class Filler {
  public:
   Filler(const Plan& plan, const plan::BitmapBudget& budget,

@@ -1,4 +1,4 @@
-// plan/bitmaps.h: token masks of some batch rows, within a caller's budget.
+// plan/bitmaps.h: token masks of a range of batch rows, within a byte budget.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +8,14 @@
 
 namespace tessera::plan {
 
-// What the distinct masks may take in the form that the caller gives them.
+// The memory limit for the distinct masks, in the form the caller gives them.
 struct BitmapBudget {
   int64_t bytes_per_tile = 1;
   int64_t max_bytes = kMaxLayoutBytes;
 };
 
-// make_bitmaps for batch rows [begin, end): `of_entry` begins with the first of
-// their entries.
+// make_bitmaps for batch rows [begin, end). `of_entry` starts at the first
+// entry of row `begin`.
 Result<Bitmaps> make_bitmaps_of(const Batch::State& batch, int64_t begin,
                                 int64_t end, const BitmapBudget& budget,
                                 std::string_view where);

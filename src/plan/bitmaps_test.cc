@@ -38,7 +38,7 @@ Planned planned(const char* mask, int64_t q_len, int64_t kv_len, Tile tile) {
 
 TEST(Bitmaps, CausalByHand) {
   const Planned p = planned("causal", 24, 24, {8, 8});
-  // Three tiles on the diagonal, one mask: row q holds bits 0 to q.
+  // Three diagonal tiles share one mask: row q holds bits 0 to q.
   EXPECT_EQ(p.bitmaps.words_per_tile, 1);
   EXPECT_EQ(p.bitmaps.words, (std::vector<uint64_t>{0xff7f3f1f0f070301}));
   EXPECT_EQ(p.bitmaps.of_entry, (std::vector<int32_t>{0, -1, 0, -1, -1, 0}));
@@ -73,7 +73,7 @@ TEST(Bitmaps, NoPartialTileNoWords) {
   EXPECT_EQ(p.bitmaps.of_entry, (std::vector<int32_t>{-1, -1, -1, -1}));
 }
 
-// A million tokens repeat two masks: the diagonal and the window's far edge.
+// 131,072 tokens have two masks: the diagonal and the window's far edge.
 TEST(Bitmaps, StaticMasksRepeat) {
   const Planned p =
       planned("causal & window(255, 0)", 1 << 17, 1 << 17, {64, 64});

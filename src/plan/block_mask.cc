@@ -1,4 +1,4 @@
-// plan/block_mask.cc: the sizes of a block mask, and its blocks as picks.
+// plan/block_mask.cc: checks a block mask's sizes; its blocks as picks.
 #include "plan/block_mask.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ Result<void> plan::check_block_mask(const BlockMask& m) {
     return invalid("blocks", "{} must be from 1 to {}, found {}", rule.what,
                    kMaxTiles, rule.value);
   }
-  // Row starts are 32 bits, and each list has some even without blocks.
+  // Row starts are 32 bits, and each list has row starts even without blocks.
   if (m.lists * std::max(m.rows, m.columns) > kMaxTiles) {
     return over_limit("blocks",
                       "rows and columns over all lists must be at most {}, "
@@ -72,7 +72,7 @@ Result<TopkPicks> picks_from_blocks(const BlockMask& m, const Request& r) {
     const uint8_t* const cells = m.cells.data() + row * m.row_bytes();
     return m.packed ? (cells[c / 8] >> (c % 8) & 1) != 0 : cells[c] != 0;
   };
-  std::vector<int32_t> blocks;  // of all block rows
+  std::vector<int32_t> blocks;  // active blocks of all block rows
   std::vector<size_t> begin;
   size_t widest = 1;
   for (int64_t row = 0; row < m.lists * rows; ++row) {

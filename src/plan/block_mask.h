@@ -1,4 +1,4 @@
-// plan/block_mask.h: whether a block mask's sizes are what its cells hold.
+// plan/block_mask.h: checks that a block mask's sizes match its cells.
 #pragma once
 
 #include "tessera/layouts.h"

@@ -1,4 +1,4 @@
-// plan/check_plan.cc: every pair of every tile, asked of the definition.
+// plan/check_plan.cc: tests every pair against the mask's definition.
 #include "plan/check_plan.h"
 
 #include <fmt/format.h>

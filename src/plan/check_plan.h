@@ -1,4 +1,4 @@
-// plan/check_plan.h: a plan against brute force, pair by pair.
+// plan/check_plan.h: checks a plan against brute force, pair by pair.
 #pragma once
 
 #include <cstdint>
@@ -10,18 +10,18 @@
 namespace tessera::plan {
 
 struct PlanCheck {
-  int64_t tiles = 0;  // that were looked at
+  int64_t tiles = 0;  // tiles checked
   int64_t pairs = 0;
-  int64_t wrong = 0;  // tiles
+  int64_t wrong = 0;  // wrong tiles
   std::string first_wrong;
-  // The transposed lists hold the same tiles, or the rest is half a check.
+  // Whether the transposed lists hold the same tiles as the forward lists.
   bool transposed_agrees = false;
 
   bool right() const { return wrong == 0 && transposed_agrees; }
 };
 
-// `sample`: so many tile rows of each list, drawn by `seed`; 0: all. `progress`
-// is told of the pairs so far.
+// Checks `sample` tile rows of each list, drawn by `seed`; 0: all. `progress`
+// is called with the number of pairs checked so far.
 PlanCheck check_plan(const Legality& legality, const Plan& plan, int64_t sample,
                      uint64_t seed,
                      const std::function<void(int64_t)>& progress = {});

@@ -1,4 +1,4 @@
-// plan/check_plan_test.cc: a right plan passes, each kind of mistake does not.
+// plan/check_plan_test.cc: a correct plan passes, each mistake fails.
 #include "plan/check_plan.h"
 
 #include <gtest/gtest.h>

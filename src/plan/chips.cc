@@ -14,16 +14,16 @@ constexpr int64_t kKiB = int64_t{1} << 10;
 constexpr int64_t kMiB = int64_t{1} << 20;
 constexpr int64_t kGiB = int64_t{1} << 30;
 
-// HBM of a chip: docs.cloud.google.com/tpu/docs, the page of each version;
-// devices of a chip and the core's memory: docs.jax.dev/en/latest/pallas/tpu/
-// hardware.html. Room: what libtpu 0.0.51 grants a device, in the words of its
-// error, "Used X of Y hbm", found to a KiB by bisection over the size of an
-// array (a test compiles both sides): HBM less what it reserves. On v4 it
-// reserves more than half, as two devices share a chip's memory. Core: VMEM,
-// on v4 CMEM, of the same page; none on v5p, whose 64 MiB were never seen to
-// hold what our programs carry.
-// The matrix unit: docs.cloud.google.com/tpu/docs, the page of each version;
-// 256 x 256 from v6e on, 128 x 128 before. Kinds: libtpu 0.0.51's topologies.
+// Sources. HBM of a chip, the matrix unit (256 x 256 from v6e on, 128 x 128
+// before): docs.cloud.google.com/tpu/docs, the page of each version. Devices of
+// a chip and core memory: docs.jax.dev/en/latest/pallas/tpu/hardware.html.
+// Kinds: libtpu 0.0.51's topologies.
+// Room is what libtpu 0.0.51 grants a device, from its error "Used X of Y hbm",
+// found to a KiB by bisection over the size of an array (a test compiles both
+// sides): HBM less what libtpu reserves. On v4 that is more than half, as two
+// devices share a chip's memory.
+// Core memory is VMEM, on v4 CMEM. It is 0 on v5p: its 64 MiB were never
+// observed to hold the data that this library's programs carry.
 constexpr Chip kChips[] = {
     {"v4", 32 * kGiB, 2, 15 * kGiB + 254 * kMiB + 480 * kKiB, 128 * kMiB, 512,
      "v4:2x2x1", 128, "TPU v4"},

@@ -1,4 +1,4 @@
-// plan/contract.cc: what is static about a plan, and the key that digests it.
+// plan/contract.cc: the static part of a plan, and the key that digests it.
 #include <algorithm>
 #include <bit>
 #include <nlohmann/json.hpp>
@@ -23,7 +23,8 @@ using Json = nlohmann::json;
 
 constexpr int kContractVersion = 0;
 
-// The facts a consumer has to be handed; others are folded away.
+// A fact, whether it is given, and whether a consumer needs it. Facts that are
+// not needed are left out of the contract.
 struct Presence {
   std::string name;
   bool given;
@@ -49,7 +50,7 @@ std::vector<Presence> presence_of(const Request& request, const Facts& f) {
       {
           {"tree_enter", f.tree_enter.has_value(), n.tree},
           {"tree_leave", f.tree_leave.has_value(), n.tree},
-          // Slots become token counts before any consumer sees them.
+          // Valid slot counts become token counts before a consumer reads them.
           {"valid_counts", f.valid_token_counts || f.valid_slot_counts, true},
       });
   return out;
@@ -68,7 +69,8 @@ Json names_json(const Names& names) {
   return out;
 }
 
-// The bucket of what this batch needs, or the ceiling of the whole run.
+// The capacity for one size: the ceiling if one is set, else the bucket of the
+// size that this batch needs.
 Result<int64_t> capacity(std::string_view what, int64_t needed, int64_t ceiling,
                          std::string_view ceiling_name,
                          std::vector<std::string>& folded) {
@@ -90,14 +92,14 @@ Result<int64_t> capacity(std::string_view what, int64_t needed, int64_t ceiling,
   return ceiling;
 }
 
-// Of the picks, where masks name them.
+// The contract's terms for picks, if a mask names them.
 struct PickTerms {
   RouteMeaning meaning = RouteMeaning::exact;
   int64_t query_tile = 0;
-  int64_t widest = 0;  // blocks in a tile row's union
+  int64_t widest = 0;  // blocks in the largest union of a tile row
 };
 
-// What a contract has room for, before it is bucketed.
+// The sizes of a contract before bucketing.
 struct Sizes {
   int64_t heads = 1;
   std::optional<PickTerms> picks;
@@ -114,7 +116,8 @@ PickTerms terms_of(const Request& request, const Picks& picks) {
           picks.query_tile > 0 ? picks.query_tile : request.tile.q, 0};
 }
 
-// The widest union of this batch. One above the ceiling is named.
+// The pick terms with the largest union of this batch. An error if a union
+// exceeds the ceiling.
 Result<PickTerms> pick_terms(const Batch::State& batch) {
   const Request& request = batch.request;
   PickUnions unions =
@@ -185,7 +188,7 @@ Result<PlanContract> make_ceiling_contract(const Request& request,
                         : ceil_div(bucket(request.kv_len), names.picks_block);
   }
   const Ceilings& most = request.ceilings;
-  // As a double: it may be more than 64 bits hold.
+  // A double, since the product may overflow 64 bits.
   const double worst = static_cast<double>(request.batch) *
                        static_cast<double>(heads) * static_cast<double>(rows) *
                        static_cast<double>(columns);
@@ -304,7 +307,8 @@ Result<PlanContract> contract_of(const Request& request, const Facts& facts,
     if (!n) return n.error();
     c.union_blocks = *n;
     text["picks"] = {{"meaning", to_string(p.meaning)}, {"union", *n}};
-    // What the queries share by its meaning, a consumer may rely on.
+    // Under tile_union the queries of a query tile share their blocks, and a
+    // consumer may rely on that.
     if (p.meaning == RouteMeaning::tile_union) {
       text["picks"]["query_tile"] = p.query_tile;
     }

@@ -1,4 +1,4 @@
-// plan/contract_test.cc: what may and what may not change the key.
+// plan/contract_test.cc: which terms may change the key, and which may not.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -51,7 +51,7 @@ TEST(Contract, BucketsArePowersOfTwoAndHalfWayBetween) {
   EXPECT_EQ(bucket(1537), 2048);
   for (int64_t n = 1; n < 5000; ++n) {
     EXPECT_GE(bucket(n), n);
-    EXPECT_LE(bucket(n) * 2, 3 * n) << n;  // never half as much again
+    EXPECT_LE(bucket(n) * 2, 3 * n) << n;  // at most 1.5 times n
     EXPECT_EQ(bucket(bucket(n)), bucket(n));
   }
 }
@@ -88,7 +88,7 @@ TEST(Contract, CeilingsGiveEveryBatchOneKey) {
   }
 }
 
-// Which tree it is, a program reads when it runs.
+// A program reads the tree at run time.
 TEST(Contract, EveryTreeUnderTheCeilingsHasOneKey) {
   Request r = request_of("tree", 512);
   r.ceilings = {64, 8};
@@ -109,7 +109,7 @@ TEST(Contract, EveryTreeUnderTheCeilingsHasOneKey) {
   EXPECT_EQ(keys.size(), 1u);
 }
 
-// Which groups they are, a program reads when it runs.
+// A program reads the groups at run time.
 TEST(Contract, NamedIdsUnderTheCeilingsHaveOneKey) {
   Request r = request_of("causal | same(b)", 512);
   r.ceilings = {64, 8};
@@ -152,7 +152,7 @@ TEST(Contract, AboveACeilingIsAnErrorThatNamesIt) {
     r.ceilings = {ceilings.max_steps ? 528 : 0, ceilings.max_width ? 32 : 0};
     EXPECT_TRUE(make_contract(*BorrowedBatch::make(r, {})).ok());
   }
-  // The first key is a sink: few tiles a row, but its column is seen by all.
+  // The first key is a sink: rows have few tiles, but all see its column.
   Request r = request_of("window(0, 0) | sink(1)", 2048);
   r.ceilings = {0, 2};
   auto plan = make_plan(r, {});
@@ -164,7 +164,7 @@ TEST(Contract, AboveACeilingIsAnErrorThatNamesIt) {
             "found 32");
 }
 
-// Queries of a row of 64 pick `wide` blocks of 16 together, one each.
+// One pick per query, so that a row of 64 queries picks `wide` blocks.
 std::vector<int32_t> picks_of(int64_t tokens, int32_t wide) {
   std::vector<int32_t> picks;
   for (int64_t q = 0; q < tokens; ++q) {
@@ -173,7 +173,7 @@ std::vector<int32_t> picks_of(int64_t tokens, int32_t wide) {
   return picks;
 }
 
-// Golden, as above.
+// Golden: the key must not change.
 TEST(Contract, PicksHaveAMeaningAndAUnionOfAClass) {
   Request r = request_of("blocks(16)", 256);
   const auto picks = picks_of(256, 5);
@@ -190,7 +190,7 @@ TEST(Contract, PicksHaveAMeaningAndAUnionOfAClass) {
   EXPECT_NE(std::find(c.folded.begin(), c.folded.end(),
                       "a tile row's union 5 is bucket 6"),
             c.folded.end());
-  // Values within the class do not matter, the class and the meaning do.
+  // The key depends on the union's bucket and on the meaning.
   const auto six = picks_of(256, 6);
   const auto three = picks_of(256, 3);
   f.picks->blocks = six;
@@ -203,11 +203,11 @@ TEST(Contract, PicksHaveAMeaningAndAUnionOfAClass) {
   f.picks->meaning = RouteMeaning::tile_union;
   const PlanContract shared = contract_of(r, f);
   EXPECT_NE(exact.key, shared.key);
-  f.picks->query_tile = 64;  // the tile's, said aloud
+  f.picks->query_tile = 64;  // the tile's size, explicit
   EXPECT_EQ(contract_of(r, f).key, shared.key);
   f.picks->query_tile = 32;
   EXPECT_NE(contract_of(r, f).key, shared.key);
-  // A query without picks is none of a class of 0.
+  // If no query has picks, the bucket is still 1, not 0.
   const std::vector<int32_t> none(256, -1);
   f.picks->blocks = none;
   EXPECT_EQ(contract_of(r, f).union_blocks, 1);
@@ -227,7 +227,7 @@ TEST(Contract, UnionsHaveACeiling) {
     EXPECT_EQ(contract_of(r, f).key, ceiling->key) << wide;
   }
   auto picks = picks_of(256, 4);
-  picks[130] = 4;  // of the third tile row
+  picks[130] = 4;  // in the third tile row
   f.picks->blocks = picks;
   auto c = make_contract(*BorrowedBatch::make(r, f));
   ASSERT_FALSE(c.ok());
@@ -235,10 +235,10 @@ TEST(Contract, UnionsHaveACeiling) {
   EXPECT_EQ(c.error().message,
             "[contract] a tile row's union must be at most max_union 4 blocks, "
             "found 5 for tile row 2 of batch row 0, head 0");
-  // Open, it is every block of the row's bucket.
+  // Without a ceiling the union is all blocks of the kv_len bucket.
   r.ceilings.max_union = 0;
   EXPECT_EQ(make_ceiling_contract(r, f)->union_blocks, 16);
-  // Without picks it is nobody's.
+  // Without picks the ceiling is left out.
   Request plain = request_of("causal", 256);
   const PlanContract without = contract_of(plain);
   plain.ceilings.max_union = 4;
@@ -268,13 +268,13 @@ TEST(Contract, RuntimeFactsStayOutOfTheKey) {
   b.valid_token_counts = count_b;
   b.q_offsets = offset_b;
   EXPECT_EQ(contract_of(r, a).key, contract_of(r, b).key);
-  // Within one class of window bound, too.
+  // Window bounds of one class have one key too.
   Request other = r;
   other.masks = {*parse_mask("prefix & window(511, 0) & causal")};
   EXPECT_EQ(contract_of(r, a).key, contract_of(other, a).key);
   EXPECT_EQ(contract_of(other, a).window_bounds,
             (std::vector<int64_t>{511, 0}));
-  // Slots are counts by the time a consumer sees them.
+  // Slot counts become token counts before a consumer reads them.
   const std::vector<int32_t> slots = {16};
   Facts c = a;
   c.valid_token_counts.reset();
@@ -322,7 +322,7 @@ TEST(Contract, EveryStaticTermChangesTheKey) {
   for (size_t i = 0; i < keys.size(); ++i) {
     for (size_t j = 0; j < i; ++j) EXPECT_NE(keys[i], keys[j]) << i << " " << j;
   }
-  // A fact that no mask names is folded away, and said so.
+  // A fact that no mask names is left out, and the contract says so.
   const PlanContract folded = contract_of(request_of("causal", 1024), with_ids);
   EXPECT_EQ(folded.key, keys[0]);
   EXPECT_EQ(folded.folded[0], "doc_ids is given, no mask names it: left out");
@@ -367,7 +367,7 @@ TEST(PlanDigest, DiffersWhereAPlanDiffers) {
   EXPECT_NE(plan_digest(other), digest);
 }
 
-// A ceiling contract is that of every batch under the same ceilings.
+// A ceiling contract equals that of every batch under the same ceilings.
 TEST(Contract, CeilingsGiveTheContractOfEveryBatchUnderThem) {
   Request r = request_of("causal & window(100, 0) & documents", 1000);
   r.ceilings = {256, 16};
@@ -382,13 +382,13 @@ TEST(Contract, CeilingsGiveTheContractOfEveryBatchUnderThem) {
     EXPECT_EQ(contract_of(r, f).key, ceiling->key);
     EXPECT_EQ(contract_of(r, f).window_bounds, ceiling->window_bounds);
   }
-  // Open ceilings are what the lengths can need at most: 16 rows and columns.
+  // Without ceilings the lengths bound the sizes: 16 rows and columns.
   r.ceilings = {};
   auto open = make_ceiling_contract(r, present);
   ASSERT_TRUE(open.ok());
   r.ceilings = {256, 16};
   EXPECT_EQ(open->text, make_ceiling_contract(r, present)->text);
-  // Which facts there are counts, not what they hold.
+  // The presence of facts is a term, not their values.
   EXPECT_NE(make_ceiling_contract(r, {})->key, ceiling->key);
   r.q_len = 0;
   auto bad = make_ceiling_contract(r, present);
@@ -448,14 +448,15 @@ TEST(Contract, AKernelKeyHoldsEveryTerm) {
     EXPECT_TRUE(keys.insert(make_kernel_contract(plan, changed).key).second)
         << i;
   }
-  // The default scale by its value: saying it changes nothing.
+  // The contract holds the value of the default scale, so an explicit equal
+  // scale changes nothing.
   KernelChoice said = choice;
   said.shape.scale = 0.125;
   EXPECT_EQ(make_kernel_contract(plan, said).key, base.key);
 }
 
-// Rows of other widths but as many steps: two plan contracts, and one kernel
-// unless it reads the rectangle.
+// Plans with different row widths and the same number of steps have two plan
+// contracts, but one kernel contract unless the kernel reads the rectangle.
 TEST(Contract, TheGridWidthIsATermOfKernelsThatReadIt) {
   const Request r = request_of("causal & documents", 512);
   std::vector<PlanContract> plans;

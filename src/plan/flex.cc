@@ -23,7 +23,7 @@ std::optional<int64_t> product(int64_t a, int64_t b) {
   return p;
 }
 
-// A list under construction: blocks are pushed ascending within a row.
+// Fills lists row by row; blocks are pushed in ascending order within a row.
 class Builder {
  public:
   Builder(FlexLists& lists, int64_t rows, int64_t columns)
@@ -45,7 +45,7 @@ class Builder {
     return out + (end - begin);
   }
 
-  // The blocks that were not pushed, behind those that were.
+  // Appends to each row the blocks that were not pushed.
   void finish() {
     int32_t* row = lists_.indices.data();
     for (const int32_t count : lists_.num_blocks) {

@@ -1,4 +1,4 @@
-// plan/flex.h: FlexAttention's block lists of a plan whose batch was read.
+// plan/flex.h: FlexAttention's block lists of a plan, read by the caller.
 #pragma once
 
 #include "tessera/layouts.h"

@@ -1,5 +1,5 @@
-// plan/flex_test.cc: BlockMask arrays against golden files that PyTorch made,
-// against dense booleans judged token by token, and from broken plans.
+// plan/flex_test.cc: BlockMask arrays against golden files from PyTorch and
+// against dense booleans judged token by token, and errors for malformed plans.
 #include "plan/flex.h"
 
 #include <gtest/gtest.h>
@@ -117,7 +117,7 @@ TEST(FlexGolden, EveryArrayIsWhatCreateBlockMaskMade) {
   EXPECT_GE(files, 45);
 }
 
-// Legal pairs counted in tiles padded to their whole size, as Flex counts.
+// Legal pairs per tile, with tiles padded to their whole size, as Flex counts.
 struct Counts {
   int64_t rows = 0;
   int64_t columns = 0;
@@ -184,7 +184,7 @@ std::optional<std::string> flex_fault(const testing::RandomCase& c) {
         flex->rows != n.rows || flex->columns != n.columns) {
       return "the BlockMask has another shape";
     }
-    // List l is query head l % heads; its plan head is that over `repeat`.
+    // List l is query head l % heads; its plan head is that number / `repeat`.
     const auto full = [&](int64_t l, int64_t row, int64_t column) {
       const int64_t plan_list = l / heads * oracle.heads() + l % heads / repeat;
       return n.at(plan_list, row, column) == c.tile.q * c.tile.kv;
@@ -365,7 +365,7 @@ TEST(Flex, HeadsThatTheMasksDoNotDivideAreRefused) {
       "[flex] heads must be a multiple of the plan's heads, found 3 for 2");
 }
 
-// A plan of few tiles whose dense arrays no machine should be asked for.
+// A plan of few tiles whose dense arrays would not fit in memory.
 TEST(Flex, AHugeBlockMaskIsRefused) {
   Request request;
   request.masks = {*parse_mask("causal & window(0, 0)")};

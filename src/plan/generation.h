@@ -1,4 +1,4 @@
-// plan/generation.h: a generation of TPUs by its name.
+// plan/generation.h: checks the name of a TPU generation.
 #pragma once
 
 #include <string_view>
@@ -7,7 +7,7 @@
 
 namespace tessera::plan {
 
-// The whole name of a chip that is known: "v6e", not "v6e:1x1".
+// Refuses all but the exact name of a known chip: "v6e", not "v6e:1x1".
 Result<void> check_generation(std::string_view where, std::string_view name);
 
 }  // namespace tessera::plan

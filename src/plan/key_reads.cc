@@ -1,4 +1,4 @@
-// plan/key_reads.cc: tiles of one key tell which keys a tile row needs.
+// plan/key_reads.cc: counts needed keys by classifying tiles one key wide.
 #include "plan/key_reads.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ KeyReads key_reads(const mask::Sweep& sweep, const Plan& plan) {
     out.read += std::min(tile, plan.kv_len - e.column() * tile);
   }
   const mask::Sweep keys = mask::with_tile(sweep, {plan.tile.q, 1});
-  // Its visit never fails.
+  // The visit below never fails.
   [[maybe_unused]] const auto walked = keys.each_list(
       [&](mask::Classifier& list, int64_t, int64_t) -> Result<void> {
         for (int64_t r = 0; r < plan.forward.rows; ++r) {

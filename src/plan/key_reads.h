@@ -1,4 +1,4 @@
-// plan/key_reads.h: the keys that tile rows read and those that they need.
+// plan/key_reads.h: counts the keys that tile rows read and those they need.
 #pragma once
 
 #include "mask/sweep.h"
@@ -6,7 +6,7 @@
 
 namespace tessera::plan {
 
-// Of the plan that the sweep makes.
+// `plan` must be the plan made from `sweep`.
 KeyReads key_reads(const mask::Sweep& sweep, const Plan& plan);
 
 }  // namespace tessera::plan

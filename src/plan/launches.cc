@@ -1,4 +1,4 @@
-// plan/launches.cc: which steps a target's scalar memory holds at one time.
+// plan/launches.cc: splits steps to fit a target's scalar memory.
 #include <algorithm>
 #include <array>
 
@@ -17,11 +17,11 @@ struct Known {
   int64_t vector_mib;
 };
 
-// Of the 1 MiB (262,144 words) of a core's scalar memory the compiler keeps
-// some back. The forward kernel, whatever its tiles a pass, compiles with
-// arrays of so many words in granules of 128 and not with one granule more;
-// vector memory is what the compiler's error says of a kernel that is larger. A
-// test compiles both sides of each.
+// The compiler reserves part of the 1 MiB (262,144 words) of a core's scalar
+// memory. With any number of tiles a pass, the forward kernel compiles with
+// arrays of `scalar_words` in granules of 128, and fails with one granule more
+// (a test compiles both sides). `vector_mib` is the limit that the compiler's
+// error states for a kernel that is too large.
 constexpr std::array<Known, 5> kKnown = {{{"v4", 261760, 128, 16},
                                           {"v5e", 261376, 128, 128},
                                           {"v5p", 261376, 128, 64},

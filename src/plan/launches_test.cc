@@ -12,7 +12,7 @@ using testing::for_seeds;
 using testing::random_int;
 using testing::random_plan;
 
-// Lists with rows of these many steps.
+// Lists of rows with the given numbers of steps.
 Steps steps_of(const std::vector<std::vector<int>>& lists) {
   Steps s;
   s.range.push_back(0);
@@ -70,7 +70,7 @@ TEST(Launches, CutAtRowsByHand) {
             "found 9 words for row 0 of list 1");
 }
 
-// What a launch needs is counted again from its steps and ranges.
+// Recounts each launch's words from its steps and ranges.
 TEST(Launches, CoverEveryStepOnceInOrderAndFit) {
   for_seeds(1000, [](std::mt19937_64& random, uint64_t) {
     const Plan p = random_plan(random);
@@ -108,7 +108,7 @@ TEST(Launches, CoverEveryStepOnceInOrderAndFit) {
       EXPECT_LE(words, target.scalar_words);
       EXPECT_TRUE(steps->steps[static_cast<size_t>(l.begin)].first());
       EXPECT_TRUE(steps->steps[static_cast<size_t>(l.end - 1)].last());
-      // The next row would not have fitted.
+      // The next row would not have fit.
       if (i + 1 < launches->size()) {
         int64_t next = l.end;
         while (!steps->steps[static_cast<size_t>(next)].last()) ++next;
@@ -122,8 +122,8 @@ TEST(Launches, CoverEveryStepOnceInOrderAndFit) {
   });
 }
 
-// The measured budget, on both sides of its edge: 15 rows of 16,384 and one
-// that makes all of it fit exactly, or one step more.
+// Both sides of the measured budget: 15 rows of 16,384 steps, and one row that
+// fills the rest exactly or has one step more.
 TEST(Launches, TheV6eBudgetIsExact) {
   const auto v6e = find_target("v6e");
   ASSERT_TRUE(v6e.ok());

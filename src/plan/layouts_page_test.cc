@@ -1,4 +1,4 @@
-// plan/layouts_page_test.cc: the example of docs/layouts.md, number by number.
+// plan/layouts_page_test.cc: the numbers in docs/layouts.md's example.
 #include <gtest/gtest.h>
 
 #include "plan/make_plan.h"

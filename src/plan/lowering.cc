@@ -1,5 +1,5 @@
-// plan/lowering.cc: whole granules around a tile, and when they ask for a
-// reason.
+// plan/lowering.cc: the work paid when tiles are padded to whole granules, and
+// when a tile needs a lowering reason.
 #include "base/fail.h"
 #include "base/integers.h"
 #include "base/text.h"

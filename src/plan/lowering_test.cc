@@ -1,5 +1,5 @@
-// plan/lowering_test.cc: each generation's granule, what a tile pays of it, and
-// the reasons that are asked for.
+// plan/lowering_test.cc: each generation's granule, the work that a tile pays,
+// and the required lowering reasons.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -38,7 +38,7 @@ TEST(Chips, EachGenerationHasItsMatrixUnitAndItsKind) {
   }
 }
 
-// Counted cell by cell of the granules that a tile touches.
+// Counted over the granules that a tile touches.
 TEST(PaidWork, IsOfWholeGranules) {
   for (const int64_t granule : {128, 256}) {
     for (int64_t q = 8; q <= 600; q += 8) {
@@ -60,7 +60,7 @@ TEST(PaidWork, IsOfWholeGranules) {
   EXPECT_EQ(paid_work({128, 128}, 256, 0).factor(), 1);
 }
 
-// On both sides of the edge, of every generation and of each side of a tile.
+// Both sides of the granule, for every generation and side of a tile.
 TEST(LowerTile, ATileBelowTheGranuleNeedsAReason) {
   for (const Chip& chip : chips()) {
     const int64_t g = chip.granule;
@@ -92,7 +92,7 @@ TEST(LowerTile, ATileBelowTheGranuleNeedsAReason) {
   EXPECT_EQ(why({128, 128}, "v5e", {}), "");
 }
 
-// What a mask is thought of in may be smaller than what runs.
+// The logical block may be smaller than the tile that runs.
 TEST(LowerTile, ALogicalBlockBelowTheGranuleNeedsAReason) {
   const Chip chip = *find_chip("v6e");
   const auto made = [&](const Tile& block, const Reason& reason) {
@@ -134,7 +134,7 @@ TEST(LoweringReason, IsALineOfText) {
     const auto told = check_lowering_reason("here", reason);
     EXPECT_EQ(told ? "" : told.error().message,
               due.empty() ? "" : "[here] a lowering reason" + due);
-    // The same where it is due.
+    // The same for a tile that needs a reason.
     EXPECT_EQ(why({8, 8}, "v6e", reason), told ? "" : told.error().message);
   }
 }

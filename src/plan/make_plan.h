@@ -1,5 +1,5 @@
-// plan/make_plan.h: bound facts to worklists. Outside the planner and its tests
-// a Batch is what makes plans.
+// plan/make_plan.h: makes worklists from bound facts. Code other than the
+// planner and its tests makes plans through a Batch.
 #pragma once
 
 #include "mask/sweep.h"
@@ -7,8 +7,8 @@
 
 namespace tessera::plan {
 
-// Into a plan whose memory is reused; unchanged sizes allocate nothing. On an
-// error `plan` is unspecified.
+// Plans into `plan` and reuses its memory; unchanged sizes allocate nothing. On
+// an error `plan` is unspecified.
 Result<void> plan_sweep(const mask::Sweep& sweep, Plan& plan);
 
 Result<Plan> make_plan(const Request& request, const Facts& facts);

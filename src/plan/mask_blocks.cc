@@ -1,5 +1,5 @@
-// plan/mask_blocks.cc: the token masks of partial tiles as bytes, numbered cell
-// by cell of a rectangle.
+// plan/mask_blocks.cc: token masks of partial tiles as bytes, with a mask
+// number for each cell of a rectangle.
 #include <algorithm>
 
 #include "plan/batch_state.h"
@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::string_view kWhere = "mask_blocks";
 
-// Bits of a tile, query by query, to bytes; transposed, key by key.
+// Unpacks the bits of each tile to bytes [q, kv]; transposed: [kv, q].
 std::vector<uint8_t> unpack(const Bitmaps& bitmaps, const Tile& tile,
                             bool transposed) {
   const auto per_tile = static_cast<size_t>(bitmaps.words_per_tile);
@@ -33,8 +33,8 @@ std::vector<uint8_t> unpack(const Bitmaps& bitmaps, const Tile& tile,
   return blocks;
 }
 
-// Numbers of the forward entries in the order of the transposed ones: both go
-// through a column from the first row to the last.
+// Reorders the numbers of the forward entries to the transposed entries. Both
+// orders visit a column from the first row to the last.
 std::vector<int32_t> transpose_numbers(const Plan& plan,
                                        const std::vector<int32_t>& of_entry) {
   const Worklist& w = plan.forward;

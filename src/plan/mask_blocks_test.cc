@@ -24,8 +24,9 @@ Request causal_request() {
 
 TEST(MaskBlocks, ByHand) {
   const BorrowedBatch batch = *BorrowedBatch::make(causal_request(), {});
-  // Rows of 8 queries over 24 keys in tiles of 16: the diagonal from the tile's
-  // first key; from its ninth; a full tile, and the first again, cut at key 24.
+  // Rows of 8 queries over 24 keys, in tiles of 16 keys: the diagonal from the
+  // tile's first key, the diagonal from its ninth key, a full tile, and the
+  // first mask again, cut at key 24.
   const auto forward = make_mask_blocks(batch, false, 2);
   ASSERT_TRUE(forward.ok()) << forward.error().message;
   EXPECT_EQ(forward->rows, 8);
@@ -48,8 +49,8 @@ TEST(MaskBlocks, ByHand) {
   }
 }
 
-// Every cell of the rectangle: the block that it names holds the legality of
-// each of its pairs, and no two blocks are the same.
+// For every cell of the rectangle, the named block holds the legality of each
+// pair of the tile. No two blocks are equal.
 void check_direction(const RandomCase& c, const Batch& batch,
                      const Oracle& oracle, bool transposed, int64_t width) {
   const Plan& plan = batch.plan();
@@ -136,7 +137,7 @@ TEST(MaskBlocks, WhatDoesNotFitIsRefused) {
   large.tile = {kMaxBlock, kMaxBlock};
   std::vector<int32_t> ids;
   for (int32_t tile = 0; tile < 65; ++tile) {
-    // A boundary at another place of each tile.
+    // The boundary is at a different position in each tile.
     ids.insert(ids.end(), static_cast<size_t>(tile) + 1, 2 * tile);
     ids.insert(ids.end(), static_cast<size_t>(kMaxBlock - tile - 1),
                2 * tile + 1);

@@ -1,4 +1,4 @@
-// plan/owned_facts.cc: facts that outlive whoever filled them.
+// plan/owned_facts.cc: facts that own their arrays.
 #include <algorithm>
 
 #include "tessera/facts.h"

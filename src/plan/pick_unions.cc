@@ -23,7 +23,7 @@ Ints picks_of(const mask::Bound& b) {
           static_cast<size_t>(b.batch * b.pick_heads * b.q_len * b.picks_k)};
 }
 
-// The blocks of one tile row, from words that nobody checked.
+// Reads the union of one tile row from unchecked words.
 Result<std::vector<int32_t>> read_union(std::string_view words, int64_t first,
                                         int64_t count, int64_t blocks,
                                         int64_t row, std::string_view where) {

@@ -1,4 +1,4 @@
-// plan/plan.cc: classified tile rows become worklists.
+// plan/plan.cc: turns classified tile rows into worklists.
 #include <algorithm>
 
 #include "base/fail.h"
@@ -28,10 +28,10 @@ void append(const std::vector<mask::Span>& spans, std::vector<Entry>& entries) {
   }
 }
 
-// From one question whether to stop to the next.
+// Tile rows between two calls of `stopped`.
 constexpr size_t kRowsUnasked = 64;
 
-// Classifies every tile row into the empty lists.
+// Classifies every tile row and fills the empty forward lists.
 Result<void> fill_forward(const mask::Sweep& sweep, Plan& plan,
                           const Stopped& stopped) {
   const TraceSpan span("plan", "classify");
@@ -77,7 +77,7 @@ Result<void> plan_sweep(const mask::Sweep& sweep, Plan& plan,
   w.lists = sweep.lists();
   w.rows = sweep.rows();
   w.columns = sweep.columns();
-  // Row starts are 32 bits, and each list has some even without tiles.
+  // Row starts are 32 bits, and each list has row starts even without tiles.
   int64_t starts = 0;
   if (__builtin_mul_overflow(w.lists, std::max(w.rows, w.columns), &starts) ||
       starts > kMaxTiles) {

@@ -1,4 +1,4 @@
-// plan/plan_file.cc: plans as files. Little-endian throughout:
+// plan/plan_file.cc: reads and writes plan files. Little-endian throughout:
 //   12 bytes  magic "TESSERA\0plan"
 //   uint32    version
 //   uint64    bytes of the whole file
@@ -6,12 +6,12 @@
 //   header    JSON in canonical form, padded with spaces to 8 bytes
 //   sections  32-bit words, in the order and sizes the header tells
 //   16 bytes  XXH3-128 of everything before it, canonical byte order
-// doc_ids and q_doc_ids are runs (id, length) that end with their batch row;
-// row_counts holds the tiles of each row, entries the tiles (column, class).
-// Picks that a mask names are union_counts, union_blocks, pick_bits and, for
-// each of the entries, union_slots (plan/pick_unions.h); of a query the file
-// keeps which blocks it picks, not in which slot. `picks` holds those that no
-// mask names, as they are.
+// doc_ids and q_doc_ids are runs (id, length); no run crosses a batch row.
+// row_counts holds the number of tiles of each row, entries the tiles (column,
+// class). Picks that a mask names are stored as union_counts, union_blocks,
+// pick_bits and, for each of the entries, union_slots (plan/pick_unions.h). The
+// file keeps which blocks a query picks, but not their slots. `picks` holds,
+// unchanged, picks that no mask names.
 #include <algorithm>
 #include <array>
 
@@ -43,7 +43,7 @@ constexpr size_t kLengthAt = 16;
 constexpr size_t kHeaderLengthAt = 24;
 constexpr size_t kHeaderAt = 32;
 constexpr size_t kDigestBytes = 16;
-// Far more than any request writes; small enough to parse without harm.
+// Far more than any request writes, and still cheap to parse.
 constexpr uint64_t kMaxHeader = uint64_t{1} << 24;
 
 constexpr std::string_view kSectionOrder[] = {"doc_ids",
@@ -99,7 +99,7 @@ std::vector<uint32_t> make_runs(Ints ids, int64_t row_length) {
   return words;
 }
 
-// Section bytes by name, cut out of the file.
+// Maps section names to their bytes in the file.
 class Sections {
  public:
   static Result<Sections> cut(const std::vector<plan::Section>& table,
@@ -162,7 +162,7 @@ Result<std::optional<std::vector<int32_t>>> read_ids(const Sections& sections,
     return invalid(kWhere, "runs must be pairs of words, found {} words for {}",
                    bytes.size() / 4, name);
   }
-  // Checked to the end before anything is allocated.
+  // All runs are checked before anything is allocated.
   int64_t at = 0;  // within the row
   int64_t rows = 0;
   for (size_t i = 0; i < bytes.size(); i += 8) {
@@ -268,7 +268,7 @@ Result<OwnedFacts> read_facts(const plan::PlanHeader& h,
   if (!q_doc_ids) return q_doc_ids.error();
   f.q_doc_ids = std::move(*q_doc_ids);
 
-  // Plain arrays: their sizes against the request are for bind() to judge.
+  // Plain arrays; bind() checks their sizes against the request.
   const auto plain = [&](std::string_view name) {
     std::optional<std::vector<int32_t>> out;
     if (sections.get(name)) out = load_array<int32_t>(*sections.get(name));
@@ -304,7 +304,7 @@ Result<OwnedFacts> read_facts(const plan::PlanHeader& h,
   return f;
 }
 
-// Each tile says where its first block stands in its row's union.
+// Checks that each tile's slot is where its first block is in its row's union.
 Result<void> check_slots(const Request& request, const Facts& facts,
                          const Worklist& forward, const Sections& sections) {
   const auto& section = sections.get("union_slots");
@@ -389,7 +389,7 @@ Result<Worklist> read_forward(const plan::PlanHeader& h,
   return w;
 }
 
-// Everything around the header and sections; returns the two joined.
+// Checks everything around the header and sections, and returns those two.
 Result<std::pair<std::string_view, std::string_view>> open_envelope(
     std::string_view bytes, const DecodeLimits& limits) {
   if (bytes.substr(0, kMagic.size()) != kMagic) {
@@ -407,7 +407,8 @@ Result<std::pair<std::string_view, std::string_view>> open_envelope(
     return over_limit(kWhere, "a file must be at most {} bytes, found {}",
                       limits.max_bytes, bytes.size());
   }
-  // Before the checksum, which another version may compute otherwise.
+  // The version is checked before the checksum, which another version may
+  // compute differently.
   const auto version = load<uint32_t>(bytes, kVersionAt);
   if (version != kPlanFileVersion) {
     return invalid(kWhere,
@@ -440,7 +441,7 @@ Result<std::pair<std::string_view, std::string_view>> open_envelope(
 
 size_t padded(size_t n) { return (n + 7) / 8 * 8; }
 
-// The whole file.
+// Builds the whole file.
 Result<std::string> close_envelope(const plan::PlanHeader& header,
                                    const std::string& sections) {
   auto text = plan::write_header(header);
@@ -564,7 +565,7 @@ Result<OwnedBatch> decode_plan(std::string_view bytes,
       plan::verify_forward(request, facts->view(), *forward, kWhere);
   if (!verified) {
     Error error = verified.error();
-    // What binding the request and facts says does not know of a file.
+    // Errors of binding do not mention the file, so they are wrapped.
     if (error.message.rfind("[plan file]", 0) != 0) {
       error.message = fmt::format(
           "[{}] the request and facts must be valid, found \"{}\" for them",

@@ -1,5 +1,5 @@
-// plan/plan_file_test.cc: plan files come back as they were; anything else is
-// refused, however well its checksum fits.
+// plan/plan_file_test.cc: plan files are read back unchanged; any other file is
+// refused, even with a valid checksum.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -22,7 +22,7 @@
 namespace tessera::plan {
 namespace {
 
-// The file taken apart by a reader of the format, not by the code under test.
+// The parts of a file, read by an independent reader of the format.
 struct Parts {
   Json header;
   std::vector<std::pair<std::string, std::vector<uint32_t>>> sections;
@@ -73,8 +73,7 @@ std::string with_text(std::string text, const std::string& data) {
   return seal(out + text + data);
 }
 
-// Put together with a checksum that fits; `retable` brings the section table
-// up to date.
+// Builds a file with a valid checksum; `retable` updates the section table.
 std::string put_together(Parts p, bool retable = true) {
   std::string data;
   if (retable) p.header["sections"] = Json::array();
@@ -123,7 +122,7 @@ TEST(PlanFile, ComesBackAsItWas) {
   EXPECT_EQ(r->request(), e.request);
   EXPECT_EQ(r->plan(), e.plan);
   EXPECT_EQ(own_facts(r->facts()), own_facts(e.facts));
-  // The property tests would not notice a format that changed by accident.
+  // The property tests would not notice an accidental change of format.
   EXPECT_EQ(put_together(take_apart(e.file)), e.file);
   EXPECT_EQ(take_apart(e.file).section("doc_ids"),
             (std::vector<uint32_t>{0, 40, 1, 24, 1, 36, 2, 28}));
@@ -156,7 +155,7 @@ TEST(PlanFile, ANameThatSimplificationDropsComesBack) {
   EXPECT_EQ(r->plan(), e.plan);
 }
 
-// Of picks that a mask names a file keeps which blocks, not in which slots.
+// For picks that a mask names, a file keeps the blocks but not their slots.
 OwnedFacts in_order(OwnedFacts f, const Plan& plan) {
   if (!plan.meaning) return f;
   const auto k = static_cast<size_t>(f.picks_k);
@@ -233,7 +232,7 @@ TEST(PlanFile, EveryTruncationIsFound) {
   EXPECT_FALSE(decode_plan(e.file + "x").ok());
 }
 
-// A change to the parts, and what the file then says with its checksum right.
+// A change to the parts, and the file's error with a valid checksum.
 struct Case {
   std::string want;
   std::function<void(Parts&)> change;
@@ -298,7 +297,7 @@ void expect_refused(const std::vector<Case>& cases) {
   for (const Case& c : cases) {
     Parts p = take_apart(e.file);
     c.change(p);
-    // Header changes to `sections` must survive the putting together.
+    // put_together must keep header changes to `sections`.
     EXPECT_EQ(message(put_together(p, c.retable)), "[plan file] " + c.want);
   }
 }
@@ -527,7 +526,7 @@ TEST(PlanFile, GrowthHasCeilings) {
             "found 1 heads of 1 batch rows of 1 + 512 for the file (raise the "
             "ceiling to read it)");
 
-  // A billion tokens in one run: refused before they are laid out.
+  // A billion tokens in one run are refused before they are expanded.
   Parts p = take_apart(*file);
   p.header["request"]["kv_len"] = int64_t{1} << 30;
   p.header["request"]["tile"][1] = 4096;
@@ -535,8 +534,8 @@ TEST(PlanFile, GrowthHasCeilings) {
   EXPECT_EQ(message(put_together(p)),
             "[plan file] doc_ids and q_doc_ids must hold at most 67108864 ids, "
             "found 1073741824 for the file (raise the ceiling to read it)");
-  // A mask that is full where the file holds one tile: the first row that
-  // differs ends it, though the whole plan would hold 2^28 tiles and more.
+  // The mask is full, but the file holds one tile. Reading stops at the first
+  // row that differs, though the whole plan would hold 2^28 tiles or more.
   p = take_apart(*file);
   p.header["request"]["kv_len"] = int64_t{1} << 26;
   p.header["request"]["tile"][1] = 8;
@@ -558,8 +557,9 @@ TEST(PlanFile, EncodeRefusesAMaskThatIsNotCanonical) {
             "found 'documents & causal' for 'causal & documents'");
 }
 
-// 64 queries and keys in tiles of 16 and blocks of 8: each query picks its own
-// block and that of its tile row's first query; row 1's third query picks 0.
+// 64 queries and keys in tiles of 16 and blocks of 8. Each query picks its own
+// block and that of its tile row's first query; the third query of row 1 picks
+// block 0.
 struct Picked {
   Request request;
   std::vector<int32_t> picks;
@@ -611,7 +611,7 @@ TEST(PlanFile, PicksAreBitsOverUnionsAndTheMeaningIsTold) {
   EXPECT_EQ(p.section("pick_bits")[8], 3U);
   EXPECT_EQ(p.section("pick_bits")[18], 3U);  // 0 and 2 of 0, 2, 3
   EXPECT_EQ(p.section("pick_bits")[24], 6U);  // 2 and 3
-  // Tiles of 16 keys hold two blocks: the slot is that of the first.
+  // Tiles of 16 keys hold two blocks; the slot is that of the first block.
   EXPECT_EQ(p.section("union_slots"), (std::vector<uint32_t>{0, 0, 1, 0, 0}));
   EXPECT_EQ(put_together(p), Picked(RouteMeaning::exact).file);
 }
@@ -678,7 +678,7 @@ TEST(PlanFile, ForgedPicksAreRefused) {
        [](Parts& p) {
          p.sections.insert(p.sections.begin(), {"picks", {}});
        }},
-      // Other picks are another plan.
+      // Different picks give a different plan.
       {"lists must be those that the request and facts plan to, found column 2 "
        "partial where column 1 partial is due, in tile row 2 of batch row 0, "
        "head 0",
@@ -694,7 +694,7 @@ TEST(PlanFile, ForgedPicksAreRefused) {
     if (i >= bad.size()) break;
     bad[i] = static_cast<char>(bad[i] ^ 0x11);
     const auto r = decode_plan(seal(bad));
-    if (r) {  // it says something else, and is that
+    if (r) {  // a file that is still valid must round-trip
       const auto again = encode_plan(*r);
       ASSERT_TRUE(again.ok()) << "byte " << i;
       EXPECT_EQ(*again, seal(bad)) << "byte " << i;
@@ -702,7 +702,7 @@ TEST(PlanFile, ForgedPicksAreRefused) {
   }
 }
 
-// Picks that no mask names are facts like others: kept as they are.
+// Picks that no mask names are kept unchanged.
 TEST(PlanFile, UnnamedPicksComeBackAsTheyWere) {
   Example e("causal");
   const std::vector<int32_t> picks(128, 1 << 20);

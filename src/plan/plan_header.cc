@@ -1,4 +1,4 @@
-// plan/plan_header.cc: the JSON at the start of a plan file.
+// plan/plan_header.cc: reads and writes the JSON at the start of a plan file.
 #include "plan/plan_header.h"
 
 #include "base/fail.h"
@@ -10,7 +10,7 @@ namespace tessera::plan {
 namespace {
 
 constexpr std::string_view kWhere = kPlanFileWhere;
-// A bound for counts that have no other; products of two still fit int64.
+// The bound for counts that have no other limit.
 constexpr int64_t kMaxCount = int64_t{1} << 40;
 
 Json text_of(const PlanHeader& h) {
@@ -22,7 +22,8 @@ Json text_of(const PlanHeader& h) {
                  {"documents", m.names.documents},
                  {"segments", m.names.segments},
                  {"picks_block", m.names.picks ? m.names.picks_block : 0}};
-    // Younger than the others: files without one stay as they are.
+    // These fields were added later and are written only if used, so files
+    // without them stay the same.
     if (m.names.tree) mask["tree"] = true;
     if (m.names.same != 0) mask["same"] = mask::same_letters(m.names.same);
     masks.push_back(std::move(mask));
@@ -51,8 +52,8 @@ Json text_of(const PlanHeader& h) {
           {"sections", std::move(sections)}};
 }
 
-// Reads members one after another and keeps the first error, so that a long
-// row of fields stays a row.
+// Reads members in turn and keeps the first error, so the caller checks once
+// after a list of fields.
 class Members {
  public:
   Members(const Json& object, std::string name)
@@ -148,7 +149,7 @@ Result<Mask> read_mask(const Json& value, size_t index) {
     return invalid(kWhere, "{}.expr must be in canonical form, found {} for {}",
                    name, in_quotes(text), in_quotes(canonical));
   }
-  // Simplification may drop a name, never add one.
+  // Simplification may drop a name but never adds one.
   const Names& least = mask->names;
   if ((least.prefix && !names.prefix) ||
       (least.documents && !names.documents) ||
@@ -262,7 +263,7 @@ Result<PlanHeader> read_header(std::string_view text) {
   auto sections = read_sections(json.at("sections"));
   if (!sections) return sections.error();
   h.sections = std::move(*sections);
-  // One header, one text: equal plans are equal files.
+  // A header has one text, so equal plans give equal files.
   if (text_of(h).dump() != text) {
     return invalid(kWhere,
                    "the header must be in canonical form, found other text "

@@ -33,11 +33,11 @@ struct PlanHeader {
   bool operator==(const PlanHeader&) const = default;
 };
 
-// Always the same text for the same header. An error where it would not be
-// read back as it is: a mask not made by make_mask, a size out of range.
+// Equal headers give equal text. An error if read_header would not return the
+// same header: a mask not made by make_mask, or a size out of range.
 Result<std::string> write_header(const PlanHeader& header);
 
-// Types, ranges and the masks are checked; that sizes agree is not.
+// Checks types, ranges and masks, but not that the sizes agree.
 Result<PlanHeader> read_header(std::string_view text);
 
 }  // namespace tessera::plan

@@ -1,5 +1,4 @@
-// plan/rectangle.cc: a worklist with rows of one width, for kernels that index
-// a grid instead of walking a list.
+// plan/rectangle.cc: a worklist as rows of one width, for grid kernels.
 #include "plan/rectangle.h"
 
 #include <algorithm>
@@ -12,7 +11,7 @@ namespace {
 
 constexpr int64_t kCellBytes = sizeof(int32_t) + sizeof(uint8_t);
 
-// lists * rows * width, or -1 where that is no size of a rectangle.
+// lists * rows * width, or -1 if the sizes are invalid or too large.
 int64_t cells_of(int64_t lists, int64_t rows, int64_t width) {
   int64_t cells = 0;
   if (lists < 0 || rows < 0 || width < 0 || width > kMaxTiles ||

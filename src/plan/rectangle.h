@@ -7,8 +7,8 @@
 
 namespace tessera::plan {
 
-// The cells of a rectangle of this width: wide enough for every row, and within
-// kMaxLayoutBytes.
+// The number of cells of a rectangle of `width` cells a row. An error if a row
+// of `w` is wider or the cells exceed kMaxLayoutBytes.
 Result<int64_t> count_cells(const Worklist& w, int64_t width,
                             std::string_view where);
 

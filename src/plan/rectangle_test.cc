@@ -1,4 +1,4 @@
-// plan/rectangle_test.cc: the rectangle, cell by cell and back.
+// plan/rectangle_test.cc: checks the rectangle cell by cell, and the way back.
 #include <gtest/gtest.h>
 
 #include "tessera/layouts.h"

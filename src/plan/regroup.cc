@@ -1,4 +1,4 @@
-// plan/regroup.cc: neighbouring rows that share the key tiles they fetch.
+// plan/regroup.cc: groups neighbouring rows to share fetched key tiles.
 #include <algorithm>
 
 #include "base/fail.h"
@@ -10,7 +10,7 @@ namespace tessera {
 namespace {
 
 // Calls `at_column(column)` for every column of the union of the rows, in
-// ascending order, while rows that have it start with it.
+// ascending order, while each row that has the column starts with it.
 template <class AtColumn>
 void merge(std::vector<std::span<const Entry>>& rows,
            const AtColumn& at_column) {
@@ -58,7 +58,7 @@ Result<Regrouped> regroup(const Worklist& w, int64_t rows_per_group,
     return invalid("regroup", "tiles a step must be between 1 and {}, found {}",
                    kMaxTiles, tiles_per_step);
   }
-  // Counted first: sharing may need much less than the tiles times the rows.
+  // Counted first: sharing may need far less than tiles times rows.
   size_t columns = 0;
   size_t groups = 0;
   for_groups(w, rows_per_group, [&](int64_t, int64_t, auto& rows) {

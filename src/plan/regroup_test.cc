@@ -54,7 +54,7 @@ TEST(Regroup, ByHand) {
   EXPECT_EQ(g->groups[1].rows, 1u);
   EXPECT_EQ(g->groups[1].begin, 3u);
   EXPECT_EQ(g->groups[1].end, 3u);
-  EXPECT_EQ(g->steps, 3);  // 3 tiles by twos, and one for the empty group
+  EXPECT_EQ(g->steps, 3);  // 2 steps for 3 tiles, 1 for the empty group
   EXPECT_EQ(g->dead_tiles, 2);
 }
 
@@ -95,7 +95,7 @@ TEST(Regroup, RandomListsExpandToThemselves) {
         EXPECT_EQ(group.begin, column);
         ASSERT_EQ(group.end, column + columns.size());
         for (int64_t c : columns) EXPECT_EQ(g->columns[column++], c);
-        // Slots of rows that are not there stay 0.
+        // Slots of missing rows stay 0.
         for (size_t c = group.begin; c < group.end; ++c) {
           for (int64_t i = rows; i < per_group; ++i) {
             EXPECT_EQ(g->classes[c * static_cast<size_t>(per_group) +
@@ -139,7 +139,7 @@ TEST(Regroup, HostileNumbersAreRefused) {
   EXPECT_EQ(regroup(w, 64, kMaxTiles)->steps, 1);
 }
 
-// Refused by count, before the classes are held.
+// The count is refused before the classes are allocated.
 TEST(Regroup, MoreSlotsThanALayoutMayHoldAreRefused) {
   constexpr int64_t kColumns = kMaxLayoutBytes / 64 + 1;
   Worklist w = {1, 1, kColumns, {0, static_cast<uint32_t>(kColumns)}, {}};

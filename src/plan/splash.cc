@@ -19,15 +19,16 @@ constexpr std::string_view kWhere = "splash";
 
 size_t index(int64_t i) { return static_cast<size_t>(i); }
 
-// A tile that the kernel computes: its place on its line of the grid and its
-// number among the partial blocks, -1 where it is full.
+// A tile that the kernel computes: its index within its line of the grid, and
+// its number among the partial blocks (-1: a full tile).
 struct Live {
   int32_t minor = 0;
   int32_t block = -1;
 };
 
-// The live tiles of one shard, line by line as the kernel's grid visits them:
-// lines (head, q) of key tiles forward, (kv, head) of query tiles for dkv.
+// The live tiles of one shard, line by line in the order of the kernel's grid.
+// Forward lines are (head, q) and hold key tiles; dkv lines are (kv, head) and
+// hold query tiles.
 struct Lines {
   std::vector<int64_t> start;
   std::vector<Live> live;
@@ -46,8 +47,8 @@ struct Lines {
   }
 };
 
-// The distinct partial tiles of one batch row, numbered as they are first met
-// over its lists: the order in which Splash meets them.
+// The distinct partial tiles of one batch row, numbered by first occurrence
+// over its lists, as Splash numbers them.
 struct Blocks {
   Bitmaps bitmaps;  // of_entry begins at first_entry
   size_t first_entry = 0;
@@ -59,14 +60,14 @@ struct Blocks {
     const int64_t word = block * bitmaps.words_per_tile + i / 64;
     return bitmaps.words[index(word)] >> (i % 64) & 1;
   }
-  // An iterator, so that tiles from here on can be compared.
+  // An iterator, so that the caller can compare a range of tiles.
   auto number_of(size_t entry) const {
     return bitmaps.of_entry.begin() +
            static_cast<std::ptrdiff_t>(entry - first_entry);
   }
 };
 
-// What each of the three grid arrays holds, before it gets its dtype.
+// The values of the three grid arrays before the choice of dtype.
 struct Grid {
   int64_t heads = 0;
   int64_t rows = 0;
@@ -121,7 +122,8 @@ Result<void> check_options(const Plan& plan, int64_t batch_row, int64_t heads,
   return {};
 }
 
-// A function of (query, key) knows no fact of the batch.
+// An error if a mask depends on a fact of the batch: the kernel computes masks
+// from (query, key) positions only.
 Result<void> check_computable(const Request& request, const Facts& facts) {
   const auto refuse = [](std::string_view what) {
     return invalid(kWhere,
@@ -147,7 +149,7 @@ Error too_large() {
                     kMaxSplashBytes);
 }
 
-// Every partial tile as number 0 of no blocks, for a kernel that reads none.
+// Numbers every partial tile 0, for a kernel that reads no blocks.
 Bitmaps mark_partial(const Plan& plan, int64_t batch_row) {
   const Worklist& w = plan.forward;
   Bitmaps marks;
@@ -176,7 +178,7 @@ Result<Blocks> find_blocks(const Batch::State& batch, int64_t batch_row,
                 w.row_start[index(plan.list(batch_row, 0) * w.rows)]};
 }
 
-// Per plan head of the batch row: the first plan head whose mask is the same.
+// For each plan head of the batch row: the first plan head with the same mask.
 std::vector<int64_t> find_same_masks(const Plan& plan, int64_t batch_row,
                                      const Blocks& blocks) {
   const Worklist& w = plan.forward;
@@ -239,20 +241,20 @@ Lines make_lines(const Plan& plan, int64_t batch_row, const Blocks& blocks,
   return lines;
 }
 
-// Where a shard stands in the arrays, and how far each of its lines reaches.
+// The position of a shard in the arrays, and the size of its lines.
 struct Place {
   int64_t head0 = 0;
   int64_t heads = 1;
   int64_t row0 = 0;
-  int64_t rows = 0;   // of its lines
-  int64_t slots = 0;  // of a line
+  int64_t rows = 0;   // query tiles of the shard
+  int64_t slots = 0;  // slots of a line
   bool shrunk = false;
   bool dkv = false;
 };
 
-// At every step the kernel fetches what the next live tile needs and, apart
-// from it, what the next partial tile needs; past the last ones it turns back
-// to the first. So the grid is filled from its end.
+// At every step the kernel prefetches the data of the next live tile and,
+// separately, the mask of the next partial tile. After the last one it wraps
+// around to the first. So the grid is filled from its end.
 void fill_shard(const Lines& lines, const Place& p, Grid& grid) {
   int32_t data = 0;
   int32_t mask = 0;
@@ -293,9 +295,10 @@ void fill_shard(const Lines& lines, const Place& p, Grid& grid) {
       }
       continue;
     }
-    // Shrunk, live tiles move to the front of a forward line and to the back
-    // of a dkv line, and the shard's unused slots stay 0. A shard narrower than
-    // the arrays repeats its last slot, so that nothing is fetched anew.
+    // In a shrunk grid, live tiles move to the front of a forward line and to
+    // the back of a dkv line, and the shard's unused slots stay 0. A shard
+    // narrower than the arrays repeats its last slot, so nothing new is
+    // fetched.
     const int64_t shift = p.dkv ? widest - left : 0;
     const bool repeats = left == widest || (p.dkv && left > 0);
     while (left > 0) {
@@ -354,7 +357,8 @@ SplashArray pack_blocks(const Blocks& blocks, const Tile& tile, bool dkv) {
   return a;
 }
 
-// Three int32 arrays, the same once more packed, and a shard's lines.
+// Whether everything fits kMaxSplashBytes: three int32 arrays, their packed
+// copies and a shard's lines (32 bytes a cell), and the blocks.
 bool fits_file(const Grid& grid, const Blocks& blocks, const Tile& tile) {
   int64_t bytes = 0;
   return !__builtin_mul_overflow(grid.heads * 32, grid.rows, &bytes) &&
@@ -364,7 +368,7 @@ bool fits_file(const Grid& grid, const Blocks& blocks, const Tile& tile) {
          bytes <= kMaxSplashBytes;
 }
 
-// `computed`: the kernel makes the mask from positions.
+// `computed`: the kernel computes the mask from positions.
 SplashMaskInfo pack_info(const Grid& grid, const Blocks& blocks,
                          const Plan& plan, const SplashOptions& options,
                          bool computed) {
@@ -422,7 +426,7 @@ int64_t SplashArray::at(int64_t i) const {
 
 namespace {
 
-// Every shard of heads is as the first.
+// Copies the first shard of heads to all others.
 void repeat_first(int64_t shards, Grid& grid) {
   const int64_t cells = grid.rows * grid.columns;
   for (auto* a : {&grid.data_next, &grid.mask_next, &grid.block_mask}) {
@@ -459,8 +463,8 @@ Result<SplashMaskInfo> make_splash(const Batch& batch, int64_t batch_row,
   const auto mask_of_head = [&](int64_t h) {
     return mask_of[index(h / per_plan_head)];
   };
-  bool one_mask = true;            // for all heads
-  bool one_mask_per_shard = true;  // for the heads of each shard
+  bool one_mask = true;            // all heads share one mask
+  bool one_mask_per_shard = true;  // the heads of each shard share one mask
   for (int64_t h = 0; h < heads; ++h) {
     one_mask &= mask_of_head(h) == mask_of_head(0);
     one_mask_per_shard &=

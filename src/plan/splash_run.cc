@@ -1,4 +1,4 @@
-// plan/splash_run.cc: Splash's arrays under the ceilings of a run, JAX's
+// plan/splash_run.cc: Splash's arrays sized by the ceilings of a run: JAX's
 // rectangle and tokamax's list.
 #include "plan/splash_run.h"
 
@@ -16,11 +16,12 @@ constexpr std::string_view kWhere = "splash";
 
 size_t index(int64_t i) { return static_cast<size_t>(i); }
 
-// Of a grid: the dimension that shrinking made shorter, and the other one.
+// The axis of a grid that shrinking shortens, and the other axis.
 size_t slots_axis(bool dkv) { return dkv ? 1 : 2; }
 size_t lines_axis(bool dkv) { return dkv ? 2 : 1; }
 
-// As long as `size` along one axis: beyond its end the last once more, or 0.
+// Extends `from` to `size` along one axis. New slots repeat the last one if
+// `repeats`, else hold 0.
 SplashArray lengthen(const SplashArray& from, size_t axis, int64_t size,
                      bool repeats) {
   SplashArray out{from.type, from.shape, {}};
@@ -45,14 +46,16 @@ SplashArray lengthen(const SplashArray& from, size_t axis, int64_t size,
   return out;
 }
 
-// For so many: what the ceiling says, where lengths allow it, or a bucket.
+// The capacity for `needed`: the bucket if no ceiling is set, else the ceiling,
+// but at most `most` and at least `needed`.
 int64_t room_for(int64_t needed, int64_t ceiling, int64_t most) {
   if (ceiling == 0) return bucket(needed);
   return std::max(needed, std::min(ceiling, most));
 }
 
-// `bytes` of grids or lists beside masks of tiles. No caller's product of sizes
-// overflows, since what make_splash gives fits the same bytes.
+// An error if `bytes` of grids or lists and the tile masks exceed
+// kMaxSplashBytes. The callers' products of sizes cannot overflow, since
+// make_splash checked its sizes against the same limit.
 Result<void> check_memory(int64_t bytes, int64_t blocks, const Tile& tile) {
   if (bytes <= kMaxSplashBytes &&
       blocks <= (kMaxSplashBytes - bytes) / (tile.q * tile.kv)) {
@@ -62,7 +65,7 @@ Result<void> check_memory(int64_t bytes, int64_t blocks, const Tile& tile) {
                     kMaxSplashBytes);
 }
 
-// What a batch row needs, and for how many masks of tiles there is to be room.
+// The arrays of a batch row, and the tile masks to make room for.
 struct Needed {
   SplashMaskInfo info;
   int64_t blocks = 0;
@@ -93,7 +96,8 @@ Result<Needed> find_needed(const Batch& batch, int64_t batch_row,
   return Needed{std::move(*info), room_for(blocks, run.max_blocks, tiles)};
 }
 
-// One mask that no cell reads where no tile is partial, then room for more.
+// Extends the tile masks to `blocks`. If no tile is partial, adds mask 0 for
+// all cells; the kernel never reads it.
 void add_masks(SplashMaskInfo& info, const Tile& tile, bool dkv,
                int64_t blocks) {
   if (!info.partial_mask_blocks) {
@@ -107,7 +111,7 @@ void add_masks(SplashMaskInfo& info, const Tile& tile, bool dkv,
   info.partial_mask_blocks->bytes.resize(index(blocks * tile.q * tile.kv));
 }
 
-// The active tiles of a grid of one mask, row by row.
+// Lists the active tiles of a grid with one mask, row by row.
 TokamaxMaskInfo list_active(const SplashMaskInfo& info, bool dkv) {
   const int64_t rows = info.block_mask.shape[lines_axis(dkv)];
   const int64_t slots = info.block_mask.shape[slots_axis(dkv)];
@@ -159,7 +163,7 @@ Result<SplashMaskInfo> make_splash_run(const Batch& batch, int64_t batch_row,
   const int64_t width =
       room_for(grid[slots_axis(run.dkv)], batch.request().ceilings.max_width,
                run.dkv ? plan.forward.rows : plan.forward.columns);
-  // Three arrays as they are and as they will be.
+  // Three int32 arrays, before and after widening.
   const int64_t bytes = 24 * grid[0] * grid[lines_axis(run.dkv)] * width;
   if (auto e = check_memory(bytes, needed->blocks, plan.tile); !e) {
     return e.error();
@@ -193,8 +197,8 @@ Result<TokamaxMaskInfo> make_tokamax_run(const Batch& batch, int64_t batch_row,
     return e.error();
   }
   const int32_t last = out.mask_next.empty() ? 0 : out.mask_next.back();
-  out.mask_next.resize(index(steps), last);  // so nothing is fetched anew
-  out.active_rows.resize(index(steps), -1);  // a row ends where the list does
+  out.mask_next.resize(index(steps), last);  // so nothing new is fetched
+  out.active_rows.resize(index(steps), -1);  // -1 ends the last row
   out.active_cols.resize(index(steps), -1);
   out.block_mask.resize(index(steps), 0);
   add_masks(info, plan.tile, run.dkv, needed->blocks);

@@ -1,4 +1,4 @@
-// plan/splash_run.h: Splash's arrays with more room than a batch row needs.
+// plan/splash_run.h: Splash's arrays enlarged beyond what a batch row needs.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,11 @@
 
 namespace tessera::plan {
 
-// Of one q shard, shrunk: with `width` slots a row (dkv: a column) and `blocks`
-// masks of tiles, no fewer than it has. Slots beyond are dead and say what the
-// last one says, so that nothing is fetched anew. Where no tile is partial all
-// cells name the first mask, and none reads it.
+// Enlarges the arrays of one shrunk q shard to `width` slots a row (dkv: a
+// column) and `blocks` tile masks; neither may be fewer than the arrays have.
+// Added slots are inactive and repeat the last slot, so they fetch nothing new.
+// If no tile is partial, all cells name the first mask, which the kernel never
+// reads.
 SplashMaskInfo widen_splash(SplashMaskInfo info, const Tile& tile, bool dkv,
                             int64_t width, int64_t blocks);
 

@@ -1,5 +1,5 @@
 // plan/splash_run_test.cc: Splash's arrays under the ceilings of a run: JAX's
-// against those without room, tokamax's steps against brute force.
+// arrays against unpadded ones, tokamax's steps against brute force.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 
 using namespace testing;
 
-// Lengths that tiles divide, and a batch row that is not the first.
+// Lengths are multiples of the tile, and the batch row is not the first.
 RandomCase case_of(std::mt19937_64& random, uint64_t seed, int64_t heads) {
   RandomCase c;
   c.seed = seed;
@@ -60,7 +60,8 @@ struct Case {
 
 // ---- JAX's ----
 
-// `got` is `from` and, along one axis, more: the last once more, or 0.
+// Expects `got` to be `from`, extended along one axis with copies of its last
+// slot if `repeats`, else with 0.
 void expect_longer(const SplashArray& from, const SplashArray& got, size_t axis,
                    int64_t size, bool repeats, const char* name) {
   SCOPED_TRACE(name);
@@ -138,12 +139,12 @@ TEST(SplashRun, HasTheArraysWithRoom) {
 
 struct Visit {
   int64_t row, column, tile_class;
-  std::vector<int64_t> pairs;  // of a partial tile
+  std::vector<int64_t> pairs;  // pairs of a partial tile
 
   bool operator==(const Visit&) const = default;
 };
 
-// What must be visited, from the definition.
+// The visits that the definition requires.
 std::vector<Visit> visits_due(const Oracle& oracle, const Request& r,
                               int64_t batch_row, bool dkv) {
   const int64_t queries = r.q_len / r.tile.q, keys = r.kv_len / r.tile.kv;
@@ -187,8 +188,8 @@ void expect_steps(const TokamaxMaskInfo& got, const std::vector<Visit>& due,
        {&got.mask_next, &got.active_rows, &got.active_cols, &got.block_mask}) {
     ASSERT_EQ(static_cast<int64_t>(list->size()), size);
   }
-  // A full tile names the mask that the next partial one reads, and those
-  // behind the last of them the first: it is fetched before it is needed.
+  // A full tile names the mask of the next partial tile, which is thus
+  // prefetched. Tiles after the last partial one name the first mask.
   std::optional<int32_t> next;
   for (size_t i = due.size(); i-- > 0;) {
     if (due[i].tile_class == 1) next = got.mask_next[i];
@@ -244,7 +245,7 @@ TEST(SplashRun, TokamaxVisitsWhatBruteForceSays) {
 // ---- Refusals ----
 
 TEST(SplashRun, RefusesWhatDoesNotFit) {
-  Request diagonal;  // two masks of tiles, on the diagonal and beside it
+  Request diagonal;  // two tile masks: on the diagonal and next to it
   diagonal.masks = {*parse_mask("window(10, 0)")};
   diagonal.q_len = diagonal.kv_len = 64;
   diagonal.tile = {16, 16};
@@ -269,7 +270,7 @@ TEST(SplashRun, RefusesWhatDoesNotFit) {
       {diagonal, {false, 0, 2}, nullptr, nullptr},
       {diagonal, {false, 0, 1}, few, few, ErrorKind::limit},
       {diagonal, {true, 0, -1}, negative, negative},
-      // As many bytes are the masks alone.
+      // The tile masks alone take the whole limit, 2 GiB.
       {large, {false, 0, 128}, much, much, ErrorKind::limit},
       {diagonal,
        {false, 2, 0},

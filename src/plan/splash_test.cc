@@ -1,5 +1,5 @@
-// plan/splash_test.cc: MaskInfo arrays against golden files made by JAX Splash,
-// against plain loops over the dense mask, and replayed as the kernel would.
+// plan/splash_test.cc: MaskInfo arrays against golden files from JAX Splash and
+// against plain loops over the dense mask, and replayed in the kernel's order.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -57,7 +57,7 @@ Problem problem_of(const std::vector<std::string>& masks, int64_t q_len,
   return p;
 }
 
-// "7*3" is 7 7 7, "4..6" is 4 5 6.
+// Parses runs: "7*3" is 7 7 7, "4..6" is 4 5 6.
 std::vector<int32_t> read_runs(const std::string& text) {
   std::vector<int32_t> out;
   std::istringstream words(text);
@@ -210,7 +210,7 @@ SplashArray flatten(const Cells& x, bool downcast) {
       type);
 }
 
-// What the arrays must be, from their definition.
+// The arrays by their definition.
 SplashMaskInfo brute_force(const std::vector<Dense>& masks, Tile tile,
                            const SplashOptions& o) {
   const size_t heads = masks.size();
@@ -254,7 +254,7 @@ SplashMaskInfo brute_force(const std::vector<Dense>& masks, Tile tile,
     }
   }
 
-  // Each step's own tile, or the next one that the kernel needs.
+  // Each step names its own tile, or the next tile that the kernel needs.
   const size_t out_heads = single ? head_shards : heads;
   const size_t step_heads = single ? 1 : per_shard;
   Cells data = cells(out_heads, rows, columns);
@@ -398,8 +398,8 @@ void expect_same(const SplashMaskInfo& got, const SplashMaskInfo& want) {
   EXPECT_TRUE(same(got.q_sequence, want.q_sequence, "q_sequence"));
 }
 
-// Visits the grid as the kernel does and collects the pairs it lets through.
-// Where the mask is computed in the kernel, that function is `masks`.
+// Visits the grid in the kernel's order and compares the pairs that it allows
+// with `masks`. If the kernel computes the mask, `masks` is its function.
 void expect_replays(const SplashMaskInfo& info, const std::vector<Dense>& masks,
                     Tile tile, const SplashOptions& o) {
   const std::vector<int64_t>& shape = info.block_mask.shape;
@@ -415,7 +415,7 @@ void expect_replays(const SplashMaskInfo& info, const std::vector<Dense>& masks,
       for (int64_t j = 0; j < shape[2]; ++j) {
         const int64_t at = (plane * shape[1] + i) * shape[2] + j;
         const int64_t next = info.data_next.at(at);
-        // Grid rows of a q shard: as many as its slots.
+        // The number of grid rows of a q shard is that of its slots.
         const int64_t shard = i / (shape[1] / o.q_shards);
         const int64_t r = o.dkv ? shard * shard_rows + next : i;
         const int64_t c = o.dkv ? j : next;
@@ -536,8 +536,9 @@ TEST(Splash, GoldenFiles) {
       expect_same(*got, brute_force(masks, p.request.tile, o));
       expect_replays(*got, masks, p.request.tile, o);
       if (!error.empty()) {
-        // Splash raises: a shard with nothing live, or no partial tile at all
-        // in several shards. Ours was held against plain loops above.
+        // Splash raises an error: a shard has nothing live, or there is no
+        // partial tile in several shards. expect_right has checked our arrays
+        // against plain loops.
         const bool known =
             error == "AssertionError: " ||
             error == "ValueError: need at least one array to concatenate";
@@ -568,7 +569,7 @@ TEST(Splash, GoldenFiles) {
   EXPECT_GE(refused, 16);
 }
 
-// ---- What peers get wrong ----
+// ---- Cases that other implementations get wrong ----
 
 // Splash has no mask_next here and raises when it joins the shards.
 TEST(Splash, FullMaskWithQueryShards) {
@@ -589,7 +590,7 @@ TEST(Splash, FullMaskWithQueryShards) {
             (std::vector<int64_t>{0, 0, 1, 1, 0, 0, 1, 1}));
 }
 
-// The same raise, although a function computes the mask.
+// Splash raises here too, although a function computes the mask.
 TEST(Splash, ComputableMaskThatIsFullEverywhere) {
   for (const char* mask : {"window(-1, -1)", "causal", "full"}) {
     Problem p = problem_of({mask}, 64, 64, {16, 16});
@@ -609,8 +610,8 @@ TEST(Splash, ComputableMaskThatIsFullEverywhere) {
   }
 }
 
-// The tile stays partial: no rule that "the row is dead" may call it full or
-// drop it, and its stored row is zero.
+// The tile stays partial: a masked row must not make it full or drop it. The
+// stored mask row is zero.
 TEST(Splash, FullyMaskedRowInsideLiveTile) {
   Problem p = problem_of({"documents"}, 32, 32, {16, 16});
   p.doc_ids.assign(32, 0);
@@ -623,7 +624,7 @@ TEST(Splash, FullyMaskedRowInsideLiveTile) {
   }
 }
 
-// Splash raises where a whole shard has nothing, and where the mask has.
+// Splash raises if a whole shard or the whole mask is empty.
 TEST(Splash, TileRowWithNothingLive) {
   Problem p = problem_of({"causal & documents"}, 64, 64, {16, 16});
   p.doc_ids.assign(64, 3);
@@ -647,7 +648,7 @@ TEST(Splash, TileRowWithNothingLive) {
                                   0, 0, 0,  // row 1: nothing
                                   2, 1, 0,  // row 2
                                   2, 2, 1}));
-  // Nothing anywhere: one dead step a row, so that its output is written.
+  // An empty mask has one inactive step a row, which writes its output.
   const Problem nothing = problem_of({"!full"}, 64, 64, {16, 16});
   const SplashMaskInfo none = expect_right(nothing, {});
   EXPECT_EQ(none.block_mask.shape, (std::vector<int64_t>{1, 4, 1}));
@@ -655,7 +656,7 @@ TEST(Splash, TileRowWithNothingLive) {
   EXPECT_EQ(none.block_mask.type, SplashType::int8);
 }
 
-// Equal ids of padding are no document: Splash's segment ids say otherwise.
+// Equal padding ids are not a document, unlike in Splash's segment ids.
 TEST(Splash, PaddingIsNeverLegal) {
   Problem p = problem_of({"documents"}, 64, 64, {16, 16});
   p.doc_ids.assign(64, -1);
@@ -670,7 +671,7 @@ TEST(Splash, PaddingIsNeverLegal) {
   EXPECT_EQ(values(wide.block_mask), want);
 }
 
-// ---- Heads, batches, anything ----
+// ---- Heads, batches and random masks ----
 
 TEST(Splash, HeadsAreComparedByMeaning) {
   const Problem p = problem_of({"causal", "window(-1, 0)"}, 64, 64, {16, 16});
@@ -695,7 +696,7 @@ TEST(Splash, PicksPerHead) {
   }
 }
 
-// A random expression; `documents` only where the ids reach every query.
+// A random expression; `documents` only if the ids cover every query.
 std::string random_mask(std::mt19937& random, int depth, bool ids) {
   const auto pick = [&](int n) { return static_cast<int>(random() % n); };
   if (depth == 0 || pick(3) == 0) {

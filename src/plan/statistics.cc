@@ -16,13 +16,13 @@ struct Paid {
   int64_t pairs = 0;
 };
 
-// Tokens of block `i` that are really there.
+// Tokens of block `i` without padding.
 int64_t tokens(int64_t i, int64_t block, int64_t length) {
   return std::min(block, length - i * block);
 }
 
-// Plans with another block and keeps only the counts, never a list: logical
-// blocks may be far more than a list may hold.
+// Plans with another block size and keeps only counts: a list of logical blocks
+// may exceed the limit of a worklist.
 Result<Paid> plan_blocks(const mask::Sweep& of_tiles, Tile block) {
   const mask::Sweep sweep = mask::with_tile(of_tiles, block);
   const mask::Bound& bound = sweep.bound;
@@ -87,8 +87,8 @@ Result<Statistics> make_statistics(const Batch& batch) {
 
   Statistics s;
   const Worklist& w = plan.forward;
-  // q_len * kv_len is at most 2^60; only many lists of it overflow. What is
-  // legal or paid is part of this total, so it fits too.
+  // q_len * kv_len is at most 2^60; only a product with many lists overflows.
+  // Legal and paid pairs are part of this total, so they fit too.
   if (__builtin_mul_overflow(plan.q_len * plan.kv_len, w.lists,
                              &s.pairs_total)) {
     return over_limit("statistics",

@@ -1,4 +1,4 @@
-// plan/statistics_test.cc: counts against counting token by token.
+// plan/statistics_test.cc: checks counts token by token.
 #include <gtest/gtest.h>
 
 #include "plan/make_plan.h"
@@ -28,8 +28,8 @@ Result<Statistics> statistics_of(const Request& request,
   return make_statistics(*BorrowedBatch::make(request, facts));
 }
 
-// 1000 tokens are three tiles of 256 and one of 232: work is paid for tokens
-// that are there, not for 1024.
+// 1000 tokens are three tiles of 256 and one of 232. Work is paid for the real
+// tokens, not for 1024.
 TEST(Statistics, RaggedTailsPayForRealTokensOnly) {
   auto s = statistics_of(request_of("full", 1000, {256, 256}));
   ASSERT_TRUE(s.ok()) << s.error().message;
@@ -65,7 +65,7 @@ TEST(Statistics, ALogicalBlockIsReportedBesideTheTile) {
   EXPECT_GT(s->pairs_paid, s->logical_paid);
   EXPECT_GT(s->logical_paid, s->pairs_needed);
 
-  // A side of 0 is the tile's.
+  // A side of 0 takes the tile's size.
   r.logical_block = {0, 50};
   s = statistics_of(r);
   ASSERT_TRUE(s.ok()) << s.error().message;
@@ -100,7 +100,7 @@ TEST(Statistics, RowsAndColumnsWithoutTiles) {
   EXPECT_EQ(s->row_histogram, (std::map<int64_t, int64_t>{{0, 3}, {1, 1}}));
 }
 
-// All counts again from dense classes, token by token for what is paid.
+// Recounts everything from dense classes; paid work token by token.
 Statistics count(const RandomCase& c, const Request& request,
                  const Facts& facts) {
   Statistics s;
@@ -157,7 +157,7 @@ TEST(Statistics, AreWhatCountingSays) {
     auto s = statistics_of(*request, facts);
     ASSERT_TRUE(s.ok()) << s.error().message;
     ASSERT_EQ(*s, due);
-    // The same with a logical block of its own.
+    // The same with a separate logical block.
     RandomCase logical = c;
     logical.tile = {random_int(random, 8, 24), random_int(random, 8, 24)};
     request->logical_block = logical.tile;

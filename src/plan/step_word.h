@@ -1,4 +1,4 @@
-// plan/step_word.h: packs one step, or those of a row of tiles.
+// plan/step_word.h: packs one step, or the steps of a row of tiles.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace tessera::plan {
 
-// Classes of a step beside partial; a full one may cross q_len or kv_len.
+// Step classes other than partial. A full step may cross q_len or kv_len.
 inline constexpr uint32_t kStepEmpty = 0;
 inline constexpr uint32_t kStepFull = 2;
 inline constexpr uint32_t kStepFullCrossing = 3;
@@ -23,8 +23,8 @@ inline Step step_of(int64_t row, int64_t column, uint32_t step_class,
           static_cast<uint32_t>(first) << 1 | static_cast<uint32_t>(last)};
 }
 
-// One at least, filled up to whole passes with empty ones. `is_whole` says of a
-// column whether its tile lies within q_len and kv_len.
+// Appends the steps of one row: at least one, padded with empty steps to whole
+// passes. `is_whole(column)`: that tile lies within q_len and kv_len.
 template <class IsWhole>
 void append_row(int64_t row, std::span<const Entry> tiles,
                 int64_t tiles_per_pass, const IsWhole& is_whole,

@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-// The error of a step, told by its number and its fields.
+// An error that names a step by its number and fields.
 template <class... Args>
 Error bad_step(const Steps& steps, size_t at, std::string_view rule) {
   const Step s = steps.steps[at];
@@ -23,7 +23,7 @@ Error bad_step(const Steps& steps, size_t at, std::string_view rule) {
                  at);
 }
 
-// That every list's steps are there, before any memory is taken for them.
+// Checks the ranges of all lists before memory is allocated for them.
 Result<void> check_ranges(const Steps& steps, int64_t rows, int64_t columns) {
   for (int64_t n : {rows, columns}) {
     if (n < 1 || n > kMaxStepRows) {
@@ -45,7 +45,7 @@ Result<void> check_ranges(const Steps& steps, int64_t rows, int64_t columns) {
     return invalid("steps", "tiles a pass must be between 1 and {}, found {}",
                    kMaxTilesPerPass, steps.tiles_per_pass);
   }
-  // Every row has a step, so this also bounds the row starts by what is there.
+  // Every row has a step, so the steps given bound the row starts too.
   const auto lists = static_cast<int64_t>(range.size()) - 1;
   if (lists * rows > static_cast<int64_t>(steps.steps.size())) {
     return invalid("steps", "steps must be at least one a row, found {} for {}",
@@ -95,7 +95,7 @@ Result<Steps> plan::steps_of_plan(const Plan& plan, bool transposed,
                       "packed steps may be {}, found {} of {} lists of {} rows",
                       kMost, count, w.lists, w.rows);
   }
-  // A tile beyond these crosses the end of the tokens.
+  // A tile at or beyond these counts crosses q_len or kv_len.
   const int64_t whole_q = plan.q_len / plan.tile.q;
   const int64_t whole_kv = plan.kv_len / plan.tile.kv;
   const int64_t whole_rows = transposed ? whole_kv : whole_q;
@@ -132,7 +132,7 @@ Result<Worklist> list_from_steps(const Steps& steps, int64_t rows,
   for (size_t l = 0; l + 1 < range.size(); ++l) {
     int64_t row = 0;
     int64_t before = -1;
-    int64_t of_row = 0;    // steps of the row so far
+    int64_t of_row = 0;    // steps of this row so far
     bool filling = false;  // only class 0 may follow
     for (size_t at = range[l]; at < range[l + 1]; ++at) {
       const Step s = steps.steps[at];
@@ -147,7 +147,7 @@ Result<Worklist> list_from_steps(const Steps& steps, int64_t rows,
           return bad_step(steps, at,
                           "a class 0 step names its row's last column, or 0");
         }
-        // It fills up the pass that the row's tiles, or its being empty, began.
+        // Class 0 only fills a pass begun by a tile or by an empty row.
         if (!s.first() && of_row % steps.tiles_per_pass == 0) {
           return bad_step(steps, at, "class 0 must not begin another pass");
         }

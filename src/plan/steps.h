@@ -1,4 +1,4 @@
-// plan/steps.h: packed steps of a plan whose batch its caller has read.
+// plan/steps.h: packed steps of a plan (the batch is already read).
 #pragma once
 
 #include "tessera/layouts.h"

@@ -82,7 +82,7 @@ TEST(Steps, RowsFillUpTheirLastPass) {
   }
 }
 
-// Counts, classes, marks and order, each from its definition.
+// Checks counts, classes, marks and order against their definitions.
 void check_steps(const Plan& p, bool transposed, int64_t tiles_per_pass) {
   auto packed = steps_of_plan(p, transposed, tiles_per_pass);
   ASSERT_TRUE(packed.ok()) << packed.error().message;
@@ -151,8 +151,8 @@ TEST(Steps, RandomListsPackExactlyAndComeBack) {
   });
 }
 
-// Any change of one field of one step is refused or is another list: nothing
-// is read past, nothing comes back unnoticed.
+// A change of one field of one step is either refused or gives a different
+// list. Nothing is read out of bounds.
 TEST(Steps, DamagedStepsNeverComeBackAsTheSameList) {
   for_seeds(400, [](std::mt19937_64& random, uint64_t) {
     const Plan p = random_plan(random);
@@ -164,7 +164,7 @@ TEST(Steps, DamagedStepsNeverComeBackAsTheSameList) {
     const uint32_t bit = uint32_t{1} << random_int(random, 0, 31);
     damaged.steps[at].word ^= bit;
     auto back = list_from_steps(damaged, p.forward.rows, p.forward.columns);
-    // 2 and 3 are both full in a list: that bit alone may be lost.
+    // Classes 2 and 3 are both full in a list, so only that bit may be lost.
     const bool both_full = bit == 4 && packed->steps[at].step_class() >= 2;
     if (back.ok() && !both_full) {
       EXPECT_NE(*back, p.forward);
@@ -248,7 +248,7 @@ TEST(Steps, TheGridLimitIsExact) {
   }
 }
 
-// Ranges are 32 bits, and filling up passes multiplies the steps of a list.
+// Ranges are 32 bits, and padding to whole passes multiplies steps.
 TEST(Steps, MoreThanALayoutHoldsAreRefused) {
   Plan p;
   p.batch = 257;

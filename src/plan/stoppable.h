@@ -1,5 +1,5 @@
-// plan/stoppable.h: batches whose making the caller can end: for a door that
-// has to look for signals.
+// plan/stoppable.h: planning that the caller can stop, for entry points that
+// must handle signals.
 #pragma once
 
 #include "base/stopped.h"
@@ -8,7 +8,7 @@
 
 namespace tessera::plan {
 
-// As OwnedBatch::make and OwnedBatch::route.
+// Like OwnedBatch::make and OwnedBatch::route, but stoppable.
 Result<OwnedBatch> make_batch(Request request, OwnedFacts facts,
                               const Stopped& stopped);
 Result<OwnedBatch> route_batch(Request request, OwnedFacts facts,
@@ -17,7 +17,7 @@ Result<OwnedBatch> route_batch(Request request, OwnedFacts facts,
                                const RouteOptions& options,
                                const Stopped& stopped);
 
-// As plan_sweep of make_plan.h.
+// Like plan_sweep of make_plan.h, but stoppable.
 Result<void> plan_sweep(const mask::Sweep& sweep, Plan& plan,
                         const Stopped& stopped);
 

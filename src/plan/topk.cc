@@ -1,5 +1,5 @@
-// plan/topk.cc: picks from and to [queries, groups, k], and what tile rows read
-// for them.
+// plan/topk.cc: converts picks to and from [queries, groups, k], and counts the
+// keys that tile rows read.
 #include <algorithm>
 
 #include "base/fail.h"
@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-// A set of numbers below n that is emptied again by those that it holds.
+// A set of numbers below n; clear() costs only as much as the numbers added.
 class Seen {
  public:
   explicit Seen(int64_t n) : words_(static_cast<size_t>(ceil_div(n, 64))) {}

@@ -1,5 +1,5 @@
-// plan/topk_test.cc: topk_idxs become picks whose plan is that of brute force,
-// come back as they were, and what tile rows read is counted key by key.
+// plan/topk_test.cc: topk_idxs become picks that plan as brute force does and
+// convert back unchanged; key reads are counted key by key.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -36,7 +36,7 @@ TEST(Topk, GroupsMoveBeforeTheQueries) {
   EXPECT_EQ(picks->heads, 2);
   EXPECT_EQ(picks->k, 2);
   EXPECT_EQ(picks->blocks, (std::vector<int32_t>{0, -1, -1, -1, 2, 1, 1, 0}));
-  // One group of four slots, the batch row in front.
+  // One group of four slots, with the batch row as the first dimension.
   const auto row = picks_from_topk(values, std::vector<int64_t>{1, 2, 1, 4}, r);
   ASSERT_TRUE(row) << row.error().message;
   EXPECT_EQ(row->heads, 1);
@@ -73,8 +73,8 @@ TEST(Topk, RefusesWhatStacksDisagreeAbout) {
             "[topk] topk_idxs must be from -1 to 1073");
 }
 
-// Every granularity and group form: the plan is that of the pairs one by one,
-// and what is written is what was read, at the same places.
+// For every granularity and form of groups, the plan equals that of single
+// pairs, and the output equals the input in every slot.
 TEST(Topk, PlansAsBruteForceAndComesBackAsItWas) {
   int64_t dead = 0, ragged = 0;
   for (const RandomTopk& c : topk_cases(1, 60)) {
@@ -161,7 +161,7 @@ TEST(Topk, AMaskWithoutPicksHasNoneToWrite) {
   EXPECT_EQ(written.error().message,
             "[topk] topk_idxs are the picks of a mask, so one must name "
             "blocks(n), found none");
-  // Two tile rows; the second reads 16 keys for its 9, one query of them.
+  // Two tile rows: the first reads 8 keys, the second 9; all are needed.
   const auto reads = count_key_reads(*batch);
   ASSERT_TRUE(reads);
   EXPECT_EQ(*reads, (KeyReads{45, 8 + 9, 8 + 9}));

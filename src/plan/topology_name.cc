@@ -1,4 +1,4 @@
-// plan/topology_name.cc: reads the sides behind a generation's name.
+// plan/topology_name.cc: reads the sides in a target's name.
 #include "plan/topology_name.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kMaxChips = (int64_t{1} << 31) - 1;
 
-// Nothing where it is no number; 0 of one that int64 does not hold.
+// Nothing if `text` is not a number; 0 if the number overflows int64.
 std::optional<int64_t> side_of(std::string_view text) {
   int64_t side = 0;
   const char* const end = text.data() + text.size();
@@ -25,7 +25,7 @@ struct Sides {
   int count = 0;
   int64_t chips = 1;
   bool are_numbers = true;
-  bool are_counts = true;  // those that are numbers
+  bool are_counts = true;  // every side that is a number is valid
 };
 
 Sides read_sides(std::string_view text) {
@@ -45,7 +45,7 @@ Sides read_sides(std::string_view text) {
   return out;
 }
 
-// As libtpu finds them: "v4=2x2x4_twisted" is a name too.
+// The sides as libtpu finds them: "v4=2x2x4_twisted" is a name too.
 std::string_view sides_of(std::string_view target) {
   for (const std::string_view end : {"_twisted", "_untwisted"}) {
     if (!target.ends_with(end)) continue;

@@ -1,4 +1,4 @@
-// plan/topology_name.h: the chips that a target's name asks for.
+// plan/topology_name.h: the number of chips in a target's name.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,12 @@
 
 namespace tessera::plan {
 
-// 4 of "v6e:2x2", or of "v5p:2x2x1". Nothing where it does not read so: two or
-// three sides from 1 on.
+// 4 for "v6e:2x2" and for "v5p:2x2x1". Nothing unless the name has two or three
+// sides of 1 or more.
 std::optional<int64_t> chips_of(std::string_view target);
 
-// The vendor knows names that we do not. In any of them a side that is a number
-// must be from 1 on: libtpu divides by each.
+// A target may have a name that this library does not know. In every name a
+// side that is a number must be at least 1, since libtpu divides by each side.
 Result<void> check_sides(std::string_view where, std::string_view target);
 
 }  // namespace tessera::plan

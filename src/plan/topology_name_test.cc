@@ -1,5 +1,5 @@
-// plan/topology_name_test.cc: names that read, names that are the vendor's, and
-// names that nobody may be asked for.
+// plan/topology_name_test.cc: names that this library reads, names left to the
+// vendor, and names that are refused.
 #include "plan/topology_name.h"
 
 #include <gtest/gtest.h>
@@ -63,7 +63,7 @@ TEST(TopologyName, RefusesSidesThatAreNoCounts) {
   }
 }
 
-// Whatever else stands there is for the vendor to know.
+// Other names are left to the vendor's library.
 TEST(TopologyName, LeavesOtherNamesToTheVendor) {
   for (const char* name :
        {"", "v6e", "v6e-4", "v6e:1x1", "v6e:01x1", "v4:2x2x4_twisted",

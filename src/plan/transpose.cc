@@ -10,8 +10,8 @@ void plan::transpose(const Worklist& w, Worklist& out) {
   out.entries.resize(w.entries.size());
   const auto columns = static_cast<size_t>(w.columns);
   const size_t starts = static_cast<size_t>(w.lists) * columns;
-  // While filling, start[c + 1] is where the next entry of column c goes; it
-  // ends up where column c ends, which is what a row start list wants.
+  // While filling, start[c + 1] is where the next entry of column c goes. At
+  // the end it is where column c ends, as a row start list requires.
   out.row_start.assign(starts + 1, 0);
   for (int64_t l = 0; l < w.lists; ++l) {
     uint32_t* start = out.row_start.data() + static_cast<size_t>(l) * columns;

@@ -5,7 +5,7 @@
 
 namespace tessera::plan {
 
-// Into memory that is reused.
+// Transposes `w` into `out` and reuses its memory.
 void transpose(const Worklist& w, Worklist& out);
 
 }  // namespace tessera::plan

@@ -1,4 +1,4 @@
-// plan/transpose_test.cc: every tile is found where rows and columns exchange.
+// plan/transpose_test.cc: every tile is found with row and column exchanged.
 #include <gtest/gtest.h>
 
 #include "tests/random_worklist.h"

@@ -1,4 +1,4 @@
-// plan/verify.cc: are these the lists that a request and its facts plan to?
+// plan/verify.cc: compares lists with the plan of a request and facts.
 #include "plan/verify.h"
 
 #include <span>
@@ -9,7 +9,7 @@
 namespace tessera::plan {
 namespace {
 
-// A tile of a row, for errors; "no tile" where the row has ended.
+// Text of a tile for errors; "no tile" after the end of a row.
 std::string tile_text(const Entry* entry) {
   if (entry == nullptr) return "no tile";
   return fmt::format(

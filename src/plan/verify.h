@@ -1,4 +1,4 @@
-// plan/verify.h: are these the lists that a request and its facts plan to?
+// plan/verify.h: checks lists against the plan of a request and its facts.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace tessera::plan {
 
-// What a forward list does not tell but planning does.
+// The results of planning that a forward list does not hold.
 struct Verified {
   int64_t heads = 1;
   std::vector<int64_t> legal_pairs;
@@ -19,9 +19,9 @@ struct Verified {
   std::vector<std::string> warnings;
 };
 
-// Row by row, stopping at the first difference: a list that claims little can
-// not make this allocate, or work through, much more than it claims. `forward`
-// must be well formed; its sizes may be any.
+// Checks row by row and stops at the first difference, so a small list cannot
+// cause much more memory or work than its own size. `forward` must be well
+// formed; its sizes may be any.
 Result<Verified> verify_forward(const Request& request, const Facts& facts,
                                 const Worklist& forward,
                                 std::string_view where);

@@ -1,4 +1,4 @@
-// plan/well_formed.cc: a linear pass over what a worklist claims.
+// plan/well_formed.cc: checks a worklist in one linear pass.
 #include "plan/well_formed.h"
 
 #include "base/fail.h"
@@ -47,7 +47,7 @@ Result<void> check_worklist(const Worklist& w, std::string_view where) {
   for (size_t row = 0; row + 1 < w.row_start.size(); ++row) {
     const uint32_t begin = w.row_start[row];
     const uint32_t end = w.row_start[row + 1];
-    // The last start is the number of entries, but one before may be beyond.
+    // The last start is the number of entries; an earlier one may exceed it.
     if (begin > end || end > w.entries.size()) {
       return invalid(where, "row starts must rise, found {} to {} for row {}",
                      begin, end, row);

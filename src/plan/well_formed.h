@@ -1,5 +1,5 @@
-// plan/well_formed.h: may a plan's lists be indexed by what they say? Derived
-// layouts ask before they do.
+// plan/well_formed.h: checks that a plan's lists are safe to index. Derived
+// layouts call these checks first.
 #pragma once
 
 #include <string_view>
@@ -9,11 +9,11 @@
 
 namespace tessera::plan {
 
-// Row starts rise to the number of entries, columns ascend inside the grid and
-// classes are partial or full.
+// Checks that row starts rise to the number of entries, columns ascend inside
+// the grid and classes are partial or full.
 Result<void> check_worklist(const Worklist& w, std::string_view where);
 
-// Both lists are well formed and have the plan's sizes.
+// Checks that both lists are well formed and have the plan's sizes.
 Result<void> check_plan(const Plan& plan, std::string_view where);
 
 }  // namespace tessera::plan

@@ -1,4 +1,4 @@
-// route/expand.cc: unions become picks, phases and facts.
+// route/expand.cc: turns unions into picks, phases and facts.
 #include "route/expand.h"
 
 #include <algorithm>

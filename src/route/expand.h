@@ -1,5 +1,5 @@
-// route/expand.h: what attention runs on: each query's own picks, or those of
-// its tile row.
+// route/expand.h: the picks that attention runs on: each query's own, or the
+// union of its tile row.
 #pragma once
 
 #include <vector>
@@ -8,8 +8,8 @@
 
 namespace tessera::routing {
 
-// Each query of a tile row gets the row's union: [batch, heads, q_len, widest],
-// ascending, -1 last. At least one slot.
+// Gives each query of a tile row the row's union: [batch, heads, q_len,
+// widest], ascending, then -1. At least one slot.
 std::vector<int32_t> expand_unions(const PickSizes& sizes,
                                    const PickUnions& unions, int64_t query_tile,
                                    int threads);

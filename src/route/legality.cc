@@ -1,4 +1,4 @@
-// route/legality.cc: every pick against the keys its query may see.
+// route/legality.cc: checks every pick against the keys that its query may see.
 #include "route/legality.h"
 
 #include <algorithm>
@@ -12,17 +12,17 @@ namespace {
 
 constexpr int64_t kQueriesPerTask = 256;
 
-// Does any valid key lie in the block?
+// Whether any valid key lies in the block.
 bool has_key(const RouteRow& row, int64_t block, int64_t size) {
   const int64_t begin = block * size;
   const size_t run = row.run_from(begin);
   return run < row.runs.size() && row.runs[run].begin < begin + size;
 }
 
-// The first that is not below `block`.
+// The first entry whose block is not below `block`.
 std::span<const BlockOfDocument>::iterator find_block(
     std::span<const BlockOfDocument> blocks, int32_t block) {
-  // They ascend, and most documents have keys in each of theirs.
+  // Blocks ascend, and most documents have keys in every block of their range.
   const int64_t at = blocks.empty() ? -1 : int64_t{block} - blocks[0].block;
   if (at >= 0 && at < static_cast<int64_t>(blocks.size()) &&
       blocks[static_cast<size_t>(at)].block == block) {
@@ -33,7 +33,7 @@ std::span<const BlockOfDocument>::iterator find_block(
       [](const BlockOfDocument& b, int32_t n) { return b.block < n; });
 }
 
-// Nothing where the pick is legal.
+// The fault of a pick; nothing if the pick is legal.
 std::optional<Illegal> fault_of(const RouteRow& row, int64_t query,
                                 int32_t block, const PickSizes& sizes) {
   const int32_t document = row.query_document[static_cast<size_t>(query)];
@@ -147,7 +147,7 @@ Removed illegal_tile_picks(const std::vector<RouteRow>& rows,
     const int64_t list = of / tiles;
     const int64_t b = list / s.heads;
     const int64_t begin = tile * query_tile;
-    // The last queries see most. One that sees no key says nothing of others.
+    // The last queries see most; one that sees no key decides nothing.
     auto why = Illegal::invalid;
     bool followed = false;
     for (int64_t q = std::min(s.q_len, begin + query_tile);

@@ -1,4 +1,4 @@
-// Picks that go, why they go, and picks of another router that are refused.
+// Illegal picks and why they are removed; refused picks of another router.
 #include "route/legality.h"
 
 #include <gtest/gtest.h>
@@ -10,8 +10,8 @@ namespace {
 
 using Ids = std::vector<int32_t>;
 
-// 12 keys in blocks of 4: documents A A A B | B B B B | A - - -, and valid
-// keys up to 11; query i stands at key i.
+// 12 keys in blocks of 4: documents A A A B | B B B B | A - - -. Valid keys are
+// below 11; query i has position i.
 class RouteLegality : public ::testing::Test {
  protected:
   RouteLegality() {
@@ -24,7 +24,7 @@ class RouteLegality : public ::testing::Test {
     rows_ = *rows;
   }
 
-  // Three slots a query, all of them unused but the first query's.
+  // Three slots a query, all unused except those of `query`.
   Ids with(int64_t query, const Ids& picks) const {
     Ids out(36, -1);
     std::copy(picks.begin(), picks.end(), out.begin() + query * 3);

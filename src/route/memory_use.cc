@@ -1,4 +1,4 @@
-// route/memory_use.cc: sizes of what the stages make.
+// route/memory_use.cc: sizes of the data that the stages make.
 #include "route/memory_use.h"
 
 #include <algorithm>
@@ -12,17 +12,17 @@
 namespace tessera::routing {
 namespace {
 
-// Scores that wait to be chosen from, over all jobs of a group.
+// Scores that are held at a time, over all jobs of a group.
 constexpr int64_t kGroupScores = int64_t{1} << 21;
-// Products that a worker holds, unless that would be less than the fewest
-// queries; and the most queries, past which a product gains nothing.
+// The products that a worker holds (more if needed for kMinQueries), and the
+// number of queries beyond which a product gains nothing.
 constexpr int64_t kJobProducts = int64_t{1} << 22;
 constexpr int64_t kMinQueries = 16;
 constexpr int64_t kMaxQueries = 256;
 
 double number(int64_t n) { return static_cast<double>(n); }
 
-// Values, their sums' places and packed panels.
+// Bytes of pooled values and packed panels, and kPlaces of indices a key.
 double level_bytes(const std::vector<RouteRow>& rows, const Compression& c,
                    const RouteShape& shape) {
   constexpr double kPlaces = 64;
@@ -48,7 +48,7 @@ ScoreCut score_cut(const Request& r, const std::vector<RouteRow>& rows,
   ScoreCut cut;
   const int64_t tile = std::min(s.query_tile, r.q_len);
   if (s.rule == RouteRule::query_tile) {
-    // One that picks for each document, which has scores of its own blocks.
+    // There is one routing query per document, with scores of its own blocks.
     cut.queries = tile;
     for (const RouteRow& row : rows) {
       const int64_t pickers = std::min(tile, row.documents);
@@ -76,7 +76,7 @@ double pick_bytes(const PickSizes& s, int64_t query_tile) {
   const double lists = number(s.batch) * number(s.heads);
   const double tile = number(std::min(query_tile, s.q_len));
   const double union_blocks = std::min(number(s.blocks()), tile * number(s.k));
-  // Unions are found row by row, then put together.
+  // Unions are found row by row, then concatenated, so they exist twice.
   return 8 * lists *
          (number(s.q_len) * number(s.k) +
           number(ceil_div(s.q_len, query_tile)) * union_blocks);
@@ -92,10 +92,10 @@ double route_bytes(const Request& r, const std::vector<RouteRow>& rows,
       std::min(number(cut.group), number(r.batch) * number(heads) *
                                       number(ceil_div(r.q_len, s.query_tile)) *
                                       number(cut.parts));
-  // A score with its block, in vectors that grow by doubling.
+  // A score and its block, in vectors that grow by doubling.
   const double waiting = jobs * (2 * 8 * number(cut.scores) +
                                  number(cut.queries) * sizeof(RoutingQuery));
-  // By the query-tile rule a product is of one document's single query.
+  // By the query-tile rule a product has a single query, one document's.
   const double rows_at_once =
       s.rule == RouteRule::query_tile ? 1 : number(cut.queries);
   const double keys = number(ceil_div(r.kv_len, s.stride) + 2 * kPanelKeys);

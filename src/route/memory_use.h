@@ -1,5 +1,5 @@
-// route/memory_use.h: the memory that routing takes, told before it is taken,
-// and how scoring is cut so that it takes little.
+// route/memory_use.h: the memory that routing needs, computed before it is
+// allocated, and the split of scoring into jobs that keeps it small.
 #pragma once
 
 #include <cstdint>
@@ -11,40 +11,40 @@
 
 namespace tessera::routing {
 
-// Of q and k.
+// The sizes of q and k.
 struct RouteShape {
   int64_t heads = 1;
   int64_t kv_heads = 1;
   int64_t dim = 64;
 };
 
-// Heads that pick.
+// The number of heads that pick.
 int64_t heads_of(RouteRule rule, const RouteShape& shape);
 
-// 0: every core this process may use.
+// The number of threads; if `asked` is 0, every core this process may use.
 int route_threads(int asked);
 
-// Scoring is cut into jobs of neighbouring queries of a tile, of which groups
-// wait to be chosen from.
+// Scoring is split into jobs of adjacent queries of a tile. The scores of one
+// group of jobs are held at a time.
 struct ScoreCut {
-  int64_t queries = 1;  // of a job; the whole tile by the query-tile rule
+  int64_t queries = 1;  // queries of a job
   int64_t parts = 1;    // jobs of a tile and head
   int64_t group = 1;    // jobs at once
-  int64_t scores = 0;   // of a job: blocks and metas, at most
+  int64_t scores = 0;   // scores of a job: blocks and metas, at most
 };
-// `metas` are what a query keeps of them, 0 without.
+// `metas`: how many a query keeps; 0 without hierarchical routing.
 ScoreCut score_cut(const Request& request, const std::vector<RouteRow>& rows,
                    const RouteSettings& settings, int64_t metas, int threads);
 
-// Groups that a query keeps: no more than there are.
+// The number of metas (groups of blocks) that a query keeps, at most all.
 int64_t metas_kept(const Request& request, const RouteSettings& settings);
 
-// Bytes of picks with their slots and unions, at most.
+// Bytes of picks with their slots and unions, an upper bound.
 double pick_bytes(const PickSizes& sizes, int64_t query_tile);
 
 // Bytes of all that routing makes of q and k: pooled keys, scores, picks. Run
-// picks of the union meaning are as wide as the widest union, which only the
-// picks tell: they are not among it.
+// picks of the union meaning are not included: they are as wide as the widest
+// union, which is known only after picking.
 double route_bytes(const Request& request, const std::vector<RouteRow>& rows,
                    const RouteSettings& settings, const RouteShape& shape,
                    int threads);

@@ -1,4 +1,4 @@
-// What is made before picks, against what was told of it.
+// Checks the memory made before picks against its estimate.
 #include "route/memory_use.h"
 
 #include <gtest/gtest.h>
@@ -41,7 +41,8 @@ TEST(RouteMemory, ShortDocumentsPadNothing) {
   EXPECT_EQ(keys.panels.size(), 2U * 63 * 4 * kPanelKeys);
 }
 
-// A token of its own document is pooled once for each block that holds it.
+// A token that is a document of its own is pooled once for each compression
+// block that holds it.
 TEST(RouteMemory, PooledKeysAreCountedBeforeTheyAreMade) {
   Request request;
   const auto rows = rows_of(request, one_token_each(1000), 64);
@@ -58,7 +59,7 @@ TEST(RouteMemory, PooledKeysAreCountedBeforeTheyAreMade) {
   EXPECT_GT(many - few, static_cast<double>(dense - 1000) * 2 * 2 * 32 * 4);
 }
 
-// Neither a long tile nor more groups than there are take more.
+// Memory does not grow with a longer tile or with more metas than there are.
 TEST(RouteMemory, TilesAndGroupsAreBounded) {
   Request request;
   request.masks = {*parse_mask("causal & routed(8, 256)")};
@@ -75,7 +76,7 @@ TEST(RouteMemory, TilesAndGroupsAreBounded) {
   s.hierarchical = true;
   s.top_metas = 65536;
   EXPECT_EQ(metas_kept(request, s), 128);
-  // By the query-tile rule one query of each document scores its own blocks.
+  // By the query-tile rule one query of each document scores its blocks.
   s.hierarchical = false;
   s.rule = RouteRule::query_tile;
   EXPECT_EQ(score_cut(request, *rows, s, 0, 2).scores, 1024);

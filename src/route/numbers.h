@@ -9,8 +9,8 @@
 
 namespace tessera::routing {
 
-// The `dim` numbers of row (b, h, t), in place where they are floats, else in
-// `scratch`.
+// The `dim` numbers of row (b, h, t): in place if they are floats, else
+// converted into `scratch`.
 inline const float* float_row(const TensorView& from, int64_t b, int64_t h,
                               int64_t t, float* scratch) {
   const int64_t at =

@@ -1,4 +1,4 @@
-// route/pipeline.cc: the stages of routing, one after another.
+// route/pipeline.cc: runs the stages of routing in order.
 #include <algorithm>
 #include <new>
 #include <utility>
@@ -28,7 +28,7 @@
 namespace tessera::routing {
 namespace {
 
-// Farthest number of an array from its first.
+// The largest offset of an element from the first.
 constexpr int64_t kMaxReach = int64_t{1} << 60;
 
 Result<void> check_tensor(std::string_view name, const TensorView& t,
@@ -45,7 +45,7 @@ Result<void> check_tensor(std::string_view name, const TensorView& t,
                    name, batch, tokens, kMaxHeads, kMaxHeadDim, t.batch,
                    t.heads, t.tokens, t.dim);
   }
-  // A stride of 0 is one row for all; none may reach farther than an index can.
+  // A stride of 0 repeats one row; no offset may overflow an index.
   constexpr int64_t kMaxStride = int64_t{1} << 50;
   int64_t reach = t.dim;
   for (const auto& [count, stride] :
@@ -66,7 +66,7 @@ Result<void> check_tensor(std::string_view name, const TensorView& t,
   return {};
 }
 
-// One level of scoring: blocks, or the groups of them that come first.
+// One level of scoring: blocks, or the groups of blocks scored before them.
 struct Level {
   Compression compression;
   int64_t block = 0;
@@ -139,7 +139,7 @@ class Router {
     return check_metas();
   }
 
-  // Where the masks name picks, they name these.
+  // If a mask names picks, its settings must be those given.
   Result<void> check_mask() const {
     if (!mask::names_of(request_).picks) return {};
     auto named = settings_of(request_, s_);
@@ -193,7 +193,7 @@ class Router {
 
   RouteShape shape() const { return {in_.q->heads, in_.k->heads, in_.q->dim}; }
 
-  // Of all that is made, before it is.
+  // Counts `bytes` against the memory limit before they are allocated.
   Result<void> take_room(double bytes) {
     room_ += bytes;
     if (room_ <= static_cast<double>(options_.memory)) return {};
@@ -237,7 +237,7 @@ class Router {
     return {};
   }
 
-  // ---- Picks of our own.
+  // ---- Picks made here.
 
   Result<void> route_queries() {
     const TensorView& k = *in_.k;
@@ -340,7 +340,7 @@ class Router {
     TopScratch top, top_metas;
   };
 
-  // Groups of jobs bound the memory that scores take.
+  // Scores in groups of jobs, which bounds the memory of scores.
   Result<void> score_groups() {
     const int64_t jobs = request_.batch * out_.heads * tiles() * cut_.parts;
     const int64_t size = cut_.group;
@@ -381,7 +381,7 @@ class Router {
     return {};
   }
 
-  // The lowest job's, so that it is the same for any number of threads.
+  // The lowest job's error, so that the number of threads does not matter.
   Result<void> first_error(std::vector<Job>& group, int64_t count) {
     for (int64_t i = 0; i < count; ++i) {
       Job& job = group[static_cast<size_t>(i)];
@@ -534,7 +534,7 @@ class Router {
     }
   }
 
-  // ---- What follows for picks of any router.
+  // ---- Stages for the picks of any router.
 
   Result<void> finish() {
     if (!wants(RouteStage::legality)) return {};
@@ -560,8 +560,8 @@ class Router {
     return expand();
   }
 
-  // What another router should not have picked. Of a tile's picks each query
-  // may leave some to the others.
+  // Reports illegal picks of another router. A pick of a tile is illegal only
+  // if no query of the tile may follow it.
   Result<void> judge_given(const Removed& removed) {
     if (!in_.picks && !in_.tile_picks) return {};
     const bool tiled = in_.tile_picks.has_value();
@@ -609,9 +609,9 @@ class Router {
   Isa isa_ = Isa::portable;
   std::vector<RouteRow> rows_;
   Level fine_, coarse_;
-  int64_t metas_k_ = 0;  // slots of a query's metas; 0: there are none
+  int64_t metas_k_ = 0;  // slots of a query's metas; 0: no metas
   ScoreCut cut_;
-  double room_ = 0;  // bytes, at most, of what has been made
+  double room_ = 0;  // upper bound of the bytes made so far
   RouteResult out_;
 };
 

@@ -1,4 +1,4 @@
-// The router as a whole: MoBA's rule, given picks, every refusal.
+// Tests of the whole router: MoBA's rule, given picks, every refusal.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ using Ids = std::vector<int32_t>;
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
-// 32 queries and keys in blocks of 4, 2 heads on 1, dim 3.
+// 32 queries and keys in blocks of 4; 2 query heads on 1 KV head of dim 3.
 class Route : public ::testing::Test {
  protected:
   Route() {
@@ -42,7 +42,7 @@ class Route : public ::testing::Test {
     auto r = run();
     return r ? "" : r.error().message;
   }
-  // 32 queries of two slots that are unused, but for one.
+  // 32 queries of two slots, all unused except those of `query`.
   static Ids given(size_t query, int32_t a, int32_t b) {
     Ids out(64, -1);
     out[2 * query] = a;
@@ -58,8 +58,9 @@ class Route : public ::testing::Test {
   RouteInputs inputs_;
 };
 
-// As MoBA writes it: a gate for each query head, query and block; the own block
-// is infinite, blocks that are not wholly past are not there, the best stay.
+// MoBA's definition: a gate for each query head, query and block. The own
+// block's gate is infinite, blocks that are not wholly past are excluded, and
+// the best blocks stay.
 TEST_F(Route, MobaIsOneSetting) {
   for (uint64_t seed = 0; seed < 40; ++seed) {
     std::mt19937_64 random(seed);
@@ -151,7 +152,7 @@ TEST_F(Route, NanScoresAreNamed) {
   EXPECT_EQ(message(),
             "[route] scores must not be NaN, found one for query 15 and meta 1 "
             "of batch row 0, head 0");
-  // What no query scores is nobody's.
+  // Values that no query scores have no effect.
   settings_.hierarchical = false;
   k_[3 * 9] = 0;
   k_[3 * 31] = NAN;
@@ -238,7 +239,7 @@ TEST_F(Route, ArraysMustFitEachOther) {
   EXPECT_EQ(message(), "[route] kv_heads must divide heads, found 2 for 1");
 }
 
-// A stride may be as long as any, but not for so many rows.
+// A long stride is allowed, but not with so many rows that offsets overflow.
 TEST_F(Route, ArraysEndWhereAnIndexCan) {
   request_.q_len = 1 << 20;
   const Ids offsets = {0};
@@ -277,7 +278,7 @@ TEST_F(Route, GivenPicksEnterAtLegality) {
             "query 9 of batch row 0, head 0");
 }
 
-// Over capacity is judged after legality: what went does not count.
+// Capacity is checked after legality: removed picks do not count.
 TEST_F(Route, CapacityIsCheckedAfterLegality) {
   const Ids picks = given(9, 1, 7);
   inputs_ = {};
@@ -314,7 +315,7 @@ TEST_F(Route, PicksOfTilesAreAllTheirQueries) {
             "both");
 }
 
-// The metas that coarse routing keeps, given by hand, lead to its picks.
+// The metas of coarse routing give the same picks when given by the caller.
 TEST_F(Route, MetasEnterBeforeTheirChildren) {
   settings_.hierarchical = true;
   settings_.meta_ratio = 2;
@@ -327,7 +328,7 @@ TEST_F(Route, MetasEnterBeforeTheirChildren) {
   auto r = run();
   ASSERT_TRUE(r) << r.error().message;
   EXPECT_EQ(r->picks, all->picks);
-  // One group: every other block is forced or not there.
+  // Only one meta is given: every other block is forced or absent.
   Ids one;
   for (int i = 0; i < 32; ++i) one.push_back(1);
   inputs_.metas = Picks{one, 1, 1};
@@ -361,7 +362,7 @@ TEST_F(Route, MalformedMetasAreRefusedBeforeAnyWork) {
   EXPECT_FALSE(pooled);
 }
 
-// More groups than there are: all of them.
+// If top_metas exceeds the number of metas, all are kept.
 TEST_F(Route, NoMoreMetasThanThereAre) {
   settings_.hierarchical = true;
   settings_.meta_ratio = 2;
@@ -377,7 +378,7 @@ TEST_F(Route, NoMoreMetasThanThereAre) {
   EXPECT_EQ(r->picks, all->picks);
 }
 
-// A tile that is scored in parts picks as small ones do.
+// A tile scored in parts picks as small tiles do.
 TEST_F(Route, LongTilesPickAsShortOnes) {
   constexpr int64_t kTokens = 700;
   std::mt19937_64 random(5);
@@ -432,14 +433,14 @@ TEST_F(Route, MemoryIsAskedForBeforeItIsTaken) {
   EXPECT_FALSE(worked);
   options.memory = 800;
   EXPECT_TRUE(run(options));
-  // What the union meaning adds is known once there are unions.
+  // The memory that the union meaning adds is known only after the unions.
   settings_.meaning = RouteMeaning::tile_union;
   EXPECT_FALSE(run(options));
   options.memory += 4 * 64;
   EXPECT_TRUE(run(options));
 }
 
-// What the system refuses is an error too.
+// A failed allocation is an error too.
 TEST_F(Route, NoMemoryIsAnError) {
   RouteOptions options;
   options.after = [](RouteStage) { throw std::bad_alloc(); };
@@ -451,8 +452,8 @@ TEST_F(Route, NoMemoryIsAnError) {
             "32] queries of 32 keys");
 }
 
-// Of a tile's picks each query takes what it may: strict refuses those that no
-// query may take.
+// Each query of a tile takes the picks that it may follow. strict refuses picks
+// that no query of the tile may follow.
 TEST_F(Route, StrictJudgesTilesAsAWhole) {
   Ids tiles = {0, 1, 1, 3, 2, 5, 6, 7};  // four tiles of two blocks each
   const Ids counts = {30};               // the last two queries see nothing
@@ -466,7 +467,7 @@ TEST_F(Route, StrictJudgesTilesAsAWhole) {
   EXPECT_TRUE(r->warnings.empty());
   EXPECT_GT(r->counts.removed_future, 0);
   EXPECT_GT(r->counts.removed_invalid, 0);
-  tiles[5] = 6;  // of keys 24 to 27, in the tile of queries 16 to 23
+  tiles[5] = 6;  // keys 24 to 27, for the tile of queries 16 to 23
   EXPECT_EQ(message(),
             "[route] a pick must not be from the future, found block 6 for "
             "query tile 2 of batch row 0, head 0");
@@ -477,8 +478,8 @@ TEST_F(Route, StrictJudgesTilesAsAWhole) {
   EXPECT_NE(r->warnings[0].find("(1 removed in all)"), std::string::npos);
 }
 
-// The queries of a tile pick together, so some get what is after them: that is
-// no fault of anybody's.
+// The queries of a tile pick together, so some get blocks from their future.
+// strict accepts that.
 TEST_F(Route, StrictLeavesOwnPicksAlone) {
   settings_.rule = RouteRule::query_tile;
   settings_.strict = true;

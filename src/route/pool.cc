@@ -18,8 +18,7 @@ void add_keys(const TensorView& k, int64_t b, int64_t h, int64_t begin,
   }
 }
 
-// The compression blocks that a run of keys reaches into; none where the last
-// is below the first.
+// The compression blocks that a run overlaps; none if last < first.
 struct Reach {
   int64_t first = 0, last = 0;
 };
@@ -36,7 +35,7 @@ Reach reach_of(const DocumentRun& run, const Compression& c) {
 int64_t count_pooled_keys(const RouteRow& row, const Compression& c) {
   int64_t count = 0;
   for (int32_t d = 0; d < row.documents; ++d) {
-    int64_t past = 0;  // the last compression block of the runs before
+    int64_t past = 0;  // end of the blocks of earlier runs
     for (const DocumentRun& run : row.runs_of(d)) {
       const Reach reach = reach_of(run, c);
       const int64_t end = reach.last + 1;
@@ -52,10 +51,10 @@ PooledRow find_pooled_keys(const RouteRow& row, const Compression& c) {
   out.start.assign(1, 0);
   out.keys.reserve(static_cast<size_t>(count_pooled_keys(row, c)));
   for (int32_t d = 0; d < row.documents; ++d) {
-    int64_t past = 0;  // the last compression block of the runs before
+    int64_t past = 0;  // end of the blocks of earlier runs
     for (const DocumentRun& run : row.runs_of(d)) {
       const Reach reach = reach_of(run, c);
-      // Those that the run before reached into too are the last ones.
+      // Blocks that earlier runs also overlap are the last keys.
       size_t at = out.keys.size() -
                   static_cast<size_t>(std::max<int64_t>(0, past - reach.first));
       for (int64_t index = reach.first; index <= reach.last; ++index, ++at) {

@@ -1,5 +1,5 @@
-// route/pool.h: one key for each compression block and document: the mean of
-// the real keys there.
+// route/pool.h: pools keys: one mean of the real keys for each compression
+// block and document.
 #pragma once
 
 #include <cstdint>
@@ -18,24 +18,23 @@ struct Compression {
 };
 
 struct PooledKey {
-  int32_t index = 0;   // of the compression block
-  int32_t first = 0;   // key of the document in it
-  int32_t last = 0;    // key of the document in it
-  int32_t tokens = 0;  // of the document in it
+  int32_t index = 0;   // index of the compression block
+  int32_t first = 0;   // first key of the document in the block
+  int32_t last = 0;    // last key of the document in the block
+  int32_t tokens = 0;  // keys of the document in the block
 };
 
-// Of one batch row. A document without a key in a block has no pooled key
-// there.
+// A batch row's keys. A document without keys in a block has none there.
 struct PooledRow {
   std::vector<int32_t> start;   // per document, into keys; documents + 1
   std::vector<PooledKey> keys;  // by document, then index
   std::vector<float> values;    // [kv_heads, keys, dim]
 };
 
-// How many pooled keys there are, without making any.
+// The number of pooled keys, computed without making them.
 int64_t count_pooled_keys(const RouteRow& row, const Compression& c);
 
-// Which pooled keys there are, at most kMaxPooledKeys; `values` stay empty.
+// Finds the pooled keys, at most kMaxPooledKeys; `values` stays empty.
 PooledRow find_pooled_keys(const RouteRow& row, const Compression& c);
 inline constexpr int64_t kMaxPooledKeys = INT32_MAX;
 

@@ -1,4 +1,4 @@
-// Pooled keys against means in plain loops.
+// Pooled keys against means from plain loops.
 #include "route/pool.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 namespace tessera::routing {
 namespace {
 
-// Ids of keys; negative ones and keys from `valid` on are no document's.
+// Rows for ids; negative ids and keys from `valid` on have no document.
 std::vector<RouteRow> rows_of(const std::vector<int32_t>& ids, int64_t valid,
                               int64_t block) {
   Request request;
@@ -110,7 +110,7 @@ TEST(RoutePool, SixteenBitKeysAreAddedAsFloats) {
     std::vector<PooledRow> pooled = {find_pooled_keys(rows[0], {4, 4})};
     pool_keys(rows, TensorView::bhsd(data->data(), dtype, 1, 1, 4, 1), 1,
               pooled);
-    // Too fine a sum for either type.
+    // The sum needs more precision than either 16-bit type has.
     EXPECT_EQ(pooled[0].values, std::vector<float>{2.0078125F / 4});
   }
 }

@@ -1,5 +1,5 @@
-// route/product.cc: one loop, compiled for vectors of each size. What stands in
-// functions for one ISA is inlined there, so none of it reaches another file.
+// route/product.cc: one loop, compiled for vectors of each size. Code inside a
+// function for one ISA is inlined there, so no other file can link it.
 #include "route/product.h"
 
 #include <cstring>
@@ -11,7 +11,7 @@ typedef float Four __attribute__((vector_size(16)));
 typedef float Eight __attribute__((vector_size(32)));
 typedef float Sixteen __attribute__((vector_size(64)));
 
-// Rows [0, kRows) against one panel.
+// Multiplies rows [0, kRows) by one panel.
 template <class V, int kRows>
 inline __attribute__((always_inline)) void panel_rows(const PanelProduct& p,
                                                       const float* a,

@@ -1,4 +1,4 @@
-// route/product.h: inner products of queries and packed keys: the matrix
+// route/product.h: inner products of queries and packed keys, the matrix
 // product of scoring.
 #pragma once
 
@@ -8,13 +8,13 @@
 
 namespace tessera::routing {
 
-// Keys side by side in a panel: number d of key i is panel[d * kPanelKeys + i].
+// Keys of a panel: element d of key i is panel[d * kPanelKeys + i].
 inline constexpr int64_t kPanelKeys = 16;
 
-// out[r * ldo + p * kPanelKeys + i] is, or grows by where `add`, the sum over d
-// of a[r * lda + d] * panels[p][d][i]: ascending d, each product and each sum
-// rounded once. So all instruction sets give the same bits, and the picks that
-// follow from them are the same on every machine.
+// Sets out[r * ldo + p * kPanelKeys + i] to the sum over d of a[r * lda + d] *
+// panels[p][d][i], or adds the sum if `add`. d ascends, and each product and
+// each sum is rounded once. So all instruction sets give the same bits, and
+// every machine the same picks.
 struct PanelProduct {
   const float* a = nullptr;
   int64_t rows = 0;

@@ -1,4 +1,4 @@
-// The product of scoring: the bits of a plain loop on every instruction set.
+// Scoring's product has a plain loop's bits on every instruction set.
 #include "route/product.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// route/recall.cc: how much of exhaustive routing was found.
+// route/recall.cc: the share of exhaustive routing's picks that were found.
 #include <algorithm>
 
 #include "base/fail.h"
@@ -28,7 +28,7 @@ Result<RouteRecall> route_recall(const RouteResult& found,
     };
     int64_t picks = 0;
     int64_t hits = 0;
-    const auto in = row(found);  // ascends, as the other does
+    const auto in = row(found);  // both rows ascend
     auto at = in.begin();
     for (const int32_t p : row(exhaustive)) {
       if (p < 0) break;

@@ -58,7 +58,7 @@ TEST(RouteThreads, AnyNumberGivesTheSameResult) {
       EXPECT_EQ(many->run_picks, alone->run_picks);
       EXPECT_EQ(many->counts, alone->counts);
     }
-    // The error is that of the first tile, whoever meets one first.
+    // The error is that of the first tile, independent of thread timing.
     std::vector<float> bad = k;
     for (size_t i = 0; i < bad.size(); i += 97) bad[i] = NAN;
     RouteInputs broken = in;

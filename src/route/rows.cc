@@ -1,4 +1,4 @@
-// route/rows.cc: facts, validated as any mask's, become numbered documents.
+// route/rows.cc: validates facts and turns them into numbered documents.
 #include "route/rows.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace tessera::routing {
 namespace {
 
-// A mask with what parts documents and without picks, which are yet to come.
+// The request with a mask that separates documents and names no picks yet.
 Result<Request> without_picks(const Request& request) {
   const Names names = mask::names_of(request);
   Expr expr = causal();
@@ -24,7 +24,7 @@ Result<Request> without_picks(const Request& request) {
   return out;
 }
 
-// Number of each document of `runs`, in the order of its first appearance.
+// The number of each document of `runs`, in order of first appearance.
 struct Numbers {
   std::vector<int32_t> of_run;
   // Ids with their numbers, ascending by id.
@@ -48,7 +48,7 @@ Numbers number_documents(const mask::IdRuns& runs, bool segments_apart) {
   std::stable_sort(order.begin(), order.end(), [&](int32_t l, int32_t r) {
     return runs.id[static_cast<size_t>(l)] < runs.id[static_cast<size_t>(r)];
   });
-  // The first run of an id stands for it until all are numbered.
+  // Until all ids are numbered, the first run of an id represents it.
   std::vector<int32_t> first(runs.id.size());
   for (size_t i = 0; i < order.size(); ++i) {
     const auto r = static_cast<size_t>(order[i]);
@@ -69,7 +69,7 @@ Numbers number_documents(const mask::IdRuns& runs, bool segments_apart) {
   return out;
 }
 
-// The document at each query's position, in runs that ascend.
+// The document at `position`; -1: none. Runs ascend.
 int32_t document_at(const std::vector<DocumentRun>& runs, int64_t position) {
   const auto it = std::upper_bound(
       runs.begin(), runs.end(), position,
@@ -97,7 +97,7 @@ void find_query_documents(const mask::BoundRow& bound, const Numbers* numbers,
   }
 }
 
-// Runs ascend, so each document's do when they are sorted by document.
+// A counting sort by document; runs stay ascending within a document.
 void sort_runs(RouteRow& row) {
   row.run_start.assign(static_cast<size_t>(row.documents) + 1, 0);
   for (const DocumentRun& run : row.runs) {
@@ -114,7 +114,7 @@ void sort_runs(RouteRow& row) {
   }
 }
 
-// The same of each document's blocks.
+// Finds each document's blocks, sorted the same way.
 void find_blocks(int64_t block, RouteRow& row) {
   const auto documents = static_cast<size_t>(row.documents);
   std::vector<int32_t> last(documents, -1);
@@ -184,7 +184,8 @@ Result<std::vector<RouteRow>> route_rows(const Request& request,
       if (from.valid > 0) row.runs.push_back({0, from.valid, 0});
       find_query_documents(from, nullptr, row);
     } else {
-      // Of all keys: what a count cuts is no document's, but it is still one.
+      // Documents are numbered over all keys. One whose keys are all beyond the
+      // valid count keeps its number but has no run.
       mask::find_runs(from.ids, request.kv_len, ids);
       const Numbers numbers = number_documents(ids, names.segments);
       row.documents = numbers.count;

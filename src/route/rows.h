@@ -1,5 +1,5 @@
-// route/rows.h: what routing knows of a batch row: which document each key and
-// each query belongs to, and the blocks in which a document has keys.
+// route/rows.h: a batch row for routing: the document of each key and query,
+// and the blocks in which a document has keys.
 #pragma once
 
 #include <algorithm>
@@ -12,14 +12,14 @@
 
 namespace tessera::routing {
 
-// Keys [begin, end) of one document. Keys that a veto forbids are in no run.
+// Keys [begin, end) of one document. Vetoed keys are in no run.
 struct DocumentRun {
   int64_t begin = 0;
   int64_t end = 0;
   int32_t document = 0;
 };
 
-// A block in which a document has keys, and the first of them.
+// A block in which a document has keys, and the first of these keys.
 struct BlockOfDocument {
   int32_t block = 0;
   int32_t first = 0;
@@ -27,8 +27,8 @@ struct BlockOfDocument {
 
 struct RouteRow {
   int64_t q_offset = 0;
-  int64_t valid = 0;      // keys below it are valid
-  int64_t documents = 0;  // numbered from 0; 1 where no mask parts the keys
+  int64_t valid = 0;      // keys [0, valid) are valid
+  int64_t documents = 0;  // numbered from 0; 1 if no mask separates keys
   std::vector<DocumentRun> runs;         // ascending
   std::vector<int32_t> run_start;        // per document; documents + 1
   std::vector<DocumentRun> by_document;  // the same runs, by document
@@ -46,7 +46,7 @@ struct RouteRow {
     return {blocks.data() + block_start[d],
             static_cast<size_t>(block_start[d + 1] - block_start[d])};
   }
-  // The first run that ends behind `key`.
+  // The first run that ends after `key`.
   size_t run_from(int64_t key) const {
     return static_cast<size_t>(
         std::ranges::upper_bound(runs, key, {}, &DocumentRun::end) -
@@ -54,10 +54,10 @@ struct RouteRow {
   }
 };
 
-// Most blocks that the keys of a batch row may be.
+// The maximum number of blocks of a batch row.
 inline constexpr int64_t kMaxRouteBlocks = int64_t{1} << 26;
 
-// One row per batch row of a request whose masks may lack their picks.
+// One RouteRow per batch row. The masks of the request may lack their picks.
 Result<std::vector<RouteRow>> route_rows(const Request& request,
                                          const Facts& facts, int64_t block);
 

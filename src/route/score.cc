@@ -1,4 +1,4 @@
-// route/score.cc: fp32 scores, as products of queries and packed pooled keys.
+// route/score.cc: fp32 scores as products of queries and packed pooled keys.
 #include "route/score.h"
 
 #include <algorithm>
@@ -12,11 +12,11 @@ namespace {
 
 using Key = ScoreKeys::Key;
 
-// Neighbouring routing queries [begin, end) of one document.
+// Adjacent routing queries [begin, end) of one document.
 struct QueryRun {
   size_t begin = 0, end = 0;
   int32_t document = 0;
-  int64_t position = 0;  // the greatest
+  int64_t position = 0;  // largest position
 };
 
 std::vector<QueryRun> runs_of(std::span<const RoutingQuery> queries) {
@@ -32,7 +32,7 @@ std::vector<QueryRun> runs_of(std::span<const RoutingQuery> queries) {
   return out;
 }
 
-// How many of the keys count for a position: `last` ascends with the index.
+// The number of keys that count for a position: `last` ascends with the index.
 int64_t keys_until(std::span<const Key> keys, int64_t position, int64_t end) {
   const auto it = std::partition_point(
       keys.begin(), keys.end(),
@@ -40,8 +40,7 @@ int64_t keys_until(std::span<const Key> keys, int64_t position, int64_t end) {
   return it - keys.begin();
 }
 
-// The routing query's own numbers for one head: its query, or the mean of its
-// queries.
+// A routing query's vector for one head: its query or its queries' mean.
 void stage_query(const TensorView& q, const RoutingQuery& of, int64_t b,
                  int64_t head, ScoreScratch& scratch, float* to) {
   const auto bytes = static_cast<size_t>(q.dim) * sizeof(float);
@@ -62,14 +61,14 @@ void stage_query(const TensorView& q, const RoutingQuery& of, int64_t b,
   for (int64_t d = 0; d < q.dim; ++d) to[d] /= count;
 }
 
-// Panels [begin, end), from that of a document's first key on.
+// Panels [begin, end), counted from the one with the document's first key.
 struct Panels {
   int64_t begin = 0, end = 0;
 };
 
-// Scores of a run against panels, summed in head order, into scratch.dots: row
-// i of it is routing query begin + i, `ldo` floats apart. The document's first
-// key stands at its lane.
+// Scores of a run for panels, summed over heads in order, into scratch.dots.
+// Row i is routing query begin + i; rows are `ldo` floats apart. The document's
+// first key is at its lane.
 void score_run(const ScoreTile& t, const QueryRun& run,
                std::span<const Panels> parts, int64_t ldo,
                ScoreScratch& scratch) {
@@ -98,8 +97,7 @@ void score_run(const ScoreTile& t, const QueryRun& run,
   }
 }
 
-// The candidates of one query: where its document's keys and blocks lie, and
-// its scores.
+// The candidates of one query: its document's keys and blocks, and its scores.
 struct Scores {
   const ScoreKeys& keys;
   size_t document;
@@ -108,7 +106,7 @@ struct Scores {
   int32_t query;
 };
 
-// The first key of the document's block `b` among the document's.
+// The first key of the document's block `b`, counted within the document.
 int64_t first_key(const Scores& s, int64_t b) {
   const auto at = static_cast<size_t>(s.keys.block_start[s.document] + b);
   return s.keys.first_key[at] - s.keys.start[s.document];
@@ -120,7 +118,7 @@ bool any_nan(const float* x, int64_t n) {
   return odd;
 }
 
-// Adds blocks [begin, end) of the document, as far as keys count.
+// Adds blocks [begin, end) of the document, up to the last key that counts.
 void add_blocks(const Scores& s, int64_t begin, int64_t end, bool name_blocks,
                 TileScores& out) {
   const auto base = static_cast<size_t>(s.keys.block_start[s.document]);
@@ -128,7 +126,7 @@ void add_blocks(const Scores& s, int64_t begin, int64_t end, bool name_blocks,
   const int32_t zero = s.keys.start[s.document];
   const int64_t key = first[begin] - zero;
   if (key >= s.until) return;
-  // The last key that counts tells the last block.
+  // The last key that counts is in the last block.
   const auto last = static_cast<size_t>(zero + s.until - 1);
   end = std::min<int64_t>(end, s.keys.keys[last].block + 1);
   const int64_t stop = std::min<int64_t>(first[end] - zero, s.until);
@@ -178,7 +176,7 @@ ScoreKeys pack_score_keys(const PooledRow& pooled, const Compression& c,
   ScoreKeys out;
   out.dim = dim;
   const size_t documents = pooled.start.size() - 1;
-  std::vector<size_t> from;  // of each key, in pooled.keys
+  std::vector<size_t> from;  // per key: its index in pooled.keys
   out.start = out.block_start = {0};
   for (size_t d = 0; d < documents; ++d) {
     for (int32_t i = pooled.start[d]; i < pooled.start[d + 1]; ++i) {
@@ -232,7 +230,7 @@ std::vector<RoutingQuery> routing_queries(const RouteRow& row, RouteRule rule,
     if (document < 0) continue;
     const auto query = static_cast<int32_t>(q);
     if (together) {
-      // Where the document's stands in `out`, if it is there.
+      // The document's routing query in `out`, if it has one.
       size_t& at = place[static_cast<size_t>(document)];
       if (at < out.size() && out[at].document == document) {
         out[at].position = q + row.q_offset;
@@ -274,19 +272,19 @@ void score_tile(const ScoreTile& tile, ScoreScratch& scratch, TileScores& out) {
 
 namespace {
 
-// That a query keeps; -1 where it keeps fewer.
+// The metas of a query; -1: an empty slot.
 std::span<const int32_t> metas_of(const MetaChoice& choice, size_t query) {
   const auto k = static_cast<size_t>(choice.k);
   return choice.metas.subspan(query * k, k);
 }
 
-// Those that any query of a run keeps, each once, ascending.
+// The metas of all queries of a run, ascending without repeats.
 void gather_metas(const MetaChoice& choice, const QueryRun& run,
                   std::vector<int32_t>& metas) {
   metas.clear();
   for (size_t i = run.begin; i < run.end; ++i) {
     const auto own = metas_of(choice, i);
-    // Neighbours choose alike: most are those of the query before.
+    // Most metas are also those of the previous query.
     const auto before = i > run.begin ? metas_of(choice, i - 1) : own.first(0);
     for (size_t n = 0; n < own.size(); ++n) {
       if (own[n] < 0 || (!before.empty() && before[n] == own[n])) continue;
@@ -302,7 +300,7 @@ void gather_metas(const MetaChoice& choice, const QueryRun& run,
 void score_children(const ScoreTile& tile, const MetaChoice& choice,
                     ScoreScratch& scratch, TileScores& out) {
   clear(tile, out);
-  // Of a meta: its blocks [begin, end) of the document, and their first key.
+  // A meta's blocks [begin, end) in the document, and their first key.
   struct Children {
     int64_t begin = 0, end = 0, key = 0;
   };
@@ -317,7 +315,7 @@ void score_children(const ScoreTile& tile, const MetaChoice& choice,
     const int64_t ldo = round_up(lane + most, kPanelKeys);
     Scores s{tile.keys, static_cast<size_t>(run.document), nullptr, 0, 0};
     gather_metas(choice, run, metas);
-    // Blocks of a meta lie side by side, and so do their keys.
+    // The blocks of a meta are contiguous, and so are their keys.
     const int64_t lowest = metas.empty() ? 0 : metas.front();
     children.assign(
         metas.empty() ? 0 : static_cast<size_t>(metas.back() - lowest + 1), {});
@@ -349,7 +347,7 @@ void score_children(const ScoreTile& tile, const MetaChoice& choice,
                lane;
       s.until = keys_until(keys, query.position, tile.end);
       s.query = query.query;
-      // Children of neighbouring metas lie side by side.
+      // Children of adjacent metas are contiguous and are added in one call.
       int64_t begin = 0;
       int64_t end = 0;
       for (const int32_t meta : metas_of(choice, i)) {

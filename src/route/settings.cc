@@ -1,4 +1,4 @@
-// route/settings.cc: the router's settings: names, rules, what a mask says.
+// route/settings.cc: names and checks of settings, and those of a mask.
 #include "route/settings.h"
 
 #include <array>
@@ -17,7 +17,7 @@ Result<void> check_divides(std::string_view part, int64_t a,
                  b);
 }
 
-// The routed(...) atoms of an expression must all ask for one number of picks.
+// All routed(...) atoms must ask for the same number of picks.
 Result<void> find_top(const Expr& e, std::optional<int64_t>& top) {
   if (e.atom == Atom::routed) {
     if (top && *top != e.a) {

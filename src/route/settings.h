@@ -1,11 +1,11 @@
-// route/settings.h: settings that fit each other, or the rule they break.
+// route/settings.h: checks that routing settings fit each other.
 #pragma once
 
 #include "tessera/route.h"
 
 namespace tessera::routing {
 
-// Most values of any array of picks.
+// The maximum number of values in an array of picks.
 inline constexpr int64_t kMaxPicks = int64_t{1} << 33;
 inline constexpr int64_t kMaxTop = int64_t{1} << 16;
 

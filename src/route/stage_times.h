@@ -1,4 +1,4 @@
-// route/stage_times.h: how long each stage of routing takes.
+// route/stage_times.h: measures the time of each stage of routing.
 #pragma once
 
 #include <array>
@@ -11,9 +11,9 @@
 
 namespace tessera::routing {
 
-// For RouteOptions::after: adds to `ms`, which must outlive it, the
-// milliseconds that each stage takes since the one before it, and the first
-// since now.
+// For RouteOptions::after: adds to `ms`, which must outlive the function, the
+// milliseconds of each stage since the previous oneor, for the first, since
+// now.
 inline std::function<void(RouteStage)> adds_to(
     std::array<double, kRouteStages>& ms) {
   using Clock = std::chrono::steady_clock;

@@ -1,4 +1,4 @@
-// route/stoppable.h: routing that the caller can end.
+// route/stoppable.h: routing that the caller can stop.
 #pragma once
 
 #include "base/stopped.h"
@@ -6,7 +6,7 @@
 
 namespace tessera::routing {
 
-// As tessera::route.
+// Like tessera::route, but stoppable.
 Result<RouteResult> route(const Request& request, const Facts& facts,
                           const RouteInputs& inputs,
                           const RouteSettings& settings,

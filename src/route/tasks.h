@@ -1,5 +1,4 @@
-// route/tasks.h: numbered tasks that may find no memory, which must not end the
-// process.
+// route/tasks.h: runs numbered tasks and survives a failed allocation.
 #pragma once
 
 #include <atomic>
@@ -11,9 +10,9 @@
 
 namespace tessera::routing {
 
-// parallel_for of tasks that may throw std::bad_alloc. The others then end as
-// soon as they can, and the caller gets the exception. False: `stopped` said
-// so, and some were not run.
+// A parallel_for whose tasks may throw std::bad_alloc. The other tasks then end
+// early, and the caller gets the exception. Returns false if `stopped` returned
+// true, in which case some tasks did not run.
 template <class F>
 bool run_tasks(int64_t tasks, int threads, F&& f, const char* name,
                const Stopped& stopped = {}) {

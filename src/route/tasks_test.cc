@@ -1,4 +1,4 @@
-// Tasks that find no memory.
+// Tasks that run out of memory.
 #include "route/tasks.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// route/top_n.cc: the best blocks, out of those above a guess.
+// route/top_n.cc: the best blocks among those above a guess.
 #include "route/top_n.h"
 
 #include <algorithm>
@@ -8,14 +8,14 @@ namespace {
 
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
 
-// An object, so that sorting inlines it.
+// A function object, so that sorting inlines the comparison.
 struct Better {
   bool operator()(const ScoredBlock& l, const ScoredBlock& r) const {
     return l.score > r.score || (l.score == r.score && l.block < r.block);
   }
 };
 
-// Those of at least `from`, in order, the forced ones left out.
+// Keeps the blocks that score at least `from`, in order, without forced ones.
 void keep(std::span<const float> scores, std::span<const int32_t> blocks,
           std::span<const int32_t> forced, float from,
           std::vector<ScoredBlock>& kept) {
@@ -35,8 +35,8 @@ void keep(std::span<const float> scores, std::span<const int32_t> blocks,
   kept.resize(to);
 }
 
-// The next query's guess: a little below the worst score of this one's, so that
-// mostly few more are kept than are picked.
+// The next query's guess: a little below the worst score kept, so that usually
+// few more blocks are kept than picked.
 float guess(const std::vector<ScoredBlock>& kept) {
   float least = kept.front().score;
   float most = least;

@@ -1,4 +1,4 @@
-// route/top_n.h: from block scores to picks.
+// route/top_n.h: picks blocks from their scores.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,9 @@
 
 namespace tessera::routing {
 
-// Blocks that a routing query picks whatever they score: its own and the first
-// `sinks` blocks in which its document has keys, those from the future aside.
-// The own blocks are those that hold a position of its queries. Ascending, each
-// once.
+// The blocks that a routing query picks regardless of score: its own blocks,
+// which hold a position of its queries, and the first `sinks` blocks in which
+// its document has keys, except future ones. Ascending, without repeats.
 void forced_blocks(const RouteRow& row, const RoutingQuery& query,
                    int64_t block, int64_t kv_len, int64_t sinks,
                    std::vector<int32_t>& forced);
@@ -24,18 +23,18 @@ struct ScoredBlock {
   int32_t block = 0;
 };
 
-// What one query leaves to the next, which scores alike: memory and a guess.
-// Picks do not depend on it.
+// Memory and a guess that one query passes to the next, whose scores are
+// similar. Picks do not depend on the guess.
 struct TopScratch {
   std::vector<ScoredBlock> kept, order;
-  // Lower scores are looked at where too few are not lower.
+  // Scores below `from` are examined only if too few blocks reach it.
   float from = -std::numeric_limits<float>::infinity();
 };
 
-// The forced blocks and, of the others, those that score most: `top` together,
-// fewer where there are fewer. Ties go to the lowest block; a score of -inf
-// picks as any other. `blocks` ascend, as do the picks; -1 fills the rest.
-// There are at most `top` = picks.size() forced blocks.
+// Picks the forced blocks and the best other blocks, `top` = picks.size() in
+// total, or fewer if there are fewer. Ties go to the lower block; a block that
+// scores -inf can be picked like any other. `blocks` ascend, as do the picks;
+// -1 fills the rest. There are at most `top` forced blocks.
 void pick_top(std::span<const float> scores, std::span<const int32_t> blocks,
               std::span<const int32_t> forced, TopScratch& scratch,
               std::span<int32_t> picks);

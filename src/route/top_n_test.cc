@@ -1,4 +1,4 @@
-// Picks of one query from scores.
+// Tests the picks of one query from scores.
 #include "route/top_n.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ TEST(RouteTopN, TiesGoToTheLowestBlock) {
 TEST(RouteTopN, ForcedBlocksCount) {
   EXPECT_EQ(pick({5, 4, 3, 2}, {0, 1, 2, 3}, {2, 8}, 3), (Ids{0, 2, 8}));
   EXPECT_EQ(pick({5, 4}, {0, 1}, {6, 8}, 2), (Ids{6, 8}));
-  // A forced block that scores is picked once.
+  // A forced block that also scores is picked once.
   EXPECT_EQ(pick({5, 4, 3}, {0, 1, 2}, {0}, 2), (Ids{0, 1}));
 }
 
@@ -40,14 +40,14 @@ TEST(RouteTopN, FewerBlocksLeaveSlots) {
   EXPECT_EQ(pick({-inf, inf}, {1, 2}, {}, 2), (Ids{1, 2}));
 }
 
-// What the query before leaves behind is a guess and no more.
+// The previous query's state is only a guess and does not change picks.
 TEST(RouteTopN, IsASortByScoreThenBlock) {
   std::mt19937_64 random(1);
   TopScratch scratch;
   for (int trial = 0; trial < 500; ++trial) {
     const size_t n = random() % 90;
     const size_t top = 1 + random() % 60;
-    // Some guesses keep all, some nothing, some a part.
+    // Guesses vary: some keep all blocks, some none, some a part.
     const float offset = static_cast<float>(random() % 3) * 2;
     std::vector<float> scores;
     Ids blocks;

@@ -1,5 +1,5 @@
-// route/unions.cc: unions of tile rows by bitmap or by sorting, and the way
-// back from each pick.
+// route/unions.cc: unions of tile rows by bitmap or by sorting, and the slot of
+// each pick in its union.
 #include "route/unions.h"
 
 #include <algorithm>
@@ -13,11 +13,10 @@
 namespace tessera::routing {
 namespace {
 
-// Picks of one tile row, its queries side by side.
+// Picks of one tile row, query after query.
 using Rows = std::span<const int32_t>;
 
-// Neighbours pick alike: most picks are the one that the query before has in
-// the same place.
+// Most picks equal the previous query's pick in the same slot.
 bool is_again(Rows picks, size_t i, size_t k) {
   return i >= k && picks[i] == picks[i - k];
 }

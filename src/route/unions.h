@@ -1,4 +1,4 @@
-// route/unions.h: the union of what the queries of a tile row pick.
+// route/unions.h: the union of the picks of a tile row's queries.
 #pragma once
 
 #include "route/legality.h"
@@ -6,12 +6,12 @@
 
 namespace tessera::routing {
 
-// Picks are -1 or one of the row's blocks.
+// Picks must be -1 or a block of the row.
 PickUnions make_unions(const PickSizes& sizes, Ints picks, int64_t query_tile,
                        UnionMethod method, int threads);
 
-// Sets the capacity: `ceiling`, or where that is 0 the bucket of the widest
-// row. The error names the first tile row that is above it.
+// Sets the capacity to `ceiling`, or if that is 0 to the bucket of the widest
+// row. An error names the first tile row that exceeds the capacity.
 Result<void> set_capacity(int64_t ceiling, PickUnions& unions,
                           std::string_view where = "route");
 

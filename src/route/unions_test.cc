@@ -1,4 +1,4 @@
-// Unions of tile rows, both ways, and their capacity.
+// Unions of tile rows by both methods, and their capacity.
 #include "route/unions.h"
 
 #include <gtest/gtest.h>
@@ -70,7 +70,7 @@ TEST(RouteUnions, BothMethodsHoldEachRowsPicksAndNoMore) {
 
 TEST(RouteUnions, OverCapacityNamesTheTileRow) {
   const PickSizes s{1, 2, 4, 2, 8, 64};
-  // Head 1's second tile row of two queries is the widest, with 4.
+  // Head 1's second tile row, of two queries, is the widest: 4 blocks.
   const Ids picks = {0, 1, 0, 1, 2, -1, 3, -1, 0, -1, 1, -1, 2, 3, 4, 5};
   PickUnions u = make_unions(s, picks, 2, UnionMethod::bitmap, 1);
   EXPECT_EQ(u.widest, 4);
@@ -87,7 +87,7 @@ TEST(RouteUnions, OverCapacityNamesTheTileRow) {
             "tile row 1 of batch row 0, head 1");
 }
 
-// Runs that a bucket holds have one class.
+// Union sizes within a bucket have one capacity.
 TEST(RouteUnions, TheClassIsABucket) {
   const PickSizes s{1, 1, 1, 5, 8, 64};
   PickUnions u = make_unions(s, Ids{0, 1, 2, 3, 4}, 1, UnionMethod::bitmap, 1);

@@ -1,5 +1,5 @@
-// route/window.h: which routing tiles a query tile scores: none from the
-// future. Done here once; no kernel looks at it again.
+// route/window.h: the routing tiles that each query tile scores, without future
+// ones. Kernels do not check this again.
 #pragma once
 
 #include <cstddef>
@@ -8,11 +8,11 @@
 
 namespace tessera::routing {
 
-// A routing tile is `per_tile` neighbouring compression blocks.
+// A routing tile is `per_tile` adjacent compression blocks.
 struct RoutingWindow {
   int64_t per_tile = 1;
   int64_t tiles = 0;  // routing tiles over all keys
-  // Of each query tile: routing tiles [0, scored) are scored.
+  // Per query tile: routing tiles [0, scored) are scored.
   std::vector<int32_t> scored;
 
   // Compression blocks [0, end) may be scored.
@@ -30,7 +30,7 @@ struct WindowSizes {
 };
 
 // A routing tile is scored only if tile_start * stride <= the position of the
-// last query of the query tile. Not `windowed`: every tile is.
+// last query of the query tile. If not `windowed`, every tile is scored.
 RoutingWindow causal_window(const WindowSizes& sizes, int64_t q_offset,
                             bool windowed);
 

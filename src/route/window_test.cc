@@ -1,4 +1,4 @@
-// The causal window against its rule, tile by tile.
+// The causal window against its definition, tile by tile.
 #include "route/window.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// shard/balance.cc: the two families that even exact work: rows that lie where
-// that is, and tasks that move there.
+// shard/balance.cc: the two families that balance exact work: one moves rows
+// with their owner, the other only moves tasks.
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -11,13 +11,13 @@
 namespace tessera::shard {
 namespace {
 
-// By which ways are compared, beside an all-gather.
+// The traffic of an assignment, as a fraction of an all-gather.
 double traffic_of(const Loads& loads) {
   return loads.sent() + 2 * loads.needed();
 }
 
-// The best of some ways. First no shard may have too many rows; then limits are
-// compared, then what is sent and needed.
+// Keeps the best assignment: first one in which no shard has too many rows,
+// then the lowest weighted sum of excess over the limits and traffic.
 class Best {
  public:
   void look_at(const Loads& loads) {
@@ -43,18 +43,18 @@ class Best {
   double over_ = 0;
 };
 
-// Where a batch is small there is time to repair all starts, and for wider
-// looks; else the last steps are those of the start that sends least.
+// For a small batch there is time to repair all starts and to try more
+// candidates; else only the start that sends least is repaired.
 bool is_small(const Problem& p) {
   constexpr int64_t kSmall = 1 << 14;
   return p.rows() * p.shards <= kSmall;
 }
 
 std::vector<PlaceOptions> starts_of(const Problem& p) {
-  // Chunks are a little less than a bucket where the mean is one: neighbours
-  // share a tile at their border.
+  // If the mean is a bucket, chunks are slightly smaller than a bucket, since
+  // neighbours share a tile at their border.
   struct Start {
-    double chunk, fill;  // of the mean rows and work
+    double chunk, fill;  // fractions of the mean rows and work
   };
   std::vector<Start> starts = {{0.18, 0.85}, {0.16, 0.85}};
   if (is_small(p)) {
@@ -72,7 +72,7 @@ std::vector<PlaceOptions> starts_of(const Problem& p) {
 }
 
 RepairOptions repair_options(const Problem& p) {
-  // Each step looks at all pairs of shards a few times.
+  // Each step examines all pairs of shards a few times.
   constexpr int64_t kPairs = int64_t{1} << 26;
   RepairOptions out;
   out.steps = std::min(8 * p.shards, kPairs / (p.shards * p.shards) / 12 + 1);
@@ -109,8 +109,8 @@ RowShards even_rows(const Problem& p) {
     repair(*first, options);
     best.look_at(*first);
   }
-  // Steps may have crowded a shard to even work; what others do is even where
-  // there are few rows for many shards.
+  // The steps may have put too many rows on a shard to even the work. The
+  // alternatives below are even for few rows on many shards.
   if (!best.is_within()) {
     PlaceOptions dealt = starts[0];
     dealt.deals = true;
@@ -127,7 +127,7 @@ RowShards even_rows(const Problem& p) {
 
 RowShards even_tasks(const Problem& p) {
   if (p.shards == 1 || p.rows() == 0) return contiguous_rows(p);
-  // The cheapest steps first, then all that it takes.
+  // Takes the cheapest steps first, then any that are needed.
   constexpr double kLast = 4;
   std::vector<double> starts = {0.25};
   if (is_small(p)) starts = {0.5, 1, 2};

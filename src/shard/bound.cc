@@ -1,9 +1,9 @@
-// shard/bound.cc
+// shard/bound.cc: a lower bound of traffic, column by column.
 //
-// The rows that need a column are computed by as many shards as their work
-// takes, each within its limits. One of these may own the column; the others
-// are sent it. Each column is looked at alone, so the sum is a lower bound: no
-// one way to spread rows need reach it for all columns at once.
+// The work of the rows that need a column takes a minimum number of shards,
+// each within its limits. One of them may own the column; the others must
+// receive it. Each column is counted alone, so the sum is a lower bound: no
+// single assignment need reach it for all columns.
 #include "shard/bound.h"
 
 #include <algorithm>
@@ -76,7 +76,7 @@ int64_t least_columns(const Demand& d, const Limits& limits, int64_t shards) {
       ++rows[d.column[i]];
     }
   }
-  // A limit that was rounded down makes no part more of a whole number.
+  // A limit that was rounded down must not add a part to a whole number.
   constexpr double kRounding = 1e-9;
   const auto parts = [&](int64_t all, double limit) {
     const double n = static_cast<double>(all) / limit * (1 - kRounding);

@@ -1,4 +1,5 @@
-// shard/bound.h: what must travel however rows are spread.
+// shard/bound.h: a lower bound of the columns that must travel for any
+// assignment of rows.
 #pragma once
 
 #include <cstdint>
@@ -9,28 +10,28 @@
 
 namespace tessera::shard {
 
-// Rows with their work, and the columns that each needs.
+// Rows with their work, and the columns that each row needs.
 struct Demand {
   std::vector<int64_t> work;
-  std::vector<uint32_t> start = {0};  // of a row's columns; rows + 1
-  std::vector<uint32_t> column;       // of a row, each once
+  std::vector<uint32_t> start = {0};  // per row, in `column`; rows + 1
+  std::vector<uint32_t> column;       // columns of a row, without repeats
   int64_t columns = 0;
 };
-// Tiles of the group: work of all lists, columns of the group's own.
+// A group's demand in tiles: work of all lists, columns of its own lists.
 Demand demand_of(const Plan& plan, const TileWork& work, const Group& group);
 
-// Of one shard, at most.
+// The maximum for one shard.
 struct Limits {
   double work = 0;
   double rows = std::numeric_limits<double>::infinity();
 };
-// What was asked, or what came out where that is less even. Tasks may be
-// computed by who has few of the tokens.
+// The limits asked for, or the actual maximum if it is larger. With tasks there
+// is no row limit, since a shard may compute tasks and own few tokens.
 Limits limits_of(const Demand& d, const Group& group,
                  const ShardOptions& options, int64_t shards);
 
-// Columns that must travel within the limits: as a sum, a column once for each
-// shard that is sent it. A lower bound: even the best way may need more.
+// The number of columns that must travel within the limits. A column counts
+// once for each shard that receives it. A lower bound.
 int64_t least_columns(const Demand& d, const Limits& limits, int64_t shards);
 
 }  // namespace tessera::shard

@@ -1,4 +1,4 @@
-// shard/bound_test.cc: what must travel, beside every way to spread few rows.
+// shard/bound_test.cc: the lower bound against every assignment of a few rows.
 #include "shard/bound.h"
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 namespace tessera::shard {
 namespace {
 
-// Rows that need some of the columns up to their own; each costs what it needs.
+// Rows that need some columns up to their own; work is their number.
 Demand draw(std::mt19937_64& random, int64_t rows) {
   Demand d;
   d.columns = rows;
@@ -26,10 +26,10 @@ Demand draw(std::mt19937_64& random, int64_t rows) {
 }
 
 struct Cost {
-  int64_t needed = 0, work = 0, rows = 0;  // the last two: the most of a shard
+  int64_t needed = 0, work = 0, rows = 0;  // work, rows: maximum of a shard
 };
 
-// Of rows computed by `row_shards`, columns lying with `owners`.
+// The cost of computing rows by `row_shards` with columns owned by `owners`.
 Cost cost_of(const Demand& d, int64_t shards, const RowShards& row_shards,
              const RowShards& owners) {
   Cost out;
@@ -84,12 +84,12 @@ TEST(LeastColumns, NoWayWithinTheLimitsNeedsLess) {
           (best < 0 || cost.needed < best)) {
         best = cost.needed;
       }
-      size_t at = 0;  // the next in a numeral of base `shards`
+      size_t at = 0;  // next digit of a number in base `shards`
       while (at < row_shards.size() && ++row_shards[at] == shards)
         row_shards[at++] = 0;
       more = at < row_shards.size();
     }
-    if (best < 0) continue;  // none is so even
+    if (best < 0) continue;  // no assignment is within the limits
     EXPECT_LE(bound, best) << round;
     reached += bound == best ? 1 : 0;
     more_than_none += bound > 0 ? 1 : 0;
@@ -109,9 +109,9 @@ TEST(LeastColumns, WhatAllNeedGoesToAll) {
   EXPECT_EQ(least_columns(d, {2, 2}, 4), 3);
   EXPECT_EQ(least_columns(d, {4, 8}, 4), 1);
   EXPECT_EQ(least_columns(d, {8, 8}, 4), 0);
-  EXPECT_EQ(least_columns(d, {8, 2}, 4), 3);  // by tokens alone
+  EXPECT_EQ(least_columns(d, {8, 2}, 4), 3);  // limited by rows only
   EXPECT_EQ(least_columns(d, {8}, 4), 0);
-  // A row above the limit: there is no way, and no more than there are shards.
+  // A row above the limit: no assignment exists, and all shards are used.
   EXPECT_EQ(least_columns(d, {0.5, 2}, 4), 3);
 }
 

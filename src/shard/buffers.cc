@@ -1,4 +1,4 @@
-// shard/buffers.cc: what one shard holds, and its worklists in those numbers.
+// shard/buffers.cc: a shard's contents, and its lists in local numbers.
 #include <algorithm>
 
 #include "plan/transpose.h"
@@ -21,7 +21,7 @@ Buffer make_buffer(const GroupSide& of, int64_t seq, int64_t self) {
     out.local[tile] = static_cast<int32_t>(at);
   };
   std::vector<int64_t> owned(static_cast<size_t>(seq), 0);
-  std::vector<int64_t> number(owner.size());  // of a tile, at its owner
+  std::vector<int64_t> number(owner.size());  // of a tile at its owner
   for (size_t t = 0; t < owner.size(); ++t) {
     number[t] = owned[static_cast<size_t>(owner[t])]++;
     if (owner[t] == self) put(t, out.own++);
@@ -43,7 +43,7 @@ Buffer make_buffer(const GroupSide& of, int64_t seq, int64_t self) {
 
 namespace {
 
-// Whether columns ascend in their new numbers too.
+// Appends the row in local numbers; returns whether its columns still ascend.
 bool add_row(std::span<const Entry> row, const int32_t* local,
              std::vector<Entry>& out) {
   bool ascend = true;
@@ -58,7 +58,7 @@ bool add_row(std::span<const Entry> row, const int32_t* local,
   return ascend;
 }
 
-// Of a row in its new numbers, `own` where its queries are the shard's own.
+// Adds the work of a row in local numbers; `own`: the shard owns its queries.
 void add_work(std::span<const Entry> row, bool own, const TileWork& of,
               Shard& shard) {
   int64_t work = row.empty() ? of.partial : 0;
@@ -117,7 +117,7 @@ void fill_lists(const Lists& in, const Buffer& rows, const Buffer& columns,
     }
   }
   plan::transpose(w, shard.transposed);
-  if (!ascend) plan::transpose(shard.transposed, w);  // sorts them
+  if (!ascend) plan::transpose(shard.transposed, w);  // sorts the columns
   const Worklist& t = shard.transposed;
   for (int64_t l = 0; l < in.group.lists; ++l) {
     for (int64_t c = 0; c < t.rows; ++c) {

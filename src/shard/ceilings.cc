@@ -1,4 +1,4 @@
-// shard/ceilings.cc: ceilings as text, and those that a contract has.
+// shard/ceilings.cc: parses ceilings, and reads those of a contract.
 #include <algorithm>
 
 #include "base/fail.h"
@@ -16,7 +16,7 @@ Result<int64_t> parse_count(std::string_view name, std::string_view word,
                              least, kMaxTiles);
 }
 
-// Of each shift; nothing may travel by one of 0.
+// One count per shift; 0: nothing may travel by that shift.
 Result<std::vector<int64_t>> parse_counts(std::string_view name,
                                           std::string_view words) {
   std::vector<int64_t> out;

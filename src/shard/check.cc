@@ -1,4 +1,4 @@
-// shard/check.cc: meshes, options and batches that do not go together.
+// shard/check.cc: refuses meshes, options and batches that do not fit together.
 #include "shard/check.h"
 
 #include <tuple>
@@ -133,7 +133,7 @@ Result<void> check_fit(const Batch& batch, const Mesh& mesh,
       !e) {
     return e;
   }
-  // Of counts for each shard and column.
+  // The number of counts, one for each shard and column.
   const double counts = static_cast<double>(mesh.size("seq")) *
                         static_cast<double>(ceil_div(plan.batch, data)) *
                         static_cast<double>(plan.forward.columns);

@@ -1,4 +1,4 @@
-// shard/check.h: what is refused before any work.
+// shard/check.h: checks of meshes, options and batches before any work.
 #pragma once
 
 #include "tessera/shard.h"

@@ -1,5 +1,5 @@
-// shard/contract.cc: the arrays of tokens of a sharded call, and what a program
-// for all shards depends on.
+// shard/contract.cc: the token arrays of a sharded call, and the contract of a
+// program for all shards.
 #include <nlohmann/json.hpp>
 
 #include "base/digest.h"
@@ -33,7 +33,7 @@ std::vector<ArraySpec> specs_of(const Shards& shards,
   std::vector<ArraySpec> out;
   const auto add = [&](const char* name, Dtype dtype,
                        std::vector<int64_t> dims) {
-    // A role that the mesh does not have splits nothing.
+    // A role that the mesh lacks splits nothing.
     std::vector<std::string> axes = {mesh.name_of("data"), mesh.name_of("head"),
                                      mesh.name_of("seq")};
     axes.resize(dims.size());
@@ -57,7 +57,7 @@ std::vector<ArraySpec> specs_of(const Shards& shards,
 
 void set_contract(const PlanContract& plan, Shards& shards) {
   Json terms = Json::parse(plan.text);
-  // They count the tiles of the whole batch, which no shard sees.
+  // These terms count tiles of the whole batch, which no shard has.
   for (const char* name : {"steps", "width", "width_transposed"}) {
     terms.erase(name);
   }

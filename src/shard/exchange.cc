@@ -1,4 +1,4 @@
-// shard/exchange.cc: whole documents change places until loads are even.
+// shard/exchange.cc: swaps whole documents until loads are even.
 #include <algorithm>
 #include <numeric>
 
@@ -11,7 +11,7 @@ struct Item {
   int64_t begin = 0, rows = 0, work = 0;
 };
 
-// An item of one shard for one of another; -1 is none.
+// An exchange of an item of one shard for an item of another; -1: none.
 struct Swap {
   int64_t give = -1, take = -1;
   size_t with = 0;
@@ -43,7 +43,7 @@ class Exchange {
     }
   }
 
-  // Whether a step helped. The worst shards try first.
+  // Takes a step, worst shards first; returns whether one helped.
   bool step() {
     std::vector<size_t> order(shards_.size());
     std::iota(order.begin(), order.end(), size_t{0});
@@ -75,7 +75,7 @@ class Exchange {
   }
   double badness(const Load& s) const { return badness(s.work, s.rows); }
 
-  // The lightest in what this one has too much of.
+  // The lightest shards by work if this one has too much, else by rows.
   std::vector<size_t> partners(size_t from) const {
     std::vector<size_t> out(shards_.size());
     std::iota(out.begin(), out.end(), size_t{0});
@@ -144,8 +144,9 @@ class Exchange {
 
   const Problem& p_;
   RowShards& row_shards_;
-  double work_cap_;        // a little less, as work is missed first later on
-  double a_work_, a_row_;  // one beside the mean
+  double work_cap_;  // a margin below p.work_cap, since later steps miss that
+                     // cap first
+  double a_work_, a_row_;  // 1 / mean
   std::vector<Load> shards_;
 };
 

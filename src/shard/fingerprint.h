@@ -1,5 +1,5 @@
-// shard/fingerprint.h: one digest of how arrays lie on a mesh, whether we
-// planned them or read them from a program.
+// shard/fingerprint.h: one digest of the layout of arrays on a mesh, the same
+// for planned arrays and for those read from a program.
 #pragma once
 
 #include <span>
@@ -18,7 +18,7 @@ struct PlacedArray {
 };
 PlacedArray placed(const ArraySpec& spec);
 
-// 32 hex digits. `mesh` is its text.
+// 32 hex digits. `mesh` is the text of the mesh.
 std::string fingerprint_of(const std::string& mesh,
                            std::span<const PlacedArray> arrays);
 

@@ -1,4 +1,4 @@
-// shard/gather_test.cc: all K and V to all shards, and where that is chosen.
+// shard/gather_test.cc: the gather of all K and V, and when it is chosen.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-// Of tiles of 16 tokens, and documents where lengths are drawn.
+// A batch with tiles of 16 tokens; with a seed, documents of random lengths.
 Result<OwnedBatch> batch_of(int64_t tokens, std::optional<uint64_t> seed) {
   Request request;
   request.masks = {*parse_mask(seed ? "causal & documents" : "causal")};
@@ -58,7 +58,7 @@ TEST(Gather, PlacesAndCountsAsByHand) {
   ASSERT_TRUE(shards) << shards.error().message;
   EXPECT_EQ(shards->exchange, TileExchange::gather);
   EXPECT_EQ(shards->kv.rounds, (std::vector<Round>{{1, 4}}));
-  // Its own, those of the first and room for a copy of its own.
+  // Its own columns, those of shard 0, and room for a copy of its own.
   EXPECT_EQ(shards->shapes.columns, 12);
   std::vector<TileAt> due(12);
   for (int32_t t = 0; t < 4; ++t) {
@@ -66,7 +66,7 @@ TEST(Gather, PlacesAndCountsAsByHand) {
     due[static_cast<size_t>(4 + t)] = {0, t};
   }
   EXPECT_EQ(shards->shards[1].columns, due);
-  // The first shard needs none of what it gets.
+  // Shard 0 needs none of the columns it receives.
   const std::vector<TileAt>& first = shards->shards[0].columns;
   EXPECT_EQ(std::count(first.begin(), first.end(), TileAt()), 8);
   EXPECT_EQ(shards->kv.send[0][0], (std::vector<int32_t>{0, 1, 2, 3}));
@@ -78,7 +78,7 @@ TEST(Gather, PlacesAndCountsAsByHand) {
             (Moved{12 * tile, 24 * tile, 24 * tile, 12 * tile, 24 * tile}));
 }
 
-// It never sends more than the other two, and is one of them to the letter.
+// The automatic choice equals one of the others, and sends no more.
 TEST(Gather, IsChosenWhereRoundsWouldSendAsMuch) {
   int64_t gathered = 0, in_rounds = 0;
   for (uint64_t i = 0; i < 20; ++i) {
@@ -100,7 +100,7 @@ TEST(Gather, IsChosenWhereRoundsWouldSendAsMuch) {
       EXPECT_EQ(chosen->contract_key, due.contract_key);
       EXPECT_EQ(chosen->report.forward, due.report.forward);
       EXPECT_EQ(chosen->report.backward, due.report.backward);
-      // What is needed depends on neither.
+      // The needed bytes depend on neither.
       EXPECT_EQ(gather->report.forward.needed, rounds->report.forward.needed);
       EXPECT_EQ(gather->report.forward.busiest, rounds->report.forward.busiest);
     }
@@ -109,7 +109,7 @@ TEST(Gather, IsChosenWhereRoundsWouldSendAsMuch) {
   EXPECT_GT(in_rounds, 10);
 }
 
-// Ceilings decide, whatever the batch: each of these is one program.
+// Ceilings decide, not the batch: each case is one program.
 TEST(Gather, IsChosenByTheContract) {
   for (const auto& [ceilings, due] :
        {std::pair{"rows=24,steps=4096,kv=24:24:24", TileExchange::gather},
@@ -126,7 +126,7 @@ TEST(Gather, IsChosenByTheContract) {
       EXPECT_EQ(shards->exchange, due) << ceilings;
       if (seed == 0) key = shards->contract_key;
       EXPECT_EQ(shards->contract_key, key) << seed;
-      // What it takes makes it again, asked for by name too.
+      // Its own ceilings give the same contract, also if the exchange is named.
       o.ceilings = ceilings_of(*shards);
       EXPECT_EQ(spread(*batch, o)->contract_key, key);
       o.exchange = due;
@@ -135,7 +135,8 @@ TEST(Gather, IsChosenByTheContract) {
   }
 }
 
-// A ragged exchange sends no more than either, and is it to the letter.
+// The automatic choice for TPUs equals a ragged exchange exactly, and sends no
+// more than the others.
 TEST(Gather, AnOpenExchangeIsRaggedForTpus) {
   for (uint64_t i = 0; i < 20; ++i) {
     auto batch = i < 4 ? batch_of(1024 + 64 * static_cast<int64_t>(i), {})
@@ -183,7 +184,7 @@ TEST(Gather, OfOneShardIsNone) {
   }
 }
 
-// Whatever has room, one way serves all batches.
+// With fixed ceilings one exchange serves all batches.
 TEST(Gather, CeilingsForTpusAreOneContract) {
   std::string key;
   for (uint64_t seed = 0; seed < 30; ++seed) {

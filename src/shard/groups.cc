@@ -1,5 +1,5 @@
-// shard/groups.cc: which tiles each shard needs from which, and the rounds that
-// bring them.
+// shard/groups.cc: the tiles that each shard needs from each other one, and the
+// rounds that bring them.
 #include "shard/groups.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// shard/loads.cc: counts of rows that need a column, by shard; a tile travels
-// where the count of a shard that does not own it is not 0.
+// shard/loads.cc: counts, per shard, the rows that need each column. A tile
+// travels to a shard with a count above 0 that does not own it.
 #include "shard/loads.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// shard/loads.h: who has and computes which row, and what follows of that:
-// work, rows and tiles that travel, kept exact while rows move.
+// shard/loads.h: the shard of each row, and the resulting work, rows and
+// travelling tiles, kept exact while rows move.
 #pragma once
 
 #include <algorithm>
@@ -12,8 +12,9 @@ namespace tessera::shard {
 
 class Loads {
  public:
-  // `row_shards`: who computes each row. Of tasks the owners are the contiguous
-  // ones, and so are those of columns that are not tied to rows.
+  // `row_shards`: the shard that computes each row. With tasks the owners are
+  // those of contiguous_rows; columns that are not tied to rows have contiguous
+  // owners too.
   Loads(const Problem& p, RowShards row_shards);
 
   void move(int64_t row, int32_t to);
@@ -28,7 +29,7 @@ class Loads {
   }
   int64_t work(int32_t s) const { return work_[static_cast<size_t>(s)]; }
   int64_t rows(int32_t s) const { return rows_[static_cast<size_t>(s)]; }
-  // How far a shard is over the limits, in means; 0 within them.
+  // A shard's excess over its limits, in means; 0 within the limits.
   double over(int64_t work, int64_t rows) const {
     double out = std::max(0.0, static_cast<double>(work) - p_.work_cap);
     out *= a_work_;
@@ -38,25 +39,27 @@ class Loads {
     return out;
   }
   double over(int32_t s) const { return over(work(s), rows(s)); }
-  int64_t counted() const { return counted_; }  // needs of moved rows so far
-  // What must travel and what the rounds send, beside an all-gather.
+  int64_t counted() const { return counted_; }  // columns counted in moves
+  // Bytes needed and bytes sent by rounds, as fractions of an all-gather.
   double needed() const;
   double sent() const;
-  // The same half rounded to buckets: what is still below one counts too.
+  // sent() with the mean of a round's tiles and their bucket, so that a change
+  // within a bucket counts too.
   double sent_half_rounded() const;
-  // What it grows by, in rows of tasks, where these of one owner go there.
+  // The growth of sent_half_rounded(), in rows of tasks, if rows [begin, end)
+  // of one owner go to `to`.
   double more_tasks_sent(int64_t begin, int64_t end, int32_t to) const;
 
  private:
-  // `size(n, owned)`: of a round that carries n of a shard's own.
+  // `size(n, owned)`: a round's size for n tiles of a shard that owns `owned`.
   template <class Size>
   double sent_in(const Size& size) const;
   const Problem& p_;
   int64_t shards_;
-  double a_work_, a_row_;  // one beside the mean
+  double a_work_, a_row_;  // 1 / mean
   RowShards row_shards_, row_owner_, column_owner_;
   std::vector<int64_t> work_, rows_;
-  int64_t own_columns_ = 0, own_rows_ = 0;  // room for a shard's own
+  int64_t own_columns_ = 0, own_rows_ = 0;  // capacity for a shard's own tiles
   std::vector<uint32_t> users_;  // [shard, column]: its rows that need it
   std::vector<int32_t> kv_, q_;  // [shift, sender]: tiles to sender + shift
   int64_t kv_tiles_ = 0, q_tiles_ = 0, counted_ = 0;

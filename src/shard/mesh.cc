@@ -1,4 +1,4 @@
-// shard/mesh.cc: the text of a mesh, and how even a split along an axis is.
+// shard/mesh.cc: the text of a mesh, and checks of axis names and roles.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -15,7 +15,8 @@ bool is_role(std::string_view word) {
   return std::ranges::find(kMeshAxes, word) != std::end(kMeshAxes);
 }
 
-// As programs may write it without quotes. What is a role says its own.
+// A name must be an identifier, which programs may write without quotes, and
+// not the name of a role.
 Result<void> check_name(std::string_view name, std::string_view word) {
   const auto is_letter = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';

@@ -1,4 +1,4 @@
-// shard/named_values.cc: names and values, and numbers.
+// shard/named_values.cc: parses names, values and numbers.
 #include "shard/named_values.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// shard/named_values.h: text such as "rows=16,kv=6:12:8", apart.
+// shard/named_values.h: splits text such as "rows=16,kv=6:12:8".
 #pragma once
 
 #include <cstdint>
@@ -10,15 +10,15 @@
 namespace tessera::shard {
 
 struct NamedValue {
-  std::string_view all, name, value;  // without '=' the value is ""
+  std::string_view all, name, value;  // `value` is "" without '='
 };
-// None of "". A name that stands twice is an error; `what` is what each tells.
+// "" gives none; a repeated name is an error. `what` describes a value.
 Result<std::vector<NamedValue>> split_named_values(std::string_view text,
                                                    std::string_view what);
-// A whole number from `least` to `most`, of `what`.
+// Parses an integer from `least` to `most`.
 Result<int64_t> parse_number(std::string_view word, std::string_view what,
                              int64_t least, int64_t most);
-// A decimal number, no NaN.
+// Parses a decimal number; NaN is an error.
 Result<double> parse_ratio(std::string_view word, std::string_view what,
                            double least, double most);
 

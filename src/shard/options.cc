@@ -1,4 +1,4 @@
-// shard/options.cc: how to spread a batch, from words.
+// shard/options.cc: parses the options of spreading a batch.
 #include <fmt/format.h>
 
 #include <utility>

@@ -1,5 +1,4 @@
-// shard/options_test.cc: options from words, and that work is spread as tiles
-// count.
+// shard/options_test.cc: options from text, and balance by tile work.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -115,8 +114,8 @@ std::vector<int32_t> drawn_ids(uint64_t seed) {
   return ids;
 }
 
-// Of each tile row of `causal & documents`, pair by pair: its partial tiles and
-// its full ones.
+// For each tile row of `causal & documents`, counted pair by pair: its partial
+// tiles and its full tiles.
 using Tiles = std::vector<std::pair<int64_t, int64_t>>;
 Tiles tiles_of_rows(const std::vector<int32_t>& ids) {
   Tiles out(kTiles, {0, 0});
@@ -166,7 +165,7 @@ TEST(TileWork, ShardsAreEvenInWhatTheirTilesCount) {
   ShardOptions options;
   options.shape = {4, 2, 8, 8, {}, 0};
   const double limit = options.evenness.work;
-  int64_t otherwise = 0;  // where a spread by steps alone is uneven
+  int64_t otherwise = 0;  // cases that are uneven if balanced by steps alone
   for (uint64_t seed = 0; seed < 3; ++seed) {
     OwnedFacts facts;
     facts.doc_ids = drawn_ids(seed);
@@ -178,7 +177,7 @@ TEST(TileWork, ShardsAreEvenInWhatTheirTilesCount) {
       options.work = {};
       const auto plain = make_shards(*batch, mesh, options);
       ASSERT_TRUE(plain) << plain.error().message;
-      // The last are more than all batches can have under even tokens.
+      // With the last two works, even tokens can rule out even work.
       for (const TileWork work :
            {TileWork{1, 1}, TileWork{3, 2}, TileWork{2, 3}, TileWork{1, 9},
             TileWork{9, 1}, TileWork{kMaxTileWork, 1}}) {

@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-// Which rows have a step at least, and which tiles are whole.
+// Per tile: whether its row has steps, and whether the tile is whole.
 struct Side {
   std::vector<uint8_t> runs, whole;
 };

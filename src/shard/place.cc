@@ -1,4 +1,4 @@
-// shard/place.cc: documents onto a ring of shards, the heaviest first.
+// shard/place.cc: places documents on a ring of shards, the heaviest first.
 #include "shard/place.h"
 
 #include <algorithm>
@@ -22,14 +22,14 @@ struct Chunk {
   int64_t rows() const { return end - begin; }
 };
 
-// The weights of the score: traffic, beside an all-gather, and evenness.
+// Weights of a cost: traffic, where 1 is an all-gather, and evenness.
 constexpr double kTraffic = 10;
 constexpr double kEven = 0.05;
 constexpr double kBorder = 2;
-constexpr double kSent = 0.2;  // beside what is needed
+constexpr double kSent = 0.2;  // relative to needed traffic
 constexpr int32_t kNone = -1;
 constexpr double kHomeless = 1000;
-// Traffic of many shards costs more than any number.
+// Infinity, since the traffic of many shards may exceed any finite cost.
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
 class Ring {
@@ -48,7 +48,7 @@ class Ring {
   void place(const Piece& piece) {
     best_.clear();
     double best = kNever;
-    // More room is taken only where a document finds no place.
+    // The fill grows only if a document does not fit.
     const double last = p_.work_cap / p_.mean_work();
     for (const double fill : std::array{
              options_.fill, (options_.fill + last) / 2, last, last + 0.05}) {
@@ -67,8 +67,8 @@ class Ring {
   RowShards row_shards() { return std::move(row_shards_); }
 
  private:
-  // Cuts the piece from its end, where rows are heaviest, along the ring. What
-  // costs no less than `best` need not be told how much.
+  // Cuts the piece from its end, where rows are heaviest, along the ring, and
+  // returns the cost. A cost of at least `best` need not be exact.
   double walk(const Piece& piece, int64_t first, double limit, double best) {
     chunks_.clear();
     int64_t end = piece.end;
@@ -84,7 +84,7 @@ class Ring {
         chunks_.push_back({end - k, end, static_cast<int32_t>(s)});
         end -= k;
       } else if (i == 0) {
-        break;  // the same as from the next shard
+        break;  // the walk from the next shard gives the same
       }
     }
     double cost = 0;
@@ -100,7 +100,7 @@ class Ring {
 
   double work_of(size_t s) const { return static_cast<double>(work_[s]); }
 
-  // Rows before `end`, at most `most`, whose work is within `room`.
+  // The number of rows before `end`, at most `most`, with work within `room`.
   int64_t rows_within(int64_t end, int64_t most, double room) const {
     if (room < 0 || most <= 0) return 0;
     const auto at = [&](int64_t row) { return p_.before.begin() + row; };
@@ -146,13 +146,13 @@ class Ring {
     return static_cast<size_t>(shift < 0 ? shift + n_ : shift);
   }
 
-  // Of these chunks, as if each needed all that lies before it.
+  // The traffic of chunks_, as if each chunk needed all rows before it.
   double traffic() {
     if (chunks_.size() < 2) return 0;
     grown_ = size_;
     int64_t needed = 0;
     for (auto from = chunks_.begin(); from != chunks_.end(); ++from) {
-      for (auto to = chunks_.begin(); to != from; ++to) {  // what lies behind
+      for (auto to = chunks_.begin(); to != from; ++to) {  // later rows
         if (from->shard == to->shard) continue;
         needed += from->rows();
         int64_t& size = grown_[shift_of(*from, *to)];
@@ -191,8 +191,8 @@ class Ring {
     std::fill(row_shards_.begin() + begin, row_shards_.begin() + end, shard);
   }
 
-  // To whom has least, in parts that become smaller as less is left. All shards
-  // together have room for all rows.
+  // Deals the chunk to the lightest shards, in parts that shrink with the rows
+  // left. All shards together have room for all rows.
   void deal(const Chunk& c) {
     using Load = std::pair<double, int32_t>;
     std::priority_queue<Load, std::vector<Load>, std::greater<>> loads;
@@ -233,7 +233,7 @@ class Ring {
   const Problem& p_;
   const PlaceOptions& options_;
   const int64_t n_;
-  const double a_work_, a_row_;  // one beside the mean
+  const double a_work_, a_row_;  // 1 / mean
   std::vector<int64_t> work_, rows_;
   std::vector<int64_t> size_, grown_;  // tiles of each shift
   RowShards row_shards_;

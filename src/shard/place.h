@@ -1,4 +1,4 @@
-// shard/place.h: steps of the families that move rows.
+// shard/place.h: the steps that move rows, for the row and task families.
 #pragma once
 
 #include <cstdint>
@@ -10,34 +10,33 @@
 namespace tessera::shard {
 
 struct PlaceOptions {
-  // Rows of a document that one shard takes at most, unless it takes it whole.
+  // The most rows of a document on one shard, unless it is there whole.
   int64_t chunk = 1;
-  double fill = 0.8;  // of the mean work, before later pieces fill up
-  // What finds no place on the ring is dealt to the lightest, so that no shard
-  // gets more rows than it may have. Else it stays together, which may be put
-  // right later, and then needs less.
+  double fill = 0.8;  // share of the mean work, used for the first attempt
+  // If true, rows that do not fit on the ring are dealt to the lightest shards,
+  // so that no shard exceeds its rows. If false, they stay together on one
+  // shard: a later repair may fix that with less traffic.
   bool deals = false;
 };
 
-// Documents in falling order of work, each where it costs least: whole if it
-// fits, else cut into chunks for shards that follow each other on the ring, so
-// that all long documents share a few shifts. What finds no place there is
-// dealt to the lightest. No shard gets more rows than it may have.
+// Places documents in descending order of work, each where it costs least. A
+// document stays whole if it fits; else it is cut into chunks for consecutive
+// shards of the ring, so that all long documents share a few shifts.
+// PlaceOptions::deals decides about rows that do not fit.
 RowShards place_pieces(const Problem& p, std::vector<Piece> pieces,
                        const PlaceOptions& options);
 
-// Evens work and rows by moving and swapping whole documents, which costs
-// hardly any traffic.
+// Evens work and rows by moving and swapping whole documents (low traffic).
 void exchange_pieces(const Problem& p, const std::vector<Piece>& pieces,
                      RowShards& row_shards);
 
-// Moves and swaps parts of runs of rows until no shard is over its limits,
-// always by the step that adds least traffic among those that help most.
+// Moves and swaps parts of runs of rows until no shard exceeds its limits. Of
+// the steps that help most, takes the one that adds least traffic.
 struct RepairOptions {
-  int64_t steps = 0;    // at most
-  size_t tried = 12;    // whose traffic is counted exactly, of each step
-  size_t lightest = 4;  // shards that rows may go to, beside the neighbours
-  double over = 2;      // what being over a limit weighs beside traffic
+  int64_t steps = 0;    // maximum number of steps
+  size_t tried = 12;    // candidates of a step whose traffic is counted exactly
+  size_t lightest = 4;  // light shards tried, beside the neighbours
+  double over = 2;      // weight of exceeding a limit against traffic
 };
 void repair(Loads& loads, const RepairOptions& options);
 

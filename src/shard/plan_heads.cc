@@ -1,4 +1,5 @@
-// shard/plan_heads.cc: whole plan heads on each device, or each device in one.
+// shard/plan_heads.cc: checks that each device has whole plan heads, or heads
+// within one plan head.
 #include "shard/plan_heads.h"
 
 #include <algorithm>
@@ -9,7 +10,7 @@
 namespace tessera::shard {
 namespace {
 
-// How many masks make plan heads small enough to be whole on every device.
+// The number of masks at which every device has whole plan heads.
 int64_t masks_needed(const Shards& shards) {
   int64_t heads = 0, plan_heads = 0, common = 0;
   for (const Shard& s : shards.shards) {

@@ -1,5 +1,4 @@
-// shard/plan_heads.h: which plan heads a device has, where one program serves
-// all devices.
+// shard/plan_heads.h: each device's plan heads under one program for all.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +9,9 @@
 
 namespace tessera::shard {
 
-// Of every device, each for as many of its query heads; of the last some may be
-// padding. An error where devices would share them out in different ways.
+// The number of plan heads of every device. Each plan head serves the same
+// number of the device's query heads; the last ones may be padding. An error if
+// devices would divide their heads in different ways.
 Result<int64_t> plan_heads_of_device(std::string_view where,
                                      const Shards& shards);
 

@@ -1,5 +1,5 @@
-// shard/plan_heads_test.cc: what one program takes for a query head's plan head
-// is the one that it has, on every device.
+// shard/plan_heads_test.cc: on every device, the plan head that a program takes
+// for a query head is the right one.
 #include "shard/plan_heads.h"
 
 #include <gtest/gtest.h>
@@ -100,7 +100,7 @@ TEST(PlanHeads, ThatADeviceWouldHaveHalfAreRefused) {
             "(repeat the masks until they are 6, for fewer heads each)");
 }
 
-// No less often: of as many masks said fewer times some device has a part.
+// With fewer repeats some device has part of a plan head.
 TEST(PlanHeads, AreWholeWhereMasksAreAsManyAsTheErrorSays) {
   struct Case {
     size_t masks;
@@ -111,7 +111,7 @@ TEST(PlanHeads, AreWholeWhereMasksAreAsManyAsTheErrorSays) {
   };
   for (const Case& c : std::initializer_list<Case>{
            {3, 6, 2, "head=2", 2},
-           {3, 12, 2, "head=2", 2},  // of 4 heads, 6 a device
+           {3, 12, 2, "head=2", 2},  // plan heads of 4 heads, 6 heads a device
            {4, 24, 3, "head=3", 3},
            {2, 18, 6, "head=3", 3},
            {3, 12, 3, "head=2", 1, true},

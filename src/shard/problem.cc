@@ -1,4 +1,4 @@
-// shard/problem.cc: a plan's lists as work and needs of rows.
+// shard/problem.cc: turns a plan's lists into work and needed columns of rows.
 #include "shard/problem.h"
 
 #include <algorithm>
@@ -10,12 +10,12 @@
 namespace tessera::shard {
 namespace {
 
-// A batch row of the plan and the group's number of it.
+// A batch row: its index in the plan and in the group.
 struct At {
   int64_t batch_row, local;
 };
 
-// Adds the columns that the unit's rows need in any list; their work.
+// Adds the columns that the unit's rows need in any list; returns their work.
 int64_t add_lists(const Plan& plan, const ShardOptions& options, const At& at,
                   int64_t unit, Problem& p) {
   const Worklist& w = plan.forward;
@@ -38,7 +38,7 @@ int64_t add_lists(const Plan& plan, const ShardOptions& options, const At& at,
   return work;
 }
 
-// Of all plans, each column once.
+// Adds the unit's columns of all plans, without repeats; returns the work.
 int64_t add_unit(Plans plans, const ShardOptions& options, const At& at,
                  int64_t unit, Problem& p) {
   const auto first = static_cast<std::ptrdiff_t>(p.column.size());
@@ -56,16 +56,16 @@ int64_t add_unit(Plans plans, const ShardOptions& options, const At& at,
   return work;
 }
 
-// Columns on one side of each row that rows of the other side need: what a cut
-// there costs. One more than the cheapest cut is where a document begins that
-// does not begin with a tile.
+// The cost of a cut before each row is the number of columns on one side that
+// rows of the other side need. A document that does not begin at a tile
+// boundary costs one more than the cheapest cut, and is still a natural cut.
 void find_cuts(Problem& p) {
   const auto n = static_cast<size_t>(p.rows());
   p.joined.assign(n, 0);
   if (n == 0) return;
   std::vector<int32_t> change(n + 1, 0);
-  // Rows that need column c: from the first to the last of them. A column has
-  // its place among the rows, by its tokens.
+  // The first and the last row that need column c. A column's tokens give its
+  // position among the rows.
   const auto columns = static_cast<size_t>(p.columns());
   std::vector<int64_t> first(columns, -1);
   std::vector<int64_t> last(columns, -1);
@@ -144,7 +144,7 @@ Problem make_problem(const Request& request, Plans plans,
                                      options.shape.kv_heads);
   p.kv_bytes = bytes.kv * p.tiles_kv;
   p.row_bytes = (bytes.q + bytes.out) * p.tiles_q;
-  // Below what is asked for, so that rounding does not miss it.
+  // Slightly below the requested evenness, so that rounding does not exceed it.
   p.work_cap = (options.evenness.work - 0.002) * p.mean_work();
   p.row_cap = std::max(static_cast<int64_t>(std::floor(
                            options.evenness.tokens * p.mean_rows() + 1e-9)),

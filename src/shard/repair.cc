@@ -1,4 +1,5 @@
-// shard/repair.cc: the last steps to the limits, with traffic counted exactly.
+// shard/repair.cc: the last steps that bring shards within their limits, with
+// traffic counted exactly.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -10,15 +11,15 @@ namespace {
 
 // Rows [begin, end) of one shard go to another, and [back, back_end) come back.
 struct Step {
-  double rank = 0;  // the guess by which few are tried; lower is better
+  double rank = 0;  // guess that selects candidates; lower is better
   int64_t begin = 0, end = 0;
   int64_t back = 0, back_end = 0;
   int32_t to = 0;
 };
 
-// Rows [begin, begin + rows) that may leave a shard, and how far over its
-// limits it is without them; or without their work, where as many rows come
-// back.
+// Rows [begin, begin + rows) that may leave a shard, and the shard's excess
+// over its limits without them (over_work: without their work only, if as many
+// rows come back).
 struct Leaving {
   int64_t begin, rows, work;
   double over, over_work;
@@ -27,10 +28,10 @@ struct Back {
   int64_t begin, work;
 };
 
-constexpr double kSlack = 1e-9;  // far beyond what ranks round
+constexpr double kSlack = 1e-9;  // well above the rounding error of ranks
 constexpr std::array<int64_t, 13> kLengths = {1,  2,  3,  4,  6,  8,  12,
                                               16, 24, 32, 48, 64, 128};
-constexpr size_t kPowers = 8;  // of the lengths, up to 128
+constexpr size_t kPowers = 8;  // powers of two in kLengths
 
 class Repair {
  public:
@@ -49,7 +50,7 @@ class Repair {
     by_work_ = static_cast<double>(loads_.work(from_)) > p_.work_cap;
     find_leaving();
     steps_.clear();
-    worst_rank_ = -options_.over * 1e-9;  // what does not help is no step
+    worst_rank_ = -options_.over * 1e-9;  // a step must help
     for (const int32_t to : targets()) {
       over_ = loads_.over(from_) + loads_.over(to);
       collect(to);
@@ -72,7 +73,7 @@ class Repair {
     return out;
   }
 
-  // Rows that follow each other, in one document and on one shard.
+  // Runs of adjacent rows in one document on one shard.
   void add_to_runs(int64_t row) {
     std::vector<Piece>& runs = runs_[static_cast<size_t>(loads_.shard_of(row))];
     if (!runs.empty() && runs.back().end == row &&
@@ -113,7 +114,7 @@ class Repair {
     return all;
   }
 
-  // What may leave the shard, whoever takes it.
+  // Finds the rows that may leave the shard, for any target.
   void find_leaving() {
     leaving_.clear();
     for (const Piece& run : runs_[static_cast<size_t>(from_)]) {
@@ -134,7 +135,7 @@ class Repair {
     }
   }
 
-  // What may come back from there, by its number of rows: powers of two.
+  // Finds the rows that may come back from `to`, by count: powers of two.
   void find_backs(int32_t to) {
     for (size_t i = 0; i < kPowers; ++i) {
       const auto k = int64_t{1} << i;
@@ -154,7 +155,7 @@ class Repair {
     const bool swaps = by_work_ && !p_.tasks;
     if (swaps) find_backs(to);
     const double own_over = loads_.over(from_);
-    // No other shard gets better, so this alone says that a step is none.
+    // Only from_ can improve, so its own excess can rule out a step.
     const auto is_none = [&](double over) {
       return options_.over * (over - own_over) - kSlack >= worst_rank_;
     };
@@ -171,7 +172,7 @@ class Repair {
     }
   }
 
-  // As many rows come back, with less work.
+  // Collects swaps in which as many rows come back, with less work.
   void collect_swaps(const Leaving& l, int32_t to) {
     const int64_t own_work = loads_.work(from_), own_rows = loads_.rows(from_);
     const int64_t work = loads_.work(to), rows = loads_.rows(to);
@@ -186,8 +187,8 @@ class Repair {
     }
   }
 
-  // Keeps the best few by a guess that costs no counting. `gain`: how much more
-  // the two shards are over their limits after it.
+  // Keeps the best few steps by a guess that counts no traffic. `gain`: the
+  // change of the two shards' excess over their limits.
   void consider(Step step, double gain) {
     step.rank = options_.over * gain;
     if (step.rank >= worst_rank_) return;
@@ -206,8 +207,8 @@ class Repair {
     if (steps_.size() == options_.tried) worst_rank_ = steps_.back().rank;
   }
 
-  // What moving these rows may send, beside an all-gather: little where they
-  // join rows of their document or are all of it.
+  // A guess of the traffic added by moving these rows, relative to an
+  // all-gather: little if they join rows of their document or are all of it.
   double guess(int64_t begin, int64_t end, int32_t to) const {
     if (begin >= end) return 0;
     const auto joined = [&](int64_t row) {
@@ -249,7 +250,7 @@ class Repair {
     double least = 0;
     for (size_t i = 0; i < steps_.size(); ++i) {
       const Step& s = steps_[i];
-      // Steps to different shards are compared by what they change.
+      // The change of excess is compared, since steps go to different shards.
       double cost = -options_.over * (loads_.over(from_) + loads_.over(s.to));
       apply(s);
       cost += options_.over * (loads_.over(from_) + loads_.over(s.to)) +
@@ -270,9 +271,9 @@ class Repair {
   const Problem& p_;
   const int32_t n_;
   int32_t from_ = -1;
-  bool by_work_ = false;   // it has too much of, else too many rows
-  double over_ = 0;        // of it and the shard that is looked at
-  double worst_rank_ = 0;  // that still counts
+  bool by_work_ = false;   // from_ has too much work, else too many rows
+  double over_ = 0;        // excess of from_ and the target shard
+  double worst_rank_ = 0;  // a candidate must rank below this
   std::vector<std::vector<Piece>> runs_;
   std::vector<Leaving> leaving_;
   std::array<std::vector<Back>, kPowers> backs_;
@@ -282,7 +283,7 @@ class Repair {
 }  // namespace
 
 void repair(Loads& loads, const RepairOptions& options) {
-  // A dense mask has so many needs a row that counting them takes seconds.
+  // With a dense mask a row needs so many columns that counting takes seconds.
   constexpr int64_t kMaxCounted = int64_t{1} << 28;
   Repair repair(loads, options);
   for (int64_t i = 0; i < options.steps && loads.counted() < kMaxCounted; ++i) {

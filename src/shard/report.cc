@@ -1,4 +1,4 @@
-// shard/report.cc: how even the shards are, and what travels.
+// shard/report.cc: measures the evenness of shards and their traffic.
 #include <algorithm>
 
 #include "shard/bound.h"
@@ -6,9 +6,9 @@
 namespace tessera::shard {
 namespace {
 
-// Bytes of a tile that travels, forward and backward. Nothing that came from
-// another shard is kept for the backward pass: it is sent again, and gradients
-// go home.
+// Bytes of a travelling tile, forward and backward. A tile from another shard
+// is not kept for the backward pass: it is sent again, and gradients are sent
+// back to the owner.
 struct Weights {
   int64_t kv_forward, kv_backward, q_forward, q_backward;
 };
@@ -18,13 +18,13 @@ Weights weights_of(const ShardOptions& options, const Tile& tile, int64_t heads,
   const TileBytes b = tile_bytes(options, tile, heads, kv_heads);
   const int64_t dout =
       heads * tile.q * options.shape.v_head_dim * byte_width(options.dtype);
-  // Gradients of K and V are sums, so they go home in float32.
+  // Gradients of K and V are sums, so they are sent back in float32.
   const int64_t kv_sums =
       b.kv / byte_width(options.dtype) * static_cast<int64_t>(sizeof(float));
   return {b.kv, b.kv + kv_sums, b.q + b.out, 2 * b.q + b.out + dout};
 }
 
-// Bytes that leave and reach each shard of a group.
+// Bytes that each shard of a group sends and receives.
 struct Ends {
   std::vector<int64_t> out, in;
 };
@@ -80,7 +80,7 @@ int64_t tiles_of(const Pairs& pairs) {
   return tiles;
 }
 
-// Tiles that rounds bring a shard, or a gather beside its own.
+// Tiles that rounds, or a gather, bring to a shard.
 int64_t room_of(const std::vector<Round>& rounds) {
   int64_t tiles = 0;
   for (const Round& r : rounds) tiles += r.capacity;
@@ -100,7 +100,7 @@ ShardReport make_report(const Plan& plan, const Shards& shards,
   out.early_work = early_share(shards.shards);
   const int64_t seq = shards.mesh.size("seq");
   out.kv_tiles.assign(static_cast<size_t>(seq * seq), 0);
-  int64_t least = 0;  // columns, of the group
+  int64_t least = 0;  // columns of the group
   for (size_t g = 0; g < groups.size(); ++g) {
     const Shard& first = shards.shards[g * static_cast<size_t>(seq)];
     const Weights w =
@@ -138,7 +138,7 @@ ShardReport make_report(const Plan& plan, const Shards& shards,
   add(all * room_of(shards.kv.rounds), all * room_of(shards.q.rounds),
       &Moved::capacity);
   if (shards.exchange == TileExchange::ragged) {
-    // Heads in padding travel with the others.
+    // Padding heads travel with the others.
     for (const Group& g : groups) {
       add(tiles_of(g.kv), tiles_of(g.q), &Moved::sent);
     }

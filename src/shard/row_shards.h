@@ -1,5 +1,5 @@
-// shard/row_shards.h: where rows lie, apart from who needs what: several masks
-// of the same rows are spread alike.
+// shard/row_shards.h: assigns rows to shards apart from make_shards, so that
+// several masks of the same rows share one assignment.
 #pragma once
 
 #include <span>
@@ -10,15 +10,15 @@
 
 namespace tessera::shard {
 
-// As make_shards() assigns rows of one batch, of each index of "data"; mesh and
-// options are checked. Of several of the same rows, each of another mask, the
-// work of all counts.
+// Assigns rows as make_shards() does, for each index of "data". The caller has
+// checked mesh and options. If several batches have the same rows with
+// different masks, their work adds up.
 std::vector<RowShards> assign_rows(std::span<const Batch* const> batches,
                                    const Mesh& mesh,
                                    const ShardOptions& options);
 
-// make_shards() with rows where these say, which are of a batch of the same
-// sizes.
+// make_shards() with the given assignment of rows, which must be that of a
+// batch of the same sizes.
 Result<Shards> make_shards_at(const Batch& batch, const Mesh& mesh,
                               const ShardOptions& options,
                               const std::vector<RowShards>& row_shards);

@@ -1,4 +1,4 @@
-// shard/shard_test.cc: meshes, specs, what is refused, and the contract.
+// shard/shard_test.cc: meshes, specs, refusals and the contract.
 #include "tessera/shard.h"
 
 #include <gtest/gtest.h>
@@ -87,7 +87,7 @@ TEST(Mesh, RefusesBadText) {
   }
 }
 
-// Any bytes are a mesh that is written as it was read, or one line.
+// Any bytes give a mesh that prints as read, or an error of one line.
 TEST(Mesh, TakesAnyBytes) {
   std::mt19937_64 random(1);
   constexpr std::string_view kLikely = "seq=,data: head0123456789\n\xff_";
@@ -244,7 +244,7 @@ TEST(Shards, RefusesWhatDoesNotFit) {
             "'ring'");
 }
 
-// Under ceilings, batches that all differ have one contract.
+// Under ceilings, different batches have one contract.
 TEST(Shards, OneContractServesManyBatches) {
   for (const Balance balance : {Balance::contiguous, Balance::headtail,
                                 Balance::rows, Balance::tasks}) {
@@ -276,8 +276,8 @@ TEST(Shards, OneContractServesManyBatches) {
   }
 }
 
-// What one batch takes, as text, makes its contract again, and that of another
-// batch that fits.
+// The ceilings of one batch, as text, give its contract again, and the contract
+// of another batch that fits.
 TEST(Shards, CeilingsAreTextAndBack) {
   for (const Balance balance : {Balance::rows, Balance::tasks}) {
     const ShardOptions o = options_of(balance);
@@ -313,7 +313,7 @@ TEST(Shards, CeilingsAreTextAndBack) {
     EXPECT_NE(make_shards(*light, mesh_of("seq=4"), o)->contract_key,
               shards->contract_key);
   }
-  // Where keys do not lie with the queries of the same number, too.
+  // The same if keys are not owned with the queries of the same number.
   Request apart = request_of("causal", 1024);
   apart.kv_len = 576;
   OwnedFacts begins;
@@ -328,7 +328,8 @@ TEST(Shards, CeilingsAreTextAndBack) {
   ASSERT_TRUE(held) << held.error().message;
   EXPECT_EQ(held->shapes, open->shapes);
   EXPECT_EQ(held->contract_key, open->contract_key);
-  // A batch that sends no q says so: no other one under its ceilings may.
+  // The ceilings of a batch that sends no q are 0 for q, so no other batch
+  // under them may send q.
   ShardOptions still = options_of(Balance::tasks);
   auto even = OwnedBatch::make(request_of("window(0, 0)", 1024), {});
   auto sends_none = make_shards(*even, mesh_of("seq=4"), still);
@@ -355,7 +356,7 @@ TEST(Shards, CeilingsAreTextAndBack) {
   }
 }
 
-// One document over so many that its traffic weighs more than anything else.
+// One document over so many shards that its traffic outweighs all other costs.
 TEST(Shards, ManyHaveOneDocument) {
   auto batch = OwnedBatch::make(request_of("causal", 512 * 16), {});
   ASSERT_TRUE(batch);
@@ -371,7 +372,7 @@ TEST(Shards, ManyHaveOneDocument) {
   EXPECT_EQ(steps, 512 * 513 / 2);
 }
 
-// Also where there are fewer rows than shards, or a few for each.
+// Includes fewer rows than shards, and a few rows per shard.
 TEST(Shards, RowsAreEvenOverManyShards) {
   for (const auto& [tiles, devices, documents] : {std::tuple{64, 96, 0},
                                                   {64, 100, 0},
@@ -429,7 +430,7 @@ TEST(Shards, EvenWaysReachTheLimitsThatTheyCan) {
   }
 }
 
-// One document: the first keys are needed by all, whoever has the rows.
+// One document: all rows need the first keys, under any assignment.
 TEST(Shards, NoWayNeedsLessThanTheBound) {
   auto batch = OwnedBatch::make(request_of("causal", 8192), {});
   ASSERT_TRUE(batch);
@@ -448,7 +449,7 @@ TEST(Shards, NoWayNeedsLessThanTheBound) {
   }
 }
 
-// Two masks of the same rows, planned apart and as one batch.
+// Two masks of the same rows, planned separately and as one batch.
 TEST(RowShards, OfSeveralMasksAreThoseOfOneBatch) {
   OwnedFacts facts;
   facts.doc_ids = drawn_ids(3, 8192);
@@ -475,7 +476,7 @@ TEST(RowShards, OfSeveralMasksAreThoseOfOneBatch) {
   }
 }
 
-// Where a shard's own tiles are no bucket, too.
+// Includes numbers of own tiles that are not a bucket.
 TEST(Shards, NoBatchSendsMoreThanAnAllGatherOfItsParts) {
   for (const int64_t tiles : {8, 17, 65, 72, 130, 144}) {
     auto batch = OwnedBatch::make(request_of("causal", 16 * tiles), {});
@@ -498,7 +499,7 @@ TEST(Shards, NoBatchSendsMoreThanAnAllGatherOfItsParts) {
   }
 }
 
-// The shapes are those of rounds, the bytes those that must travel.
+// The shapes are those of rounds; the bytes sent are those that must travel.
 TEST(Shards, ARaggedExchangeSendsWhatItMust) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
     OwnedFacts facts;
@@ -520,7 +521,7 @@ TEST(Shards, ARaggedExchangeSendsWhatItMust) {
         EXPECT_EQ(fixed.sent, fixed.capacity);
         EXPECT_EQ(m.sent, m.needed);
         EXPECT_GE(m.capacity, m.sent);
-        if (balance > Balance::headtail) continue;  // others place rows anew
+        if (balance > Balance::headtail) continue;  // others assign rows anew
         EXPECT_EQ(m.needed, fixed.needed);
         EXPECT_EQ(m.capacity, fixed.capacity);
       }
@@ -528,7 +529,7 @@ TEST(Shards, ARaggedExchangeSendsWhatItMust) {
   }
 }
 
-// Heads in padding have places in every tile.
+// Padding heads take space in every tile.
 TEST(Shards, ARaggedExchangeSendsPaddedHeads) {
   auto batch = OwnedBatch::make(request_of("causal", 128), {});
   ASSERT_TRUE(batch);
@@ -561,7 +562,7 @@ TEST(Shards, CountsBytesAsByHand) {
   const Moved& f = shards->report.forward;
   EXPECT_EQ(f, (Moved{4 * tile, 8 * tile, 8 * tile, 4 * tile, 8 * tile}));
   const Moved& b = shards->report.backward;
-  // Gradients go home in float32, K and V come in bf16.
+  // Gradients are sent back in float32; K and V are sent in bf16.
   EXPECT_EQ(b, (Moved{12 * tile, 24 * tile, 24 * tile, 12 * tile, 24 * tile}));
   EXPECT_EQ(shards->kv.rounds, (std::vector<Round>{{1, 4}}));
   EXPECT_EQ(shards->kv.send[0][0], (std::vector<int32_t>{0, 1, 2, 3}));
@@ -577,7 +578,7 @@ TEST(Shards, PacksStepsWithTheirClasses) {
   ASSERT_TRUE(shards);
   auto steps = pack_shard(*batch, *shards, 1, false);
   ASSERT_TRUE(steps);
-  // Its row 3 is tile row 7, which crosses the end: full tiles are class 3.
+  // Row 3 is tile row 7, which crosses q_len: full tiles are class 3.
   const Step last = steps->steps.back();
   EXPECT_EQ(last.row(), 3);
   EXPECT_TRUE(last.last());

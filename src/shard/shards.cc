@@ -1,4 +1,4 @@
-// shard/shards.cc: a batch spread over a mesh, stage by stage.
+// shard/shards.cc: spreads a batch over a mesh, stage by stage.
 #include <algorithm>
 
 #include "base/fail.h"
@@ -14,7 +14,7 @@ namespace tessera {
 namespace shard {
 namespace {
 
-// Part i of n nearly equal ones.
+// Part i of n nearly equal parts.
 struct Span {
   int64_t begin = 0, size = 0;
 };
@@ -38,7 +38,8 @@ RowShards shards_of_rows(const Problem& p, Balance balance) {
   return contiguous_rows(p);
 }
 
-// The same in every batch of these lengths, unless rows had no place.
+// The query tiles that a shard has room for. With Balance::rows this is the
+// same for every batch of these lengths, unless a shard exceeds its row limit.
 int64_t own_row_capacity(const Problem& p, const Owners& o, int64_t seq,
                          Balance balance) {
   std::vector<int64_t> rows(static_cast<size_t>(seq), 0);
@@ -98,7 +99,7 @@ class Maker {
       std::vector<int64_t> columns(static_cast<size_t>(seq_), 0);
       for (const int32_t s : o.column) ++columns[static_cast<size_t>(s)];
       const int64_t most = *std::max_element(columns.begin(), columns.end());
-      // Tokens of a row and of a column are the same where they are tied.
+      // Tied rows and columns hold the same tokens.
       out_.shapes.own_columns =
           std::max({out_.shapes.own_columns, most,
                     p.tied ? own / p.tiles_q * p.tiles_kv : most});
@@ -115,7 +116,7 @@ class Maker {
     Group g;
     g.owners = &owners_[static_cast<size_t>(d)];
     if (kv.size > 0) {
-      // Query head h is of plan head h * plan heads / heads.
+      // Query head h belongs to plan head h * plan heads / heads.
       const int64_t first = kv.begin * of_group;
       const int64_t last = first + kv.size * of_group - 1;
       g.first_list = first * plan_.heads / heads;
@@ -153,7 +154,7 @@ class Maker {
         make_rounds(kv, seq_, out_.shapes.own_columns, "kv", most.kv_rounds);
     if (!kv_rounds) return kv_rounds.error();
     out_.kv.rounds = std::move(*kv_rounds);
-    // No family but this one sends q.
+    // Only Balance::tasks sends q.
     if (options_.balance == Balance::tasks) {
       auto q_rounds =
           make_rounds(q, seq_, out_.shapes.own_rows, "q", most.q_rounds);
@@ -166,7 +167,7 @@ class Maker {
         return over_limit("shard", "a shard may own {} query tiles, found {}",
                           most.rows, s.own_rows);
       }
-      // Other lengths of a contract have fewer than twice the tiles.
+      // Other lengths with the same contract have fewer than twice the tiles.
       const int64_t all = 2 * ceil_div(plan_.batch, data_) *
                           round_up(plan_.forward.rows, tiles_q_);
       if (most.rows > all) {
@@ -197,7 +198,7 @@ class Maker {
     return {};
   }
 
-  // Columns, as rows never are.
+  // Whether columns are gathered; rows never are.
   bool gathered() const { return out_.exchange == TileExchange::gather; }
 
   void fill_group(size_t g) {
@@ -252,11 +253,11 @@ class Maker {
   const Request& request_;
   const ShardOptions& options_;
   const std::vector<RowShards>*
-      row_shards_;  // null: where the balance puts rows
+      row_shards_;  // null: the balance assigns rows itself
   const int64_t data_, head_, seq_;
   int64_t lists_ = 0;
-  bool tied_ = false;    // columns lie where their rows do
-  int64_t tiles_q_ = 1;  // that lie together
+  bool tied_ = false;    // columns have the owner of their rows
+  int64_t tiles_q_ = 1;  // query tiles that stay together
   std::vector<Owners> owners_;
   std::vector<Group> groups_;
   Shards out_;
@@ -283,8 +284,8 @@ std::vector<RowShards> assign_rows(std::span<const Batch* const> batches,
 
 namespace {
 
-// Sizes that are told at run time have no padding: of one placement a ragged
-// exchange sends no more than rounds or a gather, whatever the batch.
+// A ragged exchange takes its sizes at run time and sends no padding. So for
+// one placement it never sends more than rounds or a gather.
 ShardOptions for_their_devices(ShardOptions options, const Mesh& mesh) {
   const bool is_open = options.exchange == TileExchange::automatic;
   if (is_open && options.for_tpu && mesh.size("seq") > 1) {

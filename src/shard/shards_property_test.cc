@@ -1,5 +1,5 @@
-// shard/shards_property_test.cc: random batches on random meshes, judged pair
-// by pair and by fp64.
+// shard/shards_property_test.cc: random batches on random meshes, checked pair
+// by pair and in fp64.
 #include <gtest/gtest.h>
 
 #include "tests/hold_for_all.h"
@@ -22,7 +22,7 @@ bool same(const Shards& a, const Shards& b) {
          a.contract_key == b.contract_key;
 }
 
-// Shapes are the same for all, and tell what is there.
+// Shapes are the same for all shards and match their contents.
 Fault shapes_fault(const Shards& shards) {
   const ShardShapes& shapes = shards.shapes;
   for (const Shard& s : shards.shards) {
@@ -42,7 +42,7 @@ Fault shapes_fault(const Shards& shards) {
   return {};
 }
 
-// What a step count says is what packing gives.
+// Step counts match the packed steps.
 Fault steps_fault(const Batch& batch, const Shards& shards) {
   for (size_t i = 0; i < shards.shards.size(); ++i) {
     const Shard& s = shards.shards[i];

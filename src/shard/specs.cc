@@ -1,4 +1,4 @@
-// shard/specs.cc: how arrays lie on a mesh: checked, and digested.
+// shard/specs.cc: checks and digests the layout of arrays on a mesh.
 #include <set>
 
 #include "base/digest.h"
