@@ -50,7 +50,7 @@ TEST_F(Dispatch, ChooseTellsAboutMachinesThatAreNotHere) {
   EXPECT_EQ(c["class"], "sparse blocks");
   EXPECT_EQ(c["rule"]["name"], "tpu kernels");
   EXPECT_EQ(c["rule"]["lane"], "mosaic");
-  EXPECT_EQ(c["rule"]["beyond_tokens"], 512);
+  EXPECT_EQ(c["rule"]["beyond_tokens"], 256);
   EXPECT_EQ(c["rule"]["below_density"], 1.0);
   EXPECT_EQ(c["rule"]["direction"], nullptr);
   EXPECT_EQ(c["rule"]["up_to_tokens"], nullptr);
