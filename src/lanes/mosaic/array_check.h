@@ -13,7 +13,8 @@ struct ArrayShape {
   std::string_view name;
   std::vector<int64_t> shape;
 };
-// In the order in which the program takes them.
+// Name and shape of each integer array, in the order in which the program takes
+// them.
 std::vector<ArrayShape> array_shapes(const MosaicKernel& kernel);
 
 }  // namespace tessera::mosaic

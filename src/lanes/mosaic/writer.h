@@ -51,13 +51,13 @@ enum class Compare : uint8_t {
 struct Argument {
   std::string name;
   Type type;
-  // [..., dim, tokens], and [..., tokens, dim] in the program around.
+  // The shape is [..., dim, tokens] here, and [..., tokens, dim] in the
+  // program.
   bool tokens_last = false;
 };
 
-// The function of a kernel. Ops are appended where the writer stands: at the
-// top, or inside the body that is being written by if_then, if_else or
-// for_each.
+// Writes the function of a kernel. Ops are appended at the top level, or inside
+// the body that if_then, if_else or for_each is writing.
 class Writer {
  public:
   explicit Writer(std::vector<Argument> arguments);
@@ -79,7 +79,7 @@ class Writer {
   };
   void comment(std::string_view text);
 
-  // Constants stand once, at the top of the function.
+  // Each constant is written once, at the top of the function.
   Value constant(int32_t value);
   Value index(int64_t value);
   Value real(float value);
@@ -105,7 +105,8 @@ class Writer {
   Value to_bf16(const Value& a);
   Value to_f32(const Value& a);
   Value to_index(const Value& a);
-  // The bits of one with two dimensions, int32; of bf16 a word has two rows.
+  // The bits of a two-dimensional vector as int32; with bf16 a word holds two
+  // rows.
   Value as_words(const Value& a);
 
   // Vectors.
@@ -117,9 +118,9 @@ class Writer {
   Value first_row(const Value& a);  // [n, m] -> [1, m]
   Value reduce_max(const Value& a, int32_t dimension);
   Value reduce_sum(const Value& a, int32_t dimension);
-  Value total(const Value& a);  // [n, m], a scalar
-  // Contracts dimension `of_a` of a with `of_b` of b; float32 comes out, of
-  // float32 in full precision.
+  Value total(const Value& a);  // [n, m] -> scalar
+  // Contracts dimension `of_a` of a with `of_b` of b. The result is float32;
+  // float32 operands are multiplied in full precision.
   Value matmul(const Value& a, int32_t of_a, const Value& b, int32_t of_b);
 
   // Memory. A slice keeps its rank until `drop` leading dimensions of size 1
@@ -147,7 +148,8 @@ class Writer {
                               std::vector<Value> carried, const Body& body);
 
   // The whole module: one function that runs for each of `grid` rows. Its
-  // arguments: the row, those in scalar memory, the arrays in HBM, scratch.
+  // arguments are the row, the arrays in scalar memory, those in HBM, and
+  // scratch.
   std::string kernel(std::string_view name, int64_t grid) const;
 
  private:
