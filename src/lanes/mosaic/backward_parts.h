@@ -62,8 +62,7 @@ class Backward : Parts {
   Value with_head(const Value& n, int64_t h) {
     return h == 0 ? n : w_.add(n, number(h));
   }
-  // Head h's rows of a scratch array with equally many rows for each of
-  // `heads`.
+  // Head h's rows of a scratch array that has as many rows for each head.
   Value load_of(const char* name, int64_t heads, int64_t h);
   void store_of(const Value& value, const char* name, int64_t heads, int64_t h);
   // Head h's line [1, block_q] of the tile of queries at place r.
@@ -86,8 +85,8 @@ class Backward : Parts {
     return w_.compare(Compare::equal, head, w_.add(first, number(n)));
   }
 
-  // What loops carry: how many columns went out and, with chunks, how many
-  // columns' partial sums went out.
+  // Carried by loops: columns that went out and, with chunks, partial sums of
+  // columns that did.
   using Done = std::vector<Value>;
 
   // Values of the current chunk of a list (shape.h). The functions after it
@@ -120,9 +119,8 @@ class Backward : Parts {
     return s_.in_chunks() ? chunk_.first_column : rows_word(1);
   }
 
-  // A row is a tile of queries. `turn` counts the rows that are walked: all
-  // rows, or a chunk's; in a call in parts only the rows that it is told
-  // (shape.h).
+  // A row is a tile of queries. `turn` counts the rows to walk: all, a chunk's
+  // or, in a call in parts, the rows that it is told (shape.h).
   struct Row {
     Value number, place;  // place: index in scratch
     // In a call in parts: no earlier call has the row; an earlier call has it;
@@ -142,13 +140,12 @@ class Backward : Parts {
   void mark_row(const Row& row, const Value& slot);
   void prepare_head(const Value& first_head, const Value& turn, const Row& row,
                     int64_t h, const RowIds& row_ids);
-  // Sets dQ' of row r to 0. sums_so_far: the row's dQ' in HBM, as earlier calls
-  // left it.
+  // Sets dQ' of row r to 0. sums_so_far: dQ' in HBM, as earlier calls left it.
   void clear_sums(const Value& r);
   Value sums_so_far(const Value& head, const Value& r);
-  // Lines of a tile of queries: ids, which queries no veto takes, the
-  // log-sum-exp, sum(out * dout), and the log-sum-exp's gradient if there is
-  // one.
+  // Lines of a tile of queries: ids, whether no veto takes them, the
+  // log-sum-exp, sum(out * dout), and the gradient of the log-sum-exp if there
+  // is one.
   struct SinkRow {
     Value ids, is_seen, lse, dot;
     std::optional<Value> dlse;

@@ -32,8 +32,7 @@ Result<PlannedKernel> plan_kernel(const Request& request, const Facts& present,
 bool fits_vector_memory(const Request& request, const Facts& present,
                         const AttentionCall& call, const std::string& target,
                         const MosaicOptions& options, bool in_chunks = false);
-// Queries of a chunk in the backward kernel that plan_kernel makes; 0: no
-// chunks.
+// Queries of a chunk in plan_kernel's backward kernel; 0: no chunks.
 int64_t query_chunk_of(const Request& request, const Facts& present,
                        const AttentionCall& call, const std::string& target,
                        const MosaicOptions& options);

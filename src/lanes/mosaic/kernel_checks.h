@@ -1,5 +1,4 @@
-// lanes/mosaic/kernel_checks.h: checks of what is asked of a kernel, and of the
-// kernel's shape.
+// lanes/mosaic/kernel_checks.h: checks of a kernel's request and of its shape.
 #pragma once
 
 #include <cstdint>

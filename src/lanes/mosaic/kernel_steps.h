@@ -57,17 +57,15 @@ inline int64_t pages_of_list(const MosaicKernel& kernel) {
   if (kernel.page == 0) return 1;
   return kernel.steps / kernel.page / step_lists(kernel);
 }
-// Steps that are in scalar memory at once, each time whole rows: every list's
-// pages in order, then empty pages up to pages_of_list(). Without pages, one
-// range a list.
+// Steps that are in scalar memory at once, whole rows: each list's pages in
+// order, then empty ones up to pages_of_list(); without pages, each list.
 struct StepRange {
   size_t begin = 0, end = 0;
 };
 Result<std::vector<StepRange>> page_ranges(const Steps& steps,
                                            const MosaicKernel& kernel);
-// Writes `steps` and `range`, and moves bits_of, which has one number per step,
-// to where the kernel reads it. Batch rows beyond the batch's own have no
-// steps.
+// Writes `steps` and `range`, and moves bits_of, one number per step, to where
+// the kernel reads it. Batch rows beyond the batch's own have no steps.
 Result<void> place_steps(const Steps& steps, const MosaicKernel& kernel,
                          MosaicArrays& out);
 // The number of steps, from the `range` that place_steps writes.
@@ -80,9 +78,8 @@ VetoedTiles vetoed_tiles(const mask::Bound& bound);
 
 // The steps of one device of a mesh, by local tile number: one result for each
 // of `calls`, which says which tiles it takes (an empty function takes all).
-// Forward, a row has no step if the device does not compute it, or if the call
-// takes none of its tiles. Backward, each column up to the last has a step,
-// padding too.
+// Forward, a row has no step if the device does not compute it or the call
+// takes none of its tiles. Backward, each column up to the last has one.
 using TakesTile = std::function<bool(int64_t row, int64_t column)>;
 Result<std::vector<Steps>> shard_steps(
     const Batch& batch, const VetoedTiles& vetoed, const Shards& shards,

@@ -90,15 +90,13 @@ class Parts {
   Value is_live(const Value& word) {
     return is_true(w_.bit_and(word, w_.constant(12)));
   }
-  // Whether every step of the pass at `at` has class 2 (full), and the
-  // opposite.
+  // Whether all steps of the pass at `at` have class 2 (full), or not all.
   Value all_full(const Value& at) { return fullness(at, Compare::equal); }
   Value not_all_full(const Value& at) {
     return fullness(at, Compare::not_equal);
   }
   Value fullness(const Value& at, Compare how);
-  // A scalar array in scalar memory; with pages, of steps the page that is
-  // loaded.
+  // A scalar array in scalar memory; of paged steps the loaded page.
   const Value& scalars(const char* name);
   // Index of the list's first chunk among the chunks of all lists.
   Value first_steps() {
@@ -128,24 +126,21 @@ class Parts {
   }
   Value load_slot(const char* name, const Value& slot);
   void store_slot(const Value& value, const char* name, const Value& slot);
-  // Arrays with `heads` entries a slot: all entries of a slot, and the index of
-  // head h's entry.
+  // Arrays with `heads` entries a slot: a slot's entries, and head h's index.
   Value heads_in(const char* name, const Value& slot, int64_t heads);
   Value of_head(const Value& slot, int64_t heads, int64_t h) {
     const Value first = times(slot, heads);
     return h == 0 ? first : w_.add(first, number(h));
   }
 
-  // `tokens` tokens from `token` on in an array of tokens, for `heads` heads
-  // from `head` on.
+  // Tokens [token, token + tokens) of an array of tokens, for `heads` heads.
   Value tokens_of(std::string_view array, const Value& head, int64_t heads,
                   const Value& token, int64_t tokens, int64_t dim);
-  // Runs body(part, key) for the part of the keys (KernelShape::key_parts) that
-  // holds the tile beginning at `key`; the body's key counts from the part's
-  // start.
+  // Runs body(part, key) for the part (KernelShape::key_parts) with the tile
+  // that begins at `key`; the body's key counts from the start of the part.
   using OfPart = std::function<void(size_t part, const Value& key)>;
   void in_key_part(const Value& key, const OfPart& body);
-  // `tokens` tokens from `token` on in `slots` slots of a ring.
+  // Tokens [token, token + tokens) of `slots` slots of a ring.
   Value tokens_in(const char* ring, const Value& slot, int64_t slots,
                   int64_t token, int64_t tokens, int64_t dim);
 
@@ -168,8 +163,7 @@ class Parts {
   Value without_strays(const Value& a);  // strays become 0
   // K, with the vector of each key set to NaN whose V has a stray.
   Value with_nan(const Value& k, int64_t k_dim, const Value& v, int64_t v_dim);
-  // Repairs one head's tile of keys in the rings: V gets without_strays(), K
-  // with_nan().
+  // Repairs a head's tile of keys: V gets without_strays(), K with_nan().
   void take_strays_of_keys(const Value& own);
   Value as_ones(const Value& flags);   // true: 1, false: 0
   Value any_true(const Value& flags);  // a scalar

@@ -20,13 +20,11 @@ int64_t ring_size(const KernelShape& s);
 struct Place {
   Value head;
   Value at;
-  // For a pass that is absorbed: the number of its row among all rows that the
-  // loop meets.
+  // For a pass to absorb: the number of its row among all that the loop meets.
   std::optional<Value> turn = {};
 };
 
-// The unit of work within a pass: `queries_` queries of a head's tile, from
-// `first` on.
+// The unit of work in a pass: `queries_` queries of a head from `first` on.
 struct Strip {
   int64_t head = 0, first = 0;
 };
@@ -67,8 +65,7 @@ class PassLoop : protected Parts {
   virtual void next_row(const Value& /*first*/, const Place& /*p*/,
                         const Value& /*turn*/) {}
   virtual void resume(const Place& /*p*/) {}
-  // clean: called before scores are masked. before_loop: called before the
-  // first pass.
+  // Called before scores are masked, and before the first pass.
   virtual void clean(const Value& /*pass*/, const Place& /*p*/) {}
   virtual void before_loop() {}
   // Whether data that a masked pass read must be repaired and its scores made

@@ -13,8 +13,7 @@ namespace tessera::mosaic {
 // The custom call as which a program holds a kernel.
 inline constexpr std::string_view kCallTarget = "tpu_custom_call";
 
-// The arrays that the call takes and gives; a kernel's other arguments are
-// scratch.
+// The arrays that the call takes and gives; other arguments are scratch.
 struct CallArrays {
   std::vector<Argument> inputs, results;
 };

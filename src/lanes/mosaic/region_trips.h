@@ -11,8 +11,7 @@
 
 namespace tessera::mosaic {
 
-// An error if the batch is not planned at the kernel's tile, or is too large
-// for the kernel.
+// An error if the batch has another tile than the kernel, or is too large.
 Result<std::vector<schedule::TripRule>> region_trips(
     const Batch& batch, const MosaicKernel& kernel);
 // The same for one device of a mesh, for each of its calls in order. A call

@@ -38,8 +38,7 @@ std::span<const SettingRow> setting_rows(int64_t head_dim,
                                          Dtype dtype = Dtype::bf16);
 inline constexpr int64_t kTableDims[] = {64, 128, 256};
 
-// A setting of which the caller left some parts open, and words on what chose
-// it.
+// A setting, partly left open by the caller, and words on what chose it.
 struct ChosenSetting {
   MosaicSetting setting;
   std::string chosen_by;
@@ -53,8 +52,8 @@ ChosenSetting choose_setting(const Request& request, const AttentionCall& call,
 ChosenSetting choose_passes(const Request& request, const AttentionCall& call,
                             int64_t keys_per_query = 0);
 
-// Words to append to chosen_by: which properties the row's kernels have that
-// this kernel, for the target, lacks. "" if it lacks none, and for the default
+// Words to append to chosen_by: properties of the row's kernels that this
+// kernel, for the target, lacks. "" if there are none, and for the default
 // setting.
 std::string borrowed_words(const MosaicSetting& setting,
                            const AttentionCall& call, std::string_view target,

@@ -39,8 +39,7 @@ struct KernelShape {
   int64_t block_kv = 256;
   int64_t tiles_per_pass = 4;
   int64_t heads_per_pass = 1;
-  // Distance from a copy's start to its use, in passes; backward in columns of
-  // tiles.
+  // From a copy's start to its use: passes, backward columns of tiles.
   int64_t fetch_ahead = 4;
   // Steps that the arrays hold. Where scalar memory cannot hold them all they
   // come a page at a time, and each list has `pages` pages of `page` steps;
@@ -61,9 +60,8 @@ struct KernelShape {
   bool telemetry = false;  // forward without values, for sink telemetry
   bool wide_sums = false;  // backward: dK and dV go out in float32
   // Backward: rows of tiles whose dQ is in vector memory at a time, a chunk.
-  // Each chunk walks its own columns, whose sums wait in HBM until the next
-  // chunk, or until the next head that shares the keys. 0: all rows fit, no
-  // chunks.
+  // Each chunk walks its own columns, whose sums wait in HBM for the next
+  // chunk, or the next head that shares the keys. 0: no chunks, all rows fit.
   int64_t chunk_rows = 0;
   // One of several calls of a pass on a mesh (shards.h). Each call takes other
   // columns and is told which rows these need. The first call with a row begins
@@ -97,8 +95,7 @@ struct KernelShape {
   // Each list's chunks have steps of their own, one after another.
   int64_t step_lists() const { return lists() * chunks(); }
   int64_t heads_of_list() const { return heads / plan_heads; }
-  // A pass's heads share one kv head, or include all heads of each of its kv
-  // heads.
+  // A pass's heads share one kv head, or are all heads of several.
   int64_t kv_heads_per_pass() const {
     return std::max<int64_t>(1, heads_per_pass * kv_heads / heads);
   }
@@ -132,8 +129,7 @@ inline int64_t rows_ahead(int64_t heads_per_pass) {
 inline constexpr int64_t kPassesAhead = 2;
 // Slots of the backward kernel's ring of dQ tiles that go out.
 inline constexpr int64_t kOutRing = 2;
-// Numbers of the first bitmaps: no pair is legal; all are; the batch's own
-// follow.
+// Numbers of the first bitmaps: no pair is legal, all pairs are.
 inline constexpr int32_t kNoPairs = 0;
 inline constexpr int32_t kAllPairs = 1;
 inline constexpr int32_t kFirstBitmap = 2;

@@ -1,5 +1,4 @@
-// lanes/mosaic/shard_steps.h: a device's steps, split by the calls that take
-// them (shards.h).
+// lanes/mosaic/shard_steps.h: a device's steps, split by call (shards.h).
 #pragma once
 
 #include <cstdint>

@@ -18,7 +18,7 @@ std::vector<uint8_t> live_queries(const MosaicKernel& kernel,
                                   const MosaicArrays& arrays, int64_t lists,
                                   int64_t queries);
 
-// Of every query of every head, [batch, heads, queries].
+// Values for every query of every head, [batch, heads, queries].
 struct TelemetryRows {
   std::span<const float> lse, entropy;  // over all legal keys
   std::span<const float> first_lse;     // over the first keys alone

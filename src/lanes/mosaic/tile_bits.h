@@ -15,10 +15,9 @@
 
 namespace tessera::mosaic {
 
-// The numbered bitmaps of a batch's tiles: those of no pair and of all pairs
-// first, then those of the plan's partial tiles, equal ones once, then those of
-// full tiles that a length cuts short. Batch and kernel must outlive this
-// object.
+// The numbered bitmaps of a batch's tiles: those of no pair and of all pairs,
+// those of the plan's partial tiles, equal ones once, and those of full tiles
+// that a length cuts short. Batch and kernel must outlive the object.
 class TileBitmaps {
  public:
   static Result<TileBitmaps> make(const Batch::State& batch,
@@ -45,7 +44,7 @@ class TileBitmaps {
   std::vector<Corner> corners_;
 };
 
-// As the kernel reads them (shape.h).
+// Bitmaps as the kernel reads them (shape.h).
 struct TileBits {
   std::vector<int32_t> of_step;  // [kernel.steps]
   std::vector<int32_t> words;    // [kernel.bitmaps, bit_rows, tile.q]

@@ -12,7 +12,7 @@
 namespace tessera::mosaic {
 
 // Limits of a kernel's scratch, and the vector memory that its program asks
-// for; the rest is for the compiler. Backward kernels were compiled up to their
+// for; the rest is the compiler's. Backward kernels were compiled up to their
 // limit.
 struct VectorRooms {
   int64_t forward = 0, backward = 0, program = 0;
@@ -27,8 +27,7 @@ int64_t least_vector_bytes(const RequestFeatures& features);
 int64_t vector_room(int64_t core_bytes, bool backward);
 
 // Heads that a pass takes at once: the largest number up to `most` that divides
-// `heads`, and divides or is a multiple of `group`, the heads that share one kv
-// head.
+// `heads` and divides, or is a multiple of, `group`, the heads of a kv head.
 inline constexpr int64_t kMaxHeadsPerPass = 8;
 inline constexpr int64_t kMaxBackwardHeadsPerPass = 4;
 int64_t heads_together(int64_t heads, int64_t group, int64_t most);
@@ -37,8 +36,8 @@ int64_t heads_together(int64_t heads, int64_t group, int64_t most);
 std::vector<Argument> arguments_of(const KernelShape& shape, bool backward);
 bool fits(const KernelShape& shape, bool backward);
 // Sets the heads of a pass, as many as fit. Where backward `may_chunk`, also
-// sets chunks of queries if dQ of all does not fit, or if more heads fit with
-// chunks.
+// sets chunks of queries if dQ of all does not fit, or if they allow more
+// heads.
 void take_heads(KernelShape& shape, bool backward, bool may_chunk);
 
 }  // namespace tessera::mosaic

@@ -17,7 +17,7 @@
 namespace tessera::mosaic {
 
 enum class Element : uint8_t { i1, i32, index, f32, bf16, semaphore };
-// Where a memref lies; `none` is a scalar or, with a shape, a vector.
+// Memory that a memref lies in; `none`: a scalar or, with a shape, a vector.
 enum class Space : uint8_t { none, smem, vmem, any, semaphore };
 
 struct Type {
@@ -51,8 +51,7 @@ enum class Compare : uint8_t {
 struct Argument {
   std::string name;
   Type type;
-  // The shape is [..., dim, tokens] here, and [..., tokens, dim] in the
-  // program.
+  // The shape is [..., dim, tokens], in the program [..., tokens, dim].
   bool tokens_last = false;
 };
 
@@ -105,8 +104,7 @@ class Writer {
   Value to_bf16(const Value& a);
   Value to_f32(const Value& a);
   Value to_index(const Value& a);
-  // The bits of a two-dimensional vector as int32; with bf16 a word holds two
-  // rows.
+  // Bits of a two-dimensional vector as int32; a word has two rows of bf16.
   Value as_words(const Value& a);
 
   // Vectors.
@@ -148,8 +146,7 @@ class Writer {
                               std::vector<Value> carried, const Body& body);
 
   // The whole module: one function that runs for each of `grid` rows. Its
-  // arguments are the row, the arrays in scalar memory, those in HBM, and
-  // scratch.
+  // arguments: the row, arrays in scalar memory, arrays in HBM, scratch.
   std::string kernel(std::string_view name, int64_t grid) const;
 
  private:
