@@ -268,8 +268,8 @@ KernelContract mosaic::contract_of(const PlannedKernel& planned,
   choice.parameters["heads_per_pass"] = kernel.heads_per_pass;
   if (kernel.bitmaps > 0) choice.parameters["bitmaps"] = kernel.bitmaps;
   if (kernel.page > 0) choice.parameters["page"] = kernel.page;
-  // Kernels with pages of one size may have different steps, and an open
-  // ceiling has the same plan contract as a ceiling of as many steps.
+  // A term of its own: kernels with pages of one size may differ in steps, and
+  // an open ceiling has the same plan contract as a ceiling of as many steps.
   choice.parameters["steps"] = kernel.steps;
   if (kernel.query_chunk > 0) {
     choice.parameters["query_chunk"] = kernel.query_chunk;

@@ -194,7 +194,8 @@ Result<std::vector<std::vector<int32_t>>> make_shard_bits(
     std::span<const CallTiles> calls, const MosaicKernel& kernel,
     std::span<int32_t> words) {
   std::vector<std::vector<int32_t>> of_step;
-  // Numbers of the bitmaps that the device needs, in the order of first use.
+  // The batch's number of a bitmap, and the device's, in the order of first
+  // use.
   std::map<int64_t, int32_t> here = {{kNoPairs, kNoPairs},
                                      {kAllPairs, kAllPairs}};
   const int64_t chunks = chunks_of(kernel);

@@ -46,7 +46,7 @@ void KeyIds::queries(int64_t first, std::span<int32_t> out) const {
   const auto n = static_cast<int64_t>(out.size());
   const int64_t live = std::clamp<int64_t>(row_.q_end - first, 0, n);
   std::ranges::fill(out.subspan(static_cast<size_t>(live)), kNoQuery);
-  if (live == 0) return;  // then the offset has no limits
+  if (live == 0) return;  // q_offset may be out of range then
   const int32_t* ids = row_.q_ids;
   if (ids) {
     ids += first;

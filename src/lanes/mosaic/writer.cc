@@ -396,7 +396,7 @@ Value Writer::matmul(const Value& a, int32_t of_a, const Value& b,
       a.type.shape[static_cast<size_t>(1 - of_a)],
       b.type.shape[static_cast<size_t>(1 - of_b)]};
   const Value all[] = {a, b, splat(real(0), shape)};
-  // Without it the matrix unit takes float32 operands as bf16.
+  // Without fp32 precision the matrix unit takes float32 operands as bf16.
   const bool is_exact = a.type.element == Element::f32;
   return op("tpu.matmul", all,
             fmt::format(
