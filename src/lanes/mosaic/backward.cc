@@ -20,7 +20,7 @@
 // derivative is that of the tanh before it became -inf, so that dS' is 0 and,
 // with finite numbers, not NaN. All three sums are float32 and transposed: so
 // P' and dS' are the operands that stay in the matrix unit, and what streams
-// through it has as many rows as the head dim, 128.
+// through it has as many rows as the head dim.
 //
 // One kernel computes all gradients. It takes `heads_per_pass` heads of one
 // list at once: where tiles lie and which pairs are legal is computed once for

@@ -16,8 +16,8 @@
 // was legal: out is 0 and lse -inf. With queries along the lanes the maximum
 // and the sum run down the sublanes, so no step shuffles lanes, and both
 // products contract as the matrix unit prefers: Q' and P' are the operands that
-// stay in it. m starts at the lowest finite number, so that 2^(-inf - m) is 0
-// and never NaN.
+// stay in it. m starts at a finite number below every score (least_score), so
+// that 2^(-inf - m) is 0 and never NaN.
 //
 // A sink logit z is one more score, without a value. It is added at the row's
 // end, in natural units: with m' = ln 2 c m and n = max(m', z), or z if l is 0,
