@@ -1,5 +1,5 @@
 // lanes/mosaic/array_check.cc: what a kernel's arrays of integers must be, and
-// digests by which those are known again that were somewhere else.
+// digests that recognize arrays which were stored elsewhere.
 #include "lanes/mosaic/array_check.h"
 
 #include <fmt/ranges.h>
@@ -19,7 +19,8 @@ namespace {
 
 constexpr size_t kDigestWords = 4;
 
-// Of what an array is for: the list's contract, direction and passes.
+// The digest covers what the array is for (contract, direction, passes), its
+// name, shape and values.
 void add_digest(const MosaicKernel& kernel, const MosaicArrayView& array,
                 std::vector<int32_t>& out) {
   Digest digest;

@@ -13,7 +13,7 @@ struct ArrayShape {
   std::string_view name;
   std::vector<int64_t> shape;
 };
-// In the order in which the program takes them.
+// Name and shape of each integer array, in the program's order.
 std::vector<ArrayShape> array_shapes(const MosaicKernel& kernel);
 
 }  // namespace tessera::mosaic

@@ -1,5 +1,5 @@
 // lanes/mosaic/array_check_test.cc: arrays that are not the kernel's are
-// refused, by their name.
+// refused, with the array's name.
 #include "lanes/mosaic/array_check.h"
 
 #include <gtest/gtest.h>
@@ -76,13 +76,14 @@ TEST(MosaicArrayCheck, NamesWhatWasChanged) {
 
 TEST(MosaicArrayCheck, ForeignArraysAreRefused) {
   const Arrays own("causal & documents", 1000, 2, false);
-  // Another batch's are the kernel's too; its ids beside our list are not.
+  // All arrays of another batch are accepted; its ids with this batch's list
+  // are not.
   const Arrays other("causal & documents", 990, 2, false, 5);
   EXPECT_EQ(why(own.kernel, other, other.digests()), "");
   Arrays mixed = own;
   mixed.arrays[3] = other.arrays[3];
   EXPECT_EQ(why(own.kernel, mixed, own.digests()), changed("q_ids"));
-  // Of the same shapes, for another kernel.
+  // Arrays of the same shapes that were made for another kernel.
   for (const Arrays& a : {Arrays("causal & documents", 1000, 1, false),
                           Arrays("causal & documents", 1000, 2, true),
                           Arrays("documents", 1000, 2, false)}) {

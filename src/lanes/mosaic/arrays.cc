@@ -1,4 +1,4 @@
-// lanes/mosaic/arrays.cc: one batch, as the arrays that the kernel reads.
+// lanes/mosaic/arrays.cc: makes the arrays that the kernel reads for a batch.
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -23,12 +23,12 @@ using mosaic::kNoKey;
 using mosaic::kNotThere;
 using mosaic::Rule;
 
-// Bounds that no pair of this batch can reach are drawn in to where it could,
-// so that what the kernel adds to them stays within 32 bits.
+// Clamps bounds to what pairs of this batch can reach, so that the kernel's
+// sums with them stay within 32 bits.
 Result<std::array<int32_t, 2>> reachable_bounds(const mask::Bound& bound,
                                                 const Rule& rule,
                                                 const MosaicKernel& kernel) {
-  int64_t least = 0, most = 0;  // positions, those of padding included
+  int64_t least = 0, most = 0;  // positions, including those of padding
   for (const mask::BoundRow& row : bound.rows) {
     least = std::min(least, row.q_offset);
     most = std::max(most, row.q_offset + kernel.q_len);
@@ -75,7 +75,7 @@ Result<MosaicArrays> make_mosaic_arrays(const Batch& batch,
   if (auto e = check_mask_and_bytes((*read)->request, kernel); !e) {
     return e.error();
   }
-  // Of bitmaps, ids say what vetoes take and no more.
+  // With bitmaps, ids only say what vetoes take.
   std::optional<Rule> known = Rule();
   if (kernel.bitmaps == 0) known = mosaic::rule_of(*bound.masks.front());
   if (!known || (kernel.bitmaps == 0 && bound.heads > 1)) {

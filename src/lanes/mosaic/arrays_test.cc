@@ -1,6 +1,5 @@
-// lanes/mosaic/arrays_test.cc: a pair is legal by the arrays where it is legal
-// by the definitions, and a row has its tiles in the order that the kernel
-// wants.
+// lanes/mosaic/arrays_test.cc: the arrays make the same pairs legal as the
+// definitions, and a row has its tiles in the order that the kernel wants.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -25,7 +24,8 @@ using testing::Fault;
 using testing::hold_for_all;
 using testing::RandomCase;
 
-// A random conjunction of what the kernel knows and the case has facts for.
+// A random conjunction of atoms that the kernel supports and the case has facts
+// for.
 Expr conjunction(const RandomCase& c) {
   std::mt19937_64 random(c.seed);
   auto flip = [&] { return random() % 2 == 0; };
@@ -56,7 +56,7 @@ int32_t at(const std::vector<int32_t>& values, int64_t i) {
   return values[static_cast<size_t>(i)];
 }
 
-// What a random case gives the kernel, and what its arrays mean.
+// A random case, the arrays that it gives the kernel, and its legal pairs.
 struct Judged {
   const RandomCase& c;
   const MosaicKernel& kernel;
@@ -65,7 +65,7 @@ struct Judged {
   const Batch& batch;
 };
 
-// `fault` holds for every random case that the kernel can take.
+// Checks `fault` for every random case that the kernel can take.
 void hold_for_arrays(const std::function<Fault(const Judged&)>& fault) {
   int64_t judged = 0;
   hold_for_all(
@@ -118,7 +118,7 @@ TEST(MosaicArrays, AgreeWithTheDefinitions) {
   });
 }
 
-// The steps of one tile row against brute force.
+// Compares the steps of one tile row with brute force.
 Fault row_fault(const std::vector<Step>& row, const Worklist& list, int64_t b,
                 const std::vector<bool>& vetoed, const Legality& legality,
                 const RandomCase& c) {
@@ -180,8 +180,8 @@ TEST(MosaicArrays, FullTilesComeFirstAndTilesToCleanLast) {
   });
 }
 
-// A list's pages, read one after another, are the list: whole rows, none too
-// many for a page, and each list's rows counted.
+// A list's pages, read one after another, give the list: whole rows, no page
+// too full, and each list's rows counted.
 TEST(MosaicArrays, PagesHoldEveryStepOnceAndInOrder) {
   int64_t pages_used = 0;
   hold_for_arrays([&](const Judged& j) -> Fault {
@@ -222,7 +222,7 @@ TEST(MosaicArrays, PagesHoldEveryStepOnceAndInOrder) {
     }
     return {};
   });
-  EXPECT_GT(pages_used, testing::case_count(400));  // several to a list
+  EXPECT_GT(pages_used, testing::case_count(400));  // several pages a list
 }
 
 TEST(MosaicArrays, AListThatItsPagesDoNotHoldIsAnError) {
@@ -236,7 +236,7 @@ TEST(MosaicArrays, AListThatItsPagesDoNotHoldIsAnError) {
   kernel.mask = mask::folded_text(request.masks.front().expr);
   kernel.options.tiles_per_pass = 1;
   kernel.page = 1024;
-  kernel.options.page_steps = 5;  // rows of 1 to 5: 1 + 2, 3, 4, 5
+  kernel.options.page_steps = 5;  // rows of 1 to 5 steps; pages: 1 + 2, 3, 4, 5
   const auto batch = BorrowedBatch::make(request, {});
   kernel.steps = 4 * kernel.page;
   EXPECT_TRUE(make_mosaic_arrays(*batch, kernel).ok());
@@ -277,7 +277,7 @@ TEST(MosaicArrays, RowsAreFilledUpToWholePasses) {
   // Rows of 1, 2 and 3 tiles; two tiles a pass: 2 + 2 + 4 steps.
   EXPECT_EQ(arrays->range, (std::vector<int32_t>{0, 8}));
   // The last row crosses q_len, so all of it is masked; keys beyond kv_len are
-  // in column 2. A step that fills a pass up names its row's first tile.
+  // in column 2. A filler step names its row's first tile.
   const int classes[] = {1, 0, 2, 1, 1, 1, 3, 0, 0, 0, 0, 0};
   const int columns[] = {0, 0, 0, 1, 0, 1, 2, 0, 0, 0, 0, 0};
   ASSERT_EQ(arrays->steps.size(), 12u);
@@ -288,8 +288,8 @@ TEST(MosaicArrays, RowsAreFilledUpToWholePasses) {
   }
 }
 
-// Every pair of every step, both ways round, as the definitions have it; equal
-// bitmaps stand there once.
+// Every pair of every step, in both directions, is as the definitions say;
+// equal bitmaps are stored once.
 TEST(MosaicArrays, BitmapsSayWhatIsLegal) {
   for (const Tile tile : {Tile{128, 128}, Tile{256, 128}, Tile{128, 256},
                           Tile{128, 384}, Tile{256, 512}}) {
@@ -342,8 +342,8 @@ TEST(MosaicArrays, BitmapsSayWhatIsLegal) {
   }
 }
 
-// What no pair can reach is drawn in, so that the kernel's sums stay in 32
-// bits.
+// Bounds that no pair can reach are clamped, so that the kernel's sums stay in
+// 32 bits.
 TEST(MosaicArrays, BoundsBeyondEveryPairAreDrawnIn) {
   for (const auto& [mask, low, high] :
        {std::tuple{"window(-1, 2147483647)", 0, 384},
@@ -364,7 +364,8 @@ TEST(MosaicArrays, BoundsBeyondEveryPairAreDrawnIn) {
   EXPECT_TRUE(fits.ok()) << fits.error().message;
 }
 
-// Before its list is cut, which a chunk of the kernel's tiles would not hold.
+// The check comes before the list is cut, whose tiles need not fit the kernel's
+// chunks.
 TEST(MosaicArrays, APlanOfAnotherTileIsRefusedBeforeItIsCutIntoChunks) {
   Request request;
   request.masks = {*parse_mask("causal")};

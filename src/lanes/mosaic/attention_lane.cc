@@ -1,6 +1,6 @@
-// lanes/mosaic/attention_lane.cc: the TPU kernel as a session sees it: compiled
-// once a contract by the plugin of a TPU that is here, its list, ids and bounds
-// sent once a batch.
+// lanes/mosaic/attention_lane.cc: the session lane of the TPU kernel. The
+// plugin of this machine's TPU compiles a program once a contract; a batch's
+// list, ids and bounds are sent once.
 #include "lanes/mosaic/attention_lane.h"
 
 #include <fmt/format.h>
@@ -61,13 +61,13 @@ using Sent = std::map<std::string_view, pjrt::Buffer>;
 struct Pass {
   mosaic::PlannedKernel planned;
   std::vector<MosaicArray> arrays;  // which the buffers may read in place
-  int64_t steps = 0;                // of its list, a pass's filling included
+  int64_t steps = 0;                // of its list, including filler
   std::shared_ptr<const pjrt::Loaded> program;
   Sent sent;
   std::vector<uint8_t> live;  // of sink telemetry: queries with a legal key
 };
 
-// Those whose kernels the call will need, in the order in which they run.
+// One call for each kernel that `call` needs, in the order in which they run.
 std::vector<AttentionCall> directions_of(const AttentionCall& call) {
   std::vector<AttentionCall> out = {lanes::one_direction(call, false)};
   if (call.backward) out.push_back(lanes::one_direction(call, true));
@@ -75,8 +75,8 @@ std::vector<AttentionCall> directions_of(const AttentionCall& call) {
   return out;
 }
 
-// The tile is the batch's. What the kernel takes of it is looked up by what the
-// contract holds, so that one kernel serves all of its batches.
+// The tile is the batch's. The rest of the setting is chosen by what the
+// contract holds, so that one kernel serves all batches of the contract.
 Result<mosaic::PlannedKernel> plan_kernel(const Open& lane,
                                           const Request& request,
                                           const Facts& present,
@@ -87,7 +87,7 @@ Result<mosaic::PlannedKernel> plan_kernel(const Open& lane,
   auto planned = mosaic::plan_kernel(request, present, call, lane.target,
                                      chosen.setting.options);
   if (!planned) return planned;
-  // That of sink telemetry has its own in its contract alone.
+  // Sink telemetry's setting is only in its contract.
   if (!call.sink_telemetry) {
     facts.settings[direction_of(call)] =
         mosaic::setting_words(planned->kernel, chosen.chosen_by);
@@ -115,7 +115,7 @@ Result<std::shared_ptr<const pjrt::Loaded>> load(
   return std::move(cached->program);
 }
 
-// A batch's integers, of those the ones that the kernel reads.
+// Sends those of a batch's integer arrays that the kernel reads.
 Result<Sent> send(const Open& lane, const mosaic::PlannedKernel& planned,
                   std::span<const MosaicArray> arrays) {
   const std::vector<mosaic::Argument> read = mosaic::arrays_of(planned).inputs;
@@ -172,7 +172,8 @@ class Work : public lanes::LaneWork {
       const std::shared_ptr<Open>& lane, const Batch& batch,
       const AttentionCall& call) {
     const TraceSpan span("mosaic", "prepare");
-    // Room for the list is this batch's bucket, unless the request says more.
+    // Unless the request sets max_steps, the kernel has room for this batch's
+    // bucket.
     auto contract = make_contract(batch);
     if (!contract) return contract.error();
     Request request = batch.request();
@@ -235,7 +236,7 @@ class Work : public lanes::LaneWork {
       return e.error();
     }
     const Sizes n = sizes_of(*backward_);
-    // A query that is not there sees no key.
+    // Queries beyond the batch's own see no key.
     constexpr float kNoQuery = -std::numeric_limits<float>::infinity();
     const lanes::Staged q(t.q, n.queries), k(t.k, n.keys), v(t.v, n.values),
         out(as_input(t.out), n.outputs), dout(g.dout, n.outputs),
@@ -285,7 +286,7 @@ class Work : public lanes::LaneWork {
     const Sizes n = sizes_of(*sinks_);
     const lanes::Staged q(t.q, n.queries), k(t.k, n.keys);
     const auto count = static_cast<size_t>(n.have[0] * n.have[1] * n.have[2]);
-    // Of all legal keys, and of the first of them.
+    // Index 0: over all legal keys; 1: over the first keys alone.
     std::vector<float> lse[2], entropy[2];
     const Sent* const lists[] = {&sinks_->sent, &first->sent};
     for (const size_t i : {0, 1}) {
@@ -344,7 +345,7 @@ class Work : public lanes::LaneWork {
     return {buffer.type(), nullptr, &buffer};
   }
 
-  // What stands before the tensors, and behind them.
+  // The program's arguments before the tensors; add_ids adds those after them.
   static std::vector<pjrt::HostArray> scalars(const Sent& arrays) {
     std::vector<pjrt::HostArray> out = {
         sent(arrays, "steps"), sent(arrays, "range"), sent(arrays, "bounds")};
@@ -362,7 +363,7 @@ class Work : public lanes::LaneWork {
     if (arrays.contains("bits")) out.push_back(sent(arrays, "bits"));
   }
 
-  // The list of those pairs whose mass is asked for, for the same program.
+  // The list of the pairs whose mass is asked for, for the same program.
   struct List {
     std::vector<MosaicArray> arrays;  // which the buffers may read in place
     Sent sent;
@@ -394,7 +395,7 @@ class Work : public lanes::LaneWork {
     auto ran = lanes::run_program("mosaic", *pass.program, arrays, outputs,
                                   stop, out.transfer_ms, out.run_ms);
     if (!ran) return ran.error();
-    // The kernel counts nothing: these are its list's.
+    // The kernel counts no tiles; these are the counts of its list.
     const int64_t heads = pass.planned.shape.heads_of_list();
     const Tile& tile = pass.planned.kernel.tile;
     out.tiles_run = static_cast<int64_t>(w.entries.size()) * heads;

@@ -1,4 +1,4 @@
-// lanes/mosaic/attention_lane.h: the TPU kernel as a session sees it.
+// lanes/mosaic/attention_lane.h: the session lane of the TPU kernel.
 #pragma once
 
 #include <memory>

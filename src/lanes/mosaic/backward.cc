@@ -11,77 +11,78 @@
 //   dS' = P' * (dP' - D)                D = sum(out * g) - h, one per query
 //   dV' += g' bf16(P')     dK' += Q' bf16(dS')     dQ' += K' bf16(dS')
 //
-// at the end dK = scale dK'', dQ likewise. With a softcap t
+// At the end dK = scale dK'', and dQ likewise. With a softcap t
 //
 //   S'  = tanh(scale / t K Q')      c = t log2(e)
 //   dS' = P' * (dP' - D) * (1 - S'^2)
 //
-// because t tanh(x / t) has the slope 1 - tanh^2; of an illegal pair that is of
-// the tanh before it became -inf, so that dS' is 0 and, of finite numbers, not
-// NaN. All three sums
-// are float32, and transposed: so P' and dS' are the operands that stay in the
-// matrix unit, and what streams through it has 128 rows, as many as the head
-// dim.
+// because t tanh(x / t) has the derivative 1 - tanh^2. For an illegal pair the
+// derivative is that of the tanh before it became -inf, so that dS' is 0 and,
+// with finite numbers, not NaN. All three sums are float32 and transposed: so
+// P' and dS' are the operands that stay in the matrix unit, and what streams
+// through it has as many rows as the head dim.
 //
-// One kernel does all. It takes `heads_per_pass` heads of one list at once:
-// what says where tiles lie and which pairs are legal is made once for them,
-// and their products do not wait for each other, so that passes over small
-// tiles fill the matrix unit too. For these heads it first walks the tiles of
-// queries (`prepare`): out and g come in, and D and the log-sum-exp stay in
-// vector memory, with dQ' beside them at 0. Then it walks the transposed list,
-// a tile of keys after another: K and V come in once (`column`), a pass
-// (`full`, `partial`) takes `tiles_per_pass` of its active tiles, whose Q and g
-// were fetched kPassesAhead passes before, and dK and dV go out
-// (`finish_column`). At the end dQ goes out (`finish_row`).
+// One kernel computes all gradients. It takes `heads_per_pass` heads of one
+// list at once: where tiles lie and which pairs are legal is computed once for
+// them, and their products do not wait for each other, so that passes over
+// small tiles fill the matrix unit too. For these heads the kernel first walks
+// the tiles of queries (`prepare`): out and g come in, D and the log-sum-exp
+// stay in vector memory, and dQ' starts at 0 beside them. Then it walks the
+// transposed list, one tile of keys after another: K and V come in once
+// (`column`), a pass (`full`, `partial`) takes `tiles_per_pass` of the column's
+// active tiles, whose Q and g were fetched kPassesAhead passes before, and dK
+// and dV go out (`finish_column`). At the end dQ goes out (`finish_row`).
 //
-// A pass needs Q and g twice: for S' and dP', and transposed for dK' and dV'.
-// A partial pass transposes them, zeroes what a veto took and has both of that;
-// a full one, which no veto touches, takes them as they lie for S' and dP', so
-// that these need not wait for the transposing.
+// A pass needs Q and g twice: for S' and dP', and transposed for dK' and dV'. A
+// partial pass transposes them, zeroes vetoed queries and uses the result for
+// both; a full pass, which has no vetoed queries, takes them as they lie for S'
+// and dP', so that these products need not wait for the transposes.
 //
-// Heads that share keys are in one pass where a whole group is. Where it is
-// not, passes take turns: dK' and dV' of all keys stay too, and the heads of a
-// group add to them in turn.
+// If all heads that share keys fit one pass, they are in one pass. If not,
+// passes take turns: dK' and dV' of all keys stay in vector memory too, and the
+// heads of a group add to them in turn.
 //
-// That takes 4 bytes a query, head of a pass and dim, and 64 a query; where
-// turns are taken 4 a key and dim of K and V. Every sum has one order: the
-// list's, then the heads'.
+// Vector memory: 4 bytes per query, head of a pass and dim, and 64 per query;
+// where passes take turns, also 4 per key and dim of K and V. Every sum has a
+// fixed order: head by head, each in the list's order.
 //
-// Where bitmaps say which pairs are legal, those of a pass come with its
-// queries.
+// Where bitmaps say which pairs are legal, a pass's bitmaps are fetched with
+// its queries.
 //
 // A sink logit z has the gradient sum(p (h - sum(out * g))) over all queries,
-// p = e^(z - lse), 1 for a query without a key. `prepare` sums it, a lane's
-// queries first, then the lanes, then batch rows, which the grid takes in
-// order; an id says which queries are there.
+// with p = e^(z - lse), or 1 for a query without a key. `prepare` sums it:
+// first the queries of a lane, then the lanes, then batch rows, which the grid
+// takes in order. The ids say which queries are real.
 //
-// On a mesh a pass may be several calls (shards.h), each of other columns. Then
-// a call is told its first column, and the rows that its columns need: others
-// it leaves alone. Where a row has columns in several calls, its dQ' waits
-// between them in HBM as it is (`dq_so_far`), so that it is summed as by one.
+// On a mesh a pass may be several calls (shards.h), each for other columns.
+// Such a call is told its first column and the rows that its columns need; it
+// does not touch other rows. If a row has columns in several calls, its dQ'
+// waits between them unchanged in HBM (`dq_so_far`), so that the sum is the
+// same as in one call.
 //
-// Where dQ' of a head is too large a list comes in chunks, of consecutive tiles
-// of queries each (`chunk_rows`), one after another for every head: a chunk's
-// tiles alone are prepared, meet their columns, and go out. A column that
-// another chunk meets too has its dK' and dV' wait in HBM as they are
-// (`dk_so_far`, `dv_so_far`): they come in with its K and V, and so between
-// heads that take turns. They are rounded once, by the last; so of a column
-// the order is chunk by chunk, each the list's, then head by head. A call on a
-// mesh does so too, with its own columns: its chunks are told their rows, and
-// each of these begins or goes on, and ends or waits, as it would in one.
+// If dQ' of a head is too large, a list is cut into chunks of consecutive tiles
+// of queries (`chunk_rows`), taken one after another for every head: only the
+// chunk's tiles are prepared, walk their columns, and go out. If a column is in
+// another chunk too, its dK' and dV' wait unchanged in HBM (`dk_so_far`,
+// `dv_so_far`) and come in with its K and V; the same between heads that take
+// turns. The last chunk and head round them once. So a column's sums are added
+// head by head, for each head chunk by chunk, and in a chunk in the list's
+// order. A call on a mesh has chunks too, of its own columns: each chunk is
+// told its rows, and each row begins or continues, and ends or waits, as in a
+// call without chunks.
 //
-// Of any numbers (`any_numbers`) strays, NaN and infinities, reach what they
-// are legal for and nothing else. `column` takes them out of K' and V; the
-// scores of such keys are not finite. `prepare` marks tiles of queries whose Q,
-// g or log-sum-exp has one. A masked pass with a marked tile (`spoiled`) takes
-// them out of Q and g, and makes the log-sum-exp of such queries NaN. So what
-// is legal becomes NaN by its P', or by D. Of illegal pairs dS' is set to 0,
-// and P' too where a tile is marked.
+// With `any_numbers`, strays (NaN and infinities) reach only what they are
+// legal for. `column` takes them out of K' and V; the scores of such keys are
+// not finite. `prepare` marks tiles of queries whose Q, g or log-sum-exp has a
+// stray. A masked pass with a marked tile (`spoiled`) takes strays out of Q and
+// g, and sets the log-sum-exp of such queries to NaN. So legal pairs become NaN
+// through their P' or through D. dS' of illegal pairs is set to 0, and in
+// spoiled passes P' too.
 //
-// What a veto takes may hold anything. Of queries it is zeroed by partial
-// passes, of their log-sum-exp and D by `prepare`, of keys by `column`; so no
-// product meets it, and P' is 0 where a pair is illegal. A query without a key
-// has P' = 0 by that too, whatever stands for its -inf.
+// Vetoed tokens may hold anything. Partial passes zero vetoed queries,
+// `prepare` their log-sum-exp and D, `column` vetoed keys; so no product meets
+// such numbers, and P' is 0 where a pair is illegal. For the same reason a
+// query without a key has P' = 0, whatever replaces its log-sum-exp of -inf.
 #include "lanes/mosaic/backward.h"
 
 #include <algorithm>
@@ -113,8 +114,8 @@ void Backward::first_passes(const Value& head, const Value& passes) {
   });
 }
 
-// The passes that are there, behind the first copies of them; what went out,
-// with `done` before.
+// The loop over all passes of the loaded steps, whose first copies have
+// started. Returns `done` plus what the loop sent out.
 Backward::Done Backward::walk(const Value& head, const Value& columns,
                               const Value& passes, Done done) {
   const Value zero = w_.constant(0);
@@ -163,7 +164,8 @@ Backward::Done Backward::walk(const Value& head, const Value& columns,
       });
 }
 
-// The same a page after another: sums stay, so that no column minds.
+// The same, one page after another. Sums stay in memory, so a column may
+// continue on the next page.
 Backward::Done Backward::walk_pages(const Value& head, const Value& columns,
                                     Done done) {
   const Value steps = s_.in_chunks() ? chunk_.steps : list_;
@@ -217,8 +219,8 @@ void Backward::head(const Value& head, const Value& columns) {
   }
 }
 
-// Columns follow each other from 0, or from the first that the call is told,
-// each with a step.
+// The end of the list's columns. Columns are consecutive, from 0 or from the
+// first that the call is told, and each has a step.
 Value Backward::columns_of_list() {
   if (s_.in_chunks()) return chunk_word(kChunkEnd);
   if (s_.page == 0) {
@@ -246,7 +248,8 @@ namespace {
 
 using Arguments = std::vector<Argument>;
 
-// Of dK and dV as they leave: sums of several devices are rounded at home.
+// Element type of dK and dV as they go out: on a mesh float32, as the sums of
+// several devices are rounded only after they are added.
 Element element_of_sums(const KernelShape& s) {
   return s.wide_sums ? Element::f32 : element_of(s);
 }
@@ -277,7 +280,7 @@ Arguments backward_results(const KernelShape& s) {
   return out;
 }
 
-// Sums of a head, and what else stays from step to step.
+// Scratch that stays from step to step: a head's sums and more.
 Arguments kept_scratch(const KernelShape& s) {
   constexpr Element kF32 = Element::f32;
   const int64_t rows = s.rows_at_once();
@@ -286,13 +289,13 @@ Arguments kept_scratch(const KernelShape& s) {
   const int64_t sums = s.in_chunks() ? column_ring_size(s) * kv_heads
                        : takes_turns ? s.columns()
                                      : kv_heads;
-  // Of a head: the log-sum-exp in base 2, D, dQ'.
+  // Per row: the log-sum-exp in base 2, D, dQ'.
   Arguments out = {in_vmem("lses", kF32, {rows, kSublanes, s.block_q}),
                    in_vmem("deltas", kF32, {rows, kSublanes, s.block_q}),
                    in_vmem("dq_sums", kF32,
                            {rows * s.heads_per_pass, s.head_dim, s.block_q}),
-                   // Of a tile of keys, or of all where heads share them; in
-                   // chunks of those on their way.
+                   // For one tile of keys, or for all where heads take turns;
+                   // with chunks, for the tiles in the ring.
                    in_vmem("dk_sums", kF32, {sums, s.head_dim, s.block_kv}),
                    in_vmem("dv_sums", kF32, {sums, s.v_head_dim, s.block_kv})};
   if (keeps_keys(s)) {
@@ -306,7 +309,7 @@ Arguments kept_scratch(const KernelShape& s) {
   return out;
 }
 
-// What comes and goes.
+// Scratch for data that comes in and goes out.
 Arguments ring_scratch(const KernelShape& s) {
   constexpr Element kF32 = Element::f32;
   const int64_t queries = s.block_q * s.tiles_per_pass;

@@ -9,7 +9,7 @@
 
 namespace tessera::mosaic {
 
-// The last of its arrays.
+// The number of results, which are the last of the kernel's arrays.
 int backward_outputs(const KernelShape& shape);
 std::vector<Argument> backward_arguments(const KernelShape& shape);
 std::string backward_kernel(const KernelShape& shape);

@@ -1,5 +1,5 @@
-// lanes/mosaic/backward_chunks.cc: a list in chunks of queries, and the sums of
-// tiles of keys that more than one of them meets.
+// lanes/mosaic/backward_chunks.cc: lists in chunks of queries, and the sums of
+// tiles of keys that are in more than one chunk.
 #include <array>
 
 #include "lanes/mosaic/backward_parts.h"
@@ -15,7 +15,7 @@ constexpr KeySums kKeySums[] = {{"dk_sums", "dk_part", "dk_so_far"},
 
 }  // namespace
 
-// All of them for each pass's heads.
+// All chunks of the list, for the heads of one pass after another.
 void Backward::chunks() {
   const Writer::Region named(w_, "heads");
   for_each(number(s_.heads_of_list() / heads_), [&](const Value& i) {
@@ -53,20 +53,20 @@ void Backward::begin_chunk(const Value& chunk) {
   end_ = w_.load_scalar(range, w_.add(chunk_.steps, w_.constant(1)));
 }
 
-// Of the heads that share this one's keys, whether it is not number n.
+// Whether `head` is not number n among the heads that share its keys.
 Value Backward::is_not_in_group(const Value& head, int64_t n) {
   const Value first = times(kv_head(head), group_);
   return w_.compare(Compare::not_equal, head, w_.add(first, number(n)));
 }
 
-// Whether a column has sums of a chunk or a head before.
+// Whether an earlier chunk or head has added to the column's sums.
 Value Backward::go_on(const Value& head, const Value& column) {
   Value is_met = less(column, chunk_.begins);
   if (!takes_turns()) return is_met;
   return w_.bit_or(is_met, is_not_in_group(head, 0));
 }
 
-// Whether a chunk or a head behind adds to them.
+// Whether a later chunk or head adds to the column's sums.
 Value Backward::stay(const Value& head, const Value& column) {
   Value is_due = w_.compare(Compare::greater_or_equal, column, chunk_.ends);
   if (!takes_turns()) return is_due;
@@ -80,7 +80,7 @@ Value Backward::key_sums_so_far(const char* array, const Value& column) {
   return w_.slice(all, at, {kv_heads_, all.type.shape[1], s_.block_kv}, 0);
 }
 
-// With the column's K and V.
+// Fetches a column's sums with its K and V.
 void Backward::fetch_sums(const char* region, const Value& head,
                           const Value& column) {
   const Writer::Region named(w_, region);
@@ -111,8 +111,8 @@ void Backward::begin_sums(const Value& head, const Value& column) {
       });
 }
 
-// To where they wait, once the ones that went there before are away: their slot
-// is another column's meanwhile.
+// Copies a column's sums, whose ring slot is needed for another column, and
+// sends the copy to HBM. Waits first for the previous such copy.
 void Backward::send_sums(const Value& column, const Value& sent) {
   const Writer::Region named(w_, "send_sums");
   w_.if_then(is_true(sent), [&] { wait_parts(); });
@@ -132,7 +132,8 @@ void Backward::wait_parts() {
   }
 }
 
-// Behind a pass: where it `ends` a column the sums go out, whole or as a part.
+// After a pass: if it `ends` a column, sends the column's sums, as gradients if
+// they are complete, else as partial sums.
 Backward::Done Backward::end_column(const Value& head, const Value& column,
                                     const Value& ends,
                                     std::span<const Value> done) {

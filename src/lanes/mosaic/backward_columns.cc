@@ -1,5 +1,5 @@
-// lanes/mosaic/backward_columns.cc: tiles of keys before their passes, and dK
-// and dV behind them.
+// lanes/mosaic/backward_columns.cc: work on tiles of keys: preparing them
+// before their passes, and sending dK and dV after them.
 #include <array>
 #include <bit>
 #include <map>
@@ -46,7 +46,7 @@ void Backward::fetch_column(const char* region, const char* sums_region,
   if (s_.in_chunks()) fetch_sums(sums_region, head, column);
 }
 
-// The ids of a tile's keys for each number of a vector, as a tile has them.
+// The ids of a tile's keys, repeated along `dim`, in the layout of a tile.
 Value Backward::key_ids(const Value& column, int64_t dim) {
   const bool last = tokens_last(dim);
   std::vector<Value> parts;
@@ -59,7 +59,7 @@ Value Backward::key_ids(const Value& column, int64_t dim) {
   return whole(w_.join(parts, 1), s_.tile_of(s_.block_kv, dim));
 }
 
-// A tile of keys: K, K' and V without what vetoes took, its ids, sums at 0.
+// Begins a tile of keys: K, K' and V without vetoed keys, ids, sums at 0.
 void Backward::begin_column(const Value& head, const Value& column) {
   const Writer::Region named(w_, "column");
   const Value slot = column_slot(column);
@@ -68,14 +68,14 @@ void Backward::begin_column(const Value& head, const Value& column) {
   w_.wait_copy(done, heads_in("v_ring", slot, kv_heads_));
   if (s_.in_chunks()) begin_sums(head, column);
 
-  // Known beside what follows, which may take a stray out too.
+  // Checked before the selects below, which may remove a stray too.
   std::optional<Value> strays;
   if (s_.any_numbers) {
     strays = has_strays({"k_ring", "v_ring"}, slot, kv_heads_);
   }
   const Value ids = key_ids(column, kLanes);
   if (s_.bitmaps == 0) w_.store(ids, w_.argument("ids_of_keys"));
-  // By how many lanes a key has.
+  // Keys to keep, by the dim along which the ids are repeated.
   std::map<int64_t, Value> kept = {{kLanes, seen(ids)}};
   for (int64_t h = 0; h < kv_heads_; ++h) {
     const Value own = of_head(slot, kv_heads_, h);
@@ -101,8 +101,8 @@ void Backward::begin_column(const Value& head, const Value& column) {
   w_.if_then(is_in_group(head, kv, 0), [&] { clear_keys(column); });
 }
 
-// Strays in K' and V become 0. K keeps its own, and is NaN of keys with one in
-// V: so the scores of either are not finite.
+// Strays in K' and V become 0. K keeps its strays, and becomes NaN for keys
+// with a stray in V, so that the scores of both are not finite.
 void Backward::repair_keys(const Value& slot) {
   for (int64_t h = 0; h < kv_heads_; ++h) {
     const Value own = of_head(slot, kv_heads_, h);
@@ -129,7 +129,7 @@ void Backward::wait_column() {
   w_.wait_copy(done, w_.argument("dv_tile"));
 }
 
-// dK and dV of a tile of keys, once the tiles that went out before are away.
+// Sends dK and dV of a tile of keys, once the previous tile's are complete.
 void Backward::finish_column(const Value& head, const Value& column,
                              const Value& columns_done) {
   const Writer::Region named(w_, "finish_column");

@@ -1,5 +1,6 @@
-// lanes/mosaic/backward_parts.h: what writes the backward kernel. backward.cc
-// says what it is, and has the walk; its parts have a file each.
+// lanes/mosaic/backward_parts.h: the class that writes the backward kernel.
+// backward.cc documents the kernel and has its main loop; backward_rows.cc,
+// backward_columns.cc, backward_pass.cc and backward_chunks.cc have the parts.
 #pragma once
 
 #include <array>
@@ -17,18 +18,18 @@
 
 namespace tessera::mosaic {
 
-// Tiles of queries on their way in `prepare`.
+// Slots of the rings through which `prepare` reads tiles of queries.
 int64_t row_ring_size(const KernelShape& s);
-// Of passes' queries and bitmaps.
+// Slots of the rings of a pass's queries and bitmaps.
 inline constexpr int64_t kPassRing = 4;
 static_assert(kPassesAhead < kPassRing &&
               std::has_single_bit(static_cast<uint64_t>(kPassRing)));
 
-// Of tiles of keys.
+// Slots of the rings of tiles of keys.
 int64_t column_ring_size(const KernelShape& s);
 
-// K' has an array of its own: where a tile of K lies otherwise, or may have to
-// be another one.
+// Whether K' has scratch of its own: where K must be transposed, or where
+// strays in K' are zeroed while K keeps them.
 inline bool keeps_keys(const KernelShape& s) {
   return !tokens_last(s.head_dim) || s.any_numbers;
 }
@@ -53,7 +54,7 @@ class Backward : Parts {
   Value column_slot(const Value& column) {
     return in_slots(column, column_ring_size(s_));
   }
-  // Of the cap, where its tanh is t.
+  // Derivative of the softcap, where t is its tanh.
   Value slope(const Value& t) {
     const Value one = w_.splat(w_.real(1), t.type.shape);
     return w_.sub(one, w_.mul(t, t));
@@ -61,14 +62,15 @@ class Backward : Parts {
   Value with_head(const Value& n, int64_t h) {
     return h == 0 ? n : w_.add(n, number(h));
   }
-  // What one of a pass's heads has of an array with as many rows for each.
+  // Head h's rows of a scratch array that has as many rows for each head.
   Value load_of(const char* name, int64_t heads, int64_t h);
   void store_of(const Value& value, const char* name, int64_t heads, int64_t h);
-  // Of a tile of queries, one head's line.
+  // Head h's line [1, block_q] of the tile of queries at place r.
   Value line_of(const char* name, const Value& r, int64_t h);
-  // Heads of a group are in one pass, or passes take turns.
+  // Whether the heads that share keys are too many for one pass, so that passes
+  // take turns adding to the same dK' and dV'.
   bool takes_turns() const { return group_ > heads_; }
-  // Where dK' and dV' of a tile of keys are summed.
+  // The slot in which dK' and dV' of a tile of keys are summed.
   Value sum_slot(const Value& column, int64_t kv = 0) {
     if (s_.in_chunks()) return of_head(column_slot(column), kv_heads_, kv);
     return takes_turns() ? column : number(kv);
@@ -77,20 +79,21 @@ class Backward : Parts {
   Value kv_head(const Value& head) {
     return group_ == 1 ? head : w_.div(head, number(group_));
   }
-  // Of the heads that share this one's keys, whether it is number n.
+  // Whether `head` is number n among the heads that share its keys.
   Value is_in_group(const Value& head, const Value& kv, int64_t n) {
     const Value first = times(kv, group_);
     return w_.compare(Compare::equal, head, w_.add(first, number(n)));
   }
 
-  // How many columns, and with chunks parts of their sums, went out.
+  // Carried by loops: columns that went out and, with chunks, partial sums of
+  // columns that did.
   using Done = std::vector<Value>;
 
-  // A list's chunks (shape.h) one after another: what is known of the one in
-  // hand, and what becomes of a column's sums.
+  // Values of the current chunk of a list (shape.h). The functions after it
+  // also say where a column's sums come from and where they go.
   struct Chunk {
     Value number;
-    Value steps;  // its number among those of all lists
+    Value steps;  // its number among the chunks of all lists
     Value first_row, rows, first_column, begins, ends;
   };
   void chunks();
@@ -106,21 +109,22 @@ class Backward : Parts {
   void wait_parts();
   Done end_column(const Value& head, const Value& column, const Value& ends,
                   std::span<const Value> done);
-  // A row's number where scratch has one of each.
+  // A row's index in scratch arrays that have one entry a row.
   Value in_scratch(const Value& row) {
     return s_.in_chunks() ? w_.sub(row, chunk_.first_row) : row;
   }
-  // Columns follow each other from 0, or from where the list says.
+  // Whether the first column may be another than 0.
   bool begins_late() const { return s_.in_parts || s_.in_chunks(); }
   Value first_column() {
     return s_.in_chunks() ? chunk_.first_column : rows_word(1);
   }
 
-  // Rows, tiles of queries, are met by turns: all of them, or those of a chunk;
-  // of a call in parts those of them that it is told.
+  // A row is a tile of queries. `turn` counts the rows to walk: all, a chunk's
+  // or, in a call in parts, the rows that it is told (shape.h).
   struct Row {
-    Value number, place;  // and where scratch has it
-    // Of a call in parts: whether one before had it, and none after has it.
+    Value number, place;  // place: index in scratch
+    // In a call in parts: no earlier call has the row; an earlier call has it;
+    // no later call has it.
     std::optional<Value> begins, goes_on, ends;
   };
   Value first_rows_word();
@@ -136,11 +140,12 @@ class Backward : Parts {
   void mark_row(const Row& row, const Value& slot);
   void prepare_head(const Value& first_head, const Value& turn, const Row& row,
                     int64_t h, const RowIds& row_ids);
-  // dQ' of a row, at 0; and where what calls so far summed of it waits.
+  // Sets dQ' of row r to 0. sums_so_far: dQ' in HBM, as earlier calls left it.
   void clear_sums(const Value& r);
   Value sums_so_far(const Value& head, const Value& r);
-  // Of a tile of queries: their ids, which of them no veto takes, the
-  // log-sum-exp, sum(out dout), and h where there is one.
+  // Lines of a tile of queries: ids, whether no veto takes them, the
+  // log-sum-exp, sum(out * dout), and the gradient of the log-sum-exp if there
+  // is one.
   struct SinkRow {
     Value ids, is_seen, lse, dot;
     std::optional<Value> dlse;
@@ -151,7 +156,7 @@ class Backward : Parts {
                 int64_t h);
   void finish_sink(const Value& head, int64_t h);
   Value place_of_sink(const Value& head);
-  // An array, its ring, and the dim of its vectors; 0: it has a number a token.
+  // An array, its ring, and the dim of its vectors; 0: one number per token.
   struct OfTokens {
     const char *array, *ring;
     int64_t dim;
@@ -165,14 +170,15 @@ class Backward : Parts {
   void begin_column(const Value& head, const Value& column);
   void clear_keys(const Value& column);
   void repair_keys(const Value& slot);
-  // All its pairs are legal; or some are; or some are, and rows are marked.
+  // full: all pairs are legal. partial: some are. spoiled: some are, and a row
+  // of the pass is marked as having strays (mark_row).
   enum class PassKind : uint8_t { full, partial, spoiled };
   static bool is_masked(PassKind kind) { return kind != PassKind::full; }
   Value has_marked_row(const Value& at);
   void body(const Value& pass, const Value& at, const Value& column,
             PassKind kind);
-  // One of a pass; where it is masked the ids of its queries, and which of its
-  // pairs are legal, once that is known.
+  // A tile of a pass. In a masked pass `ids` are its queries' ids; `legal` says
+  // which pairs are legal, once the first head has computed it.
   struct PassTile {
     Value step, row, place;
     std::optional<Value> ids, legal;
@@ -182,7 +188,8 @@ class Backward : Parts {
   };
   // A head's K' of a tile of keys.
   Value upright_keys(const Value& column, int64_t h);
-  // As a product with keys takes them, contracting `dim`; and upright.
+  // A tile of queries: `operand` as products with keys take it, contracting
+  // `dim`, and `upright` as [dim, queries].
   struct Queries {
     Value operand;
     int32_t dim;

@@ -7,14 +7,14 @@
 
 namespace tessera::mosaic {
 
-// Of a tile of queries, one head's line.
+// Head h's line of the tile of queries at place r.
 Value Backward::line_of(const char* name, const Value& r, int64_t h) {
   const std::array<Value, 3> at = {w_.to_index(r), w_.index(h), w_.index(0)};
   const Value found = w_.load(w_.argument(name), at, {1, 1, s_.block_q});
   return w_.reshape(found, {1, s_.block_q});
 }
 
-// A pass's queries, with dout, and bitmaps.
+// Fetches a pass's queries, their dout, and bitmaps.
 void Backward::fetch_pass(const char* region, const char* bits_region,
                           const Value& head, const Value& pass,
                           const Value& at) {
@@ -50,7 +50,7 @@ void Backward::wait_pass(const Value& pass) {
   w_.wait_copy(done, heads_in("dout_ring", slot, heads_));
 }
 
-// What a pass's head has of a ring of queries, one of its tiles, upright.
+// One tile of a pass's head from a ring of queries, as it lies and upright.
 Backward::Queries Backward::queries_of(const char* ring, int64_t dim,
                                        const Value& pass, int64_t h, int64_t t,
                                        bool masked, const PassTile& tile) {
@@ -79,8 +79,8 @@ Value Backward::has_marked_row(const Value& at) {
   return is_true(any);
 }
 
-// Strays in Q and g become 0. The log-sum-exp is returned: NaN where a query
-// had one, or was one itself, so that all its legal pairs are NaN.
+// Strays in Q and g become 0. Returns the log-sum-exp, as NaN for queries that
+// had a stray in any of the three, so that all their legal pairs become NaN.
 Value Backward::take_strays(Queries& q, Queries& g, const Value& most) {
   const std::vector<int64_t> line = {1, s_.block_q};
   Value strays = as_ones(w_.invert(is_finite(most)));
@@ -113,7 +113,8 @@ void Backward::body(const Value& pass, const Value& at, const Value& column,
     tiles.push_back({step, row, in_scratch(row), {}, {}});
     if (masked) tiles.back().ids = query_ids(tiles.back().row);
   }
-  // No head's products wait for another's: all before, all behind.
+  // The gradients of all heads come before the products of any, so that no
+  // head's products wait for another's.
   std::vector<HeadTiles> heads;
   for (int64_t h = 0; h < heads_; ++h) {
     heads.push_back(gradients(pass, column, bits_slot, kind, h, tiles));
@@ -134,7 +135,7 @@ Value Backward::legal_tile(const Value& column, const PassTile& tile,
   return legal(tile.row, ids, key_ids, [&](int64_t) { return column; });
 }
 
-// P' and dS' of one head, of the pass's tiles.
+// P' and dS' of one head, for each of the pass's tiles.
 Backward::HeadTiles Backward::gradients(const Value& pass, const Value& column,
                                         const std::optional<Value>& bits_slot,
                                         PassKind kind, int64_t h,
@@ -179,7 +180,7 @@ Backward::HeadTiles Backward::gradients(const Value& pass, const Value& column,
     const Value dp = w_.matmul(v, v_dim, g.operand, g.dim);
     Value ds = w_.mul(p, w_.sub(dp, whole(delta, tile)));
     if (s_.softcap != 0) ds = w_.mul(ds, slope(unmasked));
-    // Of an illegal pair P is 0; V g and the slope of a cap may be NaN.
+    // P of an illegal pair is 0, but V g and the cap's derivative may be NaN.
     if (masked && s_.any_numbers) ds = legal_only(ds);
     out.dss.push_back(narrow(ds));
   }
@@ -191,7 +192,7 @@ Value Backward::upright_keys(const Value& column, int64_t h) {
   return load_slot("k_ring", of_head(column_slot(column), kv_heads_, kv_of(h)));
 }
 
-// Their part of the three sums.
+// Adds the pass's products to the sums dV', dK' and dQ'.
 void Backward::add_products(const Value& column, int64_t h,
                             const std::vector<PassTile>& tiles,
                             const HeadTiles& own) {

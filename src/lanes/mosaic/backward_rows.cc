@@ -1,5 +1,5 @@
-// lanes/mosaic/backward_rows.cc: tiles of queries before a head's passes, with
-// the sink's gradient, and dQ behind them.
+// lanes/mosaic/backward_rows.cc: work on tiles of queries: before a head's
+// passes with the sink's gradient, and sending dQ after them.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -22,8 +22,7 @@ std::vector<Backward::OfTokens> Backward::row_arrays() const {
   return out;
 }
 
-// Of a call in parts, where the words of the list in hand begin, or its
-// chunk's.
+// In a call in parts, where `rows` of the current list or chunk begins.
 Value Backward::first_rows_word() {
   const Value& list = s_.in_chunks() ? chunk_.steps : list_;
   return times(list, kRowsHead + s_.rows_at_once());
@@ -87,7 +86,7 @@ void Backward::fetch_row(const char* region, const Value& head,
   });
 }
 
-// One tile of queries: all that the head's passes need of it.
+// Prepares one tile of queries for the head's passes.
 void Backward::prepare(const Value& head, const Value& turn) {
   const Writer::Region named(w_, "prepare");
   const Value later = w_.add(turn, number(rows_ahead(heads_)));
@@ -98,7 +97,7 @@ void Backward::prepare(const Value& head, const Value& turn) {
     w_.wait_copy(done, heads_in(of.ring, slot, heads_));
   }
   const Row row = row_at(turn);
-  // Copies are waited for by their bytes: all of them, before one is read.
+  // Waits count bytes: all copies must be complete before one is read.
   if (row.goes_on) {
     w_.if_else(
         *row.goes_on,
@@ -156,7 +155,7 @@ void Backward::prepare_head(const Value& first_head, const Value& turn,
   Value delta = w_.select(is_seen, all, zero);
 
   const Value lse = load_slot("lse_ring", slot);
-  // Of any numbers NaN is a log-sum-exp too.
+  // With any_numbers the log-sum-exp may be NaN.
   const Compare how = s_.any_numbers ? Compare::not_equal : Compare::greater;
   const Value finite =
       w_.compare(how, lse, w_.splat(w_.real(-kInfinity), line));
@@ -180,9 +179,9 @@ void Backward::prepare_head(const Value& first_head, const Value& turn,
              sums_at);
 }
 
-// A log-sum-exp that holds a sink, in base 2: NaN stays NaN. What is below all
-// numbers is the lowest, since -inf - -inf would be NaN. In kernels of any
-// numbers what is above them is the highest, for +inf marks a stray there.
+// The log-sum-exp with a sink, in base 2; NaN stays NaN. It is bounded by the
+// lowest finite number, since -inf - -inf would be NaN, and with any_numbers by
+// the highest too, because +inf marks a stray there.
 Value Backward::base_with_sink(const SinkRow& row) {
   const std::vector<int64_t> line = {1, s_.block_q};
   const Value product = w_.mul(row.lse, w_.splat(log2_e(), line));
@@ -195,13 +194,13 @@ Value Backward::base_with_sink(const SinkRow& row) {
   return w_.select(row.is_seen, bounded, w_.splat(w_.real(0), line));
 }
 
-// Where there may be no row at all.
+// A call in parts may have no row, so its sum is cleared before any row.
 void Backward::clear_sinks() {
   const Value& sums = w_.argument("sink_line");
   w_.store(w_.splat(w_.real(0), sums.type.shape), sums);
 }
 
-// A row's queries count in the first of its calls.
+// Only the first call that has a row counts its queries.
 void Backward::add_sink(const Value& head, const Row& at, const SinkRow& row,
                         int64_t h) {
   const std::vector<int64_t> line = {1, s_.block_q};
@@ -239,8 +238,8 @@ Value Backward::place_of_sink(const Value& head) {
   return w_.slice(w_.argument("dsink_logits"), at, {1, 1, kLanes}, 1);
 }
 
-// What batch rows, and chunks of them, have given so far goes out; the last
-// one's stays.
+// Sends the sum over batch rows and chunks so far; the last batch row's
+// overwrites the others.
 void Backward::finish_sink(const Value& head, int64_t h) {
   const Value parts = load_of("sink_line", heads_, h);
   const Value sum = w_.reshape(w_.reduce_sum(parts, 1), {1, 1});
@@ -261,7 +260,7 @@ void Backward::wait_row(const Value& sent) {
   w_.wait_copy(done, heads_in("dq_ring", slot, heads_));
 }
 
-// `sent` of them went out before.
+// `sent`: tiles of dQ that went out before this one.
 void Backward::finish_row(const Value& head, const Row& row,
                           const Value& sent) {
   const Writer::Region named(w_, "finish_row");
@@ -296,7 +295,7 @@ void Backward::finish_rows(const Value& head) {
   }
 }
 
-// What other calls go on with waits in HBM.
+// Sends dQ of rows that end in this call, and leaves dQ' of the others in HBM.
 void Backward::finish_parts(const Value& head) {
   const Value zero = w_.constant(0);
   const Value& done = w_.argument("sums_copies");

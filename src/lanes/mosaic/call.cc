@@ -1,4 +1,4 @@
-// lanes/mosaic/call.cc: the custom call, with types of the program's own.
+// lanes/mosaic/call.cc: writes the custom call with the program's types.
 #include "lanes/mosaic/call.h"
 
 #include <vector>

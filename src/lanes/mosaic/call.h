@@ -11,12 +11,12 @@ namespace tessera::mosaic {
 
 xla::Type type_of(const Argument& array);
 
-// The op that a kernel is in a program, of the arrays of arrays_of. The
-// compiler's dumps have it under the label.
+// Writes the kernel's custom call with the inputs of arrays_of() and returns
+// its results. The compiler's dumps show the op under `label`.
 xla::Writer::Values call_kernel(xla::Writer& w, const PlannedKernel& kernel,
                                 std::string_view label,
                                 const xla::Writer::Values& inputs);
-// That, or what tests put in its place.
+// call_kernel, or a replacement in tests.
 using KernelCall = std::function<xla::Writer::Values(
     xla::Writer&, const PlannedKernel&, std::string_view label,
     const xla::Writer::Values&)>;

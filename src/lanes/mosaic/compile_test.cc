@@ -81,7 +81,7 @@ TEST_F(MosaicCompile, EveryClassOfKernel) {
                  2,
                  1,
                  true},
-           // Bitmaps: with words of 32 bits and of 16.
+           // Classes with bitmaps, in words of 32 and of 16 bits.
            Class{"documents | sink(4)", 4096, kMosaicTile, {4, 4}, 4, 4},
            Class{"causal & blocks(64)", 1000, {128, 384}, {2, 3}, 6, 2},
            Class{"tree & !window(9, 0)", 2048, {256, 128}, {1, 1}, 2, 2},
@@ -149,7 +149,7 @@ TEST_F(MosaicCompile, EveryHeadDim) {
       c.dim = dim;
       c.v_dim = v_dim;
       ASSERT_NO_FATAL_FAILURE(check(c));
-      // By bitmaps, small.
+      // A small class with bitmaps.
       c.mask = "documents | sink(4)";
       c.tokens = 1000;
       c.tile = {256, 128};
@@ -171,7 +171,7 @@ TEST_F(MosaicCompile, SinkLogits) {
             backward};
     c.sinks = true;
     ASSERT_NO_FATAL_FAILURE(check(c));
-    // By bitmaps, small, with one head; rounded forward.
+    // A small class with bitmaps and one head; rounded row sums forward.
     c = {"documents | sink(4)",
          1000,
          {256, 128},
@@ -189,8 +189,8 @@ TEST_F(MosaicCompile, SinkLogits) {
   }
 }
 
-// The main classes for other chips, at the tile and the passes by default, or
-// what a memory leaves of them.
+// The main classes for other chips, with the default tile and passes, or what
+// the chip's memory leaves of them.
 TEST_F(MosaicCompile, OtherChips) {
   Class forward{"causal & documents", 4096, kMosaicTile, {4, 4}, 8, 2};
   Class bitmaps{"causal | chunk(96)", 1000, {256, 256}, {2, 2}, 6, 3};
@@ -210,7 +210,7 @@ TEST_F(MosaicCompile, OtherChips) {
   }
 }
 
-// It takes no such array for a kernel, whatever the chip.
+// The compiler takes no float16 array for a kernel on any chip.
 TEST_F(MosaicCompile, NoChipTakesFloat16) {
   for (const Chip& chip : chips()) {
     take_target(chip.target);
@@ -231,8 +231,8 @@ TEST_F(MosaicCompile, NoChipTakesFloat16) {
   }
 }
 
-// Half a minute each, so that a tenth of the cases meets one seldom: steps come
-// in pages, and backward queries in chunks.
+// Each takes half a minute, so a run of a tenth of the cases seldom has one.
+// Steps come in pages, and backward queries in chunks.
 TEST_F(MosaicCompile, AMillionTokens) {
   Class c{"causal & documents", 1 << 20, {512, 512}, {1, 4}, 8, 8};
   if (testing::takes_case(0)) compile_class(c);
@@ -241,7 +241,8 @@ TEST_F(MosaicCompile, AMillionTokens) {
   if (testing::takes_case(5)) compile_class(c);
 }
 
-// Batches of other documents, counts and lengths: compiled once, by its key.
+// Batches with different documents, counts and lengths; a kernel is compiled
+// once per contract key.
 TEST_F(MosaicCompile, OneCompileServesEveryBatchOfAContract) {
   std::mt19937_64 random(3);
   std::map<std::string, pjrt::Executable> compiled;
@@ -263,7 +264,7 @@ TEST_F(MosaicCompile, OneCompileServesEveryBatchOfAContract) {
     ASSERT_TRUE(kernel.ok()) << kernel.error().message;
     auto plan = plan::make_plan(r, facts);
     ASSERT_TRUE(plan.ok()) << plan.error().message;
-    // The batch's own contract, made from its plan, is the kernel's.
+    // The contract made from the batch's plan is the kernel's.
     auto own = make_contract(*BorrowedBatch::make(r, facts));
     ASSERT_TRUE(own.ok()) << own.error().message;
     EXPECT_EQ(own->key, kernel->plan.key);
@@ -275,7 +276,7 @@ TEST_F(MosaicCompile, OneCompileServesEveryBatchOfAContract) {
     ++compiles;
     compiled.emplace(kernel->contract.key, std::move(*made));
   }
-  EXPECT_EQ(compiles, 2);  // of each direction one
+  EXPECT_EQ(compiles, 2);  // one for each direction
 }
 
 }  // namespace

@@ -12,47 +12,47 @@
 //
 // (where the row sum is rounded, l is one more row of O', of a V of ones)
 //
-// and at the row's end out = (O' / l)', lse = ln 2 c m + ln l; where l is 0 no
-// key was legal: out is 0 and lse -inf. With queries along the lanes the
-// maximum and the sum run down the sublanes, so no step shuffles lanes, and the
-// two products contract as the matrix unit likes them: Q' and P' are the
-// operands that stay in it. m starts at the lowest finite number, so that
-// 2^(-inf - m) is 0 and never NaN.
+// At the row's end out = (O' / l)' and lse = ln 2 c m + ln l; if l is 0, no key
+// was legal: out is 0 and lse -inf. With queries along the lanes the maximum
+// and the sum run down the sublanes, so no step shuffles lanes, and both
+// products contract as the matrix unit prefers: Q' and P' are the operands that
+// stay in it. m starts at a finite number below every score (least_score), so
+// that 2^(-inf - m) is 0 and never NaN.
 //
-// A sink logit z is one more score without a value, which joins at the row's
-// end, in natural units: with m' = ln 2 c m and n = max(m', z), or z where l is
-// 0,
+// A sink logit z is one more score, without a value. It is added at the row's
+// end, in natural units: with m' = ln 2 c m and n = max(m', z), or z if l is 0,
 //
 //   l' = l e^(m' - n) + e^(z - n)     out = (O' e^(m' - n) / l')'
 //   lse = n + ln l'
 //
-// so of a row without a key lse is z, and of z = -inf all is as without one.
+// so lse is z for a row without a key, and z = -inf gives the same as no sink.
 //
-// With a softcap t a score is t tanh(scale q.k / t). Then S' is the tanh and
-// nothing more, c = t log2(e), and all below the first line stands as it is: a
-// score costs one multiplication and the tanh. Illegal pairs become -inf behind
-// the tanh, which would make a score of it again.
+// With a softcap t a score is t tanh(scale q.k / t). Then S' is the tanh alone,
+// c = t log2(e), and everything below the first line is unchanged: a score
+// costs one more multiplication and the tanh. Illegal pairs become -inf after
+// the tanh, which would turn -inf into a finite score.
 //
-// Cost of a pass on v6e, in bundles, of one tile of 512 x 512 of 8 heads: 3,730
-// where it is full, 5,076 where it is not, and 475 more where it has keys to
-// clean; the end of a row 870. Of one head: 655, 801, 169 and 145, and the loop
-// around them, some 130, is the same. Of 256 x 256: 1,142, 1,468, 241 and 481
-// of 8 heads; 302, 328, 90 and 98 of one.
+// Cost of a pass on v6e, in bundles, for one tile of 512 x 512 and 8 heads:
+// 3,730 if the tile is full, 5,076 if not, and 475 more if it has keys to
+// clean; the end of a row takes 870. For one head: 655, 801, 169 and 145. The
+// loop around them takes some 130 in both cases. For 256 x 256: 1,142, 1,468,
+// 241 and 481 with 8 heads; 302, 328, 90 and 98 with one.
 //
-// On a mesh a pass may be two calls (shards.h), of a row's own keys and of
-// those that came. Where a row has both, the first leaves its m, l and O' in
-// HBM as they are (`so_far`), and the second goes on with them: so nothing is
-// merged.
+// On a mesh a pass may be two calls (shards.h), for a row's own keys and for
+// the received ones. If a row has both, the first call leaves its m, l and O'
+// in HBM unchanged (`so_far`), and the second continues with them, so no
+// results are merged.
 //
-// What a veto takes may be NaN, and must not reach a sum as 0 NaN: the host
-// marks tiles with such keys (class 3, kernel_steps.h), whose V is set to 0
-// there before the pass.
+// Vetoed keys may hold NaN, which must not reach a sum as 0 * NaN: the host
+// marks tiles with such keys (class 3, kernel_steps.h), and their V is set to 0
+// before the pass.
 //
-// Of any numbers (`any_numbers`) the same holds of strays, NaN and infinities,
-// wherever they are. One in K reaches its scores, of which the illegal become
-// -inf; one in Q its own query. V of a masked pass is looked through beside the
-// pass's scores. Where it has one, V of that key becomes 0 and K NaN, and the
-// scores are made again: the queries that the key is legal for become NaN.
+// With `any_numbers` the same holds for strays (NaN and infinities) anywhere. A
+// stray in K reaches only its own scores, and illegal ones become -inf; a stray
+// in Q reaches only its own query. V of a masked pass is searched beside the
+// pass's scores. If a key has a stray in V, that V becomes 0, its K becomes
+// NaN, and the scores are made again: queries for which the key is legal become
+// NaN.
 #include "lanes/mosaic/forward.h"
 
 #include <array>
@@ -69,21 +69,21 @@ namespace {
 // Columns of ones beside V, where the row sum is rounded.
 constexpr int64_t kOnes = 8;
 
-// Whole tiles of so many queries spill P' before it is multiplied, and leave
-// the matrix unit idle beside most of the softmax. Where both dims together are
-// so long that products take longer than the softmax, shorter tiles that are
-// masked do so too. Of so many queries at a time no tile does.
+// Whole tiles of kStripTile queries spill P' before it is multiplied, and leave
+// the matrix unit idle during most of the softmax. Where both dims together are
+// so long (kStripDims) that products take longer than the softmax, shorter
+// masked tiles spill too. No tile does in strips of kStripQueries.
 constexpr int64_t kStripTile = 1024;
 constexpr int64_t kStripDims = 512;
 constexpr int64_t kStripQueries = 256;
 
-// Of O', that of the sum with them.
+// Rows of O', including those of a rounded sum.
 int64_t sum_rows(const KernelShape& s) {
   return s.v_head_dim + (s.rounded_sum ? kOnes : 0);
 }
 
-// What of a row waits between calls: m, l, O' of a head. A rounded l is one of
-// the rows of O'.
+// State of a row that waits between calls: m, l and O' of each head. A rounded
+// l is one of the rows of O'.
 constexpr int64_t kStateRing = 2;
 int64_t state_lines(const KernelShape& s) {
   return (s.rounded_sum ? 1 : 2) * kSublanes;
@@ -107,13 +107,13 @@ class Forward : public PassLoop {
   std::optional<Value> has_strays_in(const Value& pass) override;
   void repair(const Value& pass) override;
   void absorb(const Value& pass, const Place& p, const Strip& strip) override;
-  // Whether V has its keys last where it is multiplied.
+  // Whether the product takes V with its keys last.
   bool turned() const {
     return tokens_last(s_.v_head_dim) || queries_ < s_.block_q;
   }
   void take_values(const Value& pass, const Strip& strip);
   Value row_sum(int64_t h);
-  // What O' is multiplied by at a row's end, and the log-sum-exp.
+  // factor: what O' is multiplied by at a row's end. lse: the log-sum-exp.
   struct RowEnd {
     Value factor, lse;
   };
@@ -123,7 +123,7 @@ class Forward : public PassLoop {
               const Value& rows_done) override;
   void send_row(const Place& p);
 
-  // Of a call in parts.
+  // Used by calls in parts.
   Value row_flag(const Value& row, int32_t flag);
   bool resumes() const { return s_.in_parts && s_.late; }
   bool leaves() const { return s_.in_parts && !s_.late; }
@@ -147,10 +147,10 @@ class Forward : public PassLoop {
   void wait_last(const Value& rows_done) override;
   void clear_sums();
 
-  Value values_;  // of the strip's head, and ones beside them
+  Value values_;  // V of the strip's head (take_values)
 };
 
-// Class 3 in one of the pass's steps.
+// Whether one of the pass's steps has class 3.
 Value Forward::has_vetoed(const Place& p) {
   Value any = w_.constant(0);
   for (int64_t t = 0; t < s_.tiles_per_pass; ++t) {
@@ -160,7 +160,7 @@ Value Forward::has_vetoed(const Place& p) {
   return is_true(w_.bit_and(any, w_.constant(4)));
 }
 
-// What no query may see must not reach the sums as 0 * NaN either.
+// Sets V of vetoed keys to 0, so that no sum gets 0 * NaN.
 void Forward::clean(const Value& pass, const Place& p) {
   w_.if_then(has_vetoed(p), [&] {
     const std::vector<int64_t> tile = s_.tile_of(keys_, s_.v_head_dim);
@@ -180,14 +180,14 @@ std::optional<Value> Forward::has_strays_in(const Value& pass) {
   return has_strays({"v_ring"}, slot_of(pass), kv_heads_);
 }
 
-// A key with a stray in V has 0 there, and scores that are NaN.
+// A key with a stray in V gets 0 there, and scores that are NaN.
 void Forward::repair(const Value& pass) {
   for (int64_t h = 0; h < kv_heads_; ++h) {
     take_strays_of_keys(slot_of(pass, kv_heads_, h));
   }
 }
 
-// The softmax of the scores that are kept, and their part of the sums.
+// The softmax of the stored scores, added to the row's sums.
 void Forward::absorb(const Value& pass, const Place& p, const Strip& strip) {
   const std::vector<int64_t> line = {kSublanes, queries_};
   const Value first = is_true(is_first(word(p.at)));
@@ -231,8 +231,8 @@ void Forward::absorb(const Value& pass, const Place& p, const Strip& strip) {
   store_of(w_.add(kept, product), "sums", strip);
 }
 
-// Of the head whose first strip this is. The product would turn them for each
-// strip.
+// Loads V once per head, at its first strip, and transposes it here because the
+// product would transpose it again for each strip.
 void Forward::take_values(const Value& pass, const Strip& strip) {
   const int64_t kv_head = strip.head * kv_heads_ / heads_;
   values_ = load_slot("v_ring", slot_of(pass, kv_heads_, kv_head));
@@ -281,7 +281,7 @@ Forward::RowEnd Forward::row_end(const Place& p, int64_t h) {
   const Value any = w_.compare(Compare::greater, sum, zero);
   const Value inverse = w_.div(w_.splat(w_.real(1), line), sum);
   const Value most = w_.first_row(load_of("most", h, kSublanes));
-  // Without a key log(sum) is -inf, and so is this.
+  // Without a key log(sum) is -inf, and so is the log-sum-exp.
   const Value scaled = w_.mul(most, w_.splat(unit_natural(), line));
   const Value factor = w_.select(any, inverse, zero);
   return {factor, w_.add(scaled, w_.log(sum))};
@@ -315,7 +315,7 @@ Value Forward::row_flag(const Value& row, int32_t flag) {
   return w_.bit_and(word, w_.constant(flag));
 }
 
-// Whether this is the first pass of a row that a call before had.
+// Whether this is the first pass of a row that an earlier call had.
 Value Forward::resumed(const Place& p) {
   const Value step = word(p.at);
   const Value begins = row_flag(row_of(step), kRowBegins);
@@ -341,7 +341,7 @@ Value Forward::state_of(const Value& slot, int64_t first, int64_t rows,
                     {rows, queries});
 }
 
-// The sums of a row come while the pass before it is absorbed.
+// Fetches the row's sums while the previous pass is absorbed.
 void Forward::next_row(const Value& first, const Place& p, const Value& turn) {
   if (!resumes()) return;
   w_.if_then(is_true(first), [&] {
@@ -370,7 +370,8 @@ void Forward::resume(const Place& p) {
   });
 }
 
-// To HBM for the next call, once the row that left before is away.
+// Sends the row's state to HBM for the next call, once the copy of the previous
+// such row is complete.
 void Forward::leave_row(const Place& p, const Value& left_before) {
   const Writer::Region named(w_, "leave");
   const Value& done = w_.argument("state_out");
@@ -392,7 +393,7 @@ void Forward::leave_row(const Place& p, const Value& left_before) {
   clear_sums();
 }
 
-// Bit 0: a row went out; bit 1: one left for the next call.
+// Bit 0: results of a row went out; bit 1: a row was left for the next call.
 Value Forward::after_row(const Value& done, const Place& p, const Value& ends) {
   if (!leaves()) return w_.add(done, ends);
   const Value out = row_flag(row_of(word(p.at)), kRowEnds);
@@ -400,7 +401,7 @@ Value Forward::after_row(const Value& done, const Place& p, const Value& ends) {
   return w_.bit_or(done, w_.mul(ends, kind));
 }
 
-// What a row comes to.
+// Ends a row: sends its results out, or leaves its state for the next call.
 void Forward::finish(const char* region, const Place& p,
                      const Value& rows_done) {
   const Writer::Region named(w_, region);
@@ -420,7 +421,8 @@ void Forward::finish(const char* region, const Place& p,
       [&] { leave_row(p, left); });
 }
 
-// The row's output and log-sum-exp, once the tile that went out before is away.
+// Sends the row's output and log-sum-exp, for which the previous tile's copies
+// must be complete.
 void Forward::send_row(const Place& p) {
   const Value& out_tile = w_.argument("out_tile");
   const int64_t dim = s_.v_head_dim;

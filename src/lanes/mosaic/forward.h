@@ -9,11 +9,11 @@
 
 namespace tessera::mosaic {
 
-// The last of its arrays.
+// The number of results, which are the last of the kernel's arrays.
 inline int forward_outputs(const KernelShape& s) { return s.in_parts ? 3 : 2; }
 
-// Queries of a tile whose scores, softmax and products follow one another, or
-// all of them.
+// Queries of a strip, the part of a tile whose scores, softmax and products are
+// done together; block_q where tiles are not cut into strips.
 int64_t strip_queries(const KernelShape& s);
 
 std::vector<Argument> forward_arguments(const KernelShape& shape);

@@ -25,12 +25,12 @@ namespace {
 using mosaic::KernelShape;
 using mosaic::Rule;
 
-// Of each text; a kernel of another number is another contract.
+// Versions of each kernel's text. The version is part of the kernel contract.
 constexpr int64_t kForwardVersion = 3;
-// Where row sums are rounded, or queries come in strips.
+// With rounded row sums or queries in strips.
 constexpr int64_t kForwardLaterVersion = kForwardVersion + 1;
 constexpr int64_t kBackwardVersion = 2;
-// Of any numbers, with sinks.
+// With any_numbers and sinks.
 constexpr int64_t kBackwardAnySinksVersion = kBackwardVersion + 1;
 constexpr int64_t kTelemetryVersion = 1;
 constexpr int64_t kMaxBitmapBytes = int64_t{1} << 29;
@@ -47,8 +47,8 @@ int64_t version_of(const mosaic::PlannedKernel& planned) {
   return any && call.sink_logits ? kBackwardAnySinksVersion : kBackwardVersion;
 }
 
-// Rows of one list, or of a chunk of it, and the most steps that one may have;
-// backward columns.
+// Rows of one list, or of a chunk of it, and the most steps of a row. A
+// backward row is a column of tiles.
 int64_t rows_of_list(const KernelShape& s, bool backward) {
   return backward ? s.columns() : s.rows();
 }
@@ -56,8 +56,8 @@ int64_t most_of_row(const KernelShape& s, bool backward) {
   return round_up(backward ? s.rows_at_once() : s.columns(), s.tiles_per_pass);
 }
 
-// What a row may have beyond its tiles: filling its passes up costs at most
-// tiles_per_pass - 1 steps, and a column without a tile in a chunk has a pass.
+// The most steps of a row beyond its tiles: filler adds at most tiles_per_pass
+// - 1, and a column without a tile in a chunk has a whole pass.
 int64_t padding_of_row(const KernelShape& s) {
   return s.tiles_per_pass - (s.in_chunks() ? 0 : 1);
 }
@@ -69,12 +69,12 @@ int64_t steps_of(const KernelShape& s, bool backward, int64_t ceiling) {
   return std::min(steps, ceiling + rows * padding_of_row(s));
 }
 
-// Pages lie at multiples of this in HBM, as the compiler's tiles do.
+// Pages begin at multiples of this in HBM, as the compiler's tiles do.
 constexpr int64_t kPageStep = 1024;
 
-// Where the arrays of all steps do not fit scalar memory: pages of whole rows,
-// as many as the longest list may need. None but a list's last has room for one
-// more row, so each holds more than `most - row` steps.
+// Sets pages of whole rows, as many as the longest list may need, if the arrays
+// of all steps do not fit scalar memory. Every page but a list's last is too
+// full for one more row, so it holds more than `most - row` steps.
 Result<void> take_pages(KernelShape& s, bool backward, int64_t ceiling,
                         const MosaicOptions& options, const Target& memory) {
   if (options.page_steps == 0 &&
@@ -101,20 +101,20 @@ Result<void> take_pages(KernelShape& s, bool backward, int64_t ceiling,
   return {};
 }
 
-// As many as the plan has of them: by mask, or by heads that pick.
+// The number of the plan's heads: one per mask, or per head that picks.
 int64_t plan_heads_of(const Request& request, const Facts& present) {
   const auto masks = static_cast<int64_t>(request.masks.size());
   if (!present.picks || !mask::names_of(request).picks) return masks;
   return std::max(masks, present.picks->heads);
 }
 
-// Every step may have its own, as far as they fit.
+// Room for a bitmap per step, up to kMaxBitmapBytes.
 int64_t bitmaps_of(const KernelShape& s) {
   const int64_t bytes = s.bit_rows() * s.block_q * 4;
   return std::min(mosaic::kFirstBitmap + s.steps, kMaxBitmapBytes / bytes);
 }
 
-// All but lengths, steps and how a mask says what is legal.
+// The shape without lengths, steps and the way in which legal pairs are given.
 Result<KernelShape> shape_of_call(const Tile& tile, int64_t plan_heads,
                                   const AttentionCall& call,
                                   const MosaicOptions& options,
@@ -147,7 +147,8 @@ Result<KernelShape> shape_of_call(const Tile& tile, int64_t plan_heads,
   return s;
 }
 
-// `in_chunks`: where nothing else fits, or where more heads go together so.
+// `in_chunks`: chunks are allowed, if nothing else fits or if more heads go
+// together with them.
 Result<KernelShape> shape_of(const Request& request, const Facts& present,
                              const AttentionCall& call,
                              const MosaicOptions& options, const Target& memory,
@@ -174,16 +175,16 @@ Result<KernelShape> shape_of(const Request& request, const Facts& present,
   return found;
 }
 
-// Backward each column has a step, padding too.
+// The most steps of a device. Backward each column has a step, padding too.
 int64_t shard_ceiling(const KernelShape& s, const Shards& shards,
                       const AttentionCall& call) {
   const int64_t padding = call.backward ? s.lists() * s.columns() : 0;
   return shards.shapes.steps + padding;
 }
 
-// Where dQ' of all rows does not fit, or sums of the keys that heads in turns
-// share. JAX makes a batch's integers before it knows the call, so that a chunk
-// is what fits with any.
+// For a device where dQ' of all rows, or the sums of keys whose heads take
+// turns, do not fit. JAX makes a batch's integers before it knows the call, so
+// the chunk is one that fits every call.
 void take_shard_chunks(KernelShape& s) {
   KernelShape any = s;
   any.has_dlse = any.has_sinks = true;
@@ -192,8 +193,8 @@ void take_shard_chunks(KernelShape& s) {
   s.chunk_rows = any.chunk_rows;
 }
 
-// Of a device's own tiles and those that come: one row of the batch, whose
-// legal pairs bitmaps tell.
+// The shape for a device's own and received tiles: one batch row, with bitmaps
+// for its legal pairs.
 Result<KernelShape> shape_of_shard(const Shards& shards,
                                    const AttentionCall& call,
                                    const MosaicOptions& options,
@@ -214,7 +215,7 @@ Result<KernelShape> shape_of_shard(const Shards& shards,
   s.steps = steps_of(s, call.backward, ceiling);
   s.bitmaps = bitmaps_of(s);
   mosaic::take_heads(s, call.backward, false);
-  // What fits whole stays whole, however many heads go together.
+  // No chunks if dQ of all rows fits, even if they would allow more heads.
   if (call.backward && !whole && !s.in_chunks() && !mosaic::fits(s, true)) {
     take_shard_chunks(s);
     s.steps = steps_of(s, true, ceiling);
@@ -231,7 +232,7 @@ int outputs_of(const KernelShape& s, bool backward) {
 
 AttentionCall mosaic::telemetry_alone(AttentionCall call) {
   call = lanes::one_direction(call, false);
-  call.sink_logits = false;  // they join what the kernel gives
+  call.sink_logits = false;  // the host adds them to the kernel's results
   call.sink_telemetry = true;
   return call;
 }
@@ -267,8 +268,8 @@ KernelContract mosaic::contract_of(const PlannedKernel& planned,
   choice.parameters["heads_per_pass"] = kernel.heads_per_pass;
   if (kernel.bitmaps > 0) choice.parameters["bitmaps"] = kernel.bitmaps;
   if (kernel.page > 0) choice.parameters["page"] = kernel.page;
-  // Pages of one size may be more or fewer, and open ceilings and one of as
-  // many steps have the same plan contract.
+  // A term of its own: kernels with pages of one size may differ in steps, and
+  // an open ceiling has the same plan contract as a ceiling of as many steps.
   choice.parameters["steps"] = kernel.steps;
   if (kernel.query_chunk > 0) {
     choice.parameters["query_chunk"] = kernel.query_chunk;
@@ -384,7 +385,7 @@ Result<mosaic::PlannedKernel> mosaic::plan_shard_kernel(
       !e) {
     return e.error();
   }
-  // The terms of the shards stand for those of the plan.
+  // The contract of the shards replaces that of the plan.
   return kernel_of_shape(
       *shape, *asked,
       {shards.contract_key, shards.contract_text, {}, 0, 0, {}, {}},

@@ -28,7 +28,8 @@ using mosaic::kMaxScale;
 using mosaic::kMaxTileSide;
 using mosaic::kMinScale;
 
-// Of the largest array: beyond any device, and safe to multiply.
+// Limit of the largest array: more than any device has, and small enough that
+// products of sizes do not overflow.
 constexpr int64_t kMaxArrayBytes = int64_t{1} << 40;
 
 // "v6e" or "v6e:2x2".
@@ -40,7 +41,7 @@ bool is_target(std::string_view text) {
          (colon == std::string_view::npos || plan::chips_of(text));
 }
 
-// What only the forward kernel of 16-bit numbers has.
+// Only the bf16 forward kernel has rounded row sums.
 Result<void> check_row_sum(const AttentionCall& call, RowSum row_sum) {
   if (row_sum == RowSum::exact) return {};
   if (call.backward || call.sink_telemetry) {
@@ -53,7 +54,7 @@ Result<void> check_row_sum(const AttentionCall& call, RowSum row_sum) {
                  to_string(call.dtype));
 }
 
-// It reads no V, so that what is not finite reaches no further as it is.
+// Sink telemetry reads no V, so strays reach only pairs they are legal for.
 Result<void> check_numbers(const AttentionCall& call, Numbers numbers) {
   if (numbers == Numbers::finite || !call.sink_telemetry) return {};
   return invalid("mosaic",

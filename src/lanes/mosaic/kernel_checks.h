@@ -1,5 +1,4 @@
-// lanes/mosaic/kernel_checks.h: what a kernel is held to, by what is asked and
-// then by its shape.
+// lanes/mosaic/kernel_checks.h: checks of a kernel's request and of its shape.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +13,8 @@
 
 namespace tessera::mosaic {
 
-// A call, options, tile and target that kernels have: the memory of its cores,
-// and the tile in its matrix unit.
+// Result of check_asked() for a call that kernels support: the memory of the
+// target's cores, and how the tile lowers to its matrix unit.
 struct AskedTarget {
   Target memory;
   Lowering lowering;
@@ -24,12 +23,13 @@ Result<AskedTarget> check_asked(const AttentionCall& call,
                                 const MosaicOptions& options,
                                 const Request& request,
                                 const std::string& target);
-// Rows and columns that packed steps can count.
+// Rows and columns of tiles must fit the fields of a packed step.
 Result<void> check_rows(const KernelShape& shape);
-// What its scalar arrays, or a page and the others, take of scalar memory.
+// Words of scalar memory that the kernel's scalar arrays take; with pages, one
+// page of steps and the other arrays.
 int64_t scalar_words_of(const KernelShape& shape, bool backward,
                         const Target& memory);
-// What it counts, and its scalar arrays.
+// The kernel's 32-bit counts, and the size of its scalar arrays.
 Result<void> check_sizes(const KernelShape& shape, bool backward,
                          const Target& memory);
 Result<void> check_vector_memory(int64_t bytes, const KernelShape& shape,

@@ -1,4 +1,4 @@
-// lanes/mosaic/kernel_steps.cc: row by row.
+// lanes/mosaic/kernel_steps.cc: arranges a batch's steps row by row.
 #include "lanes/mosaic/kernel_steps.h"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ std::vector<bool> vetoed_in_row(const mask::Bound& bound,
   std::vector<bool> out;
   for (int64_t begin = 0; begin < bound.kv_len; begin += tile) {
     const int64_t end = begin + tile;
-    int32_t all = 0;  // negative where one of them is
+    int32_t all = 0;  // negative if any id is
     if (row.ids && end <= bound.kv_len) {
       for (int64_t k = begin; k < end; ++k) all |= row.ids[k];
     }
@@ -41,8 +41,8 @@ struct Tile {
   uint32_t step_class;
 };
 
-// The tiles of one row, `live` of them, in the order of their classes, and what
-// fills its last pass up.
+// Writes the tiles of one row, the first `live` steps, in the order of their
+// classes, then the filler of the row's last pass.
 void arrange(std::span<Step> row, size_t live, const std::vector<bool>& vetoed,
              std::vector<Tile>& tiles) {
   tiles.clear();
@@ -63,7 +63,7 @@ void arrange(std::span<Step> row, size_t live, const std::vector<bool>& vetoed,
   }
 }
 
-// The rows of one list.
+// Arranges the rows of one list.
 void arrange_list(Steps& steps, size_t list, const std::vector<bool>& vetoed) {
   std::vector<Tile> tiles;
   size_t begin = steps.range[list];
@@ -72,13 +72,13 @@ void arrange_list(Steps& steps, size_t list, const std::vector<bool>& vetoed) {
     const auto row = std::span(steps.steps).subspan(begin, at + 1 - begin);
     const auto live = std::ranges::count_if(
         row, [](Step s) { return s.step_class() != kFiller; });
-    // An empty row has one step all the same, which must be masked.
+    // An empty row still has one step, which must be masked.
     arrange(row, std::max<size_t>(static_cast<size_t>(live), 1), vetoed, tiles);
     begin = at + 1;
   }
 }
 
-// Those of a whole batch.
+// Arranges the lists of a whole batch.
 void arrange_lists(const VetoedTiles& vetoed, const Plan& plan, Steps& steps) {
   for (int64_t b = 0; b < plan.batch; ++b) {
     for (int64_t h = 0; h < plan.heads; ++h) {
@@ -88,7 +88,7 @@ void arrange_lists(const VetoedTiles& vetoed, const Plan& plan, Steps& steps) {
   }
 }
 
-// Rows of a shard's list, each filled up to whole passes.
+// Writes rows of steps, each filled up to whole passes.
 class RowWriter {
  public:
   RowWriter(int64_t tiles_per_pass, Steps& out)
@@ -114,7 +114,7 @@ class RowWriter {
   Steps& out_;
 };
 
-// One transposed list on its way into chunks.
+// Cuts one transposed list into chunks.
 class Cutter {
  public:
   Cutter(const Steps& steps, size_t list, int64_t rows, int64_t chunks)
@@ -135,7 +135,7 @@ class Cutter {
       first_[chunk] = std::min(first_[chunk], s.row());
       end_[chunk] = std::max(end_[chunk], s.row() + 1);
     }
-    // They rise, and leave no column out.
+    // Lets neither fall from chunk to chunk, and leaves no column out.
     first_[0] = column_;
     for (size_t c = end_.size() - 1; c > 0; --c) {
       first_[c] = std::min(first_[c], first_[c + 1]);
@@ -147,7 +147,7 @@ class Cutter {
     }
   }
 
-  // The next chunk's; chunks are asked for in their order.
+  // Writes the steps of a chunk. Chunks must be written in order.
   void write(size_t chunk, RowWriter& out) {
     const int64_t row = static_cast<int64_t>(chunk) * rows_;
     for (int64_t c = first_[chunk]; c < end_[chunk]; ++c) {
@@ -168,13 +168,13 @@ class Cutter {
 
  private:
   int64_t rows_;
-  int64_t column_ = 0;  // the list's first
+  int64_t column_ = 0;  // the list's first column
   std::vector<Step> live_;
-  std::vector<size_t> begin_;  // of each column's that are left
+  std::vector<size_t> begin_;  // first of each column's remaining steps
   std::vector<int64_t> first_, end_;
 };
 
-// Of local columns.
+// Whether each local column of the shard has a vetoed key.
 std::vector<bool> vetoed_columns(const VetoedTiles& vetoed,
                                  const Shard& shard) {
   std::vector<bool> out;
@@ -186,7 +186,7 @@ std::vector<bool> vetoed_columns(const VetoedTiles& vetoed,
   return out;
 }
 
-// What a call takes of a shard's steps.
+// The steps of a shard that a call takes.
 Steps taken_steps(const Steps& packed, const MosaicKernel& kernel,
                   const TakesTile& takes) {
   const bool backward = kernel.call.backward;
@@ -196,7 +196,7 @@ Steps taken_steps(const Steps& packed, const MosaicKernel& kernel,
   RowWriter rows(out.tiles_per_pass, out);
   std::vector<Step> taken;
   for (size_t list = 0; list + 1 < packed.range.size(); ++list) {
-    // The backward kernel takes columns from 0, and leaves none out.
+    // The backward kernel takes every column from 0 on.
     int64_t due = 0;
     size_t begin = packed.range[list];
     for (size_t at = begin; at < packed.range[list + 1]; ++at) {
@@ -215,14 +215,14 @@ Steps taken_steps(const Steps& packed, const MosaicKernel& kernel,
       due = s.row() + 1;
       begin = at + 1;
     }
-    // Its gradients of queries go out even where it has no key.
+    // A list without keys has a step too, so that its dQ is written.
     if (backward && due == 0) rows.add_empty(0);
     out.range.push_back(static_cast<uint32_t>(out.steps.size()));
   }
   return out;
 }
 
-// Of chunks that are not there 0.
+// Appends the words of every chunk (shape.h), 0 for chunks of padding.
 void add_chunk_words(const Steps& steps, const MosaicKernel& kernel,
                      std::vector<int32_t>& range) {
   const auto chunks = static_cast<size_t>(chunks_of(kernel));
@@ -243,7 +243,7 @@ Result<void> check_size(std::string_view what, int64_t found, int64_t room) {
                     room, found);
 }
 
-// Before a step is cut or counted: that goes by the kernel's sizes.
+// Must run before steps are cut or counted, which relies on the kernel's sizes.
 Result<void> check_plan(const Plan& plan, const MosaicKernel& kernel) {
   if (plan.heads != kernel.plan_heads) {
     return invalid("mosaic",

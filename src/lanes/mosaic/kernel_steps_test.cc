@@ -1,4 +1,4 @@
-// lanes/mosaic/kernel_steps_test.cc: lists in chunks of queries.
+// lanes/mosaic/kernel_steps_test.cc: cuts lists into chunks of queries.
 #include "lanes/mosaic/kernel_steps.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ using testing::Fault;
 using testing::hold_for_all;
 using testing::RandomCase;
 
-// A list before and behind the cut, whose chunks are from `chunk` on.
+// Lists before and after they are cut.
 struct Cut {
   const Steps& whole;
   const Steps& cut;
@@ -28,7 +28,7 @@ std::span<const Step> list_of(const Steps& steps, size_t list) {
       .subspan(steps.range[list], steps.range[list + 1] - steps.range[list]);
 }
 
-// Whole passes, column after column, of the chunk's rows alone.
+// A chunk has whole passes, column after column, of its own rows only.
 Fault chunk_fault(const Cut& c, size_t list, int64_t turn) {
   const auto chunk = static_cast<size_t>(turn);
   const auto steps =
@@ -50,7 +50,7 @@ Fault chunk_fault(const Cut& c, size_t list, int64_t turn) {
   return {};
 }
 
-// Of each column the tiles, in their order, chunk by chunk.
+// Over the chunks, each column has its tiles in their order.
 Fault tiles_fault(const Cut& c, size_t list) {
   const auto tiles = [&](const Steps& steps, size_t first, size_t end) {
     std::vector<std::vector<std::pair<int64_t, uint32_t>>> out(
@@ -115,7 +115,7 @@ TEST(CutSteps, ChunksHaveEveryTileOnceAndRiseWithTheirColumns) {
         if (!whole) return whole.error().message;
         const int64_t tiles = plan.transposed.columns;
         const int64_t rows = 1 + static_cast<int64_t>(c.seed / 4) % (tiles + 1);
-        // As a kernel whose lengths are larger has them: some without a row.
+        // Some chunks have no row, as in a kernel for larger lengths.
         const int64_t chunks =
             ceil_div(tiles, rows) + static_cast<int64_t>(c.seed / 64 % 3);
         const Steps cut = cut_steps(*whole, rows, chunks);
@@ -138,7 +138,7 @@ TEST(CutSteps, ChunksHaveEveryTileOnceAndRiseWithTheirColumns) {
   EXPECT_GT(several, testing::case_count(600) / 8);
 }
 
-// What is written out: causal rows of 4 tiles, two at a time.
+// An example written out: 4 causal rows of tiles, two rows a chunk.
 TEST(CutSteps, OfCausalRows) {
   Request request;
   request.masks = {*parse_mask("causal")};
@@ -165,11 +165,11 @@ TEST(CutSteps, OfCausalRows) {
                        {3, 3}}));
   const ChunkColumns first = chunk_columns(cut, 0, 2);
   EXPECT_EQ(first.end, 2);
-  EXPECT_EQ(first.ends, 0);  // the next has them all
+  EXPECT_EQ(first.ends, 0);  // the next chunk has all columns
   const ChunkColumns second = chunk_columns(cut, 1, 2);
   EXPECT_EQ(second.begins, 2);
   EXPECT_EQ(second.ends, 4);
-  // A call of a mesh has columns that begin later.
+  // On a mesh a call's columns may begin later.
   Steps later = *whole;
   for (Step& s : later.steps) {
     s = plan::step_of(s.row() + 3, s.column(), s.step_class(), s.first(),

@@ -1,5 +1,5 @@
-// lanes/mosaic/kernel_test.cc: what the kernel has room for, what is in its
-// key, what it refuses, and its text.
+// lanes/mosaic/kernel_test.cc: a kernel's sizes, its key, what it refuses, and
+// its text.
 #include "lanes/mosaic/kernel.h"
 
 #include <fmt/format.h>
@@ -81,13 +81,14 @@ TEST(MosaicKernel, HasRoomForTheWorstCaseOfTheLengths) {
   EXPECT_EQ(filled->kv_len, 768);
   EXPECT_EQ(filled->steps, 6 * 2 * 3);
   odd.ceilings.max_steps = 20;
-  // 20 steps, and 2 to fill up each of 6 x 2 rows; never more than the worst.
+  // 20 steps, and 2 of filler for each of 6 x 2 rows; never more than without a
+  // ceiling.
   EXPECT_EQ(make(odd, shape_of(), Dtype::bf16, "v6e", {3, 4})->steps, 36);
   odd.ceilings.max_steps = 7;
   EXPECT_EQ(make(odd, shape_of(), Dtype::bf16, "v6e", {3, 4})->steps, 31);
 }
 
-// Programs whose arrays have room for other numbers of steps are others, though
+// Programs with room for different numbers of steps have different keys, though
 // plan contract and pages are the same.
 TEST(MosaicKernel, RoomForStepsIsATermOfTheContract) {
   const auto differ = [](const Result<MosaicKernel>& a,
@@ -103,7 +104,7 @@ TEST(MosaicKernel, RoomForStepsIsATermOfTheContract) {
   r.batch = 3;
   r.tile = {128, 128};
   const auto open = make(r, shape_of(), Dtype::bf16, "v6e", {1, 4});
-  // The bucket of 3 x 5 x 5, where lengths in buckets are 6 tiles.
+  // The bucket of 3 x 5 x 5 steps; the bucketed lengths have 6 tiles.
   r.ceilings.max_steps = 96;
   differ(open, make(r, shape_of(), Dtype::bf16, "v6e", {1, 4}));
 
@@ -118,11 +119,11 @@ TEST(MosaicKernel, RoomForStepsIsATermOfTheContract) {
   differ(in_pages(1000), in_pages(900));
 }
 
-// What a batch brings is in neither text nor key; what the text depends on is
-// in the key.
+// Facts of a batch are in neither text nor key; everything that the text
+// depends on is in the key.
 TEST(MosaicKernel, OneTextAContract) {
   const MosaicKernel base = *make(request_of("causal & documents"));
-  // Lengths of one bucket, bounds of one class.
+  // Lengths in one bucket, and bounds in one class, share a key and a text.
   EXPECT_EQ(make(request_of("documents & causal", 3500))->contract.key,
             base.contract.key);
   EXPECT_EQ(make(request_of("documents & causal", 3500))->program_text,
@@ -171,7 +172,7 @@ TEST(MosaicKernel, OneTextAContract) {
           .second);
 }
 
-// As many heads as the rule says, found here one by one.
+// Finds the heads of a pass one by one and compares with the rule.
 TEST(MosaicKernel, TakesHeadsTogether) {
   for (int64_t heads = 1; heads <= 40; ++heads) {
     for (int64_t group = 1; group <= heads; ++group) {
@@ -202,7 +203,7 @@ TEST(MosaicKernel, TakesHeadsTogether) {
         Of{1, 1, 128, {256, 256}, 1, 1, 1}, Of{6, 6, 128, {256, 256}, 1, 6, 3},
         Of{9, 3, 128, {256, 256}, 1, 3, 3}, Of{10, 5, 128, {256, 256}, 1, 2, 2},
         Of{12, 2, 128, {256, 256}, 1, 6, 3},
-        // As many as vector memory holds.
+        // As many heads as vector memory holds.
         Of{8, 8, 256, {512, 512}, 1, 4, 4},
         Of{8, 1, 256, {512, 512}, 1, 8, 4}}) {
     Request r = request_of("causal & documents");
@@ -227,8 +228,8 @@ TEST(MosaicKernel, TakesHeadsTogether) {
   }
 }
 
-// A mask that no bounds tell has bitmaps, as many as its list may have tiles,
-// and so have masks of heads: their number is in the list's sizes.
+// A mask that bounds cannot express has a bitmap for every tile that the list
+// may have; so do several masks, and the count includes each head's list.
 TEST(MosaicKernel, HasBitmapsWhereBoundsDoNotTell) {
   EXPECT_EQ(make(request_of("causal & documents"))->bitmaps, 0);
   const Request r = request_of("sink(4) & causal");
@@ -247,7 +248,7 @@ TEST(MosaicKernel, HasBitmapsWhereBoundsDoNotTell) {
   EXPECT_EQ(by_head->steps, 2 * 8 * 16);
   EXPECT_EQ(by_head->bitmaps, 2 * 8 * 16 + 2);
   EXPECT_EQ(by_head->scalar_words, 2 * 2 * 8 * 16 + 3 + 3);
-  // Of picks, the heads that pick.
+  // With picks, one list for each head that picks.
   Facts present;
   present.picks = Picks{};
   present.picks->heads = 4;
@@ -255,7 +256,7 @@ TEST(MosaicKernel, HasBitmapsWhereBoundsDoNotTell) {
                                   {shape_of(), Dtype::bf16}, "v6e");
   ASSERT_TRUE(picks.ok()) << picks.error().message;
   EXPECT_EQ(picks->plan_heads, 4);
-  // More than 512 MiB of them are not kept.
+  // Bitmaps take at most 512 MiB.
   Request large = request_of("causal & chunk(64)", 1 << 17);
   large.tile = {1024, 1024};
   large.ceilings.max_steps = 100000;
@@ -287,7 +288,7 @@ TEST(MosaicKernel, TheBackwardKernelIsAnotherContract) {
   Request tile = r;
   tile.tile = {256, 512};
   differs(make_backward(tile), "tile");
-  // Lists are of columns: 8 of them, each of at most 8 rows in passes of 3.
+  // A list has 8 columns, each of at most 8 rows in passes of 3.
   EXPECT_EQ(make_backward(r, shape_of(), {3, 1})->steps, 8 * 9);
   r.ceilings.max_steps = 20;
   EXPECT_EQ(make_backward(r, shape_of(), {3, 1})->steps, 20 + 8 * 2);
@@ -307,8 +308,9 @@ TEST(MosaicKernel, VectorMemoryIsABudgetOfTheBackwardKernel) {
   EXPECT_EQ(kernel->contract.text.find("query_chunk"), std::string::npos);
 }
 
-// Where dQ of all queries does not fit, or sums of the keys that heads in turns
-// share: as many rows of tiles as do, of as many heads as leave enough of them.
+// If dQ of all queries, or the sums of keys whose heads take turns, do not fit,
+// chunks have as many rows of tiles as fit, with as many heads as leave enough
+// rows.
 TEST(MosaicKernel, WhatDoesNotFitComesInChunksOfQueries) {
   Request r = request_of("causal", 1 << 16);
   r.tile = kMosaicBackwardTile;
@@ -330,7 +332,7 @@ TEST(MosaicKernel, WhatDoesNotFitComesInChunksOfQueries) {
   r.q_len = r.kv_len = 1 << 19;
   holds(make_backward(r), 4, 20992);
   holds(make_backward(r, shared), 4, 24576);
-  // One row more is too much.
+  // One more row does not fit.
   Facts present;
   AttentionCall call = {.shape = shape_of(), .dtype = Dtype::bf16};
   call.backward = true;
@@ -351,7 +353,8 @@ TEST(MosaicKernel, WhatDoesNotFitComesInChunksOfQueries) {
   }
 }
 
-// So are they where chunks let more heads go together than all queries do.
+// There are chunks, too, where these let more heads go together than dQ of all
+// queries does.
 TEST(MosaicKernel, ChunksLetMoreHeadsGoTogether) {
   struct Row {
     const char* target;
@@ -387,7 +390,7 @@ TEST(MosaicKernel, ChunksLetMoreHeadsGoTogether) {
     EXPECT_EQ(kernel->kernel.query_chunk, row.chunk);
     EXPECT_EQ(query_chunk_of(r, {}, call, row.target, kMosaicBackward),
               row.chunk);
-    // No shorter row has fewer heads together whole.
+    // Without chunks fewer heads go together.
     MosaicOptions whole = kMosaicBackward;
     whole.query_chunk = row.tokens;
     const auto all = plan_kernel(r, {}, call, row.target, whole);
@@ -408,10 +411,10 @@ TEST(MosaicKernel, AChunkOfQueriesMayBeSaid) {
   const auto kernel = make_backward(r, shape_of(), options);
   ASSERT_TRUE(kernel.ok()) << kernel.error().message;
   EXPECT_EQ(kernel->query_chunk, 1024);
-  // Of each of 4 chunks 8 columns of 2 rows.
+  // 4 chunks, each of 8 columns of 2 rows.
   EXPECT_EQ(kernel->steps, 4 * 8 * 2);
   EXPECT_EQ(kernel->scalar_words, 64 + (5 + 4 * kChunkWords) + 3);
-  // Of all queries it is none.
+  // A chunk of all queries means no chunks.
   for (const int64_t all : {4096, 1 << 20}) {
     options.query_chunk = all;
     const auto whole = make_backward(r, shape_of(), options);
@@ -440,7 +443,7 @@ TEST(MosaicKernel, AChunkOfQueriesMayBeSaid) {
 TEST(MosaicKernel, ScalarMemoryIsABudget) {
   Request r = request_of("causal", 1 << 20);
   r.tile = {1024, 1024};
-  // Rows of 1,024 steps; of each page 1,023 may be left.
+  // Rows have 1,024 steps; up to 1,023 of a page may be empty.
   auto paged = make(r);
   ASSERT_TRUE(paged.ok()) << paged.error().message;
   EXPECT_EQ(paged->page, 62 << 10);
@@ -458,8 +461,8 @@ TEST(MosaicKernel, ScalarMemoryIsABudget) {
   EXPECT_EQ(kernel->contract.text.find("page"), std::string::npos);
 }
 
-// Steps of the longest list and, of bitmaps, as many numbers; what a request
-// says is kept, and the text of pages is of no other size.
+// Pages hold the longest list, with and without bitmaps. A page of fewer steps
+// than a row may have is refused, others are rounded up to the page step.
 TEST(MosaicKernel, PagesAreAsManyAsTheLongestListMayNeed) {
   for (const char* mask : {"causal", "causal | prefix"}) {
     for (const auto& [batch, tokens] :
@@ -492,7 +495,7 @@ TEST(MosaicKernel, PagesAreAsManyAsTheLongestListMayNeed) {
   EXPECT_EQ(kernel->steps, 8 * 16 * kernel->page);
 }
 
-// Both dims are terms of the contract and of the text.
+// Both dims are in the contract and in the text.
 TEST(MosaicKernel, EveryPairOfDimsIsAnother) {
   const Request r = request_of("causal & documents");
   for (const bool backward : {false, true}) {
@@ -514,8 +517,8 @@ TEST(MosaicKernel, EveryPairOfDimsIsAnother) {
   }
 }
 
-// Of a dim that leaves lanes empty the call has the tokens last, and the
-// program turns them; a kernel of other dims says nothing of it.
+// For a dim that does not fill lanes, the call has the tokens last and the
+// program transposes; other kernels have no sign of it.
 TEST(MosaicKernel, TensorsThatDoNotFillLanesHaveTheTokensLast) {
   const Request r = request_of("causal & documents");
   const auto has = [](const std::string& text, std::string_view word) {
@@ -551,8 +554,8 @@ TEST(MosaicKernel, TensorsThatDoNotFillLanesHaveTheTokensLast) {
   }
 }
 
-// Of head dim 256, and of tiles of 1,024 queries, a pass takes 256 queries at a
-// time. All other kernels take whole tiles, and are of the version before.
+// For head dim 256, and tiles of 1,024 queries, a pass takes 256 queries at a
+// time. All other kernels take whole tiles, and keep the previous version.
 TEST(MosaicKernel, LongHeadDimsAndLongTilesComeInStrips) {
   struct Wanted {
     int32_t dim, v_dim, tile_q;
@@ -595,7 +598,7 @@ TEST(MosaicKernel, LongHeadDimsAndLongTilesComeInStrips) {
   }
 }
 
-// A line of 64 takes the 128 lanes that a line has; across them it does not.
+// 64 numbers along the lanes take 128; across the lanes they take 64.
 TEST(MosaicKernel, VectorBytesAreOfWholeLanes) {
   mosaic::KernelShape s;
   s.q_len = s.kv_len = 4096;
@@ -606,27 +609,27 @@ TEST(MosaicKernel, VectorBytesAreOfWholeLanes) {
     return mosaic::vector_bytes(backward ? mosaic::backward_arguments(s)
                                          : mosaic::forward_arguments(s));
   };
-  // With the tokens last nothing is wasted. O' has a line a dim; Q, K, V and O
-  // are halves too: eight tiles in flight, of four tiles of keys.
+  // With the tokens last no lanes are empty. O' has a line per dim; Q, K, V and
+  // O have half as many bytes too: eight slots, of four tiles of keys each.
   EXPECT_EQ(bytes(128, false) - bytes(64, false),
             64 * 512 * (4 + 2 * (8 * (1 + 4 + 4) + 1)));
   EXPECT_EQ(bytes(256, false) - bytes(192, false),
             bytes(192, false) - bytes(128, false));
   // dQ' of a head, dK' and dV' of a tile; K and V of eight tiles, Q and g of
-  // four passes, O and g of four rows, dK and dV, dQ of two; and K' beside K,
-  // which is as it lies where the tokens are last.
+  // four passes, O and g of four rows, dK and dV, dQ of two; and K', which has
+  // no scratch where the tokens are last.
   EXPECT_EQ(bytes(128, true) - bytes(64, true),
             64 * (4096 * 4 + 512 * 2 * 4) + 128 * 512 * 2 +
                 64 * 512 * 2 * (2 * 8 + 2 * 4 * 4 + 2 * 4 + 2 + 2));
 }
 
-// Tensors of twice the bytes, products in full precision, and nothing of bf16.
+// Tensors have twice the bytes, products full precision, and nothing is bf16.
 TEST(MosaicKernel, Float32IsAKernelOfItsOwn) {
   const Request r = request_of("causal & documents");
   Facts present;
   present.doc_ids = Ints{};
   for (const bool backward : {false, true}) {
-    // Of one head: of more, float32 has room for fewer at once.
+    // One head, because with more heads float32 fits fewer of them at once.
     AttentionCall call{shape_of(1), Dtype::bf16};
     call.backward = call.dlse = backward;
     const auto bf16 = make_mosaic_kernel(r, present, call, "v6e");
@@ -648,9 +651,9 @@ TEST(MosaicKernel, Float32IsAKernelOfItsOwn) {
     };
     EXPECT_GT(count("tpu.matmul"), 2);
     EXPECT_EQ(count("tpu.matmul"), count(kExact));
-    // Of bf16: rings and tiles that come and go; backward K' too.
+    // Rings and tiles that are half as large in bf16; backward also K'.
     const int64_t queries = 512 * 128, keys = 256 * 128;
-    constexpr int64_t ring = 8;  // with 4 fetched ahead
+    constexpr int64_t ring = 8;  // slots, with 4 fetched ahead
     EXPECT_EQ(f32->vector_bytes - bf16->vector_bytes,
               backward ? 2 * (keys + 2 * ring * keys + 2 * 4 * 4 * queries +
                               2 * 4 * queries + 2 * keys + 2 * queries)
@@ -658,7 +661,7 @@ TEST(MosaicKernel, Float32IsAKernelOfItsOwn) {
   }
 }
 
-// A rounded row sum has its eight lines beside O', and none of an exact one.
+// A rounded row sum has eight lines beside O', and no scratch for an exact one.
 TEST(MosaicKernel, ARoundedRowSumTakesThePlaceOfAnExactOne) {
   const Request r = request_of("causal");
   MosaicOptions options = kRounded;
@@ -670,7 +673,7 @@ TEST(MosaicKernel, ARoundedRowSumTakesThePlaceOfAnExactOne) {
   EXPECT_EQ(rounded->vector_bytes, exact->vector_bytes);
 }
 
-// A softcap is a term of the contract and of the text; each has its own.
+// A softcap is in the contract and in the text; each value has its own.
 TEST(MosaicKernel, ASoftcapIsStatic) {
   const Request r = request_of("causal");
   for (const bool backward : {false, true}) {
@@ -690,8 +693,8 @@ TEST(MosaicKernel, ASoftcapIsStatic) {
   }
 }
 
-// Sink logits are a term of the contract, an array more of scalar memory and,
-// backward, one more result.
+// Sink logits add a term to the contract, an array in scalar memory and,
+// backward, a result.
 TEST(MosaicKernel, SinkLogitsAreAnArrayMore) {
   const Request r = request_of("causal");
   for (const bool backward : {false, true}) {
@@ -706,7 +709,8 @@ TEST(MosaicKernel, SinkLogitsAreAnArrayMore) {
     EXPECT_EQ(plain->contract.text.find("sink_logits"), std::string::npos);
     EXPECT_EQ(kernel->scalar_words, plain->scalar_words + 8);
     EXPECT_EQ(kernel->vector_bytes - plain->vector_bytes,
-              // Of a pass's heads a line of sums, and of each a result.
+              // A line of sums for each head of a pass, and a result for each
+              // head.
               backward ? 4 * (4 * 512 + 8 * 128) : 0);
     EXPECT_NE(kernel->program_text.find("%sink_logits: tensor<8xf32>"),
               std::string::npos);
@@ -714,8 +718,8 @@ TEST(MosaicKernel, SinkLogitsAreAnArrayMore) {
         kernel->program_text.find("tensor<8x1x128xf32>") != std::string::npos,
         backward);
   }
-  // 65,536 heads: the logits and the list no longer fit beside each other, but
-  // a page does.
+  // 65,536 heads: the logits and the whole list do not fit together, but the
+  // logits and a page do.
   AttentionCall many{shape_of(kMaxHeads), Dtype::bf16};
   many.sink_logits = true;
   Request large = request_of("causal", 1 << 16);
@@ -730,7 +734,7 @@ TEST(MosaicKernel, SinkLogitsAreAnArrayMore) {
   const auto whole = make_mosaic_kernel(large, {}, many, "v6e", options);
   ASSERT_TRUE(whole.ok()) << whole.error().message;
   EXPECT_EQ(whole->page, 0);
-  // The bounds of as many batch rows do not fit, whatever their steps do.
+  // The bounds of so many batch rows do not fit, even with pages of steps.
   Request rows = request_of("causal", 1024);
   rows.batch = 131072;
   rows.tile = {1024, 1024};
@@ -739,7 +743,8 @@ TEST(MosaicKernel, SinkLogitsAreAnArrayMore) {
             "found 394368 (with steps a page at a time: fewer batch rows)");
 }
 
-// A kernel of its own: the others are those of a call that does not ask.
+// Sink telemetry has its own kernel; the other kernels are the same as for a
+// call without sink telemetry.
 TEST(MosaicKernel, SinkTelemetryTakesNoValuesAndBitmapsAlone) {
   const Request r = request_of("causal & documents");
   Facts present;
@@ -778,7 +783,7 @@ TEST(MosaicKernel, SinkTelemetryTakesNoValuesAndBitmapsAlone) {
   EXPECT_EQ(error_of(make_mosaic_kernel(r, present, call, "v6e", kRounded)),
             "[mosaic] a rounded row sum goes with forward, found it with sink "
             "telemetry");
-  // What does not fit is refused before there is a text.
+  // A kernel that does not fit is refused before its text is written.
   Request large = request_of("causal");
   large.tile = {1024, 1024};
   call.dtype = Dtype::f32;
@@ -886,8 +891,8 @@ TEST(MosaicKernel, RefusesWhatItCannotDo) {
             "[request] q_len must be from 1 to 1073741824, found 0");
 }
 
-// Each side by itself is below the granule or not; what was given is a term of
-// the contract, and a kernel without it has the contract that it had.
+// Either side alone may be below the granule. The reason is a term of the
+// contract; a kernel without one has the contract that it had before.
 TEST(MosaicKernel, ATileBelowTheGranuleHasAReason) {
   Request r = request_of("causal");
   const auto with = [&](const Tile& tile, std::optional<std::string> reason,
@@ -944,8 +949,8 @@ TEST(MosaicKernel, ATileBelowTheGranuleHasAReason) {
             "[mosaic] a lowering reason must be of 1 to 200 bytes, found 0");
 }
 
-// Golden: the texts of small kernels. Where they are meant to change, write
-// them anew: TESSERA_WRITE_GOLDEN=1 and this test.
+// Golden texts of small kernels. To change them on purpose, run this test with
+// TESSERA_WRITE_GOLDEN=1.
 TEST(MosaicKernel, TextsAreTheGoldenOnes) {
   mosaic::KernelShape s;
   s.batch = 2;
@@ -982,7 +987,7 @@ TEST(MosaicKernel, TextsAreTheGoldenOnes) {
   }
 }
 
-// What the call in its program holds, where quotes are escaped.
+// backend_config is what the program's call holds, where quotes are escaped.
 TEST(MosaicKernel, ItsConfigurationIsThatOfItsProgram) {
   for (const bool backward : {false, true}) {
     const Request r = request_of("causal & documents");

@@ -1,6 +1,6 @@
-// lanes/mosaic/lane_test.cc: the TPU kernel behind a session, on a plugin that
-// says it is a TPU and runs, in the kernel's place, plain attention over the
-// very arrays that the kernel would read.
+// lanes/mosaic/lane_test.cc: the TPU kernel behind a session. The plugin says
+// it is a TPU and runs plain attention instead of the kernel, over the arrays
+// that the kernel would read.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -41,7 +41,7 @@ namespace {
 using testing::AttentionArrays;
 using testing::AttentionCase;
 
-// Of the cases' tile, 128x128.
+// The reason for the cases' tile, 128x128.
 constexpr const char* kReason = "a test of few tokens";
 
 std::string stablehlo_program(const MosaicKernel& kernel) {
@@ -75,8 +75,8 @@ AttentionCase packed_case(testing::Layout layout, uint64_t seed,
   return c;
 }
 
-// Beside the bound of a lane that joins sink logits to its own sums: here the
-// log-sum-exp L of the keys is stored first, which moves the keys' share a by
+// More than the bound of a lane that adds sink logits to its own sums: here the
+// log-sum-exp L of the keys is stored first, which changes the keys' share a by
 // a (1 - a) u |L|, and the entropy by that times H + |L - z| at most.
 std::optional<std::string> telemetry_fault(
     const std::vector<reference::SinkRow>& want, const SinkTelemetry& got,
@@ -126,7 +126,7 @@ class MosaicLane : public ::testing::Test {
     return out;
   }
 
-  // A file of its own for each: a plugin's devices are read once.
+  // Each kind gets a file of its own, because a plugin's devices are read once.
   std::string plugin_of_kind(const std::string& kind) {
     setenv("TESSERA_TEST_TPU_KIND", kind.c_str(), 1);
     static int made = 0;
@@ -138,7 +138,8 @@ class MosaicLane : public ::testing::Test {
     return copies_.back();
   }
 
-  // Of the kernels that the lane will make for this batch.
+  // Writes programs in place of the kernels that the lane will make for this
+  // batch.
   void write_stablehlo(const Batch& batch, AttentionCall call,
                        const Chip& chip = *find_chip("v6e"),
                        Numbers numbers = Numbers::any,
@@ -173,7 +174,7 @@ class MosaicLane : public ::testing::Test {
 
   std::string program_;
   std::vector<std::string> copies_;
-  std::map<std::string, std::string> keys_;  // of kernels, by direction
+  std::map<std::string, std::string> keys_;  // kernel keys by direction
 };
 
 TEST_F(MosaicLane, RunsBatchesOfOneContractOnOneProgram) {
@@ -213,7 +214,8 @@ TEST_F(MosaicLane, RunsBatchesOfOneContractOnOneProgram) {
     ASSERT_TRUE(receipt.ok()) << receipt.error().message;
     const auto form = check_receipt(*receipt);
     EXPECT_TRUE(form.ok()) << form.error().message;
-    // Other documents, the same contract: the same programs.
+    // Batches with other documents have the same contract and the same
+    // programs.
     compiles += ready->counters().compiles;
     EXPECT_EQ(compiles, 2);
   }
@@ -233,7 +235,7 @@ TEST_F(MosaicLane, LayersRunTheirProgramsAndNothingElse) {
   auto ready = session->prepare(*batch, call);
   ASSERT_TRUE(ready.ok()) << ready.error().message;
   const auto prepared = testing::spans_of(trace);
-  // One a direction, whose tile may be its own.
+  // One per direction, as each may have its own tile.
   EXPECT_EQ(prepared.at("plan contract"), 2);
   EXPECT_EQ(prepared.at("pjrt compile"), 2);
   const auto run_layers = [&](int layers) {
@@ -255,7 +257,7 @@ TEST_F(MosaicLane, LayersRunTheirProgramsAndNothingElse) {
                                                 {"mosaic forward", 32},
                                                 {"mosaic backward", 32},
                                                 {"pjrt execute", 64}}));
-  // Not even the smallest array of each layer stays.
+  // Less memory is left over than the smallest array of each layer takes.
   EXPECT_LT(testing::least_left_by([&] { run_layers(16); }),
             static_cast<int64_t>(16 * arrays.forward(true).lse.size_bytes()));
   EXPECT_TRUE(testing::judge_passes(*ready, arrays).ok());
@@ -303,7 +305,7 @@ TEST_F(MosaicLane, HasOtherHeadDimsAndFloat32) {
   }
 }
 
-// Nobody asks for them: here dQ of all queries is too large for a v4.
+// The chunks are not asked for: dQ of all queries is too large for a v4.
 TEST_F(MosaicLane, RunsGradientsInChunksOfQueries) {
   const Chip chip = *find_chip("v4");
   AttentionCase c;
@@ -331,7 +333,7 @@ TEST_F(MosaicLane, RunsGradientsInChunksOfQueries) {
   auto ready = session->prepare(*batch, call);
   ASSERT_TRUE(ready.ok()) << ready.error().message;
   const std::string program = *ready->program_text(true);
-  // What waits between chunks stays within it.
+  // The program does not return sums that wait between chunks.
   for (const char* part :
        {"%result:5 = ", "return %result#0, %result#1, %result#2 : "}) {
     EXPECT_NE(program.find(part), std::string::npos) << part;
@@ -342,7 +344,7 @@ TEST_F(MosaicLane, RunsGradientsInChunksOfQueries) {
             keys_["backward"]);
 }
 
-// Their gradient too, and that of the log-sum-exp beside it.
+// Also their gradient, and with it that of the log-sum-exp.
 TEST_F(MosaicLane, TakesSinkLogits) {
   for (const bool dlse : {false, true}) {
     AttentionCase c = packed_case(testing::Layout::padded, 1);
@@ -365,8 +367,8 @@ TEST_F(MosaicLane, TakesSinkLogits) {
   }
 }
 
-// By the list of all legal pairs and that of the first keys, of one program for
-// every n, against fp64; and the forward pass knows nothing of it.
+// Checks telemetry, from the lists of all legal pairs and of the first keys
+// with one program for every n, against fp64. The forward pass does not change.
 TEST_F(MosaicLane, TellsWhereAttentionGoes) {
   const auto replaced = [] {
     return testing::counted(testing::fake_plugin("tpu"), "replaced_programs");
@@ -390,7 +392,7 @@ TEST_F(MosaicLane, TellsWhereAttentionGoes) {
     ASSERT_TRUE(plain.ok()) << plain.error().message;
     auto ready = session->prepare(*batch, call);
     ASSERT_TRUE(ready.ok()) << ready.error().message;
-    EXPECT_EQ(ready->counters().compiles, 1);  // the forward one is there
+    EXPECT_EQ(ready->counters().compiles, 1);  // the forward one is cached
     EXPECT_EQ(*ready->program_text(), *plain->program_text());
     const auto saved = ready->forward(arrays.forward(true));
     ASSERT_TRUE(saved.ok()) << saved.error().message;
@@ -414,9 +416,9 @@ TEST_F(MosaicLane, TellsWhereAttentionGoes) {
   }
 }
 
-// Bitmaps are sent where the program has them, here with a softcap; this plain
-// program does not read them, but its mask, causal to all effects, is in the
-// list and the bounds too.
+// Bitmaps are sent where the program takes them, here with a softcap. The plain
+// program does not read them, but its mask is causal in effect, which the list
+// and the bounds say too.
 TEST_F(MosaicLane, SendsBitmaps) {
   AttentionCase c = packed_case(testing::Layout::bhsd, 1);
   c.plan.masks = {causal() & chunk(1024)};
@@ -437,8 +439,8 @@ TEST_F(MosaicLane, SendsBitmaps) {
   ASSERT_TRUE(passes.ok()) << passes.error().message;
 }
 
-// A batch of 700 tokens with the tile of a row takes that row's passes, in the
-// program, in what is warmed and in words.
+// A batch of 700 tokens with a row's tile takes the row's tiles a pass: in the
+// program, in warm() and in the receipt's words.
 TEST_F(MosaicLane, TakesTheTablesPasses) {
   AttentionCase c = packed_case(testing::Layout::bhsd, 1);
   c.plan.batch = 1;
@@ -526,7 +528,7 @@ TEST_F(MosaicLane, ASmallTileNeedsAReasonWhichItsReceiptHas) {
                  {"paid_pairs", 4 * json["pairs"]["run"].get<int64_t>()}}));
   EXPECT_GT(json["pairs"]["run"], 0);
 
-  // What it holds must fit together, once its digest does.
+  // The receipt's fields must fit together even if its digest is right.
   struct Change {
     const char* field;
     nlohmann::json value;
@@ -572,8 +574,8 @@ TEST_F(MosaicLane, ASmallTileNeedsAReasonWhichItsReceiptHas) {
   }
 }
 
-// What no compiler could place is told by its parts, before one is asked; on a
-// CPU's plugin nothing is. Whoever may step in does.
+// A batch that no compiler could place is refused with its parts before a
+// compile; on a CPU's plugin nothing is refused. Another lane may step in.
 TEST_F(MosaicLane, ABatchWithoutRoomIsRefusedBeforeACompile) {
   Request request;
   request.masks = {*parse_mask("causal")};
@@ -586,7 +588,8 @@ TEST_F(MosaicLane, ABatchWithoutRoomIsRefusedBeforeACompile) {
   call.backward = true;
   call.shape = {16384, 16384, 128, 128, {}, 0};
   const std::string tpu = testing::fake_plugin("tpu");
-  // Of this process; less than none before the plugin is there.
+  // Programs compiled in this process; the count is negative before the plugin
+  // is loaded.
   const auto compiled = [&] {
     return std::max<int64_t>(0, testing::counted(tpu, "replaced_programs"));
   };
@@ -612,7 +615,7 @@ TEST_F(MosaicLane, ABatchWithoutRoomIsRefusedBeforeACompile) {
     EXPECT_NE(found.find("heads of a chip (a mesh's axis head) "), found.npos)
         << found;
   }
-  // Scores alone, which the other programs never hold.
+  // Scores alone are too large; the other programs never hold them all.
   call.backward = false;
   call.shape = {1024, 1024, 128, 128, {}, 0};
   const std::string found = why(LaneId::xla, XlaMethod::dense);
@@ -632,7 +635,7 @@ TEST_F(MosaicLane, ABatchWithoutRoomIsRefusedBeforeACompile) {
   EXPECT_EQ(ready->fallback(), "xla did not start: " + found);
 }
 
-// The compiler's own program is asked for the same, where it has tiles.
+// The xla lane's program needs a reason too, where it has tiles.
 TEST_F(MosaicLane, SoDoesTheXlaLaneOnATpu) {
   AttentionArrays arrays(packed_case(testing::Layout::bhsd, 1));
   const auto batch = BorrowedBatch::make(arrays.request, arrays.facts);
@@ -688,7 +691,7 @@ TEST_F(MosaicLane, SoDoesTheXlaLaneOnATpu) {
               (listed ? 12 : 8) * json["pairs"]["run"].get<int64_t>());
     EXPECT_TRUE(check_receipt(ran->receipt))
         << check_receipt(ran->receipt).error().message;
-    // Run again with the reason that it tells of.
+    // Runs again with the reason in the receipt.
     SessionOptions again;
     again.xla.plugin = o.xla.plugin;
     const auto wrong = verify_run(ran->receipt, run, again);
@@ -727,7 +730,7 @@ TEST_F(MosaicLane, NeedsATpuOfAKindThatItKnows) {
             "found 'TPU v99'");
 }
 
-// By the device's kind: kernels of that very chip, and no other's.
+// Kernels are made for the chip that the device's kind names, and for no other.
 TEST_F(MosaicLane, RunsOnEveryChipThatIsKnown) {
   std::set<std::string> keys;
   for (const Chip& chip : chips()) {
@@ -761,8 +764,8 @@ TEST_F(MosaicLane, RunsOnEveryChipThatIsKnown) {
   EXPECT_EQ(keys.size(), 10u);
 }
 
-// The caller's promise makes other kernels, stands in the receipt, and is what
-// a second run is made with.
+// The promise makes different kernels, is in the receipt, and is used for a
+// second run.
 TEST_F(MosaicLane, APromiseOfFiniteNumbersIsInTheReceipt) {
   AttentionArrays arrays(packed_case(testing::Layout::padded, 1));
   const auto batch = BorrowedBatch::make(arrays.request, arrays.facts);
@@ -783,7 +786,7 @@ TEST_F(MosaicLane, APromiseOfFiniteNumbersIsInTheReceipt) {
       EXPECT_EQ(json["kernels"][direction], keys_[direction]) << direction;
       EXPECT_TRUE(keys.insert(keys_[direction]).second) << direction;
     }
-    o.xla.numbers = Numbers::any;  // the receipt's are taken
+    o.xla.numbers = Numbers::any;  // the receipt's value counts
     const RunCall again = {*batch, arrays.c.shape, arrays.forward(true),
                            arrays.gradients()};
     const auto wrong = verify_run(ran->receipt, again, o);
@@ -792,7 +795,7 @@ TEST_F(MosaicLane, APromiseOfFiniteNumbersIsInTheReceipt) {
   }
 }
 
-// A rounded row sum is of the forward kernel alone; of float32 there is none.
+// Only the forward kernel has a rounded row sum, and float32 has none.
 TEST_F(MosaicLane, ARoundedRowSumIsInTheReceipt) {
   AttentionArrays arrays(packed_case(testing::Layout::padded, 1));
   const auto batch = BorrowedBatch::make(arrays.request, arrays.facts);
@@ -813,7 +816,7 @@ TEST_F(MosaicLane, ARoundedRowSumIsInTheReceipt) {
     EXPECT_EQ(json["kernels"]["backward"], keys_["backward"]);
     forward.insert(keys_["forward"]);
     backward.insert(keys_["backward"]);
-    o.xla.row_sum = RowSum::exact;  // the receipt's is taken
+    o.xla.row_sum = RowSum::exact;  // the receipt's value counts
     const RunCall again = {*batch, arrays.c.shape, arrays.forward(true),
                            arrays.gradients()};
     const auto wrong = verify_run(ran->receipt, again, o);
@@ -833,8 +836,8 @@ TEST_F(MosaicLane, ARoundedRowSumIsInTheReceipt) {
             "[mosaic] a rounded row sum goes with bf16, found F32");
 }
 
-// Where the rules choose: what this machine is found to have is enough, and a
-// threshold of another generation's figures says so.
+// Where the rules choose, this machine's TPU is enough, and a threshold from
+// the figures of another generation is named as such.
 TEST_F(MosaicLane, IsChosenOnEveryChipThatIsKnown) {
   for (const Chip& chip : chips()) {
     SCOPED_TRACE(chip.name);

@@ -1,5 +1,5 @@
-// lanes/mosaic/memory_test.cc: up to the planner's budgets of vector and scalar
-// memory the vendor's compiler takes the kernels, and not beyond what a core
+// lanes/mosaic/memory_test.cc: the vendor's compiler takes kernels up to the
+// planner's budgets of vector and scalar memory, and none beyond what a core
 // has.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -44,7 +44,7 @@ std::string backward_program(const mosaic::KernelShape& s) {
                          mosaic::vector_rooms(s.core_bytes).program);
 }
 
-// As many tokens as the planner's budget of a backward kernel holds.
+// Sets as many tokens as fit the planner's budget for a backward kernel.
 void fill_vector_memory(mosaic::KernelShape& s) {
   const auto fits = [&](int64_t tiles) {
     s.q_len = s.kv_len = tiles * 512;
@@ -76,7 +76,7 @@ void MosaicMemory::check_vector_budget(const Edge& e) {
                          << made.error().message;
 }
 
-// Forward a kernel has more of its own: tiles, and what spills.
+// A forward kernel needs more besides its scratch: tiles and spills.
 void MosaicMemory::check_forward_budget() {
   Request r = request_of("causal & documents", 4096, {1024, 1024});
   Facts present;
@@ -91,9 +91,9 @@ void MosaicMemory::check_forward_budget() {
   EXPECT_TRUE(made.ok()) << made.error().message;
 }
 
-// Up to the planner's budget the compiler has room for its own: of one head a
-// pass, with groups that take turns, of several, at other dims, of float32; and
-// forward.
+// Up to the planner's budget the compiler has room for its own data: with one
+// head a pass, with groups that take turns, with several heads, at other dims,
+// in float32; and forward.
 TEST_F(MosaicMemory, TheVectorBudgetIsThere) {
   const Edge edges[] = {{128, 128},
                         {128, 128, 4},
@@ -114,8 +114,8 @@ TEST_F(MosaicMemory, TheVectorBudgetIsThere) {
   }
 }
 
-// What the kernels may have of each core fits there, and more than all of it
-// does not.
+// The kernels' share of each core's memory fits there, and more than all of the
+// memory does not.
 TEST_F(MosaicMemory, VectorMemoryIsAsTheVendorSays) {
   for (const Chip& chip : chips()) {
     take_target(chip.target);
@@ -129,7 +129,7 @@ TEST_F(MosaicMemory, VectorMemoryIsAsTheVendorSays) {
     ASSERT_NO_FATAL_FAILURE(fill_vector_memory(s));
     auto fits = compile(backward_program(s));
     EXPECT_TRUE(fits.ok()) << chip.name << ": " << fits.error().message;
-    s.core_bytes = s.core_bytes / 5 * 8;  // a kernel's share is all there is
+    s.core_bytes = s.core_bytes / 5 * 8;  // a kernel's share is then all
     ASSERT_NO_FATAL_FAILURE(fill_vector_memory(s));
     s.q_len = s.kv_len += 1024;
     auto over = compile(backward_program(s));
@@ -139,8 +139,9 @@ TEST_F(MosaicMemory, VectorMemoryIsAsTheVendorSays) {
   }
 }
 
-// Rows of tiles whose dQ does not fit, or of fewer heads together, come in
-// chunks that fill the planner's budget: alone, in turns, with steps in pages.
+// Rows of tiles whose dQ does not fit, or fits with fewer heads together, come
+// in chunks that fill the planner's budget: alone, in turns, with steps in
+// pages.
 TEST_F(MosaicMemory, RowsBeyondVectorMemoryComeInChunks) {
   struct Row {
     std::string_view target;
@@ -180,7 +181,7 @@ TEST_F(MosaicMemory, RowsBeyondVectorMemoryComeInChunks) {
   }
 }
 
-// More rows a chunk than all of a core's memory holds are too many.
+// A chunk of more rows than all of a core's memory holds is refused.
 TEST_F(MosaicMemory, ChunksTakeWhatTheVendorSays) {
   mosaic::KernelShape s;
   s.heads = 4;
@@ -207,7 +208,8 @@ TEST_F(MosaicMemory, ChunksTakeWhatTheVendorSays) {
       << over.error().message;
 }
 
-// On both sides of the edge, for batches whose arrays take one granule or two.
+// Checks both sides of the limit, for batches whose arrays take one granule or
+// two.
 void MosaicMemory::check_scalar_budget(const Chip& chip) {
   take_target(chip.target);
   const Target target = *find_target(chip.name);
@@ -231,7 +233,7 @@ void MosaicMemory::check_scalar_budget(const Chip& chip) {
   }
 }
 
-// Of an array in vector memory, as libtpu's dumps have it.
+// Bytes of an array in vector memory, as in libtpu's dumps.
 TEST(MosaicVectorBytes, LinesComeEightAtATimeOrFewer) {
   const auto bytes = [](Element e, std::vector<int64_t> shape) {
     return vector_bytes({in_vmem("a", e, std::move(shape))});

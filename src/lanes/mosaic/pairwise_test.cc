@@ -1,5 +1,5 @@
-// lanes/mosaic/pairwise_test.cc: libtpu takes kernels in which every two terms
-// that may meet do, on one device and on a mesh.
+// lanes/mosaic/pairwise_test.cc: libtpu compiles kernels that cover every legal
+// pair of term values, on one device and on a mesh.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -21,16 +21,16 @@
 namespace tessera::mosaic {
 namespace {
 
-// Of each term the number of its value; -1 where it is open.
+// For each term the index of its value; -1 where it is open.
 using Choice = std::vector<int>;
 
 struct Terms {
-  std::vector<int> sizes;  // how many values each has
-  // Whether the open ones can be filled so that there is such a kernel.
+  std::vector<int> sizes;  // number of values of each term
+  // Whether the open terms can be filled so that such a kernel exists.
   bool (*can_be)(const Choice&);
 };
 
-using Pair = std::tuple<size_t, int, size_t, int>;  // terms rise
+using Pair = std::tuple<size_t, int, size_t, int>;  // terms in rising order
 
 std::set<Pair> legal_pairs(const Terms& terms) {
   std::set<Pair> out;
@@ -49,7 +49,7 @@ std::set<Pair> legal_pairs(const Terms& terms) {
   return out;
 }
 
-// Those that a term's value makes with what is chosen.
+// The pairs of a term's value with the values chosen so far.
 std::vector<Pair> pairs_of(const Choice& c, size_t term) {
   std::vector<Pair> out;
   for (size_t i = 0; i < c.size(); ++i) {
@@ -60,7 +60,7 @@ std::vector<Pair> pairs_of(const Choice& c, size_t term) {
   return out;
 }
 
-// The value that leaves the fewest pairs open; of such, by turns another.
+// The value that leaves the fewest pairs open; `turn` rotates among equal ones.
 int best_value(const Terms& terms, const std::set<Pair>& open, Choice c,
                size_t term, size_t turn) {
   int best = -1;
@@ -79,7 +79,7 @@ int best_value(const Terms& terms, const std::set<Pair>& open, Choice c,
   return best;
 }
 
-// Greedy: each begins with a pair that is open still.
+// Greedy cover: each choice begins with a pair that is still open.
 std::vector<Choice> cover(const Terms& terms) {
   std::set<Pair> open = legal_pairs(terms);
   std::vector<Choice> out;
@@ -99,21 +99,22 @@ std::vector<Choice> cover(const Terms& terms) {
   return out;
 }
 
-// Half as many a commit as of other lists: they are many.
+// A commit takes half the share that other lists get, because there are many.
 bool takes_class(size_t number) {
   const size_t stride = testing::case_stride();
   if (stride == 1) return true;
   return number % (2 * stride) == testing::case_turn() % (2 * stride);
 }
 
-// What goes with one direction, or type.
+// Whether the terms agree in direction and type.
 bool agree(int direction, int dlse, int chunk, int row_sum, int dtype) {
   const bool backward = direction == 1 || dlse == 1 || chunk == 1;
   const bool forward = direction == 0 || row_sum == 1;
   return !(backward && forward) && !(row_sum == 1 && dtype == 1);
 }
 
-// Ids with an upper bound, with both, with none; bitmaps, picks, a tree.
+// Masks of ids with an upper bound, with both bounds, with none; of bitmaps, of
+// picks, of a tree.
 constexpr const char* kMasks[] = {
     "causal & documents",  "window(100, 7) & segments", "documents",
     "documents | sink(4)", "causal & blocks(64)",       "tree & prefix"};
@@ -153,7 +154,7 @@ Terms kernel_terms() {
   return out;
 }
 
-// Small, so that it compiles in about a second: three tiles of queries.
+// A small class, three tiles of queries, which compiles in about a second.
 testing::KernelClass class_of(const Choice& c, size_t number) {
   const auto value = [&](term::Kernel t) { return static_cast<size_t>(c[t]); };
   const auto is = [&](term::Kernel t) { return c[t] == 1; };
@@ -178,8 +179,8 @@ testing::KernelClass class_of(const Choice& c, size_t number) {
   return out;
 }
 
-// On a mesh all masks have bitmaps; of the last each half of the heads has one
-// of its own.
+// On a mesh all masks have bitmaps. In the last case each half of the heads has
+// its own mask.
 const std::vector<std::vector<std::string>>& mesh_masks() {
   static const std::vector<std::vector<std::string>> out = {
       {"causal"}, {"causal & window(300, 0)"}, {"causal", "full"}};
@@ -212,7 +213,7 @@ Terms mesh_terms() {
   return out;
 }
 
-// Its program for four devices.
+// The choice's program for four devices.
 Result<MosaicKernel> mesh_program(const Choice& c, const std::string& target) {
   const auto is = [&](term::Mesh t) { return c[t] == 1; };
   Request request;
@@ -243,11 +244,11 @@ Result<MosaicKernel> mesh_program(const Choice& c, const std::string& target) {
   return make_mosaic_shards(*batch, *shards, call, target, kernel);
 }
 
-// Each class is one that there is, and every pair that may meet does.
+// Each class is legal, and every legal pair is covered.
 TEST(MosaicPairs, TheCoversCover) {
   struct Due {
     Terms terms;
-    size_t pairs, classes;  // at least, and at most
+    size_t pairs, classes;  // at least so many pairs, at most so many classes
   };
   for (const Due& due :
        {Due{kernel_terms(), 500, 50}, Due{mesh_terms(), 150, 14}}) {
@@ -265,7 +266,7 @@ TEST(MosaicPairs, TheCoversCover) {
     EXPECT_GE(met.size(), due.pairs);
     EXPECT_EQ(met, legal_pairs(due.terms));
   }
-  // A pair that no kernel has is none of them.
+  // A pair that no kernel can have is not legal.
   const std::set<Pair> legal = legal_pairs(kernel_terms());
   EXPECT_FALSE(legal.contains({term::dlse, 1, term::row_sum, 1}));
   EXPECT_TRUE(legal.contains({term::numbers, 1, term::row_sum, 1}));

@@ -19,8 +19,8 @@ std::vector<Argument> with_batch_row(const std::vector<Argument>& arguments) {
   return out;
 }
 
-// As the compiler lays it out: a line takes whole lanes, and lines come eight
-// at a time, or where there are fewer as many as the next power of two.
+// Bytes in the compiler's layout: a line is padded to whole lanes, and the
+// number of lines to a multiple of eight or, if fewer, to a power of two.
 int64_t bytes_of(const Type& type) {
   std::vector<int64_t> dims = type.shape;
   int64_t& lines = dims.end()[-2];
@@ -166,7 +166,7 @@ Parts::Parts(const KernelShape& shape, const std::vector<Argument>& arguments)
       list_(grid_row_),
       batch_row_(list_) {}
 
-// Which list a grid row is of, and of what batch row and heads.
+// Sets the list, batch row and first head of the grid row.
 void Parts::begin_list(Grid grid) {
   if (grid == Grid::pages && s_.pages > 1) {
     list_ = batch_row_ = w_.div(grid_row_, number(s_.pages));
@@ -235,7 +235,7 @@ Value Parts::tokens_of(std::string_view array, const Value& head, int64_t heads,
 
 void Parts::in_key_part(const Value& key, const OfPart& body) {
   if (s_.key_parts.empty()) return body(0, key);
-  // Of parts [first, end), the first of which begins at `before` of all keys.
+  // Chooses among parts [first, end); part `first` begins at key `before`.
   const std::function<void(size_t, size_t, int64_t)> choose =
       [&](size_t first, size_t end, int64_t before) {
         if (end - first == 1) {
@@ -349,7 +349,7 @@ void Parts::fetch_bits(const Value& at, const Value& slot) {
 }
 
 void Parts::wait_bits(const Value& slot) {
-  // One after the other: both write, and arguments have no order.
+  // In two statements: both calls write ops, and arguments have no fixed order.
   const Value place = in_ring("bits_ring", slot);
   w_.wait_copy(semaphore("bits_copies", slot), place);
 }
@@ -378,7 +378,7 @@ const Value& Parts::scalars(const char* name) {
   return w_.argument(s_.page > 0 ? std::string(name) + "_here" : name);
 }
 
-// All but steps, which are small.
+// Copies all scalar arrays but those of steps to scalar memory; they are small.
 void Parts::load_scalars() {
   const Writer::Region named(w_, "scalars");
   std::vector<const char*> arrays = {"range", "bounds"};
@@ -391,7 +391,7 @@ void Parts::load_scalars() {
   for (const char* array : arrays) w_.wait_copy(done, scalars(array));
 }
 
-// A page of steps; nothing is under way that needs the one before.
+// Loads a page of steps. No copy that is under way needs the previous page.
 void Parts::load_page(const Value& number_of_page) {
   const Writer::Region named(w_, "page");
   std::vector<const char*> arrays = {"steps"};

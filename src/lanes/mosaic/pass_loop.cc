@@ -1,22 +1,23 @@
 // lanes/mosaic/pass_loop.cc: one loop over all steps of a batch row, through
 // every head.
 //
-// A pass takes `tiles_per_pass` steps of one row, of `heads_per_pass` heads at
-// once: they have one list, so what says where tiles lie and which pairs are
-// legal is made once for all of them, and small tiles make passes as long as
-// large ones. It issues the scores of the next pass before its own softmax, so
-// that the matrix unit works on the one while the vector unit works on the
-// other; from pass to pass the scores wait in vector memory. Copies of keys,
-// values and queries run `fetch_ahead` passes ahead through rings of buffers.
-// Neither stops at the end of a row or a head.
+// A pass takes `tiles_per_pass` steps of one row, for `heads_per_pass` heads at
+// once. These heads share a list, so where tiles lie and which pairs are legal
+// is computed once for all of them, and passes over small tiles are as long as
+// passes over large ones. The loop issues the scores of the next pass before
+// the softmax of the current one, so that the matrix unit works on the former
+// while the vector unit works on the latter; the scores wait in vector memory
+// from pass to pass. Copies of keys, values and queries run `fetch_ahead`
+// passes ahead through rings of buffers. Neither scores nor copies stop at the
+// end of a row or a head.
 //
-// Where ids and bounds do not say which pairs are legal, bitmaps of tiles do
+// Where ids and bounds cannot say which pairs are legal, bitmaps of tiles do
 // (tile_bits.h): each step of a masked pass has one, fetched with its keys.
 //
-// Facts come as ids: queries and keys each carry an int32, and a pair is legal
-// where both are equal and key - position lies within the bounds. The host
-// makes the ids (arrays.cc): documents or segments, -1 for a key and -2 for a
-// query that a count, a negative id or the end of the tokens vetoes.
+// Facts come as ids: each query and key has an int32, and a pair is legal if
+// both are equal and key - position lies within the bounds. The host makes the
+// ids (arrays.cc): documents or segments, -1 for a key and -2 for a query that
+// a count, a negative id or the end of the tokens vetoes.
 #include "lanes/mosaic/pass_loop.h"
 
 #include <algorithm>
@@ -27,7 +28,7 @@
 
 namespace tessera::mosaic {
 int64_t ring_size(const KernelShape& s) {
-  // The pass in hand, the next one, and those on their way.
+  // The current pass, the next one, and those whose copies are under way.
   return static_cast<int64_t>(
       std::bit_ceil(static_cast<uint64_t>(s.fetch_ahead + 2)));
 }
@@ -42,7 +43,7 @@ PassLoop::PassLoop(const KernelShape& shape,
       kv_heads_(shape.kv_heads_per_pass()),
       of_keys_(std::move(of_keys)) {}
 
-// Low enough for every score, and finite when it is scaled.
+// Below every score, and still finite when it is scaled.
 Value PassLoop::least_score() {
   const double c = unit() * kLog2E;
   return w_.real(static_cast<float>(kLowest / std::max(1.0, 2 * c)));
@@ -87,7 +88,7 @@ void PassLoop::for_each_strip(const std::function<void(const Strip&)>& body) {
   }
 }
 
-// The next pass: of these heads, or the first one of the next.
+// The next pass of these heads, or the first one of the next heads.
 Place PassLoop::after(const Place& p) {
   const Value at = w_.add(p.at, number(s_.tiles_per_pass));
   const Value over = w_.compare(Compare::greater_or_equal, at, end_);
@@ -130,7 +131,7 @@ void PassLoop::fetch(const char* region, const char* bits_region,
   }
   if (s_.bitmaps > 0) {
     const Value is_masked = not_all_full(p.at);
-    // The scores of pass 0 are masked whatever it holds.
+    // The scores of pass 0 are always masked, so it needs bitmaps.
     const Value is_start = w_.compare(Compare::equal, pass, w_.constant(0));
     const Writer::Region inner(w_, bits_region);
     w_.if_then(w_.bit_or(is_masked, is_start), [&] { fetch_bits(p.at, slot); });
@@ -162,9 +163,9 @@ void PassLoop::wait_row(const Value& first, const Value& rows) {
   });
 }
 
-// The ids of the pass's keys, joined from parts of 128; -1 in every key of a
-// step that fills the pass up, because it names a column again. (The only step
-// of an empty row names one in which nothing is legal.)
+// The ids of the pass's keys, joined from parts of 128. Keys of a filler step
+// get -1, because the step names a column again. (An empty row has one step,
+// which names a column without legal pairs.)
 Value PassLoop::key_ids(const Place& p, int32_t dim,
                         const std::function<Value(const Value&)>& part) {
   std::vector<Value> parts;
@@ -183,17 +184,17 @@ Value PassLoop::key_ids(const Place& p, int32_t dim,
   return w_.join(parts, dim);
 }
 
-// One a sublane and the same in all lanes.
+// Key ids, one a sublane and the same in all lanes.
 Value PassLoop::key_column(const Place& p, int64_t lanes) {
   return key_ids(p, 0, [&](const Value& ids) { return upright(ids, lanes); });
 }
 
-// One a lane.
+// Key ids, one a lane.
 Value PassLoop::key_line(const Place& p) {
   return key_ids(p, 1, [](const Value& ids) { return ids; });
 }
 
-// A strip's, of a slot of the ring.
+// The queries of a strip that begins at `first`, from a slot of the ring.
 Value PassLoop::load_queries(const Value& slot, int64_t first) {
   std::array<Value, 3> at = {w_.to_index(slot), w_.index(first), w_.index(0)};
   if (tokens_last(s_.head_dim)) std::swap(at[1], at[2]);
@@ -211,7 +212,7 @@ Value PassLoop::scores_at(const Value& pass, const Value& rows,
   return scores_of(w_.matmul(k, dim, q, dim));
 }
 
-// Of one head's strips: those of all heads of the pass.
+// The legal pairs of each strip of one head; the pass's heads share them.
 std::vector<Value> PassLoop::legal_pairs(const Value& pass, const Place& p) {
   std::vector<Value> out;
   if (s_.bitmaps > 0) {
@@ -232,14 +233,14 @@ std::vector<Value> PassLoop::legal_pairs(const Value& pass, const Place& p) {
   return out;
 }
 
-// Puts the scores of the next pass and their maximum away.
+// Stores the scores of the next pass and their maximum.
 void PassLoop::keep(const Value& scores, const Strip& strip) {
   store_of(scores, "scores", strip);
   const Value most = w_.reshape(w_.reduce_max(scores, 0), {1, queries_});
   store_of(whole(most, {kSublanes, queries_}), "scores_max", strip);
 }
 
-// The scores of a pass, put away; `beside` is what goes with each strip's.
+// Makes and stores the scores of a pass; `beside` is called with each strip.
 void PassLoop::scores(const ScoreRegions& regions, bool masked,
                       const Value& pass, const Place& p, const Value& rows,
                       const std::function<void(const Strip&)>& beside) {
@@ -277,7 +278,7 @@ void PassLoop::scores(const ScoreRegions& regions, bool masked,
   });
 }
 
-// A sum of the row so far, in eight parts.
+// The row's sum so far, in eight parts, or 0 in its first pass.
 Value PassLoop::sum_before(const Value& first, const char* name,
                            const Strip& strip) {
   const std::vector<int64_t> line = {kSublanes, queries_};
@@ -285,7 +286,7 @@ Value PassLoop::sum_before(const Value& first, const char* name,
   return w_.select(first, w_.splat(w_.real(0), line), row_sum);
 }
 
-// Of a tile, as many parts.
+// The sum over a tile's keys, in eight parts.
 Value PassLoop::parts_of(const Value& tile) {
   return w_.reduce_sum(
       w_.reshape(tile, {keys_ / kSublanes, kSublanes, queries_}), 0);
@@ -296,7 +297,7 @@ Value PassLoop::sum_of_parts(const char* name, int64_t h) {
                     {1, s_.block_q});
 }
 
-// What the row's scores so far were at most.
+// The row's maximum so far, or the least score in its first pass.
 Value PassLoop::most_before(const Value& first, const Strip& strip) {
   const std::vector<int64_t> line = {kSublanes, queries_};
   const Value row_most = load_of("most", strip, kSublanes);

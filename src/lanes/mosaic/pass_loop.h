@@ -1,6 +1,6 @@
-// lanes/mosaic/pass_loop.h: what the forward kernel and that of sink telemetry
-// are both made of: the loop over the passes of a list, with copies and scores
-// ahead of what is done with them.
+// lanes/mosaic/pass_loop.h: the loop over the passes of a list, which the
+// forward kernel and the sink telemetry kernel share. Copies and scores run
+// ahead of the softmax.
 #pragma once
 
 #include <functional>
@@ -20,13 +20,11 @@ int64_t ring_size(const KernelShape& s);
 struct Place {
   Value head;
   Value at;
-  // Of one that is absorbed: the number of its row among all that the loop
-  // meets.
+  // For a pass to absorb: the number of its row among all that the loop meets.
   std::optional<Value> turn = {};
 };
 
-// What goes through vector memory together: of a pass's head the queries of its
-// tile from `first` on, `queries_` of them.
+// The unit of work in a pass: `queries_` queries of a head from `first` on.
 struct Strip {
   int64_t head = 0, first = 0;
 };
@@ -49,29 +47,29 @@ class PassLoop : protected Parts {
   PassLoop(const KernelShape& shape, const std::vector<Argument>& arguments,
            std::vector<OfKeys> of_keys);
 
-  // Takes the scores of a pass's strip, which are kept, into the sums.
+  // Adds the stored scores of a pass's strip to the sums of its row.
   virtual void absorb(const Value& pass, const Place& p,
                       const Strip& strip) = 0;
-  // What a row comes to, once what went out before is away.
+  // Sends a row's results out, once the previous row's copies are complete.
   virtual void finish(const char* region, const Place& p,
                       const Value& rows_done) = 0;
-  // For all that is still on its way out.
+  // Waits for all copies out that are not complete yet.
   virtual void wait_last(const Value& rows_done) = 0;
-  // `rows_done` behind a pass, whose row `ends` with it or not.
+  // `rows_done` after a pass; `ends` is 1 if the pass ends its row, else 0.
   virtual Value after_row(const Value& rows_done, const Place& /*p*/,
                           const Value& ends) {
     return w_.add(rows_done, ends);
   }
-  // Where pass `p`, whose scores come next, is `first` of a row; and before a
-  // pass is absorbed.
+  // next_row: called before the scores of pass `p` are made, where `first` says
+  // whether the pass begins a row. resume: called before a pass is absorbed.
   virtual void next_row(const Value& /*first*/, const Place& /*p*/,
                         const Value& /*turn*/) {}
   virtual void resume(const Place& /*p*/) {}
-  // Before scores are masked; and before the first pass of all.
+  // Called before scores are masked, and before the first pass.
   virtual void clean(const Value& /*pass*/, const Place& /*p*/) {}
   virtual void before_loop() {}
-  // Of a masked pass: whether something that it read must be repaired, and its
-  // scores made again. It is known beside the scores' first time.
+  // Whether data that a masked pass read must be repaired and its scores made
+  // again. The check is written beside the first scores.
   virtual std::optional<Value> has_strays_in(const Value& /*pass*/) {
     return {};
   }
@@ -86,16 +84,16 @@ class PassLoop : protected Parts {
   Value least_score();
   Value unit_natural();
   std::vector<int64_t> tile_shape() const { return {keys_, queries_}; }
-  // Of all strips, a head's one after another.
+  // Runs body for every strip, head by head.
   void for_each_strip(const std::function<void(const Strip&)>& body);
-  // What a pass's head `h` has of an array with as many rows for each of them,
-  // of all queries; and a strip's part of it.
+  // Head h's rows of an array with equally many rows for each head of the pass:
+  // for all queries, or for those of a strip.
   Value load_of(const char* name, int64_t h, int64_t rows, int64_t first = 0);
   Value load_of(const char* name, const Strip& strip, int64_t rows);
   void store_of(const Value& value, const char* name, const Strip& strip);
 
   Place after(const Place& p);
-  // The number of the pass's head `h` among all.
+  // The number of the pass's head `h` among all heads.
   Value head_at(const Place& p, int64_t h = 0);
   Value key_column(const Place& p, int64_t lanes);
   Value key_line(const Place& p);
@@ -103,7 +101,8 @@ class PassLoop : protected Parts {
   Value sum_before(const Value& first, const char* name, const Strip& strip);
   Value parts_of(const Value& tile);
   Value sum_of_parts(const char* name, int64_t h);
-  // A number of each query, into a tile of the pass's heads and out.
+  // store_line stores one number per query of head h in a tile; send_lines
+  // starts the copy of the tile to HBM.
   void store_line(const Value& line, const char* tile, int64_t h);
   void send_lines(const char* tile, const char* array, const Value& head,
                   const Value& query);
@@ -113,7 +112,7 @@ class PassLoop : protected Parts {
   int64_t heads_, kv_heads_;  // of a pass
 
  private:
-  // A tile's keys on their way: of these heads, to a slot of the rings.
+  // The copy of a tile's keys: of which kv heads, to which slot of the rings.
   struct Keys {
     Value kv_head, slot, done;
     int64_t tile;  // of the pass

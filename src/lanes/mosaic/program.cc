@@ -1,4 +1,4 @@
-// lanes/mosaic/program.cc: main, whose one op is the custom call.
+// lanes/mosaic/program.cc: writes main, which holds the custom call.
 #include "lanes/mosaic/program.h"
 
 #include <fmt/format.h>
@@ -18,8 +18,8 @@ std::string type_text(const Argument& a) {
   return fmt::format("{}{}>", out, to_string(scalar(a.type.element)));
 }
 
-// From one to the other. Nothing moves: the compiler itself lays arrays of such
-// dims out with the tokens last.
+// Text of a transpose of tokens and dim. No data moves: the compiler itself
+// lays out arrays of such dims with the tokens last.
 std::string turn_text(std::string_view to, std::string_view from,
                       const Argument& source, const Argument& turned) {
   return fmt::format(
@@ -27,7 +27,7 @@ std::string turn_text(std::string_view to, std::string_view from,
       to, from, type_text(source), type_text(turned));
 }
 
-// Row major.
+// Row-major layouts of the arrays.
 std::string layouts_of(const std::vector<Argument>& arrays) {
   std::string out;
   for (const Argument& a : arrays) {
@@ -79,8 +79,8 @@ CallArrays call_arrays(const std::vector<Argument>& arguments, int outputs) {
 
 namespace {
 
-// The kernel copies from and to HBM. A compiler that may choose puts arrays
-// elsewhere, where a copy is a loop over its lines.
+// Pins arrays to HBM, from and to which the kernel copies. The compiler may
+// otherwise put them elsewhere, where a copy is a loop over lines.
 std::string places_of(const CallArrays& arrays) {
   std::string inputs, outputs;
   for (size_t i = 0; i < arrays.inputs.size(); ++i) {
@@ -97,7 +97,7 @@ std::string places_of(const CallArrays& arrays) {
       outputs, inputs);
 }
 
-// Which results lie where an array was that came in.
+// Which results share the memory of an input array.
 std::string shared_memory(const CallArrays& arrays) {
   std::string out;
   for (size_t r = 0; r < arrays.results.size(); ++r) {
@@ -113,7 +113,7 @@ std::string shared_memory(const CallArrays& arrays) {
                      : fmt::format("output_operand_aliases = [{}], ", out);
 }
 
-// As the text of an attribute.
+// Escapes quotes for the text of an attribute.
 std::string in_attribute(std::string_view json) {
   std::string out;
   out.reserve(json.size() + 256);

@@ -10,30 +10,29 @@
 
 namespace tessera::mosaic {
 
-// The custom call that a kernel is to any program around it.
+// The custom call as which a program holds a kernel.
 inline constexpr std::string_view kCallTarget = "tpu_custom_call";
 
-// The arrays that it takes and gives; the rest of a kernel's arguments is its
-// scratch.
+// The arrays that the call takes and gives; other arguments are scratch.
 struct CallArrays {
   std::vector<Argument> inputs, results;
 };
-// Of arguments whose last `outputs` arrays are results.
+// Splits arguments whose last `outputs` arrays are results.
 CallArrays call_arrays(const std::vector<Argument>& arguments, int outputs);
-// An array [..., tokens, dim], however the kernel takes it.
+// The array as [..., tokens, dim], in whichever order the kernel takes it.
 Argument with_dim_last(Argument a);
-// A result that shares its memory with an array that comes in: the name of
-// this.
+// A result may share the memory of an input array, whose name is the result's
+// with this suffix.
 inline constexpr std::string_view kBefore = "_before";
 inline std::string before(std::string_view result) {
   return std::string(result).append(kBefore);
 }
-// A result in which a kernel keeps sums that it goes on with, and which nobody
-// else reads.
+// Whether a result only keeps sums that a later call or chunk continues. The
+// program does not return it.
 inline bool is_kept(std::string_view result) {
   return result.ends_with("so_far");
 }
-// Of these, what goes from one chunk of queries to the next within a call; the
+// Whether such sums go from one chunk of queries to the next within a call; the
 // others go from one call to the next.
 inline bool is_of_chunks(std::string_view result) {
   return result == "dk_so_far" || result == "dv_so_far";
@@ -43,15 +42,14 @@ inline bool is_of_chunks(std::string_view result) {
 // fraction of what a core has.
 std::string backend_config(const CallArrays& arrays, std::string_view kernel,
                            int64_t vector_bytes);
-// What it says of itself: that, and the layouts of its arrays.
+// Attributes of the call: backend_config and the layouts of its arrays.
 std::string call_attributes(std::string_view name, const CallArrays& arrays,
                             std::string_view kernel, int64_t vector_bytes);
 
-// `kernel` is the text of a function of these arguments, whose last `outputs`
-// arrays are the program's results, but for those that it keeps. The program
-// has tensors with the dim last. The text
-// stands in the program twice: encoded, as the compiler wants it, and readable,
-// as comments at the end.
+// `kernel` is the text of a function of `arguments`. The last `outputs` arrays
+// are results, and the program returns those that are not is_kept(). The
+// program has tensors with the dim last. It holds the kernel's text twice:
+// encoded, as the compiler wants it, and readable, as comments at the end.
 std::string program(std::string_view name,
                     const std::vector<Argument>& arguments, int outputs,
                     std::string_view kernel, int64_t vector_bytes);

@@ -2,8 +2,8 @@
 //
 // Forward, the scores of the first pass are made before the loop, masked; the
 // softmax of the last pass, and the last row's end, come after it. Backward,
-// every pass is one trip. What a call in parts (shards.h) does of a row depends
-// on whether another call has it too.
+// every pass is one trip. In a call in parts (shards.h), which regions run for
+// a row depends on whether another call has the row too.
 #include "lanes/mosaic/region_trips.h"
 
 #include <algorithm>
@@ -36,44 +36,45 @@ schedule::TripRule rule_outside(const char* outer, const char* region,
   return {region, static_cast<double>(trips), {}, {}, {}, outer};
 }
 
-// A branch of that name stands around the loop.
+// Names the kind, because a branch called "pass" surrounds the loop.
 schedule::TripRule pass_rule(int64_t trips) {
   return rule_of(schedule::RegionKind::loop, "pass", trips);
 }
 
-// Of a pass's fetch: where that is no branch, its ops may name the loop.
+// The rule of a pass's fetch. If the compiler makes no branch of it, its ops
+// may give the loop its name.
 schedule::TripRule fetch_rule(int64_t trips, int64_t passes) {
   return {"fetch", static_cast<double>(trips), static_cast<double>(passes)};
 }
 
-// Of a kernel that is one of several calls (shape.h).
+// Whether the kernel is one of several calls, and a later one (shape.h).
 struct CallKind {
   bool in_parts = false, late = false;
 };
 
-// What the list says of one head.
+// Counts of a list for one head.
 struct ListCounts {
   int64_t passes = 0;
   int64_t full = 0;           // passes of full tiles alone
   std::vector<bool> is_full;  // each pass
   int64_t rows = 0;
-  int64_t pages = 0;        // that the steps came in; with them 1 at least
+  int64_t pages = 0;        // that the kernel loads, empty ones too
   int64_t first_fetch = 0;  // backward: passes fetched where a page begins
-  int64_t first_bits = 0;   // of them not full
+  int64_t first_bits = 0;   // of these, passes that are not full
   bool first_is_full = false;
   int64_t cleaned = 0;  // passes with keys that a veto takes
   bool first_is_cleaned = false;
-  // Forward of a call in parts: rows that a call before had, rows that none
-  // after has, and whether the last one is such.
+  // Forward, in a call in parts: rows that an earlier call had, rows that no
+  // later call has, and whether the last row is such a row.
   int64_t resumed = 0, sent = 0;
   bool last_is_resumed = false, last_is_sent = false;
 };
 
-// The rows of a list, or of a chunk of it, that a call in parts is told, as in
-// shape.h; none of another kernel.
+// The `rows` words of a list, or of a chunk of it, in a call in parts
+// (shape.h); empty for other kernels.
 using RowWords = std::span<const int32_t>;
 
-// Of a forward list's pass.
+// Counts the row of a forward pass in a call in parts.
 void count_row(std::span<const Step> pass, RowWords rows, ListCounts& out) {
   const Step first = pass.front();
   const int32_t word = rows[static_cast<size_t>(kRowsHead + first.row())];
@@ -107,8 +108,9 @@ ListCounts count_list(std::span<const Step> steps, int64_t tiles,
   return out;
 }
 
-// A row that another call goes on with leaves its sums, and comes with them
-// there. Regions of one name are told apart by where they are.
+// Rules of rows in a call in parts: an early call leaves the sums of rows that
+// a late call continues, which resumes them. Regions of one name are told apart
+// by the region around them.
 void add_row_trips(const ListCounts& n, int64_t heads, bool late,
                    std::vector<schedule::TripRule>& out) {
   if (late) {
@@ -118,7 +120,7 @@ void add_row_trips(const ListCounts& n, int64_t heads, bool late,
     auto behind = rule_outside("pass", "resume", n.last_is_resumed);
     in_loop.kind = behind.kind = RegionKind::branch;
     out.insert(out.end(), {in_loop, behind});
-    // These ops may be most of the loop over passes, and name it.
+    // The loop over passes may be named for "resume", if most ops are of it.
     out.push_back(rule_of(RegionKind::loop, "resume", heads * n.passes - 1));
     return;
   }
@@ -134,7 +136,7 @@ void add_row_trips(const ListCounts& n, int64_t heads, bool late,
 std::vector<schedule::TripRule> forward_trips(const ListCounts& n,
                                               const MosaicKernel& kernel,
                                               const CallKind& call) {
-  // A pass takes several at once.
+  // Groups of heads that a pass takes at once.
   const int64_t heads =
       kernel.call.shape.heads / kernel.plan_heads / kernel.heads_per_pass;
   const int64_t passes = heads * n.passes;
@@ -152,14 +154,14 @@ std::vector<schedule::TripRule> forward_trips(const ListCounts& n,
       rule_outside("finish", "finish", heads * n.rows - 1),
   };
   if (call.in_parts) add_row_trips(n, heads, call.late, out);
-  // No repair runs: numbers count as finite.
+  // Counts no repairs, as if all numbers were finite.
   if (kernel.options.numbers == Numbers::any) {
     out.push_back(rule("first_repair", 0));
     out.push_back(rule("repair", 0));
   }
   if (kernel.page > 0) out.push_back(rule("page", 1));
   if (kernel.bitmaps == 0) return out;
-  // Of passes that are not full, and of the first.
+  // Bitmaps are fetched for passes that are not full, and for the first pass.
   int64_t first = 0;
   for (int64_t pass = 0; pass < ahead; ++pass) {
     first += pass == 0 || !n.is_full[static_cast<size_t>(pass % n.passes)];
@@ -169,9 +171,9 @@ std::vector<schedule::TripRule> forward_trips(const ListCounts& n,
   return out;
 }
 
-// Of a list's passes, with as many heads as each takes at once: all, and those
-// with the first of the heads that share keys. Over all lists as many passes
-// have the last such head, and lists have equal columns: sums use it for both.
+// Groups of heads that a list's passes take at once: all, and those with the
+// first of the heads that share keys. Over all lists as many groups have the
+// last such head, and lists have equal columns, so sums use `of_keys` for both.
 struct PassHeads {
   int64_t all = 0, of_keys = 0;
 };
@@ -187,8 +189,8 @@ PassHeads pass_heads(const MosaicKernel& kernel, int64_t plan_head) {
   return out;
 }
 
-// Backward, tiles of queries: all, those whose sums begin here, those whose
-// sums go out from here.
+// Backward, tiles of queries: all, those whose sums begin in this call, those
+// whose sums end in it.
 struct RowCounts {
   int64_t all = 0, begun = 0, sent = 0;
 };
@@ -202,7 +204,7 @@ RowCounts count_rows(RowWords words) {
   return out;
 }
 
-// The loops over a head's rows, and what they do with some of them.
+// Rules of the loops over a head's rows, and of the branches in them.
 void add_row_trips(const RowCounts& rows, int64_t heads, bool in_parts,
                    std::vector<schedule::TripRule>& out) {
   using schedule::RegionKind;
@@ -218,7 +220,7 @@ void add_row_trips(const RowCounts& rows, int64_t heads, bool in_parts,
   out.push_back(rule("wait_left", heads * (rows.all - rows.sent)));
 }
 
-// Backward, of all rows or those of a chunk.
+// Rules of a backward list, or of a chunk of it.
 std::vector<schedule::TripRule> backward_trips(const ListCounts& n,
                                                const RowCounts& of_rows,
                                                const PassHeads& of,
@@ -262,13 +264,13 @@ std::vector<schedule::TripRule> backward_trips(const ListCounts& n,
   return out;
 }
 
-// Of a list's chunk what becomes of its columns' sums: those that no chunk and
-// no head before has begin at 0, those that none after has go out whole.
+// Rules for the sums of a chunk's columns: they begin at 0 if no earlier chunk
+// or head has the column, and go out as gradients if no later one has it.
 void add_chunk_trips(const ChunkColumns& chunk, bool is_first,
                      const PassHeads& heads, const MosaicKernel& kernel,
                      std::vector<schedule::TripRule>& out) {
   const int64_t columns = chunk.end - chunk.first;
-  // A call's columns may begin late, and the first chunk meets none before.
+  // A call's columns may begin after 0, which is `begins` of chunk 0.
   const int64_t met =
       std::clamp(chunk.begins, chunk.first, chunk.end) - chunk.first;
   const int64_t whole = std::min(chunk.ends, chunk.end) - chunk.first;
@@ -292,7 +294,7 @@ void add_chunk_trips(const ChunkColumns& chunk, bool is_first,
   out.push_back(rule("send_sums", heads.all * columns - heads.of_keys * whole));
 }
 
-// A list's pages, one after another.
+// Counts of a list, summed over its pages.
 ListCounts count_pages(std::span<const Step> steps,
                        std::span<const StepRange> pages, int64_t tiles) {
   ListCounts out;
@@ -311,7 +313,7 @@ ListCounts count_pages(std::span<const Step> steps,
   return out;
 }
 
-// A list after another walks the same regions.
+// Adds the rules of one list; every list has the same regions.
 void add(const std::vector<schedule::TripRule>& row,
          std::vector<schedule::TripRule>& sum) {
   if (sum.empty()) {
@@ -324,7 +326,7 @@ void add(const std::vector<schedule::TripRule>& row,
   }
 }
 
-// Of a chunk all tiles of queries that are there.
+// All tiles of queries of a chunk, or of a list without chunks.
 RowCounts rows_of_chunk(const MosaicKernel& kernel, int64_t chunk) {
   int64_t queries = kernel.q_len;
   if (kernel.query_chunk > 0) {
@@ -335,7 +337,7 @@ RowCounts rows_of_chunk(const MosaicKernel& kernel, int64_t chunk) {
   return {rows, rows, rows};
 }
 
-// Steps, and of a call in parts its rows, list after list or chunk after chunk.
+// A call's steps and, in a call in parts, its rows, by list or by chunk.
 struct CallLists {
   const Steps& steps;
   RowWords rows = {};
@@ -347,7 +349,7 @@ struct CallLists {
   }
 };
 
-// Of a list's chunk, whose pages these are.
+// Rules of a list, or of a chunk of it, whose pages these are.
 std::vector<schedule::TripRule> chunk_trips(const CallLists& call, size_t at,
                                             std::span<const StepRange> pages,
                                             const MosaicKernel& kernel) {
@@ -389,10 +391,11 @@ Result<std::vector<schedule::TripRule>> trips_of(const CallLists& call,
       add(forward_trips(counts, kernel, call.kind), out);
     }
   }
-  // A call without a step walks nothing.
+  // In a call without a step nothing runs.
   if (out.empty()) out = {rule("batch_row", 0)};
-  // The loop over lists, or pages, counts in a register that the compiler
-  // may spill, so that a dump does not tell where it ends; one needs no loop.
+  // The loop over lists or pages counts in a register that the compiler may
+  // spill, so a dump does not show where it ends. One list or page needs no
+  // loop.
   const int64_t grid = kernel.batch * kernel.plan_heads *
                        (backward ? 1 : static_cast<int64_t>(of_list));
   if (grid > 1) out.push_back(rule("grid", grid));

@@ -11,12 +11,11 @@
 
 namespace tessera::mosaic {
 
-// An error of a batch that is not planned at the kernel's tile, or too large
-// for it.
+// An error if the batch has another tile than the kernel, or is too large.
 Result<std::vector<schedule::TripRule>> region_trips(
     const Batch& batch, const MosaicKernel& kernel);
-// The same of one device of a mesh, for each of its calls in their order; of a
-// call that has no step there, that it never runs.
+// The same for one device of a mesh, for each of its calls in order. A call
+// without a step on the device gets one rule: batch_row runs 0 times.
 Result<std::vector<std::vector<schedule::TripRule>>> call_trips(
     const Batch& batch, const Shards& shards, size_t index,
     const ShardKernel& kernel);

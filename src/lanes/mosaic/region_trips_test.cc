@@ -1,5 +1,4 @@
-// lanes/mosaic/region_trips_test.cc: a batch of several rows walks each of
-// them.
+// lanes/mosaic/region_trips_test.cc: how often each region runs for a batch.
 #include "lanes/mosaic/region_trips.h"
 
 #include <gtest/gtest.h>
@@ -60,7 +59,7 @@ TEST(MosaicTrips, AreThoseOfEachRow) {
   for (const bool backward : {false, true}) {
     const auto together = trips(all, backward);
     ASSERT_TRUE(together) << together.error().message;
-    // Behind them the loop over the rows.
+    // The loop over the rows comes last.
     EXPECT_EQ(together->back(), (schedule::TripRule{"grid", 3}));
     std::vector<double> sum(together->size() - 1);
     double loops = 0;
@@ -83,7 +82,7 @@ TEST(MosaicTrips, AreThoseOfEachRow) {
         EXPECT_EQ(rule.as_loop, loops);
       }
     }
-    // Where the fetch's ops name the loop, it is that of the passes.
+    // If the fetch's ops name a loop, the loop is that over the passes.
     const auto of = [&](std::string_view region) {
       return *std::ranges::find(*together, region, &schedule::TripRule::region);
     };
@@ -91,8 +90,8 @@ TEST(MosaicTrips, AreThoseOfEachRow) {
   }
 }
 
-// A walk of few heads a pass is as many walks of one: what is before the loop
-// and behind it is one pass, and one row's end, of them all.
+// Trips are those of one head for each group of heads in a pass, but the pass
+// before the loop and the row's end after it occur once in all.
 TEST(MosaicTrips, AreThoseOfOneHeadForEachPassOfHeads) {
   std::vector<int32_t> ids(1024);
   for (int32_t i = 0; i < 1024; ++i) ids[i] = i < 1000 ? 0 : -1;
@@ -117,8 +116,8 @@ TEST(MosaicTrips, AreThoseOfOneHeadForEachPassOfHeads) {
   }
 }
 
-// Backward too: what is a pass's or a tile's is once for all its heads, what is
-// of keys once for all that share them.
+// The same backward: work of a pass or a tile occurs once for all its heads,
+// work of keys once for all heads that share them.
 TEST(MosaicTrips, BackwardAreThoseOfOneHeadForEachPassOfHeads) {
   std::vector<int32_t> ids(1024);
   for (int32_t i = 0; i < 1024; ++i) ids[i] = i < 1000 ? i / 600 : -1;
@@ -133,7 +132,7 @@ TEST(MosaicTrips, BackwardAreThoseOfOneHeadForEachPassOfHeads) {
     const auto all = trips(ids, true, h.heads, h.kv_heads);
     ASSERT_TRUE(all) << all.error().message;
     ASSERT_EQ(all->size(), one->size());
-    double rows = 0, rows_of_one = 0;  // fetched: how far ahead is their own
+    double rows = 0, rows_of_one = 0;  // fetched; how far ahead differs
     for (size_t i = 0; i < all->size(); ++i) {
       const std::string& region = (*one)[i].region;
       const double of_one = (*one)[i].trips;
@@ -154,8 +153,9 @@ TEST(MosaicTrips, BackwardAreThoseOfOneHeadForEachPassOfHeads) {
   }
 }
 
-// Forward a page is a walk of its own, with what is before the loop and behind
-// it; backward a head's passes go on, but for the copies that begin a page.
+// Forward, each page is a walk of its own, including what is before and after
+// the loop; backward a head's passes continue over pages, except for the copies
+// that begin a page.
 TEST(MosaicTrips, OfPagesAreThoseOfTheirList) {
   std::vector<int32_t> ids(1024);
   for (int32_t i = 0; i < 1024; ++i) ids[i] = i < 1000 ? i / 600 : -1;
@@ -168,7 +168,7 @@ TEST(MosaicTrips, OfPagesAreThoseOfTheirList) {
       return out;
     };
     auto list = by_name(0);
-    auto pages = by_name(8);  // of one row, or two
+    auto pages = by_name(8);  // pages of one row or two
     EXPECT_FALSE(list.contains("page"));
     EXPECT_GT(pages["page"], 1);
     EXPECT_GT(pages["first_fetch"], list["first_fetch"]);
@@ -189,8 +189,8 @@ TEST(MosaicTrips, OfPagesAreThoseOfTheirList) {
   }
 }
 
-// What a list has is met once whatever the chunks; a column's sums go out once,
-// and what waits comes in again.
+// A list's tiles are walked once, however it is cut; a column's sums go out
+// once, and partial sums come in again.
 TEST(MosaicTrips, OfChunksAreThoseOfTheirList) {
   std::vector<int32_t> ids(2048);
   for (int32_t i = 0; i < 2048; ++i) ids[i] = i % 1024 < 1000 ? i / 600 : -1;
@@ -227,14 +227,14 @@ TEST(MosaicTrips, OfChunksAreThoseOfTheirList) {
   }
 }
 
-// The kernels' walks (pass_loop.cc, backward.cc) once more, step by step over
-// the arrays that they read: how often each region runs.
+// Repeats the kernels' walks (pass_loop.cc, backward.cc) step by step over the
+// arrays that they read, and counts how often each region runs.
 //
-// Of a call in parts a region of a name that has several is told by the one
-// around it, and a branch within a loop of its name by a "?".
+// In a call in parts, regions of one name are distinguished by the region
+// around them, and a branch within a loop of its name by a "?".
 class Walk {
  public:
-  // `rows` of a call in parts, which goes `late` on in another's arrays.
+  // `rows` of a call in parts, which continues in another's arrays if `late`.
   Walk(const MosaicKernel& kernel, const MosaicArrays& arrays,
        std::span<const int32_t> rows = {}, bool late = false)
       : k_(kernel),
@@ -265,7 +265,7 @@ class Walk {
       }
     }
     if (grid > 1) out_["grid"] = static_cast<double>(grid);
-    // What is walked but no region of such a kernel.
+    // Removes what is walked but is no region of such a kernel.
     if (k_.options.numbers == Numbers::finite) out_.erase("masked");
     if (k_.query_chunk > 0) return out_;
     if (rows_.empty()) out_.erase("wait_rows");
@@ -280,7 +280,7 @@ class Walk {
   struct Range {
     int64_t begin = 0, end = 0;
   };
-  // Of a list of steps.
+  // The steps of a list's page.
   Range page(int64_t list, int64_t n) const {
     const int64_t at = list * pages_ + n;
     const auto word = [&](int64_t i) -> int64_t {
@@ -303,7 +303,7 @@ class Walk {
   }
   void count(const char* region, bool if_so) { out_[region] += if_so; }
 
-  // Where the words of a list begin, or of its chunk.
+  // The `rows` words of a list, or of its chunk.
   std::span<const int32_t> words(int64_t list) const {
     const int64_t each = 2 + chunk_ / k_.tile.q;
     return rows_.subspan(static_cast<size_t>(list * each),
@@ -311,15 +311,15 @@ class Walk {
   }
   bool has(int32_t word, int32_t flag) const { return (word & flag) != 0; }
 
-  // A pass forward of a call in parts: its row's sums may come from a call
-  // before, and wait for one after.
+  // A forward pass of a call in parts: its row's sums may come from an earlier
+  // call, and wait for a later one.
   void row_of_pass(int64_t at, int64_t list, bool is_last) {
     const auto row = static_cast<size_t>(step(at).row());
     const int32_t word = words(list)[2 + row];
     if (late_) {
       const bool goes_on = step(at).first() && !has(word, 2);
       count(is_last ? "resume?" : "pass/resume?", goes_on);
-      count("resume", !is_last);  // the loop, where that names it
+      count("resume", !is_last);  // the loop, if it has this name
     } else if (step(at + tiles_ - 1).last()) {
       const bool is_sent = has(word, 1);
       count(is_last ? "last_finish" : "finish/finish", is_sent);
@@ -386,7 +386,8 @@ class Walk {
     }
   }
 
-  // Whether a column's sums are there before, and stay behind.
+  // Whether an earlier chunk or head has added to a column's sums, and whether
+  // a later one will (stays).
   bool goes_on(int64_t head, int64_t column, const Chunk& c) const {
     const bool turns = group_ > k_.heads_per_pass;
     return (k_.query_chunk > 0 && column < c.begins) ||
@@ -427,7 +428,7 @@ class Walk {
   }
 
   void passes(int64_t head, const Range& own, const Chunk& c) {
-    count("page", k_.page > 0);  // one that holds nothing comes too
+    count("page", k_.page > 0);  // empty pages are loaded too
     for (int64_t at = own.begin; at < own.end; at += tiles_) {
       const bool is_ahead = at - own.begin < 2 * tiles_;
       ++out_[is_ahead ? "first_fetch" : "fetch"];
@@ -457,7 +458,8 @@ class Walk {
   std::map<std::string, double> out_;
 };
 
-// Both ways, so that no region is lost; one that never runs need not be told.
+// Compares in both directions, so that no region is missed; a region that never
+// runs may be left out.
 void expect_told(const std::vector<schedule::TripRule>& rules,
                  std::map<std::string, double> walked) {
   std::map<std::string, double> told;
@@ -478,8 +480,8 @@ struct OfHeads {
   int64_t pick_heads, heads, kv_heads;
 };
 
-// A kernel walks the list of each head that has a mask or picks of its own, and
-// what heads of several lists share is begun by one and ended by another.
+// A kernel walks the list of each head with a mask or picks of its own. Sums
+// that heads of several lists share are begun by one list and ended by another.
 void expect_walked(const OfHeads& of, AttentionCall call,
                    const MosaicOptions& options) {
   Request request = request_of(2);
@@ -542,7 +544,7 @@ TEST(MosaicTrips, AreThoseOfEveryListOfEveryHead) {
   }
 }
 
-// Of each call of each device, over the arrays that it reads there.
+// Checks each call of each device, over the arrays that it reads there.
 void expect_walked_calls(const Batch& batch, const Shards& shards,
                          const ShardKernel& kernel) {
   const auto arrays =
@@ -629,7 +631,7 @@ TEST(MosaicTrips, OfCallsAreThoseOfTheirOwnSteps) {
   }
 }
 
-// Of a batch that is not the kernel's, as its arrays are.
+// A batch that is not the kernel's is refused, as by make_mosaic_arrays.
 TEST(MosaicTrips, ABatchThatDoesNotFitIsRefused) {
   Request asked = request_of(1);
   asked.masks = {*parse_mask("causal")};

@@ -17,11 +17,11 @@ struct Rule {
   bool segments = false;
 };
 
-// Of causal, window, documents, segments and full, joined by &; nothing where a
-// mask is another.
+// The rule of a mask of causal, window, documents, segments and full, joined by
+// &; nothing for any other mask.
 std::optional<Rule> rule_of(const Mask& mask);
 
-// All masks of a request, their window bounds by class.
+// Text of all masks of a request, with window bounds folded to their classes.
 std::string mask_text(const Request& request);
 
 }  // namespace tessera::mosaic

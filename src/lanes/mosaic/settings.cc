@@ -1,4 +1,4 @@
-// lanes/mosaic/settings.cc: looks a request up by what its contract holds.
+// lanes/mosaic/settings.cc: finds a request's row by what its contract holds.
 #include "lanes/mosaic/settings.h"
 
 #include <fmt/format.h>
@@ -49,10 +49,10 @@ std::optional<MaskClass> class_of(const Rule& rule) {
   return rule.high ? kCausal : kOpen;
 }
 
-// Of n queries and as many keys, with the bounds' classes in place of bounds:
-// what one contract serves gets one answer.
+// Mean keys of a query, for n queries and n keys. Takes the bounds' classes
+// instead of the bounds, so that all masks of one contract get one answer.
 int64_t mean_keys(const Rule& rule, int64_t n) {
-  // Distances 1 to d on one side: n - 1 pairs, n - 2, ...
+  // Pairs at distances 1 to d on one side: n - 1, n - 2, ...
   const auto side = [n](std::optional<int64_t> bound) {
     const int64_t d = bound ? std::min(mask::fold_bound(*bound), n - 1) : n - 1;
     return d * n - d * (d + 1) / 2;
@@ -61,15 +61,15 @@ int64_t mean_keys(const Rule& rule, int64_t n) {
   return (n + side(low) + side(rule.high)) / n;
 }
 
-// The rows for a request, those of any number of keys: where nobody says how
-// many and the mask does not either, `keys` is 0.
+// The rows for a request, for any number of keys. `keys` is 0 if neither the
+// caller nor the mask says how many.
 struct RowsOfCall {
   std::span<const SettingRow> table;
   MaskClass mask = MaskClass::causal;
   bool backward = false;
   int64_t tokens = 0;
   int64_t keys = 0;
-  // Why rows of others stand for it, where it has none of its own.
+  // Why the table has no rows for this request, if rows of others are used.
   std::string_view nearest;
 
   bool has(const SettingRow& row) const {
@@ -78,18 +78,19 @@ struct RowsOfCall {
   }
 };
 
-// That of all tables.
+// The chip of all tables.
 constexpr std::string_view kTableChip = "v6e";
 
-// Whose table suits: that of the larger dim, or of the next that has one.
+// The head dim of the table to use: the larger one, else the next in the
+// tables; 0: none.
 int64_t table_dim(const AttentionShape& s) {
   const auto found = std::ranges::lower_bound(
       mosaic::kTableDims, std::max(s.head_dim, s.v_head_dim));
   return found == std::end(mosaic::kTableDims) ? 0 : *found;
 }
 
-// Heads that go a few at a time forward have a table of their own; those of
-// float32 never go together.
+// Whether a forward pass takes fewer than kFew heads, for which there is a
+// table. float32 has its own, as its heads always go one at a time.
 bool goes_alone(const AttentionCall& call) {
   const AttentionShape& s = call.shape;
   constexpr int64_t kFew = 4;
@@ -104,11 +105,11 @@ std::span<const SettingRow> table_for(const AttentionCall& call) {
   return mosaic::setting_rows(dim, call.dtype);
 }
 
-// The lengths that were measured, from and to.
+// The least and the greatest length that was measured.
 constexpr int64_t kMinRowTokens = 513, kMaxRowTokens = 131072;
 
-// What was measured is one mask of bounds and ids, of as many queries as keys.
-// Others gain by the rows of such: bitmaps cost a tile a hundredth.
+// Measured were single masks of bounds and ids, with as many queries as keys.
+// Other requests gain by these rows too: bitmaps cost a hundredth of a tile.
 RowsOfCall rows_for(const Request& request, const AttentionCall& call,
                     int64_t keys) {
   if (request.q_len < 1 || request.kv_len < 1) return {};
@@ -138,8 +139,8 @@ RowsOfCall rows_for(const Request& request, const AttentionCall& call,
   return out;
 }
 
-// That of so many keys, else of the most that are fewer, else the first: rows
-// rise by keys.
+// The row of this many keys, else of the most that are fewer, else the first.
+// Rows are sorted by rising keys.
 const SettingRow* find_row(const RowsOfCall& rows) {
   if (rows.keys == 0) return nullptr;
   const auto least =
@@ -151,7 +152,7 @@ const SettingRow* find_row(const RowsOfCall& rows) {
   return found;
 }
 
-// The first of them with this tile.
+// The first of the rows with this tile.
 const SettingRow* find_tile(const RowsOfCall& rows, const Tile& tile) {
   const auto found = std::ranges::find_if(
       rows.table,
@@ -174,8 +175,8 @@ std::vector<int64_t> halves(int64_t n, bool open) {
   return out;
 }
 
-// A tile and those with half of the longer side, down to the granule; with none
-// it stays.
+// A tile, then tiles with the longer side halved each time, down to the
+// granule; granule 0: the tile alone.
 std::vector<Tile> halves(Tile tile, int64_t granule) {
   std::vector<Tile> out = {tile};
   while (granule > 0) {
@@ -188,7 +189,7 @@ std::vector<Tile> halves(Tile tile, int64_t granule) {
 }
 
 constexpr std::string_view kNoRow = "the default: the table has no such row";
-// Of a mask that names documents, say, whose tile is open too.
+// For example with a mask that names documents, where the tile is open too.
 constexpr std::string_view kNoKeys =
     "the default: nobody said how many keys a query sees";
 
@@ -209,8 +210,9 @@ std::string chosen_by(const MosaicSetting& setting, const AttentionCall& call,
                      rows.nearest);
 }
 
-// What was measured: one head, or eight with keys of their own. Others go
-// through a pass as many at a time, or are none of these.
+// The heads that were measured, if the call's are different; else "". Measured
+// were one head, and eight with keys of their own. Calls with as many heads a
+// pass count as these.
 std::string_view other_heads(const AttentionCall& call) {
   const AttentionShape& s = call.shape;
   if (s.heads != s.kv_heads) return "heads with keys of their own";
@@ -222,14 +224,14 @@ std::string_view other_heads(const AttentionCall& call) {
   return together == most ? "" : "8 heads";
 }
 
-// Tables that other head dims take without a word of it.
+// Whether a table of head dim 128 serves another dim, unsaid by table_of().
 bool is_of_other_dim(const AttentionCall& call) {
   const AttentionShape& s = call.shape;
   const bool is_of_128 = call.dtype == Dtype::f32 || goes_alone(call);
   return is_of_128 && (s.head_dim != 128 || s.v_head_dim != 128);
 }
 
-// The default, but what the row has.
+// The default setting, with the values of the row if there is one.
 MosaicSetting setting_of(const AttentionCall& call, const SettingRow* row) {
   MosaicSetting out = default_setting(call);
   if (!row) return out;

@@ -1,5 +1,5 @@
-// lanes/mosaic/settings.h: the table behind mosaic_setting, and what a kernel
-// takes of it.
+// lanes/mosaic/settings.h: the table behind mosaic_setting, and how a kernel's
+// setting is chosen from it.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,9 @@ enum class MaskClass : uint8_t {
   open,    // none
 };
 
-// The best of what was tried for batches like these, by predicted cycles:
-// lengths up to `tokens` and above a quarter of it, whose queries see from
-// `keys` to less than twice as many in the mean.
+// The best setting that was tried, by predicted cycles, for batches of lengths
+// above tokens / 4 up to `tokens`, whose queries see in the mean from `keys` to
+// less than 2 * keys keys.
 struct SettingRow {
   bool backward = false;
   MaskClass mask = MaskClass::causal;
@@ -32,74 +32,76 @@ struct SettingRow {
   int64_t tiles_per_pass = 0;
 };
 
-// Of kernels of bf16 whose head dims are both this one: 64, 128, 256; float32
-// has one table, of 128, for all.
+// The table for bf16 kernels whose head dims are both `head_dim`: 64, 128 or
+// 256. float32 has one table, made at 128, for all head dims.
 std::span<const SettingRow> setting_rows(int64_t head_dim,
                                          Dtype dtype = Dtype::bf16);
 inline constexpr int64_t kTableDims[] = {64, 128, 256};
 
-// What a kernel takes where not all of it was said, and who chose that.
+// A setting, partly left open by the caller, and words on what chose it.
 struct ChosenSetting {
   MosaicSetting setting;
   std::string chosen_by;
 };
-// Tile and tiles a pass are both open: mosaic_setting's.
+// Tile and tiles a pass are both open: returns mosaic_setting().
 ChosenSetting choose_setting(const Request& request, const AttentionCall& call,
                              int64_t keys_per_query);
-// The request's tile stands, as that of a batch that is planned; tiles a pass
-// are those of the table's row with this tile: the row of so many keys, or the
-// first where they are not known. It reads what a contract holds alone.
+// The request's tile is fixed, as in a planned batch. Tiles a pass come from a
+// row of the table with this tile: the row for keys_per_query, or the first one
+// if that has another tile or is not known. Reads only what a contract holds.
 ChosenSetting choose_passes(const Request& request, const AttentionCall& call,
                             int64_t keys_per_query = 0);
 
-// Behind who chose: of what kernels the row is, as far as this one, for the
-// target, is none of them. "" where it is, and of the default.
+// Words to append to chosen_by: properties of the row's kernels that this
+// kernel, for the target, lacks. "" if there are none, and for the default
+// setting.
 std::string borrowed_words(const MosaicSetting& setting,
                            const AttentionCall& call, std::string_view target,
                            bool on_mesh = false);
 
-// What of a setting nobody said, so that less of it may be taken.
+// Which parts of a setting the caller left open, so that they may be reduced.
 struct OpenSetting {
   bool tile = false, passes = true, ahead = true;
 };
 using FitsSetting = std::function<bool(const Tile&, const MosaicOptions&)>;
 
-// The setting, where it fits; else the largest of what is open that does: the
-// larger tile, then more tiles a pass, then further ahead, each a half of the
-// one before, tiles down to the target's granule. Where none fits it stays, and
-// its kernel is refused.
+// The setting if it fits; else the largest that fits with open parts halved,
+// tiles down to the target's granule. A larger tile comes first, then more
+// tiles a pass, then fetching further ahead. If none fits, the setting is
+// returned as it was, and its kernel is refused.
 ChosenSetting fit_setting(ChosenSetting found, const OpenSetting& open,
                           std::string_view target, const FitsSetting& fits);
-// The same; backward with dQ of all queries, or, where none fits so, in chunks
-// of them.
+// The same; backward first with dQ of all queries, then, if none fits, in
+// chunks of queries.
 using FitsInChunks =
     std::function<bool(const Tile&, const MosaicOptions&, bool in_chunks)>;
 ChosenSetting fit_or_chunk(const ChosenSetting& found, const OpenSetting& open,
                            const AttentionCall& call, std::string_view target,
                            const FitsInChunks& fits);
-// That, by the vector memory of the target.
+// fit_or_chunk by the target's vector memory.
 ChosenSetting fit_setting(const ChosenSetting& found, const OpenSetting& open,
                           const Request& request, const Facts& present,
                           const AttentionCall& call, const std::string& target);
 
-// What a caller says of all kernels of a call.
+// Options that a caller sets for all kernels of a call.
 struct KernelTerms {
   std::optional<std::string> lowering_reason = {};
   Numbers numbers = Numbers::finite;
-  RowSum row_sum = RowSum::exact;  // of the forward one
+  RowSum row_sum = RowSum::exact;  // of the forward kernel
 };
 KernelTerms terms_of(const XlaOptions& options);
-// Of the call's own kernel: that of sink telemetry has neither of the last.
+// Sets the terms that the call's kernel takes: sink telemetry takes neither
+// `numbers` nor `row_sum`, backward no `row_sum`.
 void take_terms(const KernelTerms& terms, const AttentionCall& call,
                 MosaicOptions& options);
 
-// Of a batch that is planned, where nobody said more: choose_passes' as far as
-// it fits.
+// The setting for a planned batch, where the caller set nothing else:
+// choose_passes, reduced to fit.
 ChosenSetting fit_passes(const Request& request, const Facts& present,
                          const AttentionCall& call, const std::string& target,
                          const KernelTerms& terms);
 
-// As a receipt has it.
+// The setting as a receipt states it.
 std::string setting_words(const MosaicKernel& kernel,
                           std::string_view chosen_by);
 

@@ -1,5 +1,5 @@
-// lanes/mosaic/settings_test.cc: the table is whole, what it names the kernels
-// take, and a request finds its row by what a contract holds.
+// lanes/mosaic/settings_test.cc: the table is complete, the kernels take its
+// settings, and a request finds its row by what a contract holds.
 #include "lanes/mosaic/settings.h"
 
 #include <fmt/format.h>
@@ -96,7 +96,8 @@ TEST_P(MosaicTable, HasNoGaps) {
         EXPECT_TRUE(before == 0 || tokens == 4 * before) << tokens;
         before = tokens;
         for (size_t i = 1; i < of.size(); ++i) EXPECT_EQ(of[i], 2 * of[i - 1]);
-        // Nothing sees more than all keys, or, with bounds, half of them.
+        // A query sees at most all keys in the mean or, with bounds, half of
+        // them.
         EXPECT_EQ(of.back(), mask == MaskClass::open ? tokens : tokens / 2);
         EXPECT_LE(of.front(), 128);
       }
@@ -128,8 +129,8 @@ TEST_P(MosaicTable, EveryRowIsAKernel) {
   }
 }
 
-// What a kernel gets where a request leaves its tile open fills the matrix unit
-// of every target.
+// Tiles that a kernel gets where a request leaves its tile open fill the matrix
+// unit of every target.
 TEST_P(MosaicTable, EveryTileIsAtLeastTheGranule) {
   std::vector<Tile> tiles = {Request().tile, kMosaicTile, kMosaicBackwardTile};
   for (const SettingRow& r : rows()) tiles.push_back(r.tile);
@@ -180,7 +181,7 @@ TEST(MosaicSettings, WhatIsNotKnownGetsTheDefault) {
   }
 }
 
-// Rows of what was measured, of as many keys a query; who chose says why.
+// Takes measured rows for as many keys a query; chosen_by says why.
 TEST(MosaicSettings, WhatTheTableLacksTakesTheNearestRow) {
   const Request known = request_of("causal & documents", 8192);
   Request longer = known, by_head = known, none = known;
@@ -223,7 +224,7 @@ TEST(MosaicSettings, WhatTheTableLacksTakesTheNearestRow) {
       EXPECT_EQ(got.setting.options.tiles_per_pass, due.options.tiles_per_pass);
       EXPECT_EQ(got.chosen_by, fmt::format("the table, for {} keys a query{}",
                                            l.of_keys, l.why));
-      // A tile that was given has the passes that suit it.
+      // A given tile gets the passes that suit it.
       Request tiled = l.request;
       tiled.tile = due.tile;
       EXPECT_EQ(choose_passes(tiled, call, l.keys).chosen_by, got.chosen_by);
@@ -231,7 +232,8 @@ TEST(MosaicSettings, WhatTheTableLacksTakesTheNearestRow) {
   }
 }
 
-// Of the larger dim, or of the next that has one; who chose says which.
+// Takes the table of the larger dim, or of the next with a table; chosen_by
+// says which.
 TEST(MosaicSettings, OtherDimsHaveTheTableOfTheNext) {
   struct Pair {
     int64_t dim, v_dim, table;
@@ -256,8 +258,8 @@ TEST(MosaicSettings, OtherDimsHaveTheTableOfTheNext) {
   }
 }
 
-// The tile stands, and passes are those of a row that has it: of the request's
-// own number of keys where that is known, else of the first.
+// The tile is kept, and passes are those of a row with this tile: the row for
+// the request's number of keys if that is known, else the first.
 TEST_P(MosaicTable, AGivenTileHasThePassesOfItsRow) {
   for (const SettingRow& r : rows()) {
     const SettingRow* first = nullptr;
@@ -282,7 +284,7 @@ TEST_P(MosaicTable, AGivenTileHasThePassesOfItsRow) {
       const ChosenSetting open = choose_passes(request, call);
       EXPECT_EQ(open.setting.options.tiles_per_pass, first->tiles_per_pass);
       EXPECT_EQ(open.setting.keys, first->keys);
-      // Another tile than any row's.
+      // A tile that no row has.
       request.tile = {128, 640};
       const ChosenSetting none = choose_passes(request, call, r.keys);
       EXPECT_EQ(none.setting.tile, request.tile);
@@ -295,8 +297,8 @@ TEST_P(MosaicTable, AGivenTileHasThePassesOfItsRow) {
   }
 }
 
-// A mask without documents says how many keys it leaves, counted here pair by
-// pair with the classes of its bounds in place of them.
+// A mask without documents says how many keys a query sees. The test counts
+// pairs, with the bounds' classes in place of the bounds.
 TEST(MosaicSettings, AMaskOfBoundsIsCounted) {
   std::mt19937 random(5);
   for (int i = 0; i < 200; ++i) {
@@ -324,15 +326,15 @@ TEST(MosaicSettings, AMaskOfBoundsIsCounted) {
     const MosaicSetting b = mosaic_setting(request, call_of(false), pairs / n);
     EXPECT_EQ(a.keys, b.keys) << mask << " " << tokens;
     EXPECT_EQ(a.tile, b.tile);
-    // One contract, one setting.
+    // One contract gives one setting.
     EXPECT_EQ(mosaic_setting(request_of(mask, n), call_of(false)).keys, a.keys);
   }
 }
 
-// Of all that may be taken instead, in its order, the first that plan_kernel
-// has memory for; on v6e nothing of the table is changed.
+// Of all settings that may be taken instead, in order, the first is taken that
+// fits plan_kernel's memory; on v6e the whole table fits as it is.
 TEST(MosaicSettings, WhatDoesNotFitIsTheLargestThatDoes) {
-  // Backward with all queries, where any does.
+  // Backward, dQ of all queries comes first, then chunks.
   const auto lacks_memory = [](Request r, const AttentionCall& call,
                                const Chip& chip, const Tile& tile,
                                MosaicOptions options, bool in_chunks) {
@@ -398,7 +400,7 @@ TEST(MosaicSettings, WhatDoesNotFitIsTheLargestThatDoes) {
                                          found.chosen_by, chip.name));
             smaller[chip.name] += !same;
             none[chip.name] += !due;
-            // What was said stands.
+            // What the caller set is kept.
             const ChosenSetting said =
                 fit_setting(found, {false, false, false}, r, {}, call, target);
             EXPECT_EQ(said.chosen_by, found.chosen_by);
@@ -410,7 +412,7 @@ TEST(MosaicSettings, WhatDoesNotFitIsTheLargestThatDoes) {
     }
   }
   EXPECT_GE(smaller["v4"], 6);
-  EXPECT_GE(chunked["v4"], 1);  // dQ of a head alone
+  EXPECT_GE(chunked["v4"], 1);  // as dQ of one head is too large
   EXPECT_EQ(none["v4"], 0);
   for (const SettingRow& row : setting_rows(128)) {
     const Request r = request_of(mask_of(row.mask), row.tokens);
@@ -424,12 +426,12 @@ TEST(MosaicSettings, WhatDoesNotFitIsTheLargestThatDoes) {
   }
 }
 
-// Ids of a whole batch row lie in vector memory, 4 bytes a query and 4 a key.
-// A length more is one more of the contract, of which ids alone leave no room.
+// Ids of a whole batch row are in vector memory, 4 bytes a query and 4 a key.
+// For one length bucket more, the ids alone leave no room.
 TEST(MosaicSettings, RowsAreAsLongAsVectorMemoryHoldsTheirIds) {
   constexpr int64_t kMi = 1 << 20;
   struct Longest {
-    int64_t forward, backward;  // 0: passes of all heads are too many before
+    int64_t forward, backward;  // 0: the limit on passes comes first
   };
   const std::map<std::string_view, Longest> longest = {
       {"v4", {kMi / 2, kMi}},
@@ -475,7 +477,7 @@ TEST(MosaicSettings, RowsAreAsLongAsVectorMemoryHoldsTheirIds) {
           << why;
     }
   }
-  // Where they do not fill it a smaller tile may be the way.
+  // If ids do not fill the memory, a smaller tile may help.
   Request r = request_of("causal & documents", kMi / 2);
   r.tile = {512, 512};
   const auto kernel =
@@ -487,8 +489,8 @@ TEST(MosaicSettings, RowsAreAsLongAsVectorMemoryHoldsTheirIds) {
       << kernel.error().message;
 }
 
-// Tiles of a granule would be too many for a step's word; in chunks of queries
-// the larger one fits.
+// Granule tiles would be too many for a step's word; the larger tile fits in
+// chunks of queries.
 TEST(MosaicSettings, ATileTooSmallForTheLengthIsNotTaken) {
   Facts present;
   present.doc_ids = Ints{};
@@ -506,8 +508,8 @@ TEST(MosaicSettings, ATileTooSmallForTheLengthIsNotTaken) {
   }
 }
 
-// Rows are of kernels of v6e, eight heads, or one, with keys of their own,
-// finite numbers, exact sums and no cap.
+// Rows were made for v6e, eight heads or one, each with keys of its own, finite
+// numbers, exact sums and no cap.
 TEST(MosaicSettings, ABorrowedRowIsSaidToBeOne) {
   const auto words = [](AttentionCall call, std::string_view target,
                         MosaicOptions options = {}, bool on_mesh = false) {
@@ -553,7 +555,7 @@ TEST(MosaicSettings, ABorrowedRowIsSaidToBeOne) {
     EXPECT_EQ(words(call_of(backward, 64, Dtype::f32), "v6e"),
               of + "head dim 128");
     EXPECT_EQ(words(call_of(backward, 64), "v6e"), "");
-    // The default is nobody's row.
+    // The default setting is not borrowed.
     EXPECT_EQ(borrowed_words({{512, 256}, any, 0}, call, "v4"), "");
   }
 }

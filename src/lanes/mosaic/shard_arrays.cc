@@ -1,5 +1,5 @@
-// lanes/mosaic/shard_arrays.cc: a batch on a mesh, as the integers that each
-// device's kernel reads.
+// lanes/mosaic/shard_arrays.cc: makes the integers that each device's kernel
+// reads for a batch on a mesh.
 #include <algorithm>
 #include <array>
 #include <span>
@@ -49,14 +49,14 @@ class ShardArrayMaker {
     }
   }
 
-  // Of the whole pass, and of each call what it has to itself: steps, where
-  // their bitmaps are, and rows.
+  // Arrays that all calls share, and each call's own: steps, the numbers of
+  // their bitmaps, and rows.
   struct Made {
-    MosaicArrays all;  // but bits
+    MosaicArrays all;  // without bits
     std::vector<MosaicArrays> calls;
     std::vector<std::vector<int32_t>> rows;
   };
-  // `bits` are the device's own, all 0.
+  // `bits`: where the device's bitmaps are written, all 0 before.
   Result<Made> make(size_t index, const std::vector<mosaic::Turn>& turns,
                     std::span<int32_t> bits) {
     const Shard& shard = shards_.shards[index];
@@ -92,7 +92,7 @@ class ShardArrayMaker {
   }
 
  private:
-  // Queries that another device computes are not there: each has one.
+  // Queries that another device computes get kNotThere here.
   void add_query_ids(const Shard& shard, std::vector<int32_t>& out) const {
     const int64_t tokens = kernel_.tile.q;
     out.assign(static_cast<size_t>(kernel_.q_len), kNotThere);
@@ -128,7 +128,7 @@ class ShardArrayMaker {
   const MosaicKernel& kernel_;
   mosaic::TileBitmaps& bitmaps_;
   std::vector<mask::BoundRow> rows_;
-  std::vector<std::vector<int32_t>> of_key_;  // of a batch row
+  std::vector<std::vector<int32_t>> of_key_;  // of each batch row
   std::vector<KeyIds> ids_;
 };
 
@@ -164,7 +164,7 @@ class WholeArrays {
               shards.mesh.size("seq")} {}
 
   void begin_device() { next_ = 0; }
-  // Of the device in hand, whose shape has none of the mesh's axes.
+  // Appends an array of the current device; `shape` is without the mesh's axes.
   void add(std::string_view name, std::vector<int64_t> shape,
            std::span<const int32_t> values) {
     if (next_ == arrays_.size()) {
@@ -184,7 +184,7 @@ class WholeArrays {
   std::vector<MosaicArray> arrays_;
 };
 
-// Of a call: what it has to itself, under its own names.
+// Adds the arrays that a call has for itself, under their names for the call.
 void add_call(const MosaicKernel& kernel, mosaic::Turn turn, MosaicArrays call,
               const std::vector<int32_t>& rows, WholeArrays& to) {
   for (MosaicArray& a : named_arrays(kernel, std::move(call))) {
@@ -196,7 +196,7 @@ void add_call(const MosaicKernel& kernel, mosaic::Turn turn, MosaicArrays call,
          rows);
 }
 
-// In the program's order: first those of all calls.
+// In the program's order: first the arrays that all calls share.
 void add_arrays(const MosaicKernel& kernel,
                 const std::vector<mosaic::Turn>& turns,
                 ShardArrayMaker::Made made, WholeArrays& to) {
@@ -222,7 +222,7 @@ Result<std::vector<MosaicArray>> make_mosaic_shard_arrays(
   const std::vector<mosaic::Turn> turns =
       mosaic::turns_of(frame, kernel.call.backward);
   ShardArrayMaker maker(batch, **read, shards, kernel, *bitmaps);
-  // By far the most bytes: each device's are written where they stay.
+  // Bitmaps are by far the most bytes, so each device's are written in place.
   const size_t devices = shards.shards.size();
   const auto own_bits =
       static_cast<size_t>(kernel.bitmaps * mosaic::bitmap_words(kernel));

@@ -1,5 +1,6 @@
-// lanes/mosaic/shard_lane.cc: the kernel's program of all shards, its integers
-// sent once a batch, behind the runs that every lane over a mesh has.
+// lanes/mosaic/shard_lane.cc: plans the kernel's program for all shards and
+// sends its integers once a batch; the lane that all programs over a mesh share
+// (mesh_lane.h) runs it.
 #include "lanes/mosaic/shard_lane.h"
 
 #include <algorithm>
@@ -21,7 +22,7 @@ namespace {
 using xla::SentIntegers;
 using xla::ShardWork;
 
-// Each device's own part of them.
+// Sends each device its own part of the arrays.
 Result<std::shared_ptr<const SentIntegers>> send_integers(
     ShardWork& work, const std::vector<xla::ShardArray>& arguments,
     std::vector<MosaicArray> arrays) {
@@ -52,12 +53,12 @@ Result<void> add_pass(ShardWork& work, const AttentionCall& call,
   const int64_t heads = kernel.planned.shape.heads_of_list();
   pass.pairs_run =
       shard_steps_in(kernel, *integers) * k.tile.q * k.tile.kv * heads;
-  // The kernel counts nothing: these are its lists'.
+  // The kernel counts no tiles; these are the counts of its lists.
   const Plan& plan = batch.plan();
   const Worklist& w = call.backward ? plan.transposed : plan.forward;
   pass.tiles_run =
       static_cast<int64_t>(w.entries.size()) * (call.shape.heads / plan.heads);
-  // It sees no key.
+  // The log-sum-exp of a query without a key.
   pass.lse_of_none = -std::numeric_limits<float>::infinity();
   pass.lowering = k.lowering;
   pass.setting = setting_words(k, fitted->chosen_by);
@@ -69,7 +70,7 @@ Result<void> add_pass(ShardWork& work, const AttentionCall& call,
   return work.add(std::move(pass), contract);
 }
 
-// Kernels are of one chip.
+// The target of all devices, which must be of one chip.
 Result<std::string> target_of_all(const xla::OpenMesh& open) {
   auto first = target_of({open.client, &open.devices.front()});
   if (!first) return first;

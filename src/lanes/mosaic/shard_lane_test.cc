@@ -1,6 +1,6 @@
-// lanes/mosaic/shard_lane_test.cc: the TPU kernel over a mesh behind a session,
-// on a plugin that says its four devices are TPUs and runs, in the kernels'
-// place, plain attention over the very arrays that they would read.
+// lanes/mosaic/shard_lane_test.cc: the TPU kernel over a mesh behind a session.
+// The plugin says its four devices are TPUs and runs plain attention instead of
+// the kernels, over the arrays that these would read.
 #include "lanes/mosaic/shard_lane.h"
 
 #include <dlfcn.h>
@@ -42,10 +42,10 @@ using testing::AttentionCase;
 
 constexpr Tile kTile = {128, 128};
 constexpr int kDevices = 4;
-// In the order of tests/plugins/fails_once.cc.
+// Values in the order of tests/plugins/fails_once.cc.
 enum class Fault : int { none, input, start, end, late, output, read };
 
-// Documents that differ by the seed.
+// A case whose documents depend on the seed.
 AttentionCase packed_case(uint64_t seed = 1, int64_t batch = 1,
                           int64_t tokens = 600) {
   AttentionCase c;
@@ -77,7 +77,8 @@ class MosaicMesh : public ::testing::Test {
     const auto real = testing::real_plugin("xla_cpu_pjrt");
     if (testing::is_absent(real)) GTEST_SKIP() << real.error().message;
     ASSERT_TRUE(real) << real.error().message;
-    // A TPU, of a plugin that fails when it is told to, of the real one.
+    // A plugin that says it is a TPU, around one that fails when told to,
+    // around the real one.
     const std::string fails = testing::fake_plugin("fails_once");
     wrap((*real)->path(), fails);
     plugin_ = fmt::format("{}/tpus_{}.so", ::testing::TempDir(), getpid());
@@ -130,7 +131,7 @@ class MosaicMesh : public ::testing::Test {
     return out;
   }
 
-  // What the lane will make of the batch.
+  // What the lane will make for the batch.
   struct Made {
     Shards shards;
     std::vector<ShardKernel> kernels;  // forward, backward
@@ -152,7 +153,7 @@ class MosaicMesh : public ::testing::Test {
     }
     return out;
   }
-  // Of these programs, what the plugin compiles in their place.
+  // Writes the programs that the plugin compiles in place of these.
   void write_stablehlo(const Made& made) {
     for (const ShardKernel& kernel : made.kernels) {
       const bool backward = kernel.planned.kernel.call.backward;
@@ -163,8 +164,8 @@ class MosaicMesh : public ::testing::Test {
     }
   }
 
-  // Both passes, each held to fp64; then the same bits of arrays that stay. The
-  // receipt.
+  // Checks both passes against fp64, then that resident arrays give the same
+  // bits. Returns the receipt.
   static Result<std::string> judge(Prepared& ready, AttentionArrays& arrays) {
     auto receipt = testing::judged_receipt(ready, arrays);
     if (!receipt) return receipt;
@@ -185,7 +186,7 @@ struct MeshCase {
   AttentionShape shape = {2, 1, 64, 64, {}, 0};
   Dtype dtype = Dtype::f32;
   bool sinks = false, dlse = false;
-  bool by_head = false;  // a mask of each K/V head
+  bool by_head = false;  // a mask for each K/V head
 };
 
 TEST_F(MosaicMesh, JoinedDevicesAreTheReference) {
@@ -261,8 +262,8 @@ TEST_F(MosaicMesh, JoinedDevicesAreTheReference) {
   }
 }
 
-// Of each device the very integers of the pure function, in the program's
-// order, and its own tiles of q.
+// Each device gets exactly the integers of make_mosaic_shard_arrays, in the
+// program's order, and its own tiles of q.
 TEST_F(MosaicMesh, EachDeviceReadsItsOwn) {
   AttentionArrays arrays(packed_case());
   const AttentionCase& c = arrays.c;
@@ -374,7 +375,7 @@ TEST_F(MosaicMesh, LayersPutAndCompileNothingMore) {
     const auto gradients = ready->backward(*saved, dout);
     ASSERT_TRUE(gradients) << gradients.error().message;
     last.emplace(std::move(*saved));
-    // The next layer's queries: as large, and on the devices.
+    // The next layer's queries: as large, and already on the devices.
     if (layer < 30) in.q = last->out;
     if (layer == 30) in.q = *ready->put(ArrayRole::q, t.q);
   }
@@ -431,7 +432,7 @@ TEST_F(MosaicMesh, ADeviceThatFailsLeavesNothingHalfWritten) {
   ASSERT_TRUE(session) << session.error().message;
   const std::string inner = testing::fake_plugin("fails_once");
   const auto fail_next = find<void (*)(int, int)>(inner, "fail_next");
-  // While integers go to the devices: nothing is prepared.
+  // Fails while integers are sent to the devices: nothing is prepared.
   fail_next(static_cast<int>(Fault::input), 5);
   const auto none = session->prepare(*batch, call_of(arrays.c));
   ASSERT_FALSE(none);
@@ -482,8 +483,8 @@ TEST_F(MosaicMesh, ADeviceThatFailsLeavesNothingHalfWritten) {
   }
 }
 
-// Where nobody names a lane: the row of one device, and the receipt says so; a
-// second run of it finds the same.
+// If no lane is named, the row of one device decides, and the receipt says so;
+// verifying runs it again with the same result.
 TEST_F(MosaicMesh, TheRulesChooseItAndVerifyRunsItAgain) {
   AttentionCase c = packed_case(1, 1, 1100);
   c.plan.tile = {256, 256};
@@ -520,7 +521,7 @@ TEST_F(MosaicMesh, TheRulesChooseItAndVerifyRunsItAgain) {
   ASSERT_TRUE(wrong) << wrong.error().message;
   EXPECT_TRUE(wrong->empty()) << wrong->front();
 
-  // Too few: an error, before any plugin is asked.
+  // Too few devices are an error before any plugin is asked.
   o.machine->plugins.front().devices = 2;
   const auto session = Session::open(o);
   ASSERT_TRUE(session) << session.error().message;
@@ -531,7 +532,7 @@ TEST_F(MosaicMesh, TheRulesChooseItAndVerifyRunsItAgain) {
       << none.error().message;
 }
 
-// A lane that does not start leaves the mesh to the next, which is named.
+// If the lane does not start, the next lane takes the mesh and is named.
 TEST_F(MosaicMesh, XlaMayStepIn) {
   AttentionCase c = packed_case();
   c.shape.head_dim = c.shape.v_head_dim = 32;
@@ -626,7 +627,7 @@ TEST_F(MosaicMesh, RefusesBeforeAnyWork) {
       "[mosaic] heads of a device must be those of whole plan heads or "
       "lie in one, found heads 3 to 5 in plan heads 1 to 2 for "
       "head=2,seq=2 (repeat the masks until they are 6, for fewer heads each)");
-  // What no device has room for, by the budget.
+  // A batch for which, by the budget, no device has room.
   Request request;
   request.masks = {*parse_mask("causal")};
   request.q_len = request.kv_len = 8192;

@@ -1,4 +1,4 @@
-// lanes/mosaic/shard_steps.cc: columns, each to one call.
+// lanes/mosaic/shard_steps.cc: assigns a device's steps to calls.
 #include "lanes/mosaic/shard_steps.h"
 
 #include <algorithm>
@@ -13,8 +13,7 @@
 namespace tessera::mosaic {
 namespace {
 
-// Steps that follow each other up to one that is its row's last; backward a
-// column's.
+// The steps [begin, end) of one row; backward of one column.
 struct Run {
   size_t begin = 0, end = 0;
   int64_t number = 0;
@@ -31,7 +30,7 @@ std::vector<Run> runs_of(const Steps& steps, size_t list) {
   return out;
 }
 
-// Of a row, `calls` has a bit for each call that has it.
+// A row's word for `call`; `calls` has a bit for each call that has the row.
 int32_t row_word(size_t row, uint32_t calls, size_t call) {
   int32_t word = static_cast<int32_t>(row) << kRowShift;
   if ((calls & ((1U << call) - 1)) == 0) word |= kRowBegins;
@@ -39,7 +38,7 @@ int32_t row_word(size_t row, uint32_t calls, size_t call) {
   return word;
 }
 
-// How a kernel takes a list: so many chunks, of so many rows each.
+// The number of chunks of a list, and the rows of each.
 struct Chunks {
   size_t number = 1, rows = 0;
 };
@@ -49,7 +48,7 @@ Chunks chunks_of_list(const MosaicKernel& kernel, const Shard& shard) {
           static_cast<size_t>(kernel.query_chunk / kernel.tile.q)};
 }
 
-// The backward steps of a device, column by column.
+// Splits the backward steps of a device into calls, column by column.
 class Splitter {
  public:
   Splitter(const Shard& shard, const ShardShapes& shapes,
@@ -92,7 +91,7 @@ class Splitter {
   }
 
  private:
-  // Of each row of a list, a bit for each call that has it.
+  // For each row of a list, a bit for each call that has the row.
   using CallsOfRows = std::vector<uint32_t>;
 
   std::span<const Step> steps_in(const Run& run) const {
@@ -127,17 +126,18 @@ class Splitter {
     }
   }
 
-  // A row without a key is the first call's.
+  // Rows without a key go to the first call.
   void add_keyless(CallsOfRows& calls) const {
     for (size_t r = 0; r < calls.size(); ++r) {
       if (shard_.computes[r] && calls[r] == 0) calls[r] = 1;
     }
   }
 
-  // Where the last call's own columns begin, in all lists: those whose heads
-  // share keys add to one dK and dV. The early one hides K and V that come, the
-  // last one their gradients, which are twice as many bytes: so a third of the
-  // work is early, or what is near and cuts fewest rows in two.
+  // The first column of the last call, the same in all lists, because heads
+  // that share keys add to one dK and dV. The early call hides the transfer of
+  // K and V, the last one that of their gradients, which are twice as many
+  // bytes. So a third of the work is early, or a share near it that splits the
+  // fewest rows between the calls.
   int64_t first_of_last(const std::vector<std::vector<Run>>& lists) const {
     if (turns_.front() != Turn::early) return 0;
     const int64_t n = shard_.own_columns;
@@ -158,7 +158,8 @@ class Splitter {
             static_cast<int64_t>(steps_in(column).size());
       }
     }
-    // Of the columns before each. The last call has a column at least.
+    // Makes work[c] that of the columns before c. The last call gets at least
+    // one.
     std::partial_sum(work.begin(), work.end(), work.begin());
     std::vector<int64_t> more(static_cast<size_t>(n) + 2, 0);
     for (size_t r = 0; r < rows; ++r) {
@@ -184,7 +185,7 @@ class Splitter {
     return best;
   }
 
-  // A kernel writes nothing where a list has no step.
+  // Adds an empty pass to a list without steps: the kernel skips such lists.
   void fill_list(size_t call) {
     CallSteps& c = out_[call];
     if (c.steps.steps.size() > c.steps.range.back()) return;
@@ -195,7 +196,7 @@ class Splitter {
     }
   }
 
-  // The rows that a call is told, of each list or chunk of it.
+  // Adds the `rows` words of a call, for each list or chunk of it.
   void add_rows(const std::vector<CallsOfRows>& calls_of_rows, size_t call) {
     CallSteps& c = out_[call];
     for (size_t at = 0; at + 1 < c.steps.range.size(); ++at) {
@@ -207,8 +208,8 @@ class Splitter {
         if ((calls[r] >> call & 1) == 0) continue;
         rows.push_back(row_word(r, calls[r], call));
       }
-      // Steps without a pair name a row too, which must have come in. Where a
-      // call has none, one comes and goes as it is.
+      // Steps without a pair name a row too, which must have been loaded. If
+      // the call has no row, one is loaded and stored unchanged.
       if (rows.empty())
         rows.push_back(static_cast<int32_t>(first) << kRowShift);
       const uint32_t begin = c.steps.range[at];
@@ -222,7 +223,7 @@ class Splitter {
     }
   }
 
-  // In columns without a pair.
+  // Makes the steps of columns without a pair name `row`.
   static void name_row(std::span<Step> steps, int64_t row) {
     bool live = false;
     for (Step& s : steps) {
@@ -247,7 +248,7 @@ class Splitter {
   std::vector<CallSteps> out_;
 };
 
-// Forward, of a call all rows in their order.
+// Forward: gives each call the words of all rows, in order.
 void add_row_words(std::vector<CallSteps>& calls, size_t rows) {
   const size_t lists = calls.front().steps.range.size() - 1;
   for (size_t list = 0; list < lists; ++list) {

@@ -1,5 +1,4 @@
-// lanes/mosaic/shard_steps.h: a device's steps by the calls that take them
-// (shards.h).
+// lanes/mosaic/shard_steps.h: a device's steps, split by call (shards.h).
 #pragma once
 
 #include <cstdint>
@@ -14,11 +13,11 @@ namespace tessera::mosaic {
 
 struct CallSteps {
   Steps steps;
-  int64_t shift = 0;          // of the device's columns, what its numbers lack
-  std::vector<int32_t> rows;  // of a call in parts (shape.h)
+  int64_t shift = 0;          // device column less the call's column
+  std::vector<int32_t> rows;  // `rows` of a call in parts (shape.h)
 };
-// Backward, every list has a step in each call; in chunks of queries every
-// chunk of it, and no column is in two calls.
+// Backward, every list has a step in each call, with chunks of queries every
+// chunk of a list; no column is in two calls.
 Result<std::vector<CallSteps>> steps_of_calls(
     const Batch& batch, const VetoedTiles& vetoed, const Shards& shards,
     size_t index, const MosaicKernel& kernel, const std::vector<Turn>& turns);

@@ -25,7 +25,7 @@ namespace {
 using Fault = std::optional<std::string>;
 using testing::ShardedCase;
 
-// What the device's kernel would take at once, and by calls.
+// A device's steps at once, and split by calls.
 struct Split {
   const Shards& shards;
   const Shard& shard;
@@ -38,8 +38,8 @@ struct Split {
   size_t lists() const { return whole.range.size() - 1; }
 };
 
-// Whole rows, or columns, of whole passes that follow each other, in so many
-// lists or chunks of them.
+// Lists, or chunks of them, have whole rows or columns of whole passes one
+// after another.
 Fault form_fault(const Split& w, const CallSteps& c, size_t lists) {
   if (c.steps.range.size() != lists + 1) return "lists";
   for (size_t list = 0; list + 1 < c.steps.range.size(); ++list) {
@@ -63,8 +63,8 @@ Fault form_fault(const Split& w, const CallSteps& c, size_t lists) {
   return {};
 }
 
-// A step that is no filling: list, row, column, class; each list is in so many
-// chunks.
+// A step that is no filler: list, row, column, class; `chunks` are those of
+// each list.
 using Key = std::array<int64_t, 4>;
 std::multiset<Key> live_steps(const Steps& steps, int64_t shift,
                               size_t chunks = 1) {
@@ -80,7 +80,7 @@ std::multiset<Key> live_steps(const Steps& steps, int64_t shift,
   return out;
 }
 
-// Every step is in one call.
+// Every step is in exactly one call.
 Fault steps_fault(const Split& w) {
   std::multiset<Key> all;
   for (size_t c = 0; c < w.calls.size(); ++c) {
@@ -155,9 +155,9 @@ Fault rows_fault(const Split& w) {
       const auto row = static_cast<int64_t>(r);
       const auto found = calls_of_row.find(row);
       size_t due = found == calls_of_row.end() ? 0 : found->second.size();
-      // One without a key begins and ends in a call all the same.
+      // A row without a key begins and ends in a call too.
       if (due == 0 && real && w.shard.computes[r]) due = 1;
-      // What passes through a call begins and ends in none.
+      // A row that a call only loads and stores neither begins nor ends there.
       std::vector<int32_t> words;
       for (const int32_t word : words_of_row[row]) words.push_back(word & 3);
       if (words.size() > due) std::erase(words, 0);
@@ -235,7 +235,7 @@ std::span<const Step> list_of(const Steps& steps, size_t list) {
       .subspan(steps.range[list], steps.range[list + 1] - steps.range[list]);
 }
 
-// A list's chunks have all its columns, and rise with them.
+// A list's chunks have all its columns, in rising order.
 Fault chunk_columns_fault(const Cut& c, size_t call, size_t list) {
   const auto whole = list_of(c.w.calls[call].steps, list);
   int64_t first = whole.front().row(), end = first;
@@ -258,7 +258,7 @@ Fault chunk_columns_fault(const Cut& c, size_t call, size_t list) {
   return {};
 }
 
-// What the words of a call tell of its list number `at`.
+// The row words of a call's list number `at`.
 std::vector<int32_t> told_rows(const CallSteps& call, size_t rows, size_t at) {
   const auto room = static_cast<size_t>(kRowsHead) + rows;
   const auto words = std::span(call.rows).subspan(at * room, room);
@@ -267,8 +267,8 @@ std::vector<int32_t> told_rows(const CallSteps& call, size_t rows, size_t at) {
   return {own.begin(), own.end()};
 }
 
-// A chunk is told those of its rows that the list is told without chunks; where
-// these are none, its first one comes and goes.
+// A chunk is told those of its rows that the list is told without chunks. If
+// there are none, its first row is loaded and stored.
 Fault chunk_rows_fault(const Cut& c, size_t call, size_t list) {
   const CallSteps& cut = c.calls[call];
   const CallSteps& whole = c.w.calls[call];
@@ -320,7 +320,7 @@ Fault cut_fault(const Cut& c) {
   return {};
 }
 
-// Of one to all rows a chunk.
+// Checks chunks of one to all rows.
 Fault chunks_fault(const Split& w, const Batch& batch,
                    const VetoedTiles& vetoed, size_t shard, MosaicKernel kernel,
                    uint64_t seed) {
@@ -377,8 +377,8 @@ TEST(ShardSteps, EachIsInOneCallThatIsToldItsRow) {
   testing::hold_for_all(split_fault, 400);
 }
 
-// A causal row over two devices: of the second one's own work a fifth to a half
-// is early, cut where fewest rows are.
+// A causal row over two devices: a fifth to a half of the second device's own
+// work is early, cut where the fewest rows are split.
 TEST(ShardSteps, TheEarlyCallHasAFifthToAHalfOfTheOwnWork) {
   Request request;
   request.masks = {*parse_mask("causal")};
@@ -402,8 +402,8 @@ TEST(ShardSteps, TheEarlyCallHasAFifthToAHalfOfTheOwnWork) {
   ASSERT_TRUE(made) << made.error().message;
   const std::vector<CallSteps>& calls = *made;
   ASSERT_EQ(calls.size(), 3U);
-  // Own columns have 16, 15, ... rows, 136 in all, and each column more leaves
-  // one row less to cut; a fifth column would be more than a half.
+  // Own columns have 16, 15, ... rows, 136 in all. Each further column splits
+  // one row less; with a fifth column the share would exceed a half.
   EXPECT_EQ(calls[0].steps.steps.size(), 16U + 15 + 14 + 13);
   EXPECT_EQ(calls[1].steps.steps.size(), 16U * 16);
   EXPECT_EQ(calls[2].steps.steps.size(), 136U - 58);

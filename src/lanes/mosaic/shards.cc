@@ -1,4 +1,4 @@
-// lanes/mosaic/shards.cc: the exchange of the xla lane around the kernel.
+// lanes/mosaic/shards.cc: puts the exchange of the xla lane around the calls.
 #include "lanes/mosaic/shards.h"
 
 #include <algorithm>
@@ -32,7 +32,8 @@ constexpr OwnArray kOwnArrays[] = {
     {"rows", {"early_rows", "rows", "last_rows"}},
 };
 
-// Each is an operand, and a branch of what fetches a tile.
+// Most arrays of received keys: each is an operand of the kernel, and a branch
+// of the code that fetches a tile.
 constexpr size_t kMaxCameArrays = 8;
 
 Values came_arrays(xla::Writer& w, const xla::ShardFrame& frame,
@@ -55,7 +56,8 @@ std::pair<std::string_view, size_t> part_of(std::string_view name) {
   return {name.substr(0, at), part};
 }
 
-// Lines of queries are [batch, heads, 1, queries] to a kernel alone.
+// Arrays with one number per query are [batch, heads, 1, queries] only to the
+// kernel.
 bool is_line(const std::string& name) {
   return name == "lse" || name == "dlse";
 }
@@ -66,8 +68,8 @@ xla::Argument around_kernel(const Argument& a) {
   return {a.name, std::move(type)};
 }
 
-// The kernel of one call, of that over all tiles; `first` is the turn of the
-// pass's first call.
+// The kernel of one call, made from that over all tiles; `first` is the turn of
+// the pass's first call.
 ShardCall call_of(Turn turn, Turn first, PlannedKernel kernel,
                   const xla::Exchange& keys) {
   KernelShape& s = kernel.shape;
@@ -88,7 +90,7 @@ ShardCall call_of(Turn turn, Turn first, PlannedKernel kernel,
   return {turn, std::move(kernel)};
 }
 
-// Of the whole pass: all but what calls hand to each other.
+// Results of the whole pass: all but the sums that calls hand to each other.
 std::vector<Argument> results_of(const ShardKernel& kernel) {
   std::vector<Argument> out = arrays_of(kernel.planned).results;
   std::erase_if(out, [](const Argument& a) { return is_kept(a.name); });
@@ -122,8 +124,8 @@ class CallWriter {
     made_.push_back(call_(w_, c.kernel, call_label(label_, c.turn), inputs));
     for (size_t i = 0; i < made_.back().size(); ++i) {
       const std::string& name = arrays.results[i].name;
-      // The gradients of what came go home from where they are, and what goes
-      // from chunk to chunk is of this call.
+      // No later call continues these: gradients of received keys are sent home
+      // from this call's arrays, and sums of chunks stay within the call.
       if (is_apart(c) && xla::is_of_keys(part_of(name).first)) continue;
       if (is_of_chunks(name)) continue;
       before_[before(name)] = made_.back()[i];
@@ -138,7 +140,7 @@ class CallWriter {
     came_ = true;
   }
 
-  // Backward, what came is in arrays of its own.
+  // Whether the call has the received keys alone: backward, the late one.
   static bool is_apart(const ShardCall& c) {
     return c.kernel.kernel.call.backward && c.turn == Turn::late;
   }
@@ -161,7 +163,7 @@ class CallWriter {
                                  : xla::all_tiles(w_, shard_.frame, a.name);
   }
 
-  // Of the device's own keys, of those that came, or of all.
+  // Ids of the device's own keys, of the received ones, or of all.
   xla::Value key_ids(const Argument& a, bool came) {
     const xla::Value& all = w_.argument(a.name);
     const int64_t lines = all.dims()[1];
@@ -169,7 +171,8 @@ class CallWriter {
     return came ? w_.part(all, 1, lines - own, lines) : w_.part(all, 1, 0, own);
   }
 
-  // Queries that come are late: nothing stands in for them.
+  // The device's own queries, with zeros in place of received ones, which the
+  // early call does not have yet.
   xla::Value padded(const std::string& name) {
     const xla::Value& own = w_.argument(name);
     if (!xla::comes(shard_.frame, name)) return own;
@@ -180,7 +183,7 @@ class CallWriter {
     return w_.join(std::array{own, none}, 2);
   }
 
-  // What the calls made of one of the results.
+  // What the calls made of one result.
   xla::Made result(const Argument& a) {
     const std::string& name = a.name;
     xla::Made out = {last_made(name)};
@@ -188,7 +191,7 @@ class CallWriter {
       for (size_t c = 0; c + 1 < shard_.calls.size(); ++c) {
         out.own = w_.add(made_of(c, name), out.own);
       }
-      // All lanes are the same.
+      // All lanes hold the same number.
       out.own = w_.part(out.own, 2, 0, 1);
     }
     if (is_line(name))
@@ -353,7 +356,8 @@ xla::ShardArrays arrays_of(const ShardKernel& kernel) {
       continue;
     }
     xla::Argument own = around_kernel(a);
-    // Sums of what several devices gave are rounded at home.
+    // The program rounds dK and dV to the call's type after it has added the
+    // sums of several devices.
     if (own.name == "dk" || own.name == "dv") {
       own.type.element = xla::element_of(kernel.planned.shape.dtype);
     }

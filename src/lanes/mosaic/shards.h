@@ -1,14 +1,16 @@
-// lanes/mosaic/shards.h: one program for all devices of a mesh, each of which
-// attends by calls of the kernel, some of them while tiles travel.
+// lanes/mosaic/shards.h: the program that each device of a mesh runs: calls of
+// the kernel, some of them while tiles are exchanged.
 //
-// Each call takes other columns: an early one the device's own, while tiles
-// come, and a late one those that came, with all columns of queries that came.
-// Backward the early one has the first of the device's own; then the gradients
-// of the late one's go home, and a last call has the rest meanwhile. Each goes
-// on in the arrays of the one before. A column of dK and dV is made by one call
-// alone; the sums of a row of out or dQ that has columns in several wait
-// between them in float32. Where nothing travels there is one call. In chunks
-// of queries each call takes them one after another, as a kernel of one device.
+// Each call takes other columns. Forward, an early call takes the device's own
+// columns while tiles are received; a late call takes the received columns, and
+// all columns of the received queries. Backward, the early call takes the first
+// of the own columns; after the late call the gradients of received columns are
+// sent home, while a last call takes the remaining own columns. Each call
+// continues in the arrays of the previous one. dK and dV of a column come from
+// one call alone; if a row of out or dQ has columns in several calls, its sums
+// wait between the calls in float32. Where nothing is exchanged there is one
+// call. With chunks of queries each call takes them one after another, as on
+// one device.
 #pragma once
 
 #include <cstdint>
@@ -27,17 +29,17 @@
 namespace tessera::mosaic {
 
 enum class Turn : uint8_t { only, early, late, last };
-// Of a program, in their order. Where queries come, backward has no early one:
-// any column may need them.
+// The calls of a program, in order. Where queries are received, backward has no
+// early call: any column may need them.
 std::vector<Turn> turns_of(const xla::ShardFrame& frame, bool backward);
-// What a call of that turn has to itself: its name in the program of one of the
-// kernel's arrays, or "" where all calls have the same.
+// The program's name for an array of the kernel that each call has for itself;
+// "" if all calls share the array.
 std::string_view own_name(Turn turn, std::string_view array);
 // The call's own label.
 std::string call_label(std::string_view label, Turn turn);
 
-// Keys that come lie in an array for each op that brought them, so that nobody
-// joins them; where these are many, in one: the tokens of each.
+// Tokens of each array of received keys: one array for each op that received
+// some, so that they need no join; a single array where these are too many.
 std::vector<int64_t> came_arrays_of(const xla::Exchange& keys);
 
 struct ShardCall {
@@ -48,17 +50,17 @@ struct ShardKernel {
   PlannedKernel planned;  // over all tiles that a device has
   std::vector<ShardCall> calls;
   xla::ShardFrame frame;
-  std::string specs = {};  // how its program's arrays lie, as a fingerprint
+  std::string specs = {};  // fingerprint of how the program's arrays lie
 };
-// Its contract names how the program's arrays lie.
+// The kernel's contract names how the program's arrays lie.
 Result<ShardKernel> plan_shards(const Batch& batch, const Shards& shards,
                                 const AttentionCall& call,
                                 const std::string& target,
                                 const MosaicOptions& options);
 
-// With the settings that suit the tile, as far as they fit: those of the
-// contract, whatever the batch. Backward in chunks of queries where these are
-// said, or where none fits with all.
+// plan_shards with the setting that suits the tile, reduced to fit: the same
+// for one contract, whatever the batch. Backward takes chunks of queries where
+// query_chunk is set, or where nothing fits without them.
 struct FittedShards {
   ShardKernel kernel;
   std::string chosen_by;
@@ -69,15 +71,16 @@ Result<FittedShards> fit_shards(const Batch& batch, const Shards& shards,
                                 const KernelTerms& terms,
                                 int64_t query_chunk = 0);
 
-// Steps of all devices in all calls, by the arrays of make_mosaic_shard_arrays.
+// The number of steps of all devices in all calls, from the arrays of
+// make_mosaic_shard_arrays.
 int64_t shard_steps_in(const ShardKernel& kernel,
                        std::span<const MosaicArray> arrays);
 
 xla::ShardArrays arrays_of(const ShardKernel& kernel);
-// The calls of one device, within a program in which its arrays stand under
-// their names; they are told apart by the label and their turn. What they made
-// of each result, in the order of arrays_of(): rows and columns that no call
-// has may hold anything.
+// Writes the calls of one device into a program that has the device's arrays as
+// arguments by name. `label` and the turn name the calls. Returns what they
+// made of each result, in the order of arrays_of(); rows and columns that no
+// call has may hold anything.
 std::vector<xla::Made> write_calls(xla::Writer& w, const ShardKernel& kernel,
                                    const std::vector<xla::Awaited>& awaited,
                                    std::string_view label,

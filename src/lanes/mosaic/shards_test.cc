@@ -1,7 +1,6 @@
 // lanes/mosaic/shards_test.cc: the program of a mesh whose devices attend by
-// the TPU kernel. On four devices of a CPU it runs with what the kernel
-// computes of the very same arrays in its place; libtpu compiles it as it
-// stands.
+// the TPU kernel. Four CPU devices run the program with plain attention over
+// the same arrays in the kernel's place; libtpu compiles it unchanged.
 #include "lanes/mosaic/shards.h"
 
 #include <fmt/format.h>
@@ -43,7 +42,7 @@ using testing::AttentionArrays;
 using testing::AttentionCase;
 using Fault = std::optional<std::string>;
 
-// A call over a mesh whose axes stand in the order of shards.
+// A call over a mesh whose axes are in the order of shards.
 struct ShardCase {
   std::vector<std::string> masks;
   std::string mesh;
@@ -55,7 +54,8 @@ struct ShardCase {
   int64_t tiles_per_pass = 1;
   bool sinks = false, dlse = false;
   bool uneven = false;
-  // So many documents take turns: few keys are seen in many tiles.
+  // Number of documents that alternate, so that few keys are seen in many
+  // tiles.
   int64_t turns = 0;
   int64_t page_steps = 0;
   int64_t query_chunk = 0;  // backward
@@ -63,7 +63,7 @@ struct ShardCase {
   Numbers numbers = Numbers::finite;
 };
 
-// Documents of ever other lengths, the last one a few tokens that count not.
+// Documents of varying lengths; a few tokens at the end do not count.
 AttentionCase attention_of(const ShardCase& s) {
   AttentionCase c;
   for (const std::string& m : s.masks) c.plan.masks.push_back(*parse_expr(m));
@@ -110,7 +110,8 @@ Result<Shards> shards_of(const ShardCase& s, const Batch& batch) {
   return make_shards(batch, *parse_mesh(s.mesh), options);
 }
 
-// The real program says how every array lies, and sends what the report says.
+// The real program states how every array lies, and exchanges what the report
+// says.
 void check_audit(const ShardKernel& kernel, const Shards& shards,
                  const ShardCase& s) {
   const std::string text = program_text(kernel);
@@ -121,7 +122,7 @@ void check_audit(const ShardKernel& kernel, const Shards& shards,
   const bool backward = kernel.planned.kernel.call.backward;
   const Moved& moved =
       backward ? shards.report.backward : shards.report.forward;
-  // The report knows no gradient of the log-sum-exp.
+  // The report does not include the gradient of the log-sum-exp.
   if (!(backward && s.dlse)) {
     EXPECT_EQ(testing::capacity_of(*audit), moved.capacity);
   }
@@ -151,7 +152,7 @@ class MosaicShards : public ::testing::Test {
     places_.emplace(std::move(*places));
   }
 
-  // What every device gave of one array.
+  // Every device's part of one array.
   using Parts = std::vector<xla::Part>;
 
   // Runs the program with plain attention in the kernel's place.
@@ -232,7 +233,7 @@ class MosaicShards : public ::testing::Test {
     }
   }
 
-  // Both directions, judged by fp64.
+  // Checks both directions against fp64.
   Fault fault(const ShardCase& s) {
     AttentionArrays arrays(attention_of(s));
     const AttentionCase& c = arrays.c;
@@ -320,7 +321,7 @@ std::vector<ShardCase> cases_of_meshes() {
        .balance = Balance::rows,
        .tiles_per_pass = 2,
        .dlse = true},
-      // A sink's share is large, and counted on one device alone.
+      // The sink's share is large, and only one device counts it.
       {.masks = {kPacked},
        .mesh = "seq=4",
        .balance = Balance::tasks,
@@ -359,7 +360,7 @@ std::vector<ShardCase> cases_of_meshes() {
        .mesh = "seq=4",
        .balance = Balance::contiguous,
        .tokens = 1000},
-      // A mask of each K/V head, one on each device.
+      // A mask for each K/V head, one on each device.
       {.masks = {"causal & documents", "window(100, 5)"},
        .mesh = "head=2,seq=2",
        .balance = Balance::rows,
@@ -384,7 +385,7 @@ std::vector<ShardCase> cases_of_meshes() {
 
 std::vector<ShardCase> cases_of_pages_and_chunks() {
   return {
-      // Pages of a row or two, of two lists.
+      // Pages of a row or two, with two lists.
       {.masks = {"causal & documents", "window(100, 5)"},
        .mesh = "seq=4",
        .balance = Balance::tasks,
@@ -392,7 +393,7 @@ std::vector<ShardCase> cases_of_pages_and_chunks() {
        .sinks = true,
        .dlse = true,
        .page_steps = 7},
-      // In chunks of queries: of a row of tiles each,
+      // In chunks of queries: chunks of one row of tiles;
       {.masks = {kPacked},
        .mesh = "seq=4",
        .balance = Balance::contiguous,
@@ -400,7 +401,7 @@ std::vector<ShardCase> cases_of_pages_and_chunks() {
        .tiles_per_pass = 2,
        .dlse = true,
        .query_chunk = 128},
-      // of queries that came too, and the last of fewer;
+      // chunks with received queries, and a smaller last one;
       {.masks = {kPacked},
        .mesh = "seq=4",
        .balance = Balance::tasks,
@@ -409,7 +410,7 @@ std::vector<ShardCase> cases_of_pages_and_chunks() {
        .sinks = true,
        .turns = 200,
        .query_chunk = 256},
-      // of two lists that add to one dK and dV, in pages;
+      // two lists that add to one dK and dV, in pages;
       {.masks = {"causal & documents", "window(100, 5)"},
        .mesh = "seq=4",
        .balance = Balance::headtail,
@@ -418,7 +419,7 @@ std::vector<ShardCase> cases_of_pages_and_chunks() {
        .sinks = true,
        .page_steps = 24,
        .query_chunk = 256},
-      // where some devices have no batch row, and tiles travel or do not.
+      // some devices without a batch row, with and without exchanged tiles.
       {.masks = {kPacked},
        .mesh = "data=2,seq=2",
        .balance = Balance::rows,
@@ -447,7 +448,7 @@ TEST_F(MosaicShards, JoinedDevicesAreTheReference) {
        i += testing::case_stride()) {
     ShardCase s = cases[i / std::size(kExchanges)];
     s.exchange = kExchanges[i % std::size(kExchanges)];
-    // A device has its own columns twice, and a page room for all of them.
+    // A gather brings a device's own columns too, and a page has room for all.
     if (s.exchange == TileExchange::gather && s.page_steps > 0) {
       s.page_steps = std::max<int64_t>(s.page_steps, 10);
     }
@@ -472,7 +473,7 @@ Result<OwnedBatch> long_batch(int64_t rows, int64_t tokens,
   return OwnedBatch::make(request, {});
 }
 
-// Both directions, ahead of time.
+// Compiles both directions ahead of time.
 void compile(const pjrt::Plugin& plugin, const char* target, const ShardCase& s,
              const Batch& batch) {
   auto shards = shards_of(s, batch);
@@ -498,7 +499,7 @@ TEST(MosaicShardProgram, CompilesForTpus) {
   for (size_t i = 0; i < std::size(testing::kTpuMeshes); ++i) {
     if (!testing::takes_case(i, std::size(testing::kTpuMeshes))) continue;
     const auto& [target, mesh, exchange] = testing::kTpuMeshes[i];
-    // A device's batch rows are one row of its kernel.
+    // A device's batch rows become one row of its kernel.
     auto batch = long_batch(parse_mesh(mesh)->size("data"), 4096);
     ASSERT_TRUE(batch) << batch.error().message;
     const ShardCase s = {.masks = {"causal"},
@@ -512,13 +513,14 @@ TEST(MosaicShardProgram, CompilesForTpus) {
   }
 }
 
-// What plain causal tasks of bf16 have not, one or two at a time.
+// Cases with what plain causal bf16 tasks lack, one or two properties at a
+// time.
 std::vector<ShardCase> kinds() {
   const std::string packed = "causal & documents";
   const std::vector<std::string> two = {"causal", "window(700, 5)"};
   const AttentionShape shape = {4, 2, 128, 128, {}, 0};
   std::vector<ShardCase> out = {
-      // As a session has it.
+      // Numbers as sessions set them.
       {.masks = {packed},
        .mesh = "seq=4",
        .balance = Balance::tasks,
@@ -528,7 +530,7 @@ std::vector<ShardCase> kinds() {
        .balance = Balance::tasks,
        .sinks = true,
        .dlse = true},
-      // A mask of each device's heads.
+      // A mask for each device's heads.
       {.masks = two, .mesh = "head=2,seq=2", .balance = Balance::rows},
       // Two lists on each device, in pages.
       {.masks = two,
@@ -544,8 +546,8 @@ std::vector<ShardCase> kinds() {
                  .mesh = "seq=4",
                  .balance = Balance::tasks,
                  .shape = shape,
-                 .numbers = Numbers::any});  // of float32
-  // Tokens along the lanes.
+                 .numbers = Numbers::any});  // float32
+  // Arrays with the tokens last.
   out.push_back({.masks = {packed},
                  .mesh = "seq=4",
                  .balance = Balance::headtail,
@@ -570,14 +572,14 @@ TEST(MosaicShardProgram, OfEveryKindCompilesForTpus) {
     auto batch = BorrowedBatch::make(*c.plan.request(), c.plan.facts());
     ASSERT_TRUE(batch) << batch.error().message;
     compile(**plugin, "v6e:2x2", cases[i], *batch);
-    // Heads on devices of other chips too.
+    // Meshes with a head axis are compiled for other chips too.
     if (cases[i].mesh == "seq=4") continue;
     compile(**plugin, "v5p:2x2x1", cases[i], *batch);
   }
 }
 
-// A causal row whose dQ of all queries of a device does not fit vector memory,
-// or sums of the keys that heads in turns share.
+// A causal row for which dQ of all queries of a device, or the sums of keys
+// whose heads take turns, do not fit vector memory.
 struct LargeCall {
   const char* target;
   const char* mesh;
@@ -594,7 +596,7 @@ ShardCase large_case(const LargeCall& c) {
           .tile = {512, 512}};
 }
 
-// That each device's steps have room in all calls, and in pages.
+// Checks that each device's steps have room in all calls, and in pages.
 void check_room_for_steps(const Batch& batch, const Shards& shards,
                           const ShardKernel& kernel) {
   const auto read = plan::read_batch(batch, "test");
@@ -647,7 +649,7 @@ TEST(MosaicShardProgram, WhatDoesNotFitComesInChunksOfQueries) {
       EXPECT_LE(vector_bytes(arguments_of(one.kernel.shape, true)), room);
     }
     check_room_for_steps(*batch, *shards, *made);
-    // All at once they do not fit.
+    // Without chunks the call does not fit.
     options.query_chunk = c.tokens;
     const auto whole = plan_shards(*batch, *shards, call, c.target, options);
     ASSERT_FALSE(whole);
@@ -657,7 +659,7 @@ TEST(MosaicShardProgram, WhatDoesNotFitComesInChunksOfQueries) {
   }
 }
 
-// However many tiles a pass and ways ahead the table has: chunks are the last.
+// Smaller passes and shorter ways ahead are tried before chunks.
 TEST(MosaicShardProgram, WhatFitsWholeStaysWhole) {
   int64_t in_chunks = 0, in_one = 0;
   for (const char* target : {"v4", "v5p", "v6e"}) {
@@ -685,7 +687,8 @@ TEST(MosaicShardProgram, WhatFitsWholeStaysWhole) {
   EXPECT_GT(in_one, 0);
 }
 
-// JAX makes a batch's integers before it knows the call.
+// One chunk fits every call, because JAX makes a batch's integers before it
+// knows the call.
 TEST(MosaicShardProgram, ChunksAreThoseOfAnyCall) {
   const ShardCase s = large_case({"v4", "seq=4", 8, 8, 1 << 16});
   auto batch = long_batch(1, s.tokens, s.tile, "causal & window(1023, 0)");
@@ -716,8 +719,7 @@ TEST(MosaicShardProgram, ChunksAreThoseOfAnyCall) {
   }
 }
 
-// The backward kernel of any call, of sinks and of numbers as sessions have
-// them.
+// Backward kernels with sinks and dlse, one with numbers as sessions set them.
 TEST(MosaicShardProgram, CompilesInChunksOfQueries) {
   auto plugin = testing::real_plugin("libtpu");
   if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
@@ -773,7 +775,7 @@ TEST(MosaicShardProgram, RefusesInOneLine) {
   EXPECT_EQ(why("v6e").substr(0, 40),
             "[mosaic] the type must be bf16 or f32, f");
   call.dtype = s.dtype;
-  // Arrays are of the shards that the program was made for.
+  // Arrays must be of the shards that the program was made for.
   auto kernel = make_mosaic_shards(*batch, *shards, call, "v6e");
   ASSERT_TRUE(kernel) << kernel.error().message;
   s.mesh = "seq=4";

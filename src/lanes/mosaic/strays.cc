@@ -1,5 +1,5 @@
 // lanes/mosaic/strays.cc: numbers that are NaN or infinite, in kernels that may
-// read any: where they are, and what stands for them.
+// read any: how they are found, and what replaces them.
 #include <algorithm>
 #include <array>
 #include <map>
@@ -10,9 +10,10 @@
 
 namespace tessera::mosaic {
 
-// A number is not finite where its exponent is all ones: then one more in the
-// exponent's last place carries into the sign's, which was cleared. A word has
-// two of bf16. Some rows at a time, so that registers hold what is found.
+// A number is not finite if its exponent is all ones: then one more in the
+// exponent's last place carries into the sign bit, which was cleared. A word
+// has two numbers of bf16. Rows are read some at a time, so that registers hold
+// what is found.
 Value Parts::has_strays(std::initializer_list<const char*> rings,
                         const Value& slot, int64_t heads) {
   const bool is_wide = s_.dtype == Dtype::f32;
@@ -52,7 +53,7 @@ Value Parts::has_strays(std::initializer_list<const char*> rings,
   return *any;
 }
 
-// Of a tile of so many rows and columns: about four registers, whole ones.
+// Rows of a tile to read at a time: about four registers, whole ones.
 int64_t Parts::rows_at_a_time(int64_t rows, int64_t columns) const {
   const int64_t step = s_.dtype == Dtype::f32 ? kSublanes : 2 * kSublanes;
   int64_t out = std::max(step, 4 * step * kLanes / columns / step * step);

@@ -1,20 +1,20 @@
-// lanes/mosaic/telemetry.cc: the forward kernel without values: of each query
+// lanes/mosaic/telemetry.cc: the forward kernel without values: for each query
 // the log-sum-exp and the entropy of its probabilities.
 //
-// With m, l, c and P' as forward.cc has them, d = c (m_old - m) and
-// D' = c S' - c m, the distance from the maximum, all in powers of 2:
+// With m, l, c and P' as in forward.cc, d = c (m_old - m), and D' = c S' - c m,
+// the distance from the maximum, all in powers of 2:
 //
 //   t  = t 2^d + (l 2^d) d + sum_k P' D'
 //
-// and at the row's end lse = ln 2 c m + ln l, entropy = ln l - ln 2 t / l;
-// where l is 0 no key was legal: -inf and 0. Terms of t are never positive, so
-// none cancel; a weight of 0 adds 0 to it, however far away it is.
+// At the row's end lse = ln 2 c m + ln l and entropy = ln l - ln 2 t / l; if l
+// is 0, no key was legal: lse is -inf and entropy 0. Terms of t are never
+// positive, so none cancel; a weight of 0 adds 0 to t, whatever its distance.
 //
-// It knows of no first keys and of no sink logits. Over the list of all legal
-// pairs it gives a row's sums, over that of the pairs whose mass is asked for
-// theirs, and the host joins the two and the logits (telemetry_rows.h). So that
-// one program serves both lists, bitmaps say which pairs are legal, and ids are
-// not read: what a veto takes is no key of any pair.
+// The kernel knows neither first keys nor sink logits. For the list of all
+// legal pairs it gives each row's sums, for the list of the pairs whose mass is
+// asked for their sums, and the host joins these and the logits
+// (telemetry_rows.h). One program must serve both lists, so bitmaps say which
+// pairs are legal, and ids are not read: vetoed tokens are in no legal pair.
 #include "lanes/mosaic/telemetry.h"
 
 #include "lanes/mosaic/pass_loop.h"
@@ -31,7 +31,7 @@ class Telemetry : public PassLoop {
  private:
   Value ln2() { return w_.real(static_cast<float>(kLn2)); }
   Value zero_like(const Value& a) { return w_.splat(w_.real(0), a.type.shape); }
-  // weight * distance, and 0 where there is no weight.
+  // weight * distance, and 0 where the weight is 0.
   Value term(const Value& weight, const Value& distance) {
     const Value zero = zero_like(weight);
     const Value none = w_.compare(Compare::equal, weight, zero);

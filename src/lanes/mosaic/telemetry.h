@@ -9,7 +9,7 @@
 
 namespace tessera::mosaic {
 
-inline constexpr int kTelemetryOutputs = 2;  // the last of its arrays
+inline constexpr int kTelemetryOutputs = 2;  // the last of the arrays
 
 std::vector<Argument> telemetry_arguments(const KernelShape& shape);
 std::string telemetry_kernel(const KernelShape& shape);

@@ -1,7 +1,9 @@
-// lanes/mosaic/telemetry_rows.cc: in fp64, of numbers that are stored in fp32.
+// lanes/mosaic/telemetry_rows.cc: joins rows in fp64, from numbers stored in
+// fp32.
 //
-// With L the log-sum-exp over the keys, H their entropy, F that over the first
-// of them and z a sink logit, M = log(e^L + e^z), a = e^(L - M), b = e^(z - M):
+// With L the log-sum-exp over the keys, H their entropy, F the log-sum-exp over
+// the first keys and z a sink logit, M = log(e^L + e^z), a = e^(L - M),
+// b = e^(z - M):
 //   mass = e^(F - M)     entropy = a H + a (M - L) + b (M - z)
 // in which no term is negative.
 #include "lanes/mosaic/telemetry_rows.h"
@@ -27,12 +29,12 @@ double join(double a, double b) {
   return most + std::log(std::exp(a - most) + std::exp(b - most));
 }
 
-// weight * distance, and 0 where there is no weight.
+// weight * distance, and 0 where the weight is 0.
 double term(double weight, double distance) {
   return weight == 0 ? 0 : weight * distance;
 }
 
-// Where the list's steps lie.
+// Indices of the list's steps in `steps`.
 std::vector<size_t> places_of_steps(const MosaicKernel& kernel,
                                     const MosaicArrays& arrays, int64_t list) {
   std::vector<size_t> out;
@@ -111,7 +113,7 @@ lanes::SinkRows join_rows(const TelemetryRows& rows,
       out.mass[i] = out.entropy[i] = std::numeric_limits<float>::quiet_NaN();
       continue;
     }
-    // All scores are finite or -inf, so that of the first is too.
+    // All scores are finite or -inf here, so the first keys' are too.
     out.mass[i] = static_cast<float>(
         std::min(1.0, std::exp(double{rows.first_lse[i]} - total)));
     out.entropy[i] = static_cast<float>(std::max(0.0, entropy + of_sink));

@@ -1,5 +1,5 @@
-// lanes/mosaic/telemetry_rows.h: sink telemetry of a batch, joined from what
-// the kernel gives of two lists.
+// lanes/mosaic/telemetry_rows.h: sink telemetry of a batch, joined from the
+// kernel's results for two lists.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +18,10 @@ std::vector<uint8_t> live_queries(const MosaicKernel& kernel,
                                   const MosaicArrays& arrays, int64_t lists,
                                   int64_t queries);
 
-// Of every query of every head, [batch, heads, queries].
+// Values for every query of every head, [batch, heads, queries].
 struct TelemetryRows {
   std::span<const float> lse, entropy;  // over all legal keys
-  std::span<const float> first_lse;     // over the first of them
+  std::span<const float> first_lse;     // over the first keys alone
 };
 lanes::SinkRows join_rows(const TelemetryRows& rows,
                           std::span<const uint8_t> live, int64_t lists,

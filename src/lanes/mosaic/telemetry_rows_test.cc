@@ -1,5 +1,5 @@
-// lanes/mosaic/telemetry_rows_test.cc: what is joined, against the definitions
-// over scores.
+// lanes/mosaic/telemetry_rows_test.cc: joined rows against the definitions over
+// scores.
 #include "lanes/mosaic/telemetry_rows.h"
 
 #include <gtest/gtest.h>
@@ -33,9 +33,9 @@ Sums sums_of(const std::vector<double>& scores) {
   return out;
 }
 
-// What a query of finite scores may err by. Its numbers are stored in fp32, as
-// L (1 + u) and so on; what follows is fp64, some 16 roundings of numbers up to
-// |L| + |z| + 1 on either side.
+// The allowed error of a query with finite scores. Its inputs are stored in
+// fp32, as L (1 + u) and so on; the join is in fp64, with some 16 roundings of
+// numbers up to |L| + |z| + 1 on either side.
 struct Allowed {
   double mass = 0, entropy = 0;
 };
@@ -48,14 +48,14 @@ Allowed allowed(const Sums& own, double first_lse, double mass, double entropy,
   out.entropy = kEps * (own.entropy + entropy);  // stored, and cast
   if (sink && std::isfinite(*sink)) {
     numbers += std::abs(*sink);
-    // With a the keys' share, the slope by L is a (1 - a) (H + z - L); between
-    // L and where it moved, shares grow by e^moved at most.
+    // With a the keys' share, the derivative by L is a (1 - a) (H + z - L);
+    // between L and its stored value, shares grow by e^moved at most.
     const double apart = *sink - own.lse;
     const double shares = 1 / ((1 + std::exp(apart)) * (1 + std::exp(-apart)));
     out.entropy += moved * std::exp(2 * moved) * shares *
                    (own.entropy + std::abs(apart) + moved);
   }
-  // M moves by less than L does.
+  // M changes by less than L.
   out.mass =
       mass *
       (std::expm1(moved + kEps * std::abs(first_lse)) * (1 + kEps) + kEps);
@@ -114,7 +114,7 @@ TEST(TelemetryRows, JoinsListsAndSinkLogits) {
 TEST(TelemetryRows, WhatIsNotFiniteIsNaN) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   constexpr float kLow = -std::numeric_limits<float>::infinity();
-  // A NaN score; legal keys of no weight; the first of them without any.
+  // A NaN score; legal keys without weight; first keys alone without; +inf.
   const std::vector<float> lse = {kNan, kLow, 1, -kLow};
   const std::vector<float> entropy = {kNan, 0, 2, kNan};
   const std::vector<float> first = {kNan, kLow, kLow, kLow};
@@ -127,7 +127,7 @@ TEST(TelemetryRows, WhatIsNotFiniteIsNaN) {
   }
   EXPECT_EQ(got.mass[2], 0);
   EXPECT_EQ(got.entropy[2], 2);
-  // All weight is the sink's then.
+  // Then the sink has all weight.
   const std::vector<float> sink = {3};
   const lanes::SinkRows joined =
       join_rows({lse, entropy, first}, live, 1, 1, 4, sink);

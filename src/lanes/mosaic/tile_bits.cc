@@ -1,5 +1,5 @@
-// lanes/mosaic/tile_bits.cc: the plan's bitmaps of partial tiles, turned to how
-// the kernel unpacks them, and the number of each step's.
+// lanes/mosaic/tile_bits.cc: the plan's bitmaps of partial tiles in the order
+// in which the kernel unpacks them, and the number of each step's bitmap.
 #include "lanes/mosaic/tile_bits.h"
 
 #include <algorithm>
@@ -24,8 +24,8 @@ KernelShape tile_shape(const MosaicKernel& kernel) {
   return s;
 }
 
-// One bitmap, query by query. What stands there for a query is what stood there
-// for the one before, but for keys where they differ: mostly few.
+// Writes one bitmap, query by query. Starts from the words of the query before
+// and flips the keys that differ, which are mostly few.
 class BitWriter {
  public:
   BitWriter(const MosaicKernel& kernel, std::span<int32_t> bitmap)
@@ -50,7 +50,7 @@ class BitWriter {
       to += s_.block_q;
     }
   }
-  // The first pairs of a tile: what a length leaves of a full one.
+  // Sets the first queries and keys of a full tile that a length cuts short.
   void add_corner(int64_t queries, int64_t keys) {
     for (uint32_t k = 0; k < static_cast<uint32_t>(keys); ++k) flip(k);
     int32_t* to = bitmap_.data();
@@ -194,7 +194,8 @@ Result<std::vector<std::vector<int32_t>>> make_shard_bits(
     std::span<const CallTiles> calls, const MosaicKernel& kernel,
     std::span<int32_t> words) {
   std::vector<std::vector<int32_t>> of_step;
-  // Those that it needs, numbered as they are met.
+  // The batch's number of a bitmap, and the device's, in the order of first
+  // use.
   std::map<int64_t, int32_t> here = {{kNoPairs, kNoPairs},
                                      {kAllPairs, kAllPairs}};
   const int64_t chunks = chunks_of(kernel);

@@ -1,5 +1,5 @@
 // lanes/mosaic/tile_bits.h: which pairs of a tile are legal, as bits, for masks
-// that bounds and ids do not tell.
+// that bounds and ids cannot express.
 #pragma once
 
 #include <cstdint>
@@ -15,20 +15,20 @@
 
 namespace tessera::mosaic {
 
-// The bitmaps of a batch's tiles by numbers: those of no pair and of all pairs
-// first, then the plan's of partial tiles, equal ones once, then what a length
-// leaves of full ones. Batch and kernel must outlive it.
+// The numbered bitmaps of a batch's tiles: those of no pair and of all pairs,
+// those of the plan's partial tiles, equal ones once, and those of full tiles
+// that a length cuts short. Batch and kernel must outlive the object.
 class TileBitmaps {
  public:
   static Result<TileBitmaps> make(const Batch::State& batch,
                                   const MosaicKernel& kernel);
 
-  // Of row r and column c of the forward list.
+  // Number of the bitmap of row r and column c of the forward list.
   int64_t number_of(int64_t list, int64_t r, int64_t c);
   int64_t count() const {
     return first_corner_ + static_cast<int64_t>(corners_.size());
   }
-  // As the kernel reads it (shape.h), into so many words, all 0.
+  // Writes a bitmap as the kernel reads it (shape.h); `bitmap` must be all 0.
   void write(int64_t number, std::span<int32_t> bitmap) const;
 
  private:
@@ -44,7 +44,7 @@ class TileBitmaps {
   std::vector<Corner> corners_;
 };
 
-// As the kernel reads them (shape.h).
+// Bitmaps as the kernel reads them (shape.h).
 struct TileBits {
   std::vector<int32_t> of_step;  // [kernel.steps]
   std::vector<int32_t> words;    // [kernel.bitmaps, bit_rows, tile.q]
@@ -53,9 +53,10 @@ struct TileBits {
 Result<TileBits> make_tile_bits(const Batch::State& batch, const Steps& steps,
                                 const MosaicKernel& kernel);
 int64_t bitmap_words(const MosaicKernel& kernel);
-// Of a device of a mesh: those that the steps of all its calls need, in its own
-// numbers, columns of a call `shift` less. Gives for each call [kernel.steps],
-// and writes `words`, all 0: [kernel.bitmaps, bit_rows, tile.q].
+// The bitmaps that the steps of all calls of a device need, under the device's
+// own numbers. A call's column is the device's less `shift`. Returns for each
+// call the bitmap number of each step, [kernel.steps]; writes the bitmaps to
+// `words`, all 0 before: [kernel.bitmaps, bit_rows, tile.q].
 struct CallTiles {
   const Steps* steps = nullptr;
   int64_t shift = 0;

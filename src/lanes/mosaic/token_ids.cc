@@ -1,4 +1,4 @@
-// lanes/mosaic/token_ids.cc: key by key, with runs of ids where segments count.
+// lanes/mosaic/token_ids.cc: makes ids; with segments an id is a run's number.
 #include "lanes/mosaic/token_ids.h"
 
 #include <algorithm>
@@ -35,7 +35,7 @@ KeyIds::KeyIds(const mask::Bound& bound, const mask::BoundRow& row,
                 static_cast<int32_t>(r));
     }
   }
-  const bool as_it_is = documents_;  // read once: the loop is in vectors then
+  const bool as_it_is = documents_;  // a local, so that the loop vectorizes
   for (int64_t k = 0; k < valid; ++k) {
     const int32_t id = row.ids[k];
     out[k] = id < 0 ? kNoKey : as_it_is ? id : out[k];
@@ -46,7 +46,7 @@ void KeyIds::queries(int64_t first, std::span<int32_t> out) const {
   const auto n = static_cast<int64_t>(out.size());
   const int64_t live = std::clamp<int64_t>(row_.q_end - first, 0, n);
   std::ranges::fill(out.subspan(static_cast<size_t>(live)), kNoQuery);
-  if (live == 0) return;  // the offset may lie anywhere then
+  if (live == 0) return;  // q_offset may be out of range then
   const int32_t* ids = row_.q_ids;
   if (ids) {
     ids += first;

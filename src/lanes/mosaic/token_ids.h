@@ -10,21 +10,22 @@
 
 namespace tessera::mosaic {
 
-// The row, without ids where they veto nothing for all heads: a negative id
-// vetoes for heads whose mask names ids, and those alone.
+// The batch row, without ids unless they veto for all heads: a negative id
+// vetoes only for heads whose mask names ids.
 mask::BoundRow veto_row(const Request& request, const mask::Bound& bound,
                         int64_t batch_row);
 
-// The id that decides what a key may share: its document, its segment, or 0; -1
-// where a veto holds. It fills `of_key`, for each key one, and reads that and
-// the row as long as it lives.
+// The id of each key: its document, its segment, or 0; -1 where a veto holds.
+// The constructor fills `of_key`, one id per key. The object refers to `of_key`
+// and `row`, which must outlive it.
 class KeyIds {
  public:
   KeyIds(const mask::Bound& bound, const mask::BoundRow& row, const Rule& rule,
          std::span<int32_t> of_key);
 
   std::span<const int32_t> keys() const { return of_key_; }
-  // Of queries from that one on, whose positions need not be keys'.
+  // Writes the ids of the queries from `first` on. Their positions need not be
+  // positions of keys.
   void queries(int64_t first, std::span<int32_t> out) const;
 
  private:

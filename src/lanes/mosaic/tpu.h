@@ -10,14 +10,14 @@ namespace tessera::mosaic {
 
 struct Tpu {
   pjrt::Place on;
-  std::string target;  // that kernels are made for: "v6e:1x1"
+  std::string target;  // what kernels are made for: "v6e:1x1"
 };
 
-// An error where the device files say that there is none. No plugin is loaded.
+// An error if the device files show no TPU. Loads no plugin.
 Result<void> check_tpu_here(const XlaOptions& options);
-// The one that the options name; by default libtpu.
+// The plugin that the options name; libtpu by default.
 std::string tpu_plugin(const XlaOptions& options);
-// An error where it is no TPU, or none that is known.
+// The target of a device; an error if the device is no TPU of a known chip.
 Result<std::string> target_of(const pjrt::Place& on);
 Result<Tpu> open_tpu(const XlaOptions& options,
                      const pjrt::ClientOptions& client = {});

@@ -1,5 +1,5 @@
 // lanes/mosaic/values_test.cc: the vendor's compiler takes kernels of float32,
-// of numbers that may not be finite, and what compares floats.
+// kernels for numbers that may not be finite, and comparisons of floats.
 #include <gtest/gtest.h>
 
 #include "lanes/mosaic/parts.h"
@@ -13,8 +13,8 @@ namespace {
 using Class = testing::KernelClass;
 using MosaicValues = testing::MosaicCompiler;
 
-// Tiles as they lie and turned, of both types; by bitmaps with all that a
-// kernel may have, which here comes in chunks.
+// Tiles as they lie and transposed, in both types; with bitmaps, a kernel with
+// all terms, which comes in chunks here.
 TEST_F(MosaicValues, AnyValues) {
   for (const bool backward : {false, true}) {
     for (const auto& [dim, v_dim] :
@@ -50,7 +50,7 @@ TEST_F(MosaicValues, AnyValues) {
   }
 }
 
-// By bounds, and by bitmaps with all that a kernel may have.
+// With bounds, and with bitmaps and all other terms that a kernel may have.
 TEST_F(MosaicValues, Float32) {
   for (const bool backward : {false, true}) {
     Class c{"causal & documents", 4096, {512, 256}, {1, 2}, 8, 4, backward};
@@ -72,7 +72,7 @@ TEST_F(MosaicValues, Float32) {
   }
 }
 
-// Every compare of floats that the writer can write, of vectors and scalars.
+// Every comparison of floats that the writer can write, of vectors and scalars.
 TEST_F(MosaicValues, ComparesOfFloats) {
   const std::vector<int64_t> shape = {8, 128};
   const std::vector<Argument> arrays = {in_smem("scalars", 8, Element::f32),
@@ -99,7 +99,7 @@ TEST_F(MosaicValues, ComparesOfFloats) {
     w.if_then(w.compare(how, scalar_x, w.real(0)),
               [&] { w.store(chosen, tile); });
   }
-  for (const char* out : {"out", "again"}) {  // a program has a few
+  for (const char* out : {"out", "again"}) {  // a program has several results
     w.start_copy(tile, w.argument(out), done);
     w.wait_copy(done, tile);
   }

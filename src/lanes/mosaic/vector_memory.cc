@@ -12,14 +12,15 @@
 namespace tessera::mosaic {
 namespace {
 
-// Of a pass: pairs of a query and a key, of all its heads.
+// Most pairs of a query and a key in a pass, over all its heads.
 constexpr int64_t kMaxPassPairs = int64_t{1} << 21;
 
-// The most heads that a pass may have, memory aside: as many as leave its arms
-// no longer than those of large tiles.
+// The most heads that a pass may have, memory aside: so many that the branches
+// of its code are no longer than those of large tiles.
 int64_t most_heads_of(const KernelShape& s, bool backward) {
   static_assert(kMaxBackwardHeadsPerPass <= kSublanes);
-  // Products of full precision fill the matrix unit alone, and compile long.
+  // One head's products of full precision fill the matrix unit; they compile
+  // slowly.
   if (s.dtype == Dtype::f32) return 1;
   const int64_t pairs = s.block_q * s.block_kv * s.tiles_per_pass;
   return std::min(backward ? kMaxBackwardHeadsPerPass : kMaxHeadsPerPass,
@@ -30,14 +31,14 @@ int64_t heads_together_of(const KernelShape& s, int64_t most) {
   return heads_together(s.heads_of_list(), s.heads / s.kv_heads, most);
 }
 
-// What heads together may take of it. Of chunks, whose size is open, four
-// fifths: the compiler's own share grows with the tile.
+// Vector memory that heads together may take. With chunks, whose size is open,
+// four fifths of the room: the compiler's own share grows with the tile.
 int64_t room_together(const KernelShape& s, bool backward) {
   const int64_t room = vector_room(s.core_bytes, backward);
   return s.in_chunks() ? room / 5 * 4 : room;
 }
 
-// As many as vector memory holds, too.
+// Heads of a pass, as many as vector memory holds.
 int64_t heads_per_pass_of(KernelShape s, bool backward) {
   for (int64_t most = most_heads_of(s, backward); most > 1;
        most = s.heads_per_pass - 1) {
@@ -49,11 +50,12 @@ int64_t heads_per_pass_of(KernelShape s, bool backward) {
   return 1;
 }
 
-// Enough for a chunk: what comes and goes with it is small beside its tiles.
+// Queries that are enough for a chunk: what is copied once a chunk is then
+// little beside its tiles.
 constexpr int64_t kChunkQueries = 16'384;
 
-// As many rows a chunk as there is room for, of as many heads as leave enough
-// of them; one where there is none.
+// Sets as many rows a chunk as there is room for, and as many heads as leave
+// room for kChunkQueries; one row if none fits.
 void take_chunks(KernelShape& s) {
   const auto bytes = [&](int64_t rows) {
     s.chunk_rows = rows;
@@ -83,7 +85,6 @@ bool fits(const KernelShape& s, bool backward) {
          vector_room(s.core_bytes, backward);
 }
 
-// Of heads that go together whole or in chunks, these are the most.
 void take_heads(KernelShape& s, bool backward, bool may_chunk) {
   s.heads_per_pass = heads_per_pass_of(s, backward);
   if (!may_chunk || s.in_chunks()) return;
@@ -123,11 +124,12 @@ int64_t least_vector_bytes(const RequestFeatures& f) {
   s.plan_heads = f.plan_heads;
   s.any_numbers = f.call.numbers == Numbers::any;
   int64_t least = INT64_MAX;
-  // Backward a whole group of heads a pass keeps no sums of all keys.
+  // Tries all head counts: backward, passes of whole groups of heads keep no
+  // sums of all keys.
   for (int64_t most = std::max<int64_t>(1, most_heads_of(s, backward));
        most > 0; most = s.heads_per_pass - 1) {
     s.heads_per_pass = heads_together_of(s, most);
-    // Masks by ids and by bitmaps keep other things, and chunks of queries.
+    // Scratch depends on bitmaps, and on chunks of queries.
     for (const int64_t bitmaps : {0, 1}) {
       s.bitmaps = bitmaps;
       for (s.chunk_rows = 0; s.chunk_rows <= (backward ? 1 : 0);

@@ -45,7 +45,7 @@ std::string types_of(std::span<const Value> values) {
   return out;
 }
 
-// The bits, which the parser takes exactly; decimals would be rounded twice.
+// Bits, which the parser takes exactly; decimals would be rounded twice.
 std::string real_text(float value) {
   return fmt::format("0x{:08X}", std::bit_cast<uint32_t>(value));
 }
@@ -109,7 +109,8 @@ Value Writer::fresh(Type type) {
   return {fmt::format("%{}", next_++), std::move(type)};
 }
 
-// `"op"(operands) {attributes} : (types) -> `, of the region in hand.
+// The text `"op"(operands) {attributes} : (types) -> `. Lists the current
+// region among those in use.
 std::string Writer::call(std::string_view name, std::span<const Value> operands,
                          std::string_view attributes) {
   if (std::find(regions_.begin(), regions_.end(), region_) == regions_.end()) {
@@ -231,7 +232,8 @@ Value Writer::shift_right(const Value& a, int32_t bits) {
 Value Writer::compare(Compare how, const Value& a, const Value& b) {
   assert(a.type == b.type && !a.type.is_memref());
   constexpr int kSigned[] = {0, 1, 2, 3, 4, 5};
-  // The compiler takes none that hold of NaN: not_equal is the other of equal.
+  // The compiler takes no predicate that is true for NaN, so not_equal is the
+  // inverse of equal.
   constexpr int kOrdered[] = {1, 1, 4, 5, 2, 3};
   const auto which = static_cast<size_t>(how);
   const Value both[] = {a, b};
@@ -394,7 +396,7 @@ Value Writer::matmul(const Value& a, int32_t of_a, const Value& b,
       a.type.shape[static_cast<size_t>(1 - of_a)],
       b.type.shape[static_cast<size_t>(1 - of_b)]};
   const Value all[] = {a, b, splat(real(0), shape)};
-  // Of float32 the matrix unit would take bf16's bits alone.
+  // Without fp32 precision the matrix unit takes float32 operands as bf16.
   const bool is_exact = a.type.element == Element::f32;
   return op("tpu.matmul", all,
             fmt::format(
@@ -551,7 +553,7 @@ std::string Writer::kernel(std::string_view name, int64_t grid) const {
   std::string parameters, windows;
   int prefetched = 0;
   int scratch = 0;
-  bool in_scratch = false;  // it follows the arrays in HBM
+  bool in_scratch = false;  // scratch follows the arrays in HBM
   for (const Value& v : arguments_) {
     parameters += fmt::format("{}{}: {}", parameters.empty() ? "" : ",\n      ",
                               v.name, to_string(v.type));

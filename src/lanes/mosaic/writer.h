@@ -17,7 +17,7 @@
 namespace tessera::mosaic {
 
 enum class Element : uint8_t { i1, i32, index, f32, bf16, semaphore };
-// Where a memref lies; `none` is a scalar or, with a shape, a vector.
+// Memory that a memref lies in; `none`: a scalar or, with a shape, a vector.
 enum class Space : uint8_t { none, smem, vmem, any, semaphore };
 
 struct Type {
@@ -51,13 +51,12 @@ enum class Compare : uint8_t {
 struct Argument {
   std::string name;
   Type type;
-  // [..., dim, tokens], and [..., tokens, dim] in the program around.
+  // The shape is [..., dim, tokens], in the program [..., tokens, dim].
   bool tokens_last = false;
 };
 
-// The function of a kernel. Ops are appended where the writer stands: at the
-// top, or inside the body that is being written by if_then, if_else or
-// for_each.
+// Writes the function of a kernel. Ops are appended at the top level, or inside
+// the body that if_then, if_else or for_each is writing.
 class Writer {
  public:
   explicit Writer(std::vector<Argument> arguments);
@@ -79,7 +78,7 @@ class Writer {
   };
   void comment(std::string_view text);
 
-  // Constants stand once, at the top of the function.
+  // Each constant is written once, at the top of the function.
   Value constant(int32_t value);
   Value index(int64_t value);
   Value real(float value);
@@ -105,7 +104,7 @@ class Writer {
   Value to_bf16(const Value& a);
   Value to_f32(const Value& a);
   Value to_index(const Value& a);
-  // The bits of one with two dimensions, int32; of bf16 a word has two rows.
+  // Bits of a two-dimensional vector as int32; a word has two rows of bf16.
   Value as_words(const Value& a);
 
   // Vectors.
@@ -117,9 +116,9 @@ class Writer {
   Value first_row(const Value& a);  // [n, m] -> [1, m]
   Value reduce_max(const Value& a, int32_t dimension);
   Value reduce_sum(const Value& a, int32_t dimension);
-  Value total(const Value& a);  // [n, m], a scalar
-  // Contracts dimension `of_a` of a with `of_b` of b; float32 comes out, of
-  // float32 in full precision.
+  Value total(const Value& a);  // [n, m] -> scalar
+  // Contracts dimension `of_a` of a with `of_b` of b. The result is float32;
+  // float32 operands are multiplied in full precision.
   Value matmul(const Value& a, int32_t of_a, const Value& b, int32_t of_b);
 
   // Memory. A slice keeps its rank until `drop` leading dimensions of size 1
@@ -147,7 +146,7 @@ class Writer {
                               std::vector<Value> carried, const Body& body);
 
   // The whole module: one function that runs for each of `grid` rows. Its
-  // arguments: the row, those in scalar memory, the arrays in HBM, scratch.
+  // arguments: the row, arrays in scalar memory, arrays in HBM, scratch.
   std::string kernel(std::string_view name, int64_t grid) const;
 
  private:
