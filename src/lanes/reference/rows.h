@@ -34,7 +34,7 @@ struct QueryRow {
   RowValues out;
 };
 
-// The gradients of one query row, and its terms in those of keys and the sink.
+// What one query row adds to gradients: its dq, and terms of dk, dv and dsink.
 struct QueryGradient {
   RowValues dq;
   RowValues weight;  // p_j: dv = sum p_j dout

@@ -55,8 +55,8 @@ std::vector<Coming> send_tiles(Writer& w, const Exchange& e,
 std::vector<std::vector<Value>> receive_tiles(Writer& w, const Exchange& e,
                                               const Coming& coming);
 
-// Results for tokens. `came` empty: `own` has those of all tokens, own tokens
-// first. Else `came` has those of received tokens, in one array or one per op.
+// Results for tokens. If `came` is empty, `own` is for all tokens, own tokens
+// first. Otherwise `came` is for received tokens, in one array or one per op.
 struct Made {
   Value own;
   std::vector<Value> came = {};
