@@ -36,8 +36,7 @@ double lane_bytes(LaneId lane, const Request& request,
   const auto width = static_cast<double>(byte_width(call.dtype));
   switch (lane) {
     case LaneId::cpu:
-      // Backward sums dq in fp32: at most a quarter of q, out, dout and dq in
-      // fp32.
+      // dq in fp32 for backward: at most a quarter of q, out, dout and dq.
       return (call.backward ? 0.25 * call_bytes(request, call, 4) : 0) +
              sink_bytes(request, call, width);
     case LaneId::reference:

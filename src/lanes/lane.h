@@ -48,8 +48,7 @@ struct ShardFacts {
   TileWork work;
   Evenness evenness;
   bool uneven = false;
-  // By direction: a digest of the sharding of every program argument and
-  // result.
+  // By direction: a digest of the sharding of all arguments and results.
   std::map<std::string, std::string> specs;
   std::string contract;  // a digest
   ShardReport report;

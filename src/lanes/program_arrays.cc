@@ -20,8 +20,7 @@ bool is_dense(const BasicTensorView<Pointer>& t, const ArrayDims& dims) {
          (t.batch == 1 || t.batch_stride == t.heads * t.tokens * t.dim);
 }
 
-// Calls f(offset in the tensor, offset in the array) for the start of each row,
-// in elements.
+// Calls f(element of the tensor, element of the array) where each row begins.
 template <class Pointer, class F>
 void for_each_row(const BasicTensorView<Pointer>& t, const ArrayDims& dims,
                   F f) {

@@ -1,7 +1,6 @@
 // lanes/program_arrays.h: one run of a plugin's program over tensors. Inputs
-// are copied into the dense, padded arrays that the program reads, and results
-// are copied back. A tensor that already has the program's layout is not
-// copied.
+// are copied into the dense, padded arrays of the program, and results are
+// copied back. A tensor that has the program's layout is not copied.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +21,7 @@ using ArrayDims = std::vector<int64_t>;
 // An input array: the caller's memory read in place, or a padded copy.
 class Staged {
  public:
-  // `dims`: [batch, heads, tokens, dim], none below the tensor's. The padding
-  // is 0.
+  // `dims`: [batch, heads, tokens, dim], at least the tensor's; padded with 0.
   Staged(const TensorView& tensor, const ArrayDims& dims);
   // `from` and `dims`: [batch, heads, tokens]. The padding is `beyond`.
   Staged(const float* data, const ArrayDims& from, const ArrayDims& dims,
@@ -36,8 +34,7 @@ class Staged {
   std::vector<uint8_t> copy_;
 };
 
-// A result that a program must give, and where it is stored: `to`, `copy` or
-// `stays`.
+// A result that a program must give, and where it goes: to, copy or stays.
 struct ProgramOutput {
   pjrt::ArrayType type;
   void* to = nullptr;  // the bytes as they are; null: `copy` stores them

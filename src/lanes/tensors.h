@@ -28,8 +28,7 @@ inline constexpr int64_t kMaxDim = 256;
 inline constexpr double kMaxFactor = 1e30;  // scale, softcap, their quotient
 inline constexpr double kMinCap = 1e-30;    // of a softcap that is not 0
 Result<void> check_factors(std::string_view where, const AttentionShape& shape);
-// Checks the head counts, for every lane: K/V heads and plan heads must divide
-// the query heads.
+// Checks, for any lane, that K/V heads and plan heads divide the query heads.
 Result<void> check_heads(std::string_view where, const AttentionShape& shape,
                          int64_t plan_heads);
 

@@ -43,8 +43,7 @@ float in_log2(float lse) {
       std::isfinite(lse) ? std::clamp(power, -kMost, kMost) : power);
 }
 
-// The chunks of queries that each block of keys of a list meets. A place takes
-// 8 bytes.
+// The chunks of queries that each block of keys meets: 8 bytes for each place.
 struct ListPlaces {
   std::vector<size_t> first;  // of each block in `places`, and the end
   std::vector<KeyBlock::Place> places;  // ascending within a block

@@ -50,8 +50,7 @@ inline CpuRun count_tiles(int64_t tiles_run, const Worklist& list,
   return run;
 }
 
-// Counts the active tiles of rows that begin in [begin, end); a row has `step`
-// tokens.
+// The active tiles of rows, of `step` tokens each, that begin in [begin, end).
 inline int64_t tiles_of(const Worklist& list, int64_t number, int64_t step,
                         int64_t begin, int64_t end) {
   int64_t tiles = 0;

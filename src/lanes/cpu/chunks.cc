@@ -78,8 +78,7 @@ class Window {
     }
   }
 
-  // Marks the keys [from, to) that some query attends to. Returns whether all
-  // are marked.
+  // Marks the keys [from, to) that some query attends to; returns whether all.
   bool mark_live(int64_t from, int64_t to, uint8_t* live) const {
     int32_t queries = 0;
     bool all = true;
@@ -208,8 +207,7 @@ void KeyBlock::read(const CpuWork::State& work, int64_t list, int64_t k_begin,
   const int64_t keys = k_end - k_begin;
   live_.assign(static_cast<size_t>(keys), 0);
   all_live_ = false;
-  // Vector lanes past the last key must be masked, so a short block has no full
-  // chunk.
+  // Vector lanes without a key must be masked: short blocks have no full chunk.
   const bool whole = keys == kernels::kBackwardKeys;
   for (const Place place : places) {
     const int64_t q_begin = int64_t{place.chunk} * kernels::kBackwardRows;

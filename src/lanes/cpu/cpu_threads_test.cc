@@ -1,6 +1,5 @@
 // lanes/cpu/cpu_threads_test.cc: results are the same bits for any number of
-// threads, in every run and from any caller. Also run with the thread
-// sanitizer.
+// threads, in every run and from any caller. The thread sanitizer runs it too.
 #include <gtest/gtest.h>
 
 #include <array>

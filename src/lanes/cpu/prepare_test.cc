@@ -15,8 +15,7 @@ namespace {
 
 using testing::RandomCase;
 
-// Expects intervals that ascend, do not touch, and cover the legal keys
-// exactly.
+// Expects ascending intervals that do not touch, of exactly the legal keys.
 void expect_legal_keys(const RandomCase& c) {
   const auto request = c.request();
   if (!request) return;  // the mask is not allowed

@@ -158,8 +158,7 @@ Result<void> check_rule(const BridgeSpec& spec, const Rule& rule) {
   return {};
 }
 
-// Picks may have any number per query, and any number of heads that divides the
-// query heads.
+// Picks may have any number per query. Their heads must divide the query heads.
 Result<void> check_picks(const BridgeSpec& spec, const Sizes& s) {
   if (!spec.attention->roles.contains(std::string(kPicksRole))) return {};
   auto array = on_side(spec, kPicksRole, false);

@@ -60,8 +60,7 @@ Json arrays_json(const std::vector<BridgeArray>& arrays) {
   return out;
 }
 
-// The contract of an artifact. Array names are left out: they do not change the
-// program.
+// The contract of an artifact, without array names: they change no program.
 KernelContract contract_of(const std::string& digest, const BridgeSpec& spec,
                            std::string_view platform) {
   const Json text = {

@@ -1,5 +1,4 @@
-// lanes/jax_bridge/load_test.cc: good files, and absent, wrong or too large
-// ones.
+// lanes/jax_bridge/load_test.cc: good files, and absent or too large ones.
 #include <gtest/gtest.h>
 
 #include <filesystem>

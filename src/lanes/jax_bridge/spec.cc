@@ -1,5 +1,4 @@
-// lanes/jax_bridge/spec.cc: parses the untrusted file of shapes that comes with
-// an artifact.
+// lanes/jax_bridge/spec.cc: parses an artifact's file of shapes, as untrusted.
 #include <fmt/ranges.h>
 
 #include <set>
@@ -123,8 +122,7 @@ Result<BridgeArray> read_array(const Json& value, const std::string& what) {
   return out;
 }
 
-// Reads arrays. Names must differ over inputs and outputs, since files hold
-// both.
+// Names must differ over inputs and outputs, since files hold both.
 Result<std::vector<BridgeArray>> read_arrays(const Json& value,
                                              const std::string& name,
                                              std::set<std::string>& names) {

@@ -1,5 +1,4 @@
-// lanes/jax_bridge/spec_test.cc: the file of shapes, intact and broken in many
-// ways.
+// lanes/jax_bridge/spec_test.cc: the file of shapes, intact and broken.
 #include <gtest/gtest.h>
 
 #include <functional>

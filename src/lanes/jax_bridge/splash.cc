@@ -1,5 +1,4 @@
-// lanes/jax_bridge/splash.cc: reads the sizes of a Splash kernel from its
-// arrays.
+// lanes/jax_bridge/splash.cc: the sizes of a Splash kernel, from its arrays.
 #include "lanes/jax_bridge/splash.h"
 
 #include <fmt/ranges.h>

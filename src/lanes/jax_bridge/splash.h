@@ -7,12 +7,10 @@
 
 namespace tessera::bridge {
 
-// Parses the declaration, `splash` in the file of shapes; `spec` has the
-// arrays.
+// Parses `splash` of the file of shapes, for the arrays of `spec`.
 Result<BridgeSplash> read_splash(const Json& value, const BridgeSpec& spec);
 
-// The same for a spec from any source. The sizes are read from its arrays
-// again.
+// The same for a spec from any source. Sizes come from its arrays.
 Result<BridgeSplash> splash_of(const BridgeSpec& spec);
 
 }  // namespace tessera::bridge

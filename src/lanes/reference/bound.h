@@ -32,8 +32,7 @@ struct RowFacts {
   double lse = 0;
 };
 
-// Relative error of each probability's term in `out`, with its rounding to 16
-// bits.
+// Relative error of each probability's term in `out`, with rounding to 16 bits.
 double forward_error(const RowFacts& row, const Rounding& r);
 // Absolute error of the log-sum-exp.
 double lse_error(const RowFacts& row);

@@ -316,8 +316,7 @@ TEST(Judge, NanInputsMustShow) {
   EXPECT_FALSE(c.judge().passed());
 }
 
-// A key whose score is -inf has probability 0, and does not change the bounds
-// of other keys.
+// A score of -inf gives probability 0, and leaves the bounds of other keys.
 TEST(Judge, InfiniteScoresAreExact) {
   Problem problem;
   problem.mask = "full";

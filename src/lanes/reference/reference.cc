@@ -201,8 +201,7 @@ Result<Problem> check(const Request& request, const Legality& legality,
   };
 }
 
-// Eight running sums let the compiler use vectors, while every build adds in
-// the same order.
+// Eight running sums allow vectors, and every build adds in the same order.
 double dot(const double* a, const double* b, int64_t n) {
   constexpr int64_t kLanes = 8;
   double sums[kLanes] = {};
@@ -262,8 +261,7 @@ void softmax(const Problem& p, Place at, const std::vector<int64_t>& keys,
 }
 
 // Calls visit(place, legal keys in ascending order) for batch rows, queries
-// and heads in ascending order, heads innermost. Only keys of this list are
-// read.
+// and heads in ascending order, heads innermost. Only these keys are read.
 template <class Visit>
 Result<void> for_each_place(const Problem& p, const StopFlag* stop,
                             Visit visit) {

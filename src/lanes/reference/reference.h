@@ -1,6 +1,5 @@
-// lanes/reference/reference.h: dense fp64 attention, forward and backward,
-// which every lane is checked against. Any mask, O(q_len * kv_len) time, one
-// thread.
+// lanes/reference/reference.h: dense fp64 attention, forward and backward, to
+// check every lane with. Any mask, O(q_len * kv_len) time, one thread.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,6 @@
-// lanes/reference/rows.cc: single rows of attention in fp64. The mathematics
-// and names are those of reference.cc, and of bound.cc for errors. Inner loops
-// use pointers, since a vector's [] takes most of a test's time with
-// sanitizers.
+// lanes/reference/rows.cc: single rows of attention in fp64, with the formulas
+// and names of reference.cc, and those of bound.cc for errors. Inner loops use
+// pointers: with sanitizers, a vector's [] takes most of a test's time.
 #include "lanes/reference/rows.h"
 
 #include <algorithm>

@@ -45,8 +45,7 @@ struct QueryGradient {
 class RowOracle {
  public:
   // Reads q, k, v, sink_logits and, for gradients, dout and dlse. `out` and
-  // `lse` are read only where a function says so. Views must outlive the
-  // oracle.
+  // `lse` are read only where a function says so. Views must outlive this.
   static Result<RowOracle> bind(const Request& request, const Facts& facts,
                                 const AttentionShape& shape,
                                 const ForwardTensors& tensors,

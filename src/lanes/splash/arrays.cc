@@ -61,8 +61,7 @@ std::vector<int32_t> for_masks(const SplashArray& from, int64_t masks) {
   return out;
 }
 
-// For each distinct partial tile: which of its queries and keys have a legal
-// pair.
+// By distinct partial tile: which of its queries and keys have a legal pair.
 struct Sides {
   std::vector<uint8_t> queries, keys;
 };

@@ -12,9 +12,8 @@ namespace tessera::splash {
 // Why the kernel does not fit the request; nullopt if it fits.
 std::optional<std::string> misfit(const BridgeSplash& kernel,
                                   const RequestFeatures& features);
-// Why the plan exceeds the kernel's ceilings; nullopt if it does not. A plan
-// does not know its distinct partial tiles: prepare() compares those with
-// `blocks`.
+// Why the plan exceeds the kernel's ceilings; nullopt if it does not. Distinct
+// partial tiles are not known of a plan: prepare() compares them with `blocks`.
 std::optional<std::string> misfit(const BridgeSplash& kernel,
                                   const PlanFacts& plan);
 // Why the kernel's scores exceed the error bounds of lanes on this platform;

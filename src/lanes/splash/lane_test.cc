@@ -1,5 +1,5 @@
 // lanes/splash/lane_test.cc: JAX's Splash kernel, interpreted, with our
-// MaskInfo on real plugins: results within the bounds, and one compile per
+// MaskInfo on real plugins: results within bounds, and one compile per
 // artifact.
 #include <gtest/gtest.h>
 

@@ -3,9 +3,9 @@
 // With p_j = exp(s_j - lse), g = dout and d = g . out - dlse, a query gives
 //   dv_j += p_j g          e_j = p_j (g . v_j - d) slope_j scale
 //   dk_j += e_j q          dq  += e_j k_j
-// where slope is that of the softcap. The sink logit has p = exp(sink - lse)
-// and no value, so its gradient is -p d; without a legal key p is 1 and g is
-// unused.
+// where slope is that of the softcap. A sink logit has p = exp(sink - lse) and
+// no value, so its gradient is -p d. Without a legal key p is 1 and g is not
+// used.
 #include <array>
 
 #include "lanes/xla/block.h"

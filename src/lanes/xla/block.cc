@@ -119,8 +119,7 @@ Value base_of(Writer& w, const Value& maximum) {
 }
 
 Value over_scores(Writer& w, const Value& a, const Dims& scores) {
-  // [queries, keys] go to the last two dimensions, [.., .., queries] to the
-  // first three.
+  // [queries, keys] are the last two dimensions, [.., .., queries] the first 3.
   return a.dims().size() == 2 ? w.broadcast(a, scores, {2, 3})
                               : w.broadcast(a, scores, {0, 1, 2});
 }
@@ -186,8 +185,8 @@ Parts parts_of(Writer& w, const Value& rows) {
 }
 
 // weight * rest where the pair is legal and `rest` is not 0; 0 elsewhere. A 0
-// of `rest` stands for a finite number and would give NaN for an infinite
-// weight.
+// of `rest` replaces a finite number, and times an infinite weight would be
+// NaN.
 Value counted(Writer& w, const Value& legal, const Value& weight,
               const Value& rest) {
   const Value zeros = w.real(0, rest.dims());

@@ -31,8 +31,7 @@ class BlockLoops {
   // Loops over the rows of every unit. `carried`: the arrays that rows write.
   Values rows(const Values& start, const RowBody& body);
 
-  // After rows(): the number of active tiles visited, counted at run time; 0
-  // without a worklist.
+  // After rows(): active tiles visited, counted at run time; 0 if not listed.
   const Value& tiles() const { return tiles_; }
 
  private:

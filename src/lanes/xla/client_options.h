@@ -8,8 +8,7 @@
 
 namespace tessera::xla {
 
-// Each is "name=value", where value is an integer, a number, true, false, or
-// else a string.
+// Each is "name=value": an integer, a number, true, false, or else a string.
 Result<pjrt::ClientOptions> read_client_options(
     const std::vector<std::string>& options);
 

@@ -157,8 +157,7 @@ int64_t heads_of(const std::vector<Coming::Part>& parts) {
   return out;
 }
 
-// Join the arrays of a buffer, or of a block of it, along heads; split it
-// again.
+// Join arrays along heads into a buffer, or a block of it, and split it again.
 Value side_by_side(Writer& w, const Values& parts) {
   return parts.size() == 1 ? parts.front() : w.join(parts, kHeads);
 }

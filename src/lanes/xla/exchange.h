@@ -15,8 +15,7 @@ namespace tessera::xla {
 // device sends, round after round; an unused slot of a round has the number
 // `own`. A ragged exchange also reads `slices`, where the tiles for each device
 // begin and how many there are: [away, back] x [begin, tiles] x device along
-// "seq". A gather brings all tiles of each device; `sends` then has those that
-// are used.
+// "seq". A gather brings all tiles; `sends` then has those that are used.
 struct Exchange {
   std::string_view sends, slices;
   int64_t own = 0;  // tiles that a device owns

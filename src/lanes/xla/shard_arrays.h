@@ -1,5 +1,4 @@
-// lanes/xla/shard_arrays.h: the integer arrays that each device of a mesh
-// receives.
+// lanes/xla/shard_arrays.h: the integer arrays of each device of a mesh.
 #pragma once
 
 #include <algorithm>

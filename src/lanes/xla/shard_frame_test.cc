@@ -37,8 +37,7 @@ struct Told {
   int64_t devices() const { return static_cast<int64_t>(slices.size()) / 4; }
 };
 
-// Checks that each slot of a receiver's buffer gets the tile that its list has,
-// or none.
+// Checks that each slot of a receiver's buffer gets the tile of its list.
 Fault tiles_fault(const Shards& shards, const Exchange& e,
                   const std::vector<Told>& told, Tiles tiles) {
   const int64_t seq = shards.mesh.size("seq");

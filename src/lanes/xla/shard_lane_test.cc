@@ -37,8 +37,7 @@ lanes::LaneOptions options_for(const std::string& plugin) {
   return out;
 }
 
-// A mesh of two or four devices. It may have a "copy" axis, which splits
-// nothing.
+// A mesh of two or four devices, maybe with a "copy" axis.
 Mesh random_mesh(std::mt19937_64& random, bool heads_may_part) {
   Mesh out;
   out.axes = {{"data", 1}, {"head", 1}, {"seq", 1}, {"copy", 1}};
@@ -92,8 +91,7 @@ Fault sharded_fault(const std::string& plugin, const testing::RandomCase& c) {
   AttentionArrays arrays(testing::random_attention(c));
   const int64_t plan_heads = static_cast<int64_t>(std::max<size_t>(
       c.masks.size(), static_cast<size_t>(c.picks ? c.pick_heads : 1)));
-  // Otherwise a device could get half of the heads of one plan head and heads
-  // of another.
+  // Otherwise a device could get half of one plan head's heads, and others.
   const bool may_part =
       plan_heads == 1 || plan_heads % 2 == 0 || arrays.c.shape.kv_heads == 1;
   std::mt19937_64 random(c.seed * 31 + 1);

@@ -1,5 +1,4 @@
-// lanes/xla/shard_shape.cc: the shape of one device, and the exchanges around
-// it.
+// lanes/xla/shard_shape.cc: the shape of one device, and its exchanges.
 #include "lanes/xla/shard_shape.h"
 
 #include <limits>

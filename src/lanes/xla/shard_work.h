@@ -62,8 +62,7 @@ class ShardWork : public lanes::LaneWork, public lanes::ResidentWork {
   const Batch& batch() const { return batch_; }
   const Shards& shards() const { return shards_; }
 
-  // Sends each device its own integers among `arguments`. `host` owns their
-  // memory.
+  // Sends each device its own integers of `arguments`; `host` owns the memory.
   using IntegersOf =
       std::function<const int32_t*(size_t shard, const std::string& name)>;
   Result<std::shared_ptr<const SentIntegers>> send(
@@ -90,9 +89,8 @@ class ShardWork : public lanes::LaneWork, public lanes::ResidentWork {
                                   const StopFlag* stop) override;
 
  private:
-  // The arrays that a pass reads and writes, by the names of its program: on
-  // the host (from, to) or on the devices (there, stay). Unwanted results are
-  // left out.
+  // The arrays that a pass reads and writes, by name: on the host (from, to) or
+  // on the devices (there, stay). Results that are not wanted are left out.
   struct Arrays {
     std::map<std::string, CallArray> from;
     std::map<std::string, const DeviceParts*> there;

@@ -83,8 +83,7 @@ std::optional<std::string> rows_fault(const lanes::SinkRows& got,
   return {};
 }
 
-// Compares mass and entropy for two numbers of first keys; one program serves
-// both.
+// Compares mass and entropy for two numbers of first keys, with one program.
 std::optional<std::string> fault(const XlaLane& lane, AttentionArrays& arrays) {
   const auto batch = BorrowedBatch::make(arrays.request, arrays.facts);
   if (!batch) return batch.error().message;

@@ -19,8 +19,7 @@ std::string_view element_text(Element e) {
   return kTexts[static_cast<size_t>(e)];
 }
 
-// The bits of a number. Decimals would be rounded twice, here and by the
-// parser.
+// The bits, which parse exactly; decimals would be rounded again when parsed.
 std::string bits_text(double value, Element e) {
   return e == Element::f64
              ? fmt::format("0x{:016X}", std::bit_cast<uint64_t>(value))

@@ -49,8 +49,7 @@ struct Argument {
 };
 
 // Writes the program's one function. An op is appended at the top level, or in
-// the region that `loop` or `choose` is writing. A region may use values from
-// outside.
+// the region that `loop` or `choose` writes. A region may use outside values.
 class Writer {
  public:
   // `wide`: the type of sums and scores, float32, or float64 to be exact.
@@ -139,9 +138,8 @@ class Writer {
   // group, with sizes read at run time. Elements of `into` that receive nothing
   // stay. CPUs have no such op.
   struct Slices {
-    // [group] each, by device: where its slice begins in the operand and the
-    // size, where the slice begins at that device, and the size that comes
-    // back.
+    // [group] each: begin and size of the slice for each device, where the
+    // slice begins at that device, and the size of what comes from each.
     Value begins, sizes, begins_there, sizes_here;
   };
   Value ragged_exchange(const Value& a, const Value& into, const Slices& slices,
@@ -184,8 +182,7 @@ class Writer {
 
   // The same for all devices of a mesh: each device runs what was written on
   // its part of the arguments. For each dimension of each argument and result:
-  // the axis that splits it, "", or several axes ("data,seq", the last varies
-  // fastest).
+  // the axis that splits it, "", or several ("data,seq": the last is fastest).
   struct Spread {
     std::vector<std::pair<std::string, int64_t>> sizes;  // of the mesh's axes
     std::vector<std::vector<std::string>> arguments, results;
