@@ -44,8 +44,7 @@ struct Region {
   int64_t extent = 0;  // bytes from the first to the end of the last
 };
 
-// The span of a row with all dimensions whose stride is no multiple of
-// `period`.
+// The span of a row with all dimensions whose stride is no multiple of period.
 int64_t span_within(int64_t period, const Region& r) {
   int64_t span = r.row;
   for (const Dimension& d : r.dimensions) {

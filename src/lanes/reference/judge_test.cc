@@ -316,7 +316,7 @@ TEST(Judge, NanInputsMustShow) {
   EXPECT_FALSE(c.judge().passed());
 }
 
-// A score of -inf gives probability 0, and leaves the bounds of other keys.
+// A key with a score of -inf has probability 0 and changes no other bound.
 TEST(Judge, InfiniteScoresAreExact) {
   Problem problem;
   problem.mask = "full";

@@ -37,7 +37,7 @@ lanes::LaneOptions options_for(const std::string& plugin) {
   return out;
 }
 
-// A mesh of two or four devices, maybe with a "copy" axis.
+// A mesh of two or four devices, of which some may be along "copy".
 Mesh random_mesh(std::mt19937_64& random, bool heads_may_part) {
   Mesh out;
   out.axes = {{"data", 1}, {"head", 1}, {"seq", 1}, {"copy", 1}};
