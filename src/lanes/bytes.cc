@@ -1,4 +1,4 @@
-// lanes/bytes.cc
+// lanes/bytes.cc: byte counts of arrays, copies and lists.
 #include "lanes/bytes.h"
 
 #include "tessera/batch.h"
@@ -21,8 +21,8 @@ double call_bytes(const Request& r, const AttentionCall& call, double width) {
 
 namespace {
 
-// Of sink telemetry: three numbers of each query and whether it lives, and the
-// few values that nobody wants.
+// Bytes of sink telemetry for each query: three floats, a live flag, and the 8
+// output values that the cpu lane's kernels write and nothing reads.
 double sink_bytes(const Request& r, const AttentionCall& call, double width) {
   if (!call.sink_telemetry) return 0;
   return static_cast<double>(r.batch) * static_cast<double>(call.shape.heads) *
@@ -36,23 +36,23 @@ double lane_bytes(LaneId lane, const Request& request,
   const auto width = static_cast<double>(byte_width(call.dtype));
   switch (lane) {
     case LaneId::cpu:
-      // Backward sums dq in fp32: at most a quarter of q, out, dout and dq.
+      // dq in fp32 for backward: at most a quarter of q, out, dout and dq.
       return (call.backward ? 0.25 * call_bytes(request, call, 4) : 0) +
              sink_bytes(request, call, width);
     case LaneId::reference:
-      // fp64 beside every array.
+      // An fp64 copy of every array.
       return 2 * call_bytes(request, call, 4) + sink_bytes(request, call, 0);
     case LaneId::jax_bridge:
       // A CPU plugin's buffers lie in this machine's memory.
       return call_bytes(request, call, width);
     case LaneId::splash:
-      // A copy in the kernel's layout too.
+      // The plugin's buffers, and a copy in the kernel's layout.
       return 2 * call_bytes(request, call, width);
     case LaneId::mosaic:
     case LaneId::xla: {
-      // A copy in the program's own lengths, and on a CPU one more: its buffers
-      // lie in this machine's memory. What the program itself takes is known
-      // when it is compiled, and asked then.
+      // A copy padded to the program's lengths, and on a CPU one more, since a
+      // CPU plugin's buffers lie in this machine's memory. The program's own
+      // memory is known, and asked for, when it is compiled.
       Request padded;
       padded.batch = bucket(request.batch);
       padded.q_len = bucket(request.q_len);

@@ -1,4 +1,4 @@
-// lanes/bytes.h: what calls take, before any of it is there.
+// lanes/bytes.h: how many bytes a call takes, estimated before it is prepared.
 #pragma once
 
 #include "tessera/attention.h"
@@ -7,19 +7,19 @@
 
 namespace tessera::lanes {
 
-// Bytes of the arrays of a call whose elements are of this width, as a double:
-// sizes may be absurd.
+// Bytes of a call's arrays, for elements of `width` bytes. A double: sizes are
+// unchecked here and their product could overflow an integer.
 double call_bytes(const Request& request, const AttentionCall& call,
                   double width);
 
-// What a lane takes beside the arrays, about. `elsewhere`: its plugin's device
-// has a memory of its own.
+// About how many bytes a lane takes beside the caller's arrays. `elsewhere`:
+// the plugin's device has a memory of its own.
 double lane_bytes(LaneId lane, const Request& request,
                   const AttentionCall& call, bool elsewhere = false);
 
-// What it takes besides once the batch is known: of sink telemetry on our own
-// lanes the copied facts, and what is planned of the first keys, which is no
-// more than the batch's own lists and a span of keys for each query.
+// Bytes that sink telemetry adds once the batch is known, on the lanes that
+// plan the first keys: a copy of the facts, and that plan, which is at most the
+// batch's own lists plus one span of keys for each query.
 double sink_batch_bytes(LaneId lane, const Batch& batch,
                         const AttentionCall& call);
 

@@ -1,4 +1,4 @@
-// lanes/host_residents.cc: dense arrays, and the lane's own passes over them.
+// lanes/host_residents.cc: dense copies, and the lane's passes over them.
 #include "lanes/host_residents.h"
 
 #include <cstring>
@@ -96,7 +96,7 @@ Result<PassRun> HostResidents::backward(ResidentBackward& pass,
   g.dk = view_of(*pass.dk);
   g.dv = view_of(*pass.dv);
   g.dsink_logits = pass.dsink_logits;
-  // A backward pass only reads it.
+  // The backward pass only reads lse.
   const std::span<float> lse(const_cast<float*>(pass.lse.data()),
                              pass.lse.size());
   return work_.backward(tensors_of(pass, *pass.out, lse), g, stop);

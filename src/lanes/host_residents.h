@@ -1,5 +1,5 @@
-// lanes/host_residents.h: arrays that stay with a lane that computes in the
-// host's memory: dense copies there.
+// lanes/host_residents.h: arrays kept between layers as dense copies in the
+// host's memory, for lanes without resident arrays of their own.
 #pragma once
 
 #include "lanes/lane.h"

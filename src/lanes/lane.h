@@ -1,5 +1,5 @@
-// lanes/lane.h: what a lane is to a session: it is opened once, prepares a
-// batch once, and then runs layers. Every lane implements this and no more.
+// lanes/lane.h: the interface of a lane, as sessions use it. A session opens
+// the lane once, prepares each batch once and then runs layers.
 #pragma once
 
 #include <cstdint>
@@ -26,17 +26,17 @@ namespace tessera::lanes {
 
 struct LaneOptions {
   CpuOptions cpu;
-  XlaOptions xla;  // plugin, device and cache are all plugins' lanes'
+  XlaOptions xla;  // every plugin lane reads plugin, device and cache
   std::optional<BridgeArtifact> artifact;
-  Mesh mesh;  // of several devices, for a lane that spreads a call; else empty
+  Mesh mesh;  // the devices that a call is spread over; empty: one device
   ShardOptions shards;
 };
 
-// The options with the sizes and dtype of a call.
+// The options with the shape and dtype of the call filled in.
 ShardOptions options_for(ShardOptions options, const AttentionCall& call);
 
-// The call of one pass alone: forward nothing goes back, and neither tells of
-// sinks.
+// The call of one pass alone: without backward and dlse for the forward pass,
+// and without sink telemetry for either.
 AttentionCall one_direction(AttentionCall call, bool backward);
 
 // How a lane spread a batch over devices.
@@ -48,30 +48,30 @@ struct ShardFacts {
   TileWork work;
   Evenness evenness;
   bool uneven = false;
-  // By direction: how every argument and result of its program lies, digested.
+  // By direction: a digest of the sharding of all arguments and results.
   std::map<std::string, std::string> specs;
   std::string contract;  // a digest
   ShardReport report;
 };
 
-// What a lane did to make a batch ready, and what it will run it with.
+// What a lane did to prepare a batch, and what the batch will run with.
 struct WorkFacts : CompileCounts {
-  std::optional<std::string> isa;  // nothing: not for us to say
+  std::optional<std::string> isa;  // nullopt: the plugin chooses it
   std::optional<int> threads;
-  // Of lanes that compile: their contracts by direction.
+  // By direction: the kernel contract. Only lanes that compile set it.
   std::map<std::string, std::string> kernels;
-  // Of those whose kernels have settings: by direction what it is, and who
-  // chose it.
+  // By direction: the kernel setting and what chose it. Empty for lanes whose
+  // kernels have no settings.
   std::map<std::string, std::string> settings;
-  // Where a TPU's matrix unit takes the request's tiles.
+  // The request's tiles as lowered to a TPU's matrix unit.
   std::optional<Lowering> lowering;
   double compile_ms = 0, transfer_ms = 0;
-  std::string artifact_digest;  // of a bridge's
+  std::string artifact_digest;  // of the bridge's artifact
   std::optional<ShardFacts> shards;
   std::vector<std::string> warnings;
 };
 
-// One batch on one lane. It belongs to one caller.
+// One batch prepared on one lane, owned by one caller.
 class LaneWork {
  public:
   virtual ~LaneWork() = default;
@@ -81,35 +81,34 @@ class LaneWork {
   virtual Result<PassRun> backward(const ForwardTensors& tensors,
                                    const Gradients& gradients,
                                    const StopFlag* stop) = 0;
-  // Of lanes whose LaneFacts say sink_telemetry. Reads q, k and sink logits.
+  // For lanes whose LaneFacts have sink_telemetry. Reads q, k and sink logits.
   virtual Result<SinkRows> sink_rows(const ForwardTensors& tensors,
                                      int64_t first_keys, const StopFlag* stop);
-  // Null where arrays are in the host's memory anyway.
+  // Null: the lane keeps no arrays, so the session uses HostResidents.
   virtual ResidentWork* residents() { return nullptr; }
   // The text of the program that `forward` or `backward` runs.
   virtual Result<std::string> program_text(bool backward) const;
 };
 
-// Of a pass that the call was not prepared for.
+// Errors for a pass that the call was not prepared for.
 Error no_backward(std::string_view where);
 Error no_sink_telemetry(std::string_view where);
-// An artifact of JAX's is one forward program, as MLIR bytecode.
+// Errors of JAX artifacts: each is one forward program, as MLIR bytecode.
 Error artifact_has_no_backward(std::string_view where);
 Error artifact_has_no_text(std::string_view where);
 
 class OpenLane {
  public:
   virtual ~OpenLane() = default;
-  // `before` may be handed back work of an earlier batch, whose memory serves
-  // again.
+  // `before`: null, or the work of an earlier batch, whose memory is reused.
   virtual Result<std::unique_ptr<LaneWork>> prepare(
       const Batch& batch, const AttentionCall& call,
       std::unique_ptr<LaneWork> before) = 0;
-  // Compiles what every batch under the request's ceilings will need; of
-  // `present` only which facts there are is read.
+  // Compiles what every batch under the request's ceilings will need. Only
+  // which facts `present` has is read, not their values.
   virtual Result<WorkFacts> warm(const Request& request, const Facts& present,
                                  const AttentionCall& call);
-  // Bytes that a call takes beside its arrays, about.
+  // About how many bytes a call takes beside its arrays.
   virtual double bytes(const Request& request,
                        const AttentionCall& call) const = 0;
   virtual const PluginPlace* place() const { return nullptr; }
@@ -117,14 +116,14 @@ class OpenLane {
 
 struct Lane {
   LaneId lane;
-  // An error says why it cannot start here.
+  // Fails with the reason if the lane cannot run on this machine.
   Result<std::unique_ptr<OpenLane>> (*open)(const LaneOptions& options);
-  // Takes and gives 0 for subnormal numbers, as a check must know.
+  // Reads and writes subnormal numbers as 0; checks of results allow for it.
   bool flushes = false;
 };
 
-std::span<const Lane> lanes();  // those that a session can open
+std::span<const Lane> lanes();  // the lanes that a session can open
 
-int64_t legal_pairs(const Plan& plan, int64_t heads);  // every query head
+int64_t legal_pairs(const Plan& plan, int64_t heads);  // of all query heads
 
 }  // namespace tessera::lanes

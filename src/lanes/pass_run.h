@@ -5,7 +5,7 @@
 
 namespace tessera::lanes {
 
-// `run_ms` is the kernels'.
+// `run_ms` is the time in kernels, without transfers.
 struct PassRun {
   int64_t tiles_run = 0, tiles_skipped = 0, pairs_run = 0;
   double run_ms = 0, transfer_ms = 0;

@@ -1,4 +1,4 @@
-// lanes/program_arrays.cc: copies row by row.
+// lanes/program_arrays.cc: copies arrays row by row and runs the program.
 #include "lanes/program_arrays.h"
 
 #include <algorithm>
@@ -20,7 +20,7 @@ bool is_dense(const BasicTensorView<Pointer>& t, const ArrayDims& dims) {
          (t.batch == 1 || t.batch_stride == t.heads * t.tokens * t.dim);
 }
 
-// Calls f(element of the tensor, element of the array) for each row.
+// Calls f(element of the tensor, element of the array) where each row begins.
 template <class Pointer, class F>
 void for_each_row(const BasicTensorView<Pointer>& t, const ArrayDims& dims,
                   F f) {
@@ -34,7 +34,7 @@ void for_each_row(const BasicTensorView<Pointer>& t, const ArrayDims& dims,
   }
 }
 
-// What the tensor holds of such an array.
+// Copies the tensor's elements out of the padded array.
 void unstage(const void* array, const ArrayDims& dims,
              const MutableTensorView& t) {
   const int64_t width = byte_width(t.dtype);

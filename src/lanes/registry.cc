@@ -1,4 +1,4 @@
-// lanes/registry.cc: every lane by name, and what each can do.
+// lanes/registry.cc: the names and capabilities of all lanes.
 #include <fmt/ranges.h>
 
 #include <iterator>
@@ -30,7 +30,7 @@ constexpr uint32_t kEveryAtom =
           Atom::routed, Atom::tree, Atom::same});
 constexpr uint32_t kFloats = bits({Dtype::f32, Dtype::bf16, Dtype::f16});
 
-// In the order of LaneId. What stands here is what the lanes themselves check.
+// In the order of LaneId. The lanes themselves check the same limits.
 constexpr LaneFacts kRegistry[] = {
     {.lane = LaneId::cpu,
      .about = "our block-sparse kernels on this machine's cores",
@@ -173,12 +173,12 @@ std::string lane_family(LaneId lane, std::string_view platform) {
   if (lane == LaneId::reference) return "reference";
   if (lane == LaneId::cpu) return "native";
   if (lane == LaneId::mosaic) return "tpu/mosaic";
-  // Programs of JAX are its own on any device.
+  // JAX exports these programs, whatever device runs them.
   if (lane == LaneId::jax_bridge) return "tpu/jax";
   if (lane == LaneId::splash) return "tpu/splash";
   if (platform == "tpu") return "tpu/xla";
   if (lane == LaneId::cuda || platform == "cuda") return "cuda";
-  // The code is the compiler's own, whoever ships the plugin.
+  // XLA generates the code, whichever plugin contains it.
   return "xla";
 }
 

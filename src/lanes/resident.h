@@ -11,7 +11,7 @@
 
 namespace tessera::lanes {
 
-// What a lane keeps of an array; each lane knows its own.
+// An array that a lane keeps. Each lane casts it to its own type.
 struct Resident {
   virtual ~Resident() = default;
 };
@@ -33,12 +33,12 @@ struct ResidentBackward {
   std::span<float> dsink_logits;  // written
 };
 
-// One batch on a lane, over such arrays. Arrays handed in are this batch's, of
-// the right shape and type; a session has seen to it.
+// One batch prepared on a lane, run over resident arrays. The session has
+// checked that the arrays are this batch's and have the right shape and type.
 class ResidentWork {
  public:
   virtual ~ResidentWork() = default;
-  // The tokens of `t` are queries, or keys.
+  // `queries`: the tokens of `t` are queries; else they are keys.
   virtual Result<ResidentPtr> put(const TensorView& t, bool queries) = 0;
   virtual Result<void> fetch(const Resident& array, bool queries,
                              const MutableTensorView& to) const = 0;

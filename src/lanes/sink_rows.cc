@@ -1,5 +1,5 @@
-// lanes/sink_rows.cc: the pairs that sink telemetry asks about, by the words of
-// the mask language, which say already what the first keys are.
+// lanes/sink_rows.cc: restricts a batch to the first keys with the mask
+// language's own sink(n).
 #include "lanes/sink_rows.h"
 
 #include <utility>
@@ -17,7 +17,7 @@ Result<OwnedBatch> first_keys_batch(const Batch& batch, int64_t first_keys,
   for (Mask& mask : request.masks) {
     auto first = make_mask(std::move(mask.expr) & sink(first_keys));
     if (!first) return first.error();
-    // What the mask named as it was written still counts.
+    // Facts that the mask named as written stay required.
     first->names = mask.names;
     mask = std::move(*first);
   }

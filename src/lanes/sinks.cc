@@ -1,7 +1,8 @@
-// lanes/sinks.cc: one more score without a value, joined behind attention.
+// lanes/sinks.cc: adds a sink, one more score z without a value, to the results
+// of attention without sinks.
 //
-// With a = exp(lse) / (exp(lse) + exp(z)) a query has joined = a out, so
-//   dout'  = a dout                gradient by out
+// With a = exp(lse) / (exp(lse) + exp(z)), joined = a out for each query, so
+//   dout'  = a dout                gradient of out
 //   dlse'  = dlse + (1 - a) (dout . joined)
 //   dz    -= (1 - a) (dout . joined)
 #include <algorithm>
@@ -19,7 +20,7 @@
 namespace tessera {
 namespace {
 
-// The keys' share of the softmax; 0 where there is no key.
+// The keys' share `a` of the softmax; 0 for a query without a legal key.
 double share_of(float lse, float sink) {
   if (lse == -std::numeric_limits<float>::infinity()) return 0;
   return 1 / (1 + std::exp(double{sink} - double{lse}));
@@ -69,7 +70,7 @@ std::array<Extent, 3> extents_of(const TensorView& t) {
            {t.tokens, t.token_stride}}};
 }
 
-// Its first byte and that behind its last; strides may be below 0.
+// The address range [begin, end) of a tensor; strides may be negative.
 std::pair<intptr_t, intptr_t> range_of(const TensorView& t) {
   int64_t low = 0, high = t.dim;
   for (const auto& [count, stride] : extents_of(t)) {
@@ -79,7 +80,8 @@ std::pair<intptr_t, intptr_t> range_of(const TensorView& t) {
   return {at + low * byte_width(t.dtype), at + high * byte_width(t.dtype)};
 }
 
-// A row is written before those behind it are read.
+// Fails if the tensors overlap without being the same: a row is written before
+// later rows are read.
 Result<void> check_apart(std::string_view name, const TensorView& written,
                          std::string_view of, const TensorView& read) {
   const auto [begin, end] = range_of(written);
@@ -94,7 +96,7 @@ Result<void> check_apart(std::string_view name, const TensorView& written,
                  name, of);
 }
 
-// Calls visit(b, h, t, number of the query) for all of them in order.
+// Calls visit(b, h, t, index in [batch, heads, tokens]) for every query.
 template <class Visit>
 void each_query(const TensorView& out, const Visit& visit) {
   size_t at = 0;
@@ -157,7 +159,7 @@ Result<void> sink_gradients(const TensorView& joined,
     to.dlse[at] = dlse.empty() ? 0.0F : dlse[at];
     read_row(dout, b, h, t, g.data());
     if (lse[at] == -std::numeric_limits<float>::infinity()) {
-      std::fill(g.begin(), g.end(), 0.0);  // whatever it holds
+      std::fill(g.begin(), g.end(), 0.0);  // dout may be NaN here
     } else {
       read_row(joined, b, h, t, row.data());
       double dot = 0;

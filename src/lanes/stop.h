@@ -1,4 +1,4 @@
-// lanes/stop.h: a caller's stop flag, looked at between pieces of work.
+// lanes/stop.h: checks the caller's stop flag between pieces of work.
 #pragma once
 
 #include <string_view>

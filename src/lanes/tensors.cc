@@ -18,7 +18,7 @@ namespace {
 
 constexpr int64_t kMaxBytes = int64_t{1} << 62;
 
-// a * b + c, all 0 or more; nothing where it reaches 2^62.
+// a * b + c of numbers >= 0; nullopt where the result reaches 2^62.
 std::optional<int64_t> multiply_add(int64_t a, int64_t b, int64_t c) {
   int64_t sum = 0;
   if (__builtin_mul_overflow(a, b, &sum) ||
@@ -33,18 +33,18 @@ struct Dimension {
   int64_t stride = 0;  // bytes
 };
 
-// The bytes of one array: `row` of them at every combination of strides.
-// Dimensions of size 1 are left out.
+// The bytes that one array occupies: rows of `row` bytes, one for each index of
+// `dimensions`. Dimensions of size 1 are left out.
 struct Region {
   std::string_view name;
   bool output = false;
   uintptr_t address = 0;
   int64_t row = 0;
   std::vector<Dimension> dimensions;
-  int64_t extent = 0;  // from the first byte to behind the last
+  int64_t extent = 0;  // bytes from the first to the end of the last
 };
 
-// What a row spans with the strides that `period` does not divide.
+// The span of a row with all dimensions whose stride is no multiple of period.
 int64_t span_within(int64_t period, const Region& r) {
   int64_t span = r.row;
   for (const Dimension& d : r.dimensions) {
@@ -81,7 +81,7 @@ bool apart(const Region& a, const Region& b) {
   return false;
 }
 
-// All checks of one call; the first error stays.
+// All checks of one call. The first error is kept.
 class Check {
  public:
   Check(std::string_view where, const PlanSizes& plan,
@@ -128,7 +128,7 @@ class Check {
   void output(std::string_view name, std::span<const float> s, bool may_lack) {
     floats(name, s, may_lack, true);
   }
-  // `dsink`, where sink logits have a gradient, is written.
+  // `dsink`: the gradient of the sink logits, an output; null in forward.
   void sinks(const std::optional<std::span<const float>>& logits,
              const std::span<float>* dsink) {
     const int64_t heads = logits ? shape_.heads : 0;
@@ -186,7 +186,7 @@ class Check {
     return check_factors(where_, shape_);
   }
 
-  // Of q or dq, k or dk, v or dv; all others are like out.
+  // The sizes that a tensor must have, by its name; others are shaped like out.
   struct Want {
     std::string_view dims;
     std::array<int64_t, 4> sizes;
@@ -278,7 +278,7 @@ class Check {
   void floats(std::string_view name, std::span<const float> s, bool may_lack,
               bool output) {
     if (error_ || (may_lack && s.empty())) return;
-    // An output with as many rows, already checked, ends within 2^62 bytes.
+    // Cannot overflow: out or dq, already checked, has as many rows.
     const int64_t rows = plan_.batch * shape_.heads * plan_.q_len;
     floats(name, s, rows, "[batch, heads, q_len]", output);
   }
@@ -334,7 +334,7 @@ Result<void> check_factors(std::string_view where,
                    "numbers must be finite and 0 or more, found {} for softcap",
                    shape.softcap);
   }
-  // Beyond, single precision would make them 0 or infinite.
+  // A larger factor could make scores 0 or infinite in single precision.
   if (shape.scale && std::abs(*shape.scale) > kMaxFactor) {
     return invalid(where, "a scale must be at most {} in size, found {}",
                    kMaxFactor, *shape.scale);

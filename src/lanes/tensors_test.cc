@@ -1,5 +1,5 @@
-// lanes/tensors_test.cc: every rule with an input that breaks it, every layout
-// that must pass, and the tests of addresses against sets of bytes.
+// lanes/tensors_test.cc: an input that breaks each rule, every layout that must
+// pass, and the overlap checks against sets of bytes.
 #include "lanes/tensors.h"
 
 #include <gtest/gtest.h>
@@ -58,7 +58,7 @@ struct Call {
     return View::bhsd(data.data(), Dtype::f32, 2, heads, tokens, dim);
   }
 
-  // The message, or nothing.
+  // The error message, or "".
   std::string forward() const {
     const auto r = check_forward("here", plan, shape, f);
     return r.ok() ? "" : r.error().message;
@@ -344,7 +344,7 @@ TEST(CheckTensors, OutputsShareNothing) {
             rule + "dq for dk");
   EXPECT_EQ(found([](Call& c) { c.g.dsink_logits = c.sinks; }, false),
             rule + "sink_logits for dsink_logits");
-  // Inputs may share all they have.
+  // Inputs may share all their bytes.
   EXPECT_EQ(found(
                 [](Call& c) {
                   c.g.dlse = c.lse;
@@ -352,7 +352,7 @@ TEST(CheckTensors, OutputsShareNothing) {
                 },
                 false),
             "");
-  // Neighbours touch but share nothing.
+  // Adjacent arrays touch but share no byte.
   EXPECT_EQ(found(
                 [](Call& c) {
                   c.dq.resize(c.dq.size() + c.dk.size());
@@ -369,7 +369,7 @@ TEST(CheckTensors, ElementsOfAnOutputDoNotCoincide) {
   EXPECT_EQ(c.forward(),
             "[here] elements of an output must not coincide, found batch, head "
             "and token strides of 96, 0 and 8 for out [2, 4, 3, 8]");
-  c.f.out.head_stride = 23;  // a head has 24
+  c.f.out.head_stride = 23;  // a head spans 24
   EXPECT_NE(c.forward(), "");
   c.f.out.head_stride = 24;
   EXPECT_EQ(c.forward(), "");
@@ -454,12 +454,12 @@ TEST(CheckTensors, OutputsMayInterleaveInOneBuffer) {
   c.g.dk = part(2, 4 * kDim, kTokens * kToken, kDim, kToken);
   c.g.dv = part(2, 6 * kDim, kTokens * kToken, kDim, kToken);
   EXPECT_EQ(c.backward(), "");
-  // Any order of the parts.
+  // The parts may have any order.
   c.g.dq = part(4, 4 * kDim, kTokens * kToken, kDim, kToken);
   c.g.dk = part(2, 0, kTokens * kToken, kDim, kToken);
   c.g.dv = part(2, 2 * kDim, kTokens * kToken, kDim, kToken);
   EXPECT_EQ(c.backward(), "");
-  // One element too near.
+  // One element too close.
   c.g.dv = part(2, 2 * kDim - 1, kTokens * kToken, kDim, kToken);
   EXPECT_EQ(c.backward(),
             "[here] an output must share no byte with another array, found dk "
@@ -470,8 +470,8 @@ TEST(CheckTensors, OutputsMayInterleaveInOneBuffer) {
   c.g.dk = part(2, 4 * kHead, 8 * kHead, kHead, kDim);
   c.g.dv = part(2, 6 * kHead, 8 * kHead, kHead, kDim);
   EXPECT_EQ(c.backward(), "");
-  // [batch, tokens, 2 kv heads, (2 + 1 + 1), dim] without dq, whose heads step
-  // twice: only dk and dv lie so.
+  // [batch, tokens, 2 kv heads, (2 + 1 + 1), dim] for dk and dv only: the heads
+  // of dq have no single stride there.
   std::vector<float> alone(q.size());
   c.g.dq =
       MutableTensorView::bhsd(alone.data(), Dtype::f32, 2, 4, kTokens, kDim);
@@ -482,7 +482,7 @@ TEST(CheckTensors, OutputsMayInterleaveInOneBuffer) {
   EXPECT_NE(c.backward(), "");  // head 0 of dv is head 1 of dk
 }
 
-// What passes shares no byte, by sets of bytes; not all is refused.
+// Calls that pass share no byte, by sets of bytes; enough calls pass.
 TEST(CheckTensors, RandomViewsAgreeWithSetsOfBytes) {
   std::mt19937 random(11);
   std::vector<float> shared(4096);

@@ -1,12 +1,12 @@
-// lanes/cpu/backward.cc: runs a plan's blocks of keys.
+// lanes/cpu/backward.cc: runs the backward pass by blocks of keys.
 //
 // A task is one block of keys of one K/V head: it writes their dk and dv once.
-// To rows of dq many tasks add, each in its turn: a chunk of queries counts
-// the blocks that have been added to it, and block number n of those that meet
-// it waits for the count n. So every sum has one order, that of the keys,
-// whatever the number of threads, and no float is ever added atomically. Tasks
-// are numbered block by block, the heads of a block side by side: a task waits
-// for lower numbers only, and those were handed out before (base/threads.h).
+// Many tasks add to the same rows of dq, in a fixed order: each chunk of
+// queries counts the blocks added to it, and the n-th block that meets the
+// chunk (from 0) waits for the count n. So every sum has one order, that of the
+// keys, for any number of threads, and no float is added atomically. Tasks are
+// numbered block by block, with the heads of a block side by side. A task waits
+// only for lower numbers, which were handed out before (base/threads.h).
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -34,8 +34,8 @@ namespace {
 
 constexpr double kLog2e = 1.4426950408889634;
 
-// In units of log2(e). A finite one stays finite: a score of -inf less -inf
-// would be NaN.
+// The log-sum-exp to base 2. A finite one stays finite, since a score of -inf
+// minus -inf would be NaN.
 float in_log2(float lse) {
   constexpr double kMost = std::numeric_limits<float>::max();
   const double power = lse * kLog2e;
@@ -43,12 +43,12 @@ float in_log2(float lse) {
       std::isfinite(lse) ? std::clamp(power, -kMost, kMost) : power);
 }
 
-// The chunks that each block of keys meets: 8 bytes a place.
+// The chunks of queries that each block of keys meets: 8 bytes for each place.
 struct ListPlaces {
-  std::vector<size_t> first;  // place of each block, and one past the last
+  std::vector<size_t> first;  // of each block in `places`, and the end
   std::vector<KeyBlock::Place> places;  // ascending within a block
-  std::vector<int32_t> turn;   // at each place: how many blocks came before
-  std::vector<int32_t> turns;  // of each chunk: blocks that meet it
+  std::vector<int32_t> turn;            // of each place: blocks that add before
+  std::vector<int32_t> turns;           // of each chunk: blocks that add to it
 
   std::span<const KeyBlock::Place> of(int64_t block) const {
     const size_t at = first[static_cast<size_t>(block)];
@@ -69,7 +69,7 @@ ListPlaces places_of(const CpuWork::State& work, int64_t list) {
                    (k_end - 1) / tile.kv + 1, rows);
     const size_t first = all.places.size();
     all.first.push_back(first);
-    // Tiles and chunks overlap anyhow; both ascend.
+    // Tiles and chunks need not be aligned; both ascend.
     int64_t covered = 0;  // queries of the last chunk that full tiles cover
     for (const ActiveColumn& tile_row : rows) {
       const int64_t q_begin = tile_row.column * tile.q;
@@ -94,15 +94,15 @@ ListPlaces places_of(const CpuWork::State& work, int64_t list) {
   return all;
 }
 
-// What backward needs of each query beside its tensors: [batch, heads, q_len].
+// Per-query inputs of the kernels beside the tensors: [batch, heads, q_len].
 struct Rows {
-  std::vector<float> lse;    // in units of log2(e); 0 where nothing is legal
+  std::vector<float> lse;    // to base 2; 0 where nothing is legal
   std::vector<float> delta;  // dout . out - dlse
   std::vector<uint8_t> live;
-  std::vector<uint8_t> finite;  // per chunk: all of q and dout
+  std::vector<uint8_t> finite;  // per chunk: q and dout are finite
 };
 
-// False where a task failed, whose turn would never end.
+// Waits for turn `mine`. False if a task failed: the turn may never come.
 bool wait_for(const std::atomic<int32_t>& turn, int32_t mine,
               const Tasks& tasks) {
   for (int spins = 0; turn.load(std::memory_order_acquire) != mine; ++spins) {
@@ -143,7 +143,7 @@ class Backward {
         blocks_(ceil_div(work.sizes.kv_len, kernels::kBackwardKeys)),
         row_floats_(kernels::dq_row_floats(shape.head_dim)) {}
 
-  // Grows `run` by what ran.
+  // Adds the tiles and pairs that ran to `run`.
   Result<void> run(const std::function<void(double)>& progress, CpuRun& run) {
     const int64_t lists = work_.sizes.batch * work_.sizes.heads;
     places_.resize(static_cast<size_t>(lists));
@@ -183,7 +183,8 @@ class Backward {
                                q / kernels::kBackwardRows);
   }
 
-  // Rows of all queries, room for dq, and zeros for what no block meets.
+  // Fills the rows of all queries, makes room for dq, and writes a dq of zeros
+  // for chunks that no block meets.
   Result<void> prepare_rows() {
     const int64_t heads = work_.sizes.batch * shape_.heads;
     const auto n = static_cast<size_t>(heads * work_.sizes.q_len);
@@ -193,7 +194,7 @@ class Backward {
     rows_.finite.resize(static_cast<size_t>(heads * chunks_));
     const auto chunks = static_cast<size_t>(heads * chunks_);
     turns_ = std::make_unique<std::atomic<int32_t>[]>(chunks);
-    // Filled with zeros by the first block that adds to it.
+    // Uninitialized: the first block that adds to a chunk clears it.
     dq_ = scratch_.floats(n * static_cast<size_t>(row_floats_));
     return tasks_.run("rows", heads * chunks_, [&](int64_t number, int) {
       const int64_t b = number / chunks_ / shape_.heads;
@@ -216,12 +217,12 @@ class Backward {
       const size_t i = row + static_cast<size_t>(r);
       const bool live = work_.has_key(list, q_begin + r);
       rows_.live[i] = live ? 1 : 0;
-      // Without a legal key dout moves nothing, whatever it holds.
+      // Without a legal key dout has no effect, even if it is NaN.
       if (!live) rows_.delta[i] = 0;
       if (!gradients_.dlse.empty()) rows_.delta[i] -= gradients_.dlse[i];
       rows_.lse[i] = live ? in_log2(tensors_.lse[i]) : 0.0f;
     }
-    // A dout that is not finite leaves a delta that is not.
+    // If dout is not finite, delta is not either, so delta is checked instead.
     bool finite = kernel_.finite(
         {dtype_, rows, shape_.head_dim, element(tensors_.q, b, h, q_begin),
          tensors_.q.token_stride, rows_.live.data() + row});
@@ -308,7 +309,7 @@ class Backward {
     worker.block = number;
   }
 
-  // False where another task failed.
+  // False if another task failed or the call was stopped.
   bool add_head(const kernels::BackwardBlock& block, int64_t b, int64_t h,
                 int64_t number, Worker& worker) {
     const int64_t list_number = list_of(b, h);

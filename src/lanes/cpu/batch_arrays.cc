@@ -1,4 +1,5 @@
-// lanes/cpu/batch_arrays.cc: reads the text, plans anew, compares, keeps.
+// lanes/cpu/batch_arrays.cc: parses the static text, plans, checks the lists
+// and keeps prepared work.
 #include "lanes/cpu/batch_arrays.h"
 
 #include <algorithm>
@@ -17,7 +18,7 @@
 namespace tessera::cpu {
 namespace {
 
-// "key value" up to a ';'. Masks hold no ';'.
+// Takes a field "key value" up to the next ';'. Masks contain no ';'.
 std::string_view next_field(std::string_view& text) {
   const size_t end = std::min(text.find(';'), text.size());
   const std::string_view field = text.substr(0, end);
@@ -36,7 +37,7 @@ int64_t next_number(std::string_view& field) {
   return std::strtoll(std::string(next_word(field)).c_str(), nullptr, 10);
 }
 
-// Puts the exact bounds where their classes stand.
+// Replaces the classes of window bounds by the exact bounds, in order.
 void set_bounds(Expr& expr, std::span<const int32_t>& bounds) {
   if (expr.atom == Atom::window && bounds.size() >= 2) {
     expr.a = bounds[0];
@@ -88,7 +89,7 @@ Result<Facts> read_facts(const StaticTerms& terms, const BatchArrays& given) {
   return out;
 }
 
-// Of no bytes either may be null, which memcmp may not be given.
+// With 0 bytes a pointer may be null, which memcmp does not allow.
 bool same_bytes(const void* a, const void* b, size_t bytes) {
   return bytes == 0 || std::memcmp(a, b, bytes) == 0;
 }
@@ -98,7 +99,7 @@ bool same(std::span<const uint32_t> ours, std::span<const int32_t> theirs) {
          same_bytes(ours.data(), theirs.data(), ours.size_bytes());
 }
 
-// Not one of the given words is used as an index before it has been compared.
+// The given words are only compared, never used as indices: they may be wrong.
 bool same(const Worklist& ours, const ListArrays& theirs) {
   return same(ours.row_start, theirs.row_start) &&
          ours.entries.size() <= theirs.entries.size() &&
@@ -106,8 +107,8 @@ bool same(const Worklist& ours, const ListArrays& theirs) {
                     ours.entries.size() * sizeof(Entry));
 }
 
-// Nobody has lists of picks that the program itself makes. A list that is there
-// has a row start at least.
+// Whether the lists are left out, as they are for picks that the program itself
+// makes. A list that is given has at least one row start.
 bool has_none(const BatchArrays& given, const Facts& facts) {
   if (!facts.picks) return false;
   for (const ListArrays& list : {given.forward, given.transposed}) {
@@ -116,7 +117,7 @@ bool has_none(const BatchArrays& given, const Facts& facts) {
   return true;
 }
 
-// The list that is not the plan's, if one is.
+// The name of the list that differs from the plan's, or null.
 const char* other_list(const Batch& batch, const BatchArrays& given) {
   if (has_none(given, batch.facts())) return nullptr;
   const Plan& plan = batch.plan();
@@ -156,7 +157,7 @@ std::vector<int64_t> bounds_of(const Request& request) {
   return out;
 }
 
-// What was made ready last, with all that it was made from.
+// Prepared work, with all that it was made from.
 struct Kept {
   std::string text;
   std::vector<int32_t> window_bounds;
@@ -186,10 +187,11 @@ struct Kept {
   }
 };
 
-// Of a process: the batches of a pipeline, or those of a step's clustered
-// layers, which the way back meets in the other order.
+// The most batches that a process keeps: those of a pipeline, or those of a
+// step's clustered layers, which the backward pass visits in reverse order.
 constexpr size_t kMaxKept = 64;
-// Calls leave no more behind. What is a quarter of it is made ready each time.
+// The most bytes kept. Work of more than a quarter of this is not kept, so it
+// is prepared in every call.
 constexpr int64_t kMaxKeptBytes = int64_t{256} << 20;
 
 int64_t bytes_of(const Kept& one) {
@@ -205,7 +207,7 @@ int64_t bytes_of(const Kept& one) {
   return static_cast<int64_t>(bytes);
 }
 
-// The latest first.
+// The most recent first.
 struct KeptBatches {
   std::mutex mutex;
   std::deque<std::shared_ptr<const Kept>> all;
@@ -217,7 +219,7 @@ KeptBatches& kept() {
   return *out;
 }
 
-// Compares outside the lock: another thread's batch may be large.
+// Compares outside the lock, since a large batch takes long to compare.
 std::shared_ptr<const CpuWork> find_kept(const BatchArrays& given) {
   KeptBatches& k = kept();
   for (size_t i = 0; i < kMaxKept; ++i) {
@@ -294,7 +296,7 @@ Result<StaticTerms> read_static_text(std::string_view text,
       if (!mask) return mask.error();
       out.request.masks.push_back(std::move(*mask));
     } else if (key == "names" && !out.request.masks.empty()) {
-      // Of the mask as it was written: simplifying may have dropped some.
+      // The names of the mask as written: simplifying may have dropped some.
       Names& names = out.request.masks.back().names;
       names.prefix = next_number(field) != 0;
       names.documents = next_number(field) != 0;

@@ -1,13 +1,12 @@
-// lanes/cpu/batch_arrays.h: a batch as arrays alone, as compilers hand them
-// over when a program runs: JAX's, and those of PJRT plugins.
+// lanes/cpu/batch_arrays.h: a batch as plain arrays, as the programs of JAX and
+// of PJRT plugins pass it to our kernels at run time.
 //
-// The arrays are all that there is of the batch. They are never taken on trust:
-// the lists must be those that the facts plan to, which is checked before any
-// work. What was made ready for the same arrays before, compared by value,
-// serves again, so that a batch is planned once and not once a layer.
+// The arrays are not trusted: before any work, the lists are compared with the
+// plan that the facts give. Work prepared for equal arrays (compared by value)
+// is kept and reused, so a batch is planned once and not once a layer.
 //
-// Of picks that the program itself makes, as a router does, nobody has lists:
-// they are empty then, row starts too, and the call plans.
+// Picks that the program itself makes, as a router does, come without lists:
+// row starts and entries are empty, and the call plans.
 #pragma once
 
 #include <cstdint>
@@ -24,15 +23,15 @@
 
 namespace tessera::cpu {
 
-// What of a batch is static, as one text: a program is compiled for it. Of
-// facts only which there are is read, and of picks their meaning.
+// The static part of a batch as text; a program is compiled for it. Only which
+// facts are present is read, and the meaning of picks.
 //   tile 256 256; facts doc_ids q_offset; meaning exact 0;
 //   mask causal & window(1024, 0) & documents; names documents; ...
-// Window bounds are their classes there: the exact ones are an array.
+// The text has the classes of window bounds; the exact bounds are an array.
 std::string static_text(const Request& request, const Facts& facts);
 
-// What such a text says: a request but for its sizes. Its window bounds are
-// those that are given; with none, classes stand in their places.
+// A parsed static text: a request without its sizes. `window_bounds` are the
+// exact bounds; if there are none, the classes stay in their place.
 struct StaticTerms {
   Request request;
   std::vector<std::string> facts;
@@ -42,8 +41,7 @@ struct StaticTerms {
 Result<StaticTerms> read_static_text(
     std::string_view text, std::span<const int32_t> window_bounds = {});
 
-// One direction of a batch: row starts, then entries and what fills the array
-// up to its capacity.
+// The worklist of one direction. The entries are padded to the capacity.
 struct ListArrays {
   std::span<const int32_t> row_start;
   std::span<const uint32_t> entries;
@@ -55,7 +53,7 @@ struct FactArray {
 };
 
 struct BatchArrays {
-  std::string_view text;  // of static_text
+  std::string_view text;  // from static_text()
   int64_t batch = 1, q_len = 0, kv_len = 0;
   std::span<const int32_t> window_bounds;
   ListArrays forward, transposed;
@@ -65,8 +63,8 @@ struct BatchArrays {
 // The names of a batch's facts, in the order of its arrays.
 std::vector<std::string> fact_names(const Facts& facts);
 
-// The arrays that a batch becomes, in the order of a call. Entries are filled
-// up to so many steps; none: lists are left empty.
+// The arrays of a batch, in the order of a call. Entries are padded to `steps`;
+// nullopt: the lists are left empty.
 struct NamedInts {
   std::string name;  // "forward.entries", "doc_ids"
   std::vector<int32_t> values;
@@ -74,7 +72,7 @@ struct NamedInts {
 Result<std::vector<NamedInts>> batch_arrays(const Batch& batch,
                                             std::optional<int64_t> steps);
 
-// What they are of any batch of the request with such facts.
+// The sizes of batch_arrays() for any batch of the request with the same facts.
 struct NamedSize {
   std::string name;
   int64_t size = 0;
@@ -83,6 +81,7 @@ std::vector<NamedSize> batch_array_sizes(const Request& request,
                                          const Facts& present,
                                          std::optional<int64_t> steps);
 
+// Work for the arrays: kept from an earlier call, or checked and prepared now.
 Result<std::shared_ptr<const CpuWork>> ready_work(const BatchArrays& given);
 
 }  // namespace tessera::cpu

@@ -1,5 +1,5 @@
-// lanes/cpu/batch_arrays_test.cc: whose lists may be left out, and what is kept
-// from call to call.
+// lanes/cpu/batch_arrays_test.cc: which batches may leave out lists, and what
+// is kept from call to call.
 #include "lanes/cpu/batch_arrays.h"
 
 #include <gtest/gtest.h>
@@ -50,7 +50,7 @@ struct Call {
   }
 };
 
-// Each query picks its own block, of as many keys as `block`.
+// Each query picks its own block of `block` keys.
 Call call_of(const std::string& mask, bool picks, bool lists,
              int32_t block = 16) {
   Call out;
@@ -92,7 +92,7 @@ TEST(CpuBatchArrays, NoOtherListsMay) {
             "found another forward one");
 }
 
-// The way back of a step meets its layers from the last to the first.
+// The backward pass of a step visits its layers from the last to the first.
 TEST(CpuBatchArrays, ManyBatchesAreMadeReadyOnce) {
   std::vector<Call> layers;
   for (int32_t i = 0; i < 40; ++i) {

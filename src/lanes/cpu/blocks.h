@@ -9,13 +9,13 @@
 
 namespace tessera::cpu {
 
-// The instruction set that such a call will run on, its arguments checked.
+// Checks the arguments and returns the instruction set the call will run on.
 Result<Isa> check_call(const CpuWork::State& work, const AttentionShape& shape,
                        const ForwardTensors& tensors,
                        const CpuOptions& options);
 
-// All arguments have been checked. `entropy` is [batch, heads, q_len], or empty
-// where nobody wants it; what else is written has the same bits with it.
+// The arguments must have been checked. `entropy`: [batch, heads, q_len], or
+// empty if not wanted; the other outputs have the same bits either way.
 Result<CpuRun> run_blocks(const CpuWork::State& work,
                           const AttentionShape& shape,
                           const ForwardTensors& tensors,

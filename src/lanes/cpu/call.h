@@ -27,7 +27,7 @@ inline float scale_of(const AttentionShape& shape) {
   return static_cast<float>(shape.scale_or_default());
 }
 
-// Where a row of a tensor begins.
+// The address of a row of a tensor.
 template <class Pointer>
 Pointer element(const BasicTensorView<Pointer>& t, int64_t b, int64_t h,
                 int64_t token) {
@@ -38,7 +38,7 @@ Pointer element(const BasicTensorView<Pointer>& t, int64_t b, int64_t h,
   return static_cast<Byte*>(t.data) + at * byte_width(t.dtype);
 }
 
-// Of all tiles of a list, for all heads of a call, `tiles_run` ran.
+// Tile counts of a call: `tiles_run`, and the rest of the tiles of all heads.
 inline CpuRun count_tiles(int64_t tiles_run, const Worklist& list,
                           const AttentionShape& shape,
                           const lanes::PlanSizes& sizes) {
@@ -50,7 +50,7 @@ inline CpuRun count_tiles(int64_t tiles_run, const Worklist& list,
   return run;
 }
 
-// The active tiles of the rows that begin in [begin, end), for tiles of `step`.
+// The active tiles of rows, of `step` tokens each, that begin in [begin, end).
 inline int64_t tiles_of(const Worklist& list, int64_t number, int64_t step,
                         int64_t begin, int64_t end) {
   int64_t tiles = 0;

@@ -1,4 +1,4 @@
-// lanes/cpu/chunks.cc
+// lanes/cpu/chunks.cc: cuts a plan into the chunks that kernels run.
 #include "lanes/cpu/chunks.h"
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 namespace tessera::cpu {
 namespace {
 
-// Most keys of a chunk or a block.
+// The most keys of a chunk or a block.
 constexpr int64_t kKeys =
     std::max(kernels::kForwardKeys, kernels::kBackwardKeys);
 
@@ -52,8 +52,8 @@ class Window {
     }
   }
 
-  // Appends [layers][stride] bounds in the count of key k_begin + from; rows
-  // up to `rows` repeat the last query.
+  // Appends bounds [layers][stride], relative to key k_begin + from. Rows past
+  // the last query, up to `rows`, repeat it.
   void append(int64_t from, int64_t rows, int64_t stride,
               std::vector<int32_t>& first, std::vector<int32_t>& last) const {
     const size_t at = first.size();
@@ -78,7 +78,7 @@ class Window {
     }
   }
 
-  // Marks the keys [from, to) that some query attends to; were all of them?
+  // Marks the keys [from, to) that some query attends to; returns whether all.
   bool mark_live(int64_t from, int64_t to, uint8_t* live) const {
     int32_t queries = 0;
     bool all = true;
@@ -94,13 +94,13 @@ class Window {
   bool empty() const { return most_layers == 0; }
 
   int64_t first_key = kKeys, last_key = 0;  // of all legal pairs
-  int32_t most_layers = 0;                  // spans of one query
+  int32_t most_layers = 0;                  // most spans of a query
   bool full = true;
 
  private:
   const CpuWork::State& work_;
   int64_t list_, q_begin_, q_end_, k_begin_, k_end_;
-  std::array<int32_t, kKeys + 1> change_{};  // of the queries of a key
+  std::array<int32_t, kKeys + 1> change_{};  // in queries, by key
 };
 
 }  // namespace
@@ -145,7 +145,7 @@ void QueryBlock::read(const CpuWork::State& work, int64_t list, int64_t q_begin,
   active_columns(work.forward, list, q_begin / work.tile.q,
                  (q_end - 1) / work.tile.q + 1, columns_);
   for (size_t i = 0; i < columns_.size();) {
-    // A run of neighbours of one kind, cut into chunks.
+    // A run of adjacent columns, all full or all partial, is cut into chunks.
     size_t j = i + 1;
     while (j < columns_.size() && columns_[j].full == columns_[i].full &&
            columns_[j].column == columns_[j - 1].column + 1) {
@@ -164,7 +164,7 @@ void QueryBlock::read(const CpuWork::State& work, int64_t list, int64_t q_begin,
     }
     i = j;
   }
-  // The arrays have stopped growing: chunks may point into them.
+  // Chunks may point into the arrays now, since these no longer grow.
   size_t bounds = 0, keys = 0;
   for (kernels::KeyChunk& chunk : chunks_) {
     if (chunk.layers == 0) continue;
@@ -207,7 +207,7 @@ void KeyBlock::read(const CpuWork::State& work, int64_t list, int64_t k_begin,
   const int64_t keys = k_end - k_begin;
   live_.assign(static_cast<size_t>(keys), 0);
   all_live_ = false;
-  // A lane without a key must be masked: a short block has no full chunk.
+  // Vector lanes without a key must be masked: short blocks have no full chunk.
   const bool whole = keys == kernels::kBackwardKeys;
   for (const Place place : places) {
     const int64_t q_begin = int64_t{place.chunk} * kernels::kBackwardRows;

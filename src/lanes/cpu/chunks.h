@@ -1,6 +1,6 @@
-// lanes/cpu/chunks.h: what of a plan one task of a kernel runs. A kernel's
-// blocks of queries and keys are its own; plan tiles say where there is work at
-// all and where every pair is legal, the spans say the rest, pair by pair.
+// lanes/cpu/chunks.h: the part of a plan that one task of a kernel runs.
+// Kernels have block sizes of their own: plan tiles say where there is work and
+// where every pair is legal, and key spans say the rest, pair by pair.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace tessera::cpu {
 
-// A column of tiles and whether all its tiles, one a row, are full.
+// A column with an active tile. `full`: its tile is full in every row read.
 struct ActiveColumn {
   int64_t column = 0;
   bool full = false;
@@ -37,7 +37,7 @@ class QueryBlock {
 
   std::vector<ActiveColumn> columns_;
   std::vector<kernels::KeyChunk> chunks_;
-  // Of the chunks with layers, in their order.
+  // Bounds and live flags of the chunks with layers, in order.
   std::vector<int32_t> first_, last_;
   std::vector<uint8_t> key_live_;
   std::vector<uint8_t> live_;
@@ -46,17 +46,17 @@ class QueryBlock {
 // The chunks of queries of one block of keys.
 class KeyBlock {
  public:
-  // A chunk of queries by its number; all pairs of a full one are legal.
+  // A chunk of queries, by number. `full`: all its pairs are legal.
   struct Place {
     uint32_t chunk : 31;
     uint32_t full : 1;
   };
   void read(const CpuWork::State& work, int64_t list, int64_t k_begin,
             int64_t k_end, std::span<const Place> places);
-  // One for each place, with 0 rows where no pair is legal.
-  // Rows, layers, first and last are set.
+  // One chunk for each place, with 0 rows where no pair is legal. Only rows,
+  // layers, first and last are set.
   std::span<const kernels::BackwardChunk> chunks() const { return chunks_; }
-  // Per key, null where each has a query.
+  // Per key: whether some query attends to it. Null: every key is live.
   const uint8_t* live() const { return all_live_ ? nullptr : live_.data(); }
 
  private:

@@ -21,14 +21,14 @@ namespace tessera::cpu {
 // What ran. Tiles and pairs are counted by the tasks that ran them.
 struct CpuRun {
   Isa isa = Isa::portable;
-  int threads = 1;        // that were allowed to work; short calls need fewer
-  int64_t tiles_run = 0;  // active tiles of the plan, every head
-  int64_t tiles_skipped = 0;  // empty ones
+  int threads = 1;            // allowed to work; short calls need fewer
+  int64_t tiles_run = 0;      // active tiles of the plan, every head
+  int64_t tiles_skipped = 0;  // empty tiles, every head
   int64_t pairs_run = 0;      // scores computed, legal or not, every head
 };
 
-// A plan made ready for this lane: which keys each query of a partial tile may
-// attend to, as intervals. O(q_len) for masks of intervals.
+// A plan prepared for this lane: the legal keys of each query, as intervals.
+// O(q_len) for masks of intervals.
 class CpuWork {
  public:
   CpuWork(CpuWork&&) noexcept;
@@ -43,8 +43,8 @@ class CpuWork {
   std::unique_ptr<State> state_;
 };
 
-// Keeps the batch; of facts that are borrowed it reads nothing once it returns.
-// `before`: work that is done with; its memory serves again.
+// The work keeps the batch. Borrowed facts are not read after this returns.
+// `before`: work that is no longer needed; its memory is reused.
 Result<CpuWork> cpu_prepare(const Batch& batch, const CpuOptions& options = {},
                             CpuWork* before = nullptr);
 

@@ -1,5 +1,5 @@
-// lanes/cpu/cpu_bad_input_test.cc: what the cpu lane refuses, by name and
-// before any work: no output changes by a bit.
+// lanes/cpu/cpu_bad_input_test.cc: input that the cpu lane refuses by name and
+// before any work, so that no output changes by a bit.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ AttentionCase small() {
   return c;
 }
 
-// Sets TESSERA_ISA for as long as it lives.
+// Sets TESSERA_ISA during the lifetime of the object.
 class Environment {
  public:
   explicit Environment(const std::string& isa) {
@@ -72,7 +72,7 @@ TEST(CpuBadInput, FactsThatChangedUnderTheirPlan) {
             "the batch when its facts change)");
 }
 
-// Runs both directions with what `change` did to a good call.
+// Expects both directions to refuse a good call after `change`.
 struct Call {
   AttentionShape shape;
   ForwardTensors forward;
@@ -180,7 +180,7 @@ TEST(CpuBadInput, IsasThatAreNotThere) {
   if (!absent) GTEST_SKIP() << "this machine has every ISA";
 }
 
-// What is forced runs, and goes before the environment.
+// A forced ISA runs, and takes precedence over the environment.
 TEST(CpuBadInput, IsasThatAreThereRun) {
   AttentionArrays arrays(small());
   const auto work = cpu_prepare(*BorrowedBatch::make(arrays.request, {}));
@@ -194,7 +194,7 @@ TEST(CpuBadInput, IsasThatAreThereRun) {
     for (const Isa isa : machine_isas()) {
       CpuOptions options;
       options.isa = isa;
-      // f32 has no kernel of bf16 pairs.
+      // f32 has no kernels beyond avx512, which are for bf16 pairs.
       EXPECT_EQ(ran(options), std::min(isa, Isa::avx512));
     }
   }

@@ -1,6 +1,6 @@
-// lanes/cpu/cpu_test.cc: every kernel of this machine against the reference,
-// within the bounds of lanes/reference/bound.cc: forward, backward and counts,
-// over combinations of all that a call may vary, and where it is delicate.
+// lanes/cpu/cpu_test.cc: every kernel that this machine runs against the
+// reference, within the bounds of lanes/reference/bound.cc: forward, backward
+// and counts, over combinations of all options of a call, and in edge cases.
 #include "lanes/cpu/cpu.h"
 
 #include <gtest/gtest.h>
@@ -55,15 +55,15 @@ TEST(Cpu, EveryPairOfChoicesIsRight) {
   }
 }
 
-// ---- Where it is delicate. ----
+// ---- Edge cases. ----
 
 void expect_right(const AttentionCase& c) {
   const auto fault = cpu_fault(c);
   EXPECT_FALSE(fault) << *fault << "\n" << describe(c);
 }
 
-// The tests here force each ISA of the machine; this one names the kernels that
-// they therefore did not judge.
+// The tests here force each ISA of the machine. This test names the kernels of
+// other ISAs, which are not judged.
 TEST(Cpu, EveryKernelIsJudgedOnThisMachine) {
   const std::vector<Isa> there = machine_isas();
   std::string absent;
@@ -93,7 +93,7 @@ TEST(Cpu, LargeLogitsStaySafe) {
   }
 }
 
-// Blocks of queries and few, with and without a key.
+// With blocks of queries and with few queries, with and without a legal key.
 TEST(Cpu, SinkLogitsOfAnySize) {
   for (const Dtype dtype : kDtypes) {
     for (const int64_t queries : {3, 70}) {
@@ -111,8 +111,8 @@ TEST(Cpu, SinkLogitsOfAnySize) {
   }
 }
 
-// Scores of -inf beside the least logit: it has everything, and its log-sum-exp
-// times log2(e) is beyond float32.
+// Scores of -inf beside the least sink logit: the sink has probability 1, and
+// the log-sum-exp times log2(e) exceeds float32.
 TEST(Cpu, TheLeastSinkLogitIsAboveInfinitelyLowScores) {
   for (const Dtype dtype : kDtypes) {
     for (const int64_t queries : {3, 70}) {
@@ -134,7 +134,7 @@ TEST(Cpu, TheLeastSinkLogitIsAboveInfinitelyLowScores) {
   }
 }
 
-// As large as attention.md says that they may be.
+// The largest scores that docs/attention.md allows.
 TEST(Cpu, LargestScoresStaySafe) {
   for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
     for (const int64_t queries : {3, 70}) {
@@ -173,7 +173,7 @@ TEST(Cpu, ManyKeysForFewQueries) {
   }
 }
 
-// Many intervals of keys a query: each bound falls on every lane.
+// Many intervals of keys per query: a bound falls on every vector lane.
 TEST(Cpu, ManyIntervals) {
   for (const char* mask :
        {"!window(3, 3) & !chunk(9)", "chunk(7) | window(40, -1) & !chunk(11)",
@@ -187,7 +187,7 @@ TEST(Cpu, ManyIntervals) {
   }
 }
 
-// Every other row, and every row of a tile, sees nothing.
+// Every other row, and all rows of one tile, have no legal key.
 TEST(Cpu, RowsWithoutKeys) {
   for (const bool sinks : {false, true}) {
     for (const Dtype dtype : kDtypes) {
@@ -216,7 +216,7 @@ TEST(Cpu, SubnormalAndHugeNumbers) {
   }
 }
 
-// ---- What is not finite. ----
+// ---- Numbers that are not finite. ----
 
 TEST(Cpu, WhatIsNotFiniteReachesItsLegalPairsOnly) {
   const size_t cases =
@@ -236,7 +236,7 @@ TEST(Cpu, WhatIsNotFiniteReachesItsLegalPairsOnly) {
   }
 }
 
-// ---- Judged by something else: differences of the reference's outputs. ----
+// ---- Gradients against differences of the reference's outputs. ----
 
 TEST(Cpu, GradientsAreSlopes) {
   for (const bool capped : {false, true}) {
@@ -273,7 +273,7 @@ TEST(Cpu, GradientsAreSlopes) {
           [&](const char* name, std::vector<double>& x, const float* gradient,
               const std::vector<reference::Expected>& bound) {
             for (size_t i = 0; i < x.size(); ++i) {
-              if (!std::isfinite(x[i])) continue;  // read by nobody
+              if (!std::isfinite(x[i])) continue;  // no query reads it
               const double was = x[i];
               double size = 0;  // of the loss
               const auto difference = [&](double step) {
@@ -285,9 +285,9 @@ TEST(Cpu, GradientsAreSlopes) {
                 size = std::abs(up) + std::abs(down);
                 return (up - down) / (2 * step);
               };
-              // What a central difference is off by: how the loss, a sum of
-              // some hundred terms of its size, is rounded; and what one of
-              // twice the step tells.
+              // The error of a central difference: the rounding of the loss, a
+              // sum of some hundred terms of its size, and the truncation, by
+              // comparison with twice the step.
               constexpr double kStep = 1e-5;
               const double far = difference(2 * kStep);
               const double near = difference(kStep);

@@ -1,5 +1,5 @@
 // lanes/cpu/cpu_threads_test.cc: results are the same bits for any number of
-// threads, in every run, and whoever calls. The thread sanitizer watches this.
+// threads, in every run and from any caller. The thread sanitizer runs it too.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -20,7 +20,7 @@ using testing::AttentionArrays;
 using testing::AttentionCase;
 using Bits = std::vector<uint8_t>;
 
-// Several blocks of keys, so that tasks wait for each other's turn.
+// Each case has several blocks of keys, so that tasks wait for their turn.
 std::vector<AttentionCase> cases() {
   std::vector<AttentionCase> all;
   for (const char* mask : {"causal", "full", "window(40, 3) | sink(2)"}) {

@@ -1,14 +1,14 @@
 // lanes/cpu/decode.cc: runs a plan of few queries, split over keys.
 //
 // A team is some heads of one K/V head of one batch row, with all their
-// queries: the rows that read the same K and V. Its active keys are cut into
-// parts of kDecodeKeys, in ascending order, and a task is one part of one team.
-// Whoever finishes a team's last task merges its parts, in their order. So both
-// the sums and their merge depend on the plan alone, and the bits of a result
-// do not depend on who ran what.
+// queries: the rows that read the same K and V. The team's active keys are cut
+// into parts of kDecodeKeys, in ascending order, and a task is one part of one
+// team. The worker that finishes a team's last task merges the parts in order.
+// So both the sums and their merge depend on the plan alone, and the bits of a
+// result do not depend on the threads.
 //
-// Most keys are legal for all rows of a team. Those that are legal only for
-// some go on their own with those: no row reads a key that is illegal for it.
+// Most keys are legal for all rows of a team. Keys that are legal only for some
+// rows are run with those rows alone: no row reads an illegal key.
 #include "lanes/cpu/decode.h"
 
 #include <algorithm>
@@ -29,18 +29,18 @@
 namespace tessera::cpu {
 namespace {
 
-// Neighbouring active keys; `full`: legal for every query.
+// Adjacent active keys. `full`: all are legal for every query.
 struct Range {
   kernels::KeyRun keys;
   bool full = false;
 };
 
-// The active keys of some lists of one batch row, cut into parts. There is
-// always a part, if an empty one.
+// The active keys of some lists of one batch row, cut into parts. There is at
+// least one part, which may be empty.
 struct Parts {
   int64_t first_list = 0, last_list = 0;
   std::vector<Range> ranges;
-  std::vector<size_t> starts;  // of each part in `ranges`, and the end
+  std::vector<size_t> starts;  // of each part in `ranges`, and the end of all
 
   int64_t count() const { return static_cast<int64_t>(starts.size()) - 1; }
   std::span<const Range> part(int64_t i) const {
@@ -51,7 +51,7 @@ struct Parts {
 
 Parts parts_of(const CpuWork::State& work, int64_t first_list,
                int64_t last_list) {
-  // Columns with the number of lists in which they are full.
+  // The active columns of every list.
   std::vector<ActiveColumn> all, columns;
   const int64_t rows = (work.sizes.q_len - 1) / work.tile.q + 1;
   for (int64_t list = first_list; list <= last_list; ++list) {
@@ -96,21 +96,21 @@ Parts parts_of(const CpuWork::State& work, int64_t first_list,
 
 struct Team {
   int64_t b = 0, kv = 0, head_begin = 0, head_end = 0;
-  size_t parts = 0;           // its number
-  int64_t first_task = 0;     // and one task a part
-  int64_t sums = 0, out = 0;  // where its sums begin: [parts][rows]
+  size_t parts = 0;           // index of its Parts
+  int64_t first_task = 0;     // it has one task for each part
+  int64_t sums = 0, out = 0;  // where its sums and outputs begin: [parts][rows]
 
   int64_t rows(int64_t q_len) const { return (head_end - head_begin) * q_len; }
 };
 
-// Rows [begin, end) of a team with the same legal keys: query `q` of list
+// Rows [begin, end) of a team, whose legal keys are those of query `q` of list
 // `list`.
 struct Alike {
   int64_t list = 0, q = 0, begin = 0, end = 0;
-  std::vector<kernels::KeyRun> keys;  // legal for them, and not for all
+  std::vector<kernels::KeyRun> keys;  // legal for these rows, but not for all
 };
 
-// The rows of a team, those alike together.
+// The rows of a team. Rows with the same legal keys are adjacent.
 struct Rows {
   struct Row {
     int64_t head = 0, q = 0;
@@ -140,7 +140,7 @@ struct Rows {
   }
 };
 
-// Sorts the legal keys of one part into those of all rows and those of some.
+// Splits the legal keys of one part into those of all rows and those of some.
 class KeySorter {
  public:
   void read(const CpuWork::State& work, std::span<const Range> ranges,
@@ -160,7 +160,7 @@ class KeySorter {
  private:
   struct Edge {
     int64_t key = 0;
-    int64_t change = 0;  // of how many attend to it
+    int64_t change = 0;  // in how many of `alike` attend
   };
 
   void add_partial(const CpuWork::State& work, const kernels::KeyRun& range,
@@ -203,7 +203,7 @@ class KeySorter {
       size_t s = first;
       clipped(a, [&](kernels::KeyRun run) {
         for (; s < shared_.size() && shared_[s].begin < run.end; ++s) {
-          // Every shared run lies within one of each query.
+          // Every shared run lies within one run of `a`.
           if (run.begin < shared_[s].begin) {
             a.keys.push_back({run.begin, shared_[s].begin});
           }
@@ -228,11 +228,11 @@ struct Worker {
 
 }  // namespace
 
-// What calls keep for the next one.
+// Memory that a call leaves for the next one.
 struct DecodeMemory {
   std::vector<Parts> parts;
   std::vector<Team> teams;
-  std::unique_ptr<std::atomic<int64_t>[]> left;  // tasks of each team
+  std::unique_ptr<std::atomic<int64_t>[]> left;  // tasks to do, by team
   size_t left_size = 0;
   std::vector<kernels::DecodeSums> sums;
   Scratch out;
@@ -306,7 +306,7 @@ class Decoding {
       worker.team = number;
     }
     add_part(team, task - team.first_task, worker);
-    // Acquires what others wrote, releases what was written here.
+    // Acquires the sums of other tasks and releases the sums of this one.
     if (m_.left[static_cast<size_t>(number)].fetch_sub(
             1, std::memory_order_acq_rel) == 1) {
       merge(team, worker.rows);
@@ -322,7 +322,7 @@ class Decoding {
   void make_teams() {
     const lanes::PlanSizes& sizes = work_.sizes;
     const int64_t group = shape_.heads / shape_.kv_heads;
-    // As many heads as fit, in teams of about one size.
+    // The fewest teams that fit kDecodeRows, of about equal size.
     const int64_t most =
         std::max<int64_t>(kernels::kDecodeRows / sizes.q_len, 1);
     const int64_t cuts = ceil_div(group, most);
@@ -422,7 +422,7 @@ class Decoding {
   const ForwardTensors& tensors_;
   const kernels::DecodeVariant& variant_;
   HeadMap map_;
-  int64_t pitch_;  // floats of a row of sums of values
+  int64_t pitch_;  // floats of a row of value sums
   int64_t tasks_ = 0;
 };
 
@@ -434,7 +434,7 @@ Result<CpuRun> decode(const CpuWork::State& work, const AttentionShape& shape,
   const kernels::DecodeVariant& variant =
       variant_for(kernels::decode_variants(), tensors.q.dtype, isa);
   Tasks tasks(options, stop);
-  // Calls of other threads at the same time have memory of their own.
+  // Concurrent calls on other threads have memory of their own.
   const std::unique_lock lock(work.decode_mutex, std::try_to_lock);
   std::shared_ptr<DecodeMemory> memory;
   if (lock.owns_lock()) memory = work.decode_memory;

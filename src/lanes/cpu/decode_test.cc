@@ -1,4 +1,4 @@
-// lanes/cpu/decode_test.cc: few queries against many keys, judged by the
+// lanes/cpu/decode_test.cc: few queries against many keys, compared with the
 // reference within the error bound of fp32 attention.
 #include "lanes/cpu/decode.h"
 
@@ -29,7 +29,7 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kEps32 = 0x1p-24;
 constexpr Dtype kDtypes[] = {Dtype::f32, Dtype::bf16, Dtype::f16};
 
-// Exact for the numbers that cases draw, NaN and the infinities.
+// The bits of x in a dtype. Exact for the numbers that cases draw, NaN and Inf.
 uint32_t bits_of(double x, Dtype dtype) {
   const auto f = static_cast<float>(x);
   uint32_t bits;
@@ -73,7 +73,7 @@ struct Tensor {
     dtype = as;
     view = bshd ? TensorView::bshd(nullptr, as, batch, heads, tokens, dim)
                 : TensorView::bhsd(nullptr, as, batch, heads, tokens, dim);
-    // Exactly as large as its numbers: a sanitizer sees what lies beyond.
+    // Exactly as large as the numbers, so a sanitizer finds reads past the end.
     bytes.assign(
         static_cast<size_t>(batch * heads * tokens * dim * byte_width(as)), 0);
     view.data = bytes.data();
@@ -259,7 +259,7 @@ Expected expect(Case& c) {
 }
 
 // |err| <= eps_out |ref| + sum(p |v|) (eps_P + (8 + sqrt n) eps32 + 2 (D + 4)
-// eps32 max(scale sum |q k|)); an exact 0 without keys; NaN and Inf their like.
+// eps32 max(scale sum |q k|)); exactly 0 without keys; NaN and Inf must match.
 void judge(Case& c, const Expected& e) {
   const double eps = c.dtype == Dtype::f32    ? kEps32
                      : c.dtype == Dtype::bf16 ? 0x1p-8
@@ -297,7 +297,7 @@ void judge(Case& c, const Expected& e) {
   }
 }
 
-// On every ISA of this machine.
+// Runs and judges the case on every ISA of this machine.
 void check_all(Case& c) {
   c.make();
   const Expected e = expect(c);
@@ -320,7 +320,7 @@ TEST(Decode, EverySizeOfQueriesKeysAndHeads) {
         c.q_len = q_len;
         c.kv_len = kv_len;
         c.shape = {2, kv_len > 1000 ? 1 : 2, head_dim, v_head_dim, {}, 0};
-        // With seven sizes, every pair of dims meets every dtype.
+        // There are seven sizes, so every pair of dims gets every dtype.
         c.dtype = kDtypes[turn++ % 3];
         c.seed = turn;
         check_all(c);
@@ -344,7 +344,7 @@ Case with_mask(const std::string& mask, int64_t q_len) {
       mask.find("segments") != mask.npos) {
     for (int64_t i = 0; i < c.batch * c.kv_len; ++i) {
       const int64_t j = i % c.kv_len;
-      // Short runs near the end: queries lie in several documents.
+      // Short runs near the end, so that queries are in several documents.
       c.doc_ids.push_back(static_cast<int32_t>(
           j < c.kv_len - 8 ? j / 50 % 3 : (j + i / c.kv_len) / 2 % 3));
     }
@@ -418,7 +418,7 @@ TEST(Decode, SoftcapScaleAndSinkLogits) {
   }
 }
 
-// Log-sum-exps of such logits are those, to the bit.
+// The log-sum-exp beside a huge sink logit is that logit, to the bit.
 TEST(Decode, SinkLogitsOfAnySize) {
   for (const Dtype dtype : kDtypes) {
     Case c = with_mask("causal", 3);
@@ -462,7 +462,7 @@ TEST(Decode, InfiniteScores) {
         c.shape.softcap = softcap;
         if (sink) c.sink_logits = {0, 1, 2, -kInf};
         c.make();
-        // Head 0: every score -inf; head 2: one -inf, and head 3: one +inf.
+        // Head 0: all scores -inf. Head 2: one score -inf. Head 3: one +inf.
         for (int64_t h = 0; h < 4; ++h) {
           for (int64_t i = 0; i < 2; ++i) {
             std::fill_n(c.q.row(0, h, i), 64, h == 3 ? 1.0 : -1.0);
@@ -482,7 +482,7 @@ TEST(Decode, InfiniteScores) {
   }
 }
 
-// What one query may see changes no bit of those that may not.
+// A key changes no bit of queries that may not attend to it.
 TEST(Decode, NanOfAKeyReachesItsQueriesOnly) {
   for (const Dtype dtype : kDtypes) {
     for (const Isa isa : machine_isas()) {

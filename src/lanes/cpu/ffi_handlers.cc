@@ -27,7 +27,7 @@ namespace ffi = xla::ffi;
 
 // The static part of a call.
 struct Terms {
-  std::string_view batch;  // of static_text
+  std::string_view batch;  // from static_text()
   bool has_scale = false;
   double scale = 0;
   double softcap = 0;
@@ -93,7 +93,7 @@ Result<std::span<T>> numbers(const char* name, const ffi::AnyBuffer& buffer,
                       buffer.element_count());
 }
 
-// Arguments in their order; the first thing that is wrong is kept.
+// Reads arguments and results in order. The first error is kept.
 class Reader {
  public:
   Reader(const ffi::RemainingArgs& args, const ffi::RemainingRets& rets,
@@ -112,7 +112,7 @@ class Reader {
   std::span<const int32_t> next_ints(const char* name) {
     return keep(numbers<int32_t>(name, next(name), ffi::DataType::S32));
   }
-  // A program may have them as signed numbers, of the same bits.
+  // A program may pass the words as signed numbers of the same bits.
   std::span<const uint32_t> next_words(const char* name) {
     const ffi::AnyBuffer buffer = next(name);
     const bool has_sign = buffer.element_type() == ffi::DataType::S32;
@@ -134,14 +134,14 @@ class Reader {
   std::span<float> result_floats(const char* name) {
     return keep(numbers<float>(name, next_result(name), ffi::DataType::F32));
   }
-  // Empty where the call has no more results.
+  // Empty if the call has no more results.
   std::span<int32_t> result_ints_if_any(const char* name) {
     if (result_ >= rets_.size()) return {};
     return keep(numbers<int32_t>(name, next_result(name), ffi::DataType::S32));
   }
 
  private:
-  // Stands for one that is not there: it is not looked at after the error.
+  // Placeholder for a missing argument; not read, since there is an error.
   static ffi::AnyBuffer none() {
     static const XLA_FFI_Buffer nothing{};
     return ffi::AnyBuffer(&nothing);
@@ -177,7 +177,7 @@ class Reader {
   std::optional<Error> error_;
 };
 
-// The arrays of a batch, last among the arguments.
+// Reads the arrays of the batch, which are the last arguments.
 Result<std::shared_ptr<const CpuWork>> read_work(Reader& read,
                                                  const Terms& terms,
                                                  const TensorView& q,
@@ -197,7 +197,7 @@ Result<std::shared_ptr<const CpuWork>> read_work(Reader& read,
   return ready_work(given);
 }
 
-// What both directions read first.
+// Reads the arguments that both directions begin with.
 ForwardTensors read_inputs(Reader& read, const Terms& terms) {
   ForwardTensors t;
   t.q = as_input(read.next_tensor("q"));
@@ -207,8 +207,8 @@ ForwardTensors read_inputs(Reader& read, const Terms& terms) {
   return t;
 }
 
-// As many threads as there are cores when the first call comes: XLA's own pool
-// is counted once too, and asking the system is a fiftieth of a small call.
+// One thread for each core, counted at the first call: XLA also sizes its pool
+// only once, and asking the system takes a fiftieth of a small call.
 const CpuOptions& options_of_calls() {
   static const CpuOptions options = [] {
     CpuOptions out;
@@ -244,7 +244,7 @@ Result<void> forward(const Terms& terms, const ffi::RemainingArgs& args,
   if (!ran) return ran.error();
   if (!tiles.empty()) {
     const int64_t sharing = t.q.heads / (*work)->state().sizes.heads;
-    tiles[0] = static_cast<int32_t>(ran->tiles_run / sharing);  // of each list
+    tiles[0] = static_cast<int32_t>(ran->tiles_run / sharing);  // of all lists
   }
   return {};
 }
@@ -275,7 +275,7 @@ template <Result<void> (*pass)(const Terms&, const ffi::RemainingArgs&,
 ffi::Error run(std::string_view batch, bool has_scale, double scale,
                double softcap, bool bshd, bool sinks, ffi::RemainingArgs args,
                ffi::RemainingRets rets) {
-  // Nothing may be thrown through XLA.
+  // No exception may pass through XLA.
   try {
     const auto done =
         pass({batch, has_scale, scale, softcap, bshd, sinks}, args, rets);
@@ -301,8 +301,8 @@ auto binding() {
 XLA_FFI_DEFINE_HANDLER(forward_handler, run<forward>, binding());
 XLA_FFI_DEFINE_HANDLER(backward_handler, run<backward>, binding());
 
-// What a plugin must run to show that it calls handlers: a number in, one that
-// nothing else makes of it out.
+// Run to find out whether a plugin calls handlers. It returns probe_answer() of
+// its number, which no other code would.
 ffi::Error run_probe(ffi::Buffer<ffi::S32> number,
                      ffi::ResultBuffer<ffi::S32> out) {
   if (number.element_count() != 1 || out->element_count() != 1) {

@@ -1,12 +1,13 @@
 // lanes/cpu/ffi_handlers.h: our CPU kernels as typed handlers of XLA's foreign
-// function interface. XLA calls them on a thread of its own; they use our pool
-// beside it, and where another call has that, this thread alone.
+// function interface. XLA calls a handler on one of its own threads; the
+// handler also uses our thread pool, unless another call is using the pool.
 //
-// Forward takes q, k, v, sink logits where there are any, then the arrays of a
+// Forward takes q, k, v, the sink logits if there are any, then the arrays of a
 // batch (lanes/cpu/batch_arrays.h): window bounds, row starts and entries of
-// both lists, facts. It gives the output, the log-sum-exp and, where a third
-// result is there, how many score tiles of one head ran. Backward takes out,
-// lse, dout and dlse before those arrays, of which dlse may be empty.
+// both lists, facts. It gives the output, the log-sum-exp and, if the program
+// has a third result, the number of score tiles that ran, with heads that share
+// a list counted once. Backward takes out, lse, dout and dlse (which may be
+// empty) before the arrays of the batch.
 #pragma once
 
 #include <cstdint>
@@ -25,10 +26,10 @@ struct FfiHandler {
   void* handler;  // an XLA_FFI_Handler
 };
 
-// Where the build had no header of XLA's, an error that says so.
+// Fails if the build did not have XLA's header.
 Result<std::vector<FfiHandler>> ffi_handlers();
 
-// What the probe makes of a number.
+// The probe's result for a number.
 constexpr int32_t probe_answer(int32_t number) { return number ^ 0x7e55e7a; }
 
 }  // namespace tessera::cpu

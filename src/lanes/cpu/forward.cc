@@ -1,9 +1,9 @@
-// lanes/cpu/forward.cc: runs a plan's blocks of queries.
+// lanes/cpu/forward.cc: runs the forward pass by blocks of queries.
 //
 // A task is one block of queries of one head. It writes rows that no other task
-// writes and its sums depend on the plan alone, so the bits of a result do not
-// depend on who ran what. Blocks come in descending order of work; the heads
-// of one block follow each other, since they share its chunks.
+// writes, and its sums depend on the plan alone, so the bits of a result do not
+// depend on the threads. Blocks run in descending order of work; the heads of
+// one block follow each other, since they share its chunks.
 #include <algorithm>
 
 #include "base/fail.h"
@@ -26,12 +26,12 @@ struct Block {
   int64_t cost = 0;  // pairs of its active tiles
 };
 
-// Shorter blocks where there are few, so that they spread over many threads;
-// by sizes alone, never by threads.
+// Queries of a block: fewer if there are few blocks, so that these spread over
+// many threads. Depends on sizes alone, never on the number of threads.
 int64_t rows_of_block(const CpuWork::State& work, const AttentionShape& shape) {
   int64_t rows = kernels::kForwardRows;
   const int64_t most_dim = std::max(shape.head_dim, shape.v_head_dim);
-  if (most_dim > 128) rows /= 2;  // a block's sums stay in the second cache
+  if (most_dim > 128) rows /= 2;  // a block's sums stay in the L2 cache
   while (rows > 64 &&
          ceil_div(work.sizes.q_len, rows) * work.sizes.batch * shape.heads <
              64) {

@@ -74,7 +74,7 @@ class Work : public lanes::LaneWork {
   AttentionShape shape_;
   CpuOptions options_;
   lanes::WorkFacts facts_;
-  std::optional<CpuWork> first_;  // of the latest first_keys_
+  std::optional<CpuWork> first_;  // prepared for first_keys_
   int64_t first_keys_ = 0;
 };
 

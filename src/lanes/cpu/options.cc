@@ -1,4 +1,4 @@
-// lanes/cpu/options.cc
+// lanes/cpu/options.cc: checks of the lane's options.
 #include "base/fail.h"
 #include "base/threads.h"
 #include "lanes/cpu/work.h"

@@ -1,4 +1,4 @@
-// lanes/cpu/plugin_calls.cc: registers, and sees a call answered.
+// lanes/cpu/plugin_calls.cc: registers handlers, and probes that one is called.
 #include "lanes/cpu/plugin_calls.h"
 
 #include <map>
@@ -64,7 +64,7 @@ Result<void> add_new(const pjrt::Place& on) {
 }  // namespace
 
 Result<void> add_handlers(const pjrt::Place& on) {
-  // Clients live as long as the process.
+  // Keyed by address: clients live as long as the process.
   static std::mutex mutex;
   static auto& asked = *new std::map<const pjrt::Client*, Result<void>>;
   const std::lock_guard lock(mutex);

@@ -1,5 +1,5 @@
-// lanes/cpu/plugin_calls_test.cc: which plugins call our kernels, and what is
-// said of those that do not.
+// lanes/cpu/plugin_calls_test.cc: which plugins call our kernels, and the
+// errors for plugins that do not.
 #include "lanes/cpu/plugin_calls.h"
 
 #include <gtest/gtest.h>
@@ -19,7 +19,7 @@ class PluginCalls : public ::testing::Test {
     testing::look_in_venv();
   }
 
-  // "" where it calls them.
+  // Why the plugin does not call our kernels; "" if it does.
   static std::string why_not(const std::string& plugin) {
     auto place = pjrt::open_place(plugin, 0);
     EXPECT_TRUE(place) << place.error().message;
@@ -39,7 +39,7 @@ TEST_F(PluginCalls, OnesThatAnswerAreTaken) {
   auto plugin = testing::real_plugin(kCallingPlugin);
   if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
   EXPECT_EQ(why_not(kCallingPlugin), "");
-  // Another client of the same plugin, which has the handlers already.
+  // A second client: the plugin has the handlers already.
   auto place =
       pjrt::open_place(kCallingPlugin, 1, {{"cpu_device_count", int64_t{2}}});
   ASSERT_TRUE(place) << place.error().message;
@@ -47,7 +47,7 @@ TEST_F(PluginCalls, OnesThatAnswerAreTaken) {
   EXPECT_TRUE(ok) << ok.error().message;
 }
 
-// This one takes the handlers without a word, and its programs find none.
+// This plugin accepts the handlers, but its programs do not find them.
 TEST_F(PluginCalls, OneThatDoesNotAnswerIsNamed) {
   auto plugin = testing::real_plugin("xla_cpu_pjrt");
   if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;

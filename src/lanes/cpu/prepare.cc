@@ -27,7 +27,7 @@ class Reader {
   Reader(const mask::Sweep& pairs, int64_t pieces_a_list)
       : queries_(pairs), q_len_(pairs.bound.q_len), pieces_(pieces_a_list) {}
 
-  // Gives up, and says no, at more than `most` spans.
+  // Stops, and returns false, at more than `most` spans.
   bool read(int64_t number, int64_t most, Piece& piece) {
     const int64_t list = number / pieces_;
     if (list != list_) queries_.begin_list(list);
@@ -81,7 +81,7 @@ Result<CpuWork> cpu_prepare(const Batch& batch, const CpuOptions& options,
   const int64_t pieces = sweep.lists() * pieces_a_list;
   Tasks tasks(options);
   std::vector<Piece> found(static_cast<size_t>(pieces));
-  // A reader looks at all keys of a batch row once, so each gets a run of
+  // A reader scans all keys of a batch row once, so each reader gets a run of
   // pieces.
   const int64_t runs = std::min<int64_t>(pieces, tasks.threads());
   std::atomic<int64_t> total{0};

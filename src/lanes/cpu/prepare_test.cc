@@ -1,4 +1,5 @@
-// The legal keys of every query, as intervals, pair by pair.
+// lanes/cpu/prepare_test.cc: the legal keys of every query, as intervals,
+// compared pair by pair.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -14,10 +15,10 @@ namespace {
 
 using testing::RandomCase;
 
-// Intervals that ascend and do not touch, of exactly the legal keys.
+// Expects ascending intervals that do not touch, of exactly the legal keys.
 void expect_legal_keys(const RandomCase& c) {
   const auto request = c.request();
-  if (!request) return;  // a mask that nobody may write
+  if (!request) return;  // the mask is not allowed
   const Facts facts = c.facts();
   const auto plan = plan::make_plan(*request, facts);
   ASSERT_TRUE(plan.ok()) << plan.error().message;
@@ -56,7 +57,7 @@ TEST(CpuPrepare, IntervalsAreTheLegalKeys) {
   }
 }
 
-// Masks that know the future from the past, and nothing else of distances.
+// Masks that tell future keys from past keys, but use no other distance.
 TEST(CpuPrepare, NeighboursThatPickAlikeAreToldApartByTimeAlone) {
   std::mt19937_64 random(3);
   int cases = 0;
@@ -80,7 +81,7 @@ TEST(CpuPrepare, NeighboursThatPickAlikeAreToldApartByTimeAlone) {
         causal() | picked,
     };
     for (Expr& e : c.masks) e = choices[random() % std::size(choices)];
-    // Mostly what the query before has.
+    // Most queries have the picks of the query before.
     std::vector<int32_t>& picks = *c.picks;
     const auto k = static_cast<size_t>(c.pick_k);
     for (size_t i = k; i < picks.size(); i += k) {
@@ -88,7 +89,7 @@ TEST(CpuPrepare, NeighboursThatPickAlikeAreToldApartByTimeAlone) {
       std::copy_n(picks.begin() + static_cast<std::ptrdiff_t>(i - k), k,
                   picks.begin() + static_cast<std::ptrdiff_t>(i));
     }
-    // Documents may now be asked for where there are no keys.
+    // The new masks may name documents for positions without keys.
     if (!well_formed(c)) continue;
     ++cases;
     expect_legal_keys(c);

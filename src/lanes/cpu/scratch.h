@@ -1,4 +1,4 @@
-// lanes/cpu/scratch.h: memory of a worker or a call, kept for the next one.
+// lanes/cpu/scratch.h: scratch memory of a worker or a call, kept for the next.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@ class Scratch {
  public:
   size_t size() const { return size_; }
 
-  // Room for `n`; what was there is lost where it grows.
+  // Room for `n` floats. The contents are lost if it has to grow.
   float* floats(size_t n) {
     if (n > size_ || !data_) {
       data_.reset();
@@ -37,13 +37,13 @@ class Scratch {
   size_t size_ = 0;
 };
 
-// Of the calling thread, for one task at a time; it dies with the thread.
+// The calling thread's scratch, for one task at a time; freed at thread exit.
 inline Scratch& thread_scratch() {
   static thread_local Scratch scratch;
   return scratch;
 }
 
-// Of one call. What it leaves is kept for the thread's next call, unless it is
+// Scratch of one call. The thread keeps it for its next call, unless it is
 // large.
 class CallScratch {
  public:

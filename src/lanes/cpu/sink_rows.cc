@@ -1,9 +1,9 @@
-// lanes/cpu/sink_rows.cc: mass and entropy of every query.
+// lanes/cpu/sink_rows.cc: the sink mass and the entropy of every query.
 //
-// Two passes of the forward kernels: one over all legal keys, for the
-// log-sum-exp and the entropy, and one over those of them that are among the
-// first, for theirs. The mass is exp(lse of the first - lse). Nobody wants the
-// output, so its values are a few numbers of each key.
+// The forward kernels run twice: over all legal keys, for the log-sum-exp and
+// the entropy, and over the legal keys among the first keys, for their
+// log-sum-exp. The mass is exp(lse of the first keys - lse). The output is not
+// used, so a few numbers of each key stand in for its value.
 #include "lanes/cpu/sink_rows.h"
 
 #include <algorithm>
@@ -21,11 +21,12 @@
 namespace tessera::cpu {
 namespace {
 
-constexpr int64_t kValues = lanes::kDimStep;  // of a key, at least
+constexpr int64_t kValues = lanes::kDimStep;  // the least value dim
 
-// What a key that is among the first has of all.
+// The mass of the first keys, from the log-sum-exp of these and of all keys.
 float mass_of(float first, float all) {
-  // `all` is finite, so no score is NaN or +inf: each of these is -inf.
+  // `all` is finite, so no score is NaN or +inf. With `first` NaN, the scores
+  // of all first keys are -inf.
   if (std::isnan(first)) return 0;
   return static_cast<float>(
       std::min(1.0, std::exp(static_cast<double>(first) - all)));

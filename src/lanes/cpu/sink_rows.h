@@ -7,8 +7,8 @@
 
 namespace tessera::cpu {
 
-// `first`: the work of lanes::first_keys_batch. Of `tensors` q, k and the sink
-// logits are read. The same bits for any number of threads.
+// `first`: the work of lanes::first_keys_batch. Reads q, k and the sink logits
+// of `tensors`. The result has the same bits for any number of threads.
 Result<lanes::SinkRows> cpu_sink_rows(const CpuWork& work, const CpuWork& first,
                                       const AttentionShape& shape,
                                       const ForwardTensors& tensors,

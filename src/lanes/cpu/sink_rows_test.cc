@@ -1,6 +1,6 @@
-// lanes/cpu/sink_rows_test.cc: mass and entropy of the cpu lane against brute
-// force in fp64 within the bounds of lanes/reference/sink_row.cc, which is held
-// to the same; and that they change no bit of what forward writes.
+// lanes/cpu/sink_rows_test.cc: mass and entropy of the cpu lane, and those of
+// lanes/reference/sink_row.cc, against brute force in fp64 within the bounds of
+// sink_row.cc. Telemetry changes no bit of what forward writes.
 #include "lanes/cpu/sink_rows.h"
 
 #include <fmt/format.h>
@@ -40,7 +40,7 @@ struct Row {
   double mass = 0, entropy = 0;
 };
 
-// By definition, in plain loops: mass of sink(first) and -sum p log p.
+// The mass of sink(first) and -sum p log p by definition, in plain loops.
 class BruteForce {
  public:
   BruteForce(AttentionArrays& arrays, int64_t first)
@@ -113,7 +113,7 @@ class BruteForce {
   std::vector<double> keys_;  // of every batch row and head
 };
 
-// What the lane must give, and how far off it may be.
+// The expected telemetry with its allowed error.
 struct Want {
   std::vector<Expected> mass, entropy;
   std::vector<uint8_t> live;
@@ -122,7 +122,7 @@ struct Want {
 std::optional<std::string> near(const char* what, double fp64, double brute,
                                 double error) {
   if (std::isnan(fp64) && std::isnan(brute)) return {};
-  // fp64 rounds by 2^-29 of what fp32 does; another order of sums is free.
+  // fp64 rounds 2^-29 as much as fp32; 2^-20 also allows another order of sums.
   if (std::abs(fp64 - brute) <= error * 0x1p-20 + 1e-300) return {};
   return fmt::format("{} in fp64 is {} for {}", what, fp64, brute);
 }
@@ -259,7 +259,7 @@ TEST(CpuSinkRows, InfiniteAndNanScores) {
         c.sinks = sinks;
         c.shape.softcap = cap;
         AttentionArrays arrays(c);
-        // The first keys, and one that is not among them.
+        // Three of the first keys, and one other key.
         for (const int64_t k : {0, 1, 2, 17}) arrays.set('k', 0, 0, k, 3, odd);
         const auto f = fault(arrays, 3);
         EXPECT_FALSE(f) << *f << "\n" << odd << " " << cap;
@@ -269,7 +269,7 @@ TEST(CpuSinkRows, InfiniteAndNanScores) {
 }
 
 TEST(CpuSinkRows, KnownRows) {
-  // Scores of 0 throughout: every key of n has 1 / n.
+  // All scores are 0, so each of n keys has probability 1 / n.
   AttentionCase c = plain_attention("causal", 64, 64);
   c.shape.scale = 0;
   AttentionArrays arrays(c);
@@ -277,7 +277,7 @@ TEST(CpuSinkRows, KnownRows) {
   ASSERT_TRUE(got.ok());
   const auto batch = BorrowedBatch::make(arrays.request, arrays.facts);
   ASSERT_TRUE(batch.ok());
-  // Without any size of scores, the judge's bounds are those of the sums.
+  // Scores of size 0 add no error, so only the sums set the judge's bounds.
   const auto bounds =
       reference::sink_rows(*batch, c.shape, arrays.forward(true), 4);
   ASSERT_TRUE(bounds.ok());
@@ -288,7 +288,7 @@ TEST(CpuSinkRows, KnownRows) {
                                       (*bounds)[q].mass.error};
     const reference::Expected entropy = {std::log(n),
                                          (*bounds)[q].entropy.error};
-    // A large bound would say nothing.
+    // A larger bound would prove nothing.
     EXPECT_LE(std::max(mass.error, entropy.error), 64 * reference::kEps32);
     EXPECT_LE(reference::compare(mass, got->mass[q], cast).ratio, 1) << q;
     EXPECT_LE(reference::compare(entropy, got->entropy[q], cast).ratio, 1) << q;
@@ -335,7 +335,7 @@ TEST(CpuSinkRows, ForwardHasTheSameBitsWithAndWithout) {
         };
         const auto without = bits({});
         EXPECT_EQ(bits(entropy), without);
-        // The telemetry itself writes none of the caller's arrays.
+        // Telemetry writes none of the caller's arrays.
         ASSERT_TRUE(rows_of(arrays, 4, isa, 1).ok());
         EXPECT_EQ(arrays.bits(), without);
       }

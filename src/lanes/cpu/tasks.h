@@ -1,5 +1,5 @@
-// lanes/cpu/tasks.h: the tasks of one call: progress, the caller's stop flag,
-// and memory that is not there, which must not end the process.
+// lanes/cpu/tasks.h: runs the tasks of one call, with progress, the caller's
+// stop flag, and running out of memory as an error.
 #pragma once
 
 #include <atomic>
@@ -21,17 +21,16 @@ class Tasks {
       : threads_(threads_of(options)), stop_(stop) {}
 
   int threads() const { return threads_; }
-  // A task found no memory or the call was stopped: the others end as soon as
-  // they can.
+  // A task ran out of memory or the call was stopped; other tasks end early.
   bool failed() const { return failed_.load(std::memory_order_acquire); }
-  // The caller wants the call to end; from then on it has failed.
+  // Whether the caller wants the call to end; if so, the call has failed.
   bool stop_asked() {
     if (!stop_ || !stop_->stopped()) return false;
     stopped_.store(true, std::memory_order_relaxed);
     failed_.store(true, std::memory_order_release);
     return true;
   }
-  // Null: nobody can stop this call.
+  // Null: the call cannot be stopped.
   const StopFlag* stop() const { return stop_; }
 
   // Runs f(task, worker) for every task of [0, tasks); `name` is for traces.

@@ -1,4 +1,4 @@
-// lanes/cpu/work.h: a plan made ready for this lane.
+// lanes/cpu/work.h: the state of a plan that is prepared for this lane.
 #pragma once
 
 #include <cstdint>
@@ -46,7 +46,7 @@ struct CpuWork::State {
   // span_start[l * q_len + q + 1]), ascending and not touching.
   std::vector<int64_t> span_start;
   std::vector<KeySpan> spans;
-  // Of calls of few queries, from one to the next.
+  // Memory that decode() reuses from call to call.
   mutable std::mutex decode_mutex;
   mutable std::shared_ptr<DecodeMemory> decode_memory;
 
@@ -60,10 +60,10 @@ struct CpuWork::State {
   }
 };
 
-// Spans of all queries at most: 1 GiB of them.
+// The most spans of all queries: 1 GiB.
 inline constexpr int64_t kMaxKeySpans = int64_t{1} << 27;
 
-// How the heads of a call share lists and keys.
+// Maps a query head to its K/V head and its plan head.
 struct HeadMap {
   int64_t heads = 1, kv_heads = 1, plan_heads = 1;
 
@@ -71,7 +71,7 @@ struct HeadMap {
   int64_t plan_head(int64_t h) const { return h / (heads / plan_heads); }
 };
 
-// Refuses a number of threads that makes no sense.
+// Refuses a negative or too large number of threads.
 Result<void> check_options(const CpuOptions& options);
 int threads_of(const CpuOptions& options);
 

@@ -1,4 +1,4 @@
-// lanes/jax_bridge/attention.cc: roles become a request, facts and tensors.
+// lanes/jax_bridge/attention.cc: turns roles into a request, facts and tensors.
 #include "lanes/jax_bridge/attention.h"
 
 #include <fmt/ranges.h>
@@ -51,7 +51,7 @@ Result<const BridgeArray*> needed(const BridgeSpec& spec,
                  in_quotes(at->second), role);
 }
 
-// Four sizes, none of them 0, in the order [batch, heads, tokens, dim].
+// The sizes of a role as [batch, heads, tokens, dim]; none may be 0.
 Result<Shape> four_sizes(const BridgeSpec& spec, std::string_view role) {
   auto array = needed(spec, role);
   if (!array) return array.error();
@@ -91,7 +91,7 @@ Result<Sizes> sizes_of(const BridgeSpec& spec) {
   return out;
 }
 
-// What every role must be, of those that there may be.
+// The requirements for one role.
 struct Rule {
   std::string role;
   bool output = false, needed = false;
@@ -132,7 +132,7 @@ std::vector<Rule> rules_of(const BridgeSpec& spec, const Sizes& s) {
   return out;
 }
 
-// The array of a role, which must be there and an input or an output.
+// The array of a role. It must exist and be an output, or an input, as said.
 Result<const BridgeArray*> on_side(const BridgeSpec& spec,
                                    std::string_view role, bool output) {
   auto array = needed(spec, role);
@@ -158,7 +158,7 @@ Result<void> check_rule(const BridgeSpec& spec, const Rule& rule) {
   return {};
 }
 
-// Picks may be any number a query, of any heads that the query heads share.
+// Picks may have any number per query. Their heads must divide the query heads.
 Result<void> check_picks(const BridgeSpec& spec, const Sizes& s) {
   if (!spec.attention->roles.contains(std::string(kPicksRole))) return {};
   auto array = on_side(spec, kPicksRole, false);
@@ -175,7 +175,8 @@ Result<void> check_picks(const BridgeSpec& spec, const Sizes& s) {
                  type_text((*array)->dtype, p), in_quotes((*array)->name));
 }
 
-// Each fact that the mask names has an array, and ids of queries those of keys.
+// Checks that each fact that the mask names has an array, and that ids of
+// queries come with those of keys.
 Result<void> check_named(const BridgeSpec& spec, const Names& names) {
   std::vector<std::string> roles;
   roles.reserve(5 + kSameNames);

@@ -1,5 +1,5 @@
-// lanes/jax_bridge/attention_lane.cc: an artifact that is attention, as a
-// session sees it. The program is JAX's: nobody here can count its tiles.
+// lanes/jax_bridge/attention_lane.cc: an artifact that declares attention, as a
+// session sees it. The program is JAX's, so its tiles cannot be counted.
 #include "lanes/jax_bridge/attention_lane.h"
 
 #include <string>
@@ -62,7 +62,7 @@ class Work : public lanes::LaneWork {
 
  private:
   BridgeProgram program_;
-  HeldInputs batch_;  // its facts
+  HeldInputs batch_;  // the facts, on the device
   BoundCall bound_;
   lanes::WorkFacts facts_;
 };

@@ -1,5 +1,5 @@
-// lanes/jax_bridge/bound_call.cc: a batch is held against what the artifact
-// declares, and its arrays go where the program takes them.
+// lanes/jax_bridge/bound_call.cc: compares a batch with the artifact's
+// declaration, and places its arrays in the order of the program.
 #include "lanes/jax_bridge/bound_call.h"
 
 #include <fmt/ranges.h>
@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::string_view kWhere = "bridge";
 
-// Every array must have a role, unless the program does not take it.
+// Every input that the program takes and every output must have a role.
 Result<void> check_roles(const BridgeSpec& spec) {
   std::set<const BridgeArray*> with_role;
   for (const auto& [role, name] : spec.attention->roles) {
@@ -55,7 +55,7 @@ Result<void> check_presence(std::string_view role, bool declared, bool given) {
                  declared ? "none" : "some");
 }
 
-// What a call and an artifact must have in common, as words.
+// A property that must be the same in the call and the artifact, as text.
 struct Word {
   std::string_view what;
   std::string declared, asked;
@@ -102,7 +102,7 @@ std::string layout_text(const TensorView& t) {
                      t.batch_stride, t.head_stride, t.token_stride);
 }
 
-// Where an array of that role goes among the spec's inputs or outputs.
+// The index of a role's array among the spec's inputs or outputs.
 std::optional<size_t> place_of(const BridgeSpec& spec, std::string_view role) {
   const BridgeArray* array = find_role(spec, role);
   if (!array) return {};
@@ -110,14 +110,14 @@ std::optional<size_t> place_of(const BridgeSpec& spec, std::string_view role) {
   return static_cast<size_t>(array - among.data());
 }
 
-// What a role brings to an input.
+// The values that a role provides for an input.
 struct Fed {
   size_t place = 0;
   std::string role;
   Ints values;
 };
 
-// Each fact to its input: the call has those that the artifact has.
+// Assigns each fact to its input. Call and artifact must have the same facts.
 Result<std::vector<Fed>> feed_facts(const BridgeSpec& spec,
                                     const Facts& facts) {
   Facts given = facts;
@@ -139,7 +139,7 @@ Result<std::vector<Fed>> feed_facts(const BridgeSpec& spec,
   return out;
 }
 
-// What follows from the facts is kept in `ids`.
+// Adds the ids of queries, which follow from the facts. `ids` owns the values.
 void feed_query_ids(const BridgeSpec& spec, const Request& request,
                     const Facts& facts, std::vector<Fed>& fed,
                     std::vector<std::vector<int32_t>>& ids) {
@@ -152,7 +152,7 @@ void feed_query_ids(const BridgeSpec& spec, const Request& request,
   }
 }
 
-// An input may have several roles; it can be no two arrays.
+// An input may have several roles, which must then provide the same values.
 Result<void> check_shared(const std::vector<Fed>& fed) {
   for (size_t i = 0; i < fed.size(); ++i) {
     for (size_t j = 0; j < i; ++j) {
@@ -190,7 +190,7 @@ Result<BoundCall> BoundCall::bind(const BridgeSpec& spec,
   auto declared =
       declared_attention(spec, out.arrays_.inputs, out.arrays_.outputs);
   if (!declared) return declared.error();
-  // Words that simplification drops are part of a mask, though not of its text.
+  // Compares masks too: a mask has names that simplifying drops from its text.
   const bool same = declared->request.masks == request.masks;
   for (const Word& w : words_of(*declared, request, facts, shape)) {
     if (w.declared == w.asked && (same || w.what != "the mask")) continue;
@@ -207,7 +207,7 @@ Result<BoundCall> BoundCall::bind(const BridgeSpec& spec,
   return out;
 }
 
-// An input of several roles is sent once: it can be no two arrays.
+// An input with several roles is sent once, so all must give the same array.
 Result<void> BoundCall::check_tensors_shared(const ForwardTensors& t) const {
   const void* const given[] = {t.q.data, t.k.data, t.v.data};
   for (size_t i = 0; i < std::size(given); ++i) {

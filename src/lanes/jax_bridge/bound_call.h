@@ -1,5 +1,5 @@
-// lanes/jax_bridge/bound_call.h: a batch's arrays as an artifact that is
-// attention takes them.
+// lanes/jax_bridge/bound_call.h: maps the arrays of a batch to the inputs and
+// outputs of an artifact that declares attention.
 #pragma once
 
 #include <array>
@@ -12,38 +12,38 @@
 
 namespace tessera::bridge {
 
-// Of a spec's inputs and outputs, in its order; null for inputs that the
-// program does not take.
+// Pointers for a spec's inputs and outputs, in its order; null for inputs that
+// the program does not take.
 struct ArrayPointers {
   std::vector<const void*> inputs;
   std::vector<void*> outputs;
 };
 
-// A batch that means what the artifact declares, bound to it once: what is left
-// of a layer is where its arrays lie.
+// A batch that is checked against the artifact's declaration once; each layer
+// then only supplies its array pointers.
 class BoundCall {
  public:
-  // Mask, sizes, scale, softcap and facts must be the artifact's.
+  // Fails unless mask, sizes, scale, softcap and facts are the artifact's.
   static Result<BoundCall> bind(const BridgeSpec& spec, const Request& request,
                                 const Facts& facts,
                                 const AttentionShape& shape);
 
-  // The arrays of the facts, and of what follows from them, in the spec's
-  // order, null elsewhere: to be held while they are there.
+  // The arrays of the facts and of query ids, in the spec's order; null for all
+  // other inputs. Send them while the facts still exist.
   const std::vector<const void*>& facts() const { return facts_; }
   // A layer's arrays, in the artifact's layout; null for those of the facts.
-  // Theirs until the next.
+  // Valid until the next call.
   Result<const ArrayPointers*> place(const ForwardTensors& tensors);
 
  private:
   BoundCall() = default;
   Result<void> check_tensors_shared(const ForwardTensors& tensors) const;
 
-  ForwardTensors declared_;  // layouts alone
-  // Of q, k, v, out, lse and the sink logits, in this order.
+  ForwardTensors declared_;  // only the layouts are used
+  // Indices of q, k, v, out, lse and the sink logits in the spec.
   std::array<std::optional<size_t>, 6> places_;
   std::vector<const void*> facts_;
-  std::vector<std::vector<int32_t>> query_ids_;  // to which facts_ points
+  std::vector<std::vector<int32_t>> query_ids_;  // facts_ points into them
   ArrayPointers arrays_;
 };
 

@@ -1,5 +1,5 @@
-// lanes/jax_bridge/bound_call_test.cc: the tree, ids of a name and picks of
-// each batch reach the program of an artifact, or the call is refused by name.
+// lanes/jax_bridge/bound_call_test.cc: the tree, named ids and picks of each
+// batch reach an artifact's program, or the call is refused with their name.
 #include "lanes/jax_bridge/bound_call.h"
 
 #include <gtest/gtest.h>
@@ -42,7 +42,7 @@ std::vector<int32_t> draw(std::mt19937_64& random, int64_t count, int64_t least,
   return out;
 }
 
-// A batch that the artifact declares, with arrays of its own.
+// A batch that fits the artifact's declaration, with its arrays.
 struct RolesBatch {
   Request request;
   OwnedFacts facts;
@@ -92,7 +92,7 @@ struct RolesBatch {
     return t;
   }
 
-  // Whether what was written is that of these facts.
+  // Whether the output is that of the facts `of`.
   bool passes(const OwnedFacts& of) {
     reference::JudgeOptions options;
     options.flushes = true;
@@ -103,10 +103,10 @@ struct RolesBatch {
   }
 };
 
-// Each leaves a batch that may be planned, and means another mask.
+// Changes of facts. Each leaves a valid batch, but with other legal pairs.
 const std::vector<std::function<void(OwnedFacts&)>>& changes() {
   static const auto& all = *new std::vector<std::function<void(OwnedFacts&)>>{
-      [](OwnedFacts& f) {  // each token for itself
+      [](OwnedFacts& f) {  // each token sees only itself
         std::ranges::transform(*f.tree_enter, f.tree_leave->begin(),
                                [](int32_t enter) { return enter + 1; });
       },
@@ -139,7 +139,7 @@ class BridgeRoles : public ::testing::TestWithParam<const char*> {
 };
 TESSERA_FOR_CPU_PLUGINS(BridgeRoles);
 
-// One program for all; what it gives is of these facts and of no others.
+// One program serves all batches; its output is that of the batch's facts only.
 TEST_P(BridgeRoles, TheFactsOfEachBatchReachTheProgram) {
   SessionOptions options;
   options.lane = LaneId::jax_bridge;
@@ -191,7 +191,7 @@ TEST(BridgeBoundCall, FactsGoWhereTheirRolesAre) {
   const auto arrays = moved.place(batch.forward());
   ASSERT_TRUE(arrays.ok()) << arrays.error().message;
   const auto input = [&](std::string_view role) {
-    // A layer has none of them: they are held.
+    // A layer does not pass facts, since they are held on the device.
     EXPECT_EQ(input_of(spec, (*arrays)->inputs, role), nullptr) << role;
     return input_of(spec, moved.facts(), role);
   };
@@ -224,7 +224,7 @@ TEST(BridgeBoundCall, AQueryBesideTheKeysHasNoId) {
             (std::vector<int32_t>{-1, 10, 11, 23, -1, -1}));
 }
 
-// What a call and the artifact do not have in common, each by its name.
+// Each difference between a call and the artifact is refused by name.
 TEST(BridgeBoundCall, OtherFactsAreRefused) {
   struct Given {
     BridgeSpec spec = golden().spec;
@@ -279,7 +279,7 @@ TEST(BridgeBoundCall, OtherFactsAreRefused) {
             "none for 'q_same_b'");
 }
 
-// One input of two roles is sent once.
+// An input with two roles is sent once.
 TEST(BridgeBoundCall, RolesOfOneInputBringTheSame) {
   BridgeSpec spec = golden().spec;
   spec.attention->roles["doc_ids"] = "same_b";
@@ -297,7 +297,7 @@ TEST(BridgeBoundCall, RolesOfOneInputBringTheSame) {
             "values for doc_ids and same_b");
 }
 
-// Of a layer's arrays too, which are sent as they come.
+// The same holds for a layer's arrays, which are sent in every call.
 TEST(BridgeBoundCall, TensorsOfOneInputAreOneArray) {
   BridgeSpec spec = golden().spec;
   const auto v = find_role(spec, "v") - spec.inputs.data();

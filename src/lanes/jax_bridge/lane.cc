@@ -1,4 +1,4 @@
-// lanes/jax_bridge/lane.cc: an artifact is checked, compiled and run.
+// lanes/jax_bridge/lane.cc: checks, compiles and runs an artifact.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ using pjrt::HostArray;
 constexpr std::string_view kWhere = "bridge";
 constexpr std::string_view kMagic = "ML\xefR";  // of MLIR's bytecode
 
-// Of what is kept under an artifact's key.
+// Version of the cache entries of artifacts.
 constexpr int64_t kKeyVersion = 1;
 
 Result<void> check_artifact(std::string_view artifact, const BridgeSpec& spec) {
@@ -60,7 +60,7 @@ Json arrays_json(const std::vector<BridgeArray>& arrays) {
   return out;
 }
 
-// Names are no part of it: they change no program.
+// The contract of an artifact, without array names: they change no program.
 KernelContract contract_of(const std::string& digest, const BridgeSpec& spec,
                            std::string_view platform) {
   const Json text = {
@@ -77,7 +77,7 @@ KernelContract contract_of(const std::string& digest, const BridgeSpec& spec,
       {"outputs", arrays_json(spec.outputs)},
   };
   KernelContract out;
-  // Platforms are a stranger's words.
+  // Platform names are untrusted: they may not be valid UTF-8.
   out.text = text.dump(-1, ' ', false, Json::error_handler_t::replace);
   out.key = digest_of(out.text);
   return out;
@@ -87,7 +87,7 @@ ArrayType type_of(const BridgeArray& array) {
   return {array.dtype, array.shape};
 }
 
-// An argument of the program: an input, or the platform's index.
+// An argument of the program: an input, or the index of the platform.
 struct Argument {
   std::string name;
   HostArray array;
@@ -160,7 +160,7 @@ double HeldInputs::transfer_ms() const {
 struct BridgeProgram::State {
   std::shared_ptr<const BridgeLane::State> lane;
   BridgeSpec spec;
-  int32_t index = 0;  // of the platform among those of the artifact
+  int32_t index = 0;  // of the platform in the artifact's list
   std::shared_ptr<const pjrt::Loaded> program;
   BridgeRun prepared;
 
@@ -169,7 +169,7 @@ struct BridgeProgram::State {
       const HeldInputs::State* held = nullptr) const;
 };
 
-// The platform's index goes first.
+// The arguments in the program's order. The index of the platform goes first.
 Result<std::vector<Argument>> BridgeProgram::State::arguments(
     std::span<const void* const> inputs, const HeldInputs::State* held) const {
   std::vector<Argument> out;

@@ -1,5 +1,5 @@
-// lanes/jax_bridge/lane_test.cc: an artifact of JAX's on real plugins, beside
-// what JAX made of it and beside fp64.
+// lanes/jax_bridge/lane_test.cc: an artifact of JAX on real plugins, compared
+// with JAX's own results and with fp64.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -41,7 +41,7 @@ class JaxBridge : public ::testing::TestWithParam<const char*> {
     for (const BridgeArray& a : spec_.inputs) {
       inputs_.push_back(file->find(a.name)->bytes.data());
     }
-    // Nobody needs it.
+    // The program does not take this input.
     inputs_[3] = nullptr;
     outputs_ = {out_.data(), lse_.data()};
   }
@@ -58,7 +58,7 @@ class JaxBridge : public ::testing::TestWithParam<const char*> {
     const auto ran = lane.run(artifact_, spec_, inputs_, outputs_);
     return ran ? "it ran" : ran.error().message;
   }
-  // The artifact's size and checksum once more, after a change.
+  // Updates the spec's size and checksum after the artifact was changed.
   void seal() {
     spec_.artifact_bytes = static_cast<int64_t>(artifact_.size());
     spec_.artifact_crc32 = crc32(artifact_);
@@ -82,7 +82,7 @@ TEST_P(JaxBridge, MakesWhatJaxMade) {
   ASSERT_TRUE(ran.ok()) << ran.error().message;
   EXPECT_EQ(ran->compiles, 1);
 
-  // Another compiler's sums, in another order: both are within fp32 of fp64.
+  // JAX's compiler adds in another order, but both are within the fp32 bounds.
   const std::string made = golden("out.safetensors");
   const auto file = parse_safetensors(made);
   ASSERT_TRUE(file.ok());
@@ -101,7 +101,7 @@ TEST_P(JaxBridge, MakesWhatJaxMade) {
     EXPECT_TRUE(verdict->passed()) << verdict->worst;
   }
 
-  // The judge looks: another mask is another answer.
+  // The judge does find errors: with another mask the same output fails.
   BridgeSpec other = spec_;
   other.attention->mask = "causal & documents";
   const auto wrong = bridge::declared_attention(other, inputs_, outputs_);
@@ -135,7 +135,7 @@ TEST_P(JaxBridge, TheKeyIsTheArtifactsAndItsShapes) {
   EXPECT_EQ(kept->disk_hits, 1);
   EXPECT_EQ(out_, out);
 
-  // A name is no part of it, a byte of the artifact is.
+  // The key does not depend on names, but on every byte of the artifact.
   spec_.inputs[0].name = "queries";
   spec_.attention.reset();
   EXPECT_EQ(lane.run(artifact_, spec_, inputs_, outputs_)->contract.key,
@@ -168,7 +168,7 @@ TEST_P(JaxBridge, AnotherArtifactThanThatOfTheShapesIsRefused) {
   EXPECT_EQ(refusal(lane),
             "[bridge] the artifact must be StableHLO as MLIR bytecode, found "
             "bytes that begin with 'modu'");
-  // Sealed again, so that the plugin gets to see it.
+  // Sealed again, so that the artifact reaches the plugin.
   artifact_ = whole.substr(0, whole.size() / 2);
   seal();
   EXPECT_TRUE(
@@ -216,7 +216,7 @@ TEST_P(JaxBridge, ShapesThatAreNotTheProgramsAreRefused) {
             "on cpu 0");
 }
 
-// A run with them is one without; their arrays may change meanwhile.
+// A run with held inputs gives the same output, even if their arrays change.
 TEST_P(JaxBridge, InputsThatAreHeldAreSentOnce) {
   const BridgeLane lane = open();
   const auto program = lane.prepare(artifact_, spec_);

@@ -1,4 +1,4 @@
-// lanes/jax_bridge/load.cc: an artifact and its shapes from their files.
+// lanes/jax_bridge/load.cc: reads an artifact and its shapes from their files.
 #include <utility>
 
 #include "base/fail.h"

@@ -1,4 +1,4 @@
-// lanes/jax_bridge/load_test.cc: both files whole, and what is none of them.
+// lanes/jax_bridge/load_test.cc: good files, and absent or too large ones.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -37,7 +37,7 @@ TEST(BridgeLoad, AFileThatIsNotThereOrTooLargeIsNamed) {
   EXPECT_EQ(error_of(kProgram, absent), none);
   EXPECT_TRUE(error_of(kProgram, kProgram).starts_with("[bridge] "))
       << error_of(kProgram, kProgram);
-  // Neither is read for its size: they are holes.
+  // Files that are too large are not read. These are sparse.
   const std::string large = folder.file("large");
   std::ofstream(large).close();
   std::filesystem::resize_file(large, (1 << 24) + 1);

@@ -1,4 +1,4 @@
-// lanes/jax_bridge/roles.cc: the roles, in the order in which errors tell them.
+// lanes/jax_bridge/roles.cc: the roles, in the order in which errors list them.
 #include "lanes/jax_bridge/roles.h"
 
 #include <fmt/ranges.h>
@@ -11,7 +11,7 @@
 namespace tessera::bridge {
 namespace {
 
-// Beside the ids of names, of which there are many.
+// All roles but the ids of names (same_a, q_same_a, ...).
 constexpr std::string_view kRoles[] = {"q",
                                        "k",
                                        "v",

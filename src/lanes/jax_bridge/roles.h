@@ -1,5 +1,5 @@
-// lanes/jax_bridge/roles.h: what an array of an artifact that is attention may
-// be, by the words of the file of shapes.
+// lanes/jax_bridge/roles.h: the roles of arrays in an artifact that declares
+// attention, by their names in the file of shapes.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ std::string role_words();  // all of them, for errors
 
 inline constexpr std::string_view kTensorRoles[] = {
     "q", "k", "v", "out", "lse", "sink_logits"};
-// Picks have sizes of their own: heads, and how many a query has.
+// Picks have their own sizes: heads, and picks per query.
 inline constexpr std::string_view kPicksRole = "picks";
 
 // A fact, and the role of the array that holds it.
@@ -26,10 +26,10 @@ struct FactRole {
   std::string role;
   std::optional<Ints>* fact = nullptr;
 };
-// Those of these facts, without picks.
+// The roles of all facts but picks, pointing into `facts`.
 std::vector<FactRole> fact_roles(Facts& facts);
 
-// What is no fact but follows from one: the ids of a name that queries have.
+// The role of the ids that queries have for a name. These follow from a fact.
 std::string query_ids_role(int64_t name);  // "q_same_a"
 
 // Whether an array of the spec is among its outputs.

@@ -1,5 +1,4 @@
-// lanes/jax_bridge/spec.cc: the file of shapes beside an artifact, from
-// strangers.
+// lanes/jax_bridge/spec.cc: parses an artifact's file of shapes, as untrusted.
 #include <fmt/ranges.h>
 
 #include <set>
@@ -20,15 +19,15 @@ namespace {
 constexpr std::string_view kWhere = "bridge";
 constexpr std::string_view kFormat = "tessera bridge";
 constexpr int64_t kSpecVersion = 1;
-// Those whose programs take their inputs in one way: a platform's index first
-// where there are several, and then the inputs that were kept.
+// The calling conventions of JAX whose programs take the index of the platform
+// first if there are several platforms, and then the inputs that were kept.
 constexpr int64_t kMinConvention = 9;
 constexpr int64_t kMaxConvention = 10;
 
 constexpr size_t kMaxArrays = 4096;
 constexpr size_t kMaxWord = 256;
 
-// A string that is short and not empty.
+// Reads a string of 1 to kMaxWord bytes.
 Result<std::string> read_word(const Json& value, std::string_view name) {
   auto word = read_string(value, kWhere, name);
   if (word && (word->empty() || word->size() > kMaxWord)) {
@@ -123,7 +122,7 @@ Result<BridgeArray> read_array(const Json& value, const std::string& what) {
   return out;
 }
 
-// Names must differ over inputs and outputs: files hold both.
+// Names must differ over inputs and outputs, since files hold both.
 Result<std::vector<BridgeArray>> read_arrays(const Json& value,
                                              const std::string& name,
                                              std::set<std::string>& names) {
@@ -226,7 +225,7 @@ Result<void> read_platforms(const Json& platforms, BridgeSpec& out) {
   return {};
 }
 
-// What the program computes, and what that operation says of it.
+// Reads the declaration that belongs to the operation.
 Result<void> read_operation(const Json& json, BridgeSpec& out) {
   for (const char* what : {"attention", "splash"}) {
     const bool declared = json.contains(what);

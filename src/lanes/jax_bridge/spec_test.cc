@@ -1,5 +1,4 @@
-// lanes/jax_bridge/spec_test.cc: the file of shapes, whole and in every way
-// broken.
+// lanes/jax_bridge/spec_test.cc: the file of shapes, intact and broken.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -263,7 +262,7 @@ TEST(BridgeSpec, WhatIsWrongIsNamed) {
   }
 }
 
-// Splash's kernel, made by the same script.
+// The shapes of Splash's kernel, made by the same script.
 json splash() {
   return json::parse(
       *read_file("tests/golden/bridge/splash_heads.json", 1 << 20));

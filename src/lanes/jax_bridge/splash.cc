@@ -1,4 +1,4 @@
-// lanes/jax_bridge/splash.cc: the sizes of a Splash kernel from its arrays.
+// lanes/jax_bridge/splash.cc: the sizes of a Splash kernel, from its arrays.
 #include "lanes/jax_bridge/splash.h"
 
 #include <fmt/ranges.h>
@@ -19,7 +19,7 @@ namespace tessera::bridge {
 namespace {
 
 constexpr std::string_view kWhere = "bridge";
-// Of one batch row, in this order.
+// The inputs of the kernel, in order; they are those of one batch row.
 constexpr size_t kQ = 0, kK = 1, kV = 2, kDataNext = 3, kMaskNext = 4,
                  kBlockMask = 5, kMaskBlocks = 6, kLiveQueries = 7,
                  kLiveKeys = 8;
@@ -49,7 +49,7 @@ Result<void> check_array(const BridgeArray& a, Dtype dtype,
                  fmt::join(a.shape, ", "));
 }
 
-// Sizes above 0, as many as it must have.
+// Fails unless the array has three sizes above 0.
 Result<void> check_rank(const BridgeArray& a) {
   if (a.shape.size() == 3 && std::ranges::count(a.shape, 0) == 0) return {};
   return invalid(kWhere,
@@ -157,7 +157,7 @@ Result<BridgeSplash> sizes_of(const BridgeSpec& spec,
   return out;
 }
 
-// Nothing where there is no such field.
+// nullopt if there is no such field.
 Result<std::optional<double>> read_if_any(const Json& value, const char* name) {
   if (!value.contains(name)) return std::optional<double>();
   auto number =

@@ -1,4 +1,4 @@
-// lanes/jax_bridge/splash.h: an artifact that says it is JAX's Splash kernel
+// lanes/jax_bridge/splash.h: an artifact that declares JAX's Splash kernel,
 // with the arrays of its MaskInfo as arguments.
 #pragma once
 
@@ -7,10 +7,10 @@
 
 namespace tessera::bridge {
 
-// Its declaration, `splash` in the file of shapes, whose arrays are read.
+// Parses `splash` of the file of shapes, for the arrays of `spec`.
 Result<BridgeSplash> read_splash(const Json& value, const BridgeSpec& spec);
 
-// The same of a spec that anybody made: sizes are those of its arrays.
+// The same for a spec from any source. Sizes come from its arrays.
 Result<BridgeSplash> splash_of(const BridgeSpec& spec);
 
 }  // namespace tessera::bridge

@@ -6,9 +6,9 @@
 //
 //   S = max_j |scale| sum_d |q_d k_jd|
 //
-// the size of the row's scores before any of them cancel. Errors are of first
-// order; a sum of n terms in blocks is taken to err by (8 + sqrt n) u of the
-// sum of magnitudes, a dot product of D terms in order by (D + 4) u.
+// the size of the row's scores before cancellation. Errors are of first order.
+// The error of a sum of n terms in blocks is taken to be (8 + sqrt n) u of the
+// sum of magnitudes, and that of a dot product of D terms in order (D + 4) u.
 //
 // Forward.
 //   s_j, c_j   err by (D + 4) u S: the products, the scale, and tanh, whose
@@ -16,18 +16,18 @@
 //   exp(c - m) errs by that of c and of m: 2 (D + 4) u S, relative.
 //   p_j v_j    errs, relative, by
 //                rho = e + (8 + sqrt n) u + 2 (D + 4) u S,
-//              and a p_j below 2^-126 may be 0. So
+//              and a p_j below 2^-126 may become 0. So
 //   out        |err| <= o |out| + sum_j (rho p_j + 2^-126) |v_j|
 //   lse        |err| <= u |lse| + (8 + sqrt n) u + 2 (D + 4) u S
 //
 // A lane may divide by the sum of the rounded p_j (1 + d_j), |d_j| <= e. Then
-// out is a mean of the values whose error by d is sum_j p_j d_j (v_j - out), so
-// that rho is without e and
-//   out        |err| has e (1 + 2 e) sum_j p_j |v_j - out| more: 1 + 2 e is
-//              more than 1 / (1 - e),
-//   lse        |err| has e (1 + e) more, and so has pi below, relative.
+// out is a mean of the values, whose error by d is sum_j p_j d_j (v_j - out).
+// So rho loses its e and
+//   out        |err| grows by e (1 + 2 e) sum_j p_j |v_j - out|, since 1 + 2 e
+//              exceeds 1 / (1 - e),
+//   lse        |err| grows by e (1 + e), and so does pi below, relative.
 //
-// Backward, from out and lse as they were stored. g = dout, h = dlse.
+// Backward, from the stored out and lse. g = dout, h = dlse.
 //   p_j = exp(c_j - lse) errs, relative, by
 //                pi = (12 + sqrt n) u + 3 (D + 4) u S + 2 u |lse|:
 //              c_j, the error and the size of lse, the subtraction, exp.
@@ -54,19 +54,20 @@
 //              + (8 + sqrt m) u) p_z |h - delta|
 //              + p_z (x + 3 u (|delta| + |h|)) ]
 //
-// S counts keys of finite scores alone: an infinite one is exact, its p_j 0.
+// S counts only keys with finite scores: an infinite score is exact, and its
+// p_j is 0.
 //
 // Each product and each result that is subnormal loses up to f = 2^-150, half
-// of the least number; and where subnormal numbers are taken for and given as
-// 0, f = 2^-126: the dot product of bf16 pairs does so, and so do the threads
-// of XLA's CPU plugins and TPUs. So out, dq, dk, dv and dsink err by f more for
-// each term and once more at the end, p_j by f, and ds_j by (2 + 2 Dv) f and,
-// times the scale, by f again.
+// of the least number. Where subnormal numbers are read and written as 0,
+// f = 2^-126: so do the dot product of bf16 pairs, the threads of XLA's CPU
+// plugins, and TPUs. So out, dq, dk, dv and dsink err by f more for each term
+// and by f once more at the end, p_j by f, and ds_j by (2 + 2 Dv) f, and by f
+// again when multiplied by the scale.
 //
-// A check that takes out and lse as given, because computing them again for
-// every query would take too long, leaves their errors out: pi becomes
-// (12 u) + (D + 4) u S + 2 u |lse|, with the S of the pair alone, and x loses
-// its first term.
+// A check may take out and lse as given, because recomputing them for every
+// query would take too long. Their errors are then left out: pi becomes
+// 12 u + (D + 4) u S + 2 u |lse|, with the S of the pair alone, and x loses its
+// first term.
 #include "lanes/reference/bound.h"
 
 #include <cmath>
@@ -127,7 +128,7 @@ Compared compare(const Expected& want, double got, const Rounding& r) {
   if (std::isnan(got)) return wrong;
   const double size = std::abs(want.value);
   if (std::isinf(got)) {
-    // Rounds to Inf, exactly or with the error that is allowed.
+    // Correct if the value, with the error that is allowed, may round to Inf.
     const bool reaches = size + want.error > r.largest * (1 - r.output);
     return reaches && std::signbit(got) == std::signbit(want.value) ? Compared{}
                                                                     : wrong;

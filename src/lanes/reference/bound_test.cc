@@ -1,4 +1,4 @@
-// lanes/reference/bound_test.cc: one element against what it should be.
+// lanes/reference/bound_test.cc: compares single elements with expected values.
 #include "lanes/reference/bound.h"
 
 #include <gtest/gtest.h>
@@ -44,11 +44,11 @@ TEST(Bound, KindsMustMatch) {
   EXPECT_FALSE(passes({kInf, 0}, 1e38));
   EXPECT_FALSE(passes({kInf, 0}, kNan));
   EXPECT_FALSE(passes({1, 0}, kInf));
-  EXPECT_TRUE(passes({70000, 0}, kInf, Dtype::f16));  // too large for it
+  EXPECT_TRUE(passes({70000, 0}, kInf, Dtype::f16));  // above the largest f16
   EXPECT_FALSE(passes({60000, 0}, kInf, Dtype::f16));
 }
 
-// The forward formula, written out once more.
+// The forward formula, written out a second time.
 TEST(Bound, ForwardFormula) {
   const RowFacts row = {100, 64, 3, 2};
   const double u = std::pow(2, -24);

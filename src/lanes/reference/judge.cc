@@ -1,4 +1,4 @@
-// lanes/reference/judge.cc: judges what a lane wrote, all rows or a sample.
+// lanes/reference/judge.cc: judges a lane's results, all rows or a sample.
 #include "lanes/reference/judge.h"
 
 #include <fmt/format.h>
@@ -38,7 +38,7 @@ std::vector<Place> places(int64_t batch, int64_t heads, int64_t tokens,
     return out;
   }
   std::set<int64_t> chosen = {0, all - 1};
-  std::mt19937_64 random(seed);  // its numbers are the standard's
+  std::mt19937_64 random(seed);  // the standard defines its sequence
   while (static_cast<int64_t>(chosen.size()) < count) {
     chosen.insert(static_cast<int64_t>(random() % static_cast<uint64_t>(all)));
   }
@@ -96,7 +96,7 @@ class Ticker {
   size_t done_ = 0;
 };
 
-// Sums of gradients over the queries that see each key: a row a key.
+// Sums of gradients over the queries that see each key; one row for each key.
 class KeySums {
  public:
   KeySums(int64_t rows, int64_t dim)
@@ -133,8 +133,8 @@ class KeySums {
   std::vector<int64_t> terms_;
 };
 
-// What one query gives the gradients of the keys that it sees; `first_key` is
-// the row of its K/V head's first.
+// Adds one query's terms to the gradients of the keys that it sees. `first_key`
+// is the row of the first key of its K/V head.
 void add_to_keys(RowOracle& oracle, const Place& at, const QueryRow& row,
                  const QueryGradient& gradient, int64_t first_key,
                  KeySums& dk_sums, KeySums& dv_sums) {

@@ -1,5 +1,5 @@
-// lanes/reference/judge.h: what a lane wrote, judged element by element against
-// fp64 within the bounds of bound.cc. For `tessera run --check` and the tests
+// lanes/reference/judge.h: judges a lane's results element by element against
+// fp64, within the bounds of bound.cc. For `tessera run --check` and the tests
 // of kernels.
 #pragma once
 
@@ -16,42 +16,42 @@ namespace tessera::reference {
 
 struct JudgeOptions {
   // Query rows to judge, and key rows for gradients; 0 is all of them. A sample
-  // has the first and the last query of the batch, the rest is drawn by `seed`.
+  // has the first and the last row; the others are drawn by `seed`.
   int64_t query_rows = 0;
   int64_t key_rows = 0;
   uint64_t seed = 0;
-  bool flushes = false;  // the lane takes and gives 0 for subnormal numbers
-  // It sums probabilities as their product takes them (RowSum::rounded).
+  bool flushes = false;  // the lane reads and writes subnormals as 0
+  // The lane sums probabilities as rounded for the product (RowSum::rounded).
   bool rounded_sum = false;
-  std::function<void(double)> progress = {};  // share done, 0 to 1
+  std::function<void(double)> progress = {};  // fraction done, 0 to 1
 };
 
 struct Verdict {
   int64_t rows = 0;      // query rows and key rows that were judged
   double max_error = 0;  // largest |got - fp64|
-  double max_ratio = 0;  // largest share of the bound that was used
-  std::string worst;     // the element of that share
+  double max_ratio = 0;  // largest error over its bound
+  std::string worst;     // the element with that ratio
   bool passed() const { return max_ratio <= 1; }
 };
 
-// Pairs and array elements that all rows may have at most, so that judging them
-// takes seconds; above, sample.
+// Whether there are so few pairs and elements that judging all rows takes
+// seconds. If not, judge a sample.
 bool can_judge_all(const Request& request, const AttentionShape& shape);
 
-// `out` and, unless empty, `lse`.
+// Judges `out` and, unless empty, `lse`.
 Result<Verdict> judge_forward(const Batch& batch, const AttentionShape& shape,
                               const ForwardTensors& tensors,
                               const JudgeOptions& options = {});
 
-// dq, dk, dv and, where there are sink logits, dsink_logits. All rows: from q,
-// k, v and dout alone. A sample: dq so too, dk, dv and dsink_logits from `out`
-// and `lse` as they are.
+// Judges dq, dk, dv and, with sink logits, dsink_logits. Expected values come
+// from q, k, v, dout and dlse alone; in a sample those of dk, dv and
+// dsink_logits use `out` and `lse` as given.
 Result<Verdict> judge_backward(const Batch& batch, const AttentionShape& shape,
                                const ForwardTensors& tensors,
                                const Gradients& gradients,
                                const JudgeOptions& options = {});
 
-// The same of attention that was declared and not planned, as an artifact's.
+// The same for attention that is declared and not planned, as in an artifact.
 Result<Verdict> judge_declared_forward(const Request& request,
                                        const Facts& facts,
                                        const AttentionShape& shape,

@@ -1,5 +1,5 @@
-// lanes/reference/judge_test.cc: the judge agrees with the reference lane, lets
-// honest fp32 pass, and catches what is wrong.
+// lanes/reference/judge_test.cc: the judge agrees with the reference lane,
+// accepts correct fp32 results, and finds wrong ones.
 #include "lanes/reference/judge.h"
 
 #include <gtest/gtest.h>
@@ -46,7 +46,7 @@ class Case {
     run();
   }
 
-  // Again, after a test changed inputs.
+  // Computes the outputs again after a test changed inputs.
   void run() {
     const auto wide = [](const std::vector<float>& x) {
       return std::vector<double>(x.begin(), x.end());
@@ -143,14 +143,14 @@ TEST(Judge, RowsAreThoseOfTheReference) {
     ASSERT_TRUE(oracle.ok());
     QueryRow row;
     QueryGradient gradient;
-    // The bound counts roundings of fp32, and a cast behind them; fp64 has as
-    // many of its own, 2^-29 as large, on both sides.
+    // The bound counts roundings of fp32 and of the final cast. Both sides here
+    // have as many roundings of fp64, which are 2^-29 as large.
     const auto near = [&](double got, double want, double error,
                           const char* what) {
       const double allowed = 2 * 0x1p-29 * (error + kEps32 * std::abs(want));
       EXPECT_NEAR(got, want, allowed) << what << s.mask;
       EXPECT_GE(error, 0) << what << s.mask;
-      // A large bound would say nothing.
+      // A larger bound would prove nothing.
       EXPECT_LE(allowed, 1e-12 * (1 + std::abs(want))) << what << s.mask;
     };
     for (int64_t i = 0; i < s.batch * s.shape.heads * s.q_len; ++i) {
@@ -205,10 +205,10 @@ TEST(Judge, CatchesEachArrayAndNamesTheElement) {
       x[x.size() / 2] += by;
       const Verdict v = c.judge();
       EXPECT_FALSE(v.passed()) << w.name;
-      // A wrong `out` or `lse` is found before the gradients that it enters.
+      // A wrong `out` or `lse` is found before the gradients computed from it.
       EXPECT_TRUE(v.worst.starts_with(std::string(w.name) + "[")) << v.worst;
     }
-    // All of them, by little: a sample finds it.
+    // A small error in all elements is found by a sample.
     Case c({});
     for (float& x : c.*w.array) x += 1e-3f;
     EXPECT_FALSE(c.judge(4).passed()) << w.name;
@@ -246,12 +246,12 @@ TEST(Judge, KnowsTheDtype) {
   const AttentionShape shape = Problem{}.shape;
   const Verdict verdict = *judge_declared_forward(c.request, {}, shape, t);
   EXPECT_TRUE(verdict.passed()) << verdict.worst;
-  for (uint16_t& bits : out) bits += 8;  // 2^-4 of each
+  for (uint16_t& bits : out) bits += 8;  // a relative change of about 2^-4
   EXPECT_FALSE(judge_declared_forward(c.request, {}, shape, t)->passed());
 }
 
-// Where probabilities are summed as bf16 has them the log-sum-exp is off by
-// their rounding, and out a mean of the values all the same.
+// If probabilities are summed after rounding to bf16, the log-sum-exp is off by
+// that rounding, but out is still a mean of the values.
 TEST(Judge, KnowsARoundedRowSum) {
   const Problem problem;
   const AttentionShape& shape = problem.shape;
@@ -316,8 +316,7 @@ TEST(Judge, NanInputsMustShow) {
   EXPECT_FALSE(c.judge().passed());
 }
 
-// A key whose score is -inf has probability 0, and the bounds of the others
-// stay what they were.
+// A key with a score of -inf has probability 0 and changes no other bound.
 TEST(Judge, InfiniteScoresAreExact) {
   Problem problem;
   problem.mask = "full";
@@ -337,7 +336,7 @@ TEST(Judge, InfiniteScoresAreExact) {
   EXPECT_FALSE(judged().passed());
 }
 
-// Gradients below the least normal number lose what lies under the last one.
+// Subnormal gradients may be off by their last bit.
 TEST(Judge, SubnormalGradientsMayLoseTheirLastBit) {
   Case c({});
   for (float& x : c.k) x *= 1e-40F;

@@ -1,4 +1,4 @@
-// lanes/reference/lane.cc: the reference as a session sees it.
+// lanes/reference/lane.cc: the reference lane as a session sees it.
 #include "lanes/reference/lane.h"
 
 #include <utility>
@@ -13,7 +13,7 @@
 namespace tessera::reference {
 namespace {
 
-// [batch, heads, tokens, dim] in fp64, whatever the layout.
+// A tensor of any layout as dense fp64 [batch, heads, tokens, dim].
 std::vector<double> widen(const TensorView& t) {
   std::vector<double> out(
       static_cast<size_t>(t.batch * t.heads * t.tokens * t.dim));
@@ -57,11 +57,10 @@ struct Wide {
   AttentionInputs inputs;
 };
 
-// It has no tiles to run or skip: it asks every pair whether it is legal, and
-// scores those that are.
+// This lane runs no tiles: it tests every pair, and scores the legal ones.
 class Work : public lanes::LaneWork {
  public:
-  // The facts are its own: it reads them in every call.
+  // Copies the facts, since every call reads them.
   static Result<std::unique_ptr<lanes::LaneWork>> make(
       const Batch& batch, const AttentionShape& shape) {
     auto read = plan::read_batch(batch, "reference");
@@ -134,7 +133,7 @@ class Work : public lanes::LaneWork {
 
   Batch batch_;
   Request request_;
-  std::unique_ptr<const OwnedFacts> owned_;  // legality_ points into them
+  std::unique_ptr<const OwnedFacts> owned_;  // legality_ points into it
   Legality legality_;
   AttentionShape shape_;
   lanes::WorkFacts facts_;

@@ -1,6 +1,6 @@
-// lanes/reference/reference.cc: attention as its definition reads, in fp64.
+// lanes/reference/reference.cc: attention by its definition, in fp64.
 //
-// One query i of one head attends to its legal keys j, in these words:
+// One query i of one head attends to its legal keys j. In these terms:
 //
 //   s_j = scale * (q_i . k_j)                 score
 //   c_j = softcap * tanh(s_j / softcap)       capped score; s_j if softcap is 0
@@ -13,8 +13,9 @@
 //   out = sum_j p_j v_j
 //
 // Subtracting m leaves no exponent above 0, so no finite score overflows. The
-// backward pass repeats p_j from m and l rather than taking exp(c_j - lse): at
-// scores of 1e18 log(l) is lost in m, and two equal keys would get 1 each.
+// backward pass recomputes p_j from m and l and not as exp(c_j - lse): for
+// scores of 1e18 log(l) is lost in m + log(l), and two equal keys would get a
+// probability of 1 each.
 //
 // Let g = dout_i and e = dlse_i be the gradients of the loss by out and lse.
 // With the derivatives of the softmax, d p_j / d c_t = p_j ([j = t] - p_t) and
@@ -35,8 +36,8 @@
 // the cancellation of 1 - tanh^2 near saturation; cosh may overflow to inf,
 // where the slope is 0.
 //
-// A query with no legal key has out = 0 whatever its inputs, so g moves
-// nothing. Its lse is z (then dz = e) or -inf (then e moves nothing).
+// A query with no legal key has out = 0 for any inputs, so g has no effect. Its
+// lse is z (then dz = e) or, without a sink, -inf (then e has no effect).
 #include "lanes/reference/reference.h"
 
 #include <algorithm>
@@ -60,7 +61,7 @@ struct Place {
   int64_t b, h, q;
 };
 
-// Checked input: every product of lengths below fits its array.
+// Checked input: no product of lengths below overflows or exceeds its array.
 struct Problem {
   int64_t batch, q_len, kv_len, heads, kv_heads, head_dim, v_head_dim;
   double scale, softcap;
@@ -68,7 +69,7 @@ struct Problem {
   const double* sink_logits;  // null: none
   const Legality* legality;
 
-  // Row number of a query in q, out, lse; of a key of its head in k and v.
+  // The row of a query in q, out and lse, and of a key of its head in k and v.
   int64_t q_row(Place at) const { return (at.b * heads + at.h) * q_len + at.q; }
   int64_t kv_row(Place at, int64_t key) const {
     const int64_t kv_head = at.h / (heads / kv_heads);
@@ -83,7 +84,7 @@ struct Problem {
   }
 };
 
-// `found` values must be there for the array `name` of these dimensions.
+// Fails unless `found`, the size of array `name`, is the product of `sizes`.
 Result<void> check_size(std::string_view name, std::string_view dims,
                         std::initializer_list<int64_t> sizes, size_t found) {
   int64_t want = 1;
@@ -96,7 +97,7 @@ Result<void> check_size(std::string_view name, std::string_view dims,
                  dims, found, fmt::join(sizes, ", "));
 }
 
-// The product of `sizes` must be at most `most`.
+// Fails if the product of `sizes` exceeds `most`.
 Result<void> check_limit(std::string_view rule, int64_t most,
                          std::string_view dims,
                          std::initializer_list<int64_t> sizes) {
@@ -156,7 +157,7 @@ Result<Problem> check(const Request& request, const Legality& legality,
   const int64_t batch = request.batch;
   const int64_t q_len = request.q_len;
   const int64_t kv_len = request.kv_len;
-  // Before the sizes: a request too large needs no arrays to be refused.
+  // The limits come first: a request that is too large fails without arrays.
   for (const auto& e : {
            check_limit("query-key pairs", kMaxReferencePairs,
                        "[batch, heads, q_len, kv_len]",
@@ -200,8 +201,7 @@ Result<Problem> check(const Request& request, const Legality& legality,
   };
 }
 
-// Eight running sums, so that the compiler may use vectors yet every build
-// adds in the same order.
+// Eight running sums allow vectors, and every build adds in the same order.
 double dot(const double* a, const double* b, int64_t n) {
   constexpr int64_t kLanes = 8;
   double sums[kLanes] = {};
@@ -221,7 +221,7 @@ void add_scaled(double factor, const double* x, int64_t n, double* sum) {
   for (int64_t i = 0; i < n; ++i) sum[i] += factor * x[i];
 }
 
-// The softmax of one place, an entry for each of its legal keys.
+// The softmax of one place, with an entry for each of its legal keys.
 struct Row {
   std::vector<double> scores;  // before the cap
   std::vector<double> probabilities;
@@ -246,7 +246,7 @@ void softmax(const Problem& p, Place at, const std::vector<int64_t>& keys,
     const double c = capped(score, p.softcap);
     row.scores.push_back(score);
     row.probabilities.push_back(c);
-    top = std::max(top, c);  // passes over a NaN; exp below brings it back
+    top = std::max(top, c);  // ignores a NaN; exp below gives NaN again
   }
   double sum = 0;
   for (double& c : row.probabilities) {
@@ -261,8 +261,7 @@ void softmax(const Problem& p, Place at, const std::vector<int64_t>& keys,
 }
 
 // Calls visit(place, legal keys in ascending order) for batch rows, queries
-// and heads in ascending order, heads innermost. All that reads a key reads it
-// from this list.
+// and heads in ascending order, heads innermost. Only these keys are read.
 template <class Visit>
 Result<void> for_each_place(const Problem& p, const StopFlag* stop,
                             Visit visit) {

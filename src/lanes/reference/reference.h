@@ -1,5 +1,5 @@
-// lanes/reference/reference.h: dense fp64 attention, forward and backward: the
-// oracle of every lane. Any mask, O(q_len * kv_len) time, one thread.
+// lanes/reference/reference.h: dense fp64 attention, forward and backward, to
+// check every lane with. Any mask, O(q_len * kv_len) time, one thread.
 #pragma once
 
 #include <cstdint>
@@ -24,15 +24,15 @@ struct AttentionInputs {
 struct AttentionOutputs {
   std::vector<double> out;  // [batch, heads, q_len, v_head_dim]
   std::vector<double> lse;  // [batch, heads, q_len], natural
-  int64_t pairs = 0;        // legal ones, which were scored: all heads
+  int64_t pairs = 0;        // legal pairs scored, all heads
 };
 
-// Each the shape of its input; dsink_logits is empty without sink logits.
+// Each has the shape of its input; dsink_logits is empty without sink logits.
 struct AttentionGradients {
   std::vector<double> dq, dk, dv, dsink_logits;
 };
 
-// What one call may ask for at most; above is an error of kind limit.
+// Limits of one call; beyond them it fails with kind limit.
 inline constexpr int64_t kMaxReferencePairs = int64_t{1} << 34;   // all heads
 inline constexpr int64_t kMaxReferenceValues = int64_t{1} << 28;  // of `out`
 
@@ -41,8 +41,8 @@ Result<AttentionOutputs> reference_forward(const Request& request,
                                            const AttentionShape& shape,
                                            const AttentionInputs& inputs);
 
-// `dout` and `dlse` are the gradients of some loss by `out` and `lse`; `dlse`
-// may be empty: no gradient reaches the log-sum-exp.
+// `dout` and `dlse` are the gradients of a loss with respect to `out` and
+// `lse`. An empty `dlse` stands for zeros.
 Result<AttentionGradients> reference_backward(const Request& request,
                                               const Facts& facts,
                                               const AttentionShape& shape,
@@ -50,8 +50,7 @@ Result<AttentionGradients> reference_backward(const Request& request,
                                               std::span<const double> dout,
                                               std::span<const double> dlse);
 
-// The same for who has bound the facts already; `stop` is looked at between
-// queries.
+// The same for facts that are bound already. `stop` is checked between queries.
 Result<AttentionOutputs> reference_forward(const Request& request,
                                            const Legality& legality,
                                            const AttentionShape& shape,

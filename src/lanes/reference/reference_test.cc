@@ -1,5 +1,5 @@
-// lanes/reference/reference_test.cc: the oracle against three others: naive
-// formulas in long double, finite differences, and properties of attention.
+// lanes/reference/reference_test.cc: checks the reference with naive formulas
+// in long double, finite differences, and properties of attention.
 #include "lanes/reference/reference.h"
 
 #include <gtest/gtest.h>
@@ -24,13 +24,13 @@ constexpr double kEps = std::numeric_limits<double>::epsilon();
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-// ---- Masks, each with its meaning written a second time. ----
+// ---- Masks, each with a second definition of its meaning. ----
 
 struct Token {
   int64_t pos, key;
   int q_id, k_id;                    // document ids
   int q_run, k_run;                  // segments
-  int k_rank_in_doc, k_rank_in_run;  // place of the key
+  int k_rank_in_doc, k_rank_in_run;  // rank of the key
   int64_t prefix;
   std::set<int> picks;
 };
@@ -91,7 +91,7 @@ const std::vector<Rule>& rules() {
   return all;
 }
 
-// ---- A case: a request, its facts, its tensors, and who may see whom. ----
+// ---- A case: a request, its facts, its tensors and its legal pairs. ----
 
 struct Case {
   Request request;
@@ -215,7 +215,7 @@ void fill_facts(Random& random, Case& c) {
   }
 }
 
-// Legality once more: definitions in plain loops, from the raw facts.
+// Legality a second time, by definition in plain loops, from the raw facts.
 void fill_legal(Case& c, const std::vector<Rule>& masks) {
   const Request& r = c.request;
   const int64_t heads = c.shape.heads;
@@ -308,7 +308,7 @@ Case make_case(uint64_t seed, const std::vector<Rule>& masks) {
   c.request.kv_len = between(random, 1, 20);
   c.request.q_len = between(random, 1, any_ids ? c.request.kv_len : 7);
   c.with_sink = between(random, 0, 1);
-  // Logits of about the cap and beyond it, or of order 1 to 10.
+  // Scores of about the softcap and above, or of order 1 to 10.
   const double logit =
       c.shape.softcap > 0 ? 1.5 * c.shape.softcap : (seed % 2 ? 1 : 10);
   fill_tensors(random, c,
@@ -321,7 +321,7 @@ Case make_case(uint64_t seed, const std::vector<Rule>& masks) {
   return c;
 }
 
-// Every rule alone, then pairs of rules that share no picks or ids conflict.
+// Every rule alone, then pairs of rules whose picks and ids do not conflict.
 std::vector<std::vector<Rule>> mask_sets() {
   std::vector<std::vector<Rule>> sets;
   for (const Rule& r : rules()) sets.push_back({r});
@@ -384,7 +384,7 @@ HeadResult naive(const Head& x) {
       }
       r.out.push_back(o);
     }
-    // The Jacobian of the softmax in full, over keys and sink.
+    // The full Jacobian of the softmax, over keys and sink.
     Wide dp(n + 1), ds(n + 1);
     for (size_t j = 0; j < n; ++j) {
       for (int64_t c = 0; c < x.dv; ++c) {
@@ -428,7 +428,7 @@ struct Magnitudes {
   double score, dp, group_queries;
 };
 
-// Upper bounds of what the sums of a case can reach.
+// Upper bounds of the sums of a case.
 Magnitudes magnitudes(const Case& c) {
   const AttentionShape& s = c.shape;
   const int64_t group = s.heads / s.kv_heads;
@@ -439,9 +439,9 @@ Magnitudes magnitudes(const Case& c) {
           static_cast<double>(c.request.q_len * group)};
 }
 
-// What fp64 itself may err by. A score is wrong by a few eps of its parts; exp
-// turns that into a relative error of each probability, and each gradient is a
-// sum of such products.
+// The error of fp64 itself. A score is off by a few eps of its parts; exp turns
+// that into a relative error of each probability, and each gradient is a sum of
+// products with these.
 struct Fp64Error {
   explicit Fp64Error(const Case& c) {
     const Magnitudes m = magnitudes(c);
@@ -546,7 +546,7 @@ TEST(Reference, AgreesWithNaiveAtLargerSizes) {
 // ---- Check 2: finite differences through a scalar loss. ----
 
 // loss(high) - loss(low), where the loss weighs outputs by dout and dlse. Rows
-// that do not read what changed keep their bits and add exactly 0.
+// that do not read the changed input keep their bits and add exactly 0.
 double loss_difference(const Case& c, const AttentionOutputs& high,
                        const AttentionOutputs& low) {
   double sum = 0;
@@ -562,11 +562,11 @@ double loss_difference(const Case& c, const AttentionOutputs& high,
 }
 
 // Central differences at two steps give the derivative to fourth order, and
-// their disagreement bounds what is left of the truncation.
+// their disagreement bounds the remaining truncation error.
 void check_differences(Case& c, Doubles Case::*input, const Doubles& gradient,
                        const char* what) {
   const Magnitudes m = magnitudes(c);
-  // What the rows that read one input can add up to.
+  // An upper bound of the sum over the rows that read one input.
   const double rows = std::max(
       m.group_queries, static_cast<double>(c.request.q_len * c.request.batch));
   const double size = rows * (m.dp + max_abs(c.dlse) * (m.score + 5));
@@ -620,7 +620,7 @@ TEST(Reference, GradientsAgreeWithFiniteDifferences) {
 // ---- Check 3: rows without keys, NaN and Inf, very large scores. ----
 
 // Two queries, three keys; query 0 sees key 0, query 1 sees keys 0 and 1, and
-// nobody key 2.
+// no query sees key 2.
 Case small_case() {
   Case c;
   c.request.masks = {*parse_mask("causal")};
@@ -664,8 +664,8 @@ TEST(Reference, QueryWithoutLegalKey) {
   for (const bool with_sink : {false, true}) {
     Case c = small_case();
     c.with_sink = with_sink;
-    c.arrays[0][0] = -1;  // query 0 stands before the keys
-    // Whatever query 0 holds must not matter.
+    c.arrays[0][0] = -1;  // query 0 is before all keys
+    // The values of query 0 must have no effect.
     for (const double bad : {1e300, kInf, kNan}) {
       c.q[0] = c.q[1] = c.dout[0] = c.dout[1] = bad;
       if (!with_sink) c.dlse[0] = bad;
@@ -677,7 +677,7 @@ TEST(Reference, QueryWithoutLegalKey) {
       const AttentionGradients g = c.backward();
       EXPECT_EQ(g.dq[0], 0);
       EXPECT_EQ(g.dq[1], 0);
-      // Query 1 sees key 0 alone: without a sink its score moves only lse.
+      // Query 1 sees only key 0: without a sink its score changes only lse.
       for (size_t i = 0; i < 2; ++i) {
         EXPECT_TRUE(std::isfinite(g.dk[i])) << i;
         EXPECT_EQ(g.dk[2 + i], 0);
@@ -804,8 +804,8 @@ TEST(Reference, IllegalKeysNeverLeakAndLegalOnesAlwaysDo) {
           }
         }
       }
-      // Keys that no query beside the poisoned one reads keep their bits; keys
-      // that nobody reads have no gradient.
+      // Keys that share no query with the poisoned key keep their bits; keys
+      // that no query reads have no gradient.
       for (size_t row = 0; row * du < c.k.size(); ++row) {
         if (!reached_keys.count(row)) {
           EXPECT_TRUE(same_bits(&g.dk[row * du], &bad_g.dk[row * du], d));
@@ -851,7 +851,7 @@ TEST(Reference, HugeScoresAreSafe) {
     EXPECT_EQ(g.dv, (Doubles{0.5, 0.5}));
     EXPECT_EQ(g.dk, (Doubles{0.5 * (2 - 3 + 1), 0.5 * (4 - 3 + 1)}));
   }
-  // Both ends at once: the difference overflows, the probability is 0.
+  // Both extremes at once: the difference overflows, so the probability is 0.
   const Case c = row_of_scores({-1.7e308, 1.7e308}, {2, 4});
   EXPECT_EQ(c.forward().out[0], 4);
   EXPECT_EQ(c.backward().dk, (Doubles{0, 1}));
@@ -868,7 +868,7 @@ TEST(Reference, HugeSinkLogits) {
   EXPECT_EQ(c.forward().lse[0], 1e18);
   EXPECT_EQ(c.backward().dsink_logits[0], 1);
   EXPECT_EQ(c.backward().dk, (Doubles{0, 0}));
-  for (const double off : {-1e18, -kInf}) {  // as if there were none
+  for (const double off : {-1e18, -kInf}) {  // as without a sink
     c.sink = {off};
     EXPECT_EQ(c.forward().out[0], 3);
     EXPECT_DOUBLE_EQ(c.forward().lse[0], 1 + std::log(2.0));
@@ -880,18 +880,18 @@ TEST(Reference, HugeSinkLogits) {
 }
 
 TEST(Reference, InfiniteScoresFollowIeee) {
-  // -inf beside a finite score has no probability.
+  // A score of -inf beside a finite score has probability 0.
   Case c = row_of_scores({-kInf, 2, 2}, {7, 2, 4});
   EXPECT_EQ(c.forward().out[0], 3);
   EXPECT_DOUBLE_EQ(c.forward().lse[0], 2 + std::log(2.0));
   EXPECT_EQ(c.backward().dk[0], 0);
   EXPECT_EQ(c.backward().dv[0], 0);
-  // -inf throughout, or +inf, is no softmax.
+  // With all scores -inf, or one +inf, the softmax is undefined.
   EXPECT_TRUE(
       std::isnan(row_of_scores({-kInf, -kInf}, {2, 4}).forward().out[0]));
   EXPECT_TRUE(std::isnan(row_of_scores({kInf, 0}, {2, 4}).forward().out[0]));
   EXPECT_TRUE(std::isnan(row_of_scores({kInf, 0}, {2, 4}).forward().lse[0]));
-  // With a finite sink beside it, -inf throughout leaves all to the sink.
+  // With all scores -inf and a finite sink logit, the sink has probability 1.
   c = row_of_scores({-kInf, -kInf}, {2, 4});
   c.with_sink = true;
   EXPECT_EQ(c.forward().out[0], 0);
@@ -912,7 +912,7 @@ TEST(Reference, SoftcapBoundsAnyScore) {
 }
 
 TEST(Reference, SlopeOfSoftcapKeepsItsDigitsAtSaturation) {
-  // At s = 40 caps 1 - tanh^2 is 0 in fp64; the slope is 4 exp(-80).
+  // For s of 40 times the cap 1 - tanh^2 is 0 in fp64; the slope is 4 exp(-80).
   Case c = row_of_scores({40, 40}, {2, 4});
   c.shape.softcap = 1;
   const double slope = 4 * std::exp(-80.0);
@@ -938,7 +938,7 @@ TEST(Reference, ProbabilitiesSumToOne) {
               want -= std::exp(c.sink[static_cast<size_t>(h)] - f.lse[row]);
             }
             const size_t at = row * static_cast<size_t>(c.shape.v_head_dim);
-            // The sum, and the sink's share of it.
+            // 1, less the probability of the sink.
             EXPECT_NEAR(f.out[at], want, 2 * Fp64Error(c).out);
           }
         }
@@ -973,7 +973,7 @@ TEST(Reference, AddingToAllScoresOfARowShiftsOnlyLse) {
     wide.shape.head_dim += 1;
     const AttentionOutputs after = wide.forward();
     const AttentionGradients g_after = wide.backward();
-    // The larger scores set the error of both.
+    // The error bound of the larger scores covers both.
     const Fp64Error error(wide);
     for (size_t i = 0; i < before.out.size(); ++i) {
       EXPECT_NEAR(before.out[i], after.out[i], 2 * error.out);
@@ -990,7 +990,7 @@ TEST(Reference, AddingToAllScoresOfARowShiftsOnlyLse) {
         EXPECT_NEAR(g_before.dq[i * d + x], g_after.dq[i * (d + 1) + x],
                     2 * error.dq);
       }
-      // out does not feel the shift, lse feels it whole.
+      // The shift does not change out; lse changes by all of it.
       EXPECT_NEAR(g_after.dq[i * (d + 1) + d], c.dlse[i] * c.scale(), error.dq);
     }
   }
@@ -1094,11 +1094,11 @@ TEST(Reference, OneMaskOrOnePerHeadGiveTheSameBits) {
     EXPECT_EQ(g.dk, e.dk);
     EXPECT_EQ(g.dv, e.dv);
     EXPECT_EQ(g.dsink_logits, e.dsink_logits);
-    EXPECT_EQ(g.dk, c.backward().dk);  // and in every call
+    EXPECT_EQ(g.dk, c.backward().dk);  // the same in every call
   }
 }
 
-// Attention over keys cut in two, put together through the log-sum-exps.
+// Attention over two parts of the keys, merged by their log-sum-exps.
 TEST(Reference, PartsMergeThroughLse) {
   for (uint64_t seed = 801; seed <= 820; ++seed) {
     Random random(seed);
@@ -1123,7 +1123,7 @@ TEST(Reference, PartsMergeThroughLse) {
     for (size_t i = 0; i < whole.out.size(); ++i) {
       const double wl = std::exp(l.lse[i / 3] - whole.lse[i / 3]);
       const double wr = std::exp(r.lse[i / 3] - whole.lse[i / 3]);
-      // Each share errs by two log-sum-exps, each output by its own error.
+      // Each weight has the error of two log-sum-exps, each output its own.
       EXPECT_NEAR(wl + wr, 1, 2 * error.lse) << seed;
       EXPECT_NEAR(wl * l.out[i] + wr * r.out[i], whole.out[i], 4 * error.out)
           << seed;
@@ -1208,7 +1208,7 @@ const std::vector<Bad>& bad_inputs() {
       {[](Case& c) { c.shape.head_dim = kMax; },
        "[reference] q must hold [batch, heads, q_len, head_dim] values, found "
        "4 for [1, 1, 2, 9223372036854775807]"},
-      // 2^64 + 8 values must not wrap around to the 8 that are there.
+      // A size of 2^64 + 8 values must not wrap around to the 8 given.
       {[](Case& c) {
          c.request.q_len = 4;
          c.q.resize(8);
@@ -1247,7 +1247,7 @@ const std::vector<Bad>& bad_inputs() {
        "than 2^63 for [batch, heads, q_len, kv_len] [1, 9223372036854775807, "
        "2, 3]",
        ErrorKind::limit},
-      // Few pairs and small q and k, yet an output beyond any memory.
+      // Few pairs, small q and k, but an output larger than any memory.
       {[](Case& c) { c.shape.v_head_dim = int64_t{1} << 40; },
        "[reference] output values must be at most 268435456, found "
        "2199023255552 for [batch, heads, q_len, v_head_dim] [1, 1, 2, "

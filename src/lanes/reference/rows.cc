@@ -1,6 +1,6 @@
-// lanes/reference/rows.cc: single rows of attention in fp64. The mathematics is
-// that of reference.cc, the errors those of bound.cc, in their words. Inner
-// loops go by pointers: with sanitizers a vector's [] is most of a test's time.
+// lanes/reference/rows.cc: single rows of attention in fp64, with the formulas
+// and names of reference.cc, and those of bound.cc for errors. Inner loops use
+// pointers: with sanitizers, a vector's [] takes most of a test's time.
 #include "lanes/reference/rows.h"
 
 #include <algorithm>
@@ -46,15 +46,15 @@ Dot dot(const double* a, const double* b, int64_t n) {
   return d;
 }
 
-// What a score's error comes from. An infinite score has none: its probability
-// is 0 or its cap's, or the row is NaN.
+// The size that a score's error is relative to. An infinite score has no error:
+// its probability is 0 or that of the cap, or the row is NaN.
 double score_size(double scale, const Dot& d) {
   return std::isfinite(d.value) ? std::abs(scale) * d.size : 0;
 }
 
 size_t index(int64_t i) { return static_cast<size_t>(i); }
 
-// Adds factor * x to a sum, and to its error that of each term.
+// Adds factor * x to a sum, and error_of(x) to its error.
 template <class Error>
 void add_scaled(const std::vector<double>& x, double factor, RowValues& sum,
                 const Error& error_of) {
@@ -67,7 +67,7 @@ void add_scaled(const std::vector<double>& x, double factor, RowValues& sum,
   }
 }
 
-// The same for a key's gradient, with the sum of its sizes.
+// The same for a key's gradient, which also sums the magnitudes of the terms.
 template <class Error>
 void add_key_term(const std::vector<double>& x, double factor, RowValues& sum,
                   std::vector<double>& sizes, const Error& error_of) {

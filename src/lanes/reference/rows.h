@@ -1,6 +1,6 @@
-// lanes/reference/rows.h: single rows of attention in fp64, from the definition
-// (lanes/reference/reference.h), each element with the error that a lane
-// computing in fp32 may have. Reads tensors of any layout, a row at a time.
+// lanes/reference/rows.h: single rows of attention in fp64, by its definition
+// (lanes/reference/reference.h). Each element has the error that a lane may
+// have in fp32. Reads tensors of any layout, a row at a time.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace tessera::reference {
 
-// Elements of one row with their errors, cast at the end not included.
+// Elements of one row with their errors, without the final cast.
 struct RowValues {
   std::vector<double> value, error;
 
@@ -22,7 +22,7 @@ struct RowValues {
   }
 };
 
-// One query of one head, and what its gradient needs of every legal key.
+// One query of one head, with what its gradient needs for every legal key.
 struct QueryRow {
   int64_t b = 0, h = 0, q = 0;
   std::vector<int64_t> keys;
@@ -34,18 +34,18 @@ struct QueryRow {
   RowValues out;
 };
 
-// The gradients that one query row hands on.
+// What one query row adds to gradients: its dq, and terms of dk, dv and dsink.
 struct QueryGradient {
   RowValues dq;
-  RowValues weight;  // p_j: what dv takes of dout, dv = sum p_j dout
+  RowValues weight;  // p_j: dv = sum p_j dout
   RowValues ds;      // dk = sum scale ds_j q
   Expected sink;
 };
 
 class RowOracle {
  public:
-  // Reads q, k, v, sink_logits and for gradients dout, dlse; `out` and `lse`
-  // only where a function says so. Views must outlive it.
+  // Reads q, k, v, sink_logits and, for gradients, dout and dlse. `out` and
+  // `lse` are read only where a function says so. Views must outlive this.
   static Result<RowOracle> bind(const Request& request, const Facts& facts,
                                 const AttentionShape& shape,
                                 const ForwardTensors& tensors,
@@ -53,15 +53,15 @@ class RowOracle {
                                 bool flushes = false, bool rounded_sum = false);
 
   void forward(int64_t b, int64_t h, int64_t q, QueryRow& row);
-  // Of a row that forward() filled.
+  // `row` must have been filled by forward().
   void backward(const QueryRow& row, QueryGradient& gradient);
 
   // dk and dv of one key, from every query that may see it, with `out` and
   // `lse` taken as given.
   void key_gradient(int64_t b, int64_t kv_head, int64_t key, RowValues& dk,
                     RowValues& dv);
-  // The gradient of a head's sink logit, from the same. A query whose `out` is
-  // all 0 passes nothing of dout on, as one without a legal key.
+  // The gradient of a head's sink logit, with `out` and `lse` taken as given. A
+  // query whose `out` is all 0 ignores dout, as one without a legal key does.
   Expected sink_gradient(int64_t h);
 
   double scale() const { return scale_; }
@@ -73,9 +73,9 @@ class RowOracle {
   RowOracle(Legality legality, const Request& request,
             const AttentionShape& shape, const ForwardTensors& tensors,
             const Gradients& gradients, const Rounding& rounding);
-  // What a rounded row sum adds to the errors of out and lse.
+  // Adds the effect of a rounded row sum to the errors of out and lse.
   void add_row_sum(QueryRow& row);
-  // Of ds: what its products may lose, the scale's left out.
+  // What the products of ds may lose by underflow, without the scale's.
   double ds_lost() const {
     return (2 + 2 * static_cast<double>(shape_.v_head_dim)) * rounding_.lost;
   }

@@ -1,26 +1,27 @@
-// lanes/reference/sink_row.cc: from the probabilities of bound.cc, in its
-// words.
+// lanes/reference/sink_row.cc: sink mass and entropy with their errors, in the
+// terms of bound.cc.
 //
-// mass = sum of p_j over the first keys. A lane has it from two log-sum-exps,
-// as exp(lse' - lse), each with its own error and stored as fp32; with n' first
-// keys
+// mass = sum of p_j over the first keys. A lane computes it as exp(lse' - lse)
+// from two log-sum-exps, each with its own error and stored as fp32. With n'
+// first keys
 //   E     = error of lse + u |lse| + (8 + sqrt n') u + 2 (D + 4) u S + u |lse'|
 //   mass  |err| <= mass (e^E - 1), and never more than 1.
 //
-// H = - sum_j p_j log p_j, the sink logit's share among them. Let N be how many
-// terms there are, c the capped scores, d_j = c_j - max c <= 0,
+// H = - sum_j p_j log p_j, with a term for the sink logit. Let N be the number
+// of terms, c the capped scores, d_j = c_j - max c <= 0,
 // T = - sum_j p_j d_j, A = sum_j p_j |c_j - sum_i p_i c_i|.
 //   Each c_j errs by at most e = (D + 4) u S. The slope of H by c_j is
-//   - p_j (c_j - sum p c), so H moves by at most e max A over the scores
-//   between, where p grows by e^2e at most, c moves by e, and a mean absolute
-//   deviation from the mean is at most twice that from any other number:
+//   - p_j (c_j - sum p c), so H changes by at most e times the largest A of the
+//   scores in that range. There p grows by at most e^2e, c changes by e, and
+//   the mean absolute deviation from the mean is at most twice that from any
+//   other number. So this part of the error is at most
 //     2 e e^2e (A + e), and never more than log N.
 //   H = log l - t / l, l = sum e^d_j, t = sum e^d_j d_j. A weight e^d_j errs,
-//   relative, by delta_j = (8 + sqrt N) u + 2 u |d_j|, which moves H by at most
+//   relative, by delta_j = (8 + sqrt N) u + 2 u |d_j|, which changes H by up to
 //   sum_j p_j delta_j (1 + |d_j| + T). No terms of t cancel: its sum errs by
 //   (8 + sqrt N) u T. The logarithm, the division and the difference of two
-//   numbers that are not negative: 8 u H. A weight below 2^-126 may be 0: with
-//   its d_j, up to 2^-119 each.
+//   numbers that are not negative err by 8 u H. A weight below 2^-126 may be
+//   0: times its d_j, that is up to 2^-119 for each term.
 #include "lanes/reference/sink_row.h"
 
 #include <algorithm>
@@ -52,7 +53,7 @@ Expected mass_of(const QueryRow& row, std::span<const uint8_t> first,
                              : softcap * std::tanh(row.score[j] / softcap);
     most = std::max(most, score - row.facts.lse);
   }
-  // No key, or none with a finite score: exactly 0.
+  // Without a first key of finite score the mass is exactly 0.
   if (!std::isfinite(most)) return out;
   const double log_mass = out.value > 0
                               ? std::log(out.value)

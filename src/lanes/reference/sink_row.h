@@ -1,5 +1,5 @@
 // lanes/reference/sink_row.h: sink telemetry of one query in fp64, with the
-// error that a lane computing in fp32 may have.
+// error that a lane may have in fp32.
 #pragma once
 
 #include <cstdint>
@@ -15,16 +15,16 @@
 namespace tessera::reference {
 
 struct SinkRow {
-  bool live = false;  // it has a legal key
+  bool live = false;  // has a legal key
   Expected mass, entropy;
 };
 
-// `first`: of each of the row's keys, whether its mass counts.
+// `first`: for each of row.keys, whether the key is among the first keys.
 SinkRow sink_row(const QueryRow& row, std::span<const uint8_t> first,
                  double softcap);
 
-// Of every query of every head, [batch, heads, q_len]. Of `tensors` q, k and
-// the sink logits are read.
+// The telemetry of every query of every head, [batch, heads, q_len]. Reads q, k
+// and the sink logits of `tensors`.
 Result<std::vector<SinkRow>> sink_rows(const Batch& batch,
                                        const AttentionShape& shape,
                                        const ForwardTensors& tensors,

@@ -1,5 +1,4 @@
-// lanes/reference/softcap.h: a score's cap, and how fast it changes with the
-// score.
+// lanes/reference/softcap.h: the capped score, and its slope by the score.
 #pragma once
 
 #include <cmath>

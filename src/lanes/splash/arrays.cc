@@ -1,4 +1,4 @@
-// lanes/splash/arrays.cc: MaskInfo, and who is read at all.
+// lanes/splash/arrays.cc: makes MaskInfo, and finds live queries and keys.
 #include "lanes/splash/arrays.h"
 
 #include <algorithm>
@@ -43,7 +43,7 @@ Result<void> check_ceilings(const SplashMaskInfo& info,
   return {};
 }
 
-// The first of equal parts, to the others.
+// Copies the first part, of `size` elements, to all other parts.
 template <class T>
 void repeat(std::vector<T>& parts, int64_t size) {
   for (size_t at = index(size); at < parts.size(); at += index(size)) {
@@ -52,7 +52,7 @@ void repeat(std::vector<T>& parts, int64_t size) {
   }
 }
 
-// The numbers of an array of the grid, once for each of the kernel's masks.
+// The numbers of a grid array, repeated for each of the kernel's masks.
 std::vector<int32_t> for_masks(const SplashArray& from, int64_t masks) {
   const int64_t heads = from.shape[0];
   std::vector<int32_t> out(index(from.size() / heads * masks));
@@ -61,7 +61,7 @@ std::vector<int32_t> for_masks(const SplashArray& from, int64_t masks) {
   return out;
 }
 
-// Of each distinct partial tile, which of its queries and keys have a pair.
+// By distinct partial tile: which of its queries and keys have a legal pair.
 struct Sides {
   std::vector<uint8_t> queries, keys;
 };

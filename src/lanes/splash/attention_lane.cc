@@ -1,6 +1,6 @@
-// lanes/splash/attention_lane.cc: JAX's Splash kernel under our plan: compiled
-// once an artifact, its MaskInfo made and sent once a batch, run once a batch
-// row.
+// lanes/splash/attention_lane.cc: runs JAX's Splash kernel with our plan. The
+// kernel is compiled once per artifact, its MaskInfo is made and sent once per
+// batch, and it runs once per batch row.
 #include "lanes/splash/attention_lane.h"
 
 #include <optional>
@@ -25,10 +25,10 @@ namespace {
 
 constexpr std::string_view kWhere = "splash";
 
-// q, k and v, then those of MaskInfo.
+// q, k and v, then the arrays of MaskInfo and the live flags.
 constexpr size_t kInputs = 9;
 
-// Batch row b alone.
+// A view of batch row b alone.
 template <class Pointer>
 BasicTensorView<Pointer> row_of(BasicTensorView<Pointer> t, int64_t b) {
   using Byte = std::conditional_t<std::is_same_v<Pointer, const void*>,
@@ -39,7 +39,7 @@ BasicTensorView<Pointer> row_of(BasicTensorView<Pointer> t, int64_t b) {
   return t;
 }
 
-// What a batch row has of its own, put on the device.
+// Sends the arrays of a batch row to the device.
 Result<HeldInputs> hold_row(const BridgeProgram& program, const RowArrays& r) {
   const void* const inputs[kInputs] = {nullptr,
                                        nullptr,
@@ -75,7 +75,7 @@ class Work : public lanes::LaneWork {
         rows_(std::move(rows)),
         facts_(facts_of(program_.prepared(), std::move(lowering))) {
     for (const HeldInputs& row : rows_) facts_.transfer_ms += row.transfer_ms();
-    // The kernel counts nothing: these are its list's.
+    // The kernel does not count tiles, so these are the worklist's counts.
     const Worklist& w = batch.plan().forward;
     const int64_t heads = kernel.shape.heads / batch.plan().heads;
     counted_.tiles_run = static_cast<int64_t>(w.entries.size()) * heads;
@@ -142,7 +142,7 @@ class Work : public lanes::LaneWork {
     float* const lse = t.lse.empty()
                            ? unasked.data()
                            : t.lse.data() + static_cast<size_t>(b) * queries;
-    // What the row holds is there already.
+    // The row's other inputs are on the device already.
     const void* const inputs[kInputs] = {q.data(), k.data(), v.data()};
     void* const outputs[] = {made.to ? made.to : copy.data(), lse};
     auto ran = program_.run(inputs, outputs, rows_[static_cast<size_t>(b)]);
@@ -186,8 +186,8 @@ class SplashLane : public lanes::OpenLane {
       if (!info) return info.error();
       infos.push_back(std::move(*info));
     }
-    // Arrays are as large as the file of shapes says, so the program comes
-    // first, which must have the same.
+    // The program comes first, since it checks the sizes in the file of shapes,
+    // to which the arrays are padded.
     auto program = lane_.prepare(artifact_.program, artifact_.spec);
     if (!program) return program.error();
     std::vector<HeldInputs> rows;
@@ -203,7 +203,7 @@ class SplashLane : public lanes::OpenLane {
                                std::move(*lowering), std::move(rows)));
   }
 
-  // The artifact is all that any batch needs.
+  // Every batch needs the same program, that of the artifact.
   Result<lanes::WorkFacts> warm(const Request& request, const Facts& present,
                                 const AttentionCall& call) override {
     auto fits = check_fits(request, present, call);
@@ -234,7 +234,7 @@ class SplashLane : public lanes::OpenLane {
                    *why);
   }
 
-  // On a TPU its matrix unit takes the artifact's blocks.
+  // On a TPU, the artifact's blocks as lowered to its matrix unit.
   Result<std::optional<Lowering>> lower(const Request& request) const {
     const auto chip = chip_of_device(lane_.place().device);
     if (!chip) return std::optional<Lowering>();

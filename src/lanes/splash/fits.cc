@@ -1,4 +1,4 @@
-// lanes/splash/fits.cc
+// lanes/splash/fits.cc: compares a Splash kernel with a request and a plan.
 #include "lanes/splash/fits.h"
 
 #include <fmt/format.h>

@@ -9,16 +9,16 @@
 
 namespace tessera::splash {
 
-// Why it was not; nothing where it was.
+// Why the kernel does not fit the request; nullopt if it fits.
 std::optional<std::string> misfit(const BridgeSplash& kernel,
                                   const RequestFeatures& features);
-// Why the plan is beyond its ceilings. Distinct partial tiles are not known of
-// a plan: prepare() holds those against `blocks`.
+// Why the plan exceeds the kernel's ceilings; nullopt if it does not. Distinct
+// partial tiles are not known of a plan: prepare() compares them with `blocks`.
 std::optional<std::string> misfit(const BridgeSplash& kernel,
                                   const PlanFacts& plan);
-// Why its scores are out of the bounds of any lane on such devices: it
-// multiplies q by the scale in q's dtype, and a TPU multiplies its float32 as
-// bf16. Nothing where it rounds no more than they do.
+// Why the kernel's scores exceed the error bounds of lanes on this platform;
+// nullopt if they do not. The kernel multiplies q by the scale in q's dtype,
+// and a TPU multiplies the kernel's float32 as bf16.
 std::optional<std::string> inexact(const BridgeSplash& kernel,
                                    std::string_view platform);
 

@@ -1,5 +1,6 @@
-// lanes/splash/lane_test.cc: JAX's Splash kernel, interpreted, under our
-// MaskInfo on real plugins: within the bounds of fp64, one compile an artifact.
+// lanes/splash/lane_test.cc: JAX's Splash kernel, interpreted, with our
+// MaskInfo on real plugins: results within bounds, and one compile per
+// artifact.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -33,8 +34,8 @@ BridgeArtifact artifact_of(const std::string& name) {
           *parse_bridge_spec(*read_file(path + ".json", 1 << 20))};
 }
 
-// Ids of two names: a of runs of `length` tokens, every other of no group; b of
-// every fifth token, which reaches over all keys.
+// Ids of two names. same(a): runs of `length` tokens, every other run in no
+// group. same(b): every fifth of the first 128 tokens.
 void add_groups(int32_t length, testing::RandomCase& c) {
   c.same_a.emplace();
   c.same_b.emplace();
@@ -45,8 +46,8 @@ void add_groups(int32_t length, testing::RandomCase& c) {
   }
 }
 
-// A trunk of `length` tokens that all see, and twigs of as many, each seen by
-// itself alone.
+// A tree: a trunk of `length` tokens that all tokens see, and branches of as
+// many tokens, each seen only by itself.
 void add_tree(int32_t length, testing::RandomCase& c) {
   c.tree_enter.emplace();
   c.tree_leave.emplace();
@@ -59,9 +60,9 @@ void add_tree(int32_t length, testing::RandomCase& c) {
   }
 }
 
-// Two picks a query of blocks of 64 keys: each half of a tile's queries has one
-// of a column of tiles, and by turns they have one of two behind these, but for
-// every seventh. Two columns a row; in the second batch row one has no reader.
+// Two picks per query, of blocks of 64 keys. The two halves of a query tile
+// pick the two halves of key column 0 or 1 (only 0 in the second batch row).
+// Queries also alternate between the halves of column 2, except every seventh.
 void add_picks(testing::RandomCase& c) {
   c.picks.emplace();
   c.pick_k = 2;
@@ -74,8 +75,8 @@ void add_picks(testing::RandomCase& c) {
   }
 }
 
-// Of the artifact that has one mask; its documents are `length` tokens long and
-// begin later in the second batch row.
+// A case for the artifact with one mask. Documents are `length` tokens long,
+// and begin later in the second batch row.
 AttentionCase one_mask(const char* mask, int32_t length) {
   AttentionCase c;
   c.plan.masks = {parse_mask(mask)->expr};
@@ -127,7 +128,7 @@ class SplashLane : public ::testing::TestWithParam<const char*> {
     if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
   }
 
-  // What is wrong with a run of the case; counts its compiles.
+  // Runs the case and returns what is wrong, or ""; counts compiles.
   std::string fault(const Session& session, const AttentionCase& c) {
     AttentionArrays arrays(c);
     const auto batch = OwnedBatch::copy(arrays.request, arrays.facts);
@@ -153,7 +154,7 @@ class SplashLane : public ::testing::TestWithParam<const char*> {
 };
 TESSERA_FOR_CPU_PLUGINS(SplashLane);
 
-// NaN stands in all that no legal pair reads; two batch rows a call.
+// All that no legal pair reads is NaN. Each call has two batch rows.
 TEST_P(SplashLane, OneProgramServesEveryMaskOfItsSizes) {
   const auto session = Session::open(options_for(GetParam(), "splash"));
   ASSERT_TRUE(session.ok()) << session.error().message;
@@ -179,7 +180,7 @@ TEST_P(SplashLane, OneProgramServesEveryMaskOfItsSizes) {
     EXPECT_EQ(fault(*session, c), "") << mask << ", " << length;
     ++runs;
   }
-  // A tail that is not there: queries and keys beyond the counts are dead.
+  // Queries and keys beyond the valid token counts are not live.
   AttentionCase ragged = one_mask("causal", 6);
   ragged.plan.valid_tokens = {{200, 0}};
   EXPECT_EQ(fault(*session, ragged), "");
@@ -197,7 +198,7 @@ TEST_P(SplashLane, LayersPlanBindAndCompileOnce) {
   ASSERT_TRUE(batch.ok()) << batch.error().message;
   auto ready = session->prepare(*batch, call_of(c));
   ASSERT_TRUE(ready.ok()) << ready.error().message;
-  for (const int layers : {31, 1}) {  // the last one's output is judged
+  for (const int layers : {31, 1}) {  // the last output is judged
     arrays.clear_outputs();
     const auto ran =
         testing::forward_layers(*ready, arrays.forward(true), layers);
@@ -215,7 +216,7 @@ TEST_P(SplashLane, LayersPlanBindAndCompileOnce) {
   EXPECT_EQ(spans["pjrt compile"], 1);
   EXPECT_EQ(spans["splash forward"], 32);
   EXPECT_EQ(spans["bridge run"], 32 * kBatch);
-  // The six arrays of MaskInfo once a batch row; q, k and v of each layer.
+  // Six arrays once per batch row; q, k and v once per layer and batch row.
   EXPECT_EQ(spans["bridge hold"], kBatch);
   EXPECT_EQ(spans["pjrt to_device"], 6 * kBatch + 32 * 3 * kBatch);
 }
@@ -233,7 +234,7 @@ TEST_P(SplashLane, LayersLeaveNothingBehindAndStop) {
   const auto run = [&](int layers) {
     EXPECT_TRUE(testing::forward_layers(*ready, forward, layers).ok());
   };
-  run(64);  // by then the plugin has most of what it keeps
+  run(64);  // the plugin now holds most of the memory it keeps
   // Not even the smallest array of each layer stays.
   EXPECT_LT(testing::least_left_by([&] { run(32); }),
             static_cast<int64_t>(32 * forward.lse.size_bytes()));
@@ -348,7 +349,7 @@ TEST_P(SplashLane, OtherCallsAreRefused) {
               c.plan.masks.push_back(causal() & chunk(8));
             }),
             forced + "its artifact has one mask for all heads, not 2");
-  // What the kernel was not exported with, each by its name.
+  // Each option that the kernel was exported without is refused by name.
   const AttentionCase c = one_mask("causal", 1);
   const AttentionArrays arrays(c);
   const auto batch = OwnedBatch::copy(arrays.request, arrays.facts);
@@ -370,7 +371,7 @@ TEST_P(SplashLane, OtherCallsAreRefused) {
             "'attention'");
 }
 
-// Before arrays of such sizes are made.
+// Sizes are checked against the program before arrays are allocated.
 TEST(SplashLaneOf, ShapesAreThoseOfTheProgram) {
   const auto plugin = testing::real_plugin("xla_cpu_pjrt");
   if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
@@ -392,8 +393,8 @@ TEST(SplashLaneOf, ShapesAreThoseOfTheProgram) {
             "'mask_blocks'");
 }
 
-// On a TPU its blocks are asked what tiles of our lanes are, before anything is
-// compiled, and the receipt tells.
+// On a TPU, blocks below the granule need a lowering reason, as tiles of our
+// lanes do. This is checked before any compile, and the receipt has the reason.
 TEST(SplashLaneOf, ABlockBelowTheGranuleOfATpuHasAReason) {
   TESSERA_NEEDS_PLUGINS();
   const auto real = testing::real_plugin("xla_cpu_pjrt");
@@ -402,7 +403,7 @@ TEST(SplashLaneOf, ABlockBelowTheGranuleOfATpuHasAReason) {
   setenv("TESSERA_TEST_WRAPPED_PLUGIN", (*real)->path().c_str(), 1);
   const std::string tpu = testing::fake_plugin("tpu");
   SessionOptions options = options_for(tpu.c_str(), "splash");
-  options.artifact->spec.platforms = {"tpu"};  // the fake one runs the CPU's
+  options.artifact->spec.platforms = {"tpu"};  // the fake one runs on a CPU
 
   const AttentionCase plain = one_mask("causal", 1);
   const AttentionCase c = one_mask("causal & documents", 130);
@@ -436,13 +437,13 @@ TEST(SplashLaneOf, ABlockBelowTheGranuleOfATpuHasAReason) {
   EXPECT_GT(r["pairs"]["run"], 0);
   const auto checked = check_receipt(ran->receipt);
   EXPECT_TRUE(checked.ok()) << checked.error().message;
-  // Run again with the reason that it tells of.
+  // verify_run() uses the reason in the receipt.
   options.xla.lowering_reason.reset();
   const auto wrong = verify_run(ran->receipt, call, options);
   ASSERT_TRUE(wrong.ok()) << wrong.error().message;
   EXPECT_TRUE(wrong->empty()) << wrong->front();
 
-  // Of a CPU there is no such unit.
+  // A CPU has no matrix unit, so a reason is refused.
   SessionOptions on_cpu = options_for("xla_cpu_pjrt", "splash");
   on_cpu.xla.lowering_reason = "a test of few tokens";
   const auto session = Session::open(on_cpu);

@@ -1,4 +1,4 @@
-// lanes/xla/arrays.cc: facts and worklist at the program's fixed sizes.
+// lanes/xla/arrays.cc: facts and worklist, padded to the program's sizes.
 #include "lanes/xla/arrays.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr int32_t kNone = -1;  // the id of padding, a slot without a pick
 
-// So that the distance of any key and any position is one of 32 bits.
+// Keeps the distance of any key from any position within 32 bits.
 constexpr int64_t kMaxPosition = int64_t{1} << 30;
 
 Result<void> check_positions(const Shape& s, const mask::Bound& bound) {
@@ -32,7 +32,7 @@ std::vector<int32_t> room(const Type& type, int32_t empty) {
   return std::vector<int32_t>(static_cast<size_t>(type.elements()), empty);
 }
 
-// What tells the keys of one batch row apart.
+// The ids, segments and ranks of the keys of one batch row.
 class KeyNumbers {
  public:
   KeyNumbers(const Shape& s, const mask::Bound& bound,
@@ -130,7 +130,7 @@ class Maker {
     return write_steps(*packed, arrays_);
   }
 
-  // Of batch row b, `length` tokens a row; null where no mask needs it.
+  // Batch row b of an array of `length` tokens a row; null if no mask needs it.
   int32_t* row_of(const std::string& array, int64_t b, int64_t length) {
     const auto at = arrays_.find(array);
     return at == arrays_.end() ? nullptr : at->second.data() + b * length;
@@ -157,7 +157,7 @@ class Maker {
         q_documents[q] = row.q_ids ? row.q_ids[q] : keys.id(position);
       }
       if (!q_segments) continue;
-      // Without a fact of their own, queries stand at keys.
+      // A query has the segment of the key at its position.
       q_segments[q] = segments[position];
     }
   }

@@ -1,4 +1,4 @@
-// lanes/xla/arrays.h: one batch, as the integers that a program reads.
+// lanes/xla/arrays.h: the integer arrays of one batch that a program reads.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,14 @@
 
 namespace tessera::xla {
 
-// By the names of arguments_of(), and as long as those say.
+// Arrays by the names of arguments_of(), with the sizes that it gives.
 using Integers = std::map<std::string, std::vector<int32_t>>;
 
-// The shape must be that of the bound request, which must fit it.
+// `s` must be the shape of the bound request, and large enough for it.
 Result<Integers> make_integers(const Shape& s, const mask::Bound& bound,
                                const Plan& plan);
 
-// Writes the worklist's among them. Batch rows that are not there have no
+// Writes the worklist's arrays into `to`. Batch rows beyond the batch have no
 // steps.
 Result<void> write_steps(const Steps& steps, Integers& to);
 

@@ -3,8 +3,9 @@
 // With p_j = exp(s_j - lse), g = dout and d = g . out - dlse, a query gives
 //   dv_j += p_j g          e_j = p_j (g . v_j - d) slope_j scale
 //   dk_j += e_j q          dq  += e_j k_j
-// where slope is that of the softcap. Its sink logit has p = exp(sink - lse)
-// and no value, so it gets -p d; without a legal key p is 1 and g goes nowhere.
+// where slope is that of the softcap. A sink logit has p = exp(sink - lse) and
+// no value, so its gradient is -p d. Without a legal key p is 1 and g is not
+// used.
 #include <array>
 
 #include "lanes/xla/block.h"
@@ -14,12 +15,12 @@ namespace {
 
 using Values = Writer::Values;
 
-// A row of blocks: its queries, and what they bring.
+// The inputs of the queries of a row of blocks.
 struct Row {
   Value q, dout;     // [K/V heads, heads of each, queries, dim]
-  Value lse, delta;  // without the dim
-  Value dlse;        // where sink logits need it
-  Value unclean;     // q, dout; scalars
+  Value lse, delta;  // the same without dim
+  Value dlse;        // for sink logits
+  Value unclean;     // scalars: q, or dout, has a NaN or an Inf
   Value unclean_dout;
 };
 
@@ -69,8 +70,8 @@ class Backward {
     return r;
   }
 
-  // At most 1: of large scores the log-sum-exp may round to less than one of
-  // them, by so much that its exp() is infinite.
+  // exp(score - lse), at most 1: the log-sum-exp of large scores may round to
+  // so much less than a score that exp() would be infinite.
   Value probability(const Value& score, const Value& lse) {
     const Value below = w_.sub(lse, score);
     return w_.exp(w_.negate(w_.max(below, w_.real(0, below.dims()))));

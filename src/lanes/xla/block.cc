@@ -1,4 +1,4 @@
-// lanes/xla/block.cc: slices, matrix products, and what guards them.
+// lanes/xla/block.cc: slices, and matrix products that leave out illegal pairs.
 #include "lanes/xla/block.h"
 
 #include <array>
@@ -9,7 +9,7 @@ namespace {
 
 using Values = Writer::Values;
 
-constexpr int64_t kFull = 2;  // as a class of packed steps: without bounds
+constexpr int64_t kFull = 2;  // step class: full, within the lengths
 
 }  // namespace
 
@@ -119,7 +119,7 @@ Value base_of(Writer& w, const Value& maximum) {
 }
 
 Value over_scores(Writer& w, const Value& a, const Dims& scores) {
-  // [queries, keys] are the last two dimensions, [.., .., queries] the first.
+  // [queries, keys] are the last two dimensions, [.., .., queries] the first 3.
   return a.dims().size() == 2 ? w.broadcast(a, scores, {2, 3})
                               : w.broadcast(a, scores, {0, 1, 2});
 }
@@ -132,7 +132,7 @@ Scores scores_of(Writer& w, const Shape& s, const Unit& unit,
   const Writer::Branch none = [&] { return Values{w.truth(false, pairs)}; };
   const Writer::Branch all = [&] { return Values{w.truth(true, pairs)}; };
   const Writer::Branch some = [&] { return Values{legal_pairs(w, s, block)}; };
-  // A full tile that crosses the lengths is judged pair by pair.
+  // A full tile that crosses the lengths (class 3) is checked pair by pair.
   out.legal =
       tile_class
           ? w.choose(*tile_class, std::array{none, some, all, some}).front()
@@ -164,14 +164,14 @@ Scores scores_of(Writer& w, const Shape& s, const Unit& unit,
 
 namespace {
 
-// What weights are multiplied by, and rounded to the type of. Float16 has not
-// the range for weights: small ones would be lost.
+// The right factor of a product; weights are rounded to its type. Float16 is
+// widened, since small weights would underflow in it.
 Value factor(Writer& w, const Value& rows) {
   return rows.type.element == Element::f16 ? w.convert(rows, w.wide()) : rows;
 }
 
-// Rows that are finite, and rows that are the rest; each 0 where the other is
-// not. Apart, so that a NaN changes no bit of what it is illegal for.
+// The finite elements of rows, and the rest; each is 0 elsewhere. Kept apart,
+// so that a NaN changes no bit of a result for which its pair is illegal.
 struct Parts {
   Value finite, rest;
 };
@@ -184,8 +184,9 @@ Parts parts_of(Writer& w, const Value& rows) {
   return out;
 }
 
-// weight * rest where the pair is legal and the rest is not the 0 that stands
-// for a finite number: an infinite weight would make a NaN of it.
+// weight * rest where the pair is legal and `rest` is not 0; 0 elsewhere. A 0
+// of `rest` replaces a finite number, and times an infinite weight would be
+// NaN.
 Value counted(Writer& w, const Value& legal, const Value& weight,
               const Value& rest) {
   const Value zeros = w.real(0, rest.dims());
@@ -194,7 +195,7 @@ Value counted(Writer& w, const Value& legal, const Value& weight,
   return w.select(w.both(legal, there), product, zeros);
 }
 
-// The plain product, or the one that looks at every pair.
+// The plain product, or the careful one that checks every pair, if needed.
 Value guarded(Writer& w, const Legal& legal, const Writer::Branch& plain,
               const Writer::Branch& careful) {
   const Value look = w.both(legal.unclean, w.negate(legal.all));

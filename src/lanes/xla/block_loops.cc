@@ -1,4 +1,4 @@
-// lanes/xla/block_loops.cc: a worklist's steps, or every block.
+// lanes/xla/block_loops.cc: loops over a worklist's steps, or over all blocks.
 #include "lanes/xla/block_loops.h"
 
 namespace tessera::xla {
@@ -24,7 +24,7 @@ Values without_front(const Values& values, size_t n) {
   return {values.begin() + static_cast<std::ptrdiff_t>(n), values.end()};
 }
 
-// A packed step, taken apart (tessera/layouts.h).
+// The fields of a packed step (tessera/layouts.h).
 Value row_of(Writer& w, const Value& step) { return w.bits(step, 18, 14); }
 Value column_of(Writer& w, const Value& step) { return w.bits(step, 4, 14); }
 Value class_of(Writer& w, const Value& step) { return w.bits(step, 2, 2); }
@@ -61,7 +61,7 @@ Values BlockLoops::rows(const Values& start, const RowBody& body) {
   return without_front(out, 1);
 }
 
-// Carries the next step and the count of tiles through every loop.
+// Every loop carries the index of the next step and the count of tiles.
 Values BlockLoops::listed_rows(const Unit& unit, const Values& start,
                                const RowBody& body) {
   const Value range = w_.argument("range");

@@ -1,6 +1,5 @@
-// lanes/xla/block_loops.h: the loops of an attention program: over units of
-// heads, in each over rows of blocks, in each over the blocks that the method
-// visits.
+// lanes/xla/block_loops.h: the nested loops of an attention program: over units
+// of heads, over rows of blocks, and over the blocks that the method visits.
 #pragma once
 
 #include <functional>
@@ -10,7 +9,7 @@
 
 namespace tessera::xla {
 
-// Heads that one pass takes together; all are scalars.
+// Heads that are computed together: their first indices, as scalars.
 struct Unit {
   Value batch, plan_head, head, kv_head;
 };
@@ -23,17 +22,16 @@ class BlockLoops {
   using BlockBody = std::function<Values(const Block& block,
                                          const std::optional<Value>& tile_class,
                                          const Values& carried)>;
-  // Visits the blocks of the row in hand; to be called once for each row.
+  // Visits the blocks of the current row; to be called once for each row.
   using Blocks = std::function<Values(const Values& start, const BlockBody&)>;
   using RowBody =
       std::function<Values(const Unit& unit, const Value& q_begin,
                            const Blocks& blocks, const Values& carried)>;
 
-  // Each row of every unit. `carried` are arrays that rows write to.
+  // Loops over the rows of every unit. `carried`: the arrays that rows write.
   Values rows(const Values& start, const RowBody& body);
 
-  // After rows(): active tiles that were visited, counted as they were; 0 where
-  // no worklist says which are active.
+  // After rows(): active tiles visited, counted at run time; 0 if not listed.
   const Value& tiles() const { return tiles_; }
 
  private:

@@ -1,4 +1,4 @@
-// lanes/xla/client_options.cc: name=value.
+// lanes/xla/client_options.cc: parses name=value.
 #include "lanes/xla/client_options.h"
 
 #include <charconv>

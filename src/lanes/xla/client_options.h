@@ -1,4 +1,4 @@
-// lanes/xla/client_options.h: what a plugin is started with, from text.
+// lanes/xla/client_options.h: parses the options that a plugin is started with.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace tessera::xla {
 
-// "name=value" each: a whole number, a number, true, false, or else a text.
+// Each is "name=value": an integer, a number, true, false, or else a string.
 Result<pjrt::ClientOptions> read_client_options(
     const std::vector<std::string>& options);
 

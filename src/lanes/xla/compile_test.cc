@@ -1,5 +1,5 @@
-// lanes/xla/compile_test.cc: the vendor's compiler takes the programs of every
-// direction and method for a TPU that is not here. Skipped without libtpu.
+// lanes/xla/compile_test.cc: libtpu compiles the programs of every direction
+// and method, without a TPU. Skipped without libtpu.
 #include "pjrt/compile.h"
 
 #include <gtest/gtest.h>
@@ -50,7 +50,7 @@ class XlaCompile : public ::testing::Test {
     topology_.emplace(std::move(*topology));
   }
 
-  // That the vendor's compiler takes what the lane would run.
+  // Expects that libtpu compiles the program that the lane would run.
   void expect_compiles(const Batch& batch, XlaMethod method,
                        const std::string& direction) {
     const auto plan = planned(batch, method, direction);
@@ -82,10 +82,10 @@ TEST_F(XlaCompile, EveryDirectionAndMethodForATpu) {
 
 constexpr int32_t kFewTokens = 512;
 
-// Facts that the mask names, of few tokens.
+// The facts that the mask names, for kFewTokens tokens.
 OwnedFacts facts_for(const std::string& mask) {
   OwnedFacts facts;
-  if (mask.find("tree") != mask.npos) {  // a trunk, then twigs of 64 tokens
+  if (mask.find("tree") != mask.npos) {  // a trunk, then branches of 64 tokens
     facts.tree_enter.emplace();
     facts.tree_leave.emplace();
     for (int32_t i = 0; i < kFewTokens; ++i) {
@@ -110,7 +110,7 @@ OwnedFacts facts_for(const std::string& mask) {
   return facts;
 }
 
-// What reads facts beside documents: each has operations of its own.
+// Each kind of fact beside documents is read by ops of its own.
 TEST_F(XlaCompile, EveryKindOfFactForATpu) {
   for (const std::string mask :
        {"tree", "causal | same(a)", "causal & blocks(128)"}) {

@@ -13,9 +13,9 @@ inline pjrt::ArrayType array_type(const Type& type) {
   return {dtype_of(type.element), type.dims};
 }
 
-// An array that stays between layers.
+// An array that stays on the devices between layers.
 struct DeviceParts : lanes::Resident {
-  std::vector<pjrt::Buffer> parts;  // one on each device
+  std::vector<pjrt::Buffer> parts;  // one for each device
 };
 
 }  // namespace tessera::xla

@@ -1,6 +1,6 @@
-// lanes/xla/exchange.cc: a round is a buffer of tiles and a permutation; a
-// ragged exchange is one buffer of them all, and a gather takes own tiles as
-// they lie.
+// lanes/xla/exchange.cc: a round is a buffer of tiles and a collective permute;
+// a ragged exchange is one buffer of all tiles; a gather sends the device's own
+// tiles without a buffer.
 #include "lanes/xla/exchange.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ using Values = Writer::Values;
 
 constexpr size_t kHeads = 1, kTokens = 2;  // dimensions
 
-// The devices along "seq" that differ in nothing else, each in its order.
+// Groups of devices that differ only along "seq", in that order.
 Writer::Groups groups_of(const Mesh& mesh) {
   int64_t below = 1;  // devices between neighbours along "seq"
   for (auto axis = mesh.axes.rbegin();
@@ -32,7 +32,7 @@ Writer::Groups groups_of(const Mesh& mesh) {
   return out;
 }
 
-// The number of each device's partner `shift` further along "seq".
+// Hops from each device to the one `shift` further along "seq", cyclically.
 Writer::Hops hops_of(const Writer::Groups& groups, int64_t shift) {
   Writer::Hops out;
   for (const Dims& group : groups) {
@@ -55,7 +55,7 @@ Dims with_tokens(Dims dims, int64_t tokens) {
   return dims;
 }
 
-// Where a block of tokens begins.
+// The start indices of a block that begins at `token`.
 Values at_token(Writer& w, const Value& array, const Value& token) {
   Values out;
   const Value zero = w.integer(0);
@@ -70,9 +70,9 @@ Value zeros(Writer& w, const Type& type) {
                                       : w.real(0, type.dims, type.element);
 }
 
-// Tiles that travel by one op: those of a round, or of all rounds.
+// Tiles that one op moves: those of a round, or of all rounds.
 struct Leg {
-  int64_t first = 0, tiles = 0;  // among those of all rounds
+  int64_t first = 0, tiles = 0;  // within the tiles of all rounds
   size_t round = 0;
 };
 
@@ -91,8 +91,8 @@ std::vector<Leg> legs_of(const Exchange& e) {
   return out;
 }
 
-// A buffer that travels has its tiles behind each other along tokens. In a
-// ragged exchange they are dimension 0, the only one that may be ragged.
+// A buffer that is sent has its tiles concatenated along tokens. In a ragged
+// exchange tiles are dimension 0, the only dimension that may be ragged.
 Dims buffer_dims(const Exchange& e, const Dims& array, int64_t tiles) {
   if (!e.ragged()) return with_tokens(array, tiles * e.tokens);
   Dims out = with_tokens(array, e.tokens);
@@ -111,7 +111,7 @@ Values at_tile(Writer& w, const Exchange& e, const Value& buffer,
   return out;
 }
 
-// With its first two dimensions in each other's place.
+// Swaps the first two dimensions.
 Value turned(Writer& w, const Value& a) {
   Dims order(a.dims().size());
   std::iota(order.begin(), order.end(), 0);
@@ -119,7 +119,7 @@ Value turned(Writer& w, const Value& a) {
   return w.transpose(a, order);
 }
 
-// Between [1, heads, tokens, ...] and a buffer that travels.
+// Convert between [1, heads, tokens, ...] and a buffer that is sent.
 Value buffer_of(Writer& w, const Exchange& e, const Value& array) {
   if (!e.ragged()) return array;
   Dims dims = buffer_dims(e, array.dims(), array.dims()[1]);
@@ -133,7 +133,7 @@ Value array_of(Writer& w, const Exchange& e, const Value& buffer) {
   return w.reshape(turned(w, buffer), dims);
 }
 
-// Which of the arrays go by the same ops.
+// Groups the arrays that share the same ops.
 bool go_together(const Exchange& e, const Value& a, const Value& b) {
   Dims dims = b.dims();
   dims[kHeads] = a.dims()[kHeads];
@@ -157,7 +157,7 @@ int64_t heads_of(const std::vector<Coming::Part>& parts) {
   return out;
 }
 
-// Of a buffer or a block of it.
+// Join arrays along heads into a buffer, or a block of it, and split it again.
 Value side_by_side(Writer& w, const Values& parts) {
   return parts.size() == 1 ? parts.front() : w.join(parts, kHeads);
 }
@@ -178,7 +178,7 @@ enum class Way : uint8_t { away, back };
 Value travel(Writer& w, const Exchange& e, const Leg& leg, const Value& buffer,
              Way way) {
   if (e.gathers()) {
-    // Back without a sum, so that the order of adding is ours.
+    // Back without a sum, so that put_home() sets the order of adding.
     return way == Way::away ? w.gather(buffer, kTokens, e.groups)
                             : w.exchange(buffer, kTokens, e.groups, kTokens);
   }
@@ -193,13 +193,13 @@ Value travel(Writer& w, const Exchange& e, const Leg& leg, const Value& buffer,
   };
   const Way other = way == Way::away ? Way::back : Way::away;
   const Value begins = slices(way, 0);
-  // What was got goes back, and it lies there as it lay here.
+  // Tiles begin at the same place at both ends, so `begins` serves twice.
   return w.ragged_exchange(buffer, zeros(w, buffer.type),
                            {begins, slices(way, 1), begins, slices(other, 1)},
                            e.groups);
 }
 
-// The tiles that a device sends, in a buffer.
+// The tiles that a device sends, in one buffer.
 Value leaving_tiles(Writer& w, const Exchange& e, const Leg& leg,
                     const std::vector<Coming::Part>& parts, const Values& own) {
   const Value& first = own[parts.front().array];
@@ -214,7 +214,7 @@ Value leaving_tiles(Writer& w, const Exchange& e, const Leg& leg,
   const auto put = [&](const Value& i, const Values& filled) {
     const Value tile = w.element(w.argument(e.sends), w.add(begin, i));
     const Value from = w.mul(tile, size);
-    // Beyond the last tile it is the last one that is sent.
+    // For an unused slot the slice is clamped, so the last tile is sent.
     Values blocks;
     for (const Coming::Part& p : parts) {
       const Value& array = own[p.array];
@@ -253,7 +253,7 @@ Exchange exchange_of(const Shards& shards, bool queries) {
                   queries ? "q_slices" : "kv_slices",
                   queries ? s.own_rows : s.own_columns,
                   queries ? shards.tile.q : shards.tile.kv, traffic.rounds};
-  // Queries are nowhere needed all.
+  // No device needs all queries, so they are exchanged in rounds instead.
   const bool in_rounds = queries && shards.exchange == TileExchange::gather;
   if (!in_rounds) out.kind = shards.exchange;
   Writer::Groups groups = groups_of(shards.mesh);
@@ -295,12 +295,12 @@ std::vector<Values> receive_tiles(Writer& w, const Exchange& e,
 
 namespace {
 
-// An array of a device, and a buffer of what came home for it.
+// A device's own array, and a buffer of tiles that came back for it.
 struct Homecomers {
   Value own, home;
 };
-// With them in their places. Where no tile was sent the last one stays as it
-// is.
+// The own array with the tiles of `home` put in place or added. For an unused
+// slot the last tile (the index is clamped) is written back unchanged.
 Value put_home(Writer& w, const Exchange& e, const Leg& leg,
                const Homecomers& of, Homecoming how) {
   const Dims dims = with_tokens(of.own.dims(), e.tokens);
@@ -323,12 +323,12 @@ Value put_home(Writer& w, const Exchange& e, const Leg& leg,
   return w.count(w.integer(0), end, Values{of.own}, put).front();
 }
 
-// What goes home of what was made of tokens, among others perhaps.
+// The array whose tokens go home; it may hold others too.
 const Value& leaving(const Made& made) {
   return made.came.empty() ? made.own : made.came.front();
 }
 
-// What a leg, one of `legs`, takes home of it.
+// The tokens that leg number `leg` of `legs` takes home.
 Value homeward_part(Writer& w, const Exchange& e, const std::vector<Leg>& legs,
                     size_t leg, const Made& made) {
   if (made.came.size() == legs.size()) return made.came[leg];

@@ -4,8 +4,8 @@
 //   m' = max(m, max_j s_j)      a = exp(m - m')    p_j = exp(s_j - m')
 //   l' = a l + sum_j p_j        o' = a o + sum_j p_j v_j
 // and at the end out = o / l, lse = m + log l. Until a query meets its first
-// finite score m is -inf; then 0 stands for it, so that exp gives 0 and not
-// NaN. A sink logit joins at the end as one more score without a value.
+// finite score m is -inf; 0 is then used in place of m, so that exp gives 0 and
+// not NaN. A sink logit is added at the end as one more score without a value.
 #include <array>
 #include <limits>
 
@@ -22,10 +22,10 @@ Value exp_from(Writer& w, const Value& a, const Value& base) {
   return w.exp(w.sub(a, base));
 }
 
-// The online softmax of a row of blocks.
+// The online softmax state of a row of blocks.
 struct State {
   Value maximum, sum;  // [K/V heads, heads of each, queries]
-  Value weighted;      // and the value dim
+  Value weighted;      // the same, with the value dim
   Value live;          // [queries]: has a legal key
 
   static State of(const Values& v) { return {v[0], v[1], v[2], v[3]}; }
@@ -91,7 +91,7 @@ class Forward {
     const Dims& one = end.sum.dims();
     const Dims& wide = end.weighted.dims();
     const Value live = w_.broadcast(end.live, one, {2});
-    Value no_key = w_.real(-kInf, one);  // its log-sum-exp
+    Value no_key = w_.real(-kInf, one);  // lse without a legal key
     if (s_.sink_logits) {
       const Value sink =
           w_.broadcast(head_numbers(w_, s_, "sink_logits", unit), one, {0, 1});
@@ -109,7 +109,7 @@ class Forward {
     const Value nothing = w_.real(0, wide);
     const Value out =
         w_.select(w_.broadcast(live, wide, {0, 1, 2}), quotient, nothing);
-    // A legal row whose scores are all -inf has no softmax.
+    // The softmax of a row whose legal scores are all -inf is undefined: NaN.
     const Value zero = w_.real(0, one);
     const Value nan = w_.real(std::numeric_limits<float>::quiet_NaN(), one);
     const Value base = base_of(w_, end.maximum);

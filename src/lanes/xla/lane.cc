@@ -1,4 +1,4 @@
-// lanes/xla/lane.cc: a call: its contract and its programs.
+// lanes/xla/lane.cc: prepares calls: contracts, programs and their integers.
 #include "lanes/xla/lane.h"
 
 #include <utility>
@@ -22,8 +22,8 @@ namespace {
 
 constexpr std::string_view kMethods[] = {"worklist", "chunked", "dense"};
 
-// Only the worklist's length depends on the worklist; picks are an input of
-// every method.
+// The other methods have no worklist to limit. max_union stays, since picks are
+// an input of every method.
 Request without_ceilings(const Request& request) {
   Request out = request;
   out.ceilings = {};
@@ -81,7 +81,7 @@ Result<std::unique_ptr<Pass>> make_pass(const XlaLane::State& lane,
   out->shape = planned->shape;
   auto integers = make_integers(out->shape, batch.sweep.bound, batch.plan);
   if (!integers) return integers.error();
-  integers->erase("first_keys");  // a call's, not the batch's
+  integers->erase("first_keys");  // differs by call
   out->integers = std::move(*integers);
   auto found = lane.program(*planned, out->prepared);
   if (!found) return found.error();
@@ -161,7 +161,7 @@ Result<std::unique_ptr<XlaWork::State>> make_work(
   return out;
 }
 
-// What a call did to be prepared, and then to run.
+// The facts of a call that was prepared and then run.
 XlaRun together(const XlaRun& prepared, XlaRun ran) {
   ran.add_compiles(prepared);
   ran.compile_ms = prepared.compile_ms;
@@ -214,7 +214,7 @@ Result<XlaRun> XlaLane::backward(const Batch& batch,
 
 namespace {
 
-// What is known of a batch before it is there.
+// The plan contract of a batch that is not known yet.
 Result<PlanContract> warm_contract(const XlaOptions& options,
                                    const Request& request,
                                    const Facts& present) {

@@ -6,7 +6,7 @@
 //   auto ran = work->forward(tensors);        // once a layer
 //
 // The worklist, ids, counts, offsets, picks and exact window bounds are inputs
-// of the program: one serves every batch of its kernel contract.
+// of the program, so one program serves every batch of its kernel contract.
 #pragma once
 
 #include <cstdint>
@@ -24,10 +24,10 @@
 
 namespace tessera::xla {
 
-// What ran. Tiles are counted by the program itself where it is the worklist's.
+// What ran. With the worklist method the program itself counts tiles.
 struct XlaRun : CompileCounts {
   KernelContract contract;
-  std::optional<Lowering> lowering;  // where a TPU takes its tiles
+  std::optional<Lowering> lowering;  // on a TPU
   int64_t tiles_run = 0;             // active tiles, every head
   int64_t tiles_skipped = 0;
   int64_t pairs_run = 0;  // scores computed, legal or not, every head
@@ -35,27 +35,27 @@ struct XlaRun : CompileCounts {
   std::vector<std::string> warnings;  // of the cache on disk
 };
 
-// The programs of one batch, compiled, with its integers on the device: a call
-// sends its arrays, runs and reads. Safe from any thread.
+// The compiled programs of one batch, with its integers on the device. A call
+// sends its arrays, runs and reads the results. Safe from any thread.
 class XlaWork {
  public:
   XlaWork(XlaWork&&) noexcept;
   XlaWork& operator=(XlaWork&&) noexcept;
   ~XlaWork();
 
-  // What preparing a direction did: null where it was not asked for.
+  // What preparing a direction did; null if it was not prepared.
   const XlaRun* prepared(bool backward) const;
   const XlaRun* prepared_sinks() const;
   Result<XlaRun> forward(const ForwardTensors& tensors,
                          const StopFlag* stop = nullptr) const;
-  // By a program of its own: `forward` runs the one that it always runs.
+  // Runs a separate program: the program of `forward` does not change.
   Result<lanes::SinkRows> sink_rows(const ForwardTensors& tensors,
                                     int64_t first_keys,
                                     const StopFlag* stop = nullptr) const;
   Result<XlaRun> backward(const ForwardTensors& tensors,
                           const Gradients& gradients,
                           const StopFlag* stop = nullptr) const;
-  // The same over arrays that stay on the device (lanes/resident.h).
+  // The same passes over arrays that stay on the device (lanes/resident.h).
   Result<XlaRun> forward(lanes::ResidentForward& pass,
                          const StopFlag* stop) const;
   Result<XlaRun> backward(lanes::ResidentBackward& pass,
@@ -74,8 +74,8 @@ class XlaWork {
 
 class XlaLane {
  public:
-  // Of the kind `unavailable` where there is no such plugin or device, or the
-  // build cannot load any.
+  // Fails with kind `unavailable` if there is no such plugin or device, or the
+  // build cannot load plugins.
   static Result<XlaLane> open(const XlaOptions& options);
   XlaLane(XlaLane&&) noexcept;
   XlaLane& operator=(XlaLane&&) noexcept;
@@ -83,11 +83,11 @@ class XlaLane {
 
   const PluginPlace& place() const;
 
-  // Both directions where the call has a backward pass, and the program of its
-  // sink telemetry where it says that. Safe from any thread.
+  // Prepares the forward program, and those of the backward pass and of sink
+  // telemetry if the call has them. Safe from any thread.
   Result<XlaWork> prepare(const Batch& batch, const AttentionCall& call) const;
 
-  // One pass of one batch: prepared, and run.
+  // Prepares and runs one pass of one batch.
   Result<XlaRun> forward(const Batch& batch, const AttentionShape& shape,
                          const ForwardTensors& tensors) const;
   Result<XlaRun> backward(const Batch& batch, const AttentionShape& shape,
@@ -95,11 +95,11 @@ class XlaLane {
                           const Gradients& gradients) const;
 
   // Compiles what a batch under the request's ceilings will need in the
-  // direction of the call, so that its first call finds it. Of `present` only
-  // which facts there are is read.
+  // direction of the call, so that its first call need not compile. Only which
+  // facts `present` has is read.
   Result<XlaRun> warm(const Request& request, const Facts& present,
                       const AttentionCall& call) const;
-  // The same for the program of its sink telemetry.
+  // The same for the program of the call's sink telemetry.
   Result<XlaRun> warm_sinks(const Request& request, const Facts& present,
                             const AttentionCall& call) const;
 

@@ -9,7 +9,7 @@
 namespace tessera::xla {
 namespace {
 
-// One of the facts of a batch row.
+// One of the facts of a batch row, as a scalar.
 Value row_fact(Writer& w, const Value& batch, RowFact fact) {
   const Value column = w.integer(static_cast<int32_t>(fact));
   return w.reshape(
@@ -22,7 +22,7 @@ Value numbers_from(Writer& w, const Value& begin, int64_t n) {
   return w.add(offsets, w.broadcast(begin, {n}, {}));
 }
 
-// Of an array [batch, tokens].
+// `n` tokens from `begin` of an array [batch, tokens].
 Value tokens_of(Writer& w, const Value& array, const Value& batch,
                 const Value& begin, int64_t n) {
   return w.reshape(w.slice(array, std::array{batch, begin}, {1, n}), {n});
@@ -37,7 +37,7 @@ Value compare_to(Writer& w, Compare how, const Value& a, int64_t number) {
   return w.compare(how, a, constant);
 }
 
-// Of numbers of any sign, by n > 0.
+// a / n rounded down, for n > 0 and `a` of any sign.
 Value floor_divided(Writer& w, const Value& a, int64_t n) {
   const Value by = w.integer(static_cast<int32_t>(n), a.dims());
   const Value toward_zero = w.div(a, by);
@@ -63,7 +63,7 @@ class Rule {
         positions_(position(w, s, block)),
         distance_(distance()) {}
 
-  // `first_bound` is where the mask's window bounds begin.
+  // `first_bound`: index of the mask's first window bound.
   Value legal(const Mask& mask, int64_t first_bound) {
     names_ = mask.names;
     next_bound_ = first_bound;
@@ -100,7 +100,7 @@ class Rule {
     return w.add(queries, w.broadcast(offset, queries.dims(), {}));
   }
 
-  // Less than 2^31 either way: arrays.cc checks the positions.
+  // Fits 32 bits, since arrays.cc checks the positions.
   Value distance() {
     const Value keys = of_keys(keys_);
     return w_.sub(keys, of_queries(positions_));
@@ -117,14 +117,14 @@ class Rule {
                      s_.block_kv());
   }
 
-  // Documents or segments, which are numbers that one may compare.
+  // Whether query and key have the same number: documents, segments or groups.
   Value same(const std::string& kind) {
     const Value q = of_queries(q_tokens("q_" + kind));
     const Value k = of_keys(k_tokens("k_" + kind));
     return w_.compare(Compare::equal, q, k);
   }
 
-  // d = key - position, and what bounds it is an input.
+  // Bounds key - position. The bounds are an input of the program.
   Value window(const Expr& e) {
     const Value bounds = w_.argument("bounds");
     const Value left_at = w_.integer(static_cast<int32_t>(next_bound_++));
@@ -206,7 +206,7 @@ class Rule {
       case Atom::same:
         return same(mask::same_fact(e.a));
       case Atom::tree: {
-        // A subtree is the tokens from its key's on that lie before its end.
+        // The subtree of a key is the tokens from the key up to its end.
         const Value ends = of_keys(k_tokens("k_tree_ends"));
         const Value before =
             w_.compare(Compare::less, of_queries(positions_), ends);
@@ -252,8 +252,8 @@ Value mask_number(Writer& w, const Shape& s, const Block& block) {
   return w.div(block.plan_head, w.integer(static_cast<int32_t>(group)));
 }
 
-// What `pairs` says of the mask of the plan head, whose window bounds begin at
-// its last argument.
+// Calls pairs(rule, mask, index of the mask's first window bound) for the mask
+// of the plan head, which is chosen at run time.
 template <class Pairs>
 Value of_mask(Writer& w, const Shape& s, const Block& block,
               const Pairs& pairs) {

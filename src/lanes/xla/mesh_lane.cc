@@ -1,4 +1,4 @@
-// lanes/xla/mesh_lane.cc
+// lanes/xla/mesh_lane.cc: shards a batch and prepares its passes.
 #include "lanes/xla/mesh_lane.h"
 
 #include <utility>
@@ -36,7 +36,7 @@ class MeshLane : public lanes::OpenLane {
     return std::unique_ptr<lanes::LaneWork>(std::move(out));
   }
 
-  // A batch decides what each device owns, which no request tells.
+  // What each device owns depends on the batch, not on the request alone.
   Result<lanes::WorkFacts> warm(const Request&, const Facts&,
                                 const AttentionCall&) override {
     return unavailable(
@@ -47,7 +47,7 @@ class MeshLane : public lanes::OpenLane {
 
   double bytes(const Request& request,
                const AttentionCall& call) const override {
-    // Every array is staged for its devices.
+    // Every array is staged once for its devices.
     return lanes::lane_bytes(name_.lane, request, call, true);
   }
 

@@ -1,5 +1,5 @@
-// lanes/xla/mesh_lane.h: a lane over a mesh of devices, whatever attends on
-// each of them: devices are opened once, a batch is spread once.
+// lanes/xla/mesh_lane.h: a lane over a mesh of devices, for any program that
+// computes attention on each. Devices are opened once, a batch is spread once.
 #pragma once
 
 #include <functional>
@@ -11,7 +11,7 @@
 
 namespace tessera::xla {
 
-// Compiles the passes of a call, and sends the integers that they read.
+// Compiles the passes of a call and sends the integers that they read.
 using AddPasses =
     std::function<Result<void>(ShardWork& work, const AttentionCall& call)>;
 

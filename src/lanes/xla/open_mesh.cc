@@ -1,4 +1,4 @@
-// lanes/xla/open_mesh.cc
+// lanes/xla/open_mesh.cc: opens the devices of a mesh.
 #include "lanes/xla/open_mesh.h"
 
 #include "lanes/xla/client_options.h"

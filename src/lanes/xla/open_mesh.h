@@ -1,4 +1,4 @@
-// lanes/xla/open_mesh.h: the devices of a mesh, as a session opened them.
+// lanes/xla/open_mesh.h: the devices of a mesh that a session opened.
 #pragma once
 
 #include <memory>
@@ -27,8 +27,8 @@ struct OpenMesh {
                .max_compiles = o.xla.max_compiles}) {}
 };
 
-// As many devices of the plugin as the options' mesh has, from the options'
-// device on.
+// Opens as many devices of the plugin as the options' mesh has, starting with
+// the options' device.
 Result<std::shared_ptr<const OpenMesh>> open_mesh(
     const lanes::LaneOptions& options, const std::string& plugin);
 

@@ -1,4 +1,4 @@
-// lanes/xla/planned.cc: lengths in buckets, and what else a program depends on.
+// lanes/xla/planned.cc: lengths in buckets, and all else a program depends on.
 #include "lanes/xla/planned.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@
 namespace tessera::xla {
 namespace {
 
-// Of the programs' text; one of another number is another contract.
+// Version of the programs' text. Another version is another contract.
 constexpr int64_t kKernelVersion = 1;
 
 }  // namespace
@@ -74,7 +74,8 @@ Shape call_shape(const Request& request, const Facts& present,
   if (present.picks && mask::names_of(request).picks) {
     s.pick_heads = present.picks->heads;
     s.picks_k = bucket(present.picks->k);
-    // A query's slots are then its row's union, which every batch may fill.
+    // A query then has one slot for each pick of its row's union, which any
+    // batch may fill up to max_union.
     if (present.picks->meaning == RouteMeaning::tile_union) {
       s.picks_k = std::max(
           s.picks_k,

@@ -1,5 +1,5 @@
-// lanes/xla/planned.h: a call as what is static about its program, and the
-// contract that the program is kept under.
+// lanes/xla/planned.h: the static shape of a call's program, and the contract
+// under which the program is cached.
 #pragma once
 
 #include <optional>
@@ -22,24 +22,25 @@ struct Planned {
   KernelContract kernel;
 };
 
-// What runs a program: `target` is what contracts call it.
+// The device that a program is made for. `target` is its name in contracts.
 struct MadeFor {
   std::string target;
-  std::string kind = {};  // of the device, where one is there
+  std::string kind = {};  // of the device; empty: no device
   std::optional<std::string> lowering_reason = {};
 };
-// Where it is a TPU: a tile of scores in its matrix unit, of `chunked` all
-// queries by a tile's keys. Nothing where all scores are made at a time.
+// A tile of scores as lowered to a TPU's matrix unit; with `chunked` all
+// queries by a tile's keys. nullopt if the device is no TPU, and with `dense`,
+// which makes all scores at once.
 Result<std::optional<Lowering>> lower_on(const Shape& s,
                                          const MadeFor& made_for);
-// The same of a chip that need not be here.
+// The same for a chip that need not be present.
 Result<std::optional<Lowering>> lower_on(
     const Shape& s, const Chip& chip, const std::optional<std::string>& reason);
 
-// What of it the request alone says, which is all that lower_on() reads: its
-// lengths are buckets in whole tiles.
+// The part of a shape that the request alone sets, which is all that lower_on()
+// reads. Lengths are buckets, rounded up to whole tiles.
 Shape request_shape(const Request& request, XlaMethod method);
-// Of `present`, beside which facts there are, the sizes of picks are read.
+// Of `present`, only which facts there are and the sizes of picks are read.
 Shape call_shape(const Request& request, const Facts& present,
                  const PlanContract& contract, const AttentionCall& call,
                  bool backward, XlaMethod method);
@@ -51,7 +52,7 @@ Result<Planned> plan_call(const Request& request, const Facts& present,
                           bool backward, XlaMethod method,
                           const MadeFor& made_for);
 
-// The same for the program of its sink telemetry.
+// The same for the program of the call's sink telemetry.
 Result<Planned> plan_sinks(const Request& request, const Facts& present,
                            PlanContract contract, const AttentionCall& call,
                            XlaMethod method, const MadeFor& made_for);

@@ -1,5 +1,5 @@
-// lanes/xla/routed_test.cc: the xla lane over a router's picks, forward and
-// backward against fp64, and one program for every batch.
+// lanes/xla/routed_test.cc: the xla lane with a router's picks, forward and
+// backward against fp64. One program serves every batch.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -61,7 +61,7 @@ TEST_P(XlaRouted, ChangedPicksNeverCompile) {
   for (uint64_t seed = 0; seed < 10; ++seed) {
     const RoutedBatch batch = routed_batch(seed, meaning());
     AttentionArrays arrays(batch.attention);
-    // Of the oracle's picks; the lane gets the router's.
+    // Computed from the oracle's picks; the lane gets the router's.
     const Wanted want = wanted(arrays, true);
     Request request = arrays.request;
     request.ceilings = testing::kRoutedCeilings;
@@ -94,7 +94,7 @@ TEST_P(XlaRouted, ChangedPicksNeverCompile) {
   EXPECT_EQ(results.size(), 10U);
 }
 
-// Ceilings are enough to compile what every batch will need.
+// The ceilings suffice to compile what every batch will need.
 TEST_P(XlaRouted, WarmingCompilesWhatABatchNeeds) {
   const RoutedBatch batch = routed_batch(1, meaning());
   AttentionArrays arrays(batch.attention);

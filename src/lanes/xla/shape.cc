@@ -1,4 +1,4 @@
-// lanes/xla/shape.cc: what a program reads, by what its masks name.
+// lanes/xla/shape.cc: the arguments of a program, by what its masks name.
 #include "lanes/xla/shape.h"
 
 #include <algorithm>
@@ -19,8 +19,8 @@ bool has_sink(const Expr& e) { return has(e, Atom::sink); }
 
 }  // namespace
 
-// Where K/V heads hold several plan heads, or the other way round, one of both
-// is whole in the other; else their common parts are single heads of each.
+// If the plan heads divide the K/V heads, a unit is one plan head with its K/V
+// heads. Otherwise it is the common part of one plan head and one K/V head.
 int64_t Shape::units() const {
   return kv_heads % plan_heads == 0 ? plan_heads
                                     : std::lcm(kv_heads, plan_heads);

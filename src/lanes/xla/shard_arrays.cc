@@ -1,5 +1,5 @@
-// lanes/xla/shard_arrays.cc: the integers of the whole batch, tile by tile to
-// the devices that hold them.
+// lanes/xla/shard_arrays.cc: copies the integers of the whole batch, tile by
+// tile, to the devices that hold the tiles.
 #include "lanes/xla/shard_arrays.h"
 
 #include <algorithm>
@@ -14,14 +14,14 @@
 namespace tessera::xla {
 namespace {
 
-// Of one device before they are spread: every batch row, tokens in order.
+// The shape of the whole batch on one device: every batch row, tokens in order.
 Shape whole_shape(const ShardShape& s, const Request& request,
                   const mask::Bound& bound) {
   Shape out = s.local;
   out.numbered = out.numbered_masks = false;
   out.plan_heads = bound.heads;
   if (out.pick_heads > 0) out.pick_heads = bound.pick_heads;
-  out.method = XlaMethod::dense;  // without a worklist
+  out.method = XlaMethod::dense;  // needs no worklist
   out.batch = request.batch;
   out.q_len = round_up(request.q_len, request.tile.q);
   out.kv_len = round_up(request.kv_len, request.tile.kv);
@@ -106,7 +106,7 @@ class Spreader {
     }
   }
 
-  // Padding keeps the id of none.
+  // Copies the numbers of each tile. Padding is -1, the id of no token.
   static void gather(const std::vector<TileAt>& tiles, int64_t tokens,
                      int64_t length, const std::vector<int32_t>& whole,
                      std::vector<int32_t>& out) {
@@ -119,8 +119,8 @@ class Spreader {
     }
   }
 
-  // What there are `count` of for the batch's plan heads: the number of that of
-  // the shard's.
+  // The index of a shard's plan head among `count` items (masks or pick heads)
+  // that the batch's plan heads share evenly.
   int64_t of_plan_head(const Shard& shard, int64_t plan_head,
                        int64_t count) const {
     return (shard.first_list + plan_head) * count / whole_shape_.plan_heads;
@@ -166,7 +166,7 @@ class Spreader {
   const Shards& shards_;
   const Shape whole_shape_;
   Integers whole_;
-  // Of the shard that is spread.
+  // The exchange_integers() of the current shard.
   std::map<std::string_view, std::vector<int32_t>> exchanged_;
 };
 

@@ -1,5 +1,4 @@
-// lanes/xla/shard_arrays.h: what each device of a mesh is handed, and what all
-// of them give, one array.
+// lanes/xla/shard_arrays.h: the integer arrays of each device of a mesh.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +12,7 @@
 
 namespace tessera::xla {
 
-// Of each shard, by the names of shard_arguments().
+// The integers of each shard, by the names of shard_arguments().
 Result<std::vector<Integers>> make_shard_integers(const ShardShape& s,
                                                   const Batch& batch,
                                                   const Shards& shards);

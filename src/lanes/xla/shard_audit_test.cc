@@ -1,5 +1,5 @@
-// lanes/xla/shard_audit_test.cc: our programs for a mesh say how every array
-// lies, and an audit notices where one word of it is missing.
+// lanes/xla/shard_audit_test.cc: our programs for a mesh have the sharding of
+// every array, and the audit finds each annotation that is removed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,13 +25,13 @@ struct Emitted {
   Mesh mesh;
   ShardShape shape;
   ShardProgramArrays arrays;
-  std::vector<ArraySpec> specs;  // of the shards
+  std::vector<ArraySpec> specs;  // as the shards report them
   Moved moved;
-  bool counted = false;  // the report knows all that this program sends
+  bool counted = false;  // the report counts all that the program sends
   std::string text;
 };
 
-// Forward and backward of a random call on a random mesh.
+// The programs of both directions of a random call on a random mesh.
 std::vector<Emitted> random_programs(uint64_t seed) {
   testing::AttentionArrays arrays(
       testing::random_attention(testing::random_case(seed)));
@@ -49,7 +49,7 @@ std::vector<Emitted> random_programs(uint64_t seed) {
   options.exchange = static_cast<TileExchange>(random() % 4);
   auto batch = BorrowedBatch::make(arrays.request, arrays.facts);
   EXPECT_TRUE(batch) << batch.error().message;
-  // Where its heads would be half of a plan head's, no device has them.
+  // Heads are not split if a device would get half of a plan head's heads.
   const int64_t plan_heads = batch->plan().heads;
   const bool may_part =
       plan_heads == 1 || plan_heads % 2 == 0 || c.shape.kv_heads == 1;
@@ -71,13 +71,13 @@ std::vector<Emitted> random_programs(uint64_t seed) {
     EXPECT_TRUE(lie) << lie.error().message;
     out.push_back({describe(c) + " " + to_string(mesh), mesh, *shape, *lie,
                    shards->specs, backward ? r.backward : r.forward,
-                   // Of gradients of the log-sum-exp it does not.
+                   // The report does not count dlse.
                    !(backward && c.dlse), std::move(*text)});
   }
   return out;
 }
 
-// What shards say of arrays of tokens is what the program has, all of it.
+// Expects that the shards' specs of token arrays equal those of the program.
 void expect_specs_of_tokens(const Emitted& p) {
   std::set<std::string> of_tokens;
   for (const ArraySpec& s : p.specs) of_tokens.insert(s.name);
@@ -108,7 +108,7 @@ TEST(ShardAudit, EveryProgramPassesAndHasRoomAsTheReportSays) {
         EXPECT_FALSE(c.repeats);
         EXPECT_EQ(c.sent_bytes.has_value(), c.op != "ragged_all_to_all");
       }
-      // What a receipt and a contract have is what the text says.
+      // The specs in receipts and contracts equal those of the text.
       const std::vector<ArraySpec> specs = shard_program_specs(p.shape);
       ASSERT_TRUE(check_specs(p.mesh, specs));
       ASSERT_EQ(audit->fingerprint, spec_fingerprint(p.mesh, specs)) << p.what;
@@ -120,7 +120,7 @@ TEST(ShardAudit, EveryProgramPassesAndHasRoomAsTheReportSays) {
   }
 }
 
-// Plain causal attention, and what its shards are asked.
+// Plain causal attention, with the options of its shards.
 struct CausalCall {
   explicit CausalCall(int64_t tokens)
       : arrays(testing::plain_attention("causal", tokens, tokens, 16)),
@@ -136,7 +136,7 @@ struct CausalCall {
   ShardOptions options;
 };
 
-// All K and V come by one op each, and what was made of them goes home by one.
+// All of K, and of V, comes by one op, and its gradients return by one op.
 TEST(ShardAudit, AGatherIsOneOpForEachArray) {
   CausalCall of(512);
   ASSERT_TRUE(of.batch) << of.batch.error().message;
@@ -155,7 +155,7 @@ TEST(ShardAudit, AGatherIsOneOpForEachArray) {
       for (const AuditCollective& one : audit->collectives) ++ops[one.op];
       EXPECT_EQ(ops["all_gather"], 2);
       EXPECT_EQ(ops["all_to_all"], backward ? 2 : 0);
-      // Queries of moved tasks, as ever.
+      // Queries of moved tasks still travel in rounds.
       EXPECT_EQ(ops["collective_permute"] > 0, balance == Balance::tasks);
       EXPECT_EQ(
           testing::capacity_of(*audit),
@@ -164,7 +164,7 @@ TEST(ShardAudit, AGatherIsOneOpForEachArray) {
   }
 }
 
-// Meshes that cut nothing differently still have programs of their own.
+// Meshes that split arrays in the same way still have different programs.
 TEST(ShardAudit, ProgramsOfOtherSpecsHaveOtherKeys) {
   CausalCall of(256);
   ASSERT_TRUE(of.batch) << of.batch.error().message;
@@ -185,7 +185,7 @@ TEST(ShardAudit, ProgramsOfOtherSpecsHaveOtherKeys) {
       EXPECT_TRUE(fingerprints.insert(fingerprint).second) << text;
       EXPECT_TRUE(keys.insert(contract.key).second) << text;
     }
-    // Were all else the same, its specs alone would tell them apart.
+    // The specs alone change the key.
     auto shape = shard_shape(*of.batch, *shards, of.call, false);
     const auto key = [&] {
       return shard_contract(*shape, shard_fingerprint(*shape), *shards, of.call,
@@ -200,7 +200,7 @@ TEST(ShardAudit, ProgramsOfOtherSpecsHaveOtherKeys) {
   }
 }
 
-// Names of axes are a caller's own: all else is of what they do.
+// The caller names the axes. Names appear in the text, and change nothing else.
 TEST(ShardAudit, NamesOfAxesAreWordsAlone) {
   CausalCall of(256);
   ASSERT_TRUE(of.batch) << of.batch.error().message;
@@ -231,11 +231,11 @@ TEST(ShardAudit, NamesOfAxesAreWordsAlone) {
   }
 }
 
-// ---- Each annotation is taken away, one at a time.
+// ---- Each annotation is removed, one at a time. ----
 
 using Span = std::pair<size_t, size_t>;  // begin, end
 
-// With the comma that parts it from its neighbour.
+// The span with a comma next to it.
 Span with_comma(const std::string& text, size_t begin, size_t end) {
   if (text.compare(end, 2, ", ") == 0) return {begin, end + 2};
   if (begin >= 2 && text.compare(begin - 2, 2, ", ") == 0) begin -= 2;
@@ -250,7 +250,7 @@ void add_all(const std::string& text, const std::string& begin,
   }
 }
 
-// Each word of a list in braces or brackets that begins at `at`.
+// Adds each element of a list whose elements are in braces or brackets.
 void add_words(const std::string& text, size_t at, char open, char close,
                std::vector<Span>& out) {
   for (; text[at] == open; at += 2) {
@@ -263,8 +263,8 @@ void add_words(const std::string& text, size_t at, char open, char close,
 
 std::vector<Span> annotations(const std::string& text) {
   std::vector<Span> out;
-  add_all(text, " {sdy.sharding = ", ">}", out);  // of main's arrays
-  add_all(text, "<@mesh, [", "]>", out);          // of boundaries too
+  add_all(text, " {sdy.sharding = ", ">}", out);  // arrays of main
+  add_all(text, "<@mesh, [", "]>", out);  // also arrays of the computation
   add_all(text, " in_shardings=", "]>]", out);
   add_all(text, " out_shardings=", "]>]", out);
   add_all(text, " manual_axes=", "}", out);
@@ -295,7 +295,7 @@ TEST(ShardAudit, EveryAnnotationThatIsMissingIsNoticed) {
         for (const AuditArray& a : *side) dims += a.shape.size();
       }
       const std::vector<Span> all = annotations(p.text);
-      // Each array at main and at the computation, with and without braces.
+      // Each array in main and in the computation, with and without braces.
       ASSERT_EQ(all.size(), 3 * arrays + 2 * dims + 5 + p.mesh.axes.size());
       for (const Span& at : all) {
         std::string text = p.text;

@@ -1,6 +1,6 @@
 // lanes/xla/shard_fails_test.cc: a device of a mesh fails in the middle of a
-// run: one line says so, no output of the caller's has changed by a bit, and
-// the session runs again.
+// run. The error is one line, no output of the caller changes by a bit, and the
+// session can run again.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -93,7 +93,7 @@ class ShardFails : public ::testing::Test {
 
 struct Case {
   Fault fault;
-  int after;  // so many calls, or devices, that do not fail
+  int after;  // calls, or devices, that do not fail before
   std::string message;
 };
 
@@ -116,7 +116,7 @@ TEST_F(ShardFails, OneLineNoOutputTouchedAndItRunsAgain) {
              {Fault::read, 0, come + lost},
              {Fault::read, 7, come + lost},
              {Fault::read_late, 5, come + lost}}) {
-      // Its inputs are right, whatever failed before.
+      // Backward needs the results of a forward pass without a fault.
       arrays_.clear_outputs();
       if (backward) {
         ASSERT_EQ(run(false), "");
@@ -130,7 +130,7 @@ TEST_F(ShardFails, OneLineNoOutputTouchedAndItRunsAgain) {
       EXPECT_EQ(said.find('\n'), std::string::npos) << said;
       EXPECT_EQ(arrays_.bits(), before) << c.message;
       EXPECT_EQ(ask("errors_alive"), 0) << c.message;
-      // Again, on the same devices.
+      // The same devices run again.
       ASSERT_EQ(run(backward), "") << c.message;
       const auto fault =
           backward ? backward_fault(arrays_.c, want, arrays_.gradients())
@@ -140,7 +140,7 @@ TEST_F(ShardFails, OneLineNoOutputTouchedAndItRunsAgain) {
   }
 }
 
-// Arrays that stay with the lane: putting, running and fetching fail alike.
+// Resident arrays: put, forward and fetch fail in the same way.
 TEST_F(ShardFails, ArraysThatStayAreWholeOrNotThere) {
   const testing::Wanted want = testing::wanted(arrays_, true);
   arrays_.clear_outputs();
@@ -168,7 +168,7 @@ TEST_F(ShardFails, ArraysThatStayAreWholeOrNotThere) {
             "lost' for cpu 3");
   const auto saved = prepared_->forward(in);
   ASSERT_TRUE(saved) << saved.error().message;
-  // The third of four parts does not come.
+  // The third of four parts does not arrive.
   next(Fault::read_late, 2);
   const auto fetched = prepared_->fetch(saved->out, t.out);
   ASSERT_FALSE(fetched);
@@ -183,7 +183,7 @@ TEST_F(ShardFails, ArraysThatStayAreWholeOrNotThere) {
   EXPECT_FALSE(fault) << *fault;
 }
 
-// What the others computed waits for the last of them.
+// Results wait for the last device.
 TEST_F(ShardFails, ALateDeviceIsWaitedFor) {
   const testing::Wanted want = testing::wanted(arrays_, true);
   arrays_.clear_outputs();

@@ -1,4 +1,4 @@
-// lanes/xla/shard_frame.cc: the exchange around what a device does.
+// lanes/xla/shard_frame.cc: writes the exchanges around a device's own program.
 #include "lanes/xla/shard_frame.h"
 
 #include <fmt/format.h>
@@ -13,21 +13,21 @@ namespace {
 
 using Values = Writer::Values;
 
-// A role that the mesh does not have splits nothing.
+// The names of the axes with these roles; "" for a role the mesh does not have.
 std::vector<std::string> axes_of(const Mesh& mesh,
                                  std::vector<std::string> roles) {
   for (std::string& role : roles) role = mesh.name_of(role);
   return roles;
 }
 
-// Tokens of dimension 2, before the exchange.
+// The size of dimension 2 (tokens) before the exchange.
 int64_t own_tokens(const Exchange& e) { return e.own * e.tokens; }
 
 const Exchange& exchange_of(const ShardFrame& frame, std::string_view name) {
   return is_of_keys(name) ? frame.columns : frame.rows;
 }
 
-// That travel before a device attends, as far as a program has them.
+// Arrays whose tiles are exchanged before attention, if the program has them.
 constexpr std::string_view kTravellers[] = {"q",    "k",   "v",   "out",
                                             "dout", "lse", "dlse"};
 
@@ -45,12 +45,12 @@ Writer::Spread spread_of(const ShardFrame& frame, const ShardArrays& arrays) {
   return out;
 }
 
-// Whether it is made of tokens, which may have been another device's.
+// Whether a result is of tokens, which another device may own.
 bool goes_home(const ShardArray& result) {
   return !result.is_own && result.part.name != "dsink_logits";
 }
-// The tiles of a shard, round after round; of a gather by the shard that needs
-// them, in the order of shards, each at its own number.
+// The tiles that a shard sends, round after round. For a gather: by the shard
+// that needs them, in the order of shards, each tile at its own number.
 std::vector<int32_t> sends_of(const Exchange& e, const Traffic& traffic,
                               size_t shard, int64_t seq) {
   std::vector<int32_t> out(static_cast<size_t>(e.max_received()),
@@ -72,8 +72,8 @@ std::vector<int32_t> sends_of(const Exchange& e, const Traffic& traffic,
   return out;
 }
 
-// [away, back] x [begin, tiles] x each shard along "seq". A round has one place
-// at its sender and its receiver, so that tiles begin alike at both ends.
+// [away, back] x [begin, tiles] x shard along "seq". A round has the same place
+// at its sender and its receiver, so tiles begin at the same index at both.
 std::vector<int32_t> slices_of(const Exchange& e, const Traffic& traffic,
                                size_t shard, int64_t seq) {
   const auto n = static_cast<int64_t>(e.groups.front().size());
@@ -256,7 +256,7 @@ Values bring_home(Writer& w, const ShardFrame& frame,
       which.push_back(i);
       some.push_back(made[i]);
     }
-    // Each row has one device that computes it; keys may have many.
+    // One device computes each query row; several may add to one key.
     const Values home =
         keys ? return_tiles(w, frame.columns, some, Homecoming::added)
              : return_tiles(w, frame.rows, some, Homecoming::in_place);

@@ -1,5 +1,5 @@
-// lanes/xla/shard_frame_test.cc: what devices are told of a ragged exchange,
-// played without any of them.
+// lanes/xla/shard_frame_test.cc: simulates the exchanges from the integers that
+// each device receives, without devices.
 #include "lanes/xla/shard_frame.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ using Tiles = std::vector<TileAt> Shard::*;
 
 size_t at(int64_t i) { return static_cast<size_t>(i); }
 
-// Of one shard: what it sends to each other, and what comes back from there.
+// The exchange integers of one shard.
 struct Told {
   std::vector<int32_t> sends, slices;
 
@@ -37,7 +37,7 @@ struct Told {
   int64_t devices() const { return static_cast<int64_t>(slices.size()) / 4; }
 };
 
-// Each place of a receiver's buffer has the tile that its list says, or none.
+// Checks that each slot of a receiver's buffer gets the tile of its list.
 Fault tiles_fault(const Shards& shards, const Exchange& e,
                   const std::vector<Told>& told, Tiles tiles) {
   const int64_t seq = shards.mesh.size("seq");
@@ -73,8 +73,8 @@ Fault tiles_fault(const Shards& shards, const Exchange& e,
   return {};
 }
 
-// Every device is in one group, beside those that differ along "seq" alone, in
-// their order.
+// Checks that every device is in one group, which has the devices that differ
+// only along "seq", in order.
 Fault groups_fault(const Mesh& mesh, const Writer::Groups& groups) {
   const auto place_of = [&](int64_t device) {
     std::map<std::string, int64_t> out;
@@ -128,19 +128,19 @@ Fault exchange_fault(const testing::RandomCase& plan) {
       return describe(c) + ": " + *fault;
     }
   }
-  // The lane's arrays have them under the same names.
+  // The lane's integer arrays have the same values under the same names.
   AttentionCall call = {c.options.shape, c.options.dtype};
   call.shape.head_dim = call.shape.v_head_dim = 8;
   const auto shape = shard_shape(*batch, *shards, call, false);
   if (!shape) {
     const std::string& why = shape.error().message;
-    // shard/plan_heads_test.cc has when.
+    // shard/plan_heads_test.cc tests when this happens.
     if (why.starts_with("[xla] heads of a device must be those of")) return {};
     return describe(c) + ": " + why;
   }
   auto integers = make_shard_integers(*shape, *batch, *shards);
   if (!integers) {
-    // Padding may lie beyond the positions that the lane has.
+    // Padding may exceed the positions that the lane supports.
     const std::string& why = integers.error().message;
     if (why.starts_with("[xla] positions must be within")) return {};
     return describe(c) + ": " + why;

@@ -1,4 +1,4 @@
-// lanes/xla/shard_lane.cc: the compiler's own program on each device.
+// lanes/xla/shard_lane.cc: a mesh lane whose program XLA compiles from ops.
 #include "lanes/xla/shard_lane.h"
 
 #include <utility>
@@ -19,7 +19,7 @@ MadeFor made_for(const OpenMesh& open) {
           open.options.xla.lowering_reason};
 }
 
-// Both directions read the same.
+// Both directions read the same integers.
 Result<std::shared_ptr<const SentIntegers>> send_integers(
     ShardWork& work, const ShardShape& shape) {
   auto made = make_shard_integers(shape, work.batch(), work.shards());
@@ -34,7 +34,7 @@ Result<std::shared_ptr<const SentIntegers>> send_integers(
       integers);
 }
 
-// Scores of all devices and heads.
+// The number of scores computed, over all devices and heads.
 int64_t pairs_of(const Shards& shards) {
   int64_t out = 0;
   for (const Shard& shard : shards.shards) {

@@ -1,5 +1,5 @@
 // lanes/xla/shard_lane.h: the xla lane over a mesh of devices: one program that
-// each of them runs on its own shard (docs/shard.md).
+// each device runs on its own shard (docs/shard.md).
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// lanes/xla/shard_lane_test.cc: random calls over random meshes of the devices
-// of real plugins, against the reference within the bounds of
+// lanes/xla/shard_lane_test.cc: random calls over random meshes of devices of
+// real plugins, against the reference within the bounds of
 // lanes/reference/bound.cc.
 #include "lanes/xla/shard_lane.h"
 
@@ -37,7 +37,7 @@ lanes::LaneOptions options_for(const std::string& plugin) {
   return out;
 }
 
-// Of two or four devices, one of its axes maybe one that splits nothing.
+// A mesh of two or four devices, of which some may be along "copy".
 Mesh random_mesh(std::mt19937_64& random, bool heads_may_part) {
   Mesh out;
   out.axes = {{"data", 1}, {"head", 1}, {"seq", 1}, {"copy", 1}};
@@ -79,7 +79,7 @@ Fault run_fault(lanes::OpenLane& lane, AttentionArrays& arrays) {
            std::to_string(active);
   }
   const Gradients back = arrays.gradients();
-  // Its out and log-sum-exp are those of the forward pass.
+  // Reads out and the log-sum-exp of the forward pass.
   auto returned = (*work)->backward(forward, back, nullptr);
   if (!returned) return returned.error().message;
   if (auto f = testing::backward_fault(c, want, back)) return f;
@@ -91,7 +91,7 @@ Fault sharded_fault(const std::string& plugin, const testing::RandomCase& c) {
   AttentionArrays arrays(testing::random_attention(c));
   const int64_t plan_heads = static_cast<int64_t>(std::max<size_t>(
       c.masks.size(), static_cast<size_t>(c.picks ? c.pick_heads : 1)));
-  // Else a device would have half of the heads of a plan head, and others.
+  // Otherwise a device could get half of one plan head's heads, and others.
   const bool may_part =
       plan_heads == 1 || plan_heads % 2 == 0 || arrays.c.shape.kv_heads == 1;
   std::mt19937_64 random(c.seed * 31 + 1);
@@ -112,7 +112,7 @@ Fault sharded_fault(const std::string& plugin, const testing::RandomCase& c) {
   return {};
 }
 
-// Ahead of time, for 4, 16 and 256 chips, and for other chips than v6e.
+// Compiles ahead of time, for 4, 16 and 256 chips, and for chips beside v6e.
 TEST(ShardProgram, CompilesForTpus) {
   auto plugin = testing::real_plugin("libtpu");
   if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
@@ -159,7 +159,7 @@ TEST(ShardProgram, CompilesForTpus) {
             "on, found none");
 }
 
-// Comments and strings are no part of what a module says of itself.
+// Partitions are read from a module's code, not from comments or strings.
 TEST(ShardProgram, SaysItsPartitionsInCodeAlone) {
   auto plugin = testing::real_plugin("libtpu");
   if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
@@ -189,7 +189,7 @@ TEST(ShardProgram, SaysItsPartitionsInCodeAlone) {
   }
 }
 
-// Where nobody names a plugin it is that of a trainer on the same mesh.
+// Without a plugin name the lane takes the plugin that a trainer would take.
 TEST(ShardLane, TakesThePluginThatATrainerTakes) {
   lanes::LaneOptions options = options_for("");
   options.mesh.axes = {{"seq", 2}};
@@ -214,7 +214,7 @@ class XlaShards : public ::testing::TestWithParam<const char*> {
 };
 INSTANTIATE_TEST_SUITE_P(Plugins, XlaShards, ::testing::ValuesIn(kPlugins));
 
-// A case takes two compiles, so none is shrunk.
+// A case takes two compiles, so failing cases are not shrunk.
 TEST_P(XlaShards, JoinedDevicesAreTheReference) {
   const uint64_t first = testing::first_seed(1);
   const int64_t n = testing::case_count(12);
@@ -228,7 +228,7 @@ TEST_P(XlaShards, JoinedDevicesAreTheReference) {
   }
 }
 
-// Masks by head, or picks, with their heads on devices along "head".
+// Masks or picks that differ by head, with heads split over devices.
 struct HeadsCase {
   std::vector<const char*> masks;
   const char* mesh;
@@ -237,7 +237,7 @@ struct HeadsCase {
 };
 constexpr int64_t kHeadsTokens = 50;
 
-// Picks differ by the seed.
+// The attention of a case; the seed sets the picks.
 AttentionCase attention_of(const HeadsCase& from, uint64_t seed) {
   AttentionCase c;
   for (const char* mask : from.masks) {
@@ -279,7 +279,7 @@ TEST_P(XlaShards, PlanHeadsLieWithTheirHeads) {
       {two, "head=2", 4, 2},
       {four, "head=2,seq=2", 4, 4},
       {four, "seq=2,head=2", 8, 2},
-      // A plan head's group of heads is on two devices.
+      // The heads of one plan head are on two devices.
       {two, "head=4", 8, 4},
       {picked, "head=4", 8, 4, 4},
       {picked, "head=2,seq=2", 8, 2, 8},
@@ -346,7 +346,7 @@ TEST_P(XlaShards, HalfOfAPlanHeadBesideAnotherIsRefused) {
             "(repeat the masks until they are 6, for fewer heads each)");
 }
 
-// One program for every batch: 100 that differ compile once a direction.
+// One program serves every batch: 100 batches compile once per direction.
 TEST_P(XlaShards, BatchesDoNotCompileAgain) {
   lanes::LaneOptions options = options_for(GetParam());
   options.mesh.axes = {{"seq", 2}};
@@ -399,7 +399,7 @@ TEST_P(XlaShards, RefusesWhatCannotRun) {
             "[xla] a ragged exchange must be on a TPU, found platform cpu");
 }
 
-// Only the lanes xla and mosaic spread a call.
+// Only the lanes xla and mosaic spread a call over a mesh.
 TEST(SessionMesh, AnotherLaneIsRefused) {
   SessionOptions options;
   options.mesh.axes = {{"seq", 2}};

@@ -1,5 +1,5 @@
-// lanes/xla/shard_passes.cc: a layer's arrays to the devices, a run, and back;
-// or the run alone, where they stay there.
+// lanes/xla/shard_passes.cc: runs a layer over host arrays, which are sent to
+// the devices and read back, or over arrays that stay on the devices.
 #include <algorithm>
 #include <utility>
 
@@ -19,7 +19,7 @@ CallArray result(const MutableTensorView& view, bool by_rows) {
   return {as_input(view), view.data, by_rows};
 }
 
-// A device's part of an array of queries, or of keys.
+// The type of a device's part of an array of queries, or of keys.
 Type part_type(const ShardPass& pass, const TensorView& t, bool queries) {
   Type out = std::ranges::find(pass.arrays.arguments, queries ? "q" : "k",
                                [](const ShardArray& a) { return a.part.name; })

@@ -1,4 +1,4 @@
-// lanes/xla/shard_program.cc: the exchange around a device's own program.
+// lanes/xla/shard_program.cc: arguments, results and text of the program.
 #include "lanes/xla/shard_program.h"
 
 #include <utility>

@@ -1,4 +1,4 @@
-// lanes/xla/shard_shape.cc: a device's own shape, and the exchanges around it.
+// lanes/xla/shard_shape.cc: the shape of one device, and its exchanges.
 #include "lanes/xla/shard_shape.h"
 
 #include <limits>
@@ -13,12 +13,12 @@ namespace tessera {
 namespace xla {
 namespace {
 
-// Where a device has some of the plan's, which these are is told at run time:
-// the program is the same on all.
+// A device may have only some of the plan heads. Which ones is read at run
+// time, so that the program is the same on all devices.
 void take_plan_heads(Shape& s, int64_t plan_heads) {
   if (plan_heads == s.plan_heads) return;
   s.numbered_masks = s.masks.size() > 1;
-  if (s.pick_heads > 1) s.pick_heads = plan_heads;  // those of each
+  if (s.pick_heads > 1) s.pick_heads = plan_heads;  // those of each device
   s.plan_heads = plan_heads;
 }
 
@@ -77,7 +77,7 @@ KernelContract shard_contract(const ShardShape& s,
                               const std::optional<Lowering>& lowering) {
   KernelChoice choice = call_choice(s.local, call, device, lowering);
   choice.sharding = fingerprint;
-  // The terms of the shards stand for those of the plan.
+  // The contract of the shards takes the place of the plan's.
   return make_kernel_contract(
       {shards.contract_key, shards.contract_text, {}, 0, 0, {}, {}}, choice);
 }
@@ -129,7 +129,7 @@ std::vector<int64_t> token_order(const Batch& batch, const Shards& shards,
       queries ? shards.shapes.own_rows : shards.shapes.own_columns;
   std::vector<int64_t> out;
   for (const Shard& shard : shards.shards) {
-    if (shard.head != 0) continue;  // all along it hold the same tokens
+    if (shard.head != 0) continue;  // shards along "head" hold the same tokens
     const std::vector<TileAt>& tiles = queries ? shard.rows : shard.columns;
     for (int64_t i = 0; i < own; ++i) {
       const TileAt& at = tiles[static_cast<size_t>(i)];

@@ -1,5 +1,4 @@
-// lanes/xla/shard_shape.h: what is static about the program of a batch's
-// shards.
+// lanes/xla/shard_shape.h: the static shape of the program of a batch's shards.
 #pragma once
 
 #include <optional>
@@ -12,20 +11,20 @@
 
 namespace tessera::xla {
 
-// An error where devices would differ in more than their arrays.
+// Fails if the devices would need different programs.
 Result<ShardShape> shard_shape(const Batch& batch, const Shards& shards,
                                const AttentionCall& call, bool backward);
 
-// The way back of a forward shape.
+// The shape of the backward pass of a forward shape.
 ShardShape backward_shape(ShardShape s, const AttentionCall& call);
 
-// Of every argument and result of the program; an audit of its text gives the
-// same.
+// A fingerprint of every argument and result of the program. An audit of the
+// program's text gives the same.
 std::string shard_fingerprint(const ShardShape& s);
 ShardProgramArrays program_arrays(const ShardShape& s);
 
-// What the program depends on, so that programs of other specs, which the
-// fingerprint tells, have another key. `device` is what it runs on.
+// The contract of the program. Its key includes the fingerprint, so programs
+// with other array specs have another key. `device`: what the program runs on.
 KernelContract shard_contract(const ShardShape& s,
                               const std::string& fingerprint,
                               const Shards& shards, const AttentionCall& call,

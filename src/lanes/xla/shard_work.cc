@@ -1,4 +1,4 @@
-// lanes/xla/shard_work.cc: a batch's programs and integers once, then runs.
+// lanes/xla/shard_work.cc: adds a batch's programs and integers, and runs them.
 #include "lanes/xla/shard_work.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 
 using lanes::PassRun;
 
-// The shard of each device: those that differ along "copy" hold the same.
+// The shard of each device. Devices that differ only along "copy" share one.
 std::vector<size_t> shards_of_devices(const Mesh& mesh) {
   std::vector<size_t> out;
   for (int64_t device = 0; device < mesh.devices(); ++device) {
@@ -164,7 +164,7 @@ Result<std::vector<std::vector<Part>>> ShardWork::read(
   std::vector<std::vector<Part>> here(shards_.shards.size());
   for (size_t d = 0; d < buffers.size(); ++d) {
     std::vector<Part>& parts = here[shard_of_[d]];
-    if (!parts.empty()) continue;  // another device holds the same
+    if (!parts.empty()) continue;  // read from another device
     parts.resize(results.size());
     for (size_t i = 0; i < results.size(); ++i) {
       const std::string& name = results[i].part.name;
@@ -182,7 +182,7 @@ Result<std::vector<std::vector<Part>>> ShardWork::read(
   return here;
 }
 
-// What the host asked for, and what it adds up over devices.
+// Writes the results that go to the host, and sums tiles and dsink_logits.
 void ShardWork::write(const ShardPass& pass, const Arrays& arrays,
                       const std::vector<std::vector<Part>>& parts,
                       PassRun& out) const {

@@ -1,5 +1,5 @@
-// lanes/xla/shard_work.h: one batch on the devices of a mesh, whatever attends
-// on each of them.
+// lanes/xla/shard_work.h: one batch on the devices of a mesh, for any program
+// that computes attention on each.
 #pragma once
 
 #include <cstdint>
@@ -26,30 +26,30 @@ struct LaneName {
   const char* text;
 };
 
-// A batch's integers with the devices.
+// The integers of a batch, on the devices.
 struct SentIntegers {
-  std::shared_ptr<const void> host;  // which the buffers may read in place
+  std::shared_ptr<const void> host;  // the buffers may read it in place
   std::vector<std::map<std::string, pjrt::Buffer>> of_device;
 };
 
 // One direction of a batch.
 struct ShardPass {
-  AttentionCall call;  // of this direction
+  AttentionCall call;  // of this direction alone
   ShardFrame frame;
   ShardArrays arrays;
-  std::string specs;                       // how they lie, as a fingerprint
-  std::function<std::string()> text = {};  // of its program
+  std::string specs;                       // fingerprint of the array specs
+  std::function<std::string()> text = {};  // of the program
   std::shared_ptr<const SentIntegers> integers = {};
   int64_t pairs_run = 0;  // scores computed, of all devices and heads
-  // Active tiles of all heads; of a program that counts them by itself
-  // ("tiles") 0, and the heads of each that it counts.
+  // Active tiles of all heads; 0 if the program counts them in its result
+  // "tiles", where each tile counts for `heads_of_tile` heads.
   int64_t tiles_run = 0, heads_of_tile = 1;
-  // Of a query that is not there: it has no probability for any score.
+  // The log-sum-exp of a padding query: +inf gives every score probability 0.
   float lse_of_none = std::numeric_limits<float>::infinity();
   // For receipts.
   std::optional<Lowering> lowering = {};
-  std::string setting = {};  // and who chose it; "": it has none
-  std::shared_ptr<const pjrt::Loaded> program = {};  // once it is added
+  std::string setting = {};  // with what chose it; "": none
+  std::shared_ptr<const pjrt::Loaded> program = {};  // set by add()
 };
 
 class ShardWork : public lanes::LaneWork, public lanes::ResidentWork {
@@ -62,14 +62,13 @@ class ShardWork : public lanes::LaneWork, public lanes::ResidentWork {
   const Batch& batch() const { return batch_; }
   const Shards& shards() const { return shards_; }
 
-  // What each device must know of the batch: those of `arguments` that are its
-  // own, which `host` keeps.
+  // Sends each device its own integers of `arguments`; `host` owns the memory.
   using IntegersOf =
       std::function<const int32_t*(size_t shard, const std::string& name)>;
   Result<std::shared_ptr<const SentIntegers>> send(
       const std::vector<ShardArray>& arguments, const IntegersOf& integers_of,
       std::shared_ptr<const void> host);
-  // Compiles a direction.
+  // Compiles the program of a direction.
   Result<void> add(ShardPass pass, const KernelContract& contract);
 
   const lanes::WorkFacts& facts() const override { return facts_; }
@@ -90,8 +89,8 @@ class ShardWork : public lanes::LaneWork, public lanes::ResidentWork {
                                   const StopFlag* stop) override;
 
  private:
-  // What a pass reads and writes, by the names of its program: on the host, or
-  // with the devices. A result that nobody wants is in neither.
+  // The arrays that a pass reads and writes, by name: on the host (from, to) or
+  // on the devices (there, stay). Results that are not wanted are left out.
   struct Arrays {
     std::map<std::string, CallArray> from;
     std::map<std::string, const DeviceParts*> there;
@@ -114,8 +113,8 @@ class ShardWork : public lanes::LaneWork, public lanes::ResidentWork {
   using Buffers = std::vector<std::vector<pjrt::Buffer>>;  // of each device
   Result<Buffers> execute(const ShardPass& pass, const Arrays& arrays,
                           lanes::PassRun& out) const;
-  // All results that go to the host, before any of them is written: of each
-  // shard, empty where a result stays.
+  // Reads all results that go to the host before any of them is written. By
+  // shard and result; empty where a result stays on the device.
   Result<std::vector<std::vector<Part>>> read(
       const Buffers& buffers, const std::vector<ShardArray>& results,
       const Arrays& arrays) const;

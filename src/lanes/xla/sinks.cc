@@ -1,11 +1,11 @@
-// lanes/xla/sinks.cc: the program of sink telemetry: the forward pass without
-// values.
+// lanes/xla/sinks.cc: the program of sink telemetry, which is the forward pass
+// without values.
 //
 // For a query with scores s_j over its legal keys, block after block, with m
 // and l as forward.cc has them and d_j = s_j - m':
 //   f' = a f + sum_first p_j        t' = a t + a l (m - m') + sum_j p_j d_j
 // and at the end mass = f / l, entropy = log l - t / l. Terms of t are never
-// positive, so none cancel; a weight of 0 adds 0 to it. A sink logit joins at
+// positive, so none cancel; a weight of 0 adds 0 to t. A sink logit is added at
 // the end as one more score that is not among the first.
 #include <array>
 #include <limits>
@@ -19,7 +19,7 @@ using Values = Writer::Values;
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
-// [K/V heads, heads of each, queries], but `live`, which is [queries].
+// [K/V heads, heads of each, queries]; `live` is [queries].
 struct State {
   Value maximum, sum, first, spread, live;
 
@@ -47,19 +47,19 @@ class Sinks {
   }
 
  private:
-  // weight * distance, and 0 where there is no weight.
+  // weight * distance, and 0 where the weight is 0 (the distance may be -inf).
   Value term(const Value& weight, const Value& distance) {
     const Value zero = w_.real(0, weight.dims());
     const Value product = w_.mul(weight, distance);
     return w_.select(w_.compare(Compare::equal, weight, zero), zero, product);
   }
 
-  // What stands, relative to another maximum.
+  // The state so far, relative to another maximum.
   State relative_to(const State& before, const Value& maximum,
                     const Value& base) {
     const Value shift = w_.sub(before.maximum, base);
     const Value kept = w_.exp(shift);
-    // What is kept of the sum first: a shift as far as -inf then counts as 0.
+    // Uses the rescaled sum, which is 0 if the shift is -inf.
     const Value sum = w_.mul(before.sum, kept);
     const Value spread = w_.add(w_.mul(before.spread, kept), term(sum, shift));
     return {maximum, sum, w_.mul(before.first, kept), spread, before.live};

@@ -1,6 +1,6 @@
 // lanes/xla/sinks_test.cc: sink telemetry of the xla lane, compiled and run by
-// real plugins, against fp64 within the bounds of lanes/reference/sink_row.cc;
-// and that the other programs know nothing of it.
+// real plugins, against fp64 within the bounds of lanes/reference/sink_row.cc.
+// The other programs do not change with telemetry.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -58,7 +58,7 @@ std::optional<std::string> rows_fault(const lanes::SinkRows& got,
   std::vector<uint8_t> live;
   for (const reference::SinkRow& row : *want) {
     mass.push_back(row.mass);
-    // The mass is a sum of weights beside one that is at least 1: any of them
+    // The mass is a sum of weights over one that is at least 1. Each weight
     // below 2^-126 may have become 0.
     if (row.live) {
       mass.back().error +=
@@ -83,7 +83,7 @@ std::optional<std::string> rows_fault(const lanes::SinkRows& got,
   return {};
 }
 
-// Both for more than one n: one program serves them.
+// Compares mass and entropy for two numbers of first keys, with one program.
 std::optional<std::string> fault(const XlaLane& lane, AttentionArrays& arrays) {
   const auto batch = BorrowedBatch::make(arrays.request, arrays.facts);
   if (!batch) return batch.error().message;
@@ -121,7 +121,7 @@ class XlaSinks : public ::testing::TestWithParam<const char*> {
 };
 INSTANTIATE_TEST_SUITE_P(Plugins, XlaSinks, ::testing::ValuesIn(kPlugins));
 
-// Compiling takes most of the time, so there are few.
+// Compiling takes most of the time, so there are few cases.
 TEST_P(XlaSinks, RandomCasesAreRight) {
   const uint64_t seed = testing::first_seed(1);
   for (int64_t i = 0; i < testing::case_count(9); ++i) {
@@ -162,7 +162,7 @@ TEST_P(XlaSinks, SinkLogitsOfAnySize) {
   expect_right(c);
 }
 
-// So far apart that the sum times the distance is beyond float32.
+// Scores so far apart that the sum times the distance exceeds float32.
 TEST_P(XlaSinks, ScoresFarApart) {
   for (const bool sinks : {false, true}) {
     AttentionCase c = plain_attention("full", 40, 40);
@@ -182,8 +182,9 @@ TEST_P(XlaSinks, ScoresFarApart) {
     ASSERT_TRUE(work.ok()) << work.error().message;
     const auto got = work->sink_rows(arrays.forward(true), 20);
     ASSERT_TRUE(got.ok()) << got.error().message;
-    // The bounds of sink_row.cc for scores that err alike: of 24 keys, 4 of the
-    // first 20, two sums err; of the entropy the sum and 8 roundings.
+    // The bounds of sink_row.cc if all scores have the same error. 24 keys
+    // count, 4 of them among the first 20. Two sums err in the mass; one sum
+    // and 8 roundings err in the entropy.
     const double sums = reference::sum_error(24) + reference::sum_error(4);
     const double entropy = std::log(24.);
     for (size_t q = 0; q < 40; ++q) {

@@ -1,5 +1,5 @@
-// lanes/xla/stage.h: a shard's own tokens, out of the arrays of a call and back
-// into them.
+// lanes/xla/stage.h: copies a shard's own tokens from the arrays of a call, and
+// back into them.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,15 @@
 
 namespace tessera::xla {
 
-// Bytes of a device's part of an array.
+// The bytes of a device's part of an array.
 using Part = std::vector<uint8_t>;
 
 // An array of the call, which may have any strides.
 struct CallArray {
   TensorView view;
-  void* to = nullptr;   // its data, where it is written
-  bool by_rows = true;  // its tokens are queries
-  float beyond = 0;     // of tokens that are not there; else zeros
+  void* to = nullptr;   // the data to write; null: only read
+  bool by_rows = true;  // the tokens are queries
+  float beyond = 0;     // the value of padding; float32 if not 0
 };
 
 Part stage(const ShardFrame& frame, const Shard& shard, const Type& part,

@@ -1,5 +1,5 @@
-// lanes/xla/work.cc: a layer's arrays there, a run, and back; or only the run,
-// where they stay there.
+// lanes/xla/work.cc: runs a layer over host arrays, which are sent and read
+// back, or over arrays that stay on the device.
 #include "lanes/xla/work.h"
 
 #include <limits>
@@ -14,7 +14,7 @@
 namespace tessera::xla {
 namespace {
 
-// A query that is not there has no probability for any score.
+// The log-sum-exp of a padding query: every score has probability 0.
 constexpr float kNoQuery = std::numeric_limits<float>::infinity();
 
 Dims q_dims(const Shape& s, int64_t dim) {
@@ -24,7 +24,7 @@ Dims k_dims(const Shape& s, int64_t dim) {
   return {s.batch, s.kv_heads, s.kv_len, dim};
 }
 Dims rows(const Shape& s) { return {s.batch, s.heads, s.q_len}; }
-// As many of them as there are tokens.
+// The same without padding.
 Dims real_rows(const Shape& s, const Plan& plan) {
   return {plan.batch, s.heads, plan.q_len};
 }
@@ -42,7 +42,7 @@ void add_rows(Inputs& inputs, const Shape& s, const Plan& plan,
   if (s.dlse) inputs.add("dlse", lanes::Staged(dlse.data(), have, rows(s), 0));
 }
 
-// A call's arrays must be those that its program was compiled for.
+// Fails if a call's arrays are not those its program was compiled for.
 Result<void> check_pass(const Shape& s, Dtype dtype, bool sink_logits,
                         bool dlse) {
   return lanes::check_pass("xla", {dtype_of(s.element), s.sink_logits, s.dlse},

@@ -1,4 +1,4 @@
-// lanes/xla/work.h: what a batch that is prepared for the xla lane holds.
+// lanes/xla/work.h: the state of a batch that is prepared for the xla lane.
 #pragma once
 
 #include <deque>
@@ -18,7 +18,7 @@
 
 namespace tessera::xla {
 
-// What a program is handed, by name: from the host, or on the device already.
+// The inputs of a program, by name: in host memory, or already on the device.
 class Inputs {
  public:
   void add(std::string name, const void* data) {
@@ -34,7 +34,7 @@ class Inputs {
   void add(std::string name, const lanes::Resident& there) {
     add(std::move(name), static_cast<const DeviceParts&>(there).parts.front());
   }
-  // Nothing where it is none of these.
+  // Empty if there is no such input.
   pjrt::HostArray of(const std::string& name) const {
     const auto at = arrays_.find(name);
     return at == arrays_.end() ? pjrt::HostArray{} : at->second;
@@ -45,7 +45,8 @@ class Inputs {
   std::deque<lanes::Staged> staged_;
 };
 
-// One direction of a batch, ready to run. Buffers read their integers in place.
+// One direction of a batch, ready to run. The buffers in `sent` may read
+// `integers` in place.
 struct Pass {
   Shape shape;
   XlaRun prepared;
@@ -61,7 +62,7 @@ struct XlaWork::State {
   std::unique_ptr<Pass> forward, backward, sinks;
 
   lanes::PlanSizes sizes() const { return lanes::PlanSizes::of(batch.plan()); }
-  // Or that the call did not say backward.
+  // Fails if the call was prepared without backward.
   Result<const Pass*> pass(bool backward) const;
   Result<XlaRun> run(const Pass& pass, const Inputs& inputs,
                      std::vector<lanes::ProgramOutput> outputs,

@@ -19,7 +19,7 @@ std::string_view element_text(Element e) {
   return kTexts[static_cast<size_t>(e)];
 }
 
-// The bits, which the parser takes exactly; decimals would be rounded twice.
+// The bits, which parse exactly; decimals would be rounded again when parsed.
 std::string bits_text(double value, Element e) {
   return e == Element::f64
              ? fmt::format("0x{:016X}", std::bit_cast<uint64_t>(value))
@@ -330,7 +330,7 @@ Value Writer::dot(const Value& a, const Value& b, const Contraction& over) {
   };
   add_free(a, over.batch_a, over.a);
   add_free(b, over.batch_b, over.b);
-  // TPUs would multiply float32 in one bfloat16 pass otherwise.
+  // Without HIGHEST, TPUs multiply float32 in one bfloat16 pass.
   const std::string attributes = fmt::format(
       "dot_dimension_numbers = #stablehlo.dot<lhs_batching_dimensions = [{}], "
       "rhs_batching_dimensions = [{}], lhs_contracting_dimensions = [{}], "

@@ -1,8 +1,7 @@
 // lanes/xla/writer.h: writes a StableHLO program as text, op by op.
 //
 // A value knows its type, so the writer fills in every type of the text and
-// refuses (by assert) operands that do not fit: what it prints is meant to pass
-// the verifier of any plugin as it stands.
+// asserts that operands fit. The text should pass the verifier of any plugin.
 #pragma once
 
 #include <cstdint>
@@ -49,21 +48,20 @@ struct Argument {
   Type type;
 };
 
-// The program's one function. Ops are appended where the writer stands: at the
-// top, or in the region that `loop` or `choose` is writing. A region may use
-// values from around it.
+// Writes the program's one function. An op is appended at the top level, or in
+// the region that `loop` or `choose` writes. A region may use outside values.
 class Writer {
  public:
-  // Sums and scores are `wide`: float32, or float64 for what is to be exact.
+  // `wide`: the type of sums and scores, float32, or float64 to be exact.
   explicit Writer(std::vector<Argument> arguments, Element wide = Element::f32);
   Element wide() const { return wide_; }
 
   bool has_argument(std::string_view name) const;
-  // The argument, or what was bound to its name last.
+  // The value bound to the name last, or the argument.
   const Value& argument(std::string_view name) const;
   void bind(std::string name, Value value);
 
-  // Every element is the same.
+  // Constants whose elements are all equal.
   Value integer(int32_t value, Dims dims = {});
   Value real(double value, Dims dims = {});  // wide
   Value real(double value, Dims dims, Element element);
@@ -72,12 +70,12 @@ class Writer {
   // 0, 1, 2, ... along the dimension.
   Value iota(Dims dims, int64_t dimension);
 
-  // Elementwise, both sides of one type.
+  // Elementwise; both operands have one type.
   Value add(const Value& a, const Value& b);
   Value sub(const Value& a, const Value& b);
   Value mul(const Value& a, const Value& b);
   Value div(const Value& a, const Value& b);  // integers: toward zero
-  Value max(const Value& a, const Value& b);  // of a NaN and a number: NaN
+  Value max(const Value& a, const Value& b);  // NaN if either is NaN
   Value both(const Value& a, const Value& b);
   Value either(const Value& a, const Value& b);
   Value compare(Compare how, const Value& a, const Value& b);
@@ -103,49 +101,50 @@ class Writer {
   Value transpose(const Value& a, const Dims& order);
   // [begin, end) along one dimension.
   Value part(const Value& a, int64_t along, int64_t begin, int64_t end);
-  // Rows of a table [rows, width] by their numbers [n], which must be in it.
+  // Rows of a table [rows, width] by number, [n]; numbers must be in range.
   Value rows(const Value& table, const Value& numbers);
-  // Adds [n, width] to such rows; one may get several.
+  // Adds `more`, [n, width], to rows by number. A number may occur repeatedly.
   Value add_rows(const Value& table, const Value& numbers, const Value& more);
-  // The same values, which the compiler may not take for what they were made
-  // from: what is computed of them is computed again.
+  // An optimization barrier: the same values, but the compiler cannot merge ops
+  // on them with ops on the originals.
   std::vector<Value> barrier(const std::vector<Value>& values);
-  // An op that the compiler knows by its name alone. `attributes` are all else
-  // that it is told: `kernel_name = "f", ...`; its dumps show the label.
+  // A custom call of `target`. `attributes`: its other attributes, as in
+  // `kernel_name = "f", ...`. Compiler dumps show `label`.
   std::vector<Value> call(std::string_view target, std::string_view label,
                           const std::vector<Value>& operands,
                           std::string_view attributes,
                           const std::vector<Type>& results);
-  // A block of `dims` that begins at scalars `at`, one a dimension.
+  // A block of `dims` that begins at `at`, one scalar for each dimension.
   Value slice(const Value& a, std::span<const Value> at, Dims dims);
   Value update(const Value& a, const Value& block, std::span<const Value> at);
   // One element of an array of one dimension, as a scalar.
   Value element(const Value& a, const Value& at);
-  // One after the other along the dimension; their other sizes are equal.
+  // Concatenates along one dimension; the other sizes must be equal.
   Value join(std::span<const Value> parts, int64_t along);
-  // Between devices of a mesh, by their numbers: each source sends to its
-  // target, once; a device that gets nothing has zeros.
+  // Collective permute. Each hop is (source, target), as device numbers of the
+  // mesh; a device that receives nothing has zeros.
   using Hops = std::vector<std::pair<int64_t, int64_t>>;
   Value permute(const Value& a, const Hops& hops);
-  // Devices that talk to each other, by their numbers, in their order; groups
-  // are of one size, and each device is in one.
+  // Groups of devices that communicate, as ordered device numbers. All groups
+  // have one size, and each device is in exactly one.
   using Groups = std::vector<std::vector<int64_t>>;
-  // The n-th of a group gets the n-th block along the dimension of each, one
-  // after the other along dimension `into`.
+  // All-to-all: the n-th device of a group gets the n-th block along `along` of
+  // each device, concatenated along `into`.
   Value exchange(const Value& a, int64_t along, const Groups& groups,
                  int64_t into = 0);
-  // What each of a group has, one after the other along the dimension.
+  // All-gather: the arrays of a group, concatenated along `along`.
   Value gather(const Value& a, int64_t along, const Groups& groups);
-  // Slices along dimension 0 to and from each of a group, of sizes that are
-  // told at run time; `into` keeps what none came for. CPUs have no such op.
+  // Ragged all-to-all: slices along dimension 0, to and from each device of a
+  // group, with sizes read at run time. Elements of `into` that receive nothing
+  // stay. CPUs have no such op.
   struct Slices {
-    // [group]: of the operand for each device, and where it lies there; and how
-    // much comes from each.
+    // [group] each: begin and size of the slice for each device, where the
+    // slice begins at that device, and the size of what comes from each.
     Value begins, sizes, begins_there, sizes_here;
   };
   Value ragged_exchange(const Value& a, const Value& into, const Slices& slices,
                         const Groups& groups);
-  // Over these dimensions, which go. An empty sum is 0.
+  // Reduce over dimensions, which are removed. An empty sum is 0.
   Value reduce_max(const Value& a, const Dims& over);
   Value reduce_sum(const Value& a, const Dims& over);
   Value reduce_any(const Value& a, const Dims& over);
@@ -153,38 +152,37 @@ class Writer {
   struct Contraction {
     Dims batch_a, batch_b, a, b;
   };
-  // Float32 comes out, of float64 float64: batch dimensions, then what is left
-  // of a, then of b.
+  // The result is float32 (float64 for float64): batch dimensions, then the
+  // free dimensions of a, then those of b.
   Value dot(const Value& a, const Value& b, const Contraction& over);
 
   using Values = std::vector<Value>;
   using Test = std::function<Value(const Values& carried)>;
   using Body = std::function<Values(const Values& carried)>;
-  // While `test` holds.
+  // Repeats `body` while `test` holds.
   Values loop(const Values& start, const Test& test, const Body& body);
-  // For i from `begin`, while it is below `end`; both are scalars.
+  // For i in [begin, end); both are scalars.
   using CountedBody = std::function<Values(const Value& i, const Values&)>;
   Values count(const Value& begin, const Value& end, const Values& start,
                const CountedBody& body);
   using Branch = std::function<Values()>;
   Values choose(const Value& condition, const Branch& yes, const Branch& no);
-  // The branch of that number; the last one where there is no such.
+  // Runs the branch of that number, or the last if the number is out of range.
   Values choose(const Value& number, std::span<const Branch> branches);
 
-  // Starts as a comment line of its own.
+  // Writes a comment line into the text.
   void comment(std::string_view text);
 
-  // An argument whose memory the result of that number may take: a caller that
-  // donates it has it no more.
+  // (argument, result number): the result may reuse the argument's memory. A
+  // caller that donates the argument loses it.
   using Reuse = std::vector<std::pair<std::string, size_t>>;
-  // The whole module, returning these.
+  // The text of the whole module, which returns `results`.
   std::string module(std::string_view name, const Values& results,
                      const Reuse& reuse = {}) const;
 
-  // The same for all devices of a mesh: what was written is what each does
-  // with its part of the arguments. Of each array that is handed in or out, the
-  // axis that splits each dimension, or "", or several axes: "data,seq", the
-  // last the fastest.
+  // The same for all devices of a mesh: each device runs what was written on
+  // its part of the arguments. For each dimension of each argument and result:
+  // the axis that splits it, "", or several ("data,seq": the last is fastest).
   struct Spread {
     std::vector<std::pair<std::string, int64_t>> sizes;  // of the mesh's axes
     std::vector<std::vector<std::string>> arguments, results;
@@ -201,11 +199,11 @@ class Writer {
   Value same(std::string_view name, const Value& a, const Value& b);
   Value reduce(std::string_view kind, const Value& start, const Value& a,
                const Dims& over);
-  // The region of two scalars, `kind` of which it returns.
+  // Writes a region of two scalars that returns `kind` of them.
   void combine(std::string_view kind, const Type& scalar);
   void region(const std::vector<Argument>& arguments,
               const std::function<Values()>& body);
-  // What an op with regions gave: "%4#0", "%4#1".
+  // The results of an op with regions: "%4#0", "%4#1".
   Values results_of(int number, const std::vector<Type>& types) const;
 
   std::vector<Value> arguments_;

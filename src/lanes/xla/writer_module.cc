@@ -1,5 +1,5 @@
-// lanes/xla/writer_module.cc: the module around what was written, for one
-// device or for all of a mesh.
+// lanes/xla/writer_module.cc: the module around the ops, for one device or for
+// all devices of a mesh.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ std::string module_text(std::string_view name, int64_t partitions,
 
 std::string typed(const Value& v) { return v.name + ": " + to_string(v.type); }
 
-// `tf.aliasing_output = 3 : i32`, or nothing.
+// `tf.aliasing_output = 3 : i32`, or "".
 std::string reuse_of(const Value& argument,
                      [[maybe_unused]] const Values& results,
                      const Writer::Reuse& reuse) {
@@ -57,7 +57,7 @@ std::string Writer::module(std::string_view name, const Values& results,
 
 namespace {
 
-// "data,seq" is two axes.
+// Splits "data,seq" into its axes.
 std::vector<std::string> words_of(const std::string& axes) {
   std::vector<std::string> out;
   for (size_t at = 0; at < axes.size();) {
@@ -68,7 +68,7 @@ std::vector<std::string> words_of(const std::string& axes) {
   return out;
 }
 
-// What all devices hold together of an array that each has a part of.
+// The type of the whole array, from a device's part and the axes that split it.
 Type whole(const Type& part, const std::vector<std::string>& axes,
            const Writer::Spread& spread) {
   assert(axes.size() == part.dims.size());
@@ -109,7 +109,7 @@ std::string Writer::module(std::string_view name, const Values& results,
   int64_t devices = 1;
   for (const auto& [axis, size] : spread.sizes) devices *= size;
   std::string outer;
-  Values given;  // the arguments of the function, named apart from a device's
+  Values given;  // arguments of the function; a device's have other names
   for (size_t i = 0; i < arguments_.size(); ++i) {
     const Value& a = arguments_[i];
     const std::vector<std::string>& axes = spread.arguments[i];

@@ -1,4 +1,4 @@
-// lanes/xla/writer_regions.cc: ops that hold ops: reductions, scatters, loops
+// lanes/xla/writer_regions.cc: ops with regions: reductions, scatters, loops
 // and branches.
 #include <fmt/format.h>
 
@@ -79,7 +79,7 @@ Value Writer::reduce_any(const Value& a, const Dims& over) {
   return reduce("or", truth(false), a, over);
 }
 
-// `({` and `})` are the caller's. Arguments may be none.
+// The caller writes `({` and `})`. There may be no arguments.
 void Writer::region(const std::vector<Argument>& arguments,
                     const std::function<Values()>& body) {
   if (!arguments.empty()) {
@@ -153,8 +153,8 @@ Values Writer::choose(const Value& condition, const Branch& yes,
 Values Writer::choose(const Value& number, std::span<const Branch> branches) {
   assert(number.type == (Type{Element::i32, {}}));
   const int name = next_++;
-  // How many results there are is known when a branch is written, and stands
-  // in front of it.
+  // The number of results is written before the branches but known only after
+  // one, so it is inserted at `at` later.
   const size_t at = text_.size();
   std::vector<Type> of;
   for (size_t i = 0; i < branches.size(); ++i) {

@@ -1,5 +1,5 @@
-// lanes/xla/writer_test.cc: what the writer prints, to the letter where it is
-// delicate. That plugins take it is shown by xla_test.cc.
+// lanes/xla/writer_test.cc: the text that the writer prints, literally where
+// errors are likely. xla_test.cc shows that plugins accept the text.
 #include "lanes/xla/writer.h"
 
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ TEST(XlaWriter, WritesAModule) {
       "}\n");
 }
 
-// Decimals would be read back as another number.
+// Decimals would be parsed as another number.
 TEST(XlaWriter, PrintsTheBitsOfReals) {
   Writer w({});
   const Value third = w.real(1.0F / 3, {4});
@@ -58,7 +58,7 @@ TEST(XlaWriter, ShapesFollowTheirOps) {
             (Dims{1, 4, 2}));
 }
 
-// Values of a loop and of a choice have a name and a number each.
+// Each result of a loop or a choice has the op's name and a number.
 TEST(XlaWriter, NumbersTheResultsOfRegions) {
   Writer w({{"n", {Element::i32, {}}}});
   const Value zero = w.integer(0);

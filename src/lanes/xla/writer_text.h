@@ -1,5 +1,4 @@
-// lanes/xla/writer_text.h: pieces of StableHLO text that the writer's files
-// share.
+// lanes/xla/writer_text.h: pieces of StableHLO text for the writer's files.
 #pragma once
 
 #include <fmt/format.h>
@@ -34,13 +33,13 @@ inline std::string numbers(const Dims& dims) {
   return joined(dims, [](int64_t n) { return fmt::to_string(n); });
 }
 
-// MLIR has another form for an empty list.
+// MLIR writes an empty list differently.
 inline std::string array_text(const Dims& dims) {
   return dims.empty() ? "array<i64>"
                       : fmt::format("array<i64: {}>", numbers(dims));
 }
 
-// Sizes but those of the dimensions that are gone.
+// The sizes without those of the dimensions `gone`.
 Dims without(const Dims& dims, const Dims& gone);
 
 bool is_real(const Type& t);

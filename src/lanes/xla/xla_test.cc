@@ -1,5 +1,5 @@
-// lanes/xla/xla_test.cc: the programs, compiled and run by real plugins,
-// against the reference within the bounds of lanes/reference/bound.cc.
+// lanes/xla/xla_test.cc: programs compiled and run by real plugins, against the
+// reference within the bounds of lanes/reference/bound.cc.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -36,7 +36,7 @@ constexpr XlaMethod kMethods[] = {XlaMethod::worklist, XlaMethod::chunked,
                                   XlaMethod::dense};
 constexpr const char* kPlugins[] = {"xla_cpu_pjrt", "lammps_jax_pjrt_cpu"};
 
-// One lane a plugin and method, so that what is compiled once is kept.
+// One lane for each plugin and method, so that compiled programs are kept.
 const Result<XlaLane>& lane_of(const std::string& plugin, XlaMethod method) {
   static auto& lanes =
       *new std::map<std::pair<std::string, XlaMethod>, Result<XlaLane>>;
@@ -104,7 +104,7 @@ std::optional<std::string> xla_fault(const std::string& plugin,
   return lane ? xla_fault(*lane, method, arrays, want) : lane.error().message;
 }
 
-// A test for each plugin; skipped where it is not there.
+// Runs for each plugin; skipped if the plugin is absent.
 class Xla : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
@@ -120,7 +120,7 @@ class Xla : public ::testing::TestWithParam<const char*> {
     const auto fault = xla_fault(GetParam(), c, method);
     EXPECT_FALSE(fault) << *fault << "\n" << describe(c);
   }
-  // By every method; of these some, where a run takes some cases.
+  // Runs the cases by every method, or a part of them if the run is a sample.
   void expect_right_by_every_method(const std::vector<AttentionCase>& cases) {
     const size_t all = cases.size() * std::size(kMethods);
     for (size_t i = 0; i < all; ++i) {
@@ -132,8 +132,8 @@ class Xla : public ::testing::TestWithParam<const char*> {
 };
 INSTANTIATE_TEST_SUITE_P(Plugins, Xla, ::testing::ValuesIn(kPlugins));
 
-// Compiling takes a second a program, so a run takes some of the many rows of
-// choices, each with one method; TESSERA_XLA_STRIDE=1 takes them all.
+// Compiling takes a second per program, so a run takes only some of the
+// choices, each with one method. TESSERA_XLA_STRIDE=1 takes all.
 TEST_P(Xla, ChoicesAreRight) {
   const uint64_t seed = testing::first_seed(1);
   const char* const asked = std::getenv("TESSERA_XLA_STRIDE");
@@ -186,7 +186,7 @@ TEST_P(Xla, SinkLogitsOfAnySize) {
   expect_right(c);
 }
 
-// Scores whose rounding alone is more than exp() can take.
+// Scores so large that the exp() of their rounding error alone overflows.
 TEST_P(Xla, ImmenseLogitsHaveFiniteGradients) {
   AttentionCase c = plain_attention("causal", 7, 7, 8);
   c.shape = {6, 2, 8, 8, {}, 0};
@@ -194,7 +194,7 @@ TEST_P(Xla, ImmenseLogitsHaveFiniteGradients) {
   expect_right(c);
 }
 
-// Groups of masks that share K/V heads in part: the units are single heads.
+// Plan heads that share K/V heads only in part: each unit is one head.
 TEST_P(Xla, MasksAndKeysDivideTheHeadsDifferently) {
   AttentionCase c = plain_attention("causal", 70, 90, 16);
   c.plan.masks = {*parse_expr("causal"), *parse_expr("window(9, 3)"),
@@ -225,7 +225,7 @@ XlaLane fresh_lane(const std::string& plugin, int64_t max_compiles = 0) {
   return std::move(*XlaLane::open(options));
 }
 
-// A batch of random documents and counts, its windows of one class.
+// A batch of random documents and counts, whose windows are of one class.
 AttentionCase ragged(std::mt19937_64& random, int64_t tokens) {
   AttentionCase c = plain_attention("full", tokens, tokens, 16);
   const auto left = 33 + static_cast<int64_t>(random() % 32);
@@ -250,7 +250,7 @@ TEST_P(Xla, AChangedBatchNeverCompiles) {
   int64_t compiles = 0, hits = 0;
   std::set<std::string> contracts;
   for (int batch = 0; batch < 12; ++batch) {
-    // Both lengths are of one bucket.
+    // Both lengths are in one bucket.
     AttentionCase c = ragged(random, batch % 2 == 0 ? 128 : 100);
     AttentionArrays arrays(c);
     arrays.request.ceilings = {64, 8};
@@ -276,7 +276,7 @@ TEST_P(Xla, AChangedBatchNeverCompiles) {
   EXPECT_EQ(hits, 22);
   EXPECT_EQ(contracts.size(), 2U);
 
-  // A third contract is one more than the lane may compile.
+  // A third contract exceeds the lane's max_compiles.
   AttentionCase c = ragged(random, 200);
   AttentionArrays arrays(c);
   arrays.request.ceilings = {64, 8};
@@ -290,7 +290,7 @@ TEST_P(Xla, AChangedBatchNeverCompiles) {
       << more.error().message;
 }
 
-// Trees in a batch of two rows of which one is cut by its count.
+// Trees in a batch of two rows, of which one is cut by its token count.
 AttentionCase with_tree(std::mt19937_64& random, const char* mask,
                         int64_t q_len, int64_t kv_len) {
   AttentionCase c = plain_attention(mask, q_len, kv_len, 16);
@@ -316,7 +316,7 @@ TEST_P(Xla, TreesAreRightByEveryMethod) {
        with_tree(random, "causal & !tree | sink(2)", 70, 100)});
 }
 
-// Two overlays of ids of their own, some tokens of no group.
+// Two names with ids of their own; some tokens are in no group.
 TEST_P(Xla, NamedIdsAreRightByEveryMethod) {
   std::mt19937_64 random(testing::first_seed(1));
   const auto with_ids = [&](const char* mask, int64_t q_len, int64_t kv_len) {
@@ -366,7 +366,8 @@ TEST_P(Xla, AChangedTreeNeverCompiles) {
   EXPECT_EQ(compiles, 2);
 }
 
-// As many steps at other widths of the grid: the program walks a list.
+// The same number of steps over a wider grid needs no new program, since the
+// program only walks a list.
 TEST_P(Xla, AWiderGridNeverCompiles) {
   const XlaLane lane = fresh_lane(GetParam(), 1);
   AttentionCase c = plain_attention("causal & documents", 256, 256, 16);
@@ -426,7 +427,7 @@ TEST_P(Xla, WarmingCompilesWhatABatchNeeds) {
   EXPECT_EQ(ran->contract.key, warm->contract.key);
 }
 
-// ---- What is refused, before any work: no output changes by a bit. ----
+// ---- Calls refused before any work, so no output changes by a bit. ----
 
 TEST_P(Xla, RefusesWhatDoesNotFit) {
   const XlaLane lane = fresh_lane(GetParam());
@@ -490,8 +491,8 @@ TEST(XlaOpen, SaysWhatIsMissing) {
             "'cpu_device_count'");
 }
 
-// Results are written into the caller's arrays: no size of a plugin's is
-// believed.
+// Results are written into the caller's arrays, so the sizes that a plugin
+// reports are checked.
 TEST(XlaOpen, TakesNoOutputOfAnotherSize) {
   const AttentionCase c = plain_attention("causal", 16, 16, 8);
   AttentionArrays arrays(c);
