@@ -105,7 +105,7 @@ std::span<const SettingRow> table_for(const AttentionCall& call) {
   return mosaic::setting_rows(dim, call.dtype);
 }
 
-// The least and the greatest length that was measured.
+// The shortest and the longest length that the tables have rows for.
 constexpr int64_t kMinRowTokens = 513, kMaxRowTokens = 131072;
 
 // Measured were single masks of bounds and ids, with as many queries as keys.
@@ -210,9 +210,9 @@ std::string chosen_by(const MosaicSetting& setting, const AttentionCall& call,
                      rows.nearest);
 }
 
-// The heads that were measured, if the call's are different; else "". Measured
-// were one head, and eight with keys of their own. Calls with as many heads a
-// pass count as these.
+// Which heads the call has, if the tables were made for others; else "". They
+// were made for one head, and for eight whose keys are their own. Calls with as
+// many heads a pass count as these.
 std::string_view other_heads(const AttentionCall& call) {
   const AttentionShape& s = call.shape;
   if (s.heads != s.kv_heads) return "heads with keys of their own";
