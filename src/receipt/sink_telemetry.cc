@@ -1,4 +1,5 @@
-// receipt/sink_telemetry.cc: numbers of each document, digests of each query's.
+// receipt/sink_telemetry.cc: the numbers of each document, and digests of those
+// of each query.
 #include "receipt/sink_telemetry.h"
 
 #include <cmath>
