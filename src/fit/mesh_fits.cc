@@ -10,7 +10,8 @@
 namespace tessera {
 namespace {
 
-// As many devices as it has, each of which takes a plan.
+// The most times that an axis is made larger. Each size that is tried takes a
+// plan.
 constexpr int64_t kMaxTimes = 16;
 
 MeshFitCall with_axis(const MeshFitCall& asked, std::string_view axis,
