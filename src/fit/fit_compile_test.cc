@@ -130,8 +130,7 @@ TEST_F(FitCompile, ArraysOfAnyShapeTakeWhatTheirTilesTake) {
   }
 }
 
-// Arrays a megabyte below the table's room compile; slightly larger ones do
-// not.
+// Arrays a megabyte below the table's room compile; larger ones do not.
 TEST_F(FitCompile, TheRoomOfEachChipIsTheCompilers) {
   for (const Chip& chip : chips()) {
     const auto doubled = [&](int64_t room) {
@@ -355,8 +354,7 @@ TEST_F(FitCompile, StepsBeyondScalarMemory) {
   }
 }
 
-// The arrays that stay for the backward pass, alone, take the same bytes on the
-// device.
+// Residuals take the same bytes on the device as libtpu gives them.
 TEST_F(FitCompile, Residuals) {
   const FitCall asked =
       call_of({"causal", 2, 6, 3, 1000, 72, Dtype::bf16, {128, 128}, "v6e"});

@@ -122,8 +122,7 @@ TEST(Budget, DenseTakesItsScoresAndChunkedAColumnOfThem) {
   EXPECT_LT(make_budget(asked)->forward.scratch_bytes(), scores / 1024);
 }
 
-// With float32 arrays the sums are the results. A forward call has no
-// residuals.
+// Float32 sums are the results themselves; a forward call has no residuals.
 TEST(Budget, WhatIsNotThereIsNotCounted) {
   auto asked = call_of("causal", 4096, 8);
   asked.call.dtype = Dtype::f32;
@@ -273,8 +272,7 @@ TEST(Budget, SinkTelemetryIsAProgramOfItsOwn) {
   EXPECT_FALSE(make_budget(asked)->sinks.has_value());
 }
 
-// A budget asks for a lowering reason where the lanes do, so a call that has a
-// budget may run.
+// A budget asks for a lowering reason in the same cases as the lanes.
 TEST(Budget, ATileBelowTheGranuleHasAReason) {
   const auto error = [](const FitCall& asked) {
     const auto budget = make_budget(asked);

@@ -32,8 +32,7 @@ TEST(Heap, TheSmallestGapThatHoldsIsTaken) {
   EXPECT_EQ(heap.take("fits none", 6), 70);
 }
 
-// Gaps side by side join to one; gaps that are apart do not. The space behind
-// the last array has no end.
+// Adjacent gaps join, others do not. Space behind the last array has no end.
 TEST(Heap, GapsJoinWhereTheyMeet) {
   Heap heap;
   const Heap::Place first = heap.take("first", 10);
@@ -48,8 +47,7 @@ TEST(Heap, GapsJoinWhereTheyMeet) {
   EXPECT_EQ(heap.reach(), 40);
 }
 
-// The smallest gap that holds `bytes`, the first of equal ones, by a search of
-// all gaps.
+// The first of the smallest gaps that hold `bytes`, by a search of all gaps.
 int64_t place_for(const std::map<int64_t, int64_t>& taken, int64_t bytes) {
   int64_t end = 0, smallest = std::numeric_limits<int64_t>::max(), place = -1;
   for (const auto& [begin, size] : taken) {

@@ -136,8 +136,7 @@ class Order {
       const Place came = take("rounds of ", t, t.came().front());
       gathered_.push_back(take_all(t));
       heap_.give_back(came);
-      // The counter takes the start of the freed place, so the next gather does
-      // not fit there.
+      // The counter lies in the freed place, so the next gather does not fit.
       gathered_.push_back(heap_.take("counters between gathers", kCounter));
     }
     for (const Traveller& t : travel) {

@@ -26,7 +26,7 @@ struct MeshProgram {
   int64_t counters = 0;
   bool backward = false;
   bool kernel = false;                        // our kernels attend, from HBM
-  bool in_turns = false;                      // some attend as tiles travel
+  bool in_turns = false;                      // some calls run as tiles travel
   std::optional<MemoryPart> handed_on;        // kept from call to call
   std::optional<VectorMemory> vector_memory;  // of the call that takes most
   // Bytes that a call keeps from one chunk of queries to the next, by Moment.

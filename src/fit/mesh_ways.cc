@@ -7,8 +7,7 @@
 namespace tessera::fit {
 namespace {
 
-// With permutations libtpu took up to 1.5% more than any way here, so a 50th is
-// added.
+// With permutations libtpu took up to 1.5% more than any way; a 50th is added.
 constexpr int64_t kMargin = 50;
 
 // Whether keys and values take equal bytes.

@@ -45,8 +45,7 @@ class Buffers {
   std::string name_;
 };
 
-// Splits what came by array, turns each part to rows, and puts the rows behind
-// own tiles.
+// Splits what came by array and puts the rows of each behind own tiles.
 void take_apart(Heap& heap, Buffers& buffers, const Together& arrays,
                 Place came, Places& out) {
   std::vector<Place> parts = {came};

@@ -33,8 +33,7 @@ std::optional<Tried> largest(int64_t most, const Change& change) {
   return out;
 }
 
-// The sizes that a device can have if a mesh's axis splits `whole`: its proper
-// divisors, ascending.
+// The sizes of a device's share if an axis splits `whole`: proper divisors.
 std::vector<int64_t> shares_of(int64_t whole) {
   std::vector<int64_t> out;
   for (int64_t n = 1; n <= whole / 2; ++n) {

@@ -51,8 +51,7 @@ std::optional<Tile> tile_of(std::string_view text) {
   return out;
 }
 
-// The tile that was asked for. Nothing for a chunked program, which takes
-// another tile.
+// The tile that was asked for; nothing for chunked, which takes another one.
 std::optional<Tile> tile_asked(const Receipt& r) {
   if (r.kind == Kind::training) return tile_of(r.training.tile);
   if (r.method == "chunked" || !r.request.tile) return {};

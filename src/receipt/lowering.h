@@ -13,8 +13,7 @@ namespace tessera::receipt {
 // `pairs` that ran are rounded up to whole tiles.
 Receipt::Lowering lowering_of(const Lowering& lowering, int64_t pairs);
 
-// The first rule about `lowering` that the receipt breaks; `executed` is its
-// lane.
+// The first rule about `lowering` that a receipt of lane `executed` breaks.
 std::optional<std::string> lowering_contradiction(const Receipt& r,
                                                   const std::string& executed);
 

@@ -10,11 +10,10 @@
 namespace tessera::receipt {
 namespace parts {
 
-// Numbers that are not finite become the texts "nan", "inf" and "-inf", which
-// readers refuse.
-nlohmann::ordered_json number(double value);
-// Escapes text that is not UTF-8, such as a file name: the JSON printer refuses
+// A number that is not finite becomes "nan", "inf" or "-inf"; readers refuse
 // it.
+nlohmann::ordered_json number(double value);
+// Escapes text that is not UTF-8, which the JSON printer would refuse.
 nlohmann::ordered_json text(const std::string& value);
 nlohmann::ordered_json texts(const std::vector<std::string>& values);
 

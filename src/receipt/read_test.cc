@@ -197,8 +197,7 @@ TEST(ReceiptReader, SeedsOfItsFuzzerAreReceipts) {
   EXPECT_GE(seeds, 6);
 }
 
-// Collects the words of JSON schema that our schema uses; the reader knows only
-// a few.
+// Collects the words of JSON schema that our schema uses.
 void collect(const Json& schema, std::set<std::string>& words) {
   for (const auto& [key, value] : schema.items()) {
     words.insert(key);

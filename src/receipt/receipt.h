@@ -133,7 +133,7 @@ struct Receipt {
   struct Routing {
     bool given = false;  // by a file or a saved plan: nothing was scored
     RouteSettings settings;
-    int64_t heads = 0;  // that pick
+    int64_t heads = 0;  // heads that pick
     int64_t picks = 0, removed = 0;
     int64_t union_blocks = 0, tile_rows = 0;
     int64_t widest_union = 0, union_capacity = 0;
@@ -191,7 +191,7 @@ struct Receipt {
     std::string start;  // the checkpoint that the run continued, or ""
     int64_t first_step = 0, steps = 0;
     std::vector<double> losses;
-    int64_t counted = 0;  // tokens
+    int64_t counted = 0;  // tokens that the losses are of
     int64_t tiles_run = 0, tiles_planned = 0;
     double attention_flops = 0;
     double seconds = 0;

@@ -183,8 +183,7 @@ std::string found_in(const Json& value, Form form) {
   return describe(value);
 }
 
-// The value in the syntax of the flag. It fits `form` and is no array of
-// strings.
+// The flag's text for a value that fits `form` and is no array of strings.
 std::string flag_text(const Json& value, Form form) {
   if (value.is_string()) return value.get<std::string>();
   if (!value.is_array()) return fmt::to_string(value.get<int64_t>());

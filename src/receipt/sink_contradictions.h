@@ -8,8 +8,7 @@
 
 namespace tessera::receipt {
 
-// The first rule about sink telemetry that the receipt breaks; `executed` is
-// its lane.
+// The first rule about telemetry that a receipt of lane `executed` breaks.
 std::optional<std::string> sink_contradiction(const Receipt& r,
                                               const std::string& executed);
 

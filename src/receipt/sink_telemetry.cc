@@ -1,5 +1,4 @@
-// receipt/sink_telemetry.cc: the numbers of each document, and digests of those
-// of each query.
+// receipt/sink_telemetry.cc: numbers by document, digests of those by query.
 #include "receipt/sink_telemetry.h"
 
 #include <cmath>

@@ -7,8 +7,7 @@
 
 namespace tessera::receipt {
 
-// `whole` adds what was asked, why each other lane was rejected, contract and
-// plan.
+// `whole` adds what was asked, the rejected lanes, contract and plan.
 std::string text_of(const Receipt& receipt, bool whole = false);
 // The whole text, and whether the digest is that of the fields.
 std::string claim_text(const ReceiptClaim& claim);

@@ -1,5 +1,4 @@
-// request/drawn_documents.cc: draws lognormal lengths, the same with every
-// standard library.
+// request/drawn_documents.cc: draws lognormal lengths, equal on all platforms.
 #include "request/drawn_documents.h"
 
 #include <algorithm>

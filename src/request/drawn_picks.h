@@ -1,5 +1,4 @@
-// request/drawn_picks.h: picks that the router makes from q and k that are
-// drawn for this.
+// request/drawn_picks.h: settings of drawn q and k that the router picks from.
 #pragma once
 
 #include <cstdint>

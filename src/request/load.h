@@ -15,8 +15,7 @@
 
 namespace tessera::request {
 
-// Fields stay text here. They are parsed later, so that flags and specs give
-// the same errors.
+// Fields stay text until later, so that flags and specs give the same errors.
 struct RequestFlags : receipt::RequestText {
   std::optional<std::string> spec;  // a JSON file with the same request
   std::optional<std::string> plan;  // a saved plan, in place of a request
@@ -34,8 +33,7 @@ struct Lengths {
 struct Loaded {
   Resolved resolved;                // without the facts of a saved plan
   std::optional<OwnedBatch> saved;  // of --plan, or once its picks are routed
-  // Set if a mask names a router: where its picks come from. They are no facts
-  // yet.
+  // Where the picks of a router come from; they are no facts yet.
   std::optional<PickSource> source;
 };
 Result<Loaded> load_request(const RequestFlags& typed,

@@ -12,8 +12,8 @@
 namespace tessera::request {
 namespace {
 
-// If the error is at the name of an unsupported feature, the message says why
-// the feature is refused.
+// If the error is at the name of an unsupported feature, says why it is
+// refused.
 Error refused_word(std::string_view text, Error error) {
   if (error.column == 0) return error;
   const auto is_word = [](char c) {

@@ -16,8 +16,7 @@ namespace tessera::request {
 // Whether a mask names a router.
 bool names_router(const Request& request);
 
-// What --picks gives for a mask that names a router; legality of the picks is
-// not checked yet.
+// What --picks gives for a mask that names a router, not checked for legality.
 struct PickSource {
   std::string name;  // of the source, for reports; "": none was given
   PicksFile file;

@@ -27,8 +27,7 @@ struct PicksFile {
 
   void add_to(RouteInputs& inputs) const;
 };
-// Reads one of these tensors, with `rows` rows of k picks. `name` and `path`
-// are for errors.
+// Reads one tensor with `rows` rows of k picks; `name`, `path` are for errors.
 Result<PicksFile::Given> read_picks_tensor(const Tensor& tensor,
                                            std::string_view name,
                                            const Request& request, int64_t rows,

@@ -1,7 +1,6 @@
 // request/random_inputs.cc: hashes a counter and sums eight uniform numbers
-// from the hashes. The result is near normal, within 4.9 of 0. The sum is an
-// exact integer until one multiplication, so every compiler gives the same
-// bits.
+// from the hashes. The result is near normal, within 4.9 of 0, and an exact
+// integer until one multiplication, so every compiler gives the same bits.
 #include "request/random_inputs.h"
 
 #include <cmath>

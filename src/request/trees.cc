@@ -29,8 +29,7 @@ struct Numbers {
 // Draws a row in which a branch begins after `run` tokens on average, at a
 // random token of the path to the previous token.
 void draw_row(int64_t run, uint64_t seed, int64_t length, Numbers& out) {
-  // Uses remainders, because the standard's distributions differ between
-  // libraries.
+  // Uses remainders, since distributions differ between standard libraries.
   std::mt19937_64 random(seed);
   const auto first = static_cast<int64_t>(out.enter.size());
   out.leave.resize(static_cast<size_t>(first + length),

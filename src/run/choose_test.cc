@@ -485,8 +485,7 @@ TEST(Choose, ThresholdsAreThoseOfTheirSources) {
   // The dense program has one limit, for plain causal and all other masks.
   EXPECT_EQ(few.up_to_tokens, causal.beyond_tokens);
   EXPECT_EQ(rule_called("worklist").beyond_tokens, causal.beyond_tokens);
-  // Measured: at this share of the tiles worklist and chunked take equally
-  // long.
+  // Measured: at this share of the tiles worklist and chunked tie.
   double tie = 1;
   const nlohmann::json on_cpu = json_of("bench/results/amd-epyc/xla.json");
   for (const nlohmann::json& table : on_cpu["tables"]) {
@@ -636,8 +635,7 @@ int64_t least_of_any(RequestFeatures f) {
   return mosaic::least_vector_bytes(f);
 }
 
-// If dQ of a head does not fit vector memory, the kernel takes queries in
-// chunks.
+// If dQ of a head does not fit vector memory, queries are taken in chunks.
 TEST(Choose, ABackwardBeyondVectorMemoryIsTheKernelsToo) {
   const Machine tpu{"A CPU", 8, {}, true, true, {{"libtpu", "tpu", 4}}};
   constexpr int64_t kRoom = 80 << 20;
@@ -1060,8 +1058,7 @@ TEST(Gate, ARowMayChooseSplash) {
   const auto read = parse_gate(gate_json({{wins}}));
   ASSERT_TRUE(read.ok()) << read.error().message;
   EXPECT_EQ(read->rows[0].lane, LaneId::splash);
-  // A row has no scale, so it does not choose a kernel whose scores are out of
-  // bounds.
+  // A row has no scale, so it chooses no kernel with scores out of bounds.
   f.shape.scale = {};
   give_splash(f);
   EXPECT_EQ(choose(f, plan, tpu, {{wins}})->lane, LaneId::mosaic);
@@ -1653,8 +1650,7 @@ TEST(Gate, APredictedRowSpeaksForItsGeneration) {
   EXPECT_TRUE(choose(f, plan, tpu_of("v5e"), {{measured}})->gate.empty());
 }
 
-// A row of the full mask does not apply to a plan that skips half, nor the
-// reverse.
+// A row of the full mask does not apply to a plan that skips half, or reverse.
 TEST(Gate, ARowOfTheFullMaskSpeaksForWhatSkipsNothing) {
   AttentionShape shape = {8, 8, 128, 128, {}, 0};
   for (const Dtype dtype : {Dtype::bf16, Dtype::f16}) {
@@ -1814,8 +1810,7 @@ TEST(Gate, VerdictsOfPredictedRows) {
   set_verdicts(apart);
   EXPECT_EQ(apart.rows[0].verdict, GateVerdict::experimental);
 
-  // A predicted row that is wrong keeps the lane out on every machine of the
-  // generation.
+  // A wrong predicted row bars the lane on all machines of the generation.
   const AttentionShape shape = {8, 8, 128, 128, {}, 0};
   const RequestFeatures f =
       features("causal & documents", shape, {Dtype::bf16});

@@ -186,8 +186,7 @@ Result<void> check_class(const GateRow& row) {
       to_string(due), to_string(row.request_class), in_quotes(row.mask));
 }
 
-// The fields of a row must agree. The verdict is not checked: it depends on the
-// other rows.
+// The fields of a row must agree, except the verdict: it needs the other rows.
 Result<void> check_row(const GateRow& row) {
   if (!row.kernel.starts_with(fmt::format("{}/", to_string(row.lane)))) {
     return invalid(kWhere, "kernel must be one of its lane, {}, found {}",

@@ -147,8 +147,7 @@ const MachinePlugin* plugin_of(const run::GateCase& c, const Machine& machine) {
   return run::plugin_for(facts_of(c.lane), machine, features_of(c).call);
 }
 
-// Rows are about the whole machine, so a lane with a plugin must run on the
-// machine's first device.
+// Rows are about the machine, so a plugin's lane must run on its first device.
 std::optional<std::string> why_not_here(const run::GateCase& c,
                                         const Planned& on,
                                         const Machine& machine) {
@@ -162,8 +161,7 @@ std::optional<std::string> why_not_here(const run::GateCase& c,
   if (first && plugin != first) {
     return fmt::format("the first device is of {}", first->name);
   }
-  // An inexact artifact would be judged wrong, and the row would then keep
-  // exact artifacts out too.
+  // An inexact artifact would be judged wrong, which would bar exact ones too.
   return c.artifact
              ? splash::inexact(*c.artifact->spec.splash, plugin->platform)
              : std::nullopt;
@@ -310,8 +308,7 @@ Result<GateMeasured> measure_gate(const GateSizes& sizes, int64_t rounds,
     auto why = why_not_here(c, *on, machine);
     if (!why) {
       auto e = measure_case(row, c, *on, peers);
-      // A case that a device's compiler or memory refuses leaves only its own
-      // row unmeasured.
+      // A refusal by a device's compiler or memory costs only this row.
       if (!e && c.lane == LaneId::cpu) return e.error();
       if (!e) why = e.error().message;
     }

@@ -1,5 +1,4 @@
-// run/gate_per_step.cc: prepares two steps of one contract and counts the
-// compiles of the second.
+// run/gate_per_step.cc: prepares two steps, counts compiles of the second.
 #include "run/gate_per_step.h"
 
 #include <algorithm>

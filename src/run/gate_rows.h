@@ -8,8 +8,7 @@
 
 namespace tessera::run {
 
-// The first row that bars the lane from this request on this machine, null if
-// no row does.
+// The first row that bars the lane from the request on this machine, or null.
 const GateRow* barred(const GateTable& gate, LaneId lane,
                       const RequestFeatures& features, const Machine& machine);
 // The first measured row whose verdict is that the lane's kernel wins in no

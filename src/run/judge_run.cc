@@ -1,5 +1,4 @@
-// run/judge_run.cc: how many rows of a run are judged, and the verdict of both
-// passes.
+// run/judge_run.cc: how many rows are judged, and the verdict of both passes.
 #include "run/judge_run.h"
 
 #include <algorithm>

@@ -13,8 +13,7 @@
 namespace tessera::run {
 namespace {
 
-// Whether the mean number of keys a query sees depends on the facts, not on the
-// mask alone.
+// Whether the mean number of keys a query sees depends on the facts too.
 bool is_for_facts_to_say(const Request& request, const AttentionCall& call) {
   return mosaic_setting(request, call).keys == 0;
 }

@@ -41,8 +41,7 @@ struct KernelTile {
 KernelTile kernel_tile(const Batch& batch, const AttentionCall& call,
                        const std::string& target, const XlaOptions& options);
 
-// How the lane of a batch is chosen, and the target and the options of the
-// kernels of that choice.
+// Chooses the lane of a batch; target and options of that choice's kernels.
 struct LaneChooser {
   std::function<Result<Choice>(const Batch&)> choose;
   std::function<std::string(const Choice&)> target;

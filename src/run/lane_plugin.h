@@ -18,8 +18,7 @@ const MachinePlugin* plugin_for(const LaneFacts& lane, const Machine& machine,
 std::string no_plugin(const LaneFacts& lane, const Machine& machine,
                       const CallFeatures& call);
 
-// Whether the lane's artifact was exported for the platform; true for a lane
-// that runs no artifact.
+// Whether the lane's artifact is for the platform; true without an artifact.
 bool is_exported_for(const LaneFacts& lane, const CallFeatures& call,
                      std::string_view platform);
 

@@ -1,5 +1,4 @@
-// run/pick_lane.h: the lane of one run on this machine: the named lane, or the
-// choice of the rules.
+// run/pick_lane.h: the lane of one run: the named one, or the rules' choice.
 #pragma once
 
 #include <optional>

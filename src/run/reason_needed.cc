@@ -1,5 +1,4 @@
-// run/reason_needed.cc: applies the lanes' lowering rules before there is a
-// batch.
+// run/reason_needed.cc: applies the lanes' lowering rules without a batch.
 #include "run/reason_needed.h"
 
 #include <algorithm>

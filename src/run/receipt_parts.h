@@ -1,5 +1,4 @@
-// run/receipt_parts.h: converts what dispatch and lanes know to the parts of a
-// receipt.
+// run/receipt_parts.h: parts of a receipt from what dispatch and lanes know.
 #pragma once
 
 #include <optional>

@@ -129,8 +129,7 @@ Result<void> check_reason(const SessionOptions& o,
                  place ? " on " + on_a_line(place->device) : "");
 }
 
-// A lane that the gate's table keeps out runs only if it was named; it is not
-// used as a fallback.
+// A lane that the gate keeps out runs only if it was named, not as a fallback.
 Result<void> check_gate(const Prepared::State& p, LaneId id) {
   const SessionOptions& o = p.session->options;
   if (o.lane == id) return {};

@@ -1,5 +1,4 @@
-// run/verify.h: whether a receipt is true: checks it alone, then against a
-// second run.
+// run/verify.h: checks a receipt alone, then against a second run.
 #pragma once
 
 #include <functional>
