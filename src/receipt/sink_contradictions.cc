@@ -30,8 +30,7 @@ std::optional<int64_t> number_of(const std::optional<std::string>& text) {
 // The largest entropy of N terms, log N, with the errors of fp32. A weight
 // e^d_j has a relative error of at most (8 + sqrt N) u + 2 u |d_j|, which can
 // raise the entropy above log N by as much. The sums add (8 + sqrt N) u (1 + T)
-// and 8 u times the entropy. For weights above 0 |d_j|, and so T, is at most
-// 104.
+// and 8 u times the entropy. No |d_j| of a weight above 0, nor T, exceeds 104.
 double most_entropy(double terms) {
   constexpr double kU = 0x1p-24, kFarthest = 104;
   const double sums = (8 + std::sqrt(terms)) * kU;

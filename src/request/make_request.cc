@@ -12,8 +12,7 @@
 namespace tessera::request {
 namespace {
 
-// If the error is at the name of an unsupported feature, says why it is
-// refused.
+// Says why a feature is refused if the error is at the feature's name.
 Error refused_word(std::string_view text, Error error) {
   if (error.column == 0) return error;
   const auto is_word = [](char c) {
