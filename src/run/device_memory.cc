@@ -1,4 +1,4 @@
-// run/device_memory.cc
+// run/device_memory.cc: checks a call on a TPU against its budget.
 #include "run/device_memory.h"
 
 #include <algorithm>

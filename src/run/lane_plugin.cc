@@ -1,4 +1,4 @@
-// run/lane_plugin.cc
+// run/lane_plugin.cc: picks the plugin of a lane, or says why there is none.
 #include "run/lane_plugin.h"
 
 #include <fmt/ranges.h>
