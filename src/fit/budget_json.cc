@@ -1,4 +1,4 @@
-// fit/budget_json.cc: a budget for programs to read.
+// fit/budget_json.cc: a budget as JSON.
 #include "fit/budget_json.h"
 
 #include "tessera/fit.h"

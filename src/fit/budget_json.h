@@ -1,4 +1,4 @@
-// fit/budget_json.h: what a budget's JSON has and others' have too.
+// fit/budget_json.h: JSON that budgets share with other reports.
 #pragma once
 
 #include <nlohmann/json.hpp>

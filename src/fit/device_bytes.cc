@@ -1,11 +1,11 @@
-// fit/device_bytes.cc: the padding of an array's tiles.
+// fit/device_bytes.cc: bytes of an array with the padding of its tiles.
 //
-// What a TPU program takes and returns lies in tiles of [8, 128] elements of
-// two dimensions, and the compiler picks those two: of every pair it takes the
-// one that pads least. Where the dimension of 8 is shorter, so is its tile, to
-// the next power of two, but 16-bit numbers go in pairs. An array of one
-// dimension has tiles of 512 bytes to 1024 elements. libtpu 0.0.51 agreed for
-// every target and every shape that was tried (a test compiles some).
+// Arguments and results of a TPU program are stored in tiles of [8, 128]
+// elements over two dimensions; the compiler picks the two that pad least. If
+// the dimension of the 8 is shorter, the tile has the next power of two of
+// rows, but 16-bit numbers go in pairs of rows. An array of one dimension has
+// tiles of at least 512 bytes and at most 1024 elements. libtpu 0.0.51 agreed
+// for every target and every shape that was tried (a test compiles some).
 #include <algorithm>
 #include <bit>
 #include <limits>

@@ -1,5 +1,5 @@
-// fit/fit_compile_test.cc: budgets beside what the vendor's compiler says of
-// the compiled program. Skipped without libtpu.
+// fit/fit_compile_test.cc: compares budgets with what the vendor's compiler
+// reports of the compiled program. Skipped without libtpu.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -32,8 +32,8 @@ class FitCompile : public ::testing::Test {
     return executable->memory();
   }
 
-  // Arguments, results and residuals to the byte; the total never below, and
-  // within 10% but for what the core's memory may have taken.
+  // Arguments and results must be equal to the byte. Our total must not be
+  // below libtpu's, nor above 110% of it apart from what the core may hold.
   void compare(const FitCall& asked) {
     const auto budget = make_budget(asked);
     ASSERT_TRUE(budget.ok()) << budget.error().message;
@@ -56,7 +56,7 @@ class FitCompile : public ::testing::Test {
         EXPECT_LE(static_cast<double>(ours.total() - ours.core_bytes()),
                   1.1 * static_cast<double>(total));
       }
-      if (asked.lane == LaneId::mosaic) {  // but for what copies count with
+      if (asked.lane == LaneId::mosaic) {  // exact apart from counters
         int64_t counters = 0;
         for (const MemoryPart& part : ours.scratch) {
           if (part.name == "counters") counters += part.bytes;
@@ -83,7 +83,7 @@ const char* word(Dtype dtype) {
   }
 }
 
-// A program that hands its arguments back.
+// A program that returns its arguments.
 std::string mirror(
     const std::vector<std::pair<Dtype, std::vector<int64_t>>>& arrays) {
   std::string in, types, names;
@@ -130,7 +130,7 @@ TEST_F(FitCompile, ArraysOfAnyShapeTakeWhatTheirTilesTake) {
   }
 }
 
-// A megabyte less than the table's room compiles; a little more does not.
+// Arrays a megabyte below the table's room compile; larger ones do not.
 TEST_F(FitCompile, TheRoomOfEachChipIsTheCompilers) {
   for (const Chip& chip : chips()) {
     const auto doubled = [&](int64_t room) {
@@ -240,7 +240,7 @@ TEST_F(FitCompile, XlaPrograms) {
   }
 }
 
-// Sums of half a gigabyte: nothing that counts may lie in the core.
+// Sums of half a gigabyte: nothing large can lie in the core.
 TEST_F(FitCompile, LongSequencesAreWithinTenPercentWhole) {
   const FitCall asked =
       call_of({"causal", 1, 8, 8, 131072, 128, Dtype::bf16, {512, 512}, "v6e"});
@@ -287,7 +287,7 @@ TEST_F(FitCompile, MosaicPrograms) {
   }
 }
 
-// Of no other lane.
+// No other lane has a budget for sink telemetry.
 TEST_F(FitCompile, MosaicProgramsOfSinkTelemetry) {
   const Case cases[] = {
       {"causal & documents", 2, 8, 2, 3000, 128, Dtype::bf16, {256, 256}, "v4"},
@@ -313,7 +313,7 @@ TEST_F(FitCompile, MosaicProgramsOfSinkTelemetry) {
   }
 }
 
-// The others' cores and tables of results are other ones.
+// Other chips have other cores and tables of results.
 TEST_F(FitCompile, MosaicProgramsOfEveryOtherChip) {
   const Case cases[] = {
       {"causal & documents", 2, 8, 2, 3000, 128, Dtype::bf16, {256, 256}, "v4"},
@@ -341,8 +341,8 @@ TEST_F(FitCompile, MosaicProgramsOfEveryOtherChip) {
   }
 }
 
-// Steps that scalar memory does not hold, without a word of the caller's, and
-// queries whose dQ vector memory does not.
+// Steps that do not fit scalar memory, and queries whose dQ does not fit vector
+// memory; the caller sets no option for either.
 TEST_F(FitCompile, StepsBeyondScalarMemory) {
   for (const auto& [batch, tokens] :
        {std::pair(1, 1 << 18), std::pair(4, 1 << 17)}) {
@@ -354,7 +354,7 @@ TEST_F(FitCompile, StepsBeyondScalarMemory) {
   }
 }
 
-// What stays for the backward pass, alone: the same bytes on the device.
+// Residuals take the same bytes on the device as libtpu gives them.
 TEST_F(FitCompile, Residuals) {
   const FitCall asked =
       call_of({"causal", 2, 6, 3, 1000, 72, Dtype::bf16, {128, 128}, "v6e"});

@@ -1,4 +1,4 @@
-// fit/fit_test.cc: budgets as arithmetic: sums, layouts, what would fit.
+// fit/fit_test.cc: tests the arithmetic of budgets: sums, layouts, remedies.
 #include "tessera/fit.h"
 
 #include <gtest/gtest.h>
@@ -74,7 +74,7 @@ TEST(Budget, NamesEveryPartAndAddsThemUp) {
   EXPECT_TRUE(check_fits(asked, *budget).ok());
 }
 
-// Beyond room whatever the compiler does, or only if it does the worst.
+// check_room() refuses only calls that no compiler could make fit.
 TEST(Budget, WhatIsBeyondRoomIsRefusedBeforeACompile) {
   auto asked = call_of("causal", 131072, 64);
   asked.request.tile = {512, 512};
@@ -96,12 +96,12 @@ TEST(Budget, WhatIsBeyondRoomIsRefusedBeforeACompile) {
     }
   }
   EXPECT_FALSE(check_room(asked).ok());
-  // What has no budget is the lane's to refuse.
+  // A call without a budget is not refused here; the lane refuses it.
   asked.call.shape.heads = 0;
   EXPECT_TRUE(check_room(asked).ok());
 }
 
-// All scores at a time: a batch row after another, but all of its heads.
+// The dense program holds all scores of one batch row at a time, of all heads.
 TEST(Budget, DenseTakesItsScoresAndChunkedAColumnOfThem) {
   auto asked = call_of("causal & documents", 32768, 8, false);
   asked.request.batch = 4;
@@ -122,7 +122,7 @@ TEST(Budget, DenseTakesItsScoresAndChunkedAColumnOfThem) {
   EXPECT_LT(make_budget(asked)->forward.scratch_bytes(), scores / 1024);
 }
 
-// Sums of float32 are the results; a forward call has no residuals.
+// Float32 sums are the results themselves; a forward call has no residuals.
 TEST(Budget, WhatIsNotThereIsNotCounted) {
   auto asked = call_of("causal", 4096, 8);
   asked.call.dtype = Dtype::f32;
@@ -133,7 +133,7 @@ TEST(Budget, WhatIsNotThereIsNotCounted) {
   EXPECT_EQ(budget->residuals(), 0);
 }
 
-// The next larger number that a mesh's axis can leave of so many.
+// The next larger share of `whole` that a device can have on a mesh.
 int64_t next_share(int64_t share, int64_t whole) {
   do {
     ++share;
@@ -141,7 +141,7 @@ int64_t next_share(int64_t share, int64_t whole) {
   return share;
 }
 
-// One more than each remedy says does not fit: it is the largest.
+// One more than each remedy allows does not fit, so the remedy is the largest.
 TEST(WhatFits, EachIsTheLargestOfItsKind) {
   std::mt19937 random(3);
   int tried = 0;
@@ -192,8 +192,8 @@ TEST(WhatFits, EachIsTheLargestOfItsKind) {
   EXPECT_GT(tried, 20);
 }
 
-// 5 of 64 heads would fit a device, and no mesh leaves it 5: a KV head and its
-// query heads stay together, and an axis divides what it splits.
+// 5 of 64 heads would fit a device, but no mesh gives a device 5: a KV head and
+// its query heads stay together, and an axis divides what it splits.
 TEST(WhatFits, WhatIsLeftOfAChipIsWhatAMeshCanLeave) {
   const auto asked_of = [](int64_t kv_heads, int64_t group, int64_t batch) {
     auto out = call_of("causal", 1 << 20, kv_heads * group);
@@ -267,12 +267,12 @@ TEST(Budget, SinkTelemetryIsAProgramOfItsOwn) {
   for (const MemoryPart& p : s.arguments) EXPECT_FALSE(p.residual) << p.name;
   EXPECT_EQ(budget->largest().total(),
             std::max(s.total(), passes->largest().total()));
-  // That of lane xla is not counted.
+  // The program of sink telemetry of lane xla is not counted.
   asked.lane = LaneId::xla;
   EXPECT_FALSE(make_budget(asked)->sinks.has_value());
 }
 
-// As the lanes ask when they run: what has a budget may run.
+// A budget asks for a lowering reason in the same cases as the lanes.
 TEST(Budget, ATileBelowTheGranuleHasAReason) {
   const auto error = [](const FitCall& asked) {
     const auto budget = make_budget(asked);
@@ -324,7 +324,7 @@ TEST(Budget, BadCallsAreRefused) {
       << error(asked);
   asked = call_of("causal", 4096, 0);
   EXPECT_NE(error(asked).find("heads"), std::string::npos);
-  // Scores are arrays too.
+  // The size of scores is checked too.
   for (const XlaMethod method : {XlaMethod::dense, XlaMethod::chunked}) {
     const bool dense = method == XlaMethod::dense;
     asked = call_of("causal", dense ? 1 << 20 : 66'000'000, 1 << 16, false);

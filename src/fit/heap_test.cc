@@ -1,4 +1,4 @@
-// fit/heap_test.cc: memory handed out in order, and the permutations on it.
+// fit/heap_test.cc: tests the heap, and permutations on it.
 #include "fit/heap.h"
 
 #include <gtest/gtest.h>
@@ -32,8 +32,7 @@ TEST(Heap, TheSmallestGapThatHoldsIsTaken) {
   EXPECT_EQ(heap.take("fits none", 6), 70);
 }
 
-// Gaps that are apart hold nothing together; those side by side do, and the
-// last one goes on.
+// Adjacent gaps join, others do not. Space behind the last array has no end.
 TEST(Heap, GapsJoinWhereTheyMeet) {
   Heap heap;
   const Heap::Place first = heap.take("first", 10);
@@ -48,7 +47,7 @@ TEST(Heap, GapsJoinWhereTheyMeet) {
   EXPECT_EQ(heap.reach(), 40);
 }
 
-// The smallest gap that holds `bytes`, the first of those, by looking at all.
+// The first of the smallest gaps that hold `bytes`, by a search of all gaps.
 int64_t place_for(const std::map<int64_t, int64_t>& taken, int64_t bytes) {
   int64_t end = 0, smallest = std::numeric_limits<int64_t>::max(), place = -1;
   for (const auto& [begin, size] : taken) {
@@ -114,7 +113,7 @@ TEST(Permutations, SoManyAreUnderWayAndTheOthersWait) {
   for (int i = 0; i < 3; ++i) start("k");
   EXPECT_TRUE(rounds.is_full());
   EXPECT_EQ(rounds.oldest(), "v");
-  // Six leave and five arrive; the sixth, once one has left.
+  // Six buffers leave and five arrive; the sixth arrives once one has ended.
   EXPECT_EQ(heap.reach(), 110);
   rounds.end_oldest();
   EXPECT_EQ(heap.reach(), 110);

@@ -1,4 +1,4 @@
-// fit/mesh_arrays.h: how the arrays of a mesh's program lie.
+// fit/mesh_arrays.h: how the arrays of a mesh's program lie on the mesh.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace tessera::fit {
 struct MeshArrays {
   ShardProgramArrays arrays;
   std::string fingerprint;  // as the receipt of a run has it
-  int64_t query_chunk = 0;  // of lane mosaic; 0: queries are in no chunks
+  int64_t query_chunk = 0;  // of lane mosaic; 0: queries are not in chunks
 };
 Result<MeshArrays> mesh_arrays(const MeshFitCall& asked, const Shards& shards,
                                bool backward);

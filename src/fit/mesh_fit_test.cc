@@ -1,5 +1,5 @@
-// fit/mesh_fit_test.cc: budgets of programs of a mesh beside what the vendor's
-// compiler says of them, for four chips; and what would fit.
+// fit/mesh_fit_test.cc: compares budgets of a mesh's programs with what the
+// vendor's compiler reports, for four chips; and tests remedies.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -36,12 +36,12 @@ int64_t bytes_of(const PassMemory& pass, std::string_view name) {
   }
   return out;
 }
-// What is counted beyond what is known to be there.
+// The margin that is added to what is counted.
 int64_t margin_of(const PassMemory& pass) {
   return bytes_of(pass, "margin of exchanges");
 }
 
-// A row of two documents, or what needs no ids.
+// Rows of two documents if the mask names documents; else there are no ids.
 Result<OwnedBatch> batch_of(const Case& c, Tile tile) {
   Request request;
   request.masks = {*parse_mask(c.mask)};
@@ -91,9 +91,10 @@ class MeshFitCompile : public ::testing::Test {
     return executable->memory();
   }
 
-  // Arguments and results to the byte; the total never below, and without its
-  // margin within 10% but for what the core's memory may have taken. Of `large`
-  // ones nothing is in the core, and they are within a quarter.
+  // Arguments and results must be equal to the byte. Our total must not be
+  // below libtpu's; without its margin it must be within 10%, apart from what
+  // the core may hold. `large` programs have nothing in the core and must be
+  // within a quarter.
   void compare(const MeshFitCall& asked, bool large = false) {
     const auto budget = make_budget(asked);
     ASSERT_TRUE(budget.ok()) << budget.error().message;
@@ -170,8 +171,8 @@ TEST_F(MeshFitCompile, MosaicProgramsInChunksOfQueries) {
   }
 }
 
-// Gigabytes, which no core's memory holds: counted as the compiler's heap has
-// them.
+// Arrays of gigabytes, which no core holds, are counted as the compiler's heap
+// places them.
 TEST_F(MeshFitCompile, LargeXlaProgramsAreNeverBelow) {
   constexpr auto kRagged = TileExchange::ragged;
   constexpr auto kRounds = TileExchange::rounds;
@@ -187,7 +188,7 @@ TEST_F(MeshFitCompile, LargeXlaProgramsAreNeverBelow) {
       {"causal", "data=2,seq=2", kTasks, 2, kTokens, 128, kRounds, 8},
       {kDocuments, "seq=4", kTasks, 1, kTokens, 128, kRounds, 8},
       {"causal", "seq=4", Balance::rows, 1, kTokens, 128, kRounds, 8},
-      // Backward libtpu takes 19% and 18% more than these but for the margin.
+      // Backward, libtpu takes 19% and 18% more than our count without margin.
       {"causal", "seq=4", Balance::rows, 1, kTokens, 128, kRagged, 2},
       {kDocuments, "seq=4", kTasks, 1, kTokens, 128, kRagged, 2}};
   for (size_t i = 0; i < std::size(cases); ++i) {
@@ -199,8 +200,8 @@ TEST_F(MeshFitCompile, LargeXlaProgramsAreNeverBelow) {
   }
 }
 
-// On one device nothing travels, and the parts are those of a plain call's but
-// for the numbers of tokens.
+// On one device nothing travels, and the parts are those of a call without a
+// mesh plus the numbers of tokens.
 TEST(MeshFit, NothingTravelsOnOneDevice) {
   const Case c = {"causal", "seq=1", Balance::rows, 1, 2048, 128};
   const auto batch = batch_of(c, {256, 256});
@@ -213,14 +214,14 @@ TEST(MeshFit, NothingTravelsOnOneDevice) {
     tensors += p.name == "counters" ? 0 : p.bytes;
   }
   EXPECT_EQ(tensors, 0);
-  // Of bf16 arrays and a float32 log-sum-exp.
+  // q, k, v and out in bf16 and the log-sum-exp in float32.
   EXPECT_EQ(budget->residuals(),
             2 * 128 * 2048 * (8 + 2 + 2 + 8) + 4 * 8 * 2048);
 }
 
-// Two devices whose own keys are as many as those that come: whatever moment
-// takes most has a call whose columns wait between chunks, one key head at a
-// time, in float32.
+// Each of two devices has as many own keys as keys that come, so the largest
+// moment always has a call that keeps columns between chunks, for one key head
+// at a time, in float32.
 TEST(MeshFit, ChunksOfQueriesAreCounted) {
   const Case c = {"causal", "seq=2", Balance::contiguous, 1, 2048, 128};
   const auto batch = batch_of(c, {256, 256});
@@ -245,8 +246,8 @@ TEST(MeshFit, ChunksOfQueriesAreCounted) {
             whole->backward->total() + 2 * 4 * 128 * 1024);
 }
 
-// A quarter of all that is counted where exchanges are ragged, a little of
-// gathers, and none around kernels or where nothing travels.
+// The margin is a quarter of all that is counted for ragged exchanges, small
+// for gathers, and 0 around kernels or if nothing travels.
 TEST(MeshFit, ExchangesOfLaneXlaHaveAMargin) {
   const Case c = {"causal", "seq=4", Balance::rows, 1, 4096, 128};
   const auto batch = batch_of(c, {256, 256});
@@ -265,7 +266,7 @@ TEST(MeshFit, ExchangesOfLaneXlaHaveAMargin) {
           int64_t due = 0;
           const bool travels = mesh == std::string("seq=4");
           if (lane == LaneId::xla && travels) {
-            // For a TPU an open exchange is ragged.
+            // For a TPU an automatic exchange is ragged.
             if (exchange == TileExchange::ragged ||
                 exchange == TileExchange::automatic) {
               due = (pass->total() - margin_of(*pass)) / 4;

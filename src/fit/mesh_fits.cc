@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-// As many devices as it has, each of which takes a plan.
+// An axis grows at most this many times; each size tried takes a plan.
 constexpr int64_t kMaxTimes = 16;
 
 MeshFitCall with_axis(const MeshFitCall& asked, std::string_view axis,

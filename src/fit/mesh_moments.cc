@@ -1,17 +1,18 @@
-// fit/mesh_moments.cc: a mesh's program around our kernels.
+// fit/mesh_moments.cc: the scratch of a mesh's program around our kernels.
 //
-// Three moments follow each other, for what attends last waits for all tiles,
-// and what goes home waits for it:
+// The program has three moments, one after the other: the last call waits for
+// all tiles, and results go home after it:
 //   - exchange: each array that travels, own tiles and those that come, and for
 //     each of its rounds a buffer that leaves and one that arrives (a ragged
-//     exchange is one round, and so is a gather), which of keys the kernel
-//     reads as they are; what an early call gives meanwhile, and keeps of its
-//     columns between chunks of queries, as the others do in their moments;
+//     exchange is one round, and so is a gather). The kernel may read arriving
+//     buffers of keys in place. Early calls run now, with their results;
 //   - attend: the arrays, and what is made for all tiles;
 //   - home: what was made, own tiles of each result, and the rounds' buffers.
-// The compiler lays one over the other, so scratch is that of the moment which
-// takes most; all buffers of a moment count as if they were there at once.
-// Kernels read and write HBM: only buffers may lie in the core's memory.
+// A call's columns between chunks of queries count in the moment of the call.
+// The compiler lays the moments over each other, so scratch is that of the
+// moment that takes most; all buffers of a moment count as if they existed at
+// once. Kernels read and write HBM, so only the rounds' buffers and own tiles
+// of results at home may lie in the core's memory.
 #include <array>
 #include <span>
 #include <utility>
@@ -66,7 +67,7 @@ class Moments {
     add_rounds(home_, t, "rounds home of ");
   }
 
-  // What one call leaves to the next.
+  // Adds what one call leaves to the next.
   void hand_on(const MemoryPart& part) { add(everywhere(), part); }
 
   void keep_between_chunks(const std::array<int64_t, kMoments>& bytes) {
@@ -77,7 +78,7 @@ class Moments {
     }
   }
 
-  // Of the moment that takes most.
+  // The parts of the moment that takes most.
   Parts take() {
     Parts out = std::move(attend_);
     for (Parts* other : {&exchange_, &home_}) {
@@ -95,8 +96,8 @@ class Moments {
     for (Parts* moment : moments) moment->push_back(part);
   }
 
-  // What each round brings is what a kernel reads, and what it makes of that is
-  // what goes home.
+  // Whether the kernel reads each round's buffer in place, and its results for
+  // that round leave for home without a copy.
   static bool lies_apart(const Traveller& keys) {
     const xla::Exchange& e = *keys.exchange;
     return !e.ragged() && mosaic::came_arrays_of(e) == e.came_tokens();
@@ -106,7 +107,7 @@ class Moments {
     return part(t, " of tiles that came", t.bytes(e.max_received() * e.tokens));
   }
 
-  // Own keys stay where they are, and those that come are apart.
+  // Own keys stay where they are; keys that come lie apart from them.
   void gather_keys(const Traveller& t) {
     attend_.push_back(came_part(t));
     if (!lies_apart(t)) exchange_.push_back(came_part(t));

@@ -1,20 +1,20 @@
 // fit/mesh_order.cc: see mesh_order.h.
 //
-// libtpu's dumps showed it (XLA_FLAGS=--xla_dump_to):
-//   - before a device attends, values go, then keys, then what is of queries.
-//     Each round has a buffer that leaves, made at once, and one that arrives,
-//     taken where the permutation starts: five are under way at most. The first
-//     array's are waited for about where a sixth would start; the others wait
-//     for what is put together, array after array;
-//   - a gather begins once the buffers of queries are made, whose permutations
-//     it keeps waiting, and what it brought is put behind own tiles at once;
-//   - ragged exchanges (ragged.h) are first of queries;
-//   - then come the sums of dK and dV and the rows of out or dQ, and what
-//     attends works in;
-//   - parts of the sums leave for home, those of one size by one op, and all of
-//     a sum stays until each of its parts, own tiles too, has been cut. Where
-//     keys were gathered their sums go one after the other: each is cut, laid
-//     out for its all_to_all, and added before the next.
+// libtpu's dumps showed this order (XLA_FLAGS=--xla_dump_to):
+//   - before a device attends, values are sent, then keys, then arrays of
+//     queries. Each round has a buffer that leaves, made at once, and one that
+//     arrives, taken when the permutation starts; at most five are under way.
+//     The first array is waited for about where a sixth would start, each other
+//     array when it is put together;
+//   - a gather begins once the buffers of queries are made, and their
+//     permutations wait for it; what it brings is put behind own tiles at once;
+//   - ragged exchanges (ragged.h) send queries first;
+//   - then the sums of dK and dV and the rows of out or dQ are made, and the
+//     scratch of attention;
+//   - parts of the sums leave for home. One op cuts parts of one size, and a
+//     whole sum is kept until all its parts, own tiles too, are cut. If keys
+//     were gathered, their sums go one after the other: each is cut, laid out
+//     for its all_to_all, and added before the next.
 #include "fit/mesh_order.h"
 
 #include <algorithm>
@@ -116,7 +116,7 @@ class Order {
       std::ranges::stable_sort(out, std::ranges::greater{});
       return out;
     }
-    // One tile needs no loop to make it: it comes last.
+    // A round of one tile needs no loop to make it, so it comes last.
     const int64_t tile = t.bytes(t.exchange->tokens);
     std::stable_partition(out.begin(), out.end(),
                           [&](int64_t bytes) { return bytes > tile; });
@@ -136,7 +136,7 @@ class Order {
       const Place came = take("rounds of ", t, t.came().front());
       gathered_.push_back(take_all(t));
       heap_.give_back(came);
-      // It lies where that came, and the next gather does not fit there.
+      // The counter lies in the freed place, so the next gather does not fit.
       gathered_.push_back(heap_.take("counters between gathers", kCounter));
     }
     for (const Traveller& t : travel) {
@@ -158,7 +158,7 @@ class Order {
   }
 
   void attend() {
-    // Those of keys in the other turn: what goes home first lies last.
+    // Sums of keys are made in reverse order: the first to go home lies last.
     std::vector<Traveller> makes = homecomers_;
     const auto rows =
         std::stable_partition(makes.begin(), makes.end(),
@@ -178,7 +178,7 @@ class Order {
     }
   }
 
-  // A part of what was made. Rows have their own ones where they are given.
+  // A part of what was made. Own rows are not cut: they are in the result.
   struct Cut {
     const Traveller* of = nullptr;
     int64_t bytes = 0;
@@ -190,7 +190,7 @@ class Order {
     for (const int64_t bytes : t.came()) out.push_back({&t, bytes, false});
     return out;
   }
-  // Those of which others have the size, by one op.
+  // The cuts whose size another cut has too; one op makes them.
   static std::vector<Cut> at_once(const std::vector<Cut>& cuts) {
     std::vector<Cut> out;
     for (const Cut& size : cuts) {

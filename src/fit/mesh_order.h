@@ -1,5 +1,5 @@
-// fit/mesh_order.h: the program of lane xla on a mesh, array by array in the
-// order of its compiler's schedule, as far as that is known.
+// fit/mesh_order.h: places the arrays of lane xla's program on a mesh on a
+// heap, in the order of the compiler's schedule as far as it is known.
 #pragma once
 
 #include <array>
@@ -17,24 +17,25 @@ using Kinds = std::array<Kind, 3>;
 inline constexpr Kinds kKeysFirst = {Kind::values, Kind::keys, Kind::rows};
 inline constexpr Kinds kRowsFirst = {Kind::rows, Kind::values, Kind::keys};
 
-// What libtpu's schedules differed in.
+// The choices in which libtpu's schedules differ.
 struct Way {
-  Kinds sent = kKeysFirst;      // in which turn they travel
-  Kinds gathered = kKeysFirst;  // and are put together
-  // The buffer at which the first array is waited for, from 1 on; 0: where a
+  Kinds sent = kKeysFirst;      // order in which arrays are sent
+  Kinds gathered = kKeysFirst;  // order in which arrays are put together
+  // The first array is waited for at this buffer, counted from 1; 0: where a
   // sixth permutation would start.
   size_t waits_at = 0;
-  bool largest_first = false;  // of an array's rounds
-  // Small arrays lie in the gaps where what is put together would lie.
+  bool largest_first = false;  // an array sends its largest round first
+  // Arrays are put together behind all others, as small arrays lie in the gaps.
   bool is_behind = false;
-  // What ragged exchanges bring is taken apart as it comes.
+  // What a ragged exchange brings is taken apart during the next one.
   bool is_in_turn = false;
-  // Arrays of many rounds are put together from their first one on.
+  // Arrays of more than three rounds are put together from the first one on.
   bool is_early = false;
-  // Which place, of those given back so far, a small array has taken before
-  // parts go home: what was one gap is two.
+  // An index in given_back(): a small array takes that place before parts go
+  // home, which splits a gap in two.
   std::optional<size_t> seam = {};
 };
+// The heap after all arrays of the program were placed.
 Heap play(const MeshProgram& program, const Way& way, bool keeps_fullest);
 
 }  // namespace tessera::fit

@@ -1,4 +1,4 @@
-// fit/mesh_pass.cc: the program of all devices of a mesh, on one of them.
+// fit/mesh_pass.cc: the memory of a mesh's program on one of its devices.
 #include <algorithm>
 #include <utility>
 
@@ -18,11 +18,12 @@ namespace {
 
 using xla::ShardArray;
 
-// Of a kernel's program.
+// Counters of a program with our kernels.
 constexpr int64_t kKernelCounters = 32 * kCounter;
 
-// Of ragged exchanges in lane xla libtpu took up to 22% more than all that is
-// counted, and it is not known why; of gathers 66 kB (docs/memory.md).
+// What is added in lane xla. With ragged exchanges libtpu took up to 22% more
+// than all that is counted, for unknown reasons; with gathers 66 kB more
+// (docs/memory.md).
 constexpr int64_t kRaggedMargin = 4;
 constexpr int64_t kGatherMargin = 8 * kCounter;
 
@@ -62,7 +63,7 @@ Result<mosaic::ShardKernel> kernel_of(const MeshFitCall& asked,
   return std::move(fitted->kernel);
 }
 
-// What a row that several calls have leaves from one to the next, in float32.
+// What one call leaves to the next of rows that several calls have, in float32.
 MemoryPart so_far(const mosaic::ShardKernel& kernel) {
   MemoryPart out = {"rows between calls", MemoryKind::scratch};
   for (const mosaic::Argument& a : mosaic::arrays_of(kernel.planned).results) {
@@ -72,7 +73,7 @@ MemoryPart so_far(const mosaic::ShardKernel& kernel) {
   return out;
 }
 
-// What a call's columns leave from one chunk of queries to the next.
+// Bytes that a call keeps of its columns from one chunk of queries to the next.
 int64_t between_chunks(const mosaic::ShardCall& call) {
   int64_t out = 0;
   for (const mosaic::Argument& a : mosaic::arrays_of(call.kernel).results) {

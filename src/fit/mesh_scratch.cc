@@ -1,4 +1,4 @@
-// fit/mesh_scratch.cc: the arrays that travel.
+// fit/mesh_scratch.cc: the arrays that travel, with their bytes and counters.
 #include "fit/mesh_scratch.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace {
 
 using xla::ShardArray;
 
-// Of each permutation: its loops have some. A ragged exchange has more.
+// Counters of the loops of one permutation, and of one ragged exchange.
 constexpr int64_t kRoundCounters = 4 * kCounter;
 constexpr int64_t kRaggedCounters = 10 * kCounter;
 
@@ -35,8 +35,9 @@ std::vector<Traveller> travellers(const MeshProgram& program,
 
 }  // namespace
 
-// What does not fill lanes has the tokens last around our kernels and in
-// permutations; else whole lanes are the widest layout of it.
+// If the head dim does not fill the lanes, the tokens lie along them around our
+// kernels and in permutations. Elsewhere the head dim counts as padded to whole
+// lanes, the largest layout.
 int64_t Traveller::bytes(int64_t tokens) const {
   xla::Dims moved = dims;
   moved[2] = tokens;

@@ -1,5 +1,5 @@
-// fit/mesh_ways.cc: lane xla on a mesh takes as much as it does in the worst of
-// the ways that its compiler may go about it.
+// fit/mesh_ways.cc: the scratch of lane xla on a mesh, for the worst of the
+// schedules that its compiler may choose.
 #include <algorithm>
 
 #include "fit/mesh_order.h"
@@ -7,10 +7,10 @@
 namespace tessera::fit {
 namespace {
 
-// Of permutations libtpu took up to 1.5% more than in any of the ways here.
+// With permutations libtpu took up to 1.5% more than any way; a 50th is added.
 constexpr int64_t kMargin = 50;
 
-// Keys and values take the same bytes.
+// Whether keys and values take equal bytes.
 bool are_alike(const std::vector<Traveller>& senders) {
   int64_t bytes = 0;
   for (const Traveller& t : senders) {
@@ -21,7 +21,7 @@ bool are_alike(const std::vector<Traveller>& senders) {
   return true;
 }
 
-// Numbers below `end`: all, or of many so many, evenly.
+// Numbers below `end`: all, or kMost of them, evenly spaced.
 std::vector<size_t> numbers_below(size_t end) {
   constexpr size_t kMost = 128;  // eight chips have fewer
   std::vector<size_t> out(std::min(end, kMost));
@@ -31,7 +31,7 @@ std::vector<size_t> numbers_below(size_t end) {
 
 std::vector<Way> all_turns() {
   std::vector<Way> out;
-  Way way;  // whose turns are the first of all
+  Way way;  // its orders are sorted, the first permutations
   do {
     do {
       out.push_back(way);
@@ -48,8 +48,8 @@ void add_also(std::vector<Way>& out, bool Way::*what) {
   }
 }
 
-// Of permutations: where the first array is waited for, what is put together
-// first and where; and where small arrays lie.
+// Adds the ways of permutations: where the first array is waited for, what is
+// put together first and where, and where small arrays lie.
 void add_permuted(std::vector<Way>& out, const MeshProgram& program) {
   size_t buffers = 0;
   for (const Traveller& t : senders(program)) buffers += t.came().size();
@@ -68,7 +68,7 @@ void add_permuted(std::vector<Way>& out, const MeshProgram& program) {
   add_also(out, &Way::is_early);
 }
 
-// Of keys and values that differ in size any may go first.
+// The ways to try. If keys and values differ in size, any kind may go first.
 std::vector<Way> ways_of(const MeshProgram& program) {
   std::vector<Way> out;
   if (!are_alike(senders(program))) out = all_turns();

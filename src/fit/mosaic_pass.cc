@@ -1,6 +1,6 @@
-// fit/mosaic_pass.cc: the programs around our TPU kernels. All that a kernel
-// works in lies in vector memory, and it takes arrays as the compiler lays a
-// program's own out, so that none is copied.
+// fit/mosaic_pass.cc: the memory of programs around our TPU kernels. A kernel
+// works in vector memory and takes arrays in the layout that the compiler gives
+// to the program's arguments and results, so no array is copied.
 #include "fit/parts.h"
 #include "lanes/mosaic/kernel.h"
 #include "lanes/mosaic/settings.h"
@@ -19,7 +19,7 @@ Dtype dtype_of(mosaic::Element element) {
   }
 }
 
-// What scratch counts with, 16 KiB an array: the most that was seen, and more.
+// Counters beside scratch, 16 KiB each: more than the most that was seen.
 constexpr int64_t kCounters = int64_t{2} << 20;
 
 }  // namespace
@@ -31,7 +31,7 @@ Result<mosaic::PlannedKernel> planned_kernel(const FitCall& asked,
       asked.mosaic.lowering_reason, asked.mosaic.numbers, asked.mosaic.row_sum};
   MosaicOptions options = asked.mosaic;
   if (!one.backward) options.query_chunk = 0;
-  // Sink telemetry has passes of its own in a session too.
+  // As in a session, sink telemetry has its own tiles a pass.
   if (asked.open_passes || one.sink_telemetry) {
     options =
         mosaic::fit_passes(asked.request, asked.present, one, target, terms)
@@ -53,7 +53,7 @@ Result<PassMemory> mosaic_pass(const FitCall& asked, const Chip& chip,
     auto part = part_of(a.name, kind_of(a.name), dtype_of(a.type.element),
                         a.type.shape);
     if (!part) return part.error();
-    part->residual &= !one.sink_telemetry;  // these are the forward pass's
+    part->residual &= !one.sink_telemetry;  // the forward pass counts them
     arrays.push_back(std::move(*part));
   }
   PassMemory out;
@@ -61,7 +61,7 @@ Result<PassMemory> mosaic_pass(const FitCall& asked, const Chip& chip,
   out.vector_memory = vector_memory(planned->kernel);
   const auto outputs = arrays.begin() + inputs;
   out.arguments.assign(arrays.begin(), outputs);
-  // Sums that the kernel keeps nobody is given.
+  // Sums that the kernel keeps for itself are scratch, not outputs.
   for (auto at = outputs; at != arrays.end(); ++at) {
     if (!mosaic::is_kept(at->name)) {
       out.outputs.push_back(*at);

@@ -1,4 +1,4 @@
-// fit/parts.cc: what each name means, whatever the lane.
+// fit/parts.cc: the kind of each array by its name, and its bytes.
 #include "fit/parts.h"
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 namespace tessera::fit {
 namespace {
 
-// Beyond any device; tiles may make it a thousand times as much, and still 64
-// bits hold it.
+// More than any device has. Even if tiles pad an array to a thousand times as
+// much, 64 bits hold its bytes.
 constexpr double kMaxBytes = static_cast<double>(int64_t{1} << 50);
 
 double plain_bytes(Dtype dtype, std::span<const int64_t> dims) {

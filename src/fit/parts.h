@@ -12,38 +12,38 @@
 
 namespace tessera::fit {
 
-// That its bytes, whatever the layout, can be counted.
+// An error if the array is so large that its bytes could overflow.
 Result<void> check_size(std::string_view name, Dtype dtype,
                         std::span<const int64_t> dims);
 // One array of a program, in the layout that the compiler gives it.
 Result<MemoryPart> part_of(std::string name, MemoryKind kind, Dtype dtype,
                            std::span<const int64_t> dims);
 
-// What an argument of this name is: "q", "lse", "steps".
+// The kind of the array of this name: "q", "lse", "steps".
 MemoryKind kind_of(std::string_view name);
-// Whether the forward pass leaves it for the backward pass.
+// Whether the forward pass leaves this array for the backward pass.
 bool is_residual(std::string_view name);
 
 Result<xla::Shape> xla_shape(const FitCall& asked, bool backward);
 Result<PassMemory> xla_pass(const FitCall& asked, const Chip& chip,
                             bool backward);
-// Of one of the call's programs: chunks of queries are the backward one's.
+// `one` is the call of one program. Only a backward one has chunks of queries.
 Result<mosaic::PlannedKernel> planned_kernel(const FitCall& asked,
                                              const AttentionCall& one);
 Result<PassMemory> mosaic_pass(const FitCall& asked, const Chip& chip,
                                const AttentionCall& one);
 
-// A lane that has a budget, and directions that go together.
+// An error for a lane without a budget, or for dlse without backward.
 Result<void> check_lane(LaneId lane, const AttentionCall& call);
 
-// What a program of the shape makes for itself, counters last.
+// The scratch of a program of this shape, counters last.
 Result<std::vector<MemoryPart>> xla_scratch(const xla::Shape& shape,
                                             const Chip& chip);
 
-// The error of a budget that does not fit, with what would.
+// The error of a budget that does not fit, with the changes that would.
 Error too_large(const Budget& budget, const std::vector<Remedy>& remedies);
 
-// The table of a result's arrays, which the compiler counts among outputs.
+// The table of pointers to the results, which the compiler counts as output.
 MemoryPart table_of(const Chip& chip, size_t outputs);
 
 }  // namespace tessera::fit

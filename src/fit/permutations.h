@@ -1,5 +1,5 @@
-// fit/permutations.h: the buffers of permutations on a device's heap, of which
-// so many are under way at a time.
+// fit/permutations.h: the buffers of permutations on a device's heap. A limited
+// number of permutations is under way at a time.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,8 @@
 
 namespace tessera::fit {
 
-// What leaves lies there until it ends; what arrives, from its start.
+// The buffer that leaves is kept until the permutation ends; the one that
+// arrives is taken when it starts.
 struct Permutation {
   std::string array;
   int64_t bytes = 0;
@@ -22,7 +23,7 @@ struct Permutation {
 
 class Permutations {
  public:
-  // `name` is what parts of memory are called, before the array's.
+  // The name of a memory part is `name` followed by the array's name.
   Permutations(Heap& heap, std::string name)
       : heap_(heap), name_(std::move(name)) {}
 
@@ -32,15 +33,15 @@ class Permutations {
   bool is_idle() const { return under_way_.empty(); }
   const std::string& oldest() const { return under_way_.front().array; }
 
-  // Now, or where others have ended.
+  // Starts it now, or once others have ended.
   void start(Permutation p);
   void end_oldest();
   void end_all(const std::string& array);
-  // What arrived of an array is used up.
+  // Gives back the buffers that arrived of an array.
   void give_back(const std::string& array);
 
  private:
-  void end(size_t at);  // of those under way
+  void end(size_t at);  // index in under_way_
   void start_waiting();
 
   Heap& heap_;

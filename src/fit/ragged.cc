@@ -9,7 +9,7 @@ namespace {
 
 using Place = Heap::Place;
 
-// Arrays that go by one exchange: they differ in heads alone.
+// Arrays that share one exchange: they differ only in their heads.
 using Together = std::vector<Traveller>;
 
 std::vector<Together> together(const std::vector<Traveller>& travellers) {
@@ -45,7 +45,7 @@ class Buffers {
   std::string name_;
 };
 
-// What came is split, each part turned to rows, and put behind own tiles.
+// Splits what came by array and puts the rows of each behind own tiles.
 void take_apart(Heap& heap, Buffers& buffers, const Together& arrays,
                 Place came, Places& out) {
   std::vector<Place> parts = {came};

@@ -1,6 +1,6 @@
-// fit/ragged.h: the buffers of ragged exchanges on a device's heap. One starts
-// where the one before it ends; its buffers hold tiles, which are rows before
-// and behind it.
+// fit/ragged.h: the buffers of ragged exchanges on a device's heap. An exchange
+// starts where the previous one ends. Its buffers hold tiles, made from rows
+// before it and turned back to rows after it.
 #pragma once
 
 #include <functional>
@@ -15,12 +15,13 @@ namespace tessera::fit {
 
 using Places = std::map<std::string, Heap::Place>;  // by an array's name
 
-// In their order. What attends reads all tiles of each array. `beside` is made
-// while the last one is under way. What came is taken apart behind all of them,
-// or, where it `is_in_turn`, behind the next.
+// Exchanges the arrays in order and returns where all tiles of each lie.
+// `beside` takes memory while the last exchange is under way. What an exchange
+// brought is taken apart during the last one, or, if `is_in_turn`, during the
+// next.
 Places gather_ragged(Heap& heap, const std::vector<Traveller>& travellers,
                      const std::function<void()>& beside, bool is_in_turn);
-// What was made of them goes home.
+// Exchanges the results home.
 void return_ragged(Heap& heap, const std::vector<Traveller>& homecomers);
 
 }  // namespace tessera::fit

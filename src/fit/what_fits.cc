@@ -1,4 +1,4 @@
-// fit/what_fits.cc: the largest call of a kind that fits, by trying.
+// fit/what_fits.cc: finds the changes that make a call fit, by trying.
 #include <algorithm>
 #include <functional>
 
@@ -33,7 +33,7 @@ std::optional<Tried> largest(int64_t most, const Change& change) {
   return out;
 }
 
-// What is left on a device where an axis splits so many: it must divide them.
+// The sizes of a device's share if an axis splits `whole`: proper divisors.
 std::vector<int64_t> shares_of(int64_t whole) {
   std::vector<int64_t> out;
   for (int64_t n = 1; n <= whole / 2; ++n) {
@@ -42,7 +42,7 @@ std::vector<int64_t> shares_of(int64_t whole) {
   return out;
 }
 
-// A call of the same heads for each K/V head.
+// The call with so many K/V heads, and as many heads for each as before.
 FitCall with_kv_heads(const FitCall& asked, int64_t kv_heads) {
   FitCall out = asked;
   AttentionShape& s = out.call.shape;
@@ -51,7 +51,7 @@ FitCall with_kv_heads(const FitCall& asked, int64_t kv_heads) {
   return out;
 }
 
-// Whole tiles, and both lengths where they are equal.
+// The call with q_len, or both lengths, cut to so many tiles.
 FitCall with_tiles(const FitCall& asked, int64_t tiles, bool keys_too) {
   FitCall out = asked;
   Request& r = out.request;
@@ -81,7 +81,7 @@ class Remedies {
   void heads() {
     const AttentionShape& s = asked_.call.shape;
     const int64_t group = s.heads / s.kv_heads;
-    // One mask a group of heads: heads and masks would have to go together.
+    // With masks or picks by head, fewer heads would need other masks or picks.
     if (asked_.request.masks.size() > 1 || asked_.present.picks) return;
     add_share("heads of a chip (a mesh's axis head)", s.kv_heads, group,
               [&](int64_t n) { return with_kv_heads(asked_, n); });
@@ -106,7 +106,7 @@ class Remedies {
     out_.push_back({std::move(change), found, best->size * unit, best->needed});
   }
 
-  // Of what a mesh's axis splits.
+  // Adds a change of a size that an axis of a mesh splits.
   void add_share(std::string change, int64_t whole, int64_t unit,
                  const Change& of) {
     const std::vector<int64_t> shares = shares_of(whole);

@@ -1,18 +1,17 @@
-// fit/xla_pass.cc: the xla lane's programs.
+// fit/xla_pass.cc: the memory of the xla lane's programs.
 //
-// Arguments and results are the program's own. Its scratch is what libtpu's
-// buffer assignment showed (XLA_FLAGS=--xla_dump_to), by the names that the
-// text of the program has for it:
-//   - forward, the sum of a row of tiles, float32, carried from tile to tile;
-//   - backward, the sums of dK and dV, float32, of all keys: what rows add to;
-//     they are converted at the end. And a row of dQ, and what a tile adds to
-//     dK and dV;
+// Arguments and results are the program's own. Scratch is what libtpu's buffer
+// assignment showed (XLA_FLAGS=--xla_dump_to), named as in the program's text:
+//   - forward, the float32 sum of a row of tiles, carried from tile to tile;
+//   - backward, the float32 sums of dK and dV over all keys, to which rows add
+//     and which are converted at the end; also a row of dQ, and what a tile
+//     adds to dK and dV;
 //   - counters, flags and tables of the loops, 16 KiB each with their padding.
-// Of `chunked` a tile has all queries. `dense` has one tile, whose scores are
-// what it takes; sums are of no loop there, and it may keep them in the core.
-// Scores and other values of a tile lie in the core's memory, and in HBM where
-// they are many. What is small enough for the core is marked so: the compiler
-// may put it there, by a search of its own whose end is not known in advance.
+// A tile of `chunked` has all queries. `dense` has one tile, whose scores take
+// most of its memory; its sums are in no loop, and may stay in the core.
+// Scores and other values of a tile lie in the core's memory, or in HBM if they
+// are large. An array that is small enough for the core is marked so: the
+// compiler may put it there, by a search whose result is not known in advance.
 #include <algorithm>
 #include <optional>
 
@@ -29,7 +28,7 @@ namespace {
 using xla::Dims;
 using xla::Shape;
 
-// The most that was seen, in 16 KiB: 45 forward, 56 backward.
+// Counters of 16 KiB: at most 45 were seen forward and 56 backward.
 constexpr int64_t kForwardCounters = int64_t{48} << 14;
 constexpr int64_t kBackwardCounters = int64_t{60} << 14;
 
@@ -97,8 +96,7 @@ std::vector<xla::Argument> results_of(const Shape& s) {
   return out;
 }
 
-// What the program makes for itself of float32, and whether the core's memory
-// may have it.
+// Float32 scratch of the program, and whether it may lie in the core's memory.
 struct Scratch {
   const char* name;
   std::vector<Dims> arrays;
@@ -111,7 +109,8 @@ std::vector<Scratch> sums_of(const Shape& s) {
   const Dims out = {kv, group, s.block_q(), s.v_head_dim};
   if (!s.backward) return {{"sum of a row of out", {out}}};
   std::vector<Scratch> sums;
-  // Those of float32 arrays, and of a device of a mesh, are what it gives.
+  // Float32 sums of all keys are the results themselves if the arrays are
+  // float32; on a mesh they are counted with what goes home.
   if (s.element != xla::Element::f32 && !s.numbered) {
     sums = {
         {"sum of dk", {{s.batch, s.kv_heads, s.kv_len, s.head_dim}}, true},
@@ -130,8 +129,9 @@ int64_t bytes_of(xla::Element element, const Dims& dims) {
   return device_bytes(xla::dtype_of(element), dims);
 }
 
-// How often they are there at most, as the assignments showed. Products of
-// bf16 take rounded scores, those of f16 take float32 copies of the rest too.
+// The most copies at one time, as the buffer assignments showed: of scores, in
+// halves of a float32 copy, and of rows in float32. Products of bf16 take
+// rounded scores; those of f16 take float32 copies of the rest too.
 struct Copies {
   int64_t half_scores, rows;
 };
@@ -152,8 +152,7 @@ Copies copies_of(const Shape& s) {
 }
 
 // What one tile needs at a time beside the sums: scores, probabilities, rows.
-// In the core's memory as long as there is room, of which half was always
-// enough.
+// Nothing if half of the core's memory holds them: they then always lay there.
 Result<std::optional<MemoryPart>> tile_values(const Shape& s,
                                               const Chip& chip) {
   constexpr auto kF32 = xla::Element::f32;
@@ -173,7 +172,7 @@ Result<std::optional<MemoryPart>> tile_values(const Shape& s,
   }
   MemoryPart part{kName, MemoryKind::scratch};
   part.core = chip.core > 0;
-  // Float32 scores were always there once.
+  // One float32 copy of the scores always existed.
   part.least = std::max<int64_t>(0, score_bytes - chip.core);
   const int64_t rows = bytes_of(s.element, q) + bytes_of(s.element, out) +
                        bytes_of(s.element, {kv, s.block_kv(), s.head_dim});

@@ -1,4 +1,4 @@
-// receipt/contradictions.cc: what must hold among the fields of one receipt.
+// receipt/contradictions.cc: checks the rules between fields of one receipt.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,13 +16,13 @@
 namespace tessera::receipt {
 namespace {
 
-// Whose lane it is; "" where the plugin does not fit.
+// The family of the lane with this plugin; "" if the plugin does not fit.
 std::string due_family(const std::string& name,
                        const std::optional<Receipt::Plugin>& plugin) {
   const auto lane = parse_lane(name);
   if (!lane) return "";
   const LaneFacts& facts = facts_of(*lane);
-  // A kernel of ours for TPUs is ours whoever compiles it.
+  // Lane mosaic's kernels are ours even without a plugin.
   if (!plugin && facts.needs_plugin && *lane != LaneId::mosaic) return "";
   if (plugin && !facts.needs_plugin) return "";
   if (plugin && *lane == LaneId::mosaic && plugin->platform != facts.platform) {
@@ -31,10 +31,10 @@ std::string due_family(const std::string& name,
   return lane_family(*lane, plugin ? plugin->platform : "");
 }
 
-// Both come from the same numbers, none of them negative, by at most seven
-// roundings: six additions, or of gflops the pairs as a double, two sums, two
-// products and two quotients. An infinite one, of claims too large to add up,
-// is near to nothing.
+// Whether a and b are equal up to rounding. Both are computed from the same
+// non-negative numbers with at most seven roundings: six additions, or for
+// gflops the pairs as a double, two sums, two products and two quotients. An
+// infinite value, where claims overflow, is near to none.
 bool near(double a, double b) {
   constexpr double kRounding = std::numeric_limits<double>::epsilon() / 2;
   const double most = std::max(std::abs(a), std::abs(b));
@@ -58,7 +58,7 @@ class Rules {
   std::vector<std::string> broken;
 };
 
-// As doubles: what strangers claim may be too much to add up.
+// In doubles: a sum of claimed counts may overflow an integer.
 double programs_found(const Receipt& r) {
   return static_cast<double>(r.compiles) +
          static_cast<double>(r.cache_hits.memory) +
@@ -102,7 +102,7 @@ void check_training(const Receipt& r, Rules& must) {
                    programs_found(r)));
   must(t.first_step >= 1 && t.first_step <= t.steps,
        "first_step must be 1 to steps");
-  // No sum of what strangers claim.
+  // Subtracts, since a sum of claimed numbers may overflow.
   must(t.first_step >= 1 &&
            t.steps - t.first_step == static_cast<int64_t>(t.losses.size()) - 1,
        "losses must be of every step from first_step to steps");

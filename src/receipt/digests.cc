@@ -1,4 +1,4 @@
-// receipt/digests.cc: arrays and facts as 128 bits.
+// receipt/digests.cc: 128-bit digests of arrays and facts.
 #include "receipt/digests.h"
 
 #include "base/digest.h"

@@ -11,11 +11,11 @@ namespace tessera::receipt {
 
 std::string facts_digest(const Facts& facts);
 
-// Rows in the order [batch, heads, tokens], whatever the layout.
+// Rows are read in the order [batch, heads, tokens], whatever the layout.
 std::string array_digest(const TensorView& tensor);
 std::string array_digest(std::span<const float> values);
 
-// Of out, lse and, with a backward pass, the gradients together.
+// One digest of out, lse and, after a backward pass, the gradients.
 std::string outputs_digest(const ForwardTensors& forward,
                            const Gradients* gradients);
 

@@ -47,7 +47,7 @@ std::string word_of(E value) {
   }
 }
 
-// The value of a text that the row lists, as texts of the enum.
+// The enum value of a word; the schema has checked that it is one.
 template <class E>
 E value_of(std::string_view word) {
   constexpr int kMaxWords = 16;
@@ -57,7 +57,7 @@ E value_of(std::string_view word) {
   return {};
 }
 
-// "tiles.run"
+// The JSON pointer of a path such as "tiles.run".
 template <class AnyJson>
 typename AnyJson::json_pointer pointer_of(std::string_view path) {
   std::string text = "/" + std::string(path);

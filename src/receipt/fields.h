@@ -1,7 +1,7 @@
 // receipt/fields.h: every field of a receipt, listed once: its path, its
-// member, what it may hold, where it is there, what verify does with it, and
-// what it means. The writer, the reader, the schema and the table in docs/ all
-// visit this list; a new field is a member of Receipt and its row here.
+// member, what it may hold, which receipts have it, whether verify compares it,
+// and what it means. The writer, the reader, the schema and the table in docs/
+// all visit this list; a new field is a member of Receipt and its row here.
 #pragma once
 
 #include <concepts>
@@ -15,33 +15,34 @@
 
 namespace tessera::receipt {
 
-// Which receipts have the field: sums of kinds.
+// Which receipts have the field: sums of values of Kind.
 enum class FieldOf : uint8_t {
   plan = 1,
   operation = 2,
-  run = 3,  // of a lane
+  run = 3,  // plan or operation: a lane ran
   training = 4,
   planned = 5,
   unplanned = 6,
   all = 7
 };
 
-// Whether a second run tells it too. What is history of a run that executed is
-// no history of a kernel that was only compiled.
+// Whether a second run must give the same value. if_compiled_only is for
+// fields that depend on the history of a run, such as cache hits, but are fixed
+// for a kernel that was only compiled.
 enum class Repeats : uint8_t { always, if_compiled_only, never };
 
 using TextList = std::span<const std::string_view>;
 
-// What a value may be, beside what its C++ type says.
+// What a value may be, beyond its C++ type.
 struct FieldRule {
   std::string_view def = {};  // a definition of the schema: "digest"
   TextList one_of = {};       // one of these; of a bool: false, true
-  TextList keys = {};         // of a map
+  TextList keys = {};         // allowed keys of a map
   size_t most = 0;            // items of a list; 0: any number
-  bool constant = false;      // no other value than the one that is there
-  bool or_null = false;       // null where the text is empty
+  bool constant = false;      // the only value is a default Receipt's
+  bool or_null = false;       // an empty text is written as null
   bool json = false;          // the text is itself JSON: an object
-  bool present = true;        // left out where false
+  bool present = true;        // false: the writer leaves the field out
   bool optional = false;      // may be left out
   FieldOf of = FieldOf::all;
   Repeats repeats = Repeats::always;
@@ -82,7 +83,7 @@ inline constexpr Texts kLayouts = {"bhsd", "bshd", "strided"};
 inline constexpr Texts kChecks = {"none", "sampled", "full"};
 inline constexpr Texts kClasses = {"sparse blocks", "custom", "plain causal",
                                    "other"};
-// Of rows that decide a choice, and of rows that keep a lane out.
+// The verdicts of rows that decide a choice or keep a lane out.
 inline constexpr Texts kVerdicts = {"promote", "experimental", "delete",
                                     "wrong", "out of the hot loop"};
 inline constexpr Texts kJudgements = {"passed", "wrong", "unjudged"};
@@ -369,7 +370,7 @@ void visit_fields(Is<Receipt::Training::Exchange> auto& e, auto&& field) {
         "mean; the mean of all steps");
 }
 
-// Beside the other fields of a receipt.
+// The fields of a training run, at the top level of its receipt.
 void visit_training(Is<Receipt::Training> auto& t, auto&& field) {
   using namespace allowed;
   field("spec", t.spec, {}, "The layer spec");

@@ -1,5 +1,5 @@
-// receipt/fields_test.cc: the words that a receipt may hold are those that the
-// library has.
+// receipt/fields_test.cc: tests that the words a receipt may hold are those of
+// the library.
 #include "receipt/fields.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ using Words = std::vector<std::string>;
 
 Words words(TextList list) { return {list.begin(), list.end()}; }
 
-// Those of an enum that counts from 0 to `last`.
+// The words of an enum that counts from 0 to `last`.
 template <class Enum>
 Words words_to(Enum last) {
   Words out;
@@ -45,7 +45,7 @@ bool is_word(TextList list, std::string_view word) {
   return std::ranges::find(list, word) != list.end();
 }
 
-// A row that speaks for the request, whatever its verdict.
+// A row that is about the request, with any verdict.
 GateRow row_for(const RequestFeatures& f, const Machine& m) {
   GateRow row;
   row.kernel = "cpu/forward";
@@ -85,7 +85,7 @@ TEST(ReceiptWords, OfLanesAreTheRegistrys) {
   EXPECT_EQ(words(kFallback), lanes_where([](const LaneFacts& lane) {
               return lane.absent.empty() && lane.same_meaning;
             }));
-  // Those of which a table of the gate may have rows.
+  // The lanes of which a gate's table may have rows.
   EXPECT_EQ(words(kWithKernels), lanes_where([](const LaneFacts& lane) {
               GateRow row = row_for(causal_features(), kMachine);
               row.lane = lane.lane;
@@ -114,7 +114,7 @@ TEST(ReceiptWords, AreThoseOfTheEnums) {
   EXPECT_EQ(words(kNumbers), words_to(Numbers::any));
   EXPECT_EQ(words(kRowSums), words_to(RowSum::rounded));
   EXPECT_EQ(words(kBalances), words_to(Balance::tasks));
-  // What was chosen, so no `auto`.
+  // A receipt has the exchange that was chosen, so never `auto`.
   EXPECT_EQ(words(kExchanges), words_to(TileExchange::gather));
   Words training = words_to(TileExchange::ragged);
   training.insert(training.begin(), "gather");
@@ -136,7 +136,7 @@ TEST(ReceiptWords, AreThoseOfTheEnums) {
   }
 }
 
-// A receipt has a row that decided or kept a lane out, and so no other verdict.
+// A receipt has only rows that decided or kept a lane out, so no other verdict.
 TEST(ReceiptWords, OfVerdictsAreThoseThatDecideOrBar) {
   const RequestFeatures f = causal_features();
   GateRow row = row_for(f, kMachine);

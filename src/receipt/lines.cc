@@ -1,4 +1,4 @@
-// receipt/lines.cc: what was computed, a line for each thing.
+// receipt/lines.cc: the lines about what was computed.
 #include "receipt/lines.h"
 
 #include <fmt/ranges.h>
@@ -29,7 +29,7 @@ std::string source_of(const Receipt::Inputs& inputs) {
 
 }  // namespace
 
-// 0.012 ms, 3.4 ms, 12.3 s: three digits that count.
+// 0.012 ms, 3.4 ms, 12.3 s: three significant digits.
 std::string time_text(double ms) {
   if (ms >= 1000) return fmt::format("{:.3g} s", ms / 1000);
   return ms >= 100 ? fmt::format("{:.0f} ms", ms)

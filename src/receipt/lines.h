@@ -1,4 +1,4 @@
-// receipt/lines.h: a receipt's lines, and those of what was computed.
+// receipt/lines.h: writes parts of a receipt as lines of text.
 #pragma once
 
 #include <fmt/format.h>
@@ -11,10 +11,10 @@
 
 namespace tessera::receipt {
 
-// Receipts come from strangers: each line is made fit to print.
+// Receipts are untrusted input, so each text is made safe to print.
 class Lines {
  public:
-  explicit Lines(int width = 11) : width_(width) {}  // of names
+  explicit Lines(int width = 11) : width_(width) {}  // columns for names
   void operator()(std::string_view name, std::string_view text) {
     out += fmt::format("{:<{}} {}\n", name, width_, on_a_line(text));
   }
@@ -29,12 +29,13 @@ std::string plural(int64_t n, std::string_view one);  // "2 rows"
 
 // Model, rows and losses of a training run.
 void add_training(const Receipt& receipt, Lines& line);
-// Of them what is known before the first step: the model, by whom and in which
-// types; the program; and what all steps did.
+// Parts of add_training(): the model with its factories, types and work per
+// slot; the compiled program; and what all steps did.
 void add_model(const Receipt::Training& training, Lines& line);
 void add_program(const Receipt& receipt, Lines& line);
 void add_steps(const Receipt::Training& training, Lines& line);
-// Masks, arrays, tiles and pairs of a plan; else operation, artifact, inputs.
+// For a plan: masks, arrays, tiles and pairs. For an operation: artifact,
+// inputs, outputs and key.
 void add_work(const Receipt& receipt, Lines& line);
 void add_operation(const Receipt& receipt, Lines& line);
 // What a TPU's matrix unit pays for the tiles.

@@ -1,5 +1,4 @@
-// receipt/lowering.cc: what a receipt says of a matrix unit, and whether that
-// can be.
+// receipt/lowering.cc: fills and checks the lowering of a receipt.
 #include "receipt/lowering.h"
 
 #include <fmt/format.h>
@@ -16,7 +15,7 @@ namespace {
 
 using Broken = std::optional<std::string>;
 
-// Whose matrix unit took tiles; nothing where none did.
+// The chip whose matrix unit took tiles; nothing if none did.
 std::optional<Chip> chip_due(const Receipt& r, const std::string& executed) {
   if (!r.plugin) return {};
   if (executed == "mosaic" && !r.ran()) {
@@ -37,7 +36,7 @@ std::optional<Chip> chip_due(const Receipt& r, const std::string& executed) {
   return chip_of_device(r.plugin->device);
 }
 
-// "256x128", or "256". Nothing where the text is no tile.
+// Parses "256x128" or "256"; nothing if the text is not a tile.
 std::optional<Tile> tile_of(std::string_view text) {
   const size_t cross = text.find('x');
   const auto side = [](std::string_view word, int64_t& out) {
@@ -52,14 +51,14 @@ std::optional<Tile> tile_of(std::string_view text) {
   return out;
 }
 
-// The receipt's own word for the tile. Chunked programs take another one.
+// The tile that was asked for; nothing for chunked, which takes another one.
 std::optional<Tile> tile_asked(const Receipt& r) {
   if (r.kind == Kind::training) return tile_of(r.training.tile);
   if (r.method == "chunked" || !r.request.tile) return {};
   return tile_of(*r.request.tile);
 }
 
-// Sides of 0 where the receipt has none: those of the tile.
+// The logical block that was asked for; sides of 0 stand for the tile's.
 Tile block_asked(const Receipt& r) {
   const auto block = r.request.logical_block ? tile_of(*r.request.logical_block)
                                              : std::nullopt;
@@ -96,7 +95,7 @@ Broken work_broken(const Receipt& r, const Receipt::Lowering& l,
   const int64_t tiles = r.kind == Kind::training
                             ? r.training.tiles_run
                             : ceil_div(r.pairs_run, one.pairs);
-  int64_t due = 0;  // what strangers claim may be too much to multiply
+  int64_t due = 0;  // a product of claimed numbers may overflow
   if (__builtin_mul_overflow(tiles, one.paid, &due) || l.paid_pairs != due) {
     return "lowering.paid_pairs must be pairs.run in whole granules";
   }
@@ -127,7 +126,7 @@ std::optional<std::string> lowering_contradiction(const Receipt& r,
     return fmt::format("lowering must be of {}, whose granule is {}",
                        chip->name, chip->granule);
   }
-  // Chunked programs take all queries, in whole buckets.
+  // A chunked program's tile has all queries, rounded up to a bucket.
   if (l.tile.size() != 2 || l.tile[0] < 1 || l.tile[0] > 2 * kMaxTokens ||
       l.tile[1] < 1 || l.tile[1] > kMaxBlock) {
     return "lowering.tile must be queries and keys of a tile";

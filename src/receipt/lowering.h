@@ -1,4 +1,4 @@
-// receipt/lowering.h: a tile in a TPU's matrix unit, as a receipt has it.
+// receipt/lowering.h: a receipt's account of a tile in a TPU's matrix unit.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@
 
 namespace tessera::receipt {
 
-// `pairs` that ran, in whole tiles.
+// `pairs` that ran are rounded up to whole tiles.
 Receipt::Lowering lowering_of(const Lowering& lowering, int64_t pairs);
 
-// The first rule that does not hold, of a receipt of the executed lane.
+// The first rule about `lowering` that a receipt of lane `executed` breaks.
 std::optional<std::string> lowering_contradiction(const Receipt& r,
                                                   const std::string& executed);
 

@@ -1,4 +1,4 @@
-// receipt/lowering_test.cc: reasons that a receipt has where one was due.
+// receipt/lowering_test.cc: tests that a receipt has a reason if one was due.
 #include "receipt/lowering.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 namespace tessera::receipt {
 namespace {
 
-// Of the compiler's own program on a v6e, in tiles of its granule.
+// The contradiction of a run of lane xla on a v6e, in tiles of its granule.
 std::string contradiction(const std::optional<std::string>& block,
                           const std::optional<std::string>& reason) {
   Receipt r;
@@ -41,7 +41,7 @@ TEST(ReceiptLowering, ALogicalBlockBelowTheGranuleHasAReason) {
   EXPECT_EQ(contradiction("512", "short documents"), due);
 }
 
-// A side that is left open is the tile's, in words that can be read again.
+// An open side of a logical block is written as the tile's side.
 TEST(ReceiptLowering, HasTheLogicalBlockOfTheRequest) {
   Request request;
   request.tile = {512, 256};

@@ -19,8 +19,8 @@
 namespace tessera::receipt {
 namespace {
 
-// The bytes of a line like "MemAvailable:   123 kB", which is among the first;
-// nothing without it. It allocates nothing: there may be nothing left.
+// The bytes of a line like "MemAvailable:   123 kB" in the first 4 KiB of the
+// file; nothing without it. It does not allocate: memory may be exhausted.
 std::optional<int64_t> read_kib(const char* path, std::string_view name) {
   char head[4096];
   const Descriptor file(::open(path, O_RDONLY | O_CLOEXEC));
@@ -49,14 +49,14 @@ std::string cpu_model() {
 }
 
 std::string cpu_identity() {
-  // x86 has the first line of these, ARM the second.
+  // The names up to "flags" are x86's, the others ARM's.
   constexpr std::string_view kNames[] = {
       "vendor_id",        "cpu family",  "model",    "model name",
       "stepping",         "flags",       "Features", "CPU implementer",
       "CPU architecture", "CPU variant", "CPU part"};
   std::ifstream in("/proc/cpuinfo");
   std::string out;
-  // The first core's: a blank line ends it.
+  // Reads the first core only: a blank line ends its entry.
   for (std::string line; std::getline(in, line) && !line.empty();) {
     const std::string_view name =
         std::string_view(line).substr(0, line.find_first_of("\t:"));
@@ -71,7 +71,7 @@ std::string cpu_identity() {
 int64_t available_memory() {
   int64_t available =
       read_kib("/proc/meminfo", "MemAvailable:").value_or(INT64_MAX);
-  // `ulimit -v`: all that the process has of its addresses counts as used.
+  // `ulimit -v` limits address space, so all that is mapped counts as used.
   rlimit limit{};
   if (::getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur < INT64_MAX) {
     const auto most = static_cast<int64_t>(limit.rlim_cur);

@@ -10,18 +10,18 @@
 namespace tessera::receipt {
 namespace parts {
 
-// "nan", "inf" and "-inf" are words, which no reader takes for numbers.
+// A number that is not finite becomes "nan", "inf" or "-inf"; readers refuse
+// it.
 nlohmann::ordered_json number(double value);
-// The printer refuses text that is not UTF-8, as a file's name may be.
+// Escapes text that is not UTF-8, which the JSON printer would refuse.
 nlohmann::ordered_json text(const std::string& value);
 nlohmann::ordered_json texts(const std::vector<std::string>& values);
 
 }  // namespace parts
 
-// Every field, as the table has them. A receipt is written as it is, sealed or
-// not.
+// Every field of the table. The receipt need not be sealed.
 nlohmann::ordered_json fields_json(const Receipt& receipt);
-// Those that a second run tells too.
+// The fields that a second run must repeat.
 nlohmann::ordered_json repeatable_json(const Receipt& receipt);
 nlohmann::ordered_json fields_json(const GateRow& row);
 nlohmann::ordered_json fields_json(const RouteSettings& settings);

@@ -26,8 +26,8 @@ bool is_no_number(const Json& value) {
   return value == "inf" || value == "-inf" || value == "nan";
 }
 
-// The part of JSON schema that ours uses; read_test.cc sees that it uses no
-// more.
+// Checks the part of JSON schema that our schema uses; read_test.cc tests that
+// it uses no more.
 class Validator {
  public:
   explicit Validator(const Json& root) : root_(root) {}
@@ -73,7 +73,7 @@ class Validator {
  private:
   Result<void> any_of(const Json& value, const Json& all,
                       const std::string& name) const {
-    // Null, or what comes after it, whose error says more.
+    // all[0] is null; the error of all[1] says more.
     if (value.is_null()) return {};
     return check(value, all[1], name);
   }
@@ -176,7 +176,7 @@ class Validator {
   const Json& root_;
 };
 
-// Fills the members from a value that has the form.
+// Fills the members from JSON that the Validator accepted.
 class Reader {
  public:
   Reader(const Json& json, Kind kind) : json_(json), kind_(kind) {}
@@ -198,7 +198,7 @@ class Reader {
     } else if constexpr (std::same_as<T, RequestText>) {
       for (const RequestField& field : request_fields()) {
         const auto at = json.find(field.name);
-        // The form has been looked at; an array of none gives nothing.
+        // The form is valid. An empty array is an error that sets nothing.
         if (at != json.end()) (void)set_field(field, *at, kWhere, out);
       }
     } else if constexpr (std::same_as<T, Tile>) {
@@ -231,7 +231,7 @@ class Reader {
   Kind kind_;
 };
 
-// By what only one kind has.
+// The kind, by a field that only one kind has.
 Kind kind_of(const Json& receipt) {
   if (receipt.contains("spec")) return Kind::training;
   return receipt.contains("operation") ? Kind::operation : Kind::plan;
@@ -251,7 +251,8 @@ void add_leaves(const Json& value, const std::string& name,
 }  // namespace
 
 std::string receipt_digest(const Json& receipt) {
-  // Written with keys in order and no spaces. No copy: it may be large.
+  // Keys are sorted and there are no spaces. A copy of the receipt without the
+  // digest is avoided, as it may be large.
   std::string others = "{";
   for (const auto& [key, value] : receipt.items()) {
     if (key == kDigest) continue;
@@ -271,7 +272,7 @@ Result<ReceiptClaim> parse_receipt(std::string_view text) {
   const Json& json = **parsed;
   ReceiptClaim out;
   if (json.is_object()) {
-    // Before all else: another version has other fields.
+    // The version comes first: another one has other fields.
     if (json.contains("schema") && json["schema"] != kReceiptSchema) {
       return invalid(kWhere,
                      "schema must be {}, found {}: another version wrote it",
@@ -302,7 +303,7 @@ std::string receipt_json(Receipt receipt, int indent) {
 }
 
 double Receipt::useful_flop() const {
-  // A stranger's sizes may be too much to add up as integers.
+  // In doubles: claimed sizes may overflow integers.
   const double dims = static_cast<double>(shape.attention.head_dim) +
                       static_cast<double>(shape.attention.v_head_dim);
   return static_cast<double>(pairs_legal) * dims * (backward ? 7 : 2);

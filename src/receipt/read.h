@@ -1,5 +1,5 @@
-// receipt/read.h: receipts from strangers: their form, their digest, and where
-// two of them differ.
+// receipt/read.h: reads receipts, which are untrusted: their form, their digest
+// and the differences of two.
 #pragma once
 
 #include <string>
@@ -15,26 +15,26 @@ namespace tessera::receipt {
 // Larger files are refused unread.
 inline constexpr int64_t kMaxReceiptBytes = int64_t{1} << 24;
 
-// What a receipt says that somebody wrote.
+// A receipt as it was read; none of its claims is verified.
 struct ReceiptClaim : Receipt {
-  std::string digest_due;  // of the text's fields, as they stand there
-  // Fields that are there, or are not, against what others say.
+  std::string digest_due;  // computed from the fields in the text
+  // Fields that are present or missing in contradiction to other fields.
   std::vector<std::string> misplaced;
 };
 
-// Exactly the fields of the table, each of its type, every number finite;
-// errors name the field. The digest is not looked at.
+// The text must have exactly the fields of the table, each of its type, and
+// finite numbers; errors name the field. The digest is not checked.
 Result<ReceiptClaim> parse_receipt(std::string_view text);
 
-// Of all fields but the digest itself, however they are ordered or spaced.
+// The digest of all other fields, independent of their order and spacing.
 std::string receipt_digest(const Json& receipt);
 Result<void> check_digest(const ReceiptClaim& claim);
 
-// What must hold among the fields of one receipt: sums, families, who may
-// stand in for whom.
+// The broken rules between the fields of one receipt: sums, families, allowed
+// fallbacks and so on.
 std::vector<std::string> contradictions(const ReceiptClaim& claim);
 
-// Leaves by their path, "tiles.run", where the two differ.
+// The leaves, by path such as "tiles.run", in which the two differ.
 std::vector<ReceiptDifference> differences(const Json& a, const Json& b);
 std::vector<ReceiptDifference> differences(const Receipt& a, const Receipt& b);
 

@@ -1,5 +1,5 @@
-// receipt/read_test.cc: receipts from strangers: the schema, the digest, and
-// what fields say of each other.
+// receipt/read_test.cc: tests the reader of receipts: schema, digest and
+// contradictions between fields.
 #include "receipt/read.h"
 
 #include <gtest/gtest.h>
@@ -58,7 +58,7 @@ Receipt example() {
 
 Receipt operation() { return testing::sample_operation(kDigits); }
 
-// Of two steps of `tessera train` on a mesh, behind another run.
+// The receipt of two steps of `tessera train` on a mesh, after another run.
 Receipt training() {
   Receipt r;
   r.kind = Kind::training;
@@ -105,7 +105,7 @@ Receipt training() {
   return r;
 }
 
-// With every field there.
+// A receipt with every field present.
 Receipt fullest() {
   Receipt r = example();
   const auto keep = [&](std::optional<std::string>& text, const char* value) {
@@ -165,7 +165,7 @@ std::string message(const std::string& text) {
   return r ? "" : r.error().message;
 }
 
-// With a digest that fits: what is left is for the other checks.
+// The example with one change and a valid digest, for the other checks.
 std::string with(const char* pointer, const Json& value) {
   Json r = Json::parse(receipt_json(example()));
   r[Json::json_pointer(pointer)] = value;
@@ -183,7 +183,7 @@ TEST(ReceiptSchema, IsTheFileInDocs) {
       << "made by: tessera receipt schema table";
 }
 
-// Else a fuzzer that begins with them never gets past the schema.
+// A fuzzer whose seeds are not receipts would never get past the schema.
 TEST(ReceiptReader, SeedsOfItsFuzzerAreReceipts) {
   const std::filesystem::path folder("tests/fuzz/corpus/receipt");
   int seeds = 0;
@@ -197,7 +197,7 @@ TEST(ReceiptReader, SeedsOfItsFuzzerAreReceipts) {
   EXPECT_GE(seeds, 6);
 }
 
-// The reader knows just these words of JSON schema.
+// Collects the words of JSON schema that our schema uses.
 void collect(const Json& schema, std::set<std::string>& words) {
   for (const auto& [key, value] : schema.items()) {
     words.insert(key);
@@ -243,7 +243,7 @@ TEST(ReceiptReader, TakesWhatTheWriterWrites) {
   EXPECT_EQ(message(receipt_json(training())), "");
 }
 
-// Every member is read as it was written.
+// Every member is read back as it was written.
 TEST(ReceiptReader, EveryFieldComesBack) {
   for (Receipt r : {example(), operation(), fullest(), training(), Receipt()}) {
     if (r.digest.empty()) seal(r);
@@ -281,7 +281,8 @@ void add_paths(const Json& object, const std::string& before,
   }
 }
 
-// As errors call it: "/machine/plugins/0/name" is machine.plugins[0].name.
+// The path as errors name it: "/machine/plugins/0/name" becomes
+// machine.plugins[0].name.
 std::string name_of(std::string path) {
   const size_t item = path.find("/0");
   if (item != std::string::npos) path.replace(item, 2, "[0]");
@@ -289,7 +290,7 @@ std::string name_of(std::string path) {
   return path.substr(1);
 }
 
-// Whatever is absent, of another type or unknown is refused by its path.
+// A field that is absent, of another type or unknown is refused by its path.
 TEST(ReceiptReader, RefusesEveryFieldThatIsNotAsItMustBe) {
   const std::set<std::string> free_keys = {
       "/key/terms", "/kernels",         "/inputs/digests", "/parameters",
@@ -318,7 +319,7 @@ TEST(ReceiptReader, RefusesEveryFieldThatIsNotAsItMustBe) {
       }
       other = good;
       other[at.parent_pointer()].erase(at.back());
-      // Which tell what it is of.
+      // These two fields tell the kind of the receipt.
       if (path == "/operation" || path == "/spec") continue;
       EXPECT_EQ(message(other.dump()),
                 "[receipt] every field must be there, found no " + name);
@@ -332,7 +333,7 @@ TEST(ReceiptReader, RefusesEveryFieldThatIsNotAsItMustBe) {
   }
 }
 
-// What may be null is null where there is no text.
+// A text that may be null must be null, not empty.
 TEST(ReceiptReader, RefusesEmptyTextsInPlaceOfNull) {
   std::set<std::string> refused;
   for (const Receipt& r : {fullest(), operation(), training()}) {
@@ -365,7 +366,7 @@ TEST(ReceiptReader, RefusesEmptyTextsInPlaceOfNull) {
           "machine.plugins[0].generation", "mesh", "plan_file", "start"}));
 }
 
-// Nothing that a stranger claims overflows.
+// No claimed number makes the reader overflow.
 TEST(ReceiptReader, TakesTheLargestNumbers) {
   Receipt r = example();
   r.compiles = r.cache_hits.memory = r.cache_hits.disk = INT64_MAX;
@@ -391,7 +392,7 @@ TEST(ReceiptReader, FieldsGoWithTheirKind) {
             "[receipt] every field must be there, found no name");
 }
 
-// An older receipt is told so before anything else of it is looked at.
+// The version is checked before any other field.
 TEST(ReceiptReader, RefusesOtherVersionsByTheirNumber) {
   EXPECT_EQ(message(R"({"schema": 2, "operation": "attention"})"),
             "[receipt] schema must be 13, found the integer 2: another "
@@ -401,8 +402,8 @@ TEST(ReceiptReader, RefusesOtherVersionsByTheirNumber) {
             "version wrote it");
 }
 
-// A field that others call for cannot be left out, nor one be there for
-// nothing.
+// A field that other fields require must be present, and one that they exclude
+// must be absent.
 TEST(ReceiptReader, FindsMisplacedFields) {
   Json r = Json::parse(receipt_json(example()));
   r["check"].erase("passed");
@@ -585,7 +586,7 @@ std::string found(const char* pointer, const Json& value) {
   return text.starts_with(start) ? text.substr(start.size()) : text;
 }
 
-// Of a batch of one row of 8 tokens, 4 heads and 1000 legal pairs.
+// The batch has one row of 8 tokens, 4 heads and 1000 legal pairs.
 TEST(ReceiptReader, FindsContradictionsOfSinkTelemetry) {
   const auto document = [](int64_t row, Json name, int64_t queries) {
     return Json{{"batch_row", row},
@@ -619,7 +620,7 @@ TEST(ReceiptReader, FindsContradictionsOfSinkTelemetry) {
   EXPECT_EQ(told("/documents/0/queries/0", 0), "");
   EXPECT_EQ(told("/documents/0/mass/3", 1.0000001),
             "sink_telemetry.mass must be at most 1");
-  // The logarithm of 8 keys and a sink logit is 2.1972.
+  // log(9), for 8 keys and a sink logit, is 2.1972.
   EXPECT_EQ(told("/documents/0/entropy/1", 2.1973), "");
   EXPECT_EQ(told("/documents/0/entropy/1", 2.1975),
             "sink_telemetry.entropy must be at most the logarithm of the "
@@ -642,7 +643,7 @@ TEST(ReceiptReader, FindsContradictionsOfSinkTelemetry) {
   };
   EXPECT_EQ(of_two_rows(0, 1), "");
   EXPECT_NE(of_two_rows(1, 0).find("in order"), std::string::npos);
-  // Of 32 queries of all heads, each has a pair.
+  // The 32 queries of all heads have at least one pair each.
   for (const int64_t pairs : {31, 32}) {
     Json r = Json::parse(receipt_json(example()));
     r["sink_telemetry"] = good;
@@ -693,7 +694,7 @@ TEST(ReceiptReader, FindsContradictions) {
     EXPECT_EQ(found("/ms/total", total),
               "ms.total must be the sum of the others");
   }
-  // Too much to add up is no total.
+  // A sum that overflows is never equal to the total.
   Json large = Json::parse(receipt_json(example()))["ms"];
   large["plan"] = large["prepare"] = 1e308;
   EXPECT_EQ(found("/ms", large), "ms.total must be the sum of the others");
@@ -738,7 +739,7 @@ TEST(ReceiptReader, FindsContradictionsOfShards) {
     EXPECT_NE(told(pointer, value).find(rule), std::string::npos)
         << told(pointer, value);
   };
-  // The example is of the cpu lane.
+  // The example ran on the cpu lane.
   EXPECT_NE(
       told("/mesh", "seq=2")
           .find("shards must be there for the lanes xla and mosaic alone"),

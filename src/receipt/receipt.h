@@ -17,8 +17,8 @@
 
 namespace tessera::receipt {
 
-// What a receipt is of; members that the table gives to other kinds are then
-// not looked at.
+// What the receipt is about. Members that the table gives only to other kinds
+// are ignored.
 enum class Kind : uint8_t {
   plan = 1,       // that ran or was compiled
   operation = 2,  // that JAX exported
@@ -28,20 +28,20 @@ std::string_view to_string(Kind kind);  // "plan"
 
 struct Receipt {
   struct Lane {
-    std::string requested;  // "auto", "cpu"
-    std::string source;     // who asked for it: "flag", "caller" or "default"
-    std::string chosen;     // by the rules, or as it was requested
-    std::string executed;   // "" where nothing ran
-    std::string family = "native";              // whose code ran
+    std::string requested;          // "auto", "cpu"
+    std::string source;             // "flag", "caller", "default" or "command"
+    std::string chosen;             // by the rules, or as it was requested
+    std::string executed;           // "": nothing ran
+    std::string family = "native";  // whose code ran
     std::string runtime_mode = "executed";      // or "compiled only"
     std::vector<std::string> fallback_allowed;  // in this order
   };
-  // Why that lane, and why none of the others.
+  // Why the lane was chosen, and why each other lane was not.
   struct Choice {
     std::string request_class;  // "sparse blocks"
     std::string reason;
     std::map<std::string, std::string> rejected;
-    std::vector<GateRow> gate;        // its rows that it went by
+    std::vector<GateRow> gate;        // rows of the gate that decided
     std::optional<std::string> rule;  // the threshold that decided
   };
   // What the choice knew of the machine.
@@ -49,7 +49,7 @@ struct Receipt {
     struct Plugin {
       std::string name, platform;
       int64_t devices = 0;
-      std::string generation = {};  // of its TPUs; "" where it is not known
+      std::string generation = {};  // of its TPUs; "": not known
     };
     std::string cpu;
     std::string system;  // "Linux 6.1 x86_64"
@@ -72,24 +72,24 @@ struct Receipt {
   // what the lane was given.
   struct Inputs {
     uint64_t seed = 0;
-    std::string file;  // "" where there was none
+    std::string file;  // "": none
     std::map<std::string, std::string> digests;
-    std::vector<std::string> drawn;  // names of those from the seed
+    std::vector<std::string> drawn;  // names of the arrays from the seed
     std::vector<Array> arrays = {};  // of an operation
   };
-  // The PJRT plugin that compiled and ran it.
+  // The PJRT plugin that compiled and ran the program.
   struct Plugin {
     std::string file, api, platform, platform_version, device;
-    int64_t number = 0;  // of the device among the plugin's
+    int64_t number = 0;  // index of the device in the plugin
   };
   // Bytes between the devices of a mesh.
   struct Moved {
     int64_t needed = 0, sent = 0, capacity = 0, busiest = 0, all_gather = 0;
   };
-  // Where a mesh of its devices ran it: how it was spread, and what travelled.
+  // How a mesh of the plugin's devices spread the call, and what was sent.
   struct Shards {
     std::string mesh, balance, exchange;  // "data=2,seq=4", "rows", "ragged"
-    std::string ceilings;                 // "steps=128"; "" where none were set
+    std::string ceilings;                 // "steps=128"; "": none were set
     std::string work;                     // "partial=3,full=2", or ""
     std::string evenness;                 // "work=1.1,tokens=1.02", or ""
     bool uneven = false;
@@ -99,26 +99,26 @@ struct Receipt {
     Moved forward;
     std::optional<Moved> backward;
   };
-  // A tile in a TPU's matrix unit.
+  // How a tile lies in a TPU's matrix unit.
   struct Lowering {
     std::string chip;  // "v6e"
     int64_t granule = 0;
     std::vector<int64_t> tile;          // queries, keys
-    std::optional<std::string> reason;  // of what is below the granule
-    double factor = 1;                  // that a tile pays of its pairs
-    int64_t paid_pairs = 0;             // of all pairs that ran
+    std::optional<std::string> reason;  // for a tile below the granule
+    double factor = 1;                  // pairs a tile pays over its own
+    int64_t paid_pairs = 0;             // of all tiles that ran
   };
-  // What a bridge ran, and the files it was in.
+  // The program that JAX exported and the lane ran.
   struct Artifact {
-    std::string file, shapes_file;  // "" where the caller had them in memory
+    std::string file, shapes_file;  // "": the caller had them in memory
     std::string digest;
-    // Of an operation.
+    // For an operation alone.
     int64_t bytes = 0;
     std::string jax;
     int64_t calling_convention_version = 0;
     std::vector<std::string> platforms;
   };
-  // Of an operation's program.
+  // The key of an operation's program.
   struct Key {
     std::string digest;
     bool wider = true;  // than a kernel contract
@@ -129,24 +129,24 @@ struct Receipt {
     std::string name, stages;
     bool differentiable = false;
   };
-  // Where a mask names picks. No phase has a gradient but attention.
+  // Present if a mask names picks. Only the attention phase has a gradient.
   struct Routing {
     bool given = false;  // by a file or a saved plan: nothing was scored
     RouteSettings settings;
-    int64_t heads = 0;  // that pick
+    int64_t heads = 0;  // heads that pick
     int64_t picks = 0, removed = 0;
     int64_t union_blocks = 0, tile_rows = 0;
     int64_t widest_union = 0, union_capacity = 0;
-    // Keys as KeyReads counts them, over the lists of the plan. Bytes of K and
-    // V, of a receipt alone: read beyond what is needed, and all there are.
+    // Keys as KeyReads counts them, over the plan's lists. Bytes of K and V,
+    // set in a receipt only: read beyond the needed keys, and in all.
     int64_t needed_keys = 0, read_keys = 0;
     int64_t extra_bytes = 0, cache_bytes = 0;
     std::vector<Phase> phases = all_phases();
 
     static std::vector<Phase> all_phases();
   };
-  // Where it was asked for. Numbers by query head; nothing where one is not
-  // finite.
+  // Present if it was asked for. Numbers are by query head; nothing for one
+  // that is not finite.
   struct SinkTelemetry {
     struct Document {
       int64_t batch_row = 0;
@@ -167,12 +167,12 @@ struct Receipt {
       int64_t read_back = 0, written_back = 0;
     };
     std::string spec;
-    std::map<std::string, std::string> slots;  // a factory each
+    std::map<std::string, std::string> slots;  // the factory of each slot
     std::string model = "{}";                  // JSON
     int64_t parameters = 0;
     std::vector<Work> work;
     std::string mesh, specs;  // "" on one device
-    // Where the mesh divides the tokens of rows.
+    // Present if the mesh divides the tokens of rows.
     struct Exchange {
       std::string kind, balance;             // "rounds", "rows"
       std::string ceilings, work, evenness;  // as flags have them, or ""
@@ -188,10 +188,10 @@ struct Receipt {
     bool recompute = false;
     double rate = 0, max_norm = 0, weight_decay = 0;
     int64_t warmup = 0;
-    std::string start;  // the checkpoint that it went on from, or ""
+    std::string start;  // the checkpoint that the run continued, or ""
     int64_t first_step = 0, steps = 0;
     std::vector<double> losses;
-    int64_t counted = 0;  // tokens
+    int64_t counted = 0;  // tokens that the losses are of
     int64_t tiles_run = 0, tiles_planned = 0;
     double attention_flops = 0;
     double seconds = 0;
@@ -215,25 +215,24 @@ struct Receipt {
   std::string operation, name;
   Choice choice;
   Machine machine;
-  // Nothing where a plugin decides them.
+  // Absent if a plugin decides them.
   std::optional<std::string> isa;
   std::optional<int> threads;
   std::string device;  // the CPU's own name, or a plugin's for another device
   std::optional<Plugin> plugin;
   std::optional<Shards> shards;
   std::optional<Lowering> lowering;
-  std::string method;   // of a lane that has several; else ""
-  std::string numbers;  // that kernels of the mosaic lane may read; else ""
-  std::string row_sum;  // of its forward kernel; else ""
+  std::string method;   // of lane xla; else ""
+  std::string numbers;  // which ones lane mosaic's kernels may read; else ""
+  std::string row_sum;  // of lane mosaic's forward kernel; else ""
   std::optional<Artifact> artifact;
-  // Of a kernel that was compiled for itself: "tiles_per_pass".
+  // Of a kernel that was only compiled: "tiles_per_pass" and so on.
   std::map<std::string, int64_t> parameters;
-  // Of a kernel that has them: who chose its tile, and by direction its tiles a
-  // pass.
+  // Of our TPU kernels: who chose the tile, and by direction the tiles a pass.
   std::map<std::string, std::string> settings;
   bool backward = false;
   RequestText request;       // a spec, so that the plan can be made again
-  std::string plan_file;     // where the request came from one
+  std::string plan_file;     // "": the request is not from a plan file
   std::string facts_digest;  // of every id, count, offset and pick
   Shape shape;
   Inputs inputs;
@@ -246,9 +245,9 @@ struct Receipt {
   int64_t tiles_run = 0, tiles_skipped = 0;  // counted by the lane
   int64_t pairs_legal = 0, pairs_run = 0;    // every head
   std::optional<Routing> routing;
-  int64_t compiles = 0;  // the compiler really ran
+  int64_t compiles = 0;  // how often the compiler ran
   CacheHits cache_hits;
-  std::optional<std::string> fallback;  // why another lane ran than requested
+  std::optional<std::string> fallback;  // why the chosen lane did not run
   double route_ms = 0, plan_ms = 0, prepare_ms = 0, compile_ms = 0;
   double transfer_ms = 0, run_ms = 0, forward_ms = 0, backward_ms = 0;
   std::vector<std::string> warnings;  // of the lane, or of the plugin
@@ -256,7 +255,7 @@ struct Receipt {
   std::optional<SinkTelemetry> sink_telemetry;
   Training training;
   std::string output_digest;
-  // Of what stands above; seal() fills them.
+  // Computed by seal() from the members above.
   double total_ms = 0, useful_gflops = 0;
   std::string digest;
 
@@ -265,14 +264,14 @@ struct Receipt {
   // Legal pairs only: 4 D a pair forward, 14 D with the backward pass, D the
   // mean of the two head dimensions.
   double useful_flop() const;
-  double useful_gflops_due() const;  // 0 where nothing was timed
+  double useful_gflops_due() const;  // 0 if nothing was timed
   double total_ms_due() const;
 };
 
-// Fills what follows from the other fields, the digest of all of them last.
+// Computes the totals, then the digest of all other fields.
 void seal(Receipt& receipt);
 // One JSON object, sealed. A number that is not finite is the text "inf",
-// "-inf" or "nan", which no reader takes.
+// "-inf" or "nan", which readers refuse.
 std::string receipt_json(Receipt receipt, int indent = -1);
 
 }  // namespace tessera::receipt

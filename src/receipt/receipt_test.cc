@@ -1,5 +1,5 @@
-// receipt/receipt_test.cc: a receipt's JSON holds every field, and never a
-// number that JSON has not.
+// receipt/receipt_test.cc: tests that a receipt's JSON has every field, and no
+// number that JSON does not allow.
 #include "receipt/receipt.h"
 
 #include <gtest/gtest.h>
@@ -72,7 +72,7 @@ TEST(Receipt, HoldsEveryField) {
   EXPECT_EQ(j["check"]["max_bound_ratio"], 0.5);
 }
 
-// What a lane has not is null or empty, never a number that means nothing.
+// A field that a lane does not have is null or empty, never a placeholder.
 TEST(Receipt, TellsOwnLanesFromPlugins) {
   const json own = json::parse(receipt_json(example()));
   EXPECT_EQ(own["isa"], "avx2");
@@ -116,7 +116,7 @@ TEST(Receipt, TellsOwnLanesFromPlugins) {
   EXPECT_EQ(j["warnings"], json({"'disk \\xff full'"}));
 }
 
-// Where a run routed by itself: what was picked, and where a gradient flows.
+// A run that routed tells what was picked, and where a gradient flows.
 TEST(Receipt, TellsRoutingWithItsPhases) {
   Receipt r = example();
   EXPECT_TRUE(json::parse(receipt_json(r))["routing"].is_null());
@@ -187,8 +187,8 @@ TEST(Receipt, TakesNamesThatAreNotText) {
             "'a\\xff.safetensors'");
 }
 
-// In a process of its own: a limit cannot be taken back.
-// As much of it as a run may ask for is a receipt that can be read again.
+// A receipt with the most telemetry that a run may ask for is small enough to
+// be read again.
 TEST(Receipt, HoldsSinkTelemetryUpToItsLimit) {
   for (const int64_t heads : {1, 128}) {
     const auto n = static_cast<size_t>(heads);
@@ -207,15 +207,15 @@ TEST(Receipt, HoldsSinkTelemetryUpToItsLimit) {
   }
 }
 
-// A process of its own, for a lowered limit cannot be raised again. The limit
-// leaves room above what is used: a sanitizer may map more at any allocation.
+// Runs in a process of its own, since a lowered limit cannot be raised again.
+// The limit leaves room: a sanitizer may map more memory at any allocation.
 TEST(ReceiptMachineDeathTest, KnowsTheLimitOfTheProcess) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(
       {
         constexpr int64_t kRoom = 64 << 20;
         int64_t pages = 0;
-        // Open to the end: to free its buffer may give addresses back.
+        // Stays open to the end: freeing its buffer could unmap memory.
         std::ifstream statm("/proc/self/statm");
         statm >> pages;
         rlimit limit{};
@@ -226,7 +226,7 @@ TEST(ReceiptMachineDeathTest, KnowsTheLimitOfTheProcess) {
         const int64_t after = available_memory();
         bool known = before > kRoom && after > kRoom / 2 && after <= kRoom;
 #ifndef TESSERA_SANITIZED
-        // More than it has of its addresses.
+        // The process has already mapped more than this limit.
         limit.rlim_cur = 1;
         setrlimit(RLIMIT_AS, &limit);
         known = known && available_memory() == 0;

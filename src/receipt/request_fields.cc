@@ -167,8 +167,8 @@ bool fits(const Json& value, Form form) {
   return false;
 }
 
-// What is wrong with a value that does not fit: the array's first element that
-// does not belong, or the value itself.
+// Describes a value that does not fit: the first wrong element of an array, or
+// the value itself.
 std::string found_in(const Json& value, Form form) {
   if (!value.is_array() || form == Form::number || form == Form::text) {
     return describe(value);
@@ -183,7 +183,7 @@ std::string found_in(const Json& value, Form form) {
   return describe(value);
 }
 
-// In the syntax of the flag; `value` fits `form` and holds no strings within.
+// The flag's text for a value that fits `form` and is no array of strings.
 std::string flag_text(const Json& value, Form form) {
   if (value.is_string()) return value.get<std::string>();
   if (!value.is_array()) return fmt::to_string(value.get<int64_t>());
@@ -204,7 +204,7 @@ std::optional<int64_t> number_of(std::string_view text) {
   return value;
 }
 
-// What is no number stays as it was typed.
+// A text that is not a number stays as it was typed.
 Ordered field_json(const std::string& text, Form form) {
   if (form == Form::number) {
     if (const auto n = number_of(text)) return *n;
@@ -241,7 +241,7 @@ void RequestField::copy(const RequestText& from, RequestText& to) const {
 RequestText request_text(const Request& request) {
   RequestText out;
   for (const Mask& mask : request.masks) out.masks.push_back(to_string(mask));
-  Request numbers = request;  // of which the table gives references
+  Request numbers = request;  // a copy: number.in() needs a mutable Request
   for (const RequestField& f : kFields) {
     std::string text;
     if (f.number.in && f.number.in(numbers) > 0) {

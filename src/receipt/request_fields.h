@@ -17,8 +17,8 @@
 
 namespace tessera::receipt {
 
-// A request as it is typed, before anything of it is read: each field in the
-// syntax of its flag, numbers too.
+// A request as it was typed, not parsed yet: each field, even a number, is text
+// in the syntax of its flag.
 struct RequestText {
   std::vector<std::string> masks;  // one, or one per group of heads
   std::vector<std::string> valid;  // each entry one --valid
@@ -30,7 +30,8 @@ struct RequestText {
   bool operator==(const RequestText&) const = default;
 };
 
-// How a spec may write a field, and a receipt does.
+// The JSON forms of a field: the first is what a receipt writes, the others a
+// spec may use too.
 enum class FieldForm : uint8_t {
   number,   // an integer
   text,     // a string
@@ -41,12 +42,12 @@ enum class FieldForm : uint8_t {
   counts,   // an array of strings; or as numbers, or a string
 };
 
-// The number of a request that a field is: from 1 to `most`.
+// The number in a Request that the field sets, from 1 to `most`.
 struct RequestNumber {
   int64_t most = 0;
   int64_t& (*in)(Request& request) = nullptr;
 };
-// The size of a request that a field is: a tile's.
+// The Tile in a Request that the field sets.
 using RequestSize = Tile Request::*;
 
 inline constexpr const char* kRequestGroup = "The request";
@@ -62,8 +63,8 @@ struct RequestField {
   const char* group;  // of the help
   const char* type;   // what the help calls its value
   const char* help;
-  bool always = false;  // in every receipt, filled in where it was left open
-  // Where both are null src/request/ reads it.
+  bool always = false;  // in every receipt, with its default if it was open
+  // If both are null, src/request/ parses the field.
   RequestNumber number = {};
   RequestSize size = nullptr;
 
@@ -76,21 +77,21 @@ struct RequestField {
 };
 std::span<const RequestField> request_fields();
 
-// What a request says of itself, in which the facts are not.
+// The fields of a Request; it does not hold facts.
 RequestText request_text(const Request& request);
 
-// Takes a value in any of the forms that a spec may have; `where` names the
-// reader in errors.
+// Sets the field from a value in any form that a spec may have; `where` names
+// the reader in errors.
 Result<void> set_field(const RequestField& field, const Json& value,
                        std::string_view where, RequestText& out);
 
-// What was given goes before what stands there, but for what a receipt has
-// always: that is as it was understood. Masks are as they were written.
+// Replaces fields of `out` by the given ones, except those that every receipt
+// has: they keep their parsed value. Masks are taken as they were written.
 void take_given(const RequestText& given, RequestText& out);
 
-// What is given, as a spec that means the same.
+// The given fields as a spec with the same meaning.
 nlohmann::ordered_json request_json(const RequestText& request);
-// Of what request_json() writes.
+// The schema of what request_json() writes.
 nlohmann::ordered_json request_schema();
 
 }  // namespace tessera::receipt

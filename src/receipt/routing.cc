@@ -25,7 +25,7 @@ Receipt::Routing routed(const RouteResult& r, bool given_picks) {
           r.unions.capacity};
 }
 
-// Of picks that no router of ours saw.
+// Counts of picks that did not go through our router.
 Receipt::Routing given(const Batch::State& batch) {
   const Request& request = batch.request;
   const int64_t block = mask::names_of(request).picks_block;
@@ -69,7 +69,7 @@ std::optional<Receipt::Routing> routing_of(const Batch& batch,
   const Plan& plan = batch.plan();
   const AttentionShape& s = call.shape;
   const int64_t key = (s.head_dim + s.v_head_dim) * byte_width(call.dtype);
-  // A list serves several K/V heads, or several lists read one.
+  // K/V heads that one list serves; 1 if several lists read one K/V head.
   const int64_t heads = std::max<int64_t>(s.kv_heads / plan.heads, 1);
   out->extra_bytes = (out->read_keys - out->needed_keys) * heads * key;
   out->cache_bytes = plan.batch * plan.kv_len * s.kv_heads * key;

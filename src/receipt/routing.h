@@ -7,10 +7,10 @@
 
 namespace tessera::receipt {
 
-// Nothing where no mask names picks. Of a batch that was routed, the router's
-// counts; of picks that were given, those of the plan's tile rows and unions.
+// Nothing if no mask names picks. A batch that was routed has the router's
+// counts; given picks are counted by the plan's tile rows and unions.
 std::optional<Receipt::Routing> routing_of(const Batch& batch);
-// The same with the bytes that a call with these arrays reads.
+// The same, with the bytes of K and V that the call reads.
 std::optional<Receipt::Routing> routing_of(const Batch& batch,
                                            const AttentionCall& call);
 

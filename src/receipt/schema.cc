@@ -23,7 +23,7 @@ Ordered enum_of(TextList words) {
   return {{"enum", std::move(all)}};
 }
 
-// What stands for no text is null, and never an empty one.
+// A missing text is null, never the empty text.
 Ordered or_null(Ordered schema) {
   if (schema.value("type", "") == "string") schema["minLength"] = 1;
   return {{"anyOf", {{{"type", "null"}}, std::move(schema)}}};
@@ -36,7 +36,7 @@ Ordered empty_object() {
           {"additionalProperties", false}};
 }
 
-// What fits a line stands on one.
+// JSON text with each value that fits a line on one line.
 std::string lines_of(const Ordered& value, size_t indent = 0) {
   constexpr size_t kLine = 120;
   std::string flat = value.dump();
@@ -148,7 +148,7 @@ Ordered schema_of_kind(Kind kind, std::string_view description) {
   return std::move(maker.out);
 }
 
-// Rows without a sentence join the one before them.
+// Fields without a meaning join the row before them.
 class TableMaker {
  public:
   template <class T>

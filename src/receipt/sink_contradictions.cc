@@ -1,4 +1,4 @@
-// receipt/sink_contradictions.cc: telemetry against itself and its own batch.
+// receipt/sink_contradictions.cc: checks telemetry by itself and by its batch.
 #include "receipt/sink_contradictions.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 using Document = Receipt::SinkTelemetry::Document;
 using Broken = std::optional<std::string>;
 
-// Of the request, where its words say it.
+// The number in a field of the request; nothing if it is absent or no number.
 std::optional<int64_t> number_of(const std::optional<std::string>& text) {
   int64_t out = 0;
   if (!text) return {};
@@ -27,11 +27,10 @@ std::optional<int64_t> number_of(const std::optional<std::string>& text) {
   return out;
 }
 
-// log N of N terms, and what fp32 may make of it. A weight e^d_j errs,
-// relative, by (8 + sqrt N) u + 2 u |d_j| at most, which moves the entropy of
-// the weights that there are by as much above log N; its sums move it by (8 +
-// sqrt N) u (1 + T) and 8 u of itself. No d_j of a weight above 0, so no T, is
-// beyond 104.
+// The largest entropy of N terms, log N, with the errors of fp32. A weight
+// e^d_j has a relative error of at most (8 + sqrt N) u + 2 u |d_j|, which can
+// raise the entropy above log N by as much. The sums add (8 + sqrt N) u (1 + T)
+// and 8 u times the entropy. No |d_j| of a weight above 0, nor T, exceeds 104.
 double most_entropy(double terms) {
   constexpr double kU = 0x1p-24, kFarthest = 104;
   const double sums = (8 + std::sqrt(terms)) * kU;
@@ -39,7 +38,7 @@ double most_entropy(double terms) {
   return most + sums * (2 + kFarthest) + 2 * kU * kFarthest + 8 * kU * most;
 }
 
-// The reader has refused what is below 0.
+// The reader has already refused numbers below 0.
 Broken numbers_broken(const Receipt& r, const Document& d) {
   const auto keys = number_of(r.request.kv_len);
   const double entropy =
@@ -61,7 +60,7 @@ Broken numbers_broken(const Receipt& r, const Document& d) {
   return {};
 }
 
-// As doubles: what strangers claim may be too much to add up.
+// In doubles: a sum of claimed counts may overflow an integer.
 Broken counts_broken(const Receipt& r, const std::vector<Document>& documents) {
   const auto q_len = number_of(r.request.q_len);
   const auto heads = static_cast<size_t>(r.shape.attention.heads);
@@ -81,7 +80,7 @@ Broken counts_broken(const Receipt& r, const std::vector<Document>& documents) {
       }
     }
   }
-  // A query that counts has a legal pair.
+  // Each counted query has at least one legal pair.
   if (all > static_cast<double>(r.pairs_legal)) {
     return "sink_telemetry.queries must come to at most pairs.legal";
   }

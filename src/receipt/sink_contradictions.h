@@ -1,4 +1,4 @@
-// receipt/sink_contradictions.h: what must hold of a receipt's sink telemetry.
+// receipt/sink_contradictions.h: checks a receipt's sink telemetry.
 #pragma once
 
 #include <optional>
@@ -8,7 +8,7 @@
 
 namespace tessera::receipt {
 
-// The first rule that does not hold, of a receipt of the executed lane.
+// The first rule about telemetry that a receipt of lane `executed` breaks.
 std::optional<std::string> sink_contradiction(const Receipt& r,
                                               const std::string& executed);
 

@@ -1,4 +1,4 @@
-// receipt/sink_telemetry.cc: numbers of each document, digests of each query's.
+// receipt/sink_telemetry.cc: numbers by document, digests of those by query.
 #include "receipt/sink_telemetry.h"
 
 #include <cmath>

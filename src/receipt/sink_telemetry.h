@@ -6,8 +6,8 @@
 
 namespace tessera::receipt {
 
-// Documents that a receipt can hold: of a head each takes 92 bytes at most, and
-// 169 of its own.
+// The most documents that a receipt can hold. A document takes at most 169
+// bytes and 92 more for each head, so all stay below kMaxReceiptBytes.
 inline constexpr int64_t max_sink_documents(int64_t heads) {
   return (int64_t{1} << 17) / (heads + 2);
 }

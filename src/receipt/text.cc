@@ -26,7 +26,7 @@ void add_question(const Receipt& r, Lines& line) {
   }
 }
 
-// Of our TPU kernels, beyond what a session has by itself.
+// The terms of our TPU kernels that differ from a session's defaults.
 std::string terms_of(const Receipt& r) {
   std::string out;
   if (r.numbers == "finite") out += ", of finite numbers";

@@ -1,4 +1,4 @@
-// receipt/text.h: a receipt for people, a line for each thing.
+// receipt/text.h: a receipt as text for people, one line per item.
 #pragma once
 
 #include <string>
@@ -7,12 +7,12 @@
 
 namespace tessera::receipt {
 
-// `whole`: what was asked, why no other lane, contract and plan too.
+// `whole` adds what was asked, the rejected lanes, contract and plan.
 std::string text_of(const Receipt& receipt, bool whole = false);
-// The whole, and whether its digest is that of its fields.
+// The whole text, and whether the digest is that of the fields.
 std::string claim_text(const ReceiptClaim& claim);
 
-// What the reasons of a choice do not say of a row.
+// A gate row in words, with what the reason of a choice leaves out.
 std::string gate_words(const GateRow& row);
 
 }  // namespace tessera::receipt

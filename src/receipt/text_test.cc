@@ -1,4 +1,4 @@
-// receipt/text_test.cc: receipts of each kind as people read them.
+// receipt/text_test.cc: tests the text of receipts of each kind.
 #include "receipt/text.h"
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@ namespace {
 
 const std::string kDigits(32, 'b');
 
-// `json` is of a receipt that the reader takes.
+// `json` is a receipt that the reader accepts.
 std::string shown(const std::string& json) {
   const auto text = receipt_text(json);
   EXPECT_TRUE(text.ok()) << text.error().message;
@@ -107,7 +107,7 @@ TEST(ReceiptText, OfAPlanSaysWhyNoOtherLane) {
       << whole;
 }
 
-// Routes begin again where there are more layers.
+// If there are more layers than routes, the routes repeat.
 TEST(ReceiptText, OfATrainingRunNamesClusteredLayers) {
   Receipt r;
   r.kind = Kind::training;

@@ -24,7 +24,7 @@ std::string named(const std::map<std::string, std::string>& all,
   return at == all.end() ? "none" : at->second;
 }
 
-// What a stranger calls a model may be none.
+// The model; nothing if the claimed text is not one.
 std::optional<ModelConfig> model_of(const Training& t) {
   auto model = parse_model_config(t.model);
   if (!model) return {};
@@ -46,7 +46,7 @@ std::string precision_text(const std::map<std::string, std::string>& found) {
   return out;
 }
 
-// A line for each way in which layers are clustered.
+// One line for each distinct route of clustered layers.
 void add_clustered(const ModelConfig& m, Lines& line) {
   std::map<std::string, std::vector<int64_t>> layers;
   for (int64_t i = 0; !m.routes.empty() && i < m.layers; ++i) {
@@ -59,7 +59,7 @@ void add_clustered(const ModelConfig& m, Lines& line) {
   }
 }
 
-// Of each direction, a line a slot.
+// One line for each slot, forward and then back.
 void add_slots(const std::vector<Training::Work>& slots, Lines& line) {
   const auto bytes = [](int64_t n) {
     return n < 1000 ? fmt::format("{} ", n) : with_unit(static_cast<double>(n));

@@ -115,7 +115,7 @@ DataBytes data_bytes(const AttentionData& d) {
   DataBytes bytes;
   bytes.outputs = width * out + lse;
   bytes.all = bytes.outputs + width * (q + kv);
-  // The lane counts these; beside them stands what is written.
+  // Sink mass and entropy are outputs; `all` leaves them to the lane's count.
   if (d.first_keys != 0) bytes.outputs += 2 * lse;
   if (d.backward) {
     bytes.outputs += width * (q + kv);

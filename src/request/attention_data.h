@@ -20,16 +20,16 @@ std::string_view to_string(Layout layout);
 class Array {
  public:
   Array() = default;
-  // Every byte 0xff, a NaN in each dtype: what nobody writes is seen. The
-  // caller has checked that the size fits.
+  // Every byte is 0xff, a NaN in each dtype, so that a value that is never
+  // written shows. The caller has checked that the size does not overflow.
   Array(Dtype dtype, Layout layout, int64_t batch, int64_t heads,
         int64_t tokens, int64_t dim);
 
   MutableTensorView view() { return view_; }
   TensorView view() const;
-  std::vector<int64_t> shape() const;  // as the layout orders it
+  std::vector<int64_t> shape() const;  // in the layout's order
   std::string_view bytes() const { return bytes_.view(); }
-  void fill(std::string_view bytes);  // as many as there are
+  void fill(std::string_view bytes);  // of exactly the array's size
 
  private:
   Layout layout_ = Layout::bhsd;
@@ -49,15 +49,15 @@ struct AttentionData {
   std::optional<std::vector<float>> sink_logits;  // [heads]
   Array out;
   std::vector<float> lse;  // [batch, heads, q_len]
-  // The same of a run that was asked for sink telemetry, else empty.
+  // [batch, heads, q_len] of a run with sink telemetry, else empty.
   std::vector<float> sink_mass, sink_entropy;
-  // Of the backward pass.
+  // Arrays of the backward pass.
   Array dout;
   std::vector<float> dlse;  // as lse, or empty
   Array dq, dk, dv;
   std::vector<float> dsink_logits;
 
-  void allocate();  // what the fields above ask for; dlse stays empty
+  void allocate();  // by the fields above; dlse stays empty
   double scale() const;
   ForwardTensors forward_tensors();
   Gradients gradients();
@@ -65,8 +65,8 @@ struct AttentionData {
   RunCall over(const Batch& batch);  // the call with its arrays
 };
 
-// Bytes that allocate() takes, as a double: sizes may be absurd. `outputs`: the
-// share of what the lane writes.
+// Bytes that allocate() takes, as doubles, since sizes may overflow an integer.
+// `outputs`: those that the lane writes.
 struct DataBytes {
   double all = 0, outputs = 0;
 };

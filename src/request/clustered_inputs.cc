@@ -12,8 +12,8 @@
 namespace tessera::request {
 namespace {
 
-// Tokens of a tensor in groups of `size`; centroids come from another seed than
-// the noise.
+// Fills tokens in groups of `size`, one centroid each. The centroids have
+// another seed than the noise.
 void fill(Array& array, const Clusters& c, int64_t size, Stream stream) {
   constexpr uint64_t kOther = 0x5bd1e9955bd1e995u;
   const MutableTensorView t = array.view();

@@ -1,5 +1,6 @@
-// request/clustered_inputs.h: inputs as clustered sparse attention meets them:
-// the queries of a tile are near one centroid, as are the keys of a block.
+// request/clustered_inputs.h: random inputs in clusters, for clustered sparse
+// attention: the queries of a tile lie near one centroid, as do the keys of a
+// block.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +15,10 @@ struct Clusters {
   uint64_t seed = 0;
   int64_t query_tile = 256;
   int64_t block = 256;
-  // Of tokens around their centroid.
+  // Factor of the noise around a centroid.
   double spread = DrawnPicks().spread;
 
-  // The generator in a line.
+  // One line that names the generator and its parameters.
   std::string describe() const;
 };
 

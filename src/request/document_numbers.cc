@@ -1,4 +1,4 @@
-// request/document_numbers.cc: from numbers, of text or an array, to ids.
+// request/document_numbers.cc: converts numbers, from text or an array, to ids.
 #include "request/document_numbers.h"
 
 #include <algorithm>
@@ -111,7 +111,7 @@ Result<Ids> read_text_numbers(const std::string& path, std::string_view text,
     ++number;
     const std::string_view content = trim(line.substr(0, line.find('#')));
     if (content.empty()) {
-      // A comment alone is no blank line.
+      // A line with only a comment does not end the row.
       if (trim(line).empty()) end_row();
       continue;
     }

@@ -1,4 +1,4 @@
-// request/documents.cc: where packed documents come from.
+// request/documents.cc: reads packed documents from any source.
 #include "request/documents.h"
 
 #include <string>
@@ -32,12 +32,12 @@ Result<Ids> read_npy(const std::string& path, std::string_view bytes,
                  fmt::join(npy->shape, ", "));
 }
 
-// No file is called so.
+// Whether the text is a list of numbers, not a file name.
 bool is_list(std::string_view text) {
   return text.find_first_not_of("0123456789,+- ") == std::string_view::npos;
 }
 
-// `rest` is a list or, but for lengths, a file.
+// `rest` is a list of numbers, or a file unless they are lengths.
 Result<Ids> read_numbers(const std::string& rest, std::string_view what,
                          const DocumentNumbers& numbers, int64_t batch,
                          int64_t length) {

@@ -1,4 +1,4 @@
-// request/documents_test.cc: document sources become ids.
+// request/documents_test.cc: tests that document sources become ids.
 #include "request/documents.h"
 
 #include <gtest/gtest.h>
@@ -107,7 +107,8 @@ TEST(Documents, LognormalHasItsMeanAndItsSeeds) {
   EXPECT_EQ(ids.front(), 0);
   const double mean =
       static_cast<double>(kTokens) / static_cast<double>(ids.back() + 1);
-  // 8192 draws of deviation 512 * sqrt(e - 1): five deviations of the mean.
+  // 8192 draws have deviation 512 * sqrt(e - 1); the bound is five deviations
+  // of their mean.
   EXPECT_NEAR(mean, 512, 5 * 512 * std::sqrt(1.7183 / 8192));
   // Batch row b draws with seed + b.
   const Ids two = read("lognormal:mean=9,seed=4", 2, 50);

@@ -1,4 +1,4 @@
-// request/drawn_documents.cc: lognormal lengths, the same everywhere.
+// request/drawn_documents.cc: draws lognormal lengths, equal on all platforms.
 #include "request/drawn_documents.h"
 
 #include <algorithm>
@@ -14,8 +14,8 @@
 namespace tessera::request {
 
 std::vector<int32_t> lognormal_ids(double mean, uint64_t seed, int64_t length) {
-  // The engine is the standard's; Box-Muller by hand, because the standard's
-  // distributions differ between libraries.
+  // The standard fixes the engine but not its distributions, which differ
+  // between libraries, so Box-Muller is done here.
   std::mt19937_64 engine(seed);
   auto uniform = [&] {  // in (0, 1]
     return (static_cast<double>(engine() >> 11) + 1) * 0x1p-53;

@@ -1,4 +1,4 @@
-// request/drawn_picks.cc: "clustered:..." and its settings.
+// request/drawn_picks.cc: parses "clustered:..." and its settings.
 #include "request/drawn_picks.h"
 
 #include <set>

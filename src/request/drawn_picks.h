@@ -1,4 +1,4 @@
-// request/drawn_picks.h: picks of q and k that are drawn for the router's sake.
+// request/drawn_picks.h: settings of drawn q and k that the router picks from.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace tessera::request {
 
-// Of q and k in clusters: tokens around a centroid.
+// The sizes and the seed of q and k in clusters.
 struct DrawnPicks {
   int64_t heads = 1, kv_heads = 1, dim = 64;
   uint64_t seed = 0;

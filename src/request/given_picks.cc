@@ -1,5 +1,4 @@
-// request/given_picks.cc: picks as [batch, heads, q_len, k], and as
-// topk_idxs have them.
+// request/given_picks.cc: reads picks [batch, heads, q_len, k] and topk_idxs.
 #include "request/given_picks.h"
 
 #include <utility>

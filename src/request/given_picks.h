@@ -1,4 +1,4 @@
-// request/given_picks.h: picks of blocks that a file brings.
+// request/given_picks.h: reads picks of blocks from a file.
 #pragma once
 
 #include <string>
@@ -12,9 +12,9 @@ namespace tessera::request {
 // `--picks topk_idxs:FILE`: the layout of tessera/layouts.h.
 inline constexpr std::string_view kTopkSource = "topk_idxs:";
 
-// Of a mask that names blocks(n). FILE is .safetensors with a tensor picks
-// [batch, heads, q_len, k]; topk_idxs:FILE is .npy, or .safetensors with a
-// tensor topk_idxs.
+// Reads picks for a mask that names blocks(n). FILE is .safetensors with a
+// tensor picks [batch, heads, q_len, k]; topk_idxs:FILE is .npy, or
+// .safetensors with a tensor topk_idxs.
 Result<void> read_given_picks(const std::string& source, const Request& request,
                               OwnedFacts& facts);
 

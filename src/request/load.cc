@@ -1,5 +1,5 @@
-// request/load.cc: flags, a spec file and a saved plan exclude each other where
-// they say the same.
+// request/load.cc: merges flags and a spec file, or loads a saved plan. A field
+// may be given only once.
 #include "request/load.h"
 
 #include <utility>
@@ -25,7 +25,7 @@ Result<Loaded> load_plan_file(const RequestFlags& f) {
     return invalid("cli", "--plan holds a whole request, found {} beside it",
                    field.flag());
   }
-  // What flags may ask for, a saved plan may hold.
+  // A saved plan may be as large as one that flags ask for.
   DecodeLimits limits;
   limits.max_ids = kMaxIds;
   limits.max_tile_rows = kMaxTiles;

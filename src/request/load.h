@@ -1,5 +1,5 @@
-// request/load.h: a request from flags, a spec file or a saved plan, as far as
-// its plan.
+// request/load.h: loads a request from flags, a spec file or a saved plan, and
+// plans it.
 #pragma once
 
 #include <cstdint>
@@ -15,39 +15,38 @@
 
 namespace tessera::request {
 
-// Numbers are read later, so that every error reads alike.
+// Fields stay text until later, so that flags and specs give the same errors.
 struct RequestFlags : receipt::RequestText {
   std::optional<std::string> spec;  // a JSON file with the same request
   std::optional<std::string> plan;  // a saved plan, in place of a request
 };
 
-// The fields of flags and spec together. A plan's are not among them.
+// The fields of flags and spec together, without those of a saved plan.
 Result<receipt::RequestText> request_text(const RequestFlags& typed);
 
-// Lengths that somebody else knows, for flags and a spec that leave them open.
+// Lengths that the caller knows, for flags and a spec that leave them open.
 struct Lengths {
   std::optional<int64_t> batch, q_len, kv_len;
 };
 
-// The request, its facts and where it comes from a file, its plan.
+// The request, its facts and, if it comes from a plan file, its plan.
 struct Loaded {
   Resolved resolved;                // without the facts of a saved plan
   std::optional<OwnedBatch> saved;  // of --plan, or once its picks are routed
-  // Of a mask that names a router: where its picks, which are no fact yet, come
-  // from.
+  // Where the picks of a router come from; they are no facts yet.
   std::optional<PickSource> source;
 };
 Result<Loaded> load_request(const RequestFlags& typed,
                             const Lengths& otherwise = {},
                             const RouteFlags& route = {});
 
-// The request alone, with the facts that a mask names or a flag gives: they
-// are not read, and only which there are may be asked; of picks, a saved plan's
-// or those of --picks, their heads, slots and meaning too.
+// The request without its facts. `present` only says which facts a mask names
+// or a flag gives; of picks, from a saved plan or --picks, it also has heads,
+// slots and meaning.
 struct Asked {
   Request request;
   Facts present;
-  bool open_tile = false;  // nobody said one
+  bool open_tile = false;  // no tile was given
 };
 Result<Asked> load_asked(const RequestFlags& typed);
 
@@ -56,9 +55,9 @@ struct Planned {
   OwnedBatch batch;
   std::vector<std::string> written;  // the masks as the user wrote them
   std::optional<Target> target;
-  receipt::RequestText given;  // as typed; empty where a plan file holds it
+  receipt::RequestText given;  // as typed; empty for a plan file
 };
-// Plans what is not saved; prints nothing.
+// Plans the request, unless its plan was saved.
 Result<Planned> make_planned(Loaded loaded);
 
 }  // namespace tessera::request

@@ -12,7 +12,7 @@
 namespace tessera::request {
 namespace {
 
-// A mask that asks for what is not here is told so by name.
+// Says why a feature is refused if the error is at the feature's name.
 Error refused_word(std::string_view text, Error error) {
   if (error.column == 0) return error;
   const auto is_word = [](char c) {
@@ -59,7 +59,7 @@ Result<Request> resolve_request(const receipt::RequestText& o) {
     r.masks.push_back(std::move(*mask));
   }
   if (!o.q_len) return invalid("cli", "--q-len must be given, found none");
-  // Absent ones stay as they are.
+  // Fields that are not given keep their defaults.
   for (const receipt::RequestField& field : receipt::request_fields()) {
     if (!field.is_given(o)) continue;
     const std::string text = field.texts(o)[0];

@@ -1,5 +1,4 @@
-// request/make_request.h: from what was typed, or a plan file, to a request
-// with its facts.
+// request/make_request.h: parses what was typed to a request with its facts.
 #pragma once
 
 #include <optional>
@@ -18,11 +17,11 @@ struct Resolved {
   OwnedFacts facts;
   std::vector<std::string> written;  // the masks as the user wrote them
   std::optional<Target> target;
-  receipt::RequestText given;  // as typed; empty where a plan file holds it
+  receipt::RequestText given;  // as typed; empty for a plan file
 };
 
 Result<Resolved> resolve(const receipt::RequestText& given);
-// The request alone: facts and target are not looked at.
+// The request alone: facts and target are not read.
 Result<Request> resolve_request(const receipt::RequestText& given);
 
 // "256x256", or "256" for a square.

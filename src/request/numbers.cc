@@ -1,4 +1,4 @@
-// request/numbers.cc: strict numbers; the whole text counts.
+// request/numbers.cc: strict parsing: the whole text must be a number.
 #include "request/numbers.h"
 
 #include <charconv>
@@ -11,7 +11,7 @@
 namespace tessera::request {
 namespace {
 
-// NaN where it is none.
+// NaN if the text is not a finite number.
 double finite_number(std::string_view text) {
   const std::string_view word = trim(text);
   double value = 0;

@@ -1,6 +1,5 @@
-// request/numbers.h: numbers and parts out of what was typed. Errors of this
-// folder say [cli] and name flags: they are about what was typed, whoever
-// reads.
+// request/numbers.h: parses numbers and parts of typed text. Errors of this
+// folder say [cli] and name flags, whichever caller passes the text.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +11,7 @@
 
 namespace tessera::request {
 
-// `what` is how errors call the value: "--q-len".
+// `what` names the value in errors: "--q-len".
 Result<int64_t> parse_int(std::string_view text, std::string_view what,
                           int64_t least, int64_t most);
 Result<double> parse_positive(std::string_view text, std::string_view what);
@@ -25,10 +24,10 @@ Result<std::vector<int32_t>> parse_ints(std::string_view text,
 
 std::vector<std::string_view> split(std::string_view text, char separator);
 std::string_view trim(std::string_view text);
-// An error where `name` was seen. `what` is how errors call what takes it.
+// An error if `name` was seen before. `what` names the option in errors.
 Result<void> take_once(std::set<std::string_view>& seen, std::string_view name,
                        const char* where, std::string_view what);
-// Whether it was there; then `text` is what follows.
+// Removes the prefix from `text`; false if it is not there.
 bool take_prefix(std::string_view& text, std::string_view prefix);
 
 }  // namespace tessera::request

@@ -1,4 +1,4 @@
-// request/pick_source.cc: a source of picks, looked at before it is routed.
+// request/pick_source.cc: reads and checks a source of picks before routing.
 #include "request/pick_source.h"
 
 #include <algorithm>

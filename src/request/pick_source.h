@@ -13,35 +13,35 @@
 
 namespace tessera::request {
 
-// Does a mask ask for a router?
+// Whether a mask names a router.
 bool names_router(const Request& request);
 
-// What --picks says for a mask that names a router, not yet judged.
+// What --picks gives for a mask that names a router, not checked for legality.
 struct PickSource {
-  std::string name;  // of the source, for reports; "" where none is given
+  std::string name;  // of the source, for reports; "": none was given
   PicksFile file;
   std::optional<DrawnPicks> drawn;
 
-  // Picks, or all that makes them, are here.
+  // Whether the picks, or the settings to draw them, are here.
   bool complete() const { return drawn || file.picks || file.tile_picks; }
 };
 Result<PickSource> read_pick_source(const std::optional<std::string>& source,
                                     const Request& request,
                                     const RouteFlags& route);
 
-// The picks of a source, or all that makes them, must be there.
+// An error if the source is not complete().
 Result<void> check_complete(const PickSource& source);
 
-// What --picks says of heads, slots and meaning, for a mask that names picks or
-// none. Nothing is routed: there are no blocks in it.
+// Heads, slots and meaning of --picks, whether or not a mask names picks.
+// Nothing is routed, so the result has no blocks.
 Result<Picks> asked_picks(const std::string& source, const Request& request);
 
-// Settings that nobody would read are refused: what only scoring reads beside
-// given picks, how many groups to keep beside given ones.
+// Refuses settings that would not be read: those of scoring if picks are given,
+// and how many groups to keep if groups are given.
 Result<void> check_unread(const RouteFlags& route, const PicksFile& given);
 
-// Bytes that routing will take for a call with q and k of this shape, before
-// these are made. Settings that do not fit each other and picks that do not fit
+// Bytes that routing will take for a call with q and k of this shape, before q
+// and k are made. Settings that do not fit each other and picks that do not fit
 // the shape are errors.
 Result<double> routing_bytes(const RouteFlags& route, const PickSource& source,
                              const Resolved& resolved,

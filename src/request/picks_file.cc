@@ -1,4 +1,4 @@
-// request/picks_file.cc: picks of queries, of tiles, and of groups of blocks.
+// request/picks_file.cc: reads picks of queries, tiles and groups of blocks.
 #include "request/picks_file.h"
 
 #include <algorithm>

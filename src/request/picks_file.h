@@ -27,7 +27,7 @@ struct PicksFile {
 
   void add_to(RouteInputs& inputs) const;
 };
-// One of them, of so many rows of k. `name` and `path` are how errors call it.
+// Reads one tensor with `rows` rows of k picks; `name`, `path` are for errors.
 Result<PicksFile::Given> read_picks_tensor(const Tensor& tensor,
                                            std::string_view name,
                                            const Request& request, int64_t rows,

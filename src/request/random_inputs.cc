@@ -1,6 +1,6 @@
-// request/random_inputs.cc: a hash of a counter, and the sum of eight uniform
-// numbers out of it: near to normal, within 4.9, and exact integers until one
-// multiplication, so that no compiler or library can change a bit.
+// request/random_inputs.cc: hashes a counter and sums eight uniform numbers
+// from the hashes. The result is near normal, within 4.9 of 0, and an exact
+// integer until one multiplication, so every compiler gives the same bits.
 #include "request/random_inputs.h"
 
 #include <cmath>
@@ -19,7 +19,7 @@ uint64_t mix(uint64_t x) {
   return x ^ x >> 32;
 }
 
-// The sum of its four 16-bit parts.
+// The sum of the four 16-bit parts of x.
 int64_t sum_of_parts(uint64_t x) {
   constexpr uint64_t kEven = 0x0000ffff0000ffffu;
   const uint64_t two = (x & kEven) + (x >> 16 & kEven);
@@ -32,7 +32,7 @@ class Generator {
       : key_(mix(mix(seed) + static_cast<uint64_t>(stream))) {}
 
   float operator()(uint64_t i) const {
-    constexpr uint64_t kStep = 0x9e3779b97f4a7c15u;  // odd: counters differ
+    constexpr uint64_t kStep = 0x9e3779b97f4a7c15u;  // odd: a bijection of i
     const int64_t sum = sum_of_parts(mix(key_ + 2 * i * kStep)) +
                         sum_of_parts(mix(key_ + (2 * i + 1) * kStep));
     return static_cast<float>(sum - kMean) * unit_;

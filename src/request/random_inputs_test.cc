@@ -52,7 +52,7 @@ TEST(RandomInputs, LayoutAndDtypeChangeNoValue) {
     EXPECT_EQ(receipt::array_digest(ca.view()),
               receipt::array_digest(cb.view()));
     EXPECT_NE(a.bytes(), b.bytes());
-    // Element (1, 2, 3, 1) of either.
+    // Element (1, 2, 3, 1) in both layouts.
     const float x = random_normal(9, Stream::v, ((1 * 3 + 2) * 5 + 3) * 4 + 1);
     const size_t at = ((1 * 5 + 3) * 3 + 2) * 4 + 1;
     if (dtype == Dtype::f32) {

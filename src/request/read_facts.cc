@@ -1,5 +1,5 @@
-// request/read_facts.cc: ids, counts, offsets and picks, from flags and the
-// files that they name.
+// request/read_facts.cc: reads ids, counts, offsets and picks from flags and
+// the files that they name.
 #include "request/read_facts.h"
 
 #include <algorithm>
@@ -139,7 +139,7 @@ Result<void> read_facts(const receipt::RequestText& o, const Request& r,
   for (const std::string& text : o.same) {
     if (auto e = read_same(text, r, facts); !e) return e;
   }
-  // Those of a router are judged first.
+  // The picks of a router are not facts until they are routed.
   if (o.picks && !names_router(r)) {
     return read_given_picks(*o.picks, r, facts);
   }

@@ -1,4 +1,4 @@
-// request/read_facts.h: what the flags say of a batch's tokens.
+// request/read_facts.h: reads the facts of a batch from its flags.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// request/route_flags.cc: what nobody typed fits the mask's block.
+// request/route_flags.cc: parses the router's settings and fits those that were
+// not typed to the mask's block.
 #include "request/route_flags.h"
 
 #include <algorithm>
@@ -29,8 +30,9 @@ Result<RouteSettings> rule_of(const RouteFlags& f, const Request& request) {
                  in_quotes(*f.rule));
 }
 
-// What no flag says fits the mask's block. A short block is pooled whole, as is
-// one that would take many strides: it shares little with the default.
+// Fits the settings without a flag to the mask's block. A short block is pooled
+// whole. So is a block whose common divisor with the default stride is small,
+// as it would take many strides.
 void fit_block(const RouteFlags& f, RouteSettings& s) {
   constexpr int64_t kShortStride = 16;
   const int64_t stride = std::gcd(s.stride, s.block);

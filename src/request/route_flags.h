@@ -19,7 +19,8 @@ struct RouteFlags {
   bool operator==(const RouteFlags&) const = default;
 };
 
-// With top and block of the request's masks; settings that fit each other.
+// The settings, with top and block from the request's masks. Settings that do
+// not fit each other are an error.
 Result<RouteSettings> read_route_settings(const RouteFlags& text,
                                           const Request& request);
 

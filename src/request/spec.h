@@ -4,7 +4,7 @@
 //    "q_len": 32768, "kv_len": 32768, "batch": 2, "q_offset": 0,  or [0, 128]
 //    "tile": [256, 256],                    or "256x256"; logical_block too
 //    "docs": "lognormal:mean=2048,seed=0",  any text --docs takes; q_docs too
-//    "valid": [1000, 2000],                 or any text --valid takes, or some
+//    "valid": [1000, 2000],                 or one or more texts as of --valid
 //    "prefix": [16, 32],                    or 16, or "16,32"
 //    "picks": "picks.safetensors", "tree": "random", "same": ["a=ids.npy"],
 //    "target": "v6e", "max_steps": 4096, "max_width": 64, "max_union": 12}

@@ -1,4 +1,4 @@
-// request/spec_test.cc: spec files, and each way to get one wrong.
+// request/spec_test.cc: tests spec files, and each way to get one wrong.
 #include "request/spec.h"
 
 #include <gtest/gtest.h>
@@ -165,7 +165,7 @@ TEST(Refused, WhatPeopleAskForIsRefusedByName) {
   EXPECT_TRUE(refusal("DROPOUT_P"));
   EXPECT_FALSE(refusal("mask"));
   EXPECT_FALSE(refusal(""));
-  // Nothing is both a field and refused.
+  // No name is both a field and refused.
   for (const Refused& r : refused_names()) {
     EXPECT_EQ(refusal(r.name), r.reason);
   }

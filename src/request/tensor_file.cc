@@ -16,7 +16,7 @@ namespace {
 
 using Shape = std::vector<int64_t>;
 
-// What a file may hold: outputs too, so that one file can collect a run.
+// Tensors that a file may hold: outputs too, so that one file can hold a run.
 constexpr std::string_view kKnown[] = {
     "q",   "k",   "v",  "dout", "dlse", "sink_logits",
     "out", "lse", "dq", "dk",   "dv",   "dsink_logits"};

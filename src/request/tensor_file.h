@@ -12,7 +12,7 @@ namespace tessera::request {
 
 // A file of inputs whose shapes fit each other.
 struct InputFile {
-  std::unique_ptr<std::string> bytes;  // stays where it is: tensors view it
+  std::unique_ptr<std::string> bytes;  // at a fixed address: tensors view it
   Safetensors tensors;
   int64_t batch = 0, heads = 0, kv_heads = 0, q_len = 0, kv_len = 0;
   int64_t head_dim = 0, v_head_dim = 0;
@@ -25,7 +25,7 @@ struct InputFile {
 
 // q, k and v must be there; dout, dlse and sink_logits may.
 Result<InputFile> read_inputs(const std::string& path, Layout layout);
-// Shapes and dtypes alone.
+// Checks names, shapes and dtypes, and sets the file's sizes.
 Result<void> check_inputs(InputFile& file, Layout layout);
 
 // Copies what the file holds into allocated `data` of its shape. dout and dlse

@@ -1,4 +1,4 @@
-// request/trees.cc: where prefix trees come from.
+// request/trees.cc: reads or draws prefix trees.
 #include "request/trees.h"
 
 #include <algorithm>
@@ -23,19 +23,18 @@ constexpr std::string_view kDrawnTree = "random";
 
 struct Numbers {
   std::vector<int32_t> enter, leave;
-  int64_t rows = 1;  // that they hold; one serves every batch row
+  int64_t rows = 1;  // how many these are; 1 row serves every batch row
 };
 
-// A row in which a branch begins now and then, at any token on the way to the
-// one before it.
+// Draws a row in which a branch begins after `run` tokens on average, at a
+// random token of the path to the previous token.
 void draw_row(int64_t run, uint64_t seed, int64_t length, Numbers& out) {
-  // A remainder, because the standard's distributions differ between
-  // libraries.
+  // Uses remainders, since distributions differ between standard libraries.
   std::mt19937_64 random(seed);
   const auto first = static_cast<int64_t>(out.enter.size());
   out.leave.resize(static_cast<size_t>(first + length),
                    static_cast<int32_t>(length));
-  std::vector<int64_t> open;  // tokens on the way
+  std::vector<int64_t> open;  // the path to the previous token
   for (int64_t t = 0; t < length; ++t) {
     out.enter.push_back(static_cast<int32_t>(t));
     if (t > 0 && random() % static_cast<uint64_t>(run) == 0) {
@@ -122,9 +121,9 @@ Result<void> cut_off(const Request& r, int64_t n, OwnedFacts& facts) {
                  n, most);
 }
 
-// A tree for each batch row, none before it is known to fit. What stands behind
-// n tokens is padding, which counts cut off: of a tree that no mask names, it
-// changes none.
+// Fills a tree for each batch row, after the check that it fits. Tokens after
+// the tree's n are padding, which valid counts cut off; a tree that no mask
+// names does not change the counts.
 Result<void> fill_rows(const Request& r, Numbers& numbers, OwnedFacts& facts) {
   const int64_t n = static_cast<int64_t>(numbers.enter.size()) / numbers.rows;
   if (n > r.kv_len) {

@@ -1,5 +1,5 @@
-// request/trees_test.cc: trees of files fill the rows of a batch, drawn ones
-// are trees.
+// request/trees_test.cc: tests that trees from files fill the rows of a batch,
+// and that drawn ones are trees.
 #include "request/trees.h"
 
 #include <gtest/gtest.h>
@@ -46,7 +46,7 @@ TEST(Trees, RowsOfABatchMayDiffer) {
   EXPECT_EQ(facts.tree_enter, (Numbers{0, 1, 2, 0, 5, 6, 7, 0}));
   EXPECT_EQ(facts.tree_leave, (Numbers{3, 2, 3, 0, 6, 8, 8, 0}));
   EXPECT_EQ(facts.valid_token_counts, (Numbers{3, 3}));
-  // Counts that are given stay.
+  // Given counts stay as they are.
   facts = {};
   facts.valid_token_counts = Numbers{1, 3};
   ASSERT_TRUE(read_tree_fact(file, request, facts).ok());

@@ -1,5 +1,5 @@
-// run/check_arrays.cc: sizes, types and strides. Lanes with kernels check more;
-// this is what the oracle needs too.
+// run/check_arrays.cc: checks sizes, types and strides, which every lane needs,
+// the reference too. Lanes with kernels check more.
 #include "run/check_arrays.h"
 
 #include <span>
@@ -11,7 +11,7 @@
 namespace tessera::run {
 namespace {
 
-// One array of a call, as it must be.
+// One array of a call, with the sizes that it must have.
 struct Due {
   std::string_view name;
   TensorView found;

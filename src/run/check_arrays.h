@@ -1,5 +1,5 @@
-// run/check_arrays.h: what a call asks for, and its arrays against what was
-// prepared. Their errors are nobody's failure to start.
+// run/check_arrays.h: checks the arrays of a pass against the prepared call.
+// An error here is the caller's: no fallback lane steps in for it.
 #pragma once
 
 #include <string_view>
@@ -14,7 +14,7 @@ Result<void> check_dlse(std::string_view where, const AttentionCall& call);
 Result<void> check_forward_arrays(const Request& request,
                                   const AttentionCall& call,
                                   const ForwardTensors& tensors);
-// The arrays of the forward pass have been checked.
+// Assumes that check_forward_arrays() has passed.
 Result<void> check_backward_arrays(const Request& request,
                                    const AttentionCall& call,
                                    const ForwardTensors& tensors,

@@ -46,12 +46,12 @@ Candidate by_row(const GateRow& row, const Asked& a) {
   const XlaMethod ruled = run::xla_method(a.f, a.plan, a.m);
   if (row.plain == ruled) return out;
   if (a.f.request_class == RequestClass::plain_causal) {
-    // Memory decides there, whatever was the fastest. `tessera gate` times no
-    // other program of plain causal; tables made elsewhere may.
+    // For plain causal, memory decides the method, not speed. `tessera gate`
+    // times only this method; a table made elsewhere may name another.
     out.method = ruled;
     out.reason += fmt::format("; plain causal stays with {}", to_string(ruled));
   } else if (ruled == XlaMethod::worklist && a.plan.density() < row.density) {
-    // What visits every tile was the fastest where fewer could be skipped.
+    // The row's method visits every tile and was fastest in a denser plan.
     out.method = ruled;
     out.reason += fmt::format("; at {} of {} tiles the worklist", a.plan.active,
                               a.plan.tiles);
@@ -59,8 +59,8 @@ Candidate by_row(const GateRow& row, const Asked& a) {
   return out;
 }
 
-// The rows are of one device, and each of a mesh runs what they chose; of
-// xla's programs that of the worklist.
+// Rows are about one device. On a mesh each device runs what the row chose,
+// except that lane xla has only its worklist program there.
 void tell_mesh(const RequestFeatures& f, Choice& out) {
   if (f.call.devices <= 1) return;
   if (out.lane == LaneId::xla && out.method != XlaMethod::worklist) {
@@ -80,10 +80,10 @@ Why inexact(const RequestFeatures& f, const Machine& m) {
   return splash::inexact(*f.call.splash, on ? on->platform : "");
 }
 
-// Of an artifact that can run all the same: one that was exported for another
-// platform than the machine's device, where that platform is, or whose scores
-// are out of bounds. Who names it asked for its roundings too, and --check
-// judges them; nobody else gets them.
+// Whether the rules may not choose the lane for its artifact, although it can
+// run: the artifact was exported for another platform than the machine's first
+// device, or its scores are out of bounds. A caller who names the lane accepts
+// its rounding, and --check judges it.
 bool by_name_alone(LaneId lane, const RequestFeatures& f, const Machine& m) {
   const MachinePlugin* device = first_device(m);
   if (device &&
@@ -139,7 +139,7 @@ Choice run::by_name(LaneId lane, const RequestFeatures& f,
 
 namespace {
 
-// Rows that keep lanes out, one a lane, in the order in which these were asked.
+// Rows that keep lanes out, one per lane, in the order the lanes were tried.
 using Bars = std::vector<const GateRow*>;
 
 const GateRow* bar_of(const Bars& bars, LaneId lane) {
@@ -151,8 +151,8 @@ void add(Bars& bars, const GateRow* row) {
   if (!bar_of(bars, row->lane)) bars.push_back(row);
 }
 
-// What keeps a lane from a request: itself, the machine or the gate, whose row
-// `bars` then has.
+// Why the lane cannot run the request: its own limits, the machine, or a row of
+// the gate, which is then added to `bars`.
 Why against(LaneId lane, const Asked& a, Bars& bars) {
   if (auto why = why_not(lane, a.f, a.m, a.plan)) return why;
   if (const GateRow* row = barred(a.gate, lane, a.f, a.m)) add(bars, row);
@@ -160,8 +160,8 @@ Why against(LaneId lane, const Asked& a, Bars& bars) {
   return row ? Why(run::barred_words(*row)) : Why();
 }
 
-// The other lanes, with `behind` of those that nothing is against; and all rows
-// that keep lanes out.
+// Adds every other lane with the reason against it, or with `behind` if there
+// is none; then adds all rows that keep lanes out.
 void reject_others(const Asked& a, Bars bars, const auto& behind, Choice& out) {
   for (const LaneFacts& other : lane_registry()) {
     if (other.lane == out.lane) continue;
@@ -171,11 +171,11 @@ void reject_others(const Asked& a, Bars bars, const auto& behind, Choice& out) {
   for (const GateRow* row : bars) out.gate.push_back(*row);
 }
 
-// A row goes before the rules, and what was measured on this machine before
-// what is predicted. The first that applies is its kernel's word; of kernels
-// that win and can run, the one that is furthest ahead. A row that loses sends
-// the request to XLA: of a lane that runs by name, only where the rules name
-// it.
+// The row of the gate that decides before the rules; measured rows come before
+// predicted ones. Of each kernel only the first row that applies counts. Among
+// kernels that win and can run, the one with the largest factor is taken. A
+// row that loses sends the request to XLA; if its lane is not automatic, only
+// if the rules would choose that lane.
 const GateRow* row_for(const Asked& a, std::span<const Candidate> by_rule) {
   const auto lead = [](const GateRow& row) {
     return wins(row) ? *row.factor : 0;
@@ -208,8 +208,9 @@ const GateRow* row_for(const Asked& a, std::span<const Candidate> by_rule) {
   return nullptr;
 }
 
-// The first that can run and that no row keeps out, with the rows of those
-// before it. What is only denied runs where nothing else can.
+// The first candidate that can run and that no row keeps out; `bars` gets the
+// rows against those before it. A candidate that is only denied() is taken if
+// there is no other.
 const Candidate* first_free(const Asked& a,
                             std::span<const Candidate> candidates, Bars& bars) {
   const auto& [f, plan, m, gate] = a;
@@ -290,7 +291,7 @@ Result<Choice> choose(const RequestFeatures& f, const PlanFacts& plan,
   out.request_class = f.request_class;
   out.reason = chosen->reason;
   out.rule = chosen->rule;
-  // Where its lane cannot run, a row has said nothing.
+  // A row whose lane cannot run here decided nothing, so it is left out.
   const Candidate& first = candidates.front();
   if (row && (chosen == &first || bar_of(bars, first.lane))) {
     out.gate.push_back(*row);

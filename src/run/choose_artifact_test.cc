@@ -1,4 +1,4 @@
-// run/choose_artifact_test.cc: an artifact of JAX's is chosen where it was
+// run/choose_artifact_test.cc: tests that an artifact is chosen if it was
 // exported for the device and has room for the plan.
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@
 namespace tessera::run {
 namespace {
 
-// Plain causal, with an artifact that is for it: of one lane or the other.
+// Plain causal, with an artifact for it, of lane jax_bridge or splash.
 RequestFeatures causal_of(LaneId lane) {
   Request request;
   request.masks = {*parse_mask("causal")};
@@ -59,8 +59,8 @@ std::string reason_of(const Choice& choice, LaneId lane) {
   return at == choice.rejected.end() ? "chosen" : at->reason;
 }
 
-// Splash multiplies q by the scale in q's dtype: where that rounds, its scores
-// are out of bounds, and it runs by name alone.
+// Splash multiplies q by the scale in q's dtype. If that rounds, its scores are
+// out of bounds, and it runs only by name.
 TEST(ArtifactChoice, ARoundedScaleIsForThoseWhoNameIt) {
   const Machine tpu{"A CPU", 8,    {Isa::portable},
                     true,    true, {{"libtpu", "tpu", 4}}};
@@ -69,7 +69,7 @@ TEST(ArtifactChoice, ARoundedScaleIsForThoseWhoNameIt) {
     Dtype dtype;
     int64_t head_dim;
     std::optional<double> scale;
-    const char* rounds;  // to what, and the scale; else it is chosen
+    const char* rounds;  // dtype and scale; null: exact, so it is chosen
   };
   const Row rows[] = {
       {Dtype::bf16, 64, {}, nullptr},  // 1 / 8
@@ -98,7 +98,7 @@ TEST(ArtifactChoice, ARoundedScaleIsForThoseWhoNameIt) {
                   std::string(row.rounds) +
                   " being no power of two: it runs where it is asked for by "
                   "name");
-    // Nor by a row of a gate, whose shape class has no scale.
+    // A row of a gate does not choose it either: its shape class has no scale.
     const GateRow wins = winning_row(LaneId::splash, f, tpu);
     EXPECT_EQ(choose(f, plan, tpu, {{wins}})->lane, LaneId::xla);
     GateRow loses = wins;
@@ -132,7 +132,7 @@ TEST(ArtifactChoice, OfFloat32OnATpuItIsForThoseWhoNameIt) {
       EXPECT_EQ(reason_of(*c, LaneId::splash),
                 "its artifact is of f32, whose factors a TPU rounds to bf16: "
                 "it runs where it is asked for by name");
-      // A CPU beside it, that the artifact is for, rounds nothing.
+      // A CPU plugin that the artifact is for rounds nothing.
       Machine both = m;
       both.plugins.push_back({"xla_cpu_pjrt", "cpu", 4});
       f.call.artifact_platforms = {"cpu"};
@@ -142,7 +142,7 @@ TEST(ArtifactChoice, OfFloat32OnATpuItIsForThoseWhoNameIt) {
   }
 }
 
-// By rule and by name.
+// By the rules and by name.
 TEST(ArtifactChoice, GoesByTheLongestRowOfTiles) {
   const Machine tpu{"A CPU", 8,    {Isa::portable},
                     true,    true, {{"libtpu", "tpu", 4}}};
@@ -161,8 +161,8 @@ TEST(ArtifactChoice, GoesByTheLongestRowOfTiles) {
   }
 }
 
-// An artifact runs on the platforms that it was exported for and on no other:
-// chosen where the machine's device is one, by name where any plugin is.
+// An artifact runs only on the platforms that it was exported for. The rules
+// choose it if the machine's device is one; by name it runs if any plugin is.
 TEST(ArtifactChoice, GoesByItsPlatforms) {
   const std::vector<Isa> isas = {Isa::portable};
   const MachinePlugin cpu = {"xla_cpu_pjrt", "cpu", 4};
@@ -173,7 +173,7 @@ TEST(ArtifactChoice, GoesByItsPlatforms) {
     std::vector<MachinePlugin> plugins;
     std::vector<std::string> platforms;
     bool chosen;
-    const char* plugin;  // by name; else why not
+    const char* plugin;  // by name; null: it cannot run, and `why`
     const char* why;
   };
   const Row rows[] = {
@@ -219,15 +219,14 @@ TEST(ArtifactChoice, GoesByItsPlatforms) {
         EXPECT_EQ(reason_of(*c, lane), row.why);
       }
       if (m.only_cpu()) continue;
-      // No row of a gate brings it to another platform either.
+      // A row of a gate does not choose it on another platform either.
       const GateRow wins = winning_row(lane, f, m);
       EXPECT_EQ(choose(f, {64, 36}, m, {{wins}})->lane == lane, row.chosen);
     }
   }
 }
 
-// It is for the one mask that it declares, of any words, and of picks that
-// heads may have of their own.
+// JAX's attention takes a mask of any words, and picks by head.
 TEST(ArtifactChoice, JaxsAttentionTakesEveryWordByName) {
   const Machine cpu = {"A CPU", 8,    {Isa::portable},
                        true,    true, {{"xla_cpu_pjrt", "cpu", 4}}};
@@ -267,7 +266,7 @@ TEST(ArtifactChoice, JaxsAttentionTakesEveryWordByName) {
   }
 }
 
-// `tessera choose` tells what the lane will refuse without a reason.
+// `tessera choose` says beforehand that the lane needs a lowering reason.
 TEST(ArtifactChoice, ASmallBlockNeedsALoweringReason) {
   const Machine tpu{"A CPU", 8,    {Isa::portable},
                     true,    true, {{"libtpu", "tpu", 4, "v6e"}}};
@@ -291,8 +290,8 @@ TEST(ArtifactChoice, ASmallBlockNeedsALoweringReason) {
   }
 }
 
-// What Splash's kernel of the tests was exported with decides for it: for the
-// CPU, and two tiles a row, of which causal needs three.
+// Splash's kernel of the tests was exported for the CPU and for two tiles a
+// row; causal needs three.
 TEST(ArtifactChoice, TheGoldenSplash) {
   const std::string path = "tests/golden/bridge/splash";
   SessionOptions options;

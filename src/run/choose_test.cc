@@ -1,5 +1,5 @@
-// run/choose_test.cc: the choice of a lane for every combination of what
-// a request asks and what a machine has, ours or not.
+// run/choose_test.cc: tests the choice of a lane for every combination of
+// requests and machines.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -123,7 +123,7 @@ struct Lengths {
   int64_t tokens() const { return std::max(q, kv); }
 };
 
-// As programs have it: 2^k or 1.5 x 2^k, in whole tiles of 256.
+// A length as programs round it: 2^k or 1.5 x 2^k, in whole tiles of 256.
 int64_t rounded(int64_t n) {
   int64_t up = 1;
   while (up < n && (up < 2 || up + up / 2 < n)) up *= 2;
@@ -132,8 +132,8 @@ int64_t rounded(int64_t n) {
   return up;
 }
 
-// The rules once more, in plain words: tiles are of 256 x 256, `share` of them
-// is active.
+// The rules, written again independently: tiles are 256 x 256, and `share` of
+// them are active.
 struct Due {
   std::optional<LaneId> lane;
   XlaMethod method = XlaMethod::worklist;
@@ -201,7 +201,7 @@ Due due_of(const MaskRow& mask, const AttentionShape& shape,
   return native ? Due{LaneId::cpu, {}, "cpu last"} : Due{};
 }
 
-// Everything that a choice says, against what is due.
+// Compares all fields of a choice with what is due.
 void expect_due(const Result<Choice>& choice, const Due& due,
                 const RequestFeatures& f, const MachineRow& on,
                 const std::string& what) {
@@ -271,8 +271,8 @@ TEST(Choose, EveryCombination) {
   EXPECT_GT(none * stride, 10000u);
 }
 
-// Every class on every machine at both sides of each threshold. What skips
-// enough by the table visits what its plan lists, whatever its mask is called.
+// Every class on every machine at both sides of each threshold. A plan that
+// skips enough by the table runs its list, whatever its mask is.
 TEST(Choose, EveryDensity) {
   size_t worklists = 0, plain = 0, number = 0;
   const size_t stride = testing::case_stride();
@@ -292,7 +292,7 @@ TEST(Choose, EveryDensity) {
     const bool whole =
         choice->lane == LaneId::xla && choice->method != XlaMethod::worklist;
     ++(whole ? plain : worklists);
-    // Of no class, and at no density below all rows of the table.
+    // No class visits all tiles at a density below all rows of the table.
     const double least = mask.due == kPlain ? 1 : 0.61;
     if (tokens > 1024 && share < least) {
       EXPECT_FALSE(whole) << what;
@@ -331,8 +331,8 @@ nlohmann::json json_of(std::string_view file) {
   return nlohmann::json::parse(text.ok() ? *text : "{}");
 }
 
-// Cycles of causal tokens on v6e in one direction: of the forward pass, or of
-// both, which run by one method.
+// Predicted cycles on v6e for so many causal tokens: of the forward pass, or of
+// both passes, which run by one method.
 struct Cycles {
   double fixed = 0, tile = 0;  // of the worklist
   double kernel = 0;
@@ -372,13 +372,13 @@ CyclesByTokens cycles_of(const nlohmann::json& predicted,
   return out;
 }
 
-// The program that a worklist is held against.
+// Cycles of the program that a worklist is compared with.
 double plain_cycles(int64_t tokens, const Cycles& c) {
   const bool few = tokens <= rule_called("dense, few tokens").up_to_tokens;
   return few ? c.dense.value() : c.chunked.value();
 }
 
-// The share of tiles at which the worklist costs what that does.
+// The share of tiles at which the worklist costs as much as plain_cycles().
 double ties_at(int64_t tokens, const Cycles& c) {
   const double all = tile_rows(tokens) * tile_rows(tokens);
   return (plain_cycles(tokens, c) - c.fixed) / (all * c.tile);
@@ -388,16 +388,16 @@ bool says(const DispatchRule& rule, const std::string& words) {
   return rule.source.find(words) != std::string_view::npos;
 }
 
-// How many times as long as the worklist over all tiles the other takes.
+// plain_cycles() over the cycles of a worklist of all tiles.
 double whole_lead(int64_t tokens, const Cycles& c) {
   const double side = tile_rows(tokens);
   return plain_cycles(tokens, c) / c.worklist(side * side);
 }
 
-// A row of xla's worklist on TPUs: its share is the least, in hundredths and of
-// what there is, at which the worklist pays at the lengths that are its own;
-// any, where it is ahead over all tiles too, beyond the error bar. And it
-// begins no later and no sooner than it holds.
+// Checks a row of xla's worklist on TPUs. Its share, in hundredths, is the
+// least at which the worklist ties at the predicted lengths of the row; it has
+// no share if the worklist leads by the error bar even over all tiles. At
+// shorter lengths the worklist ties at a lower share.
 void judge_worklist(const DispatchRule& rule, const CyclesByTokens& cycles,
                     double lead) {
   int64_t until = std::numeric_limits<int64_t>::max();
@@ -431,7 +431,7 @@ TEST(Choose, ThresholdsAreThoseOfTheirSources) {
     EXPECT_TRUE(names.insert(rule.name).second) << rule.name;
     EXPECT_FALSE(rule.source.empty()) << rule.name;
   }
-  // Predicted: a smaller lead is a tie.
+  // The figures are predicted: a lead below this is a tie.
   const double lead =
       json_of("bench/results/v6e/kernel.json")["lead_error"].get<double>();
   const DispatchRule& causal = rule_called("plain causal");
@@ -468,7 +468,7 @@ TEST(Choose, ThresholdsAreThoseOfTheirSources) {
         EXPECT_LT(*c.chunked, lead * *c.dense);
       }
     }
-    // What the sources say of them.
+    // The figures are those that the sources quote.
     const Cycles& least = cycles.at(512);
     EXPECT_TRUE(says(
         kernels,
@@ -488,10 +488,10 @@ TEST(Choose, ThresholdsAreThoseOfTheirSources) {
   const double dense_behind = *twice.dense / twice.worklist(36);
   EXPECT_GT(dense_behind, lead);
   EXPECT_TRUE(says(causal, fmt::format("{:.1f} times", dense_behind)));
-  // Dense is one program, to plain causal and to others.
+  // The dense program has one limit, for plain causal and all other masks.
   EXPECT_EQ(few.up_to_tokens, causal.beyond_tokens);
   EXPECT_EQ(rule_called("worklist").beyond_tokens, causal.beyond_tokens);
-  // Measured: at that share of the tiles the two take equally long.
+  // Measured: at this share of the tiles worklist and chunked tie.
   double tie = 1;
   const nlohmann::json on_cpu = json_of("bench/results/amd-epyc/xla.json");
   for (const nlohmann::json& table : on_cpu["tables"]) {
@@ -506,7 +506,7 @@ TEST(Choose, ThresholdsAreThoseOfTheirSources) {
   EXPECT_NEAR(*rule_called("worklist").below_density, tie, 0.01);
 }
 
-// Masks that no class of old named, with the plans that they have.
+// Real plans of masks of all kinds.
 TEST(Choose, RealPlansGoByWhatTheySkip) {
   const std::vector<MachineRow> all = machines();
   const AttentionShape shape = {8, 8, 128, 128, {}, 0};
@@ -545,8 +545,8 @@ TEST(Choose, RealPlansGoByWhatTheySkip) {
       EXPECT_EQ(pick("causal & chunk(1024)", machine, dtype, 80), by_tile);
       EXPECT_EQ(pick("causal & sink(4)", machine, dtype, 32), by_tile);
       EXPECT_EQ(pick("causal", machine, dtype, 528), "xla worklist");
-      // Nothing is skipped. Forward a TPU's chunked is behind its worklist, and
-      // with gradients it is a tie.
+      // Nothing is skipped. On a TPU chunked is behind the worklist forward,
+      // and ties with it if there are gradients.
       const bool tpu = std::string(machine) == "a TPU";
       for (const char* whole : {"full | documents", "full"}) {
         EXPECT_EQ(pick(whole, machine, dtype, 1024),
@@ -557,14 +557,14 @@ TEST(Choose, RealPlansGoByWhatTheySkip) {
   }
   EXPECT_EQ(pick("causal & window(1023, 0)", "a TPU", Dtype::bf16, 150),
             "mosaic ");
-  // A window of the whole length skips nothing that causal does not.
+  // A window of the whole length skips nothing.
   EXPECT_EQ(pick("window(8191, 8191)", "a TPU", Dtype::bf16, 1024),
             "xla worklist");
   EXPECT_EQ(pick("causal & chunk(1024)", "a CPU with a plugin", Dtype::f32, 80),
             "cpu ");
 }
 
-// The words of the rules, one by one.
+// The rules, one by one.
 TEST(Choose, FollowsTheRules) {
   const AttentionShape shape = {8, 8, 128, 128, {}, 0};
   AttentionShape capped = shape;
@@ -588,7 +588,7 @@ TEST(Choose, FollowsTheRules) {
   EXPECT_EQ(pick("causal", shape, "a TPU"), "xla worklist");
   EXPECT_EQ(pick("causal", shape, "a GPU"), "xla worklist");
   EXPECT_EQ(pick("causal", shape, "a CPU with a plugin"), "cpu ");
-  // The rest goes by what is skipped.
+  // Other masks go by how much the plan skips.
   for (const char* mask : {"causal & window(99, 0)", "causal & documents",
                            "causal & blocks(64)", "causal | prefix"}) {
     EXPECT_EQ(pick(mask, shape, "a TPU"), "mosaic ") << mask;
@@ -641,8 +641,7 @@ int64_t least_of_any(RequestFeatures f) {
   return mosaic::least_vector_bytes(f);
 }
 
-// Where dQ of a head does not fit vector memory the kernel takes its queries in
-// chunks.
+// If dQ of a head does not fit vector memory, queries are taken in chunks.
 TEST(Choose, ABackwardBeyondVectorMemoryIsTheKernelsToo) {
   const Machine tpu{"A CPU", 8, {}, true, true, {{"libtpu", "tpu", 4}}};
   constexpr int64_t kRoom = 80 << 20;
@@ -688,7 +687,7 @@ TEST(Choose, ABackwardBeyondVectorMemoryIsTheKernelsToo) {
   EXPECT_GT(in_chunks, 30);
 }
 
-// An artifact of JAX's that the caller gave is the stable kernel.
+// A JAX artifact that the caller gave is the stable kernel of plain causal.
 TEST(Choose, ABridgeNeedsItsArtifact) {
   Machine tpu{"A CPU", 8, {Isa::portable}, true, true, {{"libtpu", "tpu", 4}}};
   const AttentionShape odd = {8, 8, 100, 100, {}, 0};  // not for our programs
@@ -702,7 +701,7 @@ TEST(Choose, ABridgeNeedsItsArtifact) {
   c = choose(features("causal", odd, call), {1, 1}, tpu);
   ASSERT_TRUE(c.ok()) << c.error().message;
   EXPECT_EQ(c->lane, LaneId::jax_bridge);
-  // Where both could, too; of plain causal alone.
+  // The artifact also comes before xla, but only for plain causal.
   const AttentionShape even = {8, 8, 128, 128, {}, 0};
   c = choose(features("causal", even, call), {1, 1}, tpu);
   EXPECT_EQ(c->lane, LaneId::jax_bridge);
@@ -710,7 +709,7 @@ TEST(Choose, ABridgeNeedsItsArtifact) {
   EXPECT_EQ(c->lane, LaneId::xla);
 }
 
-// What `features` asks for, at these lengths, for any platform.
+// Gives the request a Splash kernel of its own sizes, for any platform.
 const std::vector<std::string> kEverywhere = {"cpu", "tpu", "cuda", "metal"};
 void give_splash(RequestFeatures& f) {
   BridgeSplash& out = f.call.splash.emplace();
@@ -724,8 +723,8 @@ void give_splash(RequestFeatures& f) {
   out.width = out.blocks = 64;
 }
 
-// No artifact, JAX's attention, Splash's kernel, and one of other sizes: on
-// every machine, for every class, and all that a call may ask.
+// No artifact, JAX's attention, Splash's kernel, and Splash's kernel of other
+// sizes: on every machine, for every class and every kind of call.
 TEST(Choose, EveryArtifact) {
   std::map<LaneId, int> stable;
   for (const MachineRow& on : machines()) {
@@ -763,7 +762,7 @@ TEST(Choose, EveryArtifact) {
                          choice->method == XlaMethod::chunked)
                 << what;
           }
-          // By name it runs whatever mask it is, where it can.
+          // By name it runs for every mask if it can.
           const bool can = artifact == 2 && !call.backward &&
                            !call.sink_logits && !call.compile_only &&
                            std::string(on.run_plugin) != "";
@@ -779,7 +778,7 @@ TEST(Choose, EveryArtifact) {
   }
 }
 
-// Each way in which Splash's kernel may be for another request, told.
+// Each way in which Splash's kernel may not fit the request has its reason.
 TEST(Choose, ASplashKernelIsForItsSizes) {
   const Machine tpu{"A CPU", 8,    {Isa::portable},
                     true,    true, {{"libtpu", "tpu", 4}}};
@@ -895,16 +894,16 @@ TEST(Gate, VerdictsAreOverAllRowsOfAKernel) {
   };
   EXPECT_EQ(verdict({2, 2, 2}), GateVerdict::promote);
   EXPECT_EQ(verdict({2, 2, 2, 0.5, 1}), GateVerdict::promote);
-  // However large, of few shapes.
+  // Large wins in few shape classes are experimental.
   EXPECT_EQ(verdict({80}), GateVerdict::experimental);
   EXPECT_EQ(verdict({80, 80}), GateVerdict::experimental);
   EXPECT_EQ(verdict({80, 80, 80, 1, 1, 1, 1}), GateVerdict::experimental);
-  // Tiny wins everywhere are a tie, and a tie removes.
+  // Wins below the factor are ties, and ties everywhere drop the kernel.
   EXPECT_EQ(verdict({1.09, 1.09, 1.09, 1.09}), GateVerdict::drop);
   EXPECT_EQ(verdict({1.1}), GateVerdict::drop);
   EXPECT_EQ(verdict({0.5, 0.9, 1}), GateVerdict::drop);
 
-  // Two rows of one shape class are one win, and no win where one loses.
+  // Two rows of one shape class are one win, and no win if one of them loses.
   GateTable twice = table_of({2, 2});
   twice.rows.push_back(twice.rows[0]);
   set_verdicts(twice);
@@ -928,15 +927,15 @@ TEST(Gate, VerdictsAreOverAllRowsOfAKernel) {
   EXPECT_EQ(changed([](GateRow& r) { r.shape_per_step = true; }),
             GateVerdict::out_of_hot_loop);
   EXPECT_EQ(changed([](GateRow& r) { r.kernel = "cpu/backward"; }),
-            GateVerdict::promote);  // of its own
+            GateVerdict::promote);  // another kernel has its own verdict
   GateTable none = table_of({9, 9, 9});
   for (GateRow& row : none.rows) row.factor.reset();
   set_verdicts(none);
   EXPECT_EQ(none.rows[0].verdict, GateVerdict::unmeasured);
 }
 
-// What is wrong, or out of the hot loop, is never chosen: not by its rows, nor
-// by the rules, nor for requests that its rows do not speak for.
+// A kernel that is wrong or out of the hot loop is never chosen: not by its
+// rows, nor by the rules, nor for requests that its rows are not about.
 TEST(Gate, AWrongKernelIsNeverChosen) {
   const AttentionShape shape = {8, 8, 128, 128, {}, 0};
   const Machine cpu{"A CPU", 8,    {Isa::portable},
@@ -955,7 +954,7 @@ TEST(Gate, AWrongKernelIsNeverChosen) {
             features("causal & documents", shape, {Dtype::f32, false, wanted});
         const auto c = choose(f, {100, 30}, cpu, {{row}});
         ASSERT_TRUE(c.ok()) << c.error().message;
-        // A wrong gradient says nothing of the forward pass.
+        // A wrong gradient does not bar the forward pass.
         const bool barred = wanted || !backward;
         EXPECT_EQ(c->lane, barred ? LaneId::xla : LaneId::cpu);
         EXPECT_EQ(c->gate.size(), barred ? 1U : 0U);
@@ -988,7 +987,7 @@ TEST(Gate, AMeasuredRowGoesBeforeTheRules) {
   GateRow slow = row_of(f, cpu, 0.6, 10, 5);
   Choice c = pick(slow, plan);
   EXPECT_EQ(c.lane, LaneId::xla);
-  // Never by chunked, whose columns of scores do not fit long rows.
+  // Not chunked, whose columns of scores are too large for long rows.
   EXPECT_EQ(c.method, XlaMethod::worklist);
   ASSERT_EQ(c.gate.size(), 1U);
   const std::string lost =
@@ -1001,7 +1000,7 @@ TEST(Gate, AMeasuredRowGoesBeforeTheRules) {
   EXPECT_TRUE(pick(listed, plan).reason.ends_with("(verdict: delete)"));
   EXPECT_EQ(pick(row_of(f, cpu, 0.6, 5, 10), plan).lane, LaneId::cpu);
   EXPECT_EQ(pick(row_of(f, cpu, 0.6, 10, 10.5), plan).lane, LaneId::xla);
-  // A row that loses goes to XLA where its kernel is promoted, too.
+  // A row that loses goes to XLA even if its kernel is promoted.
   slow.verdict = GateVerdict::promote;
   EXPECT_EQ(pick(slow, plan).lane, LaneId::xla);
   slow.verdict = GateVerdict::unjudged;
@@ -1009,7 +1008,7 @@ TEST(Gate, AMeasuredRowGoesBeforeTheRules) {
   EXPECT_TRUE(pick(slow, plan).gate.empty());
   slow.verdict = GateVerdict::drop;
 
-  // It says nothing of another density, machine or shape.
+  // The row does not apply to another density, machine or shape.
   EXPECT_EQ(pick(slow, {100, 20}).lane, LaneId::cpu);
   EXPECT_TRUE(pick(slow, {100, 20}).gate.empty());
   const auto but = [&](auto change) {
@@ -1034,7 +1033,7 @@ TEST(Gate, AMeasuredRowGoesBeforeTheRules) {
   EXPECT_EQ(but([](GateRow& r) { r.verdict = GateVerdict::unmeasured; }),
             LaneId::cpu);
 
-  // Where its winner cannot run, the rules hold; a forced lane is forced.
+  // If the row's winner cannot run, the rules decide. A forced lane stays.
   Machine bare = cpu;
   bare.plugins.clear();
   const auto ruled = choose(f, plan, bare, {{slow}});
@@ -1043,8 +1042,8 @@ TEST(Gate, AMeasuredRowGoesBeforeTheRules) {
   EXPECT_EQ(choose(f, plan, cpu, {{slow}}, LaneId::cpu)->lane, LaneId::cpu);
 }
 
-// Documents go to our kernel on a TPU, unless a row says that Splash wins; and
-// then only where its kernel is there.
+// Documents go to our kernel on a TPU, unless a row says that Splash wins and
+// Splash's kernel was given.
 TEST(Gate, ARowMayChooseSplash) {
   const Machine tpu{"A CPU", 8,    {Isa::portable},
                     true,    true, {{"libtpu", "tpu", 4}}};
@@ -1065,15 +1064,15 @@ TEST(Gate, ARowMayChooseSplash) {
   const auto read = parse_gate(gate_json({{wins}}));
   ASSERT_TRUE(read.ok()) << read.error().message;
   EXPECT_EQ(read->rows[0].lane, LaneId::splash);
-  // A row knows no scale: it brings no kernel whose scores are out of bounds.
+  // A row has no scale, so it chooses no kernel with scores out of bounds.
   f.shape.scale = {};
   give_splash(f);
   EXPECT_EQ(choose(f, plan, tpu, {{wins}})->lane, LaneId::mosaic);
   EXPECT_TRUE(choose(f, plan, tpu, {{wins}}, LaneId::splash).ok());
 }
 
-// Of two kernels that win, the one further ahead, in any order of the table;
-// one that cannot run here leaves the word to the other.
+// Of two kernels that win, the one further ahead is chosen, in any order of the
+// table. If it cannot run here, the other is chosen.
 TEST(Gate, OfKernelsThatWinTheOneFurthestAheadRuns) {
   const Machine tpu{"A CPU", 8,    {Isa::portable},
                     true,    true, {{"libtpu", "tpu", 4}}};
@@ -1107,7 +1106,7 @@ TEST(Gate, OfKernelsThatWinTheOneFurthestAheadRuns) {
   EXPECT_EQ(lane_of(with, 2, 8), LaneId::mosaic);
   EXPECT_EQ(lane_of(without, 8, 2), LaneId::xla);
   EXPECT_EQ(lane_of(with, 8, 8), LaneId::xla);
-  // Splash has nothing to give up that is not plain causal.
+  // A row that Splash loses counts only for plain causal.
   const GateTable alone = {{row(LaneId::splash, 8)}};
   EXPECT_EQ(choose(with, plan, tpu, alone)->lane, LaneId::mosaic);
 }
@@ -1198,7 +1197,7 @@ TEST(Gate, TablesGoThroughJson) {
             "[gate] rows must be an array of 1 to 65536, found an array of 0");
 }
 
-// What a table says beside its rows may be left out, and is no junk.
+// The fields of a table beside its rows are optional, but are checked.
 TEST(Gate, ATableTellsOfItsMaking) {
   const Machine cpu{"A CPU", 8, {Isa::portable}, true, true, {}};
   const RequestFeatures f = features("causal", {8, 8, 128, 128, {}, 0}, {});
@@ -1231,13 +1230,13 @@ TEST(Gate, ATableTellsOfItsMaking) {
             "[gate] busy_cores must be a number from 0 to 1000000, found true");
 }
 
-// On TPUs of that generation.
+// A machine with TPUs of the generation.
 Machine tpu_of(const std::string& generation) {
   return {"A CPU", 8,    {Isa::portable},
           true,    true, {{"libtpu", "tpu", 4, generation}}};
 }
 
-// A row of v6e at these cycles, judged.
+// A judged row of v6e with these cycles.
 GateRow predicted_of(const RequestFeatures& f, double density, double kernel,
                      double plain) {
   GateRow row = row_of(f, tpu_of("v6e"), density, 1, 1);
@@ -1257,7 +1256,7 @@ GateRow predicted_of(const RequestFeatures& f, double density, double kernel,
   return alone.rows[0];
 }
 
-// Tiles with a legal pair, looked for pair by pair.
+// Count of tiles with a legal pair, found pair by pair.
 int64_t active_by_hand(const Expr& mask, const Request& request,
                        const Facts& facts) {
   const testing::Oracle oracle({mask}, request, facts);
@@ -1280,7 +1279,7 @@ int64_t active_by_hand(const Expr& mask, const Request& request,
 }
 
 // Decoding, chunks of a prompt, few valid tokens: plain causal goes by the
-// tiles of its plan, and where these are all, as the full mask.
+// tiles of its plan, and like the full mask if the plan has all tiles.
 TEST(Choose, PlainCausalGoesByItsPlan) {
   struct Row {
     Lengths lengths;
@@ -1364,7 +1363,7 @@ TEST(Choose, PlainCausalSaysHowItsPlanDecided) {
     const auto c = choose(features_of(request, {}, shape, {Dtype::bf16}), plan,
                           tpu_of("v6e"));
     EXPECT_TRUE(c.ok()) << c.error().message;
-    // Each row is predicted; what of is said behind what decided.
+    // Each row is predicted; the reason ends with how far that is checked.
     const std::string known =
         "; predicted, known of another kernel's forward passes without "
         "documents or softcap";
@@ -1394,8 +1393,8 @@ TEST(Choose, PlainCausalSaysHowItsPlanDecided) {
             "time");
 }
 
-// Where no tile is skipped a TPU takes the worklist once chunked's column, all
-// queries by a tile's keys, makes it slower beyond the error bar.
+// If no tile is skipped, a TPU takes the worklist once chunked is slower by
+// more than the error bar, due to its column: all queries by a tile's keys.
 TEST(Choose, WhatSkipsNothingGoesByItsQueries) {
   AttentionShape shape = {8, 8, 128, 128, {}, 0};
   const auto told = [&](const char* mask, Lengths lengths, bool backward) {
@@ -1432,7 +1431,7 @@ TEST(Choose, WhatSkipsNothingGoesByItsQueries) {
   EXPECT_EQ(told("full", {8192, 8192}, false), list);
 }
 
-// What v6e's figures decide on another TPU is told with them.
+// A choice on another TPU by v6e's figures says that they are borrowed.
 TEST(Choose, AThresholdOfAnotherGenerationSaysSo) {
   const AttentionShape shape = {8, 8, 128, 128, {}, 0};
   const std::pair<std::string, std::string> kNotes[] = {
@@ -1493,7 +1492,7 @@ TEST(Choose, AThresholdOfAnotherGenerationSaysSo) {
             "'v99'");
 }
 
-// Nor is a CPU that of the figures, unless it is called so.
+// So does a choice on a CPU of another model than that of the figures.
 TEST(Choose, AThresholdOfAnotherCpuSaysSo) {
   const AttentionShape shape = {8, 8, 128, 128, {}, 0};
   const RequestFeatures causal = features("causal", shape, {});
@@ -1505,7 +1504,7 @@ TEST(Choose, AThresholdOfAnotherCpuSaysSo) {
     const auto c = choose(f, {100, 50}, m);
     ASSERT_TRUE(c.ok()) << c.error().message;
     ASSERT_NE(c->rule, nullptr);
-    // One row is of a TPU's figures.
+    // This row has a TPU's figures.
     const bool is_predicted = c->rule->name == "plain causal";
     const std::string known =
         (is_predicted ? "; predicted, known of another kernel's forward passes "
@@ -1524,7 +1523,7 @@ TEST(Choose, AThresholdOfAnotherCpuSaysSo) {
   told(causal, "", some,
        "; the threshold is borrowed from AMD EPYC, applied to a CPU that is "
        "not known");
-  // Without an ISA of our kernels XLA's program is left, by v6e's figures.
+  // Without an ISA for our kernels XLA's program runs, by v6e's figures.
   told(causal, "AMD EPYC", {},
        "; the threshold is borrowed from v6e, applied to AMD EPYC");
   told(window, "AMD EPYC", {}, "");
@@ -1532,8 +1531,8 @@ TEST(Choose, AThresholdOfAnotherCpuSaysSo) {
        "; the threshold is borrowed from AMD EPYC, applied to Another");
 }
 
-// By the vector memory of the TPU that is there. Of a call with a backward pass
-// the kernels of both directions must fit.
+// The vector memory of this machine's TPU decides. If the call has a backward
+// pass, the kernels of both directions must fit.
 TEST(Choose, AKernelBeyondThatChipsVectorMemoryGoesToAnotherLane) {
   std::map<std::string_view, int> refused;
   int forward_alone = 0;
@@ -1585,7 +1584,8 @@ TEST(Choose, AKernelBeyondThatChipsVectorMemoryGoesToAnotherLane) {
     }
   }
   EXPECT_GT(forward_alone, 0);
-  // Of 128 MiB as much as of any, of 16 MiB least.
+  // Chips with equal vector memory refuse equally many calls; less memory
+  // refuses more.
   EXPECT_EQ(refused["v5e"], refused["v6e"]);
   EXPECT_EQ(refused["v5p"], refused["tpu7x"]);
   EXPECT_GT(refused["v5p"], refused["v6e"]);
@@ -1613,8 +1613,8 @@ TEST(Gate, APredictedRowSpeaksForItsGeneration) {
                 "program 300000, 3 times apart, beyond the error bar of 1.28, "
                 "known of another kernel's forward passes without documents or "
                 "softcap (verdict: experimental)");
-  // Not of another generation, of one that is not known, of a machine whose
-  // TPU runs nothing, or where another device comes first.
+  // The row does not apply to another or an unknown generation, to a machine
+  // whose TPU runs nothing, or if another device comes first.
   Machine compiles = tpu_of("v6e");
   compiles.plugins[0].devices = 0;
   Machine gpu = tpu_of("v6e");
@@ -1625,10 +1625,10 @@ TEST(Gate, APredictedRowSpeaksForItsGeneration) {
     EXPECT_TRUE(other.gate.empty()) << m.key();
     EXPECT_EQ(other.lane, m.only_cpu() ? LaneId::cpu : LaneId::xla) << m.key();
   }
-  // Nor of another shape or density.
+  // Nor does it apply to another shape or density.
   EXPECT_TRUE(choose(f, {100, 20}, tpu_of("v6e"), {{ahead}})->gate.empty());
 
-  // A lead within the error bar is a tie, and 1.10 says nothing.
+  // A lead within the error bar is a tie; 1.10 is not the limit here.
   for (const double factor : {1.0, 1.11, 1.27, 1.28}) {
     const GateRow tie = predicted_of(f, 0.6, 1e5, factor * 1e5);
     EXPECT_EQ(tie.verdict, GateVerdict::drop) << factor;
@@ -1645,7 +1645,7 @@ TEST(Gate, APredictedRowSpeaksForItsGeneration) {
   EXPECT_EQ(behind.lane, LaneId::xla);
   EXPECT_NE(behind.reason.find("2 times apart, beyond"), std::string::npos);
 
-  // What was measured on the machine goes before it, wherever it stands.
+  // A row measured on the machine comes first, whatever its place in the table.
   GateRow measured = row_of(f, tpu_of("v6e"), 0.6, 2, 1);
   measured.kernel = "mosaic/forward";
   measured.lane = LaneId::mosaic;
@@ -1656,8 +1656,7 @@ TEST(Gate, APredictedRowSpeaksForItsGeneration) {
   EXPECT_TRUE(choose(f, plan, tpu_of("v5e"), {{measured}})->gate.empty());
 }
 
-// The full mask's row says nothing of a plan that skips half, nor the other
-// way.
+// A row of the full mask does not apply to a plan that skips half, or reverse.
 TEST(Gate, ARowOfTheFullMaskSpeaksForWhatSkipsNothing) {
   AttentionShape shape = {8, 8, 128, 128, {}, 0};
   for (const Dtype dtype : {Dtype::bf16, Dtype::f16}) {
@@ -1696,8 +1695,8 @@ TEST(Gate, ARowOfTheFullMaskSpeaksForWhatSkipsNothing) {
   EXPECT_TRUE(on(256).gate.empty());
 }
 
-// A program of XLA's that visits every tile was the fastest at the row's
-// density: what skips more, and enough by the rules, goes to the worklist.
+// The row's fastest program of XLA visits every tile. A plan that skips more
+// than the row's, and enough by the rules, still goes to the worklist.
 TEST(Gate, ALossNeverGoesDenseForWhatSkips) {
   const AttentionShape shape = {8, 8, 128, 128, {}, 0};
   const RequestFeatures f = features("sink(4)", shape, {Dtype::bf16});
@@ -1738,8 +1737,8 @@ TEST(Gate, ALossNeverGoesDenseForWhatSkips) {
   EXPECT_GT(by_the_row, 500);
 }
 
-// What a machine's clock left in no shape class ahead is not chosen there by a
-// prediction, of any length: neither a row's nor a rule's.
+// A kernel that was measured to win in no shape class on a machine is not
+// chosen there by a prediction for any length, of a row or of a rule.
 TEST(Gate, AMeasuredDeleteHoldsPredictionsBack) {
   const AttentionShape shape = {8, 8, 128, 128, {}, 0};
   const RequestFeatures f =
@@ -1756,7 +1755,7 @@ TEST(Gate, AMeasuredDeleteHoldsPredictionsBack) {
     return *choose(asked, plan, tpu_of("v6e"), gate);
   };
   EXPECT_EQ(on({{ahead}}, f).lane, LaneId::mosaic);
-  EXPECT_EQ(on({}, f).lane, LaneId::mosaic);  // a rule's
+  EXPECT_EQ(on({}, f).lane, LaneId::mosaic);  // by a rule
   for (const GateTable& gate :
        {GateTable{{ahead, measured}}, GateTable{{measured}}}) {
     const Choice c = on(gate, f);
@@ -1766,10 +1765,11 @@ TEST(Gate, AMeasuredDeleteHoldsPredictionsBack) {
     EXPECT_EQ(find(c, LaneId::mosaic)->reason,
               "the gate on this machine: mosaic/forward is delete");
   }
-  // A prediction that XLA is ahead still says of how it runs.
+  // A prediction that XLA is ahead still decides XLA's method.
   const GateRow behind = predicted_of(f, 0.6, 3e5, 1e5);
   EXPECT_EQ(on({{behind, measured}}, f).gate.at(0).basis, GateBasis::predicted);
-  // Of the other direction, of another verdict or machine it says nothing.
+  // The measured row does not apply to the other direction, with another
+  // verdict or on another machine.
   const auto but = [&](auto change) {
     GateRow row = measured;
     change(row);
@@ -1804,20 +1804,19 @@ TEST(Gate, VerdictsOfPredictedRows) {
   for (GateRow& row : wide.rows) row.error_bar = 1.4;
   set_verdicts(wide);
   EXPECT_EQ(wide.rows[0].verdict, GateVerdict::drop);
-  // One row that nobody judged, and nothing is promoted.
+  // One row that was not judged keeps the kernel from being promoted.
   GateTable unjudged = table(9, 3);
   unjudged.rows[4].judgement = GateJudgement::unjudged;
   unjudged.rows[4].error.reset();
   set_verdicts(unjudged);
   EXPECT_EQ(unjudged.rows[0].verdict, GateVerdict::unjudged);
-  // Of another generation, or measured, it is another kernel's.
+  // A row of another generation counts for another kernel.
   GateTable apart = table(3, 3);
   apart.rows[2].generation = "v5e";
   set_verdicts(apart);
   EXPECT_EQ(apart.rows[0].verdict, GateVerdict::experimental);
 
-  // What the evaluator found wrong keeps the lane out on every machine of the
-  // generation.
+  // A wrong predicted row bars the lane on all machines of the generation.
   const AttentionShape shape = {8, 8, 128, 128, {}, 0};
   const RequestFeatures f =
       features("causal & documents", shape, {Dtype::bf16});
@@ -1832,7 +1831,7 @@ TEST(Gate, VerdictsOfPredictedRows) {
   EXPECT_EQ(choose(f, {100, 30}, tpu_of(""), {{wrong}})->lane, LaneId::mosaic);
 }
 
-// Of which tile the kernel was that won or lost.
+// A reason names the tile of the kernel that won or lost.
 TEST(Gate, AReasonNamesTheTile) {
   const AttentionShape shape = {8, 8, 128, 128, {}, 0};
   const RequestFeatures f = features("causal", shape, {Dtype::bf16});
@@ -1987,7 +1986,7 @@ TEST(Lanes, HaveNamesAndFamilies) {
   EXPECT_EQ(lane_family(LaneId::cuda, "cuda"), "cuda");
 }
 
-// A mesh goes by the rows of one device, among the lanes that run one.
+// A mesh goes by the rows of one device, among the lanes that run on a mesh.
 TEST(Choose, AMeshGoesByTheSameRules) {
   const std::vector<Isa> isas = {Isa::portable, Isa::avx2};
   const auto machine = [&](std::vector<MachinePlugin> plugins) {
@@ -2015,7 +2014,7 @@ TEST(Choose, AMeshGoesByTheSameRules) {
   EXPECT_EQ(find(*choice, LaneId::cpu)->reason,
             "it runs on one device, not on a mesh of 4");
 
-  // What the kernel has not goes to xla, whose program is the worklist's.
+  // A dtype that our kernel does not have goes to xla's worklist.
   call.dtype = Dtype::f16;
   choice = choose(features("causal & documents", shape, call), {100, 95},
                   machine({tpus(4)}));
@@ -2032,7 +2031,7 @@ TEST(Choose, AMeshGoesByTheSameRules) {
   EXPECT_EQ(choice->lane, LaneId::xla);
   EXPECT_EQ(choice->rule->name, "plain causal");
 
-  // Too few of them: no CPU steps in.
+  // If there are too few TPUs, no CPU is used instead.
   choice = choose(packed, {100, 30}, machine({cpu, tpus(2)}));
   ASSERT_FALSE(choice);
   EXPECT_NE(choice.error().message.find(
@@ -2043,13 +2042,13 @@ TEST(Choose, AMeshGoesByTheSameRules) {
                                         "mesh 4"),
             std::string::npos)
       << choice.error().message;
-  // A CPU's plugin is asked for as many as the mesh has.
+  // A CPU plugin makes as many devices as the mesh has.
   choice = choose(packed, {100, 30}, machine({cpu}));
   ASSERT_TRUE(choice) << choice.error().message;
   EXPECT_EQ(choice->lane, LaneId::xla);
   EXPECT_EQ(choice->plugin, "xla_cpu_pjrt");
   EXPECT_EQ(choice->method, XlaMethod::worklist);
-  // Of several plugins the one that meshes have by default.
+  // Of several CPU plugins a mesh takes the default one.
   const MachinePlugin other = {"lammps_jax_pjrt_cpu", "cpu", 1};
   const Machine both = machine({cpu, other});
   choice = choose(packed, {100, 30}, both);

@@ -1,4 +1,4 @@
-// run/compile_receipt.cc: "compiled only": what was asked and what came of it.
+// run/compile_receipt.cc: fills the receipt of a kernel that was only compiled.
 #include "run/compile_receipt.h"
 
 #include <fmt/format.h>
@@ -20,7 +20,7 @@ void add_asked(const CompiledKernel& c, receipt::Receipt& r) {
   r.request = receipt::request_text(c.request);
   receipt::take_given(c.given, r.request);
   r.plan_file = c.plan_file;
-  // Facts are not read.
+  // A compile reads no facts.
   r.facts_digest = receipt::facts_digest({});
   r.shape = {call.shape, call.shape.scale_or_default(), dtype_word(call.dtype),
              "bhsd", call.sink_logits};

@@ -10,17 +10,17 @@
 
 namespace tessera::run {
 
-// What was compiled, and who asked for it.
+// What was compiled, and who chose its settings.
 struct CompiledKernel {
   const Request& request;
   const MosaicKernel& kernel;
   std::string tile_by, passes_by;  // who chose tile and tiles a pass
-  // What was given of the request, beside what a Request holds: its facts.
+  // The request as it was typed; a Request does not hold its facts.
   receipt::RequestText given = {};
-  std::string plan_file = {};  // where the request came from one
+  std::string plan_file = {};  // "": the request is not from a plan file
 };
 
-// Where and by what.
+// The target and the compiler.
 struct CompiledBy {
   std::string target;  // "v6e:1x1"
   receipt::Receipt::Plugin plugin;
@@ -28,7 +28,7 @@ struct CompiledBy {
   Machine machine;  // what the choice knew
 };
 
-// Sealed.
+// The receipt is sealed.
 receipt::Receipt compile_receipt(const CompiledKernel& compiled,
                                  const CompiledBy& by);
 

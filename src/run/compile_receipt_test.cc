@@ -1,5 +1,5 @@
-// run/compile_receipt_test.cc: the receipt of a kernel that a C++ caller made
-// holds what was given, and is true where the kernel is made again.
+// run/compile_receipt_test.cc: tests that the receipt of a kernel that a C++
+// caller compiled holds what was given, and stays true if compiled again.
 #include "run/compile_receipt.h"
 
 #include <gtest/gtest.h>

@@ -12,7 +12,7 @@
 namespace tessera {
 
 struct DeviceArray::State {
-  uint64_t of = 0;  // the Prepared and its batch
+  uint64_t of = 0;  // Prepared::State::id
   ArrayRole role = ArrayRole::q;
   int64_t dim = 0;
   lanes::ResidentPtr there;
@@ -33,7 +33,7 @@ int64_t dim_of(ArrayRole role, const AttentionShape& shape) {
   return values ? shape.v_head_dim : shape.head_dim;
 }
 
-// An array may stand in for any of the same tokens and dim.
+// An array may be given for any role with the same tokens and dim.
 Result<const lanes::Resident*> check_given(const Prepared::State& p,
                                            const DeviceArray& array,
                                            ArrayRole role,
@@ -101,7 +101,7 @@ Result<void> check_view(const Prepared::State& p, ArrayRole role,
                             name_of(role), view, output);
 }
 
-// The lane's own, or the host's memory.
+// Arrays where the lane keeps them, or in host memory if it keeps none.
 class Residents {
  public:
   explicit Residents(const Prepared::State& p)

@@ -1,4 +1,4 @@
-// run/device_memory.cc
+// run/device_memory.cc: checks a call on a TPU against its budget.
 #include "run/device_memory.h"
 
 #include <algorithm>
@@ -10,8 +10,9 @@
 namespace tessera::run {
 namespace {
 
-// More than most calls take, in a moment: a budget takes a fraction of a
-// millisecond, at each batch. What it lets pass wrongly, the compiler refuses.
+// A cheap estimate above what most calls need. It avoids the budget, which
+// takes a fraction of a millisecond per batch. The compiler still refuses a
+// call that is too large although its estimate is not.
 double rough_bytes(const Request& r, const AttentionCall& call,
                    XlaMethod method) {
   constexpr double kFloat = 4, kLanes = 128, kArrays = 6, kPadding = 2;

@@ -8,8 +8,8 @@
 
 namespace tessera::run {
 
-// Asked before a lane compiles or sends anything. No other device is judged,
-// nor a lane that has no budget (tessera/fit.h).
+// Called before a lane compiles or sends anything. Passes every device that is
+// not a known TPU, and every lane that has no budget (tessera/fit.h).
 Result<void> check_device_memory(const Batch& batch, const AttentionCall& call,
                                  LaneId lane, const lanes::LaneOptions& options,
                                  const PluginPlace* place);

@@ -25,7 +25,7 @@ void add(const Expr& e, RequestFeatures& f) {
   for (const Expr& child : e.children) add(child, f);
 }
 
-// What simplification dropped keeps its veto, so it counts.
+// A name that simplification dropped still vetoes pairs, so it counts.
 void add(const Names& names, RequestFeatures& f) {
   if (names.prefix) f.atoms |= bit(Atom::prefix);
   if (names.documents) f.atoms |= bit(Atom::documents);
@@ -102,7 +102,7 @@ PlanFacts plan_facts(const Plan& plan) {
 int density_class(double density) {
   constexpr int kMaxClass = 11;
   if (!(density > 0)) return kMaxClass;
-  // What skips nothing is unlike what skips near half.
+  // A plan that skips no tile has a class of its own.
   if (density >= 1) return 0;
   int out = 1;
   for (double half = 0.5; out < kMaxClass && density <= half; half /= 2) ++out;

@@ -5,10 +5,10 @@
 
 namespace tessera::run {
 
-// The artifact and the mesh are those of the options.
+// The artifact, the mesh and `numbers` come from the options.
 CallFeatures call_features(const AttentionCall& call,
                            const SessionOptions& options = {});
-// What a call has of an artifact.
+// Fills the fields of a call that describe its artifact.
 void take_artifact(const BridgeSpec& spec, CallFeatures& out);
 
 }  // namespace tessera::run

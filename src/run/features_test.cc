@@ -1,5 +1,5 @@
-// run/features_test.cc: what a lane is asked is all of the call and of the
-// session that it is made in.
+// run/features_test.cc: tests that features have all that the call and its
+// session ask of a lane.
 #include "run/features.h"
 
 #include <gtest/gtest.h>

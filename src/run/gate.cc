@@ -1,5 +1,5 @@
-// run/gate.cc: the table of what was measured or predicted: which row says
-// something about a request, and its JSON.
+// run/gate.cc: the table of measured and predicted rows: which rows apply to a
+// request, their verdicts and their JSON.
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
@@ -31,7 +31,7 @@ constexpr double kMinCycles = 1, kMaxCycles = 1e18;
 constexpr double kMaxFactor = kMaxMs / kMinMs;
 constexpr double kMaxBusyCores = 1e6;
 
-// The value of that name among those that to_string gives.
+// The value in `all` whose to_string() is the text.
 template <class Enum>
 Result<Enum> read_word(const Json& value, std::string_view name,
                        std::initializer_list<Enum> all) {
@@ -73,7 +73,7 @@ Result<std::optional<double>> read_or_null(const Json& value,
   return std::optional<double>(*number);
 }
 
-// A line that is not empty.
+// One line of text, not empty.
 Result<std::string> read_text(const Json& value, std::string_view name,
                               std::string_view allowed = "a text") {
   auto line = read_line(value, kWhere, name);
@@ -83,7 +83,7 @@ Result<std::string> read_text(const Json& value, std::string_view name,
   return line;
 }
 
-// Null is the empty text.
+// Null reads as the empty text.
 Result<std::string> read_text_or_null(const Json& value,
                                       std::string_view name) {
   if (value.is_null()) return std::string();
@@ -102,7 +102,7 @@ Result<Tile> read_tile(const Json& value) {
   return Tile{*q, *kv};
 }
 
-// Whose kernels are held against plain XLA.
+// Whether the lane has kernels that a gate compares with plain XLA.
 bool has_kernels(LaneId lane) {
   return lane == LaneId::cpu || lane == LaneId::mosaic ||
          lane == LaneId::splash || lane == LaneId::cuda;
@@ -123,7 +123,7 @@ class Reader {
   std::optional<Error> error_;
 };
 
-// A row's two figures, of its own basis.
+// A row's two figures: ms if measured, cycles if predicted.
 struct Figures {
   std::optional<double> kernel, plain;
   bool both() const { return kernel && plain; }
@@ -133,7 +133,7 @@ Figures figures_of(const GateRow& row) {
   return {row.kernel_cycles, row.plain_cycles};
 }
 
-// Of each basis what is its own, and nothing of the other's.
+// A row must have the fields of its basis and none of the other basis.
 Result<void> check_basis(const GateRow& row) {
   const auto refused = [&](std::string_view rule, std::string_view found) {
     return invalid(kWhere, "{}, found {} for {}", rule, found,
@@ -186,7 +186,7 @@ Result<void> check_class(const GateRow& row) {
       to_string(due), to_string(row.request_class), in_quotes(row.mask));
 }
 
-// What a row says must fit together; its verdict needs the other rows.
+// The fields of a row must agree, except the verdict: it needs the other rows.
 Result<void> check_row(const GateRow& row) {
   if (!row.kernel.starts_with(fmt::format("{}/", to_string(row.lane)))) {
     return invalid(kWhere, "kernel must be one of its lane, {}, found {}",
@@ -313,7 +313,7 @@ Result<GateRow> parse_row(const Json& j) {
   return row;
 }
 
-// What a table may say of its making, beside its rows.
+// Checks the optional fields that say how the table was made.
 Result<void> check_making(const Json& table) {
   Reader r;
   for (const char* name : {"machine", "tessera", "plugin"}) {
@@ -329,7 +329,7 @@ Result<void> check_making(const Json& table) {
   return {};
 }
 
-// What a kernel did in one shape class.
+// What a row is about, without the direction.
 using ShapeClass = std::tuple<RequestClass, Dtype, int64_t, int64_t, int64_t,
                               int64_t, bool, bool, int>;
 ShapeClass shape_class(const GateRow& row) {
@@ -367,8 +367,8 @@ GateVerdict judge_kernel(const std::vector<const GateRow*>& rows) {
   return few ? GateVerdict::experimental : GateVerdict::promote;
 }
 
-// The worst of a kernel's rows decides, so no verdict is better than what one
-// of them comes to alone.
+// The order of verdicts, worst highest. A kernel's verdict is at least as bad
+// as that of any of its rows alone.
 int badness(GateVerdict verdict) {
   switch (verdict) {
     case GateVerdict::wrong:

@@ -18,11 +18,11 @@ constexpr double kSoftcap = 30;
 
 struct Rule {
   std::string mask;
-  int64_t documents = 0;  // of one length each
+  int64_t documents = 0;  // all of equal length
   double softcap = 0;
 };
 
-// The densest of each class first.
+// Within a class the densest mask comes first.
 std::vector<Rule> rules(int64_t tokens) {
   const auto window = [&](int64_t share) {
     return fmt::format("causal & window({}, 0)",
@@ -60,7 +60,7 @@ struct Lengths {
   int64_t q = 0, kv = 0;
 };
 
-// Of no kernel yet.
+// A case without a kernel and a lane.
 GateCase case_of(const Rule& rule, const Lengths& lengths, Dtype dtype,
                  const AttentionShape& shape) {
   GateCase out;
@@ -76,7 +76,7 @@ GateCase case_of(const Rule& rule, const Lengths& lengths, Dtype dtype,
   return out;
 }
 
-// The lane's kernels for the case, where it has any.
+// Adds the lane's kernels that can run the case.
 void add_kernels(LaneId lane, const Tile& tile, GateCase c, bool with_backward,
                  std::vector<GateCase>& out) {
   c.lane = lane;
@@ -97,7 +97,7 @@ void add_ours(const GateCase& c, bool with_backward,
               with_backward, out);
 }
 
-// It is forward alone, and has one softcap and one tile.
+// A Splash artifact is forward only, with one softcap and one tile.
 void add_artifact(const BridgeArtifact& artifact, std::vector<GateCase>& out) {
   const BridgeSplash& has = *artifact.spec.splash;
   for (const Rule& rule : rules(has.kv_len)) {

@@ -1,4 +1,5 @@
-// run/gate_measure.cc: the least time of each, all taking turns.
+// run/gate_measure.cc: judges our kernels and times them in turns with XLA's
+// programs; the least time of each counts.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -26,27 +27,28 @@
 namespace tessera {
 namespace {
 
-// All cases are made before any runs, each with the ids of its keys.
+// Bounds host memory: all cases are made before any runs, each with the
+// document ids of its keys.
 constexpr int64_t kMaxGateTokens = int64_t{1} << 20;
-// Scores of all heads that the dense program may hold at once.
+// The most scores, over all heads, for which the dense program is timed.
 constexpr double kMaxDenseScores = 1 << 28;
 
-// Times in ms, the least of all rounds.
+// Times in ms, each the least of all rounds.
 struct Times {
   double kernel = 0;
   double plain = 0;
   XlaMethod method = XlaMethod::chunked;
 };
 
-// A case planned: for our kernel and for XLA's programs, either of which may
-// have a tile of its own, and what the plan of the request's tile has.
+// The plans of a case: for our kernel and for XLA's programs, each at its own
+// tile. `asked` are the facts of the plan at the request's tile.
 struct Planned {
   BorrowedBatch own, plain;
   PlanFacts asked;
 };
 
-// Ours with what it prepares once a batch; XLA's program alone. Neither with
-// its compile and the arrays' way to the device.
+// The time of the passes; for our kernels also the time to prepare the batch.
+// Compiles and transfers are left out.
 double time_of(LaneId lane, const Counters& ran) {
   return ran.forward_ms + ran.backward_ms +
          (lane == LaneId::xla ? 0 : ran.prepare_ms);
@@ -60,7 +62,7 @@ Result<request::AttentionData> data_of(const run::GateCase& c) {
   data.shape = c.shape;
   data.dtype = c.dtype;
   data.backward = c.backward;
-  // One lane at a time is beside the arrays.
+  // Only one lane at a time holds memory beside the arrays.
   const double needed =
       data_bytes(data).all +
       std::max(lanes::lane_bytes(c.lane, c.request, data.call()),
@@ -72,7 +74,7 @@ Result<request::AttentionData> data_of(const run::GateCase& c) {
   return data;
 }
 
-// One run, in ms.
+// Time of one run, in ms.
 Result<double> run_case(LaneId lane, const Session& session, const Batch& batch,
                         request::AttentionData& data) {
   auto ran = run::run_passes(session, data.over(batch));
@@ -80,7 +82,7 @@ Result<double> run_case(LaneId lane, const Session& session, const Batch& batch,
   return time_of(lane, ran->ready.counters());
 }
 
-// Runs our kernel once and holds its output against fp64.
+// Runs our kernel once and compares its output with fp64.
 Result<void> judge_case(GateRow& row, const Session& ours, const Batch& batch,
                         request::AttentionData& data) {
   auto ran = run::run_passes(ours, data.over(batch));
@@ -96,7 +98,7 @@ Result<void> judge_case(GateRow& row, const Session& ours, const Batch& batch,
   return {};
 }
 
-// What kernels are held against, where and how often.
+// The programs that kernels are timed against, the machine and the rounds.
 struct Peers {
   const Machine& machine;
   const std::vector<run::PlainXla>& plains;
@@ -110,14 +112,14 @@ Result<Times> time_case(const run::GateCase& c, const Session& ours,
   const double scores = static_cast<double>(c.shape.heads) *
                         static_cast<double>(data.q_len) *
                         static_cast<double>(data.kv_len);
-  // Of plain causal one program alone is ever chosen.
+  // For plain causal, dispatch uses one method only, so only that is timed.
   const RequestFeatures f = features_of(c);
   const XlaMethod stable = run::xla_method(f, on.asked, peers.machine);
   const auto fits = [&](XlaMethod method) {
     if (f.request_class == RequestClass::plain_causal) return method == stable;
     return method != XlaMethod::dense || scores <= kMaxDenseScores;
   };
-  std::vector<XlaMethod> methods;  // of the turns behind ours
+  std::vector<XlaMethod> methods;  // of turns[1], turns[2], ...
   std::vector<Turn<double>> turns = {
       [&] { return run_case(c.lane, ours, on.own, data); }};
   for (const run::PlainXla& plain : peers.plains) {
@@ -145,7 +147,7 @@ const MachinePlugin* plugin_of(const run::GateCase& c, const Machine& machine) {
   return run::plugin_for(facts_of(c.lane), machine, features_of(c).call);
 }
 
-// Rows speak for the machine, so a lane of a plugin runs on its first device.
+// Rows are about the machine, so a plugin's lane must run on its first device.
 std::optional<std::string> why_not_here(const run::GateCase& c,
                                         const Planned& on,
                                         const Machine& machine) {
@@ -159,13 +161,14 @@ std::optional<std::string> why_not_here(const run::GateCase& c,
   if (first && plugin != first) {
     return fmt::format("the first device is of {}", first->name);
   }
-  // It would be judged wrong, which keeps exact artifacts out too.
+  // An inexact artifact would be judged wrong, which would bar exact ones too.
   return c.artifact
              ? splash::inexact(*c.artifact->spec.splash, plugin->platform)
              : std::nullopt;
 }
 
-// At the kernel's own tile. An artifact is one program for all batches.
+// Whether the kernel needs another program each step, at its own tile. An
+// artifact is one program for all batches.
 Result<bool> is_per_step(const run::GateCase& c, const Planned& on,
                          const Session& ours) {
   if (c.artifact) return false;
@@ -174,7 +177,7 @@ Result<bool> is_per_step(const run::GateCase& c, const Planned& on,
   return needs_shape_per_step(own, ours);
 }
 
-// Judged first; what is wrong is not timed.
+// Judges the kernel first; a wrong one is not timed.
 Result<void> measure_case(GateRow& row, const run::GateCase& c,
                           const Planned& on, const Peers& peers) {
   auto data = data_of(c);
@@ -206,8 +209,9 @@ Result<void> measure_case(GateRow& row, const run::GateCase& c,
   return {};
 }
 
-// TPU kernels are at the tile of their table, as a run of them has it; and
-// XLA's programs at no smaller one than a TPU takes without a reason.
+// TPU kernels are planned at the tile of their table, as in a run. XLA's
+// programs are planned at no tile below the granule, which would need a
+// lowering reason.
 Result<Planned> plan_case(const run::GateCase& c, const Facts& facts,
                           const std::string& target) {
   const auto at = [&](const Tile& tile) {
@@ -219,7 +223,7 @@ Result<Planned> plan_case(const run::GateCase& c, const Facts& facts,
   if (!asked) return asked.error();
   Planned out = {*asked, *asked, plan_facts(asked->plan())};
   if (c.lane == LaneId::mosaic) {
-    // By the default options, which the session that measures it has too.
+    // The session that measures the kernel has default options too.
     auto own = at(run::kernel_tile(*asked, attention_call(c), target, {}).tile);
     if (!own) return own.error();
     out.own = std::move(*own);
@@ -287,7 +291,7 @@ Result<GateMeasured> measure_gate(const GateSizes& sizes, int64_t rounds,
     return invalid("gate", "a table must have rows, found none for the sizes");
   }
   GateMeasured out;
-  // Rows speak for this machine, so what stands beside ours is of its device.
+  // Rows are about this machine, so plain XLA runs on its first device.
   const MachinePlugin* const first = run::first_device(machine);
   auto plains = run::open_plain_xla(
       plugin || !first ? plugin : std::optional(first->name), out.plugin);
@@ -304,7 +308,7 @@ Result<GateMeasured> measure_gate(const GateSizes& sizes, int64_t rounds,
     auto why = why_not_here(c, *on, machine);
     if (!why) {
       auto e = measure_case(row, c, *on, peers);
-      // What a device's compiler or memory refuses costs its row alone.
+      // A refusal by a device's compiler or memory costs only this row.
       if (!e && c.lane == LaneId::cpu) return e.error();
       if (!e) why = e.error().message;
     }

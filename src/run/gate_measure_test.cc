@@ -1,4 +1,5 @@
-// run/gate_measure_test.cc: what a gate's table is measured of, and how.
+// run/gate_measure_test.cc: tests the cases of a gate's table and their
+// measurement.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -61,7 +62,7 @@ GateSizes of_splash_alone() {
   return out;
 }
 
-// Head dim 16 is none of our TPU kernel's.
+// Our TPU kernel does not have head dim 16.
 TEST(GateCases, AnArtifactComesWithOursOfItsSizes) {
   const GateSizes sizes = of_splash_alone();
   std::map<std::string, int> kernels;
@@ -81,8 +82,8 @@ TEST(GateCases, AnArtifactComesWithOursOfItsSizes) {
                                                  {"splash/forward", 7}}));
 }
 
-// Interpreted here: judged and timed beside XLA as ours are, where the plan has
-// no more tiles a row than the artifact.
+// Splash's kernel, interpreted here, is judged and timed with XLA like our
+// kernels, if the plan has no more tiles a row than the artifact.
 TEST(GateMeasure, MeasuresSplashBesideOurs) {
   const auto plugin = tessera::testing::real_plugin("xla_cpu_pjrt");
   if (tessera::testing::is_absent(plugin)) {
@@ -116,8 +117,8 @@ TEST(GateMeasure, MeasuresSplashBesideOurs) {
   EXPECT_TRUE(parse_gate(gate_json(measured->table)).ok());
 }
 
-// What is measured here at tiles of 128 and less stands beside XLA's programs
-// at the granule, which a TPU takes without a reason. Nobody gives Splash one.
+// Kernels at tiles of 128 are timed with XLA's programs at the granule, which
+// need no lowering reason. Splash would need one and has none.
 TEST(GateMeasure, OnATpuXlaHasTilesOfItsGranule) {
   TESSERA_NEEDS_PLUGINS();
   const auto real = tessera::testing::real_plugin("xla_cpu_pjrt");

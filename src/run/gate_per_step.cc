@@ -1,4 +1,4 @@
-// run/gate_per_step.cc: two steps of one contract, the second's compiles.
+// run/gate_per_step.cc: prepares two steps, counts compiles of the second.
 #include "run/gate_per_step.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace tessera::run {
 Result<std::vector<OwnedBatch>> two_steps(const GateCase& c) {
   std::vector<OwnedBatch> out;
   if (c.doc_ids.empty()) return out;
-  // What fixes the contract for a whole run, whatever its documents are.
+  // These ceilings give all batches one contract, whatever their documents.
   Request request = c.request;
   const int64_t rows = ceil_div(request.q_len, request.tile.q);
   const int64_t columns = ceil_div(request.kv_len, request.tile.kv);
@@ -43,7 +43,7 @@ Result<bool> needs_shape_per_step(const GateCase& c, const Session& session) {
     if (!ready) return ready.error();
     did = ready->counters();
   }
-  // One that was read from disk is another program too.
+  // A program that is read from the disk cache is another program too.
   return steps->size() == 2 && did.compiles + did.disk_hits > 0;
 }
 

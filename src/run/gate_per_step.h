@@ -1,4 +1,4 @@
-// run/gate_per_step.h: whether a kernel needs a choice of shape each step.
+// run/gate_per_step.h: whether a kernel needs another program at each step.
 #pragma once
 
 #include <vector>
@@ -9,11 +9,11 @@
 
 namespace tessera::run {
 
-// Two batches of one contract: of the case, and with its documents elsewhere.
-// None where it has no documents, for then all its batches are one.
+// Two batches of one contract: the case's own, and one whose documents begin at
+// other tokens. Empty if the case has no documents: all its batches are equal.
 Result<std::vector<OwnedBatch>> two_steps(const GateCase& c);
 
-// Whether the second, prepared after the first, is run by another program.
+// Whether preparing the second batch after the first compiles another program.
 Result<bool> needs_shape_per_step(const GateCase& c, const Session& session);
 
 }  // namespace tessera::run

@@ -1,5 +1,5 @@
-// run/gate_per_step_test.cc: a kernel that compiles for each batch of one
-// contract is told from one that does not.
+// run/gate_per_step_test.cc: tells a kernel that compiles for each batch of one
+// contract from one that does not.
 #include "run/gate_per_step.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@
 namespace tessera::run {
 namespace {
 
-// By what a kernel keeps its programs, and where it finds a new one.
+// The key of a fake kernel's programs, and whether new ones come from disk.
 struct Keeps {
   bool by_contract = true;
   bool on_disk = false;

@@ -1,4 +1,4 @@
-// run/gate_rows.cc
+// run/gate_rows.cc: finds the rows that keep a lane out, and words rows.
 #include "run/gate_rows.h"
 
 #include <fmt/format.h>

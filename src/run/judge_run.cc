@@ -1,4 +1,4 @@
-// run/judge_run.cc: how much of a run is judged, and both passes' verdict.
+// run/judge_run.cc: how many rows are judged, and the verdict of both passes.
 #include "run/judge_run.h"
 
 #include <algorithm>
@@ -8,7 +8,7 @@ namespace tessera::run {
 namespace {
 
 constexpr int64_t kQueryRows = 64;
-constexpr int64_t kKeyRows = 16;  // each walks all queries
+constexpr int64_t kKeyRows = 16;  // fewer, since each reads all queries
 
 }  // namespace
 

@@ -1,4 +1,4 @@
-// run/judge_run.h: what a run wrote, held against fp64, as its receipt has it.
+// run/judge_run.h: compares a run's outputs with fp64, for its receipt.
 #pragma once
 
 #include "lanes/reference/judge.h"
@@ -7,14 +7,14 @@
 
 namespace tessera::run {
 
-// Those that were given, for all rows where these are few, else for a sample.
+// `given` with the row counts set: all rows if they are few, else a sample.
 reference::JudgeOptions judge_options(const Request& request,
                                       const AttentionShape& shape,
                                       reference::JudgeOptions given);
 receipt::Receipt::Check check_of(const reference::Verdict& verdict,
                                  const reference::JudgeOptions& options);
 
-// The passes that the call has; how many rows is not the caller's to say.
+// Judges the passes that the call has. The row counts in `given` are not read.
 Result<receipt::Receipt::Check> judge_run(const RunCall& call,
                                           reference::JudgeOptions given = {});
 

@@ -1,4 +1,4 @@
-// run/judge_run_test.cc: what is wrong is found, and so is what nobody wrote.
+// run/judge_run_test.cc: tests that wrong outputs and unwritten ones are found.
 #include "run/judge_run.h"
 
 #include <gtest/gtest.h>
@@ -38,7 +38,7 @@ TEST(JudgeRun, FindsACorruptedOutput) {
   }
 }
 
-// Nothing written by the lane is judged as NaN, not as what lay there before.
+// An element that the lane did not write is judged as NaN.
 TEST(JudgeRun, FindsAnOutputThatNobodyWrote) {
   Request request;
   request.masks = {*parse_mask("causal")};

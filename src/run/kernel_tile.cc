@@ -1,4 +1,4 @@
-// run/kernel_tile.cc: looks a request's tile up by the batch it is of.
+// run/kernel_tile.cc: looks up the tile of a request, by its facts if needed.
 #include "run/kernel_tile.h"
 
 #include <algorithm>
@@ -13,19 +13,19 @@
 namespace tessera::run {
 namespace {
 
-// A mask says its keys a query by itself, or its facts do.
+// Whether the mean number of keys a query sees depends on the facts too.
 bool is_for_facts_to_say(const Request& request, const AttentionCall& call) {
   return mosaic_setting(request, call).keys == 0;
 }
 
-// `keys`: those that a query sees in the mean; 0: as many as the mask leaves.
+// `keys`: mean number of keys a query sees; 0: as the mask alone says.
 KernelTile look_up(Request at, const Facts& present, const AttentionCall& call,
                    int64_t keys, const std::string& target,
                    const XlaOptions& options) {
-  // Telemetry has a kernel of its own, of the forward one's tile.
+  // The kernel of sink telemetry has the forward kernel's tile.
   AttentionCall pass = call;
   pass.sink_telemetry = false;
-  // The table's tiles need no reason.
+  // No lowering reason: no tile of the table is below the granule.
   const mosaic::KernelTerms terms = {{}, options.numbers, options.row_sum};
   mosaic::ChosenSetting chosen = mosaic::choose_setting(at, pass, keys);
   mosaic::take_terms(terms, pass, chosen.setting.options);
@@ -34,7 +34,7 @@ KernelTile look_up(Request at, const Facts& present, const AttentionCall& call,
       mosaic::fit_setting(chosen, {.tile = true}, at, present, pass, target);
   at.tile = found.setting.tile;
   if (!call.backward) return {at.tile, std::move(found.chosen_by)};
-  // The forward kernel has the same tile.
+  // Both directions have one tile, so it must fit the forward kernel too.
   pass.backward = pass.dlse = false;
   MosaicSetting passes = mosaic::choose_passes(at, pass).setting;
   mosaic::take_terms(terms, pass, passes.options);

@@ -1,5 +1,5 @@
-// run/kernel_tile_test.cc: an open tile is the table's for the batch's own
-// keys, where our TPU kernels were named or chosen, and any other stays.
+// run/kernel_tile_test.cc: tests that an open tile is the table's for the
+// batch's keys if our TPU kernels run, and that other tiles stay.
 #include "run/kernel_tile.h"
 
 #include <gtest/gtest.h>
@@ -50,13 +50,13 @@ TEST(KernelTile, AnOpenOneIsTheTables) {
   took = take(flags, false);
   EXPECT_EQ(took.by, "the table, for 64 keys a query");
   EXPECT_NE(took.tile, forward);
-  // Each direction has its own.
+  // Each direction has its own tile.
   flags.docs = "lengths:2048,2048,2048,2048";  // 1,024
   EXPECT_EQ(take(flags, false).tile, forward);
   took = take(flags, true);
   EXPECT_EQ(took.tile, (Tile{256, 256}));
   EXPECT_EQ(took.by, "the table, for 1024 keys a query");
-  // What the mask says by itself.
+  // These masks give the number of keys without facts.
   flags.masks = {"causal"};
   flags.docs.reset();
   EXPECT_EQ(take(flags, false).tile, forward);
@@ -67,7 +67,7 @@ TEST(KernelTile, AnOpenOneIsTheTables) {
             "the table, for 64 keys a query; it has no rows of such masks");
 }
 
-// Rows are of v6e and of finite numbers.
+// Rows of the table are for v6e and finite numbers.
 TEST(KernelTile, ABorrowedRowIsSaidToBeOne) {
   request::RequestFlags flags;
   flags.masks = {"causal"};
@@ -84,7 +84,7 @@ TEST(KernelTile, ABorrowedRowIsSaidToBeOne) {
   EXPECT_EQ(by("", Numbers::finite), row);
 }
 
-// Of the chip that is there; where none is known, the table's.
+// An open tile fits the machine's chip; without a known chip it is the table's.
 TEST(KernelTile, AnOpenOneFitsTheChip) {
   request::RequestFlags flags;
   flags.masks = {"causal"};
@@ -164,7 +164,8 @@ TEST(KernelTile, TheRulesChoiceTakesIt) {
             "finite numbers");
   EXPECT_EQ(batch.request().tile, (Tile{512, 512}));
   EXPECT_EQ(batch.plan().legal_pairs, before.plan().legal_pairs);
-  // The choice is that of the plan that runs: two triangles of 4 tiles a side.
+  // The choice is made from the plan that runs: two triangles with 4 tiles a
+  // side.
   EXPECT_NE(open.choice.reason.find("20 of 64 tiles"), std::string::npos)
       << open.choice.reason;
 
@@ -175,8 +176,8 @@ TEST(KernelTile, TheRulesChoiceTakesIt) {
   EXPECT_EQ(batch.request().tile, (Tile{256, 256}));
 }
 
-// At 256 tiles of two corners are empty; at 512 none is, and the compiler's own
-// program would run it.
+// With tiles of 256 those in two corners are empty. With tiles of 512 none is,
+// so the compiler's own program would run the batch.
 TEST(KernelTile, ABatchThatWouldLeaveTheLaneStays) {
   const AttentionCall call = call_of_heads(8);
   OwnedBatch batch = batch_of("window(3300, 3300)", 4096, {});

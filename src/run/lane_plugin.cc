@@ -1,4 +1,4 @@
-// run/lane_plugin.cc
+// run/lane_plugin.cc: picks the plugin of a lane, or says why there is none.
 #include "run/lane_plugin.h"
 
 #include <fmt/ranges.h>
@@ -33,12 +33,12 @@ const MachinePlugin* plugin_for(const LaneFacts& lane, const Machine& m,
     if (!lane.platform.empty() && p.platform != lane.platform) return false;
     if (!is_exported_for(lane, call, p.platform)) return false;
     if (!call.compile_only && unknown_generation(lane, p)) return false;
-    // A CPU has as many as it is asked for.
+    // A CPU plugin makes as many devices as it is asked for.
     if (is_device(p) && p.devices < call.devices) return false;
     return p.devices > 0 || (call.compile_only && !lane.platform.empty());
   };
-  // A mesh for devices that are too few does not go to a CPU, and over devices
-  // of one goes to its default plugin, where that is there.
+  // On a machine with a device, a mesh does not go to a CPU, even if there are
+  // too few devices. A mesh of CPU devices prefers the default CPU plugin.
   const bool mesh = call.devices > 1;
   const std::string preferred = pjrt::default_cpu_plugin(call.devices);
   const MachinePlugin* other = nullptr;

@@ -10,14 +10,15 @@
 
 namespace tessera::run {
 
-// The plugin that would run or compile for the lane: a device that is no CPU
-// first, of a mesh's CPUs their default. Null: there is none, and why.
+// The plugin that would run or compile for the lane: a device other than a CPU
+// comes first; a mesh of CPUs prefers the default CPU plugin. Null if there is
+// none; no_plugin() then says why.
 const MachinePlugin* plugin_for(const LaneFacts& lane, const Machine& machine,
                                 const CallFeatures& call);
 std::string no_plugin(const LaneFacts& lane, const Machine& machine,
                       const CallFeatures& call);
 
-// Of a lane that runs an artifact: whether that was exported for the platform.
+// Whether the lane's artifact is for the platform; true without an artifact.
 bool is_exported_for(const LaneFacts& lane, const CallFeatures& call,
                      std::string_view platform);
 

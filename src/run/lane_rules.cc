@@ -1,5 +1,5 @@
-// run/lane_rules.cc: what keeps a lane from a request: itself, then the
-// machine. Pure.
+// run/lane_rules.cc: why a lane cannot run a request: the lane's own limits,
+// then the machine. Pure: no clock, file or global.
 #include "run/lane_rules.h"
 
 #include <fmt/ranges.h>
@@ -117,7 +117,8 @@ Why numbers_wrong(const LaneFacts& lane, const RequestFeatures& f) {
   return {};
 }
 
-// Of the TPUs of that generation; where it is not known, the most that one has.
+// Vector memory of a TPU of the generation, in bytes; if the generation is not
+// known, the most that any known TPU has.
 int64_t vector_bytes_of(std::string_view generation) {
   int64_t most = 0;
   for (const Chip& chip : chips()) {
@@ -129,11 +130,11 @@ int64_t vector_bytes_of(std::string_view generation) {
   return most;
 }
 
-// After the sizes themselves: what they take of a TPU's vector memory. A call
-// with a backward pass has a kernel for each direction.
+// Checks the vector memory of a TPU, after the sizes themselves were checked. A
+// call with a backward pass has a kernel for each direction.
 Why memory_wrong(const LaneFacts& lane, const RequestFeatures& f,
                  std::string_view generation) {
-  // What a device of a mesh takes, its shards decide.
+  // On a mesh the need of a device depends on its shards, not known here.
   if (lane.lane != LaneId::mosaic || on_mesh(f)) return {};
   for (const int64_t tokens : {f.q_len, f.kv_len}) {
     if (tokens < 1 || tokens > kMaxTokens) return {};
@@ -214,7 +215,7 @@ std::optional<std::string> why_not(LaneId id, const RequestFeatures& f,
   const LaneFacts& lane = facts_of(id);
   const MachinePlugin* const plugin =
       lane.needs_plugin ? run::plugin_for(lane, m, f.call) : nullptr;
-  // What it compiles ahead may be for another chip than the one that is here.
+  // A kernel that is compiled ahead may be for another chip than this one.
   const std::string_view generation =
       plugin && !f.call.compile_only ? plugin->generation : std::string_view();
   if (auto why = run::cannot(lane, f, generation)) return why;

@@ -10,7 +10,8 @@
 namespace tessera::run {
 
 // Why the lane cannot run such a request on TPUs of that generation; nothing
-// where it can. An empty generation: refused only if every known TPU would.
+// if it can. With no generation it is refused only if no known TPU could run
+// it.
 std::optional<std::string> cannot(const LaneFacts& lane,
                                   const RequestFeatures& features,
                                   std::string_view generation = {});
@@ -19,17 +20,17 @@ std::optional<std::string> cannot(const LaneFacts& lane,
 Choice by_name(LaneId lane, const RequestFeatures& features,
                const PlanFacts& plan, const Machine& machine);
 
-// The choice where the rules know no lane and others may step in: the cpu lane,
-// whose failure tells why they do, with the rows of the gate that keep lanes
-// out.
+// The choice when no lane of the rules can run the request but fallback lanes
+// may: the cpu lane, whose failure to start says why a fallback runs. It lists
+// the rows of the gate that keep lanes out.
 Choice no_lane(const RequestFeatures& features, const PlanFacts& plan,
                const Machine& machine, const GateTable& gate);
 
-// The rows of a gate's table, each by itself: a receipt has some of many, so
-// their verdicts cannot be made again.
+// Parses the rows of a gate's table and checks each row alone. A receipt has
+// only some rows of the table, so the verdicts cannot be computed again.
 Result<GateTable> parse_gate_rows(std::string_view json);
-// An error where no other rows of its kernel could give the row this verdict: a
-// kernel is wrong, unjudged or out of the hot loop where one of its rows is.
+// An error if no set of other rows could give the row's kernel this verdict: a
+// kernel is wrong, unjudged or out of the hot loop if one of its rows is.
 Result<void> check_verdict_alone(const GateRow& row);
 
 }  // namespace tessera::run

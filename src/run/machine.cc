@@ -15,7 +15,7 @@
 namespace tessera {
 namespace {
 
-// One for all, or none.
+// The generation of all devices; empty if they differ or one is not known.
 std::string generation_of(const pjrt::Client& client) {
   std::string out;
   for (const pjrt::Device& d : client.devices()) {

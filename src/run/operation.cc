@@ -1,4 +1,4 @@
-// run/operation.cc: what is declared, the run, and the judge's word.
+// run/operation.cc: checks the declaration, runs, and judges the output.
 #include "run/operation.h"
 
 #include <optional>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::string_view kWhere = "bridge";
 
-// What the judge will read.
+// The declared attention call, checked, for the judge to read.
 Result<bridge::DeclaredAttention> declared_call(const BridgeSpec& spec,
                                                 const OperationArrays& arrays) {
   if (!spec.attention) {
@@ -42,7 +42,7 @@ Result<bridge::DeclaredAttention> declared_call(const BridgeSpec& spec,
 
 Result<receipt::Receipt::Check> judge(const bridge::DeclaredAttention& call,
                                       const OperationOptions& o) {
-  // XLA's processors flush, whoever wrote the program.
+  // On XLA's devices every program flushes subnormal numbers.
   const auto options =
       judge_options(call.request, call.shape,
                     {.seed = o.seed, .flushes = true, .progress = o.progress});

@@ -1,5 +1,4 @@
-// run/operation_receipt.cc: what ran of an operation, and digests of its
-// arrays.
+// run/operation_receipt.cc: what an operation ran, with digests of its arrays.
 #include "run/operation_receipt.h"
 
 #include <vector>
@@ -10,7 +9,7 @@
 namespace tessera::run {
 namespace {
 
-// Programs of JAX, whichever device runs them.
+// The family of every program that JAX exported, on any device.
 constexpr const char* kFamily = "tpu/jax";
 constexpr const char* kWider =
     "the whole artifact and its shapes: what JAX baked in is part of the key, "

@@ -8,15 +8,15 @@
 
 namespace tessera::run {
 
-// Where the artifact and its inputs came from; "": the caller had them.
+// Files of the artifact and its inputs; "": the caller had them in memory.
 struct OperationSource {
   std::string artifact_file, shapes_file, inputs_file;
-  bool drawn = false;  // every input, from the seed
+  bool drawn = false;  // every input is drawn from the seed
   uint64_t seed = 0;
 };
 
-// Sealed. Of the run's arrays every one must be there, also an input that the
-// program does not take.
+// The receipt is sealed. `arrays` must have every array of the spec, even an
+// input that the program does not take.
 receipt::Receipt operation_receipt(const BridgeSpec& spec,
                                    const OperationArrays& arrays,
                                    const OperationRun& run,

@@ -1,5 +1,5 @@
-// run/operation_test.cc: an operation of JAX's, run and judged by one call, and
-// its receipt.
+// run/operation_test.cc: tests one call that runs and judges a JAX operation,
+// and its receipt.
 #include "run/operation.h"
 
 #include <gtest/gtest.h>
@@ -41,7 +41,7 @@ class Operation : public ::testing::Test {
   }
 
   OperationArrays arrays() const { return {inputs_, outputs_}; }
-  // Of a call that must be refused before any plugin is loaded.
+  // The error of a call that must be refused before any plugin is loaded.
   std::string refusal() const {
     OperationOptions options;
     options.bridge.plugin = "/no/such.so";

@@ -1,4 +1,4 @@
-// run/passes.cc: prepared once, forward, and backward.
+// run/passes.cc: prepares once, then runs forward, telemetry and backward.
 #include "run/passes.h"
 
 #include <utility>
@@ -16,7 +16,7 @@ Result<void> check_first_keys(int64_t first_keys, const Batch& batch,
     return invalid("run", "first_keys must be 1 to {}, found {}", kMaxTokens,
                    first_keys);
   }
-  // At most as many documents as there are runs of ids.
+  // There are at most as many documents as runs of equal ids.
   const Facts& facts = batch.facts();
   const auto& ids = facts.q_doc_ids ? facts.q_doc_ids : facts.doc_ids;
   int64_t documents = batch.request().batch;

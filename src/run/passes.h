@@ -1,4 +1,4 @@
-// run/passes.h: a call on an open session: prepared, then its passes.
+// run/passes.h: prepares a call on an open session and runs its passes.
 #pragma once
 
 #include <optional>
@@ -14,13 +14,14 @@ struct Passes {
   std::optional<SinkTelemetry> sinks;
 };
 
-// Forward, its sink telemetry where the call wants it, and backward where the
-// call has gradients.
+// Runs forward, then sink telemetry if the call asks for it, then backward if
+// the call has gradients.
 Result<Passes> run_passes(const Session& session, const RunCall& call);
-// What they did, sink telemetry too.
+// The receipt of the passes, with sink telemetry if there is any.
 Result<receipt::Receipt> receipt_of(const Passes& passes, const RunCall& call);
 
-// Whether a receipt can hold telemetry of first_keys; 0 asks for none.
+// Checks first_keys, and that a receipt can hold the telemetry of all
+// documents. first_keys 0 asks for no telemetry.
 Result<void> check_first_keys(int64_t first_keys, const Batch& batch,
                               int64_t heads);
 

@@ -1,4 +1,4 @@
-// run/pick_lane.cc
+// run/pick_lane.cc: asks the rules, first without loading all plugins.
 #include "run/pick_lane.h"
 
 #include "run/lane_rules.h"

@@ -1,5 +1,5 @@
-// run/plain_xla.h: what our kernels are measured against: XLA's programs,
-// of every score, of each query's in turn, and over the worklist.
+// run/plain_xla.h: XLA's programs that our kernels are measured against:
+// dense, chunked and worklist.
 #pragma once
 
 #include <optional>
@@ -15,8 +15,9 @@ struct PlainXla {
   Session session;
 };
 
-// XLA's own programs; none, with the reason in `plugin`, where there is
-// no plugin and none was asked for.
+// Opens a session for each method; `plugin` is set to the plugin's file name.
+// If no plugin is available and none was asked for, the list is empty and
+// `plugin` is set to the reason.
 Result<std::vector<PlainXla>> open_plain_xla(
     const std::optional<std::string>& asked, std::string& plugin);
 

@@ -1,4 +1,4 @@
-// run/probe.h: what there is to know about a plugin on this machine.
+// run/probe.h: looks at a plugin on this machine.
 #pragma once
 
 #include <string>
@@ -12,11 +12,11 @@ struct PluginProbe {
   std::string api;   // "0.81"; empty: it could not be loaded
   std::string platform, platform_version;
   std::vector<std::string> devices;
-  std::string generation;  // of its TPUs, where all are of one that we know
-  std::string why;         // what is missing, where something is
+  std::string generation;  // of its TPUs, if all are of one known generation
+  std::string why;         // what is missing; empty: nothing
 };
 
-// Loads it and asks for its devices, except libtpu where there is no TPU.
+// Loads the plugin and lists its devices; libtpu's only if there is a TPU.
 PluginProbe probe_plugin(const std::string& name);
 
 }  // namespace tessera::run

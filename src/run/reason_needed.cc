@@ -1,4 +1,4 @@
-// run/reason_needed.cc: the lanes' own rules, asked before a batch is there.
+// run/reason_needed.cc: applies the lanes' lowering rules without a batch.
 #include "run/reason_needed.h"
 
 #include <algorithm>

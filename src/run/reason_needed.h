@@ -9,8 +9,8 @@
 
 namespace tessera::run {
 
-// What the lane would say where no reason is given: a tile or a logical block
-// is below the granule of a TPU that is known.
+// The error of the chosen lane if no lowering reason is given: a tile or a
+// logical block is below the granule of a known TPU. Nothing if none is needed.
 std::optional<std::string> reason_needed(const Choice& choice,
                                          const Request& request,
                                          const Machine& machine);

@@ -1,5 +1,5 @@
-// run/reason_needed_test.cc: what a choice is said to need beforehand is what
-// its lane refuses without.
+// run/reason_needed_test.cc: tests that reason_needed() says beforehand what
+// the lane refuses without a reason.
 #include "run/reason_needed.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ namespace tessera::run {
 namespace {
 
 constexpr const char* kReason = "a test of few tokens";
-// Of whole tiles and not, of a decoded token, of a chunk of a long prompt.
+// Whole tiles and parts of one, a decoded token, a chunk of a long prompt.
 constexpr int64_t kQueries[] = {1, 5, 64, 100, 200, 300, 4096};
 constexpr int64_t kKeys[] = {300, 8192};
 
@@ -63,8 +63,8 @@ TEST(ReasonNeeded, IsWhatTheXlaLaneRefuses) {
       EXPECT_EQ(due, planned ? "" : planned.error().message);
     }
     ++(due.empty() ? free : asked);
-    // Who follows it is not refused, and who gives one unasked is; of the
-    // program of all scores at a time, which has no tiles, by `run`.
+    // With a reason the lane accepts the call if one is needed and refuses it
+    // if not. The dense program has no tiles; `run` refuses a reason for it.
     made_for.lowering_reason = kReason;
     EXPECT_EQ(plan(false).ok(), !due.empty() || method == XlaMethod::dense);
   };
@@ -116,7 +116,8 @@ TEST(ReasonNeeded, IsWhatTheMosaicLaneRefuses) {
           const auto planned = mosaic::plan_kernel(
               request, {}, call, std::string(chip.name), MosaicOptions());
           const std::string why = planned ? "" : planned.error().message;
-          // It may refuse for its memory too, of which this says nothing.
+          // The lane may also refuse for its memory, which reason_needed() does
+          // not check.
           const bool reason = why.find("with a lowering reason") != why.npos;
           EXPECT_EQ(needed(LaneId::mosaic, {}, request, chip),
                     reason ? why : "")

@@ -1,5 +1,5 @@
-// run/receipt_gate_test.cc: a receipt has the gate's rows that its choice went
-// by, and from these alone the choice follows again.
+// run/receipt_gate_test.cc: tests that a receipt has the gate's rows that
+// decided its choice, and that the same choice follows from these rows alone.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -32,7 +32,7 @@ struct Case {
   PlanFacts plan;
   Machine m;
   GateTable gate;
-  int64_t wrong_in = 4;  // rows of which one is wrong
+  int64_t wrong_in = 4;  // one in so many rows is wrong
 };
 
 Machine random_machine(Random& random) {
@@ -67,7 +67,7 @@ RequestFeatures random_features(Random& random) {
   return f;
 }
 
-// One of the class, without a softcap.
+// A mask of the class, without a softcap.
 const char* mask_of(RequestClass c) {
   switch (c) {
     case RequestClass::sparse_blocks:
@@ -82,7 +82,8 @@ const char* mask_of(RequestClass c) {
   return "full";
 }
 
-// Of a kernel whose verdict set_verdicts() finds; most are of this request.
+// A row without a verdict, which set_verdicts() fills. Most rows are about this
+// request.
 GateRow random_row(Random& random, const Case& c) {
   GateRow row;
   row.lane = one_of(
@@ -97,7 +98,7 @@ GateRow random_row(Random& random, const Case& c) {
   row.q_len = row.kv_len = below(random, 3) == 0 ? 2048 : c.f.q_len;
   row.shape = c.f.shape;
   if (row.lane != LaneId::cpu) row.tile = {512, 512};
-  // Of its density class, and half of them denser than the plan.
+  // The plan's density class; half of the rows are denser than the plan.
   const double density = c.plan.density();
   const double denser = density > 0.5 ? std::max(density, 0.9) : 0.5;
   const size_t number = c.gate.rows.size();
@@ -143,8 +144,8 @@ Choice chosen(const Case& c, const GateTable& gate) {
   return choice ? *choice : no_lane(c.f, c.plan, c.m, gate);
 }
 
-// Of a run of that choice in whose place the reference stepped in, as it could
-// for each.
+// The receipt of a run in which the reference stepped in for the chosen lane,
+// as it can for any.
 receipt::Receipt receipt_of(const Case& c, const Choice& choice) {
   receipt::Receipt r;
   r.version = "0.1.0";
@@ -183,7 +184,7 @@ std::vector<std::string> found_wrong(const receipt::Receipt& r, const Case& c) {
   return out;
 }
 
-// Whether it is the choice, and nothing else of the receipt, that is found.
+// Whether the choice, and no other field of the receipt, is found wrong.
 bool finds_choice(const receipt::Receipt& r, const Case& c) {
   const std::vector<std::string> wrong = found_wrong(r, c);
   return !wrong.empty() && std::ranges::all_of(wrong, [](const auto& line) {
@@ -200,7 +201,7 @@ bool keeps_out(const GateRow& row, const Case& c) {
 TEST(ReceiptGate, AChoiceFollowsFromItsRowsAlone) {
   Random random(11);
   int spoken = 0, several = 0, overruled = 0, denials = 0, none = 0;
-  int listed = 0;  // by the plan, whatever was the fastest of the row
+  int listed = 0;  // took the worklist, not the row's fastest method
   for (int number = 0; number < 2000; ++number) {
     const Case c = random_case(random);
     GateTable table;
@@ -230,7 +231,7 @@ TEST(ReceiptGate, AChoiceFollowsFromItsRowsAlone) {
   EXPECT_GT(listed, 0);
 }
 
-// A row that was left out, one that says nothing here, another order.
+// A missing row, a row of another machine, or another order is found.
 TEST(ReceiptGate, OtherRowsAreFound) {
   Random random(12);
   int looked_at = 0;
@@ -262,8 +263,8 @@ TEST(ReceiptGate, OtherRowsAreFound) {
   EXPECT_GT(looked_at, 100);
 }
 
-// As a row of a table must be: its factor follows from its times, its class
-// from its mask, and its verdict forgives it nothing.
+// A row must be one that a table could have: its factor follows from its times,
+// its class from its mask, and its verdict is not better than its own figures.
 TEST(ReceiptGate, ARowThatNoTableMayHaveIsFound) {
   Random random(13);
   Case c = random_case(random);

@@ -1,4 +1,4 @@
-// run/receipt_parts.cc: between dispatch and receipts.
+// run/receipt_parts.cc: converts between dispatch and receipts.
 #include "run/receipt_parts.h"
 
 #include <sys/utsname.h>

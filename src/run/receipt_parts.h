@@ -1,4 +1,4 @@
-// run/receipt_parts.h: what dispatch and lanes know, as receipts hold it.
+// run/receipt_parts.h: parts of a receipt from what dispatch and lanes know.
 #pragma once
 
 #include <optional>
@@ -12,11 +12,11 @@ namespace tessera::run {
 receipt::Receipt::Choice receipt_choice(const Choice& choice);
 receipt::Receipt::Machine receipt_machine(const Machine& machine);
 Machine machine_of(const receipt::Receipt& receipt);
-// `number`: of the device among the plugin's.
+// `number` is the index of the device in the plugin.
 receipt::Receipt::Plugin receipt_plugin(const PluginPlace& place,
                                         int64_t number);
 
-// What was asked for, and planned.
+// What was asked for, and its plan.
 struct AskedRun {
   const Batch& batch;
   const AttentionShape& shape;
@@ -27,11 +27,11 @@ struct AskedRun {
   std::span<const LaneId> fallback;
 };
 
-// A receipt before anything ran. The caller adds who asked, the layout and the
-// inputs.
+// A receipt with the fields that are known before the run. The caller adds
+// Lane::source, the layout and the inputs.
 Result<receipt::Receipt> start_receipt(const AskedRun& asked);
 
-// What ran, by the lane's own counts, its family and its plugin.
+// Adds what ran: the lane with its family, its plugin and its own counts.
 void add_what_ran(const Prepared& prepared, receipt::Receipt& receipt);
 
 }  // namespace tessera::run

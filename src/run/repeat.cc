@@ -1,4 +1,4 @@
-// run/repeat.cc: how the run that a receipt tells of is made again.
+// run/repeat.cc: the plugin and the options to run a receipt's call again.
 #include "run/repeat.h"
 
 #include <filesystem>

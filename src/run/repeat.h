@@ -1,4 +1,4 @@
-// run/repeat.h: how the run that a receipt tells of is made again.
+// run/repeat.h: how to run again what a receipt describes.
 #pragma once
 
 #include <optional>
@@ -9,14 +9,14 @@
 
 namespace tessera::run {
 
-// The plugin that a receipt's run must load again. What a file says is never
-// loaded for that alone: it must be an installed one, or `named` by who asks.
+// The plugin to load for a receipt's run. A path is never loaded because a
+// receipt has it: it must be an installed plugin, or the caller's `named` one.
 Result<std::string> plugin_to_load(const receipt::Receipt& receipt,
                                    const std::optional<std::string>& named);
 
-// `options` with the lane that ran forced, and all that the receipt says it was
-// given: threads, method, mesh, plugin and the like. What no receipt tells, as
-// an artifact or a folder of compiled programs, stays as it is.
+// `options` with the lane that ran forced and with all settings in the receipt:
+// threads, method, mesh, plugin and so on. Options that no receipt holds, such
+// as the artifact or the cache folder, stay as they are.
 Result<SessionOptions> options_to_repeat(
     const receipt::Receipt& claimed, SessionOptions options,
     const std::optional<std::string>& named_plugin);

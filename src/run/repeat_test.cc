@@ -1,4 +1,4 @@
-// run/repeat_test.cc: which receipts tell of a run that can be made again.
+// run/repeat_test.cc: tests which receipts are of a run that can run again.
 #include "run/repeat.h"
 
 #include <gtest/gtest.h>

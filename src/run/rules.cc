@@ -13,8 +13,9 @@
 namespace tessera {
 namespace {
 
-// In the order in which they are asked; of one lane the longer lengths first.
-// Each source is a file of figures; docs/dispatch.md says how they were read.
+// Rows in the order in which they are tried; of one lane, larger thresholds of
+// length come first. Most sources name a file of figures; docs/dispatch.md says
+// how the figures were read.
 constexpr DispatchRule kRules[] = {
     {.name = "cpu kernels",
      .lane = LaneId::cpu,
@@ -47,7 +48,7 @@ constexpr DispatchRule kRules[] = {
                "dense program takes 1.68 times as long forward, 1.41 times "
                "with gradients; 256 are one tile",
      .generation = "v6e"},
-    // From 6,145 to 8,192 tokens the program is that of 8,192.
+    // 6,145 to 8,192 tokens are one bucket, so they share one program.
     {.name = "tpu worklist, long, forward",
      .lane = LaneId::xla,
      .platform = "tpu",
@@ -109,7 +110,7 @@ constexpr DispatchRule kRules[] = {
      .source = "no figure: it runs what no lane of the device can"},
 };
 
-// What a request runs on, as sources of rows are called.
+// What a request runs on, named as rows name their sources.
 std::string place_of(const Machine& m) {
   const MachinePlugin* device = run::first_device(m);
   if (!device) return m.cpu.empty() ? "a CPU that is not known" : m.cpu;
@@ -118,13 +119,13 @@ std::string place_of(const Machine& m) {
                                     : device->generation;
 }
 
-// How far predictions of a row's source are known.
+// How far the row's predictions were checked; empty if it is not predicted.
 std::string known_words(const DispatchRule& rule) {
   if (!run::is_predicted(rule)) return {};
   return "; predicted, " + schedule::known_words(rule.generation);
 }
 
-// What is said where that is not of the row's source.
+// Says that the row's source is about another machine; empty if it is not.
 std::string borrowed_words(const DispatchRule& rule, const Machine& m) {
   const std::string_view from =
       rule.generation.empty() ? rule.cpu : rule.generation;
@@ -144,8 +145,9 @@ bool is_long(const DispatchRule& rule, const RequestFeatures& f) {
 
 bool is_whole(const PlanFacts& plan) { return plan.density() >= 1; }
 
-// As a row of xla's worklist counts them. Where nothing is skipped, chunked
-// falls behind by what it holds, all queries by a tile's keys.
+// The length that a worklist row is compared with. If nothing is skipped it is
+// q_len: chunked falls behind by the scores it holds, all queries by a tile's
+// keys.
 int64_t list_tokens(const RequestFeatures& f, const PlanFacts& plan) {
   return is_whole(plan) ? f.q_len : tokens_of(f);
 }
@@ -163,15 +165,16 @@ bool is_of_call(const DispatchRule& rule, const RequestFeatures& f) {
          rule.direction == (f.call.backward ? "backward" : "forward");
 }
 
-// Of xla's worklist, for any mask: what else is of xla has neither a platform
-// nor a share.
+// Whether the row is about xla's worklist for any mask. Other rows of xla have
+// neither a platform nor a share.
 bool is_list(const DispatchRule& rule) {
   return rule.lane == LaneId::xla &&
          (!rule.platform.empty() || rule.below_density);
 }
 
-// Of these on the platform, the row for so many tokens: the last where they are
-// too few for any.
+// The worklist row for this platform and direction. Rows of the platform come
+// before the general one, larger thresholds first; if `tokens` is above none of
+// their thresholds, the last of them is returned.
 const DispatchRule& worklist_rule(std::string_view platform,
                                   const RequestFeatures& f, int64_t tokens) {
   const DispatchRule* out = nullptr;
@@ -239,14 +242,16 @@ run::Candidate xla_by_density(const RequestFeatures& f, const PlanFacts& plan,
   return {LaneId::xla, XlaMethod::dense, std::move(why), &dense};
 }
 
-// Of a head: all queries by a tile's keys, as programs round them.
+// Scores of one head that chunked holds: all queries, rounded up as programs
+// round them, by a tile's keys.
 int64_t column_scores(const RequestFeatures& f) {
   return round_up(bucket(f.q_len), f.tile.q) * f.tile.kv;
 }
 
-// As any request where it is short and skips enough, and where it skips nothing
-// and chunked's column is no more scores than dense ever makes. Else dense
-// where it is short, and beyond that the worklist, which holds a tile of them.
+// Plain causal goes by its density like any request if it is short and skips
+// enough for the worklist, or if it skips nothing and chunked holds no more
+// scores than dense ever does. Else a short request goes to dense, and a long
+// one to the worklist, which holds one tile of scores.
 run::Candidate causal(const RequestFeatures& f, const PlanFacts& plan,
                       std::string_view platform) {
   const DispatchRule& rule = rule_named("plain causal");
@@ -318,7 +323,7 @@ std::vector<run::Candidate> on_device(const RequestFeatures& f,
                    &rule_named("artifact given")});
   }
   for (const DispatchRule& rule : kRules) {
-    // Rows without a platform are candidates of their own, before and after.
+    // Rows without a platform are added before and after this loop.
     if (plain || rule.lane == LaneId::xla || rule.platform.empty() ||
         rule.platform != device.platform) {
       continue;

@@ -1,5 +1,5 @@
-// run/rules.h: which lanes a request goes to where nothing was measured for it:
-// by how much its plan skips and how long it is.
+// run/rules.h: the lanes of a request that no row of a gate applies to, by the
+// length of the request and the share of tiles that its plan skips.
 #pragma once
 
 #include <cstdint>
@@ -10,26 +10,26 @@
 
 namespace tessera::run {
 
-// A lane with how it would run the request, and why it stands where it does.
+// A lane, how it would run the request, and why it has this rank.
 struct Candidate {
   LaneId lane = LaneId::cpu;
   XlaMethod method = XlaMethod::worklist;
   std::string reason;
-  const DispatchRule* rule = nullptr;  // that put it there
+  const DispatchRule* rule = nullptr;  // the row that put it there
 };
 
-// Beside the CPU.
+// Whether the plugin has a device that is not a CPU.
 bool is_device(const MachinePlugin& plugin);
 const MachinePlugin* first_device(const Machine& machine);
 
-// A row's threshold, where it was not measured.
+// Whether the row's threshold is predicted, not measured.
 bool is_predicted(const DispatchRule& rule);
 
-// XLA's program of a request, by its plan.
+// The XLA method for a request with this plan.
 XlaMethod xla_method(const RequestFeatures& features, const PlanFacts& plan,
                      const Machine& machine);
 
-// The lanes that nobody asked for, first to last.
+// The candidates for a request that names no lane, best first.
 std::vector<Candidate> by_rule(const RequestFeatures& features,
                                const PlanFacts& plan, const Machine& machine);
 

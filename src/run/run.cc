@@ -1,4 +1,4 @@
-// run/run.cc: one call from end to end, and the same again for its receipt.
+// run/run.cc: runs one call from end to end, and again to verify its receipt.
 #include <utility>
 
 #include "base/fail.h"
@@ -12,7 +12,7 @@
 namespace tessera {
 namespace {
 
-// The one that a caller chose, rather than left as it is by default.
+// The plugin that the caller named; nothing for the default.
 std::optional<std::string> own_plugin(const SessionOptions& options) {
   if (options.xla.plugin.empty()) return {};
   return options.xla.plugin;

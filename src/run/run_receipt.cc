@@ -16,7 +16,7 @@ bool lie_alike(const TensorView& a, const TensorView& b) {
          a.token_stride == b.token_stride;
 }
 
-// "bhsd" or "bshd" where all arrays lie so, else "strided".
+// "bhsd" or "bshd" if all arrays have that layout, else "strided".
 std::string layout_of(const ForwardTensors& f, const Gradients* g) {
   std::vector<TensorView> arrays = {f.q, f.k, f.v, as_input(f.out)};
   if (g) {

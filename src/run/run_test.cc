@@ -1,5 +1,5 @@
-// run/run_test.cc: one call of the library: outputs, receipt, and its
-// proof; counts against what a run really touched.
+// run/run_test.cc: tests one call of the library: its outputs, its receipt, the
+// verification, and counts against the tiles that a run really touched.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
@@ -85,7 +85,7 @@ struct Small {
   RunCall call() { return {batch(), shape, forward()}; }
 };
 
-// Every output is within its bound of fp64's. XLA's processors flush.
+// Every output is within its bound of fp64. XLA flushes subnormal numbers.
 void expect_judged(const RunCall& call, bool flushes = false) {
   reference::JudgeOptions options;
   options.flushes = flushes;
@@ -153,8 +153,8 @@ TEST(RunAttention, AReceiptHasAllThatARequestSays) {
   }
 }
 
-// Stopped in any pass, also when it is made again for its receipt: a callback
-// of the lane sets the flag.
+// A stop ends any pass, also of the second run that verifies a receipt. A
+// callback of the lane sets the flag.
 TEST(RunAttention, AStopFlagEndsEveryPass) {
   Small batch;
   StopFlag stop;
@@ -213,8 +213,8 @@ TEST(RunAttention, AllowedLanesStepInWhereTheRulesKnowNone) {
       << r["fallback"];
 }
 
-// A kernel that was judged wrong here runs under no fallback, and the receipt,
-// which has the row, can be made again.
+// A kernel that was judged wrong on this machine is not used as a fallback. The
+// receipt has the row, so the choice can be verified.
 TEST(RunAttention, AWrongKernelIsPassedOverByFallbacksToo) {
   Small batch;
   SessionOptions options;
@@ -350,7 +350,7 @@ TEST(RunAttention, ForgedReceiptsAreCaught) {
     ASSERT_TRUE(found.ok()) << field << found.error().message;
     EXPECT_FALSE(found->empty()) << field;
   }
-  // A lane that is said to have stepped in.
+  // A false claim that a lane stepped in.
   json stepped = json::parse(good);
   stepped["lane"]["chosen"] = "xla";
   stepped["lane"]["fallback_allowed"] = {"cpu"};
@@ -361,14 +361,15 @@ TEST(RunAttention, ForgedReceiptsAreCaught) {
       verify_run(forged(stepped.dump(), "/fallback", "it failed"), call)
           .value()
           .empty());
-  // What contradicts itself is told, though it could not run either.
+  // A receipt that contradicts itself is refused before a second run, which
+  // would fail here.
   json odd = json::parse(good);
   odd["lane"]["executed"] = nullptr;
   const auto contradicted =
       verify_run(forged(odd.dump(), "/threads", 5000), call);
   ASSERT_TRUE(contradicted.ok()) << contradicted.error().message;
   EXPECT_FALSE(contradicted->empty());
-  // The digest alone.
+  // Only the digest is wrong.
   json r = json::parse(good);
   r["tiles"]["run"] = 1;
   const auto found = verify_run(r.dump(), call);
@@ -426,8 +427,8 @@ TEST(RunAttention, ArraysAreCheckedWhateverTheLane) {
             "[run] kv_heads must divide heads, found 3 kv_heads for 2 heads");
   EXPECT_EQ(refused([](RunCall& c) { c.forward.q.token_stride = -1; }),
             "[run] strides must be 0 or more, found one below for q");
-  // The gradients' arrays; that they belong to this run is seen to by its own
-  // Saved (session_test.cc).
+  // The gradients' arrays. That they belong to this run is checked by Saved
+  // (session_test.cc).
   const auto gradients_refused = [&](auto change) {
     return refused([&](RunCall& c) {
       c.gradients = batch.gradients();
@@ -446,7 +447,7 @@ TEST(RunAttention, ArraysAreCheckedWhateverTheLane) {
   EXPECT_EQ(gradients_refused(
                 [&](Gradients& g) { g.dlse = std::span(batch.lse).first(3); }),
             "[run] dlse must have 96 values, found 3");
-  // Without them the log-sum-exp may lack.
+  // Without gradients the log-sum-exp is optional.
   EXPECT_EQ(refused([](RunCall& c) { c.forward.lse = {}; }), "");
   EXPECT_EQ(refused([&](RunCall& c) {
               c.forward.lse = {};
@@ -476,7 +477,7 @@ TEST(RunAttention, TheLayoutIsThatOfAllArrays) {
   EXPECT_EQ(layout(false, true), "strided");
 }
 
-// A receipt may come from anybody.
+// A receipt is untrusted input.
 TEST(RunAttention, NoPluginIsLoadedBecauseAReceiptSaysSo) {
   if (!this_machine(false).loads_plugins) GTEST_SKIP() << "no plugins";
   Small batch;
@@ -504,8 +505,8 @@ TEST(RunAttention, NoPluginIsLoadedBecauseAReceiptSaysSo) {
   EXPECT_EQ(dlopen(stranger.c_str(), RTLD_NOW | RTLD_NOLOAD), nullptr);
 }
 
-// Which tiles a run touched is seen from outside: a NaN in the values of one
-// column of tiles reaches just the rows whose tile of that column ran.
+// Counts the tiles that a run touched from its outputs: a NaN in the values of
+// one column of tiles reaches only the rows whose tile of that column ran.
 int64_t touched_tiles(const SessionOptions& options, const char* mask) {
   const Tile tile = Small(mask).request.tile;
   int64_t touched = 0;
@@ -589,7 +590,7 @@ TEST(RunAttentionXla, ASessionKeepsItsProgramsAndCountsTruly) {
   }
 }
 
-// What tests/golden/bridge/small.json declares, with arrays of its own.
+// The call that tests/golden/bridge/small.json declares, with its arrays.
 struct BridgeBatch {
   BridgeArtifact artifact;
   Request request;
@@ -653,7 +654,7 @@ TEST_P(RunBridge, RunsTheCallerSArraysAndSaysWhoseCodeRan) {
   const auto ran = run_attention(batch.call(), options);
   ASSERT_TRUE(ran.ok()) << ran.error().message;
   EXPECT_EQ(ran->executed, LaneId::jax_bridge);
-  EXPECT_EQ(ran->counters.tiles_run, 0);  // nobody here can count JAX's
+  EXPECT_EQ(ran->counters.tiles_run, 0);  // JAX's program has no tile count
 
   expect_judged(batch.call(), true);
 
@@ -689,7 +690,7 @@ TEST_P(RunBridge, RunsTheCallerSArraysAndSaysWhoseCodeRan) {
   }
 }
 
-// By the plugin, for layers of the call.
+// The call, prepared on the plugin.
 Result<Prepared> prepared(const BridgeBatch& batch, const RunCall& call,
                           const char* plugin) {
   SessionOptions options = batch.options();
@@ -699,7 +700,7 @@ Result<Prepared> prepared(const BridgeBatch& batch, const RunCall& call,
   return session->prepare(call.batch, call_of(call));
 }
 
-// The artifact is bytecode, and no code of ours.
+// The artifact is bytecode, which is not shown as text.
 TEST_P(RunBridge, ItsProgramIsNoText) {
   const BridgeBatch batch;
   const auto ready = prepared(batch, batch.call(), GetParam());
@@ -731,7 +732,7 @@ TEST_P(RunBridge, LayersBindOnce) {
   EXPECT_EQ(spans["bridge prepare"], 1);
   EXPECT_EQ(spans["pjrt compile"], 1);
   EXPECT_EQ(spans["bridge run"], 32);
-  // Ids once; q, k, v and the platform's index with each layer.
+  // Ids are sent once; q, k, v and the platform's index with each layer.
   EXPECT_EQ(spans["bridge hold"], 1);
   EXPECT_EQ(spans["pjrt to_device"], 1 + 32 * 4);
 
@@ -753,11 +754,11 @@ TEST_P(RunBridge, LayersLeaveNothingBehind) {
     return testing::forward_layers(*ready, call.forward, layers);
   };
   ASSERT_TRUE(run(256).ok());  // by then the plugin has most of what it keeps
-  // Of so many that what a plugin keeps now and then, some 20 kB, is less.
+  // Many layers, so that what a plugin keeps at times, some 20 kB, is small.
   const int layers = 512;
   const int64_t left =
       testing::least_left_by([&] { EXPECT_TRUE(run(layers).ok()); });
-  // Not even the smallest array of each.
+  // Less is left than the smallest array of each layer.
   EXPECT_LT(left, layers * static_cast<int64_t>(call.forward.lse.size_bytes()));
 }
 
@@ -809,7 +810,8 @@ TEST_P(RunBridge, OtherCallsAreRefused) {
               }).starts_with("[bridge] "));
 }
 
-// Injected failures: strict gives the error, lenient another lane and why.
+// Injected failures: without fallbacks the error is returned, with fallbacks
+// another lane runs and the reason is kept.
 TEST(RunAttention, ABridgeThatDoesNotStart) {
   BridgeBatch batch;
   for (const bool artifact : {false, true}) {
@@ -818,7 +820,7 @@ TEST(RunAttention, ABridgeThatDoesNotStart) {
     options.xla.plugin = "/nowhere/none.so";
     const auto strict = run_attention(batch.call(), options);
     ASSERT_FALSE(strict.ok());
-    // A lane that was named is opened before any batch is there.
+    // A named lane is opened before there is any batch.
     const char* const due = artifact ? "[pjrt] "
                                      : "[bridge] it needs an artifact that JAX "
                                        "exported, found none";

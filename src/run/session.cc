@@ -37,8 +37,8 @@ RequestFeatures features_of_call(const Request& request, const Facts& present,
                      run::call_features(call, options));
 }
 
-// Under the session's mutex. A choice that was made stands, unless the options
-// name a lane, or the machine is not known yet.
+// The caller holds the session's mutex. A given choice is kept, unless the
+// options name a lane or the machine is not known yet.
 Result<Choice> choose_lane(Session::State& s, const RequestFeatures& features,
                            const Plan& plan,
                            const std::optional<Choice>& chosen = {}) {
@@ -112,7 +112,8 @@ Result<void> check_mesh_lanes(const SessionOptions& options) {
   return {};
 }
 
-// Nobody else could have a use for it.
+// Refuses a lowering reason that the named lane cannot use. With fallbacks or
+// no named lane it is accepted, since another lane may use it.
 Result<void> check_reason(const SessionOptions& o,
                           const lanes::OpenLane& lane) {
   if (!o.xla.lowering_reason || !o.lane || !o.fallback.empty()) return {};
@@ -128,8 +129,7 @@ Result<void> check_reason(const SessionOptions& o,
                  place ? " on " + on_a_line(place->device) : "");
 }
 
-// A lane that the gate's table keeps out runs where it was asked for by name,
-// and steps in for no other.
+// A lane that the gate keeps out runs only if it was named, not as a fallback.
 Result<void> check_gate(const Prepared::State& p, LaneId id) {
   const SessionOptions& o = p.session->options;
   if (o.lane == id) return {};
@@ -140,7 +140,7 @@ Result<void> check_gate(const Prepared::State& p, LaneId id) {
                      to_string(id), run::barred_words(*row));
 }
 
-// One candidate, from its rules to its work.
+// Starts one candidate: checks its rules, opens its lane, prepares its work.
 Result<void> start(Prepared::State& p, LaneId id,
                    std::unique_ptr<lanes::LaneWork> before) {
   p.id = next_id.fetch_add(1, std::memory_order_relaxed);
@@ -185,8 +185,8 @@ Result<void> start(Prepared::State& p, LaneId id,
   return {};
 }
 
-// The candidate at p.at, or the first after it that starts. With one candidate
-// the error is the lane's own.
+// Starts the candidate at p.at, or the first after it that can start. With one
+// candidate the error is the lane's own.
 Result<void> start_next(Prepared::State& p,
                         std::unique_ptr<lanes::LaneWork> before) {
   for (; p.at < p.candidates.size(); ++p.at) {
@@ -280,7 +280,7 @@ Result<Session> run::open_session(SessionOptions options,
   state->machine = state->options.machine;
   state->lanes = lanes;
   Session out(std::move(state));
-  // A lane that was named and has no stand-in is opened now, or never.
+  // A named lane without fallbacks is opened now, so that its error is early.
   const auto& named = out.state().options.lane;
   if (named && out.state().options.fallback.empty()) {
     if (auto e = open_named(out.state()); !e) return e.error();
@@ -311,7 +311,7 @@ Result<Prepared> Session::prepare(const Batch& batch, const AttentionCall& call,
   if (!read) return read.error();
   if (auto e = run::check_dlse("run", call); !e) return e.error();
   if (auto e = check_heads(batch, call); !e) return e.error();
-  // Where a batch is above its ceilings, before any work.
+  // A batch above its ceilings is refused before any work.
   if (auto contract = make_contract(batch); !contract) return contract.error();
   auto p = std::make_unique<Prepared::State>(state_, batch);
   p->call = call;
@@ -393,8 +393,8 @@ Result<Saved> Prepared::forward(const ForwardTensors& tensors,
       run::count_forward(p, *ran);
       return Saved{tensors, p.id};
     }
-    // A lane whose first pass fails did not start: the next may step in. Half a
-    // run is no such failure, nor is a caller who stopped it.
+    // A lane whose first pass fails counts as not started, and the next steps
+    // in. Not so after a pass that succeeded, or if the caller stopped it.
     if (p.counters.forwards > 0 || p.candidates.size() == 1 ||
         ran.error().kind == ErrorKind::stopped) {
       return ran.error();

@@ -1,4 +1,4 @@
-// run/session_state.h: what sessions hold, for those that read it.
+// run/session_state.h: the state of sessions and prepared batches.
 #pragma once
 
 #include <map>
@@ -29,10 +29,10 @@ struct FailedLane {
 
 struct Session::State {
   SessionOptions options;
-  std::span<const lanes::Lane> lanes;  // that there are
-  std::mutex mutex;                    // of what follows
+  std::span<const lanes::Lane> lanes;  // all that may be opened
+  std::mutex mutex;                    // guards the members below
   std::optional<Machine> machine;
-  // Open lanes by what they were opened with.
+  // Open lanes, keyed by lane, plugin and method.
   using Key = std::tuple<LaneId, std::string, XlaMethod>;
   std::map<Key, std::shared_ptr<lanes::OpenLane>> open;
 };
@@ -46,19 +46,18 @@ struct Prepared::State {
   AttentionCall call;
   RequestFeatures features;
   Choice choice;
-  Machine machine;  // as the choice saw it
-  std::vector<LaneId>
-      candidates;  // the chosen one, then those that may step in
-  size_t at = 0;   // of the candidate that is prepared
-  std::vector<run::FailedLane> failed;  // before it, in order
-  lanes::LaneOptions options;           // it was opened with
+  Machine machine;                 // as the choice saw it
+  std::vector<LaneId> candidates;  // the chosen lane, then the fallbacks
+  size_t at = 0;                   // index of the candidate that is prepared
+  std::vector<run::FailedLane> failed;  // candidates before `at`, in order
+  lanes::LaneOptions options;           // that the lane is opened with
   std::shared_ptr<lanes::OpenLane> lane;
-  bool flushes = false;  // the lane takes and gives 0 for subnormal numbers
+  bool flushes = false;  // the lane reads and writes subnormal numbers as 0
   std::unique_ptr<lanes::LaneWork> work;
   Counters counters;
   double prepare_transfer_ms = 0, forward_transfer_ms = 0,
          backward_transfer_ms = 0;
-  uint64_t id = 0;  // of Saved and arrays that stay; of each start of a lane
+  uint64_t id = 0;  // new at each start of a lane; Saved, DeviceArray have it
   bool went_back = false;  // a backward pass ran after the latest forward one
 
   // "xla did not start: ...", or nothing.
@@ -67,11 +66,11 @@ struct Prepared::State {
 
 namespace run {
 
-// Refuses an order with a lane that does not run, that computes something else
-// than the request means, or that stands there twice.
+// Refuses an order with a lane that this version does not have, that computes
+// what its artifact holds instead of the request, or that is listed twice.
 Result<void> check_fallback(std::span<const LaneId> order);
 
-// A session of these lanes, for tests of what happens when one fails.
+// A session of these lanes; tests pass lanes that fail.
 Result<Session> open_session(SessionOptions options,
                              std::span<const lanes::Lane> lanes);
 
@@ -80,8 +79,8 @@ Result<void> check_says_backward(const Prepared::State& p);
 void count_forward(Prepared::State& p, const lanes::PassRun& ran);
 void count_backward(Prepared::State& p, const lanes::PassRun& ran);
 
-// The receipt of the latest passes, before it is text. The caller may add who
-// asked, the words of the request and where its arrays are from.
+// The receipt of the latest passes, not sealed. The caller may add who asked,
+// the request as it was typed and the files of its arrays.
 Result<receipt::Receipt> make_receipt(const Prepared& prepared,
                                       const Saved& saved,
                                       const Gradients* gradients,

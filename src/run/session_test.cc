@@ -1,6 +1,5 @@
-// run/session_test.cc: batches and layers over every lane, what a session
-// refuses, and lanes that fail, each in turn: strict gives the error, lenient
-// what stepped in and why.
+// run/session_test.cc: tests batches and layers on every lane, what a session
+// refuses, and lanes that fail, with fallbacks and without.
 #include "tessera/session.h"
 
 #include <gtest/gtest.h>
@@ -56,7 +55,7 @@ std::vector<int32_t> ids_of(int64_t length, int64_t tokens = kTokens) {
   return ids;
 }
 
-// Documents of that length.
+// A batch of documents of this length.
 OwnedBatch packed(int64_t length, int64_t tokens = kTokens) {
   OwnedFacts facts;
   facts.doc_ids = ids_of(length, tokens);
@@ -140,7 +139,7 @@ void expect_same(const Choice& a, const Choice& b) {
   }
 }
 
-// Skips the test where the plugin is not there.
+// Skips the test if the plugin is not installed.
 void need_plugin(LaneId lane) {
   if (lane != LaneId::xla) return;
   const auto plugin = testing::real_plugin("xla_cpu_pjrt");
@@ -203,8 +202,8 @@ TEST_P(SessionLane, LayersPlanBindAndCompileOnce) {
   EXPECT_EQ(counters.compiles, compiles() ? 2 : 0);
   EXPECT_EQ(counters.memory_hits, 0);
 
-  // Each alone, as run_attention gives it. A compile takes its time: of lanes
-  // that do, the first and the last.
+  // Each layer alone, by run_attention(). On lanes that compile only the first
+  // and the last layer, since compiling is slow.
   for (unsigned i = 0; i < kLayers; i += compiles() ? kLayers - 1 : 1) {
     Layer alone(i);
     const RunCall call = {batch, call_of_tests(true).shape, alone.forward(),
@@ -245,7 +244,7 @@ TEST_P(SessionLane, ArraysStayWithTheLaneBetweenLayers) {
   auto q = ready->put(ArrayRole::q, got.input(got.q));
   auto dout = ready->put(ArrayRole::out, got.input(got.dout));
   ASSERT_TRUE(q.ok() && k.ok() && v.ok() && dout.ok());
-  // What was put is a copy.
+  // put() copies, so later changes of the arrays have no effect.
   for (auto* a : {&got.q, &got.k, &got.v, &got.dout}) {
     a->assign(a->size(), NAN);
   }
@@ -365,7 +364,7 @@ TEST_P(SessionLane, NextGivesWhatAFreshPrepareGives) {
     EXPECT_EQ(a.outputs(), b.outputs()) << length;
     EXPECT_EQ(ready->counters().tiles_run, fresh->counters().tiles_run);
     EXPECT_EQ(ready->counters().pairs_run, fresh->counters().pairs_run);
-    // The ceilings hold them all: one program for each direction.
+    // All batches are under the ceilings: one program for each direction.
     EXPECT_EQ(ready->counters().compiles, compiles() ? 2 : 0);
     EXPECT_EQ(fresh->counters().compiles, 0);
     EXPECT_EQ(fresh->counters().memory_hits, compiles() ? 2 : 0);
@@ -373,7 +372,7 @@ TEST_P(SessionLane, NextGivesWhatAFreshPrepareGives) {
   EXPECT_EQ(ready->counters().forwards, 5);
   EXPECT_EQ(ready->counters().backwards, 5);
 
-  // Of other lengths, too.
+  // A batch of other lengths works too.
   const OwnedBatch longer = packed(30, 80);
   ASSERT_EQ(message(ready->next(longer)), "");
   EXPECT_EQ(message(ready->forward(Layer(1).forward())),
@@ -612,7 +611,7 @@ TEST_P(SessionLane, RoutedBatchesRunAndTheirReceiptsHaveTheRoutersCounts) {
     EXPECT_EQ(r["union_capacity"], routed.unions.capacity);
     EXPECT_GT(json::parse(*receipt)["ms"]["route"].get<double>(), 0);
 
-    // The same picks, handed over by the caller: others counted them.
+    // The same picks, given by the caller, are not counted by the router.
     const auto given = OwnedBatch::copy(request, batch->facts());
     ASSERT_TRUE(given.ok());
     ASSERT_EQ(message(ready->next(*given)), "");
@@ -647,7 +646,7 @@ TEST(Session, LayersLeaveNothingBehind) {
   }
 }
 
-// A plugin keeps some more for itself with every layer, but no array of one.
+// A plugin keeps some memory for itself with every layer, but no array of it.
 TEST(Session, LayersOfAPluginLeaveNoArrayBehind) {
   ASSERT_NO_FATAL_FAILURE(need_plugin(LaneId::xla));
   if (::testing::Test::IsSkipped()) return;
@@ -673,8 +672,8 @@ TEST(Session, LayersOfAPluginLeaveNoArrayBehind) {
             static_cast<int64_t>(16 * layer.q.size() * sizeof(float)));
 }
 
-// A token at a time. The lane is asked within a call, when it holds all that it
-// takes: once the first token has it, the others take no more.
+// Decodes one token at a time. Memory is read within a call, when the lane
+// holds all that it needs: later tokens take no more than the first.
 TEST(Session, DecodeTakesTheMemoryOfTheTokenBefore) {
   constexpr int64_t kKeys = 32768, kSteps = 24;
   constexpr int64_t kManyHeads = 32, kValueDim = 64;
@@ -726,10 +725,11 @@ TEST(Session, DecodeTakesTheMemoryOfTheTokenBefore) {
     taken.push_back(within - before);
     left.push_back(testing::heap_bytes());
   }
-  // The sums of values of each part of the keys.
+  // The first token takes the sums of values of each part of the keys.
   EXPECT_GT(taken[0], kKeys / cpu::kDecodeKeys * kManyHeads * kValueDim * 4);
   for (size_t i = 1; i < taken.size(); ++i) EXPECT_LT(taken[i], 4 << 10) << i;
-  // Two plans take turns: that of the batch before is held while one is made.
+  // There are two plans in turn: the previous batch's is held while the next is
+  // made.
   for (size_t i = 4; i < left.size(); ++i) {
     EXPECT_LT(left[i], left[3] + (4 << 10)) << i;
   }
@@ -754,9 +754,9 @@ TEST(Session, OnlyWhatThisBatchSavedGoesBackward) {
             another);
   EXPECT_EQ(message(forward_alone->backward(*saved, gradients)),
             "[run] a call must be prepared with backward, found forward alone");
-  EXPECT_TRUE(std::isnan(layer.dq[0]));  // none of them wrote
+  EXPECT_TRUE(std::isnan(layer.dq[0]));  // no refused call wrote
   EXPECT_EQ(message(ready->backward(*saved, gradients)), "");
-  // The same facts make another batch all the same.
+  // A batch with the same facts is another batch.
   ASSERT_EQ(message(ready->next(packed(20))), "");
   EXPECT_EQ(message(ready->backward(*saved, gradients)), another);
   EXPECT_EQ(message(ready->receipt(*saved, &gradients)),
@@ -797,7 +797,7 @@ TEST(Session, AReceiptTellsOfPassesThatRan) {
   EXPECT_EQ(json::parse(*forward_alone->receipt(*alone))["direction"],
             "forward");
 
-  // A backward pass of the batch before is none of this one.
+  // A backward pass of the previous batch does not count for this one.
   ASSERT_EQ(message(ready->next(packed(7))), "");
   const auto next = ready->forward(layer.forward());
   ASSERT_TRUE(next.ok());
@@ -922,7 +922,7 @@ TEST(Session, FactsThatChangedUnderTheirBatchAreRefused) {
             "[run] a batch must be there, found a remake that failed");
 }
 
-// What is prepared is of the batch as it was, whatever its handle is now.
+// A prepared batch stays as it was when its handle is remade.
 TEST(Session, ARemakeLeavesWhatIsPreparedAsItIs) {
   OwnedBatch batch = packed(20);
   const auto session = Session::open({});
@@ -969,7 +969,7 @@ TEST(Session, AStepOfDecodingStopsToo) {
   EXPECT_FALSE(std::isnan(query.out[0]));
 }
 
-// Of many blocks, none of which is skipped.
+// A batch of many blocks, none of which is skipped.
 constexpr int64_t kLong = 2048;
 Result<OwnedBatch> long_batch() {
   Request request;
@@ -1008,8 +1008,8 @@ TEST(Session, ALongCallStopsFromAnotherThread) {
   EXPECT_FALSE(std::isnan(layer.out.back()));
 }
 
-// The flag is set when the first of many blocks is done, so that a pass that
-// looks at it before it begins, or never, gives its outputs.
+// The flag is set when the first of many blocks is done, so that the test fails
+// for a pass that reads the flag only at its start, or never.
 TEST(Session, AFlagThatIsSetWhileAPassRunsStopsIt) {
   const auto batch = long_batch();
   ASSERT_TRUE(batch.ok()) << batch.error().message;
@@ -1097,7 +1097,7 @@ TEST_P(SessionMemory, ALaneThatDoesNotFitIsPassedOver) {
       << refused.error().message;
   EXPECT_EQ(asked, 1);
 
-  options.fallback = {LaneId::cpu};  // which takes none, forward
+  options.fallback = {LaneId::cpu};  // takes no memory forward
   const auto lenient = Session::open(options);
   ASSERT_TRUE(lenient.ok());
   auto ready = lenient->prepare(packed(20), call_of_tests(false));
@@ -1117,7 +1117,7 @@ TEST_P(SessionMemory, ALaneThatDoesNotFitIsPassedOver) {
   EXPECT_FALSE(roomy->fallback().has_value());
 }
 
-// Lanes that fail where they are told to, and else run and write nothing.
+// Fake lanes that fail where they are told to, and else run and write nothing.
 enum class Fail : uint8_t {
   never,
   open,
@@ -1128,8 +1128,8 @@ enum class Fail : uint8_t {
 };
 
 struct Fakes {
-  std::map<LaneId, Fail> fail;  // others never do
-  std::vector<LaneId> asked;    // those that were opened
+  std::map<LaneId, Fail> fail;  // other lanes never fail
+  std::vector<LaneId> asked;    // lanes that were opened
   int handed_back = 0;          // work of an earlier batch
 };
 Fakes fakes;  // a lane's `open` is a plain function
@@ -1213,7 +1213,7 @@ class Fallback : public ::testing::Test {
     options.fallback = std::move(order);
     return execute(std::move(options), dim);
   }
-  // Two layers forward and one backward, of arrays that nobody reads.
+  // Two layers forward and one backward; the arrays are not read.
   static Result<Ran> execute(SessionOptions options, int64_t dim = 64) {
     Request request;
     request.masks = {*parse_mask("causal")};
@@ -1236,7 +1236,7 @@ class Fallback : public ::testing::Test {
     const Gradients gradients = {in, {}, out, out, out, {}};
     auto saved = ready->forward(tensors);
     if (!saved) {
-      // It may be asked again, and says so.
+      // A further call says that the batch is not prepared.
       if (!ready->state().work) {
         EXPECT_EQ(message(ready->forward(tensors)),
                   std::string("[run] ") + kFailed);
@@ -1264,7 +1264,7 @@ TEST_F(Fallback, StrictIsTheLanesOwnError) {
   }
 }
 
-// A lane that was named, and that none stands in for, is opened at once.
+// A named lane without fallbacks is opened at once.
 TEST_F(Fallback, StrictOpensBeforeAnyBatch) {
   SessionOptions options;
   options.lane = LaneId::xla;
@@ -1277,7 +1277,7 @@ TEST_F(Fallback, StrictOpensBeforeAnyBatch) {
   EXPECT_TRUE(fakes.asked.empty());
 }
 
-// Each lane keeps arrays in its own way.
+// Arrays that were put on one lane cannot be used on another.
 TEST_F(Fallback, ArraysStayWithTheLaneThatTheyWerePutOn) {
   fakes.fail[LaneId::xla] = Fail::forward;
   SessionOptions options;
@@ -1351,7 +1351,7 @@ TEST_F(Fallback, ALaneThatStartsNeedsNoReason) {
   }
 }
 
-// What ran half has started: nobody steps in.
+// A lane that has run a pass has started, so no fallback steps in.
 TEST_F(Fallback, AFailureAfterForwardIsAnError) {
   for (const LaneId lane : kRunning) {
     for (const Fail fail : {Fail::second_forward, Fail::backward}) {
@@ -1379,7 +1379,7 @@ TEST_F(Fallback, EveryLaneMayFail) {
   }
 }
 
-// Lanes that cannot run such a request are told so and not asked.
+// Lanes that cannot run the request are passed over without being opened.
 TEST_F(Fallback, OnlyLanesThatCanAreAsked) {
   const auto r = execute(LaneId::cpu, {LaneId::xla, LaneId::reference}, 12);
   ASSERT_TRUE(r.ok()) << r.error().message;
@@ -1392,8 +1392,8 @@ TEST_F(Fallback, OnlyLanesThatCanAreAsked) {
             "dim is a multiple of 8 up to 256, not 12");
 }
 
-// On a machine without plugins, with a table that judged the cpu lane's kernel
-// wrong there.
+// A machine without plugins, with a table in which the cpu lane's kernel has
+// this verdict.
 SessionOptions with_wrong_cpu(GateVerdict verdict) {
   SessionOptions out;
   out.machine = Machine{"A CPU", 8, {Isa::portable}, true, true, {}};
@@ -1405,7 +1405,7 @@ SessionOptions with_wrong_cpu(GateVerdict verdict) {
   return out;
 }
 
-// Neither where the rules know no lane nor in another's place; by name it runs.
+// A wrong kernel runs neither by the rules nor as a fallback, only by name.
 TEST_F(Fallback, AWrongKernelStepsInForNone) {
   for (const GateVerdict verdict :
        {GateVerdict::wrong, GateVerdict::out_of_hot_loop}) {
@@ -1455,7 +1455,7 @@ TEST_F(Fallback, AWrongKernelStepsInForNone) {
     EXPECT_EQ(named->lane, LaneId::cpu);
     EXPECT_FALSE(named->reason.has_value());
   }
-  // What the gate has nothing against steps in.
+  // A lane that the gate does not keep out steps in.
   SessionOptions options = with_wrong_cpu(GateVerdict::drop);
   options.lane = LaneId::xla;
   options.fallback = {LaneId::cpu};
@@ -1485,7 +1485,7 @@ TEST_F(Fallback, OnlyLanesOfEqualMeaning) {
   EXPECT_TRUE(fakes.asked.empty());
 }
 
-// A caller who stopped the first pass asked for no other lane.
+// If the caller stops the first pass, no other lane steps in.
 TEST_F(Fallback, AStoppedPassIsNoFailureToStart) {
   SessionOptions options;
   options.lane = LaneId::cpu;

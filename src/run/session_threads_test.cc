@@ -1,5 +1,5 @@
-// run/session_threads_test.cc: sessions from many threads, one each and one
-// for all; under the thread sanitizer.
+// run/session_threads_test.cc: tests sessions from many threads, one for each
+// thread and one for all; meant for the thread sanitizer.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -54,7 +54,7 @@ SessionOptions options_of(std::optional<LaneId> lane) {
 
 using Floats = std::vector<float>;
 
-// What both passes of one layer write; the same inputs every time.
+// The outputs of both passes of one layer; the inputs are always the same.
 std::vector<Floats> run(Prepared& ready) {
   constexpr size_t kSize = kHeads * kTokens * kDim;
   Floats q(kSize), k(kSize), v(kSize), dout(kSize);
@@ -80,7 +80,7 @@ std::vector<Floats> run(Prepared& ready) {
   return {out, lse, dq, dk, dv};
 }
 
-// One session and one thread: what all others must give.
+// Outputs of one session and one thread, which all others must equal.
 std::vector<std::vector<Floats>> alone(std::optional<LaneId> lane) {
   std::vector<std::vector<Floats>> out;
   const auto session = Session::open(options_of(lane));
@@ -123,7 +123,7 @@ TEST_P(SessionThreads, EachWithASessionOfItsOwn) {
   });
 }
 
-// The session and the batches are everyone's; nobody used them before.
+// All threads share the session and the batches, which are new.
 TEST_P(SessionThreads, OneSessionForAll) {
   const auto due = alone(GetParam());
   std::vector<OwnedBatch> batches;
@@ -146,7 +146,7 @@ TEST_P(SessionThreads, OneSessionForAll) {
   });
 }
 
-// One flag stops the calls of all threads, at whatever place each is.
+// One flag stops the calls of all threads, wherever each call is.
 TEST_P(SessionThreads, OneFlagStopsThemAll) {
   constexpr size_t kSize = kHeads * kTokens * kDim;
   const OwnedBatch batch = batch_of(4);

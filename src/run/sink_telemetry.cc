@@ -35,7 +35,7 @@ std::vector<int32_t> documents_of(const mask::Bound& bound, int64_t b,
   return out;
 }
 
-// Sums, until means() makes them means.
+// Sums by document; means() divides them by the counts.
 class ByDocument {
  public:
   explicit ByDocument(size_t heads) : heads_(heads) {}
@@ -83,7 +83,8 @@ std::vector<Document> by_document(const mask::Bound& bound, const Names& names,
         const auto at = static_cast<size_t>((b * heads + h) * bound.q_len + q);
         if (rows.live[at] == 0) continue;
         std::optional<int32_t> document;
-        // Below 0 is padding, live where a head's mask names no documents.
+        // An id below 0 is padding; its query is live if the head's mask names
+        // no documents.
         if (named && documents[static_cast<size_t>(q)] >= 0) {
           document = documents[static_cast<size_t>(q)];
         }

@@ -1,5 +1,5 @@
-// run/sink_telemetry_test.cc: sink telemetry through a session: by document,
-// without a trace in what forward writes, and refused by name.
+// run/sink_telemetry_test.cc: tests sink telemetry through a session: by
+// document, without a change of forward's outputs, and its refusals.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -21,7 +21,7 @@ namespace {
 
 constexpr int64_t kBatch = 2, kTokens = 70, kHeads = 4, kKvHeads = 2, kDim = 16;
 
-// Documents 7, 9, 7, then padding; the second row is one document less.
+// Documents 7, 9, 7, then padding; the second row has document 7 alone.
 OwnedFacts packed() {
   OwnedFacts facts;
   facts.doc_ids.emplace();
@@ -105,7 +105,7 @@ struct Sums {
 };
 using Key = std::tuple<int64_t, std::optional<int32_t>, int64_t>;
 
-// By (batch row, document, head), from the numbers of each query.
+// Sums by (batch row, document, head), from the numbers of each query.
 std::map<Key, Sums> sums_of(const SinkTelemetry& told, const Request& request,
                             const OwnedFacts& facts, bool segments,
                             bool named) {
@@ -302,7 +302,7 @@ TEST(SinkTelemetry, IsRefusedByName) {
   EXPECT_EQ(message(forced),
             "[dispatch] the lane that was asked for must be able to run this, "
             "found jax_bridge: it has no sink telemetry");
-  // Left alone, the rules find the lane that has it.
+  // Without a named lane the rules find one that has telemetry.
   const auto choice = choose(features, plan_facts(batch.plan()), machine, {});
   ASSERT_TRUE(choice.ok());
   EXPECT_EQ(choice->lane, LaneId::xla);

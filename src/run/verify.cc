@@ -21,7 +21,8 @@ int64_t count_leaves(const Json& value) {
   return out;
 }
 
-// Checked as a file of them would be, which may not be empty.
+// The claimed rows of the gate, checked like those of a gate file. A receipt
+// may have none, a file may not.
 Result<GateTable> rows_of(const receipt::Receipt& claimed) {
   if (claimed.choice.gate.empty()) return GateTable();
   auto out = parse_gate_rows(gate_json({claimed.choice.gate}));
@@ -32,7 +33,7 @@ Result<GateTable> rows_of(const receipt::Receipt& claimed) {
   return out;
 }
 
-// The lane that the rules give, or that was named.
+// The choice that the rules give, or that of the named lane.
 Result<Choice> choice_due(const receipt::Receipt& claimed,
                           const SecondRun::Asked& asked) {
   const Machine machine = machine_of(claimed);
@@ -47,8 +48,8 @@ Result<Choice> choice_due(const receipt::Receipt& claimed,
   return choice ? choice : no_lane(asked.features, asked.plan, machine, *rows);
 }
 
-// What the first machine is called cannot be looked at from another one, but
-// its fields must fit each other.
+// The device that a receipt of another machine must name. It cannot be looked
+// up here, but the receipt's fields must agree.
 std::string device_due(const receipt::Receipt& claimed) {
   const bool on_cpu = !claimed.plugin || claimed.plugin->platform == "cpu";
   return on_cpu ? claimed.machine.cpu : claimed.plugin->device;

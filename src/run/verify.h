@@ -1,4 +1,4 @@
-// run/verify.h: whether a receipt is true: by itself, and beside a second run.
+// run/verify.h: checks a receipt alone, then against a second run.
 #pragma once
 
 #include <functional>
@@ -12,19 +12,19 @@
 namespace tessera::run {
 
 struct ReceiptVerdict {
-  // What the digest and the fields themselves give away.
+  // From the digest and from fields that contradict each other.
   std::vector<std::string> contradictions;
   std::vector<ReceiptDifference> wrong;  // a: claimed, b: what it must be
   std::vector<std::string> notes;  // what could not be compared here, and why
-  int64_t compared = 0;            // fields
+  int64_t compared = 0;            // count of fields
 
   bool is_true() const { return contradictions.empty() && wrong.empty(); }
 };
 
 struct SecondRun {
   receipt::Receipt receipt;
-  // Of a run whose lane was forced, as the first's may not have been: the
-  // choice is then made again from these and the machine that was claimed.
+  // Set if the second run forced the lane. The choice of the first run is then
+  // made again from these and the claimed machine.
   struct Asked {
     RequestFeatures features;
     PlanFacts plan;
@@ -32,13 +32,13 @@ struct SecondRun {
   std::optional<Asked> asked;
 };
 
-// Runs what a receipt tells of. An error: it cannot be run here.
+// Runs again what a receipt describes. An error: it cannot run here.
 using RunAgain =
     std::function<Result<SecondRun>(const receipt::Receipt& claimed)>;
 
-// The one way to verify, for receipts of every kind: the digest, what fields
-// say of each other, and then every field that a second run tells too. What
-// contradicts itself is not run.
+// Verifies receipts of every kind: the digest, the fields against each other,
+// then every field that a second run repeats. A receipt that contradicts itself
+// is not run again.
 Result<ReceiptVerdict> verify_receipt(const receipt::ReceiptClaim& claim,
                                       const RunAgain& run_again);
 

@@ -1,4 +1,4 @@
-// run/warm.cc: one batch of each contract, prepared side by side.
+// run/warm.cc: prepares one batch of each contract, in parallel.
 #include <mutex>
 #include <optional>
 #include <string>
@@ -25,7 +25,7 @@ Result<PlanContract> contract_in(const SessionOptions& session,
   auto shards = make_shards(batch, session.mesh,
                             lanes::options_for(session.shards, call));
   if (!shards) {
-    // It may have some for TPUs.
+    // The batch may still have shards for TPUs.
     if (session.shards.exchange == TileExchange::automatic) return contract;
     return shards.error();
   }
@@ -34,8 +34,9 @@ Result<PlanContract> contract_in(const SessionOptions& session,
   return contract;
 }
 
-// Of shards for TPUs, where an open exchange makes others: which devices there
-// are is not known here. What has none fails where it is prepared.
+// The contract of the shards for TPUs if an automatic exchange makes others
+// there: the devices are not known here. "" if there is none; a batch without
+// shards fails when it is prepared.
 std::string contract_on_tpus(const SessionOptions& session, const Batch& batch,
                              const AttentionCall& call) {
   const bool is_open = session.shards.exchange == TileExchange::automatic;
@@ -46,15 +47,15 @@ std::string contract_on_tpus(const SessionOptions& session, const Batch& batch,
   return shards ? shards->contract_key : "";
 }
 
-// What batches of one contract run, which their densities decide too where the
-// lane is the rules' to choose.
+// The lane and method in words. If the rules choose, batches of one contract
+// may differ in them, since density decides too.
 std::string lane_of(const std::optional<Choice>& chosen) {
   if (!chosen) return "any";
   return fmt::format("{} {}", to_string(chosen->lane),
                      to_string(chosen->method));
 }
 
-// All that kernel contracts of our lanes have of a call.
+// A key of all that kernel contracts of our lanes take from a call.
 std::string key_of(const PlanContract& plan, std::string lane,
                    const Facts& facts, const AttentionCall& call) {
   KernelChoice choice;
@@ -103,7 +104,7 @@ Result<WarmReport> warm_all(const Session& session, const WarmList& list,
   WarmReport out;
   out.batches = list.seen;
   out.contracts = static_cast<int64_t>(calls.size());
-  std::mutex mutex;  // of what follows
+  std::mutex mutex;  // guards error, done and out
   std::optional<Error> error;
   int64_t done = 0;
   const auto one = [&](int64_t task, int) {

@@ -1,4 +1,4 @@
-// run/warm_test.cc: what is kept to be warmed, and what is prepared of it.
+// run/warm_test.cc: tests which calls a warm list keeps and prepares.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 namespace tessera::run {
 namespace {
 
-// What was prepared, as "xla worklist"; from threads.
+// What was prepared, such as "xla worklist"; written from several threads.
 std::mutex mutex;
 std::vector<std::string> prepared;
 
@@ -54,7 +54,7 @@ constexpr lanes::Lane kLanes[] = {{LaneId::cpu, open_named<LaneId::cpu>},
 
 constexpr int64_t kTokens = 8192;
 
-// Packed documents; all of a document sees itself.
+// Packed documents; each token also sees all of its own document.
 OwnedBatch packed(const std::vector<int32_t>& lengths) {
   Request request;
   request.masks = {*parse_mask("causal | documents")};
@@ -83,8 +83,8 @@ SessionOptions on_a_tpu() {
   return out;
 }
 
-// One document leaves no tile out and goes to the compiler; two do, and go to
-// the kernel. Both are of one contract.
+// One document skips no tile and goes to the compiler's program; two skip tiles
+// and go to our kernel. Both batches have one contract.
 TEST(WarmList, KeepsOneBatchOfEachChoice) {
   const OwnedBatch one = packed({8192});
   const OwnedBatch two = packed({7168, 1024});
@@ -113,7 +113,7 @@ TEST(WarmList, KeepsOneBatchOfEachChoice) {
   EXPECT_EQ(prepared, (std::vector<std::string>{"mosaic", "xla worklist"}));
 }
 
-// A lane that was named runs all batches of a contract by one program.
+// A named lane runs all batches of a contract with one program.
 TEST(WarmList, ANamedLaneNeedsOneOfAContract) {
   prepared.clear();
   SessionOptions options = on_a_tpu();
@@ -128,8 +128,8 @@ TEST(WarmList, ANamedLaneNeedsOneOfAContract) {
   EXPECT_EQ(prepared, std::vector<std::string>{"mosaic"});
 }
 
-// A choice that was asked for is what is prepared: the rules, who would choose
-// the compiler, are not asked again.
+// A given choice is what is prepared: the rules, which would choose the
+// compiler's program, are not asked again.
 TEST(WarmList, AChoiceThatWasMadeStands) {
   const OwnedBatch one = packed({8192});
   const AttentionCall call = call_of_tests();
@@ -150,7 +150,7 @@ TEST(WarmList, AChoiceThatWasMadeStands) {
   EXPECT_EQ(session->prepare(one, call)->lane(), LaneId::xla);
 }
 
-// What no lane can run is told when it is added.
+// A call that no lane can run is an error when it is added.
 TEST(WarmList, WhatNobodyRunsIsRefused) {
   const auto session = open_session(on_a_tpu(), kLanes);
   ASSERT_TRUE(session.ok()) << session.error().message;
