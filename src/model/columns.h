@@ -8,7 +8,8 @@
 
 namespace tessera::model {
 
-// One that is no part of every row, with a number a token.
+// The column of that name, if it is optional in rows and has one number per
+// token; else nothing.
 std::optional<RowColumn> find_column(std::string_view name);
 
 }  // namespace tessera::model

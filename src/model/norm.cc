@@ -54,7 +54,7 @@ class Norm final : public Layer {
   static Value over_rows(Writer& w, const Value& a, const Dims& dims) {
     return w.broadcast(a, dims, {1});
   }
-  // Of each row, as wide as the row.
+  // The mean of each row, broadcast over the row.
   Value means(Writer& w, const Value& x) const {
     const Value sums = w.reduce_sum(x, {1});
     const Value n = w.real(static_cast<double>(width_), sums.dims());
