@@ -99,9 +99,8 @@ class ExchangedKernels final : public Layer {
                                kernel_label(place_, backward), kernels().call);
   }
 
-  // Kernels write nothing for tokens that are padding. Whatever is in that
-  // memory must become 0, or it reaches gradients of parameters: 0 x NaN is
-  // NaN.
+  // Kernels write nothing where there is no query, or no key. What is in that
+  // memory must become 0: 0 x NaN is NaN in gradients of parameters.
   static Value of_queries(Writer& w, const Value& x) {
     return where(w, "q_ids", mosaic::kNotThere, x);
   }

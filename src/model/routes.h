@@ -15,7 +15,7 @@ Result<std::vector<LayerRoute>> read_routes(const Json& value);
 Json to_json(const std::vector<LayerRoute>& routes);
 Result<void> check_routes(const std::vector<LayerRoute>& routes);
 
-// The mask joined with the picks of the route.
+// The mask, which has no picks, restricted to the route's picks.
 Result<Mask> routed_mask(const Mask& mask, const LayerRoute& route);
 
 // The number of heads that pick; 1 for a layer that is not clustered.
