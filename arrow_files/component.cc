@@ -1,5 +1,5 @@
-// arrow_files/component.cc: the component's C interface, which catches all
-// exceptions.
+// arrow_files/component.cc: the component's C interface; no exception leaves
+// it.
 #include <arrow/c/bridge.h>
 #include <arrow/type.h>
 

@@ -1,5 +1,4 @@
-// arrow_files/list_column.cc: decodes lists of integers from the pages of a
-// Parquet column.
+// arrow_files/list_column.cc: decodes lists of integers from Parquet pages.
 #include "arrow_files/list_column.h"
 
 #include <arrow/buffer_builder.h>

@@ -1,5 +1,4 @@
-// arrow_files/side_by_side.cc: runs independent parts of work on several
-// threads.
+// arrow_files/side_by_side.cc: runs independent parts of work on threads.
 #include "arrow_files/side_by_side.h"
 
 #include <pthread.h>

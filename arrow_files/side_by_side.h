@@ -1,5 +1,4 @@
-// arrow_files/side_by_side.h: runs independent parts of work on several
-// threads.
+// arrow_files/side_by_side.h: runs independent parts of work on threads.
 #pragma once
 
 #include <arrow/status.h>

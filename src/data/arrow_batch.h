@@ -1,5 +1,4 @@
-// data/arrow_batch.h: checks the arrays of an Arrow stream, and reads their
-// values.
+// data/arrow_batch.h: checks and reads the arrays of an Arrow stream.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +11,8 @@
 
 namespace tessera::data {
 
-// Checks counts, pointers and offsets of an array of this type and of all
-// arrays within it. Errors end in `place`: "column input_ids of batch 2 of the
-// stream".
+// Checks counts, pointers and offsets of an array and of all arrays within it.
+// Errors end in `place`: "column input_ids of batch 2 of the stream".
 Result<void> check_arrow_array(const ArrowType& type, const ArrowArray* array,
                                const std::string& place);
 // Checks a batch itself: `columns` arrays, each as long as the batch.
@@ -32,8 +30,7 @@ struct ArrowPlace {
   std::string words() const;
 };
 
-// A value of a checked array, with dictionaries followed. A null value has no
-// array.
+// A value of a checked array, with dictionaries followed; null has no array.
 struct ArrowValue {
   const ArrowType* type = nullptr;
   const ArrowArray* array = nullptr;

@@ -29,8 +29,7 @@ struct TesseraArrowComponent {
   int (*read)(const char* path, const int* columns, int count,
               int64_t first_row, int threads, ArrowArrayStream* out,
               TesseraArrowWhy* why);
-  // Writes to an open file from its current offset. Takes over the stream, and
-  // closes the file.
+  // Writes to an open file, which it closes. Takes over the stream.
   int (*write)(int descriptor, TesseraArrowFormat format,
                ArrowArrayStream* from, TesseraArrowWhy* why);
 };

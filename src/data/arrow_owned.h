@@ -1,5 +1,4 @@
-// data/arrow_owned.h: owns a struct of Arrow's C interface and releases it
-// once.
+// data/arrow_owned.h: owns a struct of Arrow's C interface.
 #pragma once
 
 #include "tessera/documents.h"

@@ -1,5 +1,4 @@
-// data/arrow_stream.cc: documents from an Arrow C stream, one batch in memory
-// at a time.
+// data/arrow_stream.cc: documents from an Arrow C stream, one batch at a time.
 #include <algorithm>
 #include <array>
 #include <optional>

@@ -8,8 +8,7 @@
 namespace tessera::data {
 namespace {
 
-// An integer of any width. If `beyond` is set, it is unsigned and exceeds
-// int64.
+// An integer of any width; `beyond` means unsigned and above int64.
 struct Integer {
   int64_t value = 0;
   bool beyond = false;
@@ -35,8 +34,7 @@ Integer integer_at(const ArrowType& type, const void* buffer, int64_t at) {
   return {static_cast<int64_t>(value), beyond};
 }
 
-// Whether bits alone decide membership in the range: 0 to a power of two minus
-// 1, or all of int32.
+// Whether bits alone decide the range: 0 to a power of two minus 1, or int32.
 bool has_bits(IntegerRange range) {
   if (range.least == INT32_MIN) return range.most == INT32_MAX;
   return range.least == 0 && (range.most & (range.most + 1)) == 0;
@@ -167,8 +165,7 @@ std::string text_of(const ArrowValue& text) {
   int64_t size = 0;
   const char* begin = nullptr;
   if (text.type->kind == ArrowKind::text_view) {
-    // A view has 16 bytes: the size, then up to 12 characters or their
-    // location.
+    // A view has 16 bytes: the size, then up to 12 characters or a pointer.
     const char* const view =
         static_cast<const char*>(text.array->buffers[1]) + 16 * text.at;
     size = load<int32_t>(view, 0);
@@ -206,9 +203,9 @@ Result<void> add_integers(const ArrowItems& items, IntegerRange range,
                      !may_have_nulls(*items.array);
   if (plain && has_bits(range) && add_all(items, range, to)) return {};
   to.resize(begin);
-  // Reads one by one, to follow dictionaries or to name the bad element. Nulls
-  // take no bytes, so an array may claim any number of them: no memory is
-  // reserved.
+  // Reads one by one, to follow dictionaries or to name the bad element.
+  // Nothing is reserved: nulls take no bytes, so an array may claim any number
+  // of them.
   for (int64_t i = 0; i < items.count; ++i) {
     const auto called = [&] {
       return fmt::format("element {} of {} of {}", i, column, place.words());

@@ -1,5 +1,4 @@
-// data/chunk_checks.h: checks of a document's chunks and edges, for every input
-// format.
+// data/chunk_checks.h: checks of a document's chunks and edges.
 #pragma once
 
 #include <cstdint>

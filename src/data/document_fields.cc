@@ -28,8 +28,7 @@ constexpr Field kChunks[] = {Field::chunk_starts, Field::chunk_ends,
 // Documents before it without the column get `absent`.
 void begin_column(const Documents& into, size_t first, int32_t absent,
                   std::vector<int32_t>& to) {
-  // Growing would copy the column repeatedly, so it gets as much room as the
-  // tokens have.
+  // Growing would copy the column repeatedly, so it gets room as tokens do.
   if (to.empty()) reserve_huge(to, into.input_ids.capacity());
   to.resize(first, absent);
 }

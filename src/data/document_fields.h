@@ -40,8 +40,7 @@ std::optional<Field> field_called(std::string_view name);
 void ignore(std::string_view name, std::set<std::string>& ignored);
 
 // An error if the input is packed rows, that is, has every required column of
-// rows: read as documents, they would lose all but their tokens. `has` says
-// which columns exist.
+// rows; documents would keep only their tokens. `has` says what exists.
 Result<void> refuse_rows(const std::function<bool(std::string_view name)>& has,
                          std::string_view place);
 
@@ -64,9 +63,8 @@ class DocumentFields {
 // After an error, `into` is valid only up to its previous documents.
 Result<void> add_document(const DocumentFields& fields, Documents& into);
 
-// Adds one document of `from`, as add_document() would. `fields` are those that
-// the document had; columns that it has only because other documents have them
-// are not copied.
+// Adds one document of `from`, as add_document() would. `fields` are those the
+// document had itself; defaults in other columns are not copied.
 void copy_document(const Documents& from, size_t document, FieldSet fields,
                    Documents& into);
 

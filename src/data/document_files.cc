@@ -1,5 +1,4 @@
-// data/document_files.cc: documents from files of any format, one file after
-// another.
+// data/document_files.cc: documents from files of any format, in order.
 #include <algorithm>
 #include <filesystem>
 #include <utility>
@@ -112,8 +111,7 @@ Result<void> check_no_rows(const std::string& path) {
                  in_quotes(path));
 }
 
-// Checks a folder's files first: a folder of packed rows gets the error about
-// rows.
+// Checks a folder's files first, so that a folder of packed rows is named so.
 Result<void> check_documents(const std::string& path) {
   namespace fs = std::filesystem;
   std::error_code error;

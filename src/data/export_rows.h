@@ -1,5 +1,4 @@
-// data/export_rows.h: packed rows as an Arrow C stream; each column holds lists
-// of a fixed size.
+// data/export_rows.h: packed rows as an Arrow C stream of fixed-size lists.
 #pragma once
 
 #include <functional>

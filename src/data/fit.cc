@@ -19,8 +19,8 @@ namespace {
 using Unset = std::unique_ptr<int32_t[]>;
 Unset unset(size_t n) { return std::make_unique_for_overwrite<int32_t[]>(n); }
 
-// Parts by length: those of length n are order[start[n], start[n + 1]), in
-// their order of input.
+// Parts by length, then by input order: those of length n are order[start[n],
+// start[n + 1]).
 struct ByLength {
   std::vector<int32_t> start;
   Unset order;
@@ -93,8 +93,7 @@ void gather(std::span<const int32_t> order, std::span<const int32_t> row_of,
   start.pop_back();
 }
 
-// The lengths from `length` down; `taken` parts of that length have a row
-// already.
+// Lengths from `length` down; `taken` parts of `length` have a row already.
 struct LengthsLeft {
   int32_t length, taken;
 };

@@ -40,8 +40,7 @@ std::optional<std::vector<int64_t>> sizes_of(const ArrowType& type) {
   return out;
 }
 
-// A schema's metadata in Arrow's encoding: a count, then pairs of texts, each
-// after its size.
+// A schema's metadata: a count, then pairs of texts, each after its size.
 Metadata metadata_of(const char* bytes) {
   Metadata out;
   if (bytes == nullptr) return out;

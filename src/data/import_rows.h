@@ -1,5 +1,4 @@
-// data/import_rows.h: reads packed rows from an Arrow C stream, the inverse of
-// export_rows.
+// data/import_rows.h: reads packed rows from an Arrow C stream.
 #pragma once
 
 #include <cstdint>
@@ -26,8 +25,7 @@ class RowBatches {
 
 // Reads any stream: its arrays are checked before they are read, and every row
 // is checked. A column that is missing is filled; a required one is an error.
-// Takes over the stream. Errors call it `name`, and count rows from
-// `first_row`.
+// Takes over the stream. Errors use `name`, and count rows from `first_row`.
 Result<std::unique_ptr<RowBatches>> open_row_batches(ArrowArrayStream& stream,
                                                      std::string name,
                                                      int64_t first_row);

@@ -1,5 +1,4 @@
-// data/input_files.cc: checks and identifies files by what the system says of
-// them.
+// data/input_files.cc: checks input files, and digests their names and sizes.
 #include "data/input_files.h"
 
 #include <sys/stat.h>

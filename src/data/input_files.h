@@ -1,5 +1,4 @@
-// data/input_files.h: checks the files that documents come from, and identifies
-// them.
+// data/input_files.h: checks and identifies the files of documents.
 #pragma once
 
 #include <string>
@@ -10,9 +9,8 @@
 
 namespace tessera::data {
 
-// An error unless the path is a readable regular file, or with or_pipe a pipe.
-// Devices are refused, since they may never end. Errors call the contents
-// `what`.
+// An error unless the path is a readable regular file, or with or_pipe a pipe:
+// a device may never end. Errors call the contents `what`.
 Result<void> check_file(const std::string& path, std::string_view what,
                         bool or_pipe = false);
 

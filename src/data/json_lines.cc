@@ -95,8 +95,7 @@ class JsonLines : public DocumentSource {
     return files_[static_cast<size_t>(at_.file)];
   }
 
-  // Reads and parses lines for all workers. An error comes after the lines
-  // before it.
+  // Reads and parses lines for all workers. An error comes after them.
   void read_ahead() {
     std::vector<data::Line> lines;
     for (int64_t bytes = 0; bytes < workers_ * kAheadBytes;) {
@@ -110,8 +109,7 @@ class JsonLines : public DocumentSource {
                   [this](const SourcePosition& end) { return place(end); });
   }
 
-  // Reads the next line that is not blank into line_; false after the last
-  // file.
+  // Reads the next line that is not blank into line_; false at the end.
   Result<bool> next_line() {
     while (at_.file < static_cast<int64_t>(files_.size())) {
       if (!file_) {

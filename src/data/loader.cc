@@ -69,8 +69,7 @@ struct Taken {
   StreamReport report;
 };
 
-// A batch; at the end, the stream's state. The end or an error is the last
-// answer.
+// A batch, or the stream's state at its end. The end or an error is final.
 using Answer = Result<std::variant<LoadedBatch, Taken>>;
 
 template <class Work>

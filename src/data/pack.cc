@@ -1,5 +1,4 @@
-// data/pack.cc: packs documents into rows, one window at a time, and accounts
-// for every token.
+// data/pack.cc: packs documents into rows, and accounts for every token.
 #include <algorithm>
 #include <utility>
 
@@ -92,8 +91,7 @@ bool all_fit(std::span<const int32_t> lengths, int64_t tokens, int64_t& sum) {
   return outside >> 31 == 0;
 }
 
-// Splits into as few parts as possible: full rows and a rest, or with `alike`
-// parts of like length.
+// As few parts as possible: full rows and a rest, or all alike in length.
 void add_split(DocumentPart whole, int32_t tokens, bool alike,
                std::vector<DocumentPart>& parts) {
   const int64_t n = ceil_div(int64_t{whole.length}, int64_t{tokens});
@@ -222,8 +220,7 @@ class Fitted {
 // The even fit may have one row more than best fit for so many rows.
 constexpr int64_t kRowsForOneMore = 1024;
 
-// `usual` cuts documents into full rows and a rest, `alike` into parts of like
-// length.
+// `usual` has documents cut into full rows and a rest, `alike` into like parts.
 Result<void> add_by_cost(const Fitted& usual, const Fitted& alike,
                          const RowCost& cost, const PackOptions& options,
                          PackState& state, Packing& packing) {
@@ -257,8 +254,7 @@ void add_fit(const Fitted& fitted, const PackOptions& options,
                   packing);
 }
 
-// Accounts for the rows that were added since the packing had `rows` rows, by
-// what is in them.
+// Accounts for the rows that the packing got after its first `rows` rows.
 Result<void> add_to_account(Packing& packing, int64_t rows,
                             PackAccount account) {
   const auto from =

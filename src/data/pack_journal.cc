@@ -1,5 +1,4 @@
-// data/pack_journal.cc: writes and reads the journal of a packing run, one line
-// per file.
+// data/pack_journal.cc: writes and reads the journal of a packing run.
 #include "data/pack_journal.h"
 
 #include <sys/stat.h>

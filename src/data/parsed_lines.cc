@@ -12,8 +12,7 @@
 namespace tessera::data {
 namespace {
 
-// The size of a part: small compared with all lines, so that no thread is
-// waited for long.
+// The size of a part: small, so that the last thread ends soon after the first.
 constexpr int64_t kPartBytes = int64_t{1} << 16;
 
 // Runs parts 0 to count - 1. The library's thread pool is left to attention,

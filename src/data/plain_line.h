@@ -1,5 +1,4 @@
-// data/plain_line.h: parses the common form of a JSON line in one pass, without
-// a tree.
+// data/plain_line.h: parses the common form of a JSON line in one pass.
 #pragma once
 
 #include <array>
@@ -23,8 +22,7 @@ struct PlainLine {
 
 // Nothing if the line is not an object or has something that is not plain: a
 // string that is not printable ASCII or has a backslash, a number that is not
-// int32, null for a field, or a duplicate key. The caller then uses the full
-// JSON parser.
+// int32, null for a field, or a duplicate key.
 std::optional<PlainLine> read_plain_line(std::string_view line);
 
 }  // namespace tessera::data

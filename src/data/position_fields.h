@@ -6,8 +6,7 @@
 
 namespace tessera::data {
 
-// Larger than any real count of documents, tokens or bytes; sums of such counts
-// do not overflow.
+// Larger than any real count; sums of smaller counts do not overflow.
 inline constexpr int64_t kMaxCount = int64_t{1} << 53;
 
 // Calls visit(name, number) for each count, an int64_t or a double.

@@ -21,8 +21,7 @@ constexpr std::string_view kPadId = "pad_id";
 constexpr std::string_view kMaxChunks = "max_chunks";
 constexpr std::string_view kMaxEdges = "max_edges";
 
-// A tensor, or null if an optional one is absent; an error if its type is
-// wrong.
+// A tensor, or null if an optional one is absent; checks its type.
 Result<const SafetensorsHeader::Entry*> find(const SafetensorsHeader& file,
                                              const RowColumnSpec& spec,
                                              std::string_view name) {
@@ -40,8 +39,7 @@ Result<const SafetensorsHeader::Entry*> find(const SafetensorsHeader& file,
   return &at->second;
 }
 
-// The tokens are those of input_ids; metadata may give the room for chunks and
-// edges.
+// The tokens are those of input_ids; metadata may set max_chunks and max_edges.
 Result<RowShape> shape_of(const SafetensorsHeader& file,
                           std::string_view name) {
   auto ids = find(file, spec_of(RowColumn::input_ids), name);

@@ -17,15 +17,13 @@ namespace tessera::data {
 Result<void> check_rows_from(int64_t first, const Rows& rows,
                              std::string_view file);
 
-// The count of numbers in a row; below 2^29 for a shape that check_size()
-// accepts.
+// Numbers in a row; below 2^29 for a shape that check_size() accepts.
 int64_t numbers_of_row(const RowShape& shape);
 // Whether rows of this shape may be made. Errors end in `name`.
 Result<void> check_size(const RowShape& shape, int64_t rows,
                         std::string_view name = "them");
-// Whether a column that a file lacks may be filled. The size comes from
-// untrusted metadata, so a column of more than the usual size must be in the
-// file.
+// Whether a column that a file lacks may be filled. Metadata is untrusted, so a
+// column of more than the usual size must be in the file.
 Result<void> check_filled(const RowShape& shape, RowColumn column,
                           std::string_view name);
 // A 32-bit integer in a file's metadata, or `otherwise` if it is absent.

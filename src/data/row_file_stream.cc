@@ -17,8 +17,7 @@ Result<RowFileStream> RowFileStream::open(const std::string& path,
   if (!paths) return paths.error();
   RowFileStream out;
   out.paths_ = std::move(*paths);
-  // Options do not affect the rows; this text refuses positions of a stream of
-  // documents.
+  // No options affect the rows; the text refuses positions in documents.
   out.at_.options = "packed rows";
   out.at_.inputs = digest_of_files(out.paths_.files);
   const bool is_begin = from == StreamPosition{};

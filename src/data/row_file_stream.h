@@ -18,8 +18,7 @@ class RowFileStream {
   static Result<RowFileStream> open(const std::string& path,
                                     const StreamPosition& from);
 
-  // The next `rows` rows: fewer at the end, then none. The memory of `spare` is
-  // reused.
+  // The next `rows` rows: fewer at the end, then none. Reuses `spare`'s memory.
   Result<Rows> next(int64_t rows, Rows spare);
   // The position's source is a file and a row in it; counts stay 0.
   const StreamPosition& position() const { return at_; }

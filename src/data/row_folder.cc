@@ -1,5 +1,4 @@
-// data/row_folder.cc: a folder of rows, whose files appear only when all are
-// complete.
+// data/row_folder.cc: a folder of rows, whose files appear all at once.
 #include "data/row_folder.h"
 
 #include <fcntl.h>
@@ -35,8 +34,7 @@ Error not_written(const fs::path& path) {
   return not_written({errno, std::generic_category()}, path);
 }
 
-// Makes and locks the subfolder of unfinished files; an error if another run
-// has it.
+// Makes and locks the subfolder; an error if another run has the lock.
 Result<int> lock_aside(const fs::path& path, const fs::path& folder) {
   std::error_code error;
   fs::create_directories(path, error);
@@ -46,8 +44,7 @@ Result<int> lock_aside(const fs::path& path, const fs::path& folder) {
   if (lock.get() < 0) return not_written(folder);
   const bool locked = ::flock(lock.get(), LOCK_EX | LOCK_NB) == 0;
   if (!locked && errno != EWOULDBLOCK) return not_written(folder);
-  // The previous owner may have removed the subfolder before this lock was
-  // taken.
+  // The previous owner may have removed the subfolder before this lock.
   if (!locked || !is_named(lock.get(), path.string())) {
     return unavailable("data",
                        "a folder of rows must have one writer, found another "
@@ -87,8 +84,7 @@ bool is_placed(const fs::path& path) {
              path.parent_path() / data::kUnfinished / name, error));
 }
 
-// Checks that the folder has only the subfolder, and entries that pass
-// `may_be`.
+// The folder may have the subfolder, and entries that pass `may_be`.
 Result<void> check_entries(const fs::path& path,
                            bool (*may_be)(const fs::path&)) {
   std::error_code error, unknown;
@@ -204,8 +200,7 @@ Result<void> RowFolder::take_back(int64_t most,
     while (placed < most && is_placed(folder_ / name_in(format, placed))) {
       ++placed;
     }
-    // Last file first: if this stops, the files that are left are still the
-    // first ones.
+    // Last file first: if this stops, the first files are still in place.
     while (placed-- > 0) {
       const std::string name = name_in(format, placed);
       if (auto e = move(folder_ / name, aside_ / name); !e) return e;

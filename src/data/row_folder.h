@@ -24,9 +24,8 @@ Result<void> check_row_format(std::string_view format);
 
 class RowFolder {
  public:
-  // Makes the folder if it does not exist, and locks it for the lifetime of the
-  // object. Files that a killed run left are kept. The format is one of
-  // kRowFormats.
+  // Makes the folder if needed, and locks it while the object lives. Files of a
+  // killed run are kept. The format is one of kRowFormats.
   static Result<std::unique_ptr<RowFolder>> open(const std::string& path,
                                                  std::string format);
 
@@ -36,18 +35,15 @@ class RowFolder {
   // Whether this is the name of a file of rows, in any format.
   static bool is_name(std::string_view name);
 
-  // Moves files back to the subfolder that a killed run had begun to put in
-  // place: the first files of a format, at most `most`. `formats` has several
-  // if the run's format is unknown. An error if the folder then has anything
-  // else.
+  // Moves back to the subfolder the files that a killed run had put in place:
+  // the first ones of a format, at most `most`. All formats are given if the
+  // run's is unknown. An error if anything else is in the folder.
   Result<void> take_back(int64_t most,
                          std::span<const std::string_view> formats);
-  // Removes all from the subfolder but the first `files` files of rows and
-  // their journal. If something there is not from a run, it is an error, and
-  // nothing is removed.
+  // Removes from the subfolder all but the first `files` files of rows and
+  // their journal. If something in it is not from a run, nothing is removed.
   Result<void> keep(int64_t files);
-  // Moves all files of rows to their place; if one fails, all stay in the
-  // subfolder.
+  // Puts all files of rows in place; if one fails, all stay in the subfolder.
   Result<void> finish(int64_t files);
   // Removes the subfolder.
   void clear();

@@ -38,8 +38,7 @@ void move_run(std::vector<int32_t>& from, size_t first, size_t n,
   from.erase(begin, begin + static_cast<int64_t>(n));
 }
 
-// Rows ascending by cost; `mixing` from 0 to 1 moves the order from sorted to
-// random.
+// Rows ascending by cost; `mixing` is 0 for that order, 1 for a random one.
 std::vector<int32_t> sorted_rows(std::span<const int64_t> costs, double mixing,
                                  uint64_t seed) {
   std::vector<int32_t> rows(costs.size());
@@ -102,8 +101,7 @@ std::vector<int32_t> steps_of_like_cost(std::span<const int64_t> costs,
     state.open_rows =
         n == wanted ? 0 : state.open_rows + static_cast<int64_t>(n);
   }
-  // Rows left over are taken from the middle: the next window has rows of like
-  // cost.
+  // Rows left over are of middle cost: the next window has rows like them.
   std::vector<int32_t> open;
   const size_t left = rows.size() % step;
   move_run(rows, (rows.size() - left) / 2, left, open);

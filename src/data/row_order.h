@@ -16,8 +16,7 @@ uint64_t drawn(uint64_t seed, uint64_t k);
 std::vector<int32_t> shuffled(int64_t rows, uint64_t seed, int64_t window);
 
 // Groups options.rows_per_step rows of like cost, and shuffles the groups. The
-// first rows complete the step that `state` left open; the last rows may open
-// another step.
+// first rows complete the step that `state` left open; the last may open one.
 std::vector<int32_t> steps_of_like_cost(std::span<const int64_t> costs,
                                         const PackOptions& options,
                                         PackState& state);

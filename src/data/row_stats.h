@@ -1,5 +1,4 @@
-// data/row_stats.h: statistics of rows: tokens, documents and cost of attention
-// of each.
+// data/row_stats.h: statistics of rows: tokens, documents and attention cost.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +18,7 @@ struct RowStats {
   bool operator==(const RowStats&) const = default;
 };
 
-// Adds the rows' statistics. Tiles are those of the mask and the tile of
-// `options`.
+// Adds the rows' statistics. Mask and tile are those of `options`.
 Result<void> add_row_stats(const Rows& rows, const PackOptions& options,
                            RowStats& into);
 

@@ -1,5 +1,4 @@
-// data/row_stream.cc: makes rows from documents, one window in memory at a
-// time.
+// data/row_stream.cc: makes rows from documents, one window at a time.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -172,8 +171,7 @@ std::set<std::string> RowStream::State::ignored() const {
   return all;
 }
 
-// Called when all rows are out: chunks are dropped only with tokens, and edges
-// only with chunks.
+// At the end: chunks are dropped only with tokens, edges only with chunks.
 Result<void> RowStream::State::check_chunks() const {
   const ChunkAccount& c = filler.account;
   const int64_t chunks = c.chunks_dropped(), edges = c.edges_dropped();

@@ -42,8 +42,8 @@ Result<ModelConfig> model_of(const Safetensors& file);
 // The parameters in the model's order; other arrays of the file are ignored.
 Result<std::vector<std::vector<float>>> read_parameters(
     const Safetensors& file, const std::vector<ModelParameter>& parameters);
-// If the file has no moments, they are zeros and the step is 0. Errors call the
-// checkpoint `name`.
+// Without moments in the file, they are zeros and the step is 0. Errors call
+// the file `name`.
 Result<TrainState> read_checkpoint(
     std::string_view bytes, const ModelConfig& model,
     const std::vector<ModelParameter>& parameters, std::string_view name = {});

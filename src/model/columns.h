@@ -8,8 +8,7 @@
 
 namespace tessera::model {
 
-// The column of that name, if it is optional in rows and has one number per
-// token; else nothing.
+// The optional column of that name with one number per token, or nothing.
 std::optional<RowColumn> find_column(std::string_view name);
 
 }  // namespace tessera::model

@@ -115,8 +115,7 @@ LayerCycles of_place(const PlannedStep& step, size_t place) {
   return out;
 }
 
-// Raises `most`, which has an entry per place, to the cycles of a device's
-// rows.
+// Raises `most`, an entry per place, to the cycles of a device's rows.
 Result<void> predict_rows(const Predictor& by, const PlannedStep& step,
                           const Facts& facts, std::vector<LayerCycles>& most) {
   for (size_t i = 0; i < most.size(); ++i) {

@@ -14,8 +14,7 @@
 
 namespace tessera::model {
 
-// Of one layer in one step. The forward kernel runs twice where blocks are
-// recomputed.
+// Of one layer in one step. Recomputed blocks run the forward kernel twice.
 struct LayerCycles {
   std::string mask;
   int64_t forward_runs = 1;
@@ -47,9 +46,8 @@ struct AheadReport {
 };
 
 // Checks that the target ("v6e:1x1", "v6e:2x2") has a chip for each device of
-// the mesh, that the step calls no CPU kernels, and that a tile below the
-// chip's granule comes with a reason. Returns the tile of scores on the chip,
-// if there is one.
+// the mesh, that no CPU kernels are called, and that a tile below the granule
+// has a reason. Returns the tile of scores on the chip, if there is one.
 Result<std::optional<Lowering>> check_target(const TrainOptions& options,
                                              const std::string& target);
 

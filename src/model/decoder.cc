@@ -194,8 +194,7 @@ Returned Step::in_loop(size_t i, const Value& dx) {
   const Value real =
       w_.compare(xla::Compare::greater_or_equal, id, w_.integer(0));
   const Value end = w_.select(real, w_.integer(1), w_.integer(0));
-  // The body must change its input, or the compiler moves its work out of the
-  // loop.
+  // The body must change its input, or a compiler hoists it out of the loop.
   Values start = {inputs_[i], dx};
   for (const Value& p : held_.blocks[i]) {
     start.push_back(w_.real(0, p.dims()));

@@ -11,8 +11,7 @@ struct Written {
   Values gradients;  // in the order of the parameters
 };
 
-// Parameters are in the order of model_parameters(); on a mesh each is the
-// device's part.
+// Parameters are in the order of model_parameters(); on a mesh, a part of each.
 Result<Written> write_step(Writer& w, const StepShape& s,
                            const Values& parameters, bool with_gradients);
 // [batch, tokens, vocab]

@@ -18,8 +18,7 @@ class ExchangedAttention final : public Layer {
   std::vector<ModelParameter> parameters() const override { return {}; }
 
   // q, k, v [1, heads, own tokens, head_dim]; out is shaped like q. Saves what
-  // the backward program reads, including received tiles, so that no key
-  // travels twice.
+  // the backward program reads, received tiles included: no key travels twice.
   Passed forward(const Site& at, const Values&,
                  const Values& inputs) const override {
     Writer& w = at.w;

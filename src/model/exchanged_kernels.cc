@@ -120,8 +120,7 @@ class ExchangedKernels final : public Layer {
                     w.real(0, x.dims(), x.type.element));
   }
 
-  // Binds an array of all queries as the device's own part and the received
-  // parts.
+  // Binds an array of all queries as the own part and the received parts.
   void bind_parts(Writer& w, const char* array, const Value& all) const {
     const xla::Exchange& e = frame().rows;
     int64_t at = e.own * e.tokens;

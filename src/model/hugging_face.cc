@@ -1,5 +1,4 @@
-// model/hugging_face.cc: imports and exports parameters by Hugging Face's
-// names.
+// model/hugging_face.cc: converts parameters from and to Hugging Face's names.
 #include "model/hugging_face.h"
 
 #include <cstring>

@@ -31,8 +31,7 @@ struct TheirModel {
 };
 // An error names a setting that our model cannot express.
 Result<TheirModel> read_their_config(std::string_view json);
-// The family that the model belongs to, or an error that names the setting that
-// neither family has.
+// The family that the model belongs to, or an error that names the setting.
 Result<Family> family_of(const ModelConfig& model);
 std::string write_their_config(Family family, const ModelConfig& model);
 

@@ -1,5 +1,4 @@
-// model/hugging_face_config.cc: reads and writes config.json of a Llama or a
-// Gemma 2.
+// model/hugging_face_config.cc: reads and writes config.json of both families.
 #include <algorithm>
 #include <cmath>
 
@@ -165,8 +164,7 @@ std::vector<int64_t> read_windows(Fields& f, int64_t layers) {
   return shortest(std::move(out));
 }
 
-// Gemma's query_pre_attn_scalar is an integer n; scores are scaled by 1 /
-// sqrt(n).
+// Gemma's query_pre_attn_scalar is an integer n; scores scale by n^(-1/2).
 double score_scale(int64_t n) {
   return 1 / std::sqrt(static_cast<double>(std::max<int64_t>(n, 1)));
 }
@@ -242,8 +240,7 @@ Result<TheirModel> read_their_config(std::string_view text) {
   }
   if (auto e = f.done(); !e) return e.error();
   if (auto e = check_model(m); !e) return e.error();
-  // Takes time quadratic in the number of layers, which check_model() has
-  // bounded.
+  // Quadratic in the number of layers, which check_model() has bounded.
   if (gemma) m.windows = read_windows(f, m.layers);
   if (auto e = f.done(); !e) return e.error();
   return out;

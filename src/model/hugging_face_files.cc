@@ -1,5 +1,4 @@
-// model/hugging_face_files.cc: a model's folder in the layout of Hugging Face's
-// library.
+// model/hugging_face_files.cc: a model's folder as Hugging Face lays it out.
 #include <filesystem>
 #include <set>
 #include <system_error>
@@ -52,8 +51,7 @@ Result<model::TheirFiles> model::their_files(const std::string& folder) {
   const std::string whole = folder + kWhole, index = folder + kIndex;
   TheirFiles out{folder + kConfig, {}, {}};
   out.names = {out.config, whole, index};
-  // If a folder has both, the single file is used, as in Hugging Face's
-  // library.
+  // If a folder has both, the single file is used, as Hugging Face does.
   std::error_code unknown;
   if (std::filesystem::exists(whole, unknown) ||
       !std::filesystem::exists(index, unknown)) {

@@ -74,8 +74,7 @@ class Layer {
   virtual Returned backward(const Site& at, const Values& parameters,
                             const Values& saved,
                             const Values& gradients) const = 0;
-  // Flops of one pass over so many rows in each direction; nothing where they
-  // depend on the batch.
+  // Flops of one pass over `rows` rows; nothing if they depend on the batch.
   virtual std::optional<Flops> flops(int64_t rows) const = 0;
 };
 using LayerPtr = std::unique_ptr<Layer>;
@@ -109,8 +108,7 @@ struct CpuCall {
 inline constexpr std::string_view kPicksName = "picks";
 
 // Where attention finds its plan: the integers of its batch are arguments of
-// the program, each named by the prefix and its own name. Layers of one mask
-// share a place.
+// the program, named with the prefix. Layers of one mask share a place.
 struct AttentionPlace {
   xla::Shape shape;  // with `cpu`: what the call's router reads, if any
   std::string prefix;
@@ -122,14 +120,12 @@ struct AttentionPlace {
   // no device shares its rows.
   Writer::Groups sharers;
   // Set where tokens lie over devices as a balance says: how tiles travel. The
-  // shape or the kernels then cover a device's own tiles and those that it
-  // receives.
+  // shape or the kernels then cover own tiles and received tiles.
   std::optional<xla::ShardFrame> frame = {};
   std::optional<ShardKernelPair> shard_kernels = {};
 };
 std::vector<xla::Argument> integers_of(const AttentionPlace& place);
-// The integer arguments, from the plan and the facts, of a program of this
-// shape.
+// The integer arguments of a program of this shape.
 std::vector<xla::Argument> integers_of(const xla::Shape& shape);
 // Integers of the place's kernels; each direction has its own prefix.
 std::vector<xla::Argument> kernel_integers(const AttentionPlace& place);

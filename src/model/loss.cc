@@ -4,8 +4,7 @@
 // For a row h and its target t, z = h E^T, or c tanh(h E^T / c) with a cap c:
 //   loss = log sum_j exp(z_j) - z_t,   dz_j = softmax(z)_j - [j = t]
 // dz is multiplied by the cap's slope and divided by the number of tokens that
-// count. Devices with parts of E share the maximum, both sums and, at the end,
-// dh.
+// count. Devices with parts of E share the maximum, both sums and finally dh.
 #include "model/loss.h"
 
 #include <algorithm>
@@ -18,8 +17,7 @@
 namespace tessera::model {
 namespace {
 
-// Rows are taken `some` at a time, in `chunks` chunks; zeros pad the last
-// chunk.
+// Rows are taken `some` at a time, `chunks` times; zeros pad the last chunk.
 struct Chunks {
   int64_t chunks = 1;
   int64_t some = 0;

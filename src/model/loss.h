@@ -7,8 +7,7 @@ namespace tessera::model {
 
 using xla::Compare;
 
-// Logits of rows h by the head. If the model caps logits, z is cap times
-// `bent`.
+// Logits of rows h by the head; with a cap, z is cap times `bent`.
 struct Logits {
   Value z, bent;
 };

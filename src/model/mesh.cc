@@ -83,8 +83,7 @@ Result<void> check_mesh(const TrainOptions& o) {
   const Mesh& mesh = o.mesh;
   if (mesh.axes.empty()) return {};
   if (auto e = shard::check_mesh(mesh); !e) return e;
-  // Parameters and programs use the plain axis names, so no axis may be
-  // renamed.
+  // Parameters and programs use the plain names, so no axis may be renamed.
   const bool renamed = std::ranges::any_of(
       mesh.axes, [](const MeshAxis& a) { return !a.role.empty(); });
   if (mesh.has("copy") || renamed) {

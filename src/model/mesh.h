@@ -20,8 +20,7 @@ namespace tessera::model {
 // divided along kHeadAxis.
 inline constexpr std::string_view kDataAxis = "data", kSeqAxis = "seq";
 
-// Checks the names of the mesh's axes, and that they divide rows, tokens and
-// heads.
+// Checks the axes' names, and that they divide rows, tokens and heads.
 Result<void> check_mesh(const TrainOptions& options);
 
 // A device's share of a step: for each dimension, which of how many parts.
@@ -43,22 +42,20 @@ void share_rows(StepShape& s);
 
 // The model as one device sees it: its heads and its part of the MLP.
 ModelConfig own_model(const ModelConfig& model, const Mesh& mesh);
-// Groups of devices that hold each other's remaining heads; empty where heads
-// are not divided.
+// Groups of devices with the same rows and different heads; empty if heads are
+// not divided.
 Writer::Groups partners_of(const Mesh& mesh);
 
 // The device's portion of an array [rows, tokens], row by row.
 std::vector<int32_t> part_of(const std::vector<int32_t>& all, int64_t rows,
                              const Portion& portion);
 
-// The inverse of part_of(): copies a device's numbers of [rows, tokens, ...] to
-// their place in `all`.
+// The inverse of part_of(), for an array [rows, tokens, ...].
 void put_part(const std::vector<float>& part, int64_t rows,
               const Portion& portion, std::vector<float>& all);
 
-// The facts of a device's part of the batch, from the facts of all rows. Where
-// tokens are divided, queries have ids and offsets apart from those of keys;
-// `kept` holds them.
+// The facts of a device's part of the batch. Where tokens are divided, queries
+// have ids and offsets apart from those of keys, which `kept` holds.
 struct QueryFacts {
   std::vector<int32_t> ids, offsets;
 };
@@ -69,14 +66,12 @@ Facts facts_of(const Facts& all, const Portion& portion, QueryFacts& kept);
 enum class Lies : uint8_t { divided, own };
 Axes axes_of(const Mesh& mesh, const xla::Type& type, Lies lies);
 
-// Arguments and results of a program. Placement is written only for several
-// devices.
+// Arguments and results of a program; placed only on several devices.
 struct ProgramEnds {
   using Placed = std::map<size_t, Axes>;  // by number
   std::vector<xla::Argument> arguments;
   Values results;
-  // Axes of arrays that are not whole on each device. Arguments of the batch
-  // are not listed.
+  // Axes of arrays that are not whole on each device, without the batch's.
   Placed arguments_placed, results_placed;
 };
 std::string write_module(const Writer& w, std::string_view name,
@@ -93,9 +88,8 @@ Value sum_parts(Writer& w, const Value& all, int64_t along,
                 const Writer::Groups& groups);
 
 // Sums over the devices of each group. One device adds up an element in the
-// group's order and sends the sum to the others, so that all have the same
-// bits. At most `most` elements, or one array, travel at a time. No groups:
-// terms unchanged.
+// group's order and sends the sum to all, so that all have the same bits. At
+// most `most` elements, or one array, travel at a time. No groups: no change.
 Values sum_over_devices(Writer& w, const Writer::Groups& groups,
                         const Values& terms, int64_t most = int64_t{1} << 22);
 

@@ -6,8 +6,7 @@
 
 namespace tessera::model {
 
-// The numbers that change with each step, in their order in the argument
-// "rates".
+// The numbers that change with each step, in the order of argument "rates".
 enum class Rate : uint8_t {
   learning,
   correct1,  // 1 / (1 - beta1^t) of step t

@@ -131,8 +131,7 @@ class Chooser {
     const Value shift = w_.sub(starts, w_.part(at_lists, 0, 0, s_.batch));
     const Value place =
         w_.add(w_.part(before, 0, 0, steps_), w_.rows(shift, batch_));
-    // Dropped steps go to place n + 1; place n stays empty, so it ends the last
-    // row.
+    // Dropped steps go to n + 1; place n stays empty and so ends the last row.
     const int64_t n = steps_ * heads_;
     const Value to = w_.select(kept, place, w_.integer(i32(n + 1), all_));
     return {mark(place_words(to, kind, n), n), range};

@@ -34,8 +34,7 @@ Result<std::vector<AttentionPlace>> attention_places(
     const std::string& target = kKernelTarget,
     const std::optional<std::string>& lowering_reason = {});
 
-// Makes the batches of these requests and facts, reusing the memory of
-// `batches`.
+// Makes batches of these requests and facts in the memory of `batches`.
 Result<void> remake_batches(const std::vector<Request>& requests,
                             const Facts& facts,
                             std::vector<BorrowedBatch>& batches);

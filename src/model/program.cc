@@ -57,8 +57,7 @@ struct Made {
   Values results;
   ProgramEnds::Placed placed;
 };
-// Says how parameters lie on the mesh. The first of them is argument or result
-// `at`.
+// Places the parameters, the first of which is argument or result `at`.
 void place_parameters(const StepShape& s,
                       const std::vector<ModelParameter>& parameters, size_t at,
                       ProgramEnds::Placed& out) {

@@ -38,8 +38,7 @@ std::vector<std::string> column_names(const ModelConfig& model);
 // int32 [batch, tokens], then the integers of the plans.
 std::vector<xla::Argument> batch_arguments(const StepShape& s);
 
-// The work of each slot, in the order of a block, for one device over all
-// layers.
+// Work of each slot, in the order of a block: of one device, over all layers.
 Result<std::vector<SlotWork>> step_work(const StepShape& s);
 
 // Arguments: parameters, both moments of each (named by kStateNames), rates,

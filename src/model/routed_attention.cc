@@ -1,7 +1,6 @@
 // model/routed_attention.cc: the attention slot of a clustered layer: a router,
-// then attention over its picks, by the programs of the xla lane or by a CPU
-// call. Picks stay on the device; the backward pass reads those of the forward
-// pass.
+// then attention over its picks by the xla lane or a CPU call. Picks stay on
+// the device, and the backward pass reads those of the forward pass.
 #include <utility>
 
 #include "model/padding.h"
@@ -77,8 +76,7 @@ class RoutedAttention final : public Layer {
   LayerPtr own_;
 };
 
-// The place for the attention that follows the router: its integers are bound
-// without a prefix.
+// The place for the attention after the router: integers have no prefix.
 AttentionPlace without_route(AttentionPlace place) {
   place.prefix.clear();
   place.route = {};

@@ -27,8 +27,7 @@ Result<void> check_ids(const Rows& rows, int64_t first, RowColumn column,
   return {};
 }
 
-// RoPE turns heads by their positions; rows without positions, all 0, would not
-// be turned.
+// RoPE needs positions: rows without them, all 0, would not be turned.
 Result<void> check_positions(const Rows& rows, int64_t first) {
   const auto& positions = rows.column(RowColumn::positions);
   const auto& documents = rows.column(RowColumn::doc_ids);

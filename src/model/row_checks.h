@@ -1,5 +1,4 @@
-// model/row_checks.h: which columns of rows a model takes, and whether given
-// rows fit the model.
+// model/row_checks.h: which columns a model takes, and whether rows fit it.
 #pragma once
 
 #include <string>

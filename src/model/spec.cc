@@ -113,9 +113,8 @@ LayerPtr own_attention(const LayerSpec& spec, const Needs& needs) {
                 : make_attention(needs.attention, method);
 }
 
-// Outputs are divided by head, or by width in the MLP. q, k and v, and gate and
-// up, are sections that are divided separately, so that a device has matching
-// parts.
+// Outputs are divided by head, or by width in the MLP; q, k and v, and gate and
+// up, are divided separately, so that a device has matching parts.
 LayerPtr make_linear_slot(Slot slot, const ModelConfig& m) {
   const int64_t attended = m.heads * m.head_dim, kv = m.kv_heads * m.head_dim;
   std::vector<int64_t> to = {m.mlp_width};

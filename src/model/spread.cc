@@ -391,8 +391,7 @@ Sent sent_by_layer(const TrainOptions& o, const Shards* shards) {
     // Shards of the other heads carry the same tiles, each for its own heads.
     return all / o.mesh.size(kHeadAxis);
   };
-  // q is sent and out returned in each forward pass; dout is sent and dq
-  // returned.
+  // q and out travel in each forward pass; dout and dq in the backward pass.
   const int64_t query =
       o.model.heads * o.model.head_dim * width * (2 * there + 2);
   out.bytes = tiles(shards->kv) * shards->tile.kv * key +

@@ -16,8 +16,7 @@
 
 namespace tessera::model {
 
-// What holds for all batches. There is one request, over all rows, for each
-// mask.
+// What holds for all batches; there is one request, of all rows, per mask.
 struct Spread {
   Mesh mesh;
   TrainShards shards;  // a ceiling for each mask, and nothing left open
@@ -66,8 +65,7 @@ std::vector<int32_t> taken(const std::vector<int32_t>& all,
 void put_back(const std::vector<float>& part, std::span<const int64_t> tokens,
               std::vector<float>& all);
 
-// Bytes that attention sends along "seq" in a step, and what gathering would
-// send.
+// Bytes that attention sends along "seq" in a step, by shards and by gathering.
 struct Sent {
   int64_t bytes = 0, all_gather = 0;
 };

@@ -1,5 +1,4 @@
-// model/step_plan.cc: checks ranges, then makes a request and a place for each
-// mask.
+// model/step_plan.cc: checks options, then makes requests and places.
 #include "model/step_plan.h"
 
 #include <cmath>
@@ -77,8 +76,7 @@ Result<PlannedRows> spread_of(const TrainOptions& o) {
   return PlannedRows{std::move(*requests), std::move(*spread)};
 }
 
-// Plans a step in which each device has some tokens of all its rows, laid out
-// as one long row.
+// Plans a step in which each device has some tokens of all its rows as one row.
 Result<void> plan_spread(const TrainOptions& o, const std::string& target,
                          PlannedStep& out) {
   auto rows = spread_of(o);

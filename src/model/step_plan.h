@@ -1,5 +1,4 @@
-// model/step_plan.h: checks a user's options and turns them into a step's
-// shape.
+// model/step_plan.h: checks a user's options, and makes a step's shape.
 #pragma once
 
 #include <optional>
@@ -24,8 +23,7 @@ bool is_xla_cpu_pjrt(const std::string& plugin);
 // A program, and what is needed to feed it.
 struct PlannedStep {
   StepShape shape;
-  // One for each place: over a device's rows, or over all rows if they are
-  // spread.
+  // One per place, over a device's rows, or over all rows if they are spread.
   std::vector<Request> requests;
   std::optional<Spread> spread = {};
 };

@@ -1,5 +1,4 @@
-// model/train_shards.cc: reads and writes as text how shards of a step
-// exchange.
+// model/train_shards.cc: how shards of a step exchange, to and from text.
 #include <fmt/format.h>
 
 #include <algorithm>

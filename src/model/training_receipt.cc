@@ -1,5 +1,4 @@
-// model/training_receipt.cc: fills the receipt's fields from a run's options,
-// trainer and steps.
+// model/training_receipt.cc: fills the fields of a training run's receipt.
 #include "model/training_receipt.h"
 
 #include <fmt/format.h>

@@ -10,8 +10,7 @@
 namespace tessera::model {
 namespace {
 
-// Ceilings cover all steps from the first on, so that a resumed run has the
-// same program.
+// Ceilings cover all steps from the first, so a resumed run's program is equal.
 Result<void> find_ceilings(TrainingRun& run, data::RowFiles& files) {
   TrainOptions& o = run.options;
   if (!o.shards || !o.shards->ceilings.empty()) return {};

@@ -1,5 +1,4 @@
-// model/training_run.cc: runs the steps, keeps checkpoints and fills the
-// receipt.
+// model/training_run.cc: runs steps, keeps checkpoints, fills the receipt.
 #include "model/training_run.h"
 
 #include <cmath>

@@ -29,8 +29,7 @@ struct TrainingRows {
   std::string digest;
 };
 // Opens the rows and reads all of them, so that bad rows are found before the
-// first step. Sets the run's tokens and, if none were given, ceilings of
-// shards.
+// first step. Sets the run's tokens, and ceilings of shards if none are given.
 Result<TrainingRows> read_training_rows(TrainingRun& run);
 // Which rows a step takes depends on the step's number alone.
 Result<Rows> rows_of_step(const TrainOptions& options, data::RowFiles& files,
@@ -38,7 +37,7 @@ Result<Rows> rows_of_step(const TrainOptions& options, data::RowFiles& files,
 
 // Callbacks of a run; any may be empty.
 struct TrainingCalls {
-  // Called before the first step with the receipt so far. An error ends the
+  // Called before the first step with the receipt so far; an error ends the
   // run.
   std::function<Result<void>(const receipt::Receipt&)> begun;
   std::function<void(const StepReport&, double seconds)> stepped;
