@@ -14,7 +14,7 @@ namespace tessera::data {
 
 class RowFiller {
  public:
-  // What errors call a document.
+  // How errors name a document.
   using PlaceOf = std::function<std::string(int64_t document)>;
   RowFiller(ChunkRoom room, PlaceOf place)
       : room_(room), place_(std::move(place)) {}

@@ -99,7 +99,7 @@ Result<void> Step::make_layers() {
   return {};
 }
 
-// In the order of model_parameters().
+// Parameters are in the order of model_parameters().
 void Step::hold(const Values& parameters) {
   auto next = parameters.begin();
   const auto take = [&](size_t n) {

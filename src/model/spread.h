@@ -19,7 +19,7 @@ namespace tessera::model {
 // What holds for all batches; there is one request, of all rows, per mask.
 struct Spread {
   Mesh mesh;
-  TrainShards shards;  // a ceiling for each mask, and nothing left open
+  TrainShards shards;  // ceilings of each mask, all of them set
   AttentionCall call;  // of the whole model
 };
 

@@ -14,7 +14,7 @@
 
 namespace tessera::model {
 
-// What a run is asked for.
+// The settings of a run.
 struct TrainingRun {
   TrainOptions options;  // its `tokens` are taken from the data
   std::string data;      // packed rows: a file, or a folder of them
