@@ -91,8 +91,7 @@ TEST(SideBySide, MemoryMayBeShortAnywhere) {
     }
     for (const int* one : made) delete one;
   }
-  EXPECT_GT(errors, 2);  // allocations before any thread starts, and those of
-                         // parts
+  EXPECT_GT(errors, 2);  // before any thread starts, and of parts
   EXPECT_GT(fewer, 1);   // allocations for threads
 }
 

@@ -108,8 +108,7 @@ Result<void> check_arrow_array(const ArrowType& type, const ArrowArray* array,
   if (array == nullptr) {
     return invalid("data", "an array must be there, found none for {}", place);
   }
-  constexpr int64_t kBuffers[] = {0, 0, 2, 2, 2, 1, 3, 2};  // in the order of
-                                                            // ArrowKind
+  constexpr int64_t kBuffers[] = {0, 0, 2, 2, 2, 1, 3, 2};  // by ArrowKind
   if (auto e = check_counts(*array, kBuffers[static_cast<size_t>(type.kind)],
                             type.item ? 1 : 0, place);
       !e) {

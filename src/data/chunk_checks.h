@@ -15,8 +15,7 @@ namespace tessera::data {
 struct ChunkColumns {
   std::vector<int32_t> starts, ends, kinds;         // kinds: empty for all 0
   std::string unit = "token";                       // or "character"
-  std::optional<std::vector<int32_t>> token_spans;  // [begin, end) for each
-                                                    // token
+  std::optional<std::vector<int32_t>> token_spans;  // [begin, end) per token
 };
 
 // Adds chunks to the document that is being added. Chunks of characters become

@@ -139,8 +139,7 @@ std::optional<Field> field_called(std::string_view name) {
 }
 
 void ignore(std::string_view name, std::set<std::string>& ignored) {
-  constexpr size_t kMaxNames = 64;  // an untrusted input may have any number of
-                                    // names
+  constexpr size_t kMaxNames = 64;  // untrusted: there may be any number
   if (ignored.size() < kMaxNames) ignored.emplace(name);
 }
 

@@ -232,8 +232,7 @@ class JsonLines : public DocumentSource {
   std::vector<std::string> files_;
   JsonLinesLimits limits_;
   int64_t workers_ = 1;
-  SourcePosition at_, handed_;   // after reading; after the last returned
-                                 // document
+  SourcePosition at_, handed_;   // after what is read, and returned
   data::ParsedLines parsed_;     // lines between these two
   std::optional<Error> failed_;  // comes after those lines
   std::unique_ptr<std::FILE, CloseFile> file_;

@@ -106,7 +106,7 @@ TEST(Loaders, BatchesAreTheStreamsRowsWithTheirPlans) {
   }
 }
 
-// Reused memory has no effect, whatever it holds and whoever returns it.
+// Reused memory has no effect, whatever it holds.
 TEST(Loaders, SpareRowsLeaveNothingBehind) {
   for (uint64_t seed = 0; seed < 12; ++seed) {
     const LoaderOptions options = options_of(seed);

@@ -264,8 +264,7 @@ TEST_F(PackFolderFaults, AnInputThatChangesMeanwhileLeavesNothing) {
 TEST_F(PackFolderFaults, APipeIsReadOnce) {
   const std::string pipe = folder_.file("pipe");
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-  const std::string text = *read_file(inputs()[0], 1 << 15);  // fits into the
-                                                              // pipe
+  const std::string text = *read_file(inputs()[0], 1 << 15);  // fits the pipe
   const auto fed = [&](auto run) {
     std::thread writer([&] {
       const Descriptor end(::open(pipe.c_str(), O_WRONLY));

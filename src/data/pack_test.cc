@@ -301,8 +301,7 @@ TEST(Pack, RowsThatCostAlikeAreThoseOfASlowFit) {
     c.options.mixing = 0;
     const int64_t best = pack(c.lengths, c.options)->rows();
     c.options.strategy = PackStrategy::by_cost;
-    c.options.mixing = seed % 2 == 0 ? 0 : 0.3;  // changes the order of rows,
-                                                 // not the rows
+    c.options.mixing = seed % 2 == 0 ? 0 : 0.3;  // reorders rows only
     const Packing by_cost = *pack(c.lengths, c.options);
     EXPECT_LE(by_cost.rows(), best + best / 1024) << seed;
     even += fit.rows() <= best ? 1 : 0;

@@ -51,8 +51,7 @@ class RowFiles {
   Result<Rows> read(size_t file, int64_t row);
 
   RowPaths paths_;
-  std::vector<int64_t> first_ = {0};  // number of each file's first row, then
-                                      // the total
+  std::vector<int64_t> first_ = {0};  // each file's first row; the total
   Rows held_;
   int64_t held_first_ = 0;
   // Of one file; its next rows follow those in `held_`.

@@ -34,8 +34,7 @@ constexpr std::pair<const char*, RowColumn> kOfTokens[] = {
 
 struct WrittenDocument {
   int32_t length = 0;
-  std::map<RowColumn, std::vector<int32_t>> columns;  // those that the document
-                                                      // has
+  std::map<RowColumn, std::vector<int32_t>> columns;  // that it has
 };
 
 struct Written {

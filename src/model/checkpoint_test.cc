@@ -133,9 +133,7 @@ TEST(Checkpoint, OfWhichABitOfTheMetadataChangedIsRefused) {
   ASSERT_TRUE(original);
   int flips = 0;
   for (const auto& [name, value] : original->metadata) {
-    if (name == kMetadataDigestName)
-      continue;  // without it metadata is not
-                 // checked
+    if (name == kMetadataDigestName) continue;  // without it none is checked
     for (size_t at = 0; at < name.size() + value.size(); ++at) {
       auto file = parse_safetensors(w.bytes);
       std::string other_name = name, other = value;

@@ -61,9 +61,7 @@ class MeshModel : public ModelCase,
     out.numbers = expected_of(
         [&](const auto& moved) {
           auto found = found_at(moved);
-          if (out.tiles == 0)
-            out.tiles = found.tiles;  // of the first call, at
-                                      // `at`
+          if (out.tiles == 0) out.tiles = found.tiles;  // of the first, `at`
           return std::move(found.numbers);
         },
         at, kUlp);

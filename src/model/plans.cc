@@ -182,9 +182,7 @@ Result<AttentionPlace> plan_place(const LayerSpec& spec, const Request& request,
                                 false, XlaMethod::worklist, {"any"});
   if (!planned) return planned.error();
   out.shape = std::move(planned->shape);
-  if (out.cpu)
-    out.shape.method = XlaMethod::dense;  // the router of a CPU call
-                                          // reads no list
+  if (out.cpu) out.shape.method = XlaMethod::dense;  // its router reads no list
   return out;
 }
 

@@ -147,9 +147,7 @@ Result<std::vector<float>> Trainer::logits(const Rows& rows) {
   std::vector<float> out(static_cast<size_t>(*count));
   for (size_t d = 0; d < s.devices(); ++d) {
     const model::Portion p = s.portion(d);
-    if (p.head_part > 0)
-      continue;  // the first head's device has the same
-                 // logits
+    if (p.head_part > 0) continue;  // the first has the same logits
     const model::StepShape& own = s.planned.shape;
     std::vector<float> part(static_cast<size_t>(own.batch * own.tokens) *
                             static_cast<size_t>(shape[2]));
