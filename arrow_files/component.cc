@@ -1,5 +1,4 @@
-// arrow_files/component.cc: the component's C interface; no exception leaves
-// it.
+// arrow_files/component.cc: the component's C interface, without exceptions.
 #include <arrow/c/bridge.h>
 #include <arrow/type.h>
 

@@ -34,7 +34,7 @@ Integer integer_at(const ArrowType& type, const void* buffer, int64_t at) {
   return {static_cast<int64_t>(value), beyond};
 }
 
-// Whether bits alone decide the range: 0 to a power of two minus 1, or int32.
+// Whether a test of bits decides the range: 0 to 2^n - 1, or all of int32.
 bool has_bits(IntegerRange range) {
   if (range.least == INT32_MIN) return range.most == INT32_MAX;
   return range.least == 0 && (range.most & (range.most + 1)) == 0;

@@ -111,7 +111,7 @@ Result<void> check_no_rows(const std::string& path) {
                  in_quotes(path));
 }
 
-// Checks a folder's files first, so that a folder of packed rows is named so.
+// Checks a folder's files first, so that packed rows in it are named.
 Result<void> check_documents(const std::string& path) {
   namespace fs = std::filesystem;
   std::error_code error;

@@ -95,7 +95,7 @@ class JsonLines : public DocumentSource {
     return files_[static_cast<size_t>(at_.file)];
   }
 
-  // Reads and parses lines for all workers. An error comes after them.
+  // Reads and parses lines for all workers. An error comes last.
   void read_ahead() {
     std::vector<data::Line> lines;
     for (int64_t bytes = 0; bytes < workers_ * kAheadBytes;) {

@@ -17,7 +17,7 @@ Result<RowFileStream> RowFileStream::open(const std::string& path,
   if (!paths) return paths.error();
   RowFileStream out;
   out.paths_ = std::move(*paths);
-  // No options affect the rows; the text refuses positions in documents.
+  // No options affect the rows; the text differs from any documents stream's.
   out.at_.options = "packed rows";
   out.at_.inputs = digest_of_files(out.paths_.files);
   const bool is_begin = from == StreamPosition{};

@@ -44,8 +44,7 @@ struct Written {
 };
 
 // Documents of 0 to 90 tokens, each with a random choice of the columns. Chunk
-// c is tokens [5 c, 5 c + 5), of kind d + c; an edge joins each chunk to the
-// last.
+// c is tokens [5 c, 5 c + 5), of kind d + c; an edge joins each to the last.
 Written write_documents(size_t n, uint64_t seed) {
   std::mt19937_64 random(seed);
   Written w;
@@ -421,8 +420,7 @@ void add_part(const Documents& all, const DocumentPart& part, int32_t begin,
               const RowShape& shape, size_t kind, Structure& out) {
   const auto d = static_cast<size_t>(part.document);
   const int32_t end = part.offset + part.length;
-  std::map<int32_t, int32_t> numbers;  // number of each chunk of the part; -1:
-                                       // no room
+  std::map<int32_t, int32_t> numbers;  // of chunks in the part; -1: no room
   for (int64_t c = all.chunk_start[d]; c < all.chunk_start[d + 1]; ++c) {
     const auto i = static_cast<size_t>(c);
     if (all.chunk_starts[i] < part.offset || all.chunk_starts[i] >= end)

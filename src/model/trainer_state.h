@@ -28,8 +28,7 @@ struct Trainer::State {
         on(std::move(places)) {}
 
   TrainOptions options;
-  pjrt::CompileCache programs;  // its limits cover all of the trainer's
-                                // programs
+  pjrt::CompileCache programs;  // limits cover all programs
   model::PlannedStep planned;
   std::vector<model::TakenColumn> columns;
   std::vector<ModelParameter> parameters;

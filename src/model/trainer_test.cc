@@ -623,9 +623,8 @@ TEST_P(TrainSpread, LogitsComeBackInTheOrderOfTokens) {
 }
 
 // A mesh of more devices than cores. Its rows are long enough that XLA computes
-// them in its own threads, where devices wait for each other. XLA fixes the
-// number of these threads at its first client, so this needs a process of its
-// own.
+// them in its own threads, where devices wait for each other. XLA fixes
+// their number at its first client, so this needs a process of its own.
 class MeshBeyondCores : public TrainMesh {};
 
 TEST_P(MeshBeyondCores, Trains) {
@@ -749,8 +748,7 @@ TEST_P(TrainClustered, LearnsWithOneCompile) {
   for (int64_t i = 1; i <= 60; ++i) {
     auto told = trainer->step(learnable(5, 96, 32, i), {.learning_rate = 1e-2});
     ASSERT_TRUE(told) << told.error().message;
-    // Both KV heads of a clustered layer count, with fewer tiles than the mask
-    // has.
+    // A clustered layer has both KV heads, with fewer tiles than the mask.
     EXPECT_LE(told->tiles_run, told->tiles_planned);
     EXPECT_GT(told->tiles_run, told->tiles_planned / 3);
     tiles += told->tiles_run;

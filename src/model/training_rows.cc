@@ -15,8 +15,7 @@ Result<void> find_ceilings(TrainingRun& run, data::RowFiles& files) {
   TrainOptions& o = run.options;
   if (!o.shards || !o.shards->ceilings.empty()) return {};
   const int64_t again =
-      files.rows() / std::gcd(files.rows(), o.rows);  // steps until the same
-                                                      // rows come again
+      files.rows() / std::gcd(files.rows(), o.rows);  // then rows repeat
   const int64_t last = std::min(run.rates.steps, again);
   auto all =
       Trainer::ceilings(o, [&, step = int64_t{0}]() mutable -> Result<Rows> {

@@ -37,8 +37,7 @@ Result<Rows> rows_of_step(const TrainOptions& options, data::RowFiles& files,
 
 // Callbacks of a run; any may be empty.
 struct TrainingCalls {
-  // Called before the first step with the receipt so far; an error ends the
-  // run.
+  // Before the first step, with the receipt so far; an error ends the run.
   std::function<Result<void>(const receipt::Receipt&)> begun;
   std::function<void(const StepReport&, double seconds)> stepped;
   // Receives each checkpoint; the last comes after the last step.
