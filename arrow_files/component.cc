@@ -1,5 +1,4 @@
-// arrow_files/component.cc: the component's one door, in C; no exception
-// crosses it.
+// arrow_files/component.cc: the component's C interface, without exceptions.
 #include <arrow/c/bridge.h>
 #include <arrow/type.h>
 
@@ -24,7 +23,7 @@ int guarded(TesseraArrowWhy* why, const Work& work) {
   try {
     const arrow::Status status = work();
     if (status.ok()) return 0;
-    // Its detail is the system's own word: why a file was not written.
+    // The detail has the system's reason why a file was not written.
     const auto& detail = status.detail();
     return say(why, detail ? status.message() + ": " + detail->ToString()
                            : status.message());
@@ -33,7 +32,7 @@ int guarded(TesseraArrowWhy* why, const Work& work) {
   }
 }
 
-// Arrow's own bridge lets exceptions of a reader through.
+// Catches exceptions of a reader, which Arrow's own bridge lets through.
 class Guarded : public arrow::RecordBatchReader {
  public:
   explicit Guarded(std::shared_ptr<arrow::RecordBatchReader> from)

@@ -1,5 +1,5 @@
-// arrow_files/ipc.cc: Arrow IPC, of either form: a file that ends with a list
-// of its batches, or a stream. A batch is in memory at a time.
+// arrow_files/ipc.cc: reads both forms of Arrow IPC: a file with an index of
+// its batches, or a stream. One batch is in memory at a time.
 #include <arrow/array.h>
 #include <arrow/ipc/options.h>
 #include <arrow/ipc/reader.h>
@@ -21,8 +21,8 @@ arrow::ipc::IpcReadOptions options(const std::vector<int>& columns) {
   return out;
 }
 
-// A file of which nothing is read in part: Arrow takes a column's bytes as read
-// where its file ends before them, and they are whatever was in memory.
+// A file that refuses short reads. Without it Arrow accepts a column whose
+// bytes lie beyond the end of the file, and uses whatever was in memory.
 class WholeReads : public arrow::io::RandomAccessFile {
  public:
   explicit WholeReads(std::shared_ptr<arrow::io::RandomAccessFile> file)
@@ -63,13 +63,13 @@ class WholeReads : public arrow::io::RandomAccessFile {
   std::shared_ptr<arrow::io::RandomAccessFile> file_;
 };
 
-// Both forms, a batch after another.
+// Reads either form batch by batch.
 class Batches {
  public:
   static arrow::Result<Batches> open(const std::string& path, Kind kind,
                                      const std::vector<int>& columns) {
     Batches out;
-    // Not mapped: a file that shrinks while it is read is then an error.
+    // Not mapped, so a file that shrinks while it is read gives an error.
     ARROW_ASSIGN_OR_RAISE(out.input_,
                           arrow::io::ReadableFile::Open(path, pool()));
     if (kind == Kind::ipc_file) {
@@ -95,7 +95,7 @@ class Batches {
       ARROW_ASSIGN_OR_RAISE(const int64_t begin, input_->Tell());
       ARROW_RETURN_NOT_OK(stream_->ReadNext(&batch));
       ARROW_ASSIGN_OR_RAISE(const int64_t end, input_->Tell());
-      // The reader takes the end of a file for that of its stream.
+      // Arrow's reader takes the end of the file for the end of the stream.
       if (!batch && begin == end) {
         return arrow::Status::Invalid(
             "the file ends before the mark that ends a stream (it was cut, or "

@@ -1,5 +1,4 @@
-// arrow_files/list_column.cc: lists of integers from the pages of a Parquet
-// column.
+// arrow_files/list_column.cc: decodes lists of integers from Parquet pages.
 #include "arrow_files/list_column.h"
 
 #include <arrow/buffer_builder.h>
@@ -19,13 +18,13 @@
 namespace tessera::arrow_files {
 namespace {
 
-// Read at once: they stay in the innermost cache.
+// Levels read at once; they fit in the L1 cache.
 constexpr int64_t kLevels = 4096;
-// Numbers that have room before they are there, whatever a file says.
+// The most numbers to reserve memory for, whatever a file claims.
 constexpr double kMaxExpected = 1 << 22;
 
-// The first of levels [begin, end) that is not `level`; 32 are compared at a
-// time, in a loop that compilers make vectors of.
+// The first of levels [begin, end) that is not `level`. 32 are compared at a
+// time, in a loop that compilers vectorize.
 int64_t first_unlike(const std::vector<int16_t>& levels, int64_t begin,
                      int64_t end, int16_t level) {
   constexpr int64_t kAtOnce = 32;
@@ -41,7 +40,7 @@ int64_t first_unlike(const std::vector<int16_t>& levels, int64_t begin,
   return begin;
 }
 
-// Bits of `n` values, those at `nulls` 0; no bits where there are none.
+// A bitmap of `n` values with 0 at `nulls`; null if there are no nulls.
 arrow::Result<std::shared_ptr<arrow::Buffer>> bits_of(
     int64_t n, const std::vector<int64_t>& nulls) {
   if (nulls.empty()) return nullptr;
@@ -64,7 +63,7 @@ class Lists : public ListColumn {
       : reader_(std::move(reader)),
         typed_(*static_cast<parquet::TypedColumnReader<Type>*>(reader_.get())),
         type_(field.field->type()),
-        // An element is there from this level on, and not null at `most_`.
+        // From level there_ on there is an element; at most_ it is not null.
         there_(field.children[0].level_info.repeated_ancestor_def_level),
         most_(field.children[0].level_info.def_level),
         defined_(kLevels),
@@ -80,7 +79,7 @@ class Lists : public ListColumn {
       if (at_ == end_) ARROW_RETURN_NOT_OK(read_levels(made));
       if (at_ == end_) break;
       ARROW_RETURN_NOT_OK(whole_ ? add_whole(rows, made) : add_any(rows, made));
-      if (at_ < end_) break;  // the next row begins there
+      if (at_ < end_) break;  // the next row begins at `at_`
     }
     keep_rest(made);
     return finish(made);
@@ -92,8 +91,8 @@ class Lists : public ListColumn {
     arrow::TypedBufferBuilder<int32_t> offsets{pool()};
     arrow::BufferBuilder numbers{pool()};
     std::vector<int64_t> null_rows, null_numbers;
-    // The row has a null number: it will be refused, and no more of it is kept.
-    // A few bytes of a file are millions of nulls.
+    // The row has a null number, so it will be refused: the rest of it is
+    // dropped. A few bytes of a file can encode millions of nulls.
     bool cut = false;
 
     int64_t count() const { return numbers.length() / kSize; }
@@ -105,8 +104,8 @@ class Lists : public ListColumn {
     }
   };
 
-  // Some more, or none at the end. Numbers of which none is null lie where they
-  // are wanted at once, after those that are made.
+  // Reads more levels, or none at the end. Numbers are read to the end of
+  // made.numbers, and stay there if none of them is null.
   arrow::Status read_levels(Made& made) {
     at_ = end_ = number_ = 0;
     ARROW_RETURN_NOT_OK(made.numbers.Reserve(kLevels * kSize));
@@ -114,7 +113,7 @@ class Lists : public ListColumn {
       int64_t numbers = 0;
       end_ = typed_.ReadBatch(kLevels, defined_.data(), repeated_.data(),
                               made.end(), &numbers);
-      // Arrow reads a number for each level that is `most_`, no other.
+      // Arrow reads a number for each level equal to most_, and for no other.
       whole_ = numbers == end_;
       in_place_ = whole_;
       if (whole_) continue;
@@ -132,14 +131,14 @@ class Lists : public ListColumn {
     return arrow::Status::OK();
   }
 
-  // What lies in place and is of rows to come.
+  // Saves numbers of later rows that were read in place.
   void keep_rest(Made& made) {
     if (!in_place_) return;
     std::copy_n(made.end(), end_ - at_, read_.data() + at_);
     in_place_ = false;
   }
 
-  // Whether the level begins a row that is one too many.
+  // Whether the level begins a row beyond those asked for.
   bool is_enough(int64_t rows, const Made& made) const {
     return repeated_[static_cast<size_t>(at_)] == 0 &&
            made.offsets.length() == rows;
@@ -152,7 +151,7 @@ class Lists : public ListColumn {
     return made.offsets.Append(static_cast<int32_t>(made.count()));
   }
 
-  // Levels of which each has its number.
+  // Adds levels that each have a number.
   arrow::Status add_whole(int64_t rows, Made& made) {
     while (at_ < end_ && !is_enough(rows, made)) {
       if (repeated_[static_cast<size_t>(at_)] == 0) {
@@ -220,14 +219,14 @@ class Lists : public ListColumn {
   int16_t there_, most_;
   std::vector<int16_t> defined_, repeated_;
   std::vector<Number> read_;
-  int64_t at_ = 0, end_ = 0;  // levels that are not yet used
-  int64_t number_ = 0;        // of add_any, in `read_`
+  int64_t at_ = 0, end_ = 0;  // levels not yet used
+  int64_t number_ = 0;        // next of `read_`, for add_any
   bool whole_ = false, begun_ = false;
-  bool in_place_ = false;  // numbers of whole levels: not in `read_`
-  int64_t expected_ = 0;   // numbers of the rows that are asked for
+  bool in_place_ = false;  // numbers are in made.numbers, not in `read_`
+  int64_t expected_ = 0;   // numbers in the rows of one next()
 };
 
-// Arrow's reader takes a page without values for the column's end.
+// Skips empty pages, which Arrow's reader would take for the column's end.
 std::shared_ptr<parquet::ColumnReader> open_column(
     parquet::RowGroupReader& group, int column) {
   auto pages = group.GetColumnPageReader(column);
@@ -259,12 +258,12 @@ std::unique_ptr<ListColumn> open_list_column(
     parquet::RowGroupReader& group, const parquet::arrow::SchemaField& field,
     int64_t rows) {
   const int column = field.children[0].column_index;
-  // As doubles: nothing that a file says overflows.
+  // As doubles, so nothing that a file claims overflows.
   const double all =
       static_cast<double>(group.metadata()->ColumnChunk(column)->num_values());
   const double of =
       static_cast<double>(std::max<int64_t>(1, group.metadata()->num_rows()));
-  // With some to spare: room that is short is doubled, and what is left of it
+  // With a margin: when memory is short it is doubled, and the rest of it
   // cleared.
   const double spare = 9.0 / 8;
   const auto expected = static_cast<int64_t>(std::clamp(

@@ -1,6 +1,5 @@
-// arrow_files/list_column.h: a Parquet column of lists of integers, from its
-// pages to an array with nothing in between: Arrow's own way for columns of any
-// type takes three times as long.
+// arrow_files/list_column.h: decodes a Parquet column of lists of integers from
+// its pages directly into an array, three times as fast as Arrow's reader.
 #pragma once
 
 #include <arrow/array.h>
@@ -13,19 +12,19 @@
 
 namespace tessera::arrow_files {
 
-// In one row group.
+// The column in one row group.
 class ListColumn {
  public:
   virtual ~ListColumn() = default;
-  // The next rows: fewer at the column's end.
+  // The next `rows` rows; fewer at the end of the column.
   virtual arrow::Result<std::shared_ptr<arrow::Array>> next(int64_t rows) = 0;
 };
 
-// Whether the column is one: lists of int32 or int64 that are stored as such.
+// Whether the column holds lists of int32 or int64, stored as that type.
 bool is_list_column(const parquet::arrow::SchemaField& field,
                     const parquet::SchemaDescriptor& schema);
-// The group must stay. `rows` are asked for at a time. Throws as Parquet's
-// readers do.
+// The group must outlive the column. `rows` is the usual number of rows per
+// next(). Throws as Parquet's readers do.
 std::unique_ptr<ListColumn> open_list_column(
     parquet::RowGroupReader& group, const parquet::arrow::SchemaField& field,
     int64_t rows);

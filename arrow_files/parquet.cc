@@ -1,4 +1,4 @@
-// arrow_files/parquet.cc: Parquet, a row group after another, some rows of it
+// arrow_files/parquet.cc: reads Parquet by row group, with some rows of a group
 // in memory at a time.
 #include <arrow/type.h>
 #include <parquet/arrow/reader.h>
@@ -20,7 +20,7 @@ namespace {
 using parquet::arrow::FileReader;
 
 constexpr int64_t kBufferBytes = int64_t{1} << 20;
-// Numbers of a column that a batch holds, more or less.
+// About how many numbers of a column a batch holds.
 constexpr int64_t kBatchNumbers = int64_t{1} << 20;
 constexpr int64_t kMaxBatchRows = 4096;
 
@@ -30,7 +30,7 @@ arrow::Result<std::unique_ptr<FileReader>> open(const std::string& path) {
   properties.enable_buffered_stream();
   properties.set_buffer_size(kBufferBytes);
   parquet::ArrowReaderProperties more(/*use_threads=*/false);
-  // Else all of a row group is read ahead.
+  // Else a whole row group is read ahead.
   more.set_pre_buffer(false);
   parquet::arrow::FileReaderBuilder builder;
   ARROW_RETURN_NOT_OK(builder.Open(std::move(file), properties));
@@ -84,7 +84,7 @@ class ParquetRows : public arrow::RecordBatchReader {
     return is_list_column(field,
                           *file_->parquet_reader()->metadata()->schema());
   }
-  // Parquet's readers throw.
+  // Parquet's readers throw exceptions.
   template <class Work>
   static arrow::Status guarded(const Work& work) {
     try {
@@ -98,7 +98,8 @@ class ParquetRows : public arrow::RecordBatchReader {
     return file_->parquet_reader()->metadata()->RowGroup(group_)->num_rows();
   }
 
-  // Rows of the open group, or none: then a step was made towards them.
+  // Reads rows of the open group. If `out` stays null, this call passed rows or
+  // groups without output.
   arrow::Status read_some(std::shared_ptr<arrow::RecordBatch>* out) {
     const int64_t rows = rows_of_group();
     if (!is_open_) {
@@ -157,8 +158,9 @@ class ParquetRows : public arrow::RecordBatchReader {
     group_reader_.reset();
   }
 
-  // As many rows of each column as `count` asks for, or as Arrow gives of those
-  // that are no lists; none at the end of the group, where no column has more.
+  // Reads `count` rows of each column, or as many as Arrow's reader returns of
+  // columns that are not lists. At the end of the group there are none, and an
+  // error if a column has more.
   arrow::Status read_columns(std::vector<std::shared_ptr<arrow::Array>>& arrays,
                              int64_t& count) {
     std::shared_ptr<arrow::RecordBatch> others;
@@ -172,7 +174,7 @@ class ParquetRows : public arrow::RecordBatchReader {
     for (size_t c = 0; others && c < lists_.size(); ++c) {
       if (!lists_[c]) arrays[c] = others->column(next_other++);
     }
-    // Columns share nothing but the file.
+    // Columns share only the file.
     return side_by_side(
         threads_, lists_.size(), [&](size_t c) -> arrow::Status {
           if (!lists_[c]) return arrow::Status::OK();
@@ -192,14 +194,14 @@ class ParquetRows : public arrow::RecordBatchReader {
     for (const int leaf : leaves_) {
       numbers = std::max(numbers, group->ColumnChunk(leaf)->num_values());
     }
-    // As doubles: nothing that a file says overflows.
+    // As doubles, so nothing that a file claims overflows.
     const double fit = static_cast<double>(kBatchNumbers) *
                        static_cast<double>(rows) / static_cast<double>(numbers);
     return static_cast<int64_t>(
         std::clamp(fit, 1.0, static_cast<double>(kMaxBatchRows)));
   }
 
-  // Names the row group, and the column where one alone fails.
+  // Names the row group, and the column if one fails on its own.
   arrow::Status at_place(const arrow::Status& status) {
     close_group();
     for (const int column : columns_) {
@@ -242,14 +244,14 @@ class ParquetRows : public arrow::RecordBatchReader {
   std::unique_ptr<FileReader> file_;
   std::vector<int> columns_, leaves_;
   int threads_ = 1;
-  std::vector<int> others_;  // leaves that are not of lists
+  std::vector<int> others_;  // leaves of columns that are not lists
   std::shared_ptr<arrow::Schema> schema_;
-  int64_t skip_ = 0;  // rows before the first that is wanted
+  int64_t skip_ = 0;  // rows before the first wanted row
   int group_ = 0;
-  // Of the group that is open.
+  // State of the open group.
   bool is_open_ = false;
   std::shared_ptr<parquet::RowGroupReader> group_reader_;
-  std::vector<std::unique_ptr<ListColumn>> lists_;  // none for another column
+  std::vector<std::unique_ptr<ListColumn>> lists_;  // null: not a list column
   std::unique_ptr<arrow::RecordBatchReader> batches_;
   int64_t batch_rows_ = 0, given_ = 0;
 };

@@ -1,4 +1,4 @@
-// arrow_files/reader.cc: what kind of file it is, and what all kinds share.
+// arrow_files/reader.cc: detects a file's kind; code that all kinds share.
 #include "arrow_files/reader.h"
 
 #include <arrow/type.h>

@@ -1,4 +1,4 @@
-// arrow_files/reader.h: Parquet and Arrow IPC files as readers of record
+// arrow_files/reader.h: opens Parquet and Arrow IPC files as readers of record
 // batches.
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace tessera::arrow_files {
 
-// A file must not take more than this at once, whatever it says of itself.
+// The memory that a file may take at once, whatever its metadata claims.
 #ifdef TESSERA_SANITIZED
 constexpr int64_t kMaxBytes = int64_t{1} << 28;  // a fuzzer has 2 GiB in all
 #else
@@ -23,7 +23,7 @@ constexpr int64_t kMaxBytes = int64_t{1} << 32;
 arrow::MemoryPool* pool();
 
 enum class Kind : uint8_t { parquet, ipc_file, ipc_stream };
-// By the first bytes.
+// Decides by the file's first bytes.
 arrow::Result<Kind> kind_of(const std::string& path);
 
 arrow::Result<std::shared_ptr<arrow::Schema>> schema_of(
@@ -34,12 +34,12 @@ struct Wanted {
   int64_t first_row = 0;
   int threads = 1;  // that may read at once
 };
-// A batch in memory at a time. Batches are checked in full; errors name the
-// place in the file.
+// Reads one batch into memory at a time. Batches are fully checked; errors name
+// the place in the file.
 arrow::Result<std::shared_ptr<arrow::RecordBatchReader>> read_file(
     const std::string& path, const Wanted& wanted);
 
-// Of one kind.
+// The same for files of one kind.
 arrow::Result<std::shared_ptr<arrow::Schema>> parquet_schema(
     const std::string& path);
 arrow::Result<std::shared_ptr<arrow::RecordBatchReader>> read_parquet(

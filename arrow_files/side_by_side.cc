@@ -1,4 +1,4 @@
-// arrow_files/side_by_side.cc: work in parts that share nothing, by threads.
+// arrow_files/side_by_side.cc: runs independent parts of work on threads.
 #include "arrow_files/side_by_side.h"
 
 #include <pthread.h>
@@ -13,7 +13,7 @@
 namespace tessera::arrow_files {
 namespace {
 
-// Threads that are made meanwhile take no signal: those are the program's.
+// Blocks signals in threads made meanwhile: the main program handles them.
 class NoSignals {
  public:
   NoSignals() {
@@ -37,7 +37,7 @@ class Joined {
       threads_.reserve(static_cast<size_t>(std::max<int64_t>(0, count)));
       for (int64_t t = 0; t < count; ++t) threads_.emplace_back(work);
     } catch (const std::exception&) {
-      // No thread or no memory: those that are there do all of it.
+      // No thread or no memory: the threads that exist do all the work.
     }
   }
   ~Joined() {
@@ -63,7 +63,7 @@ arrow::Status side_by_side(
       try {
         said[part] = work(part);
       } catch (const std::exception&) {
-        thrown[part] = std::current_exception();  // which needs no memory
+        thrown[part] = std::current_exception();  // needs no memory
       }
     }
   };

@@ -1,4 +1,4 @@
-// arrow_files/side_by_side.h: work in parts that share nothing, by threads.
+// arrow_files/side_by_side.h: runs independent parts of work on threads.
 #pragma once
 
 #include <arrow/status.h>
@@ -8,10 +8,11 @@
 
 namespace tessera::arrow_files {
 
-// Parts 0 to count - 1, by so many threads at most, of which the caller's is
-// one. The library's pool is left to attention: what has it makes others run
-// alone. The first part in their order that fails tells, or throws what it
-// threw. Where threads or memory are short, fewer threads do all parts.
+// Runs parts 0 to count - 1 on at most `threads` threads, one of which is the
+// caller's. The library's thread pool is left to attention, since a call that
+// finds it busy runs on one thread. Returns the error, or rethrows the
+// exception, of the first part in order that fails. If threads or memory are
+// short, fewer threads run all parts.
 arrow::Status side_by_side(
     int threads, size_t count,
     const std::function<arrow::Status(size_t part)>& work);

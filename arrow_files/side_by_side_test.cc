@@ -1,4 +1,4 @@
-// arrow_files/side_by_side_test.cc: work by threads, where memory is short too.
+// arrow_files/side_by_side_test.cc: work on threads, also when memory is short.
 #include "arrow_files/side_by_side.h"
 
 #include <gtest/gtest.h>
@@ -12,13 +12,13 @@
 
 namespace {
 
-// Of allocations to come, whichever thread makes them: which one fails. Below
-// 1: none.
+// The number of the allocation that fails, counted over all threads from now
+// on. Below 1: none fails.
 std::atomic<int64_t> fails{0};
 
 }  // namespace
 
-// Not inlined: gcc takes what malloc gave for what `new` gave.
+// Not inlined: gcc would assume that memory from malloc comes from `new`.
 [[gnu::noinline]] void* operator new(size_t bytes) {
   if (fails.load() > 0 && fails.fetch_sub(1) == 1) throw std::bad_alloc();
   if (void* const memory = std::malloc(bytes)) return memory;
@@ -66,8 +66,8 @@ TEST(SideBySide, TheFirstPartThatFailsTells) {
   }
 }
 
-// Whichever allocation fails, all parts are done, or an error is given once no
-// thread is left.
+// Whichever allocation fails, all parts are done, or an error is returned after
+// all threads have ended.
 TEST(SideBySide, MemoryMayBeShortAnywhere) {
   int errors = 0, fewer = 0;
   bool failed = true;
@@ -91,8 +91,8 @@ TEST(SideBySide, MemoryMayBeShortAnywhere) {
     }
     for (const int* one : made) delete one;
   }
-  EXPECT_GT(errors, 2);  // what comes before any thread, and of parts
-  EXPECT_GT(fewer, 1);   // what threads are made of
+  EXPECT_GT(errors, 2);  // before any thread starts, and of parts
+  EXPECT_GT(fewer, 1);   // allocations for threads
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// arrow_files/writer.cc: record batches to Parquet and Arrow IPC files, one in
-// memory at a time.
+// arrow_files/writer.cc: writes record batches to Parquet and Arrow IPC files,
+// one in memory at a time.
 #include "arrow_files/writer.h"
 
 #include <arrow/io/interfaces.h>
@@ -22,7 +22,7 @@ arrow::Status write_parquet(const std::shared_ptr<arrow::io::OutputStream>& to,
                               .memory_pool(pool())
                               ->compression(arrow::Compression::ZSTD)
                               ->build();
-  // Else lists would come back without their sizes.
+  // Without the schema, lists would be read back without their fixed sizes.
   const auto more =
       parquet::ArrowWriterProperties::Builder().store_schema()->build();
   ARROW_ASSIGN_OR_RAISE(

@@ -1,4 +1,4 @@
-// arrow_files/writer.h: record batches to Parquet and Arrow IPC files.
+// arrow_files/writer.h: writes record batches to Parquet and Arrow IPC files.
 #pragma once
 
 #include <arrow/io/interfaces.h>
@@ -11,7 +11,7 @@
 
 namespace tessera::arrow_files {
 
-// A row group or a record batch in the file for each of the reader's.
+// Writes a row group, or a record batch, for each batch of the reader.
 arrow::Status write_file(const std::shared_ptr<arrow::io::OutputStream>& to,
                          TesseraArrowFormat format,
                          arrow::RecordBatchReader& from);

@@ -1,5 +1,4 @@
-// data/arrow_check.cc: what can be checked of a stranger's Arrow array before
-// it is read.
+// data/arrow_check.cc: checks an untrusted Arrow array before it is read.
 #include "base/fail.h"
 #include "data/arrow_batch.h"
 #include "data/arrow_numbers.h"
@@ -7,8 +6,8 @@
 namespace tessera::data {
 namespace {
 
-// Beyond this no sum or product of lengths and widths overflows, and no memory
-// holds them.
+// Below this limit no sum or product of lengths and widths overflows; above it
+// no memory could hold the values.
 constexpr int64_t kMaxValues = int64_t{1} << 48;
 
 Result<void> check_counts(const ArrowArray& array, int64_t buffers,
@@ -109,7 +108,7 @@ Result<void> check_arrow_array(const ArrowType& type, const ArrowArray* array,
   if (array == nullptr) {
     return invalid("data", "an array must be there, found none for {}", place);
   }
-  constexpr int64_t kBuffers[] = {0, 0, 2, 2, 2, 1, 3, 2};  // as the kinds
+  constexpr int64_t kBuffers[] = {0, 0, 2, 2, 2, 1, 3, 2};  // by ArrowKind
   if (auto e = check_counts(*array, kBuffers[static_cast<size_t>(type.kind)],
                             type.item ? 1 : 0, place);
       !e) {

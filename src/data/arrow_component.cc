@@ -21,8 +21,8 @@ namespace fs = std::filesystem;
 
 constexpr const char* kFile = "tessera_arrow.so";
 
-// Beside the library or the program that holds this code, or where an install
-// has libraries beside its programs.
+// Where the component may be: beside the library or program that holds this
+// code, or in the library folder of an install.
 std::vector<std::string> places() {
   if (const char* named = std::getenv("TESSERA_ARROW");
       named != nullptr && *named != '\0') {

@@ -1,6 +1,6 @@
-// data/arrow_component.h: what the library and the component with Apache Arrow
-// C++ say to each other, in C alone. The component is a shared object of its
-// own (arrow_files/), loaded when a Parquet or Arrow file is first met.
+// data/arrow_component.h: the C interface between the library and the component
+// with Apache Arrow C++. The component is a shared object (arrow_files/), which
+// is loaded when the first Parquet or Arrow file is opened.
 #pragma once
 
 #include <cstdint>
@@ -19,18 +19,17 @@ struct TesseraArrowWhy {
   char text[1024];  // ends with a NUL
 };
 
-// Functions give 0, or another number and why.
+// Functions return 0; or another number, with the reason in `why`.
 struct TesseraArrowComponent {
   int32_t abi;  // TESSERA_ARROW_ABI of the component
-  // All columns of a file.
+  // The schema of all columns of a file.
   int (*schema)(const char* path, ArrowSchema* out, TesseraArrowWhy* why);
-  // Some of them, by number, from a row on, by so many threads. What the stream
-  // gives was checked in full.
+  // Reads columns by number, from first_row on, with `threads` threads. All
+  // arrays of the stream are fully checked.
   int (*read)(const char* path, const int* columns, int count,
               int64_t first_row, int threads, ArrowArrayStream* out,
               TesseraArrowWhy* why);
-  // Into an open file, from where it is. Takes the stream over, and closes the
-  // file.
+  // Writes to an open file, which it closes. Takes over the stream.
   int (*write)(int descriptor, TesseraArrowFormat format,
                ArrowArrayStream* from, TesseraArrowWhy* why);
 };
@@ -40,11 +39,11 @@ const TesseraArrowComponent* tessera_arrow_component(void);
 }
 
 #define TESSERA_ARROW_ABI 3
-#define TESSERA_ARROW_MAJOR 26  // of Apache Arrow: its libraries' names have it
+#define TESSERA_ARROW_MAJOR 26  // of Apache Arrow; part of its libraries' names
 
 namespace tessera::data {
 
-// Loaded once; an error says where it was looked for.
+// Loads the component once; an error lists the places that were searched.
 Result<const TesseraArrowComponent*> arrow_component();
 
 }  // namespace tessera::data

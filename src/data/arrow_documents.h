@@ -1,5 +1,5 @@
-// data/arrow_documents.h: documents from an Arrow C stream: a stranger's, or
-// that of a file.
+// data/arrow_documents.h: documents from an Arrow C stream, which comes from a
+// caller or from a file.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@
 
 namespace tessera::data {
 
-// What a stream is called in errors, and where it begins.
+// What errors call a stream, and where it begins.
 struct ArrowOrigin {
   std::string name;
-  // Of a file: then errors count rows from its beginning, and positions too.
+  // If set, errors and positions count rows from the beginning of the file.
   bool is_file = false;
   int64_t first_row = 0;
 };
@@ -24,22 +24,23 @@ struct ArrowOrigin {
 Result<std::unique_ptr<DocumentSource>> open_arrow_documents(
     ArrowArrayStream& stream, ArrowOrigin origin);
 
-// ".parquet" of "a/B.Parquet"; nothing where there is no dot.
+// The extension in lower case, ".parquet" for "a/B.Parquet"; "" without a dot.
 std::string ending_of(std::string_view path);
 // Whether a file of this name is Parquet or Arrow IPC.
 bool is_arrow_file(std::string_view path);
-// Some columns of one such file, from a row on, by so many threads. `wanted` is
-// asked of each name; one that is there twice stays so, to be refused for it.
-// `what` must have the column input_ids: "documents".
+// Reads columns of a Parquet or Arrow file from a row on, with `workers`
+// threads. `wanted` selects columns by name; a name that occurs twice is
+// selected twice, so that it is refused later. Errors call the contents `what`
+// ("documents"); the column input_ids is required.
 Result<ArrowArrayStream> open_arrow_columns(
     const std::string& path, int64_t first_row, int64_t workers,
     std::string_view what,
     const std::function<bool(std::string_view name)>& wanted);
-// That it is no file of packed rows, by its columns. One whose columns cannot
-// be read is told where it is opened.
+// An error if the file's columns are those of packed rows. A file whose columns
+// cannot be read passes: opening it reports the error.
 Result<void> refuse_row_columns(const std::string& path);
-// Rows of one such file from a row on, by so many threads. Columns that no row
-// has a place for are not read; their names are added to `ignored`.
+// Documents of one such file from a row on, read by `workers` threads. Other
+// columns are not read; their names are added to `ignored`.
 Result<std::unique_ptr<DocumentSource>> open_arrow_file(
     const std::string& path, int64_t first_row, int64_t workers,
     std::set<std::string>& ignored);

@@ -1,5 +1,5 @@
-// data/arrow_file.cc: some columns of a Parquet or Arrow IPC file, and those of
-// its documents.
+// data/arrow_file.cc: opens columns of a Parquet or Arrow IPC file, and the
+// documents of such a file.
 #include <algorithm>
 #include <array>
 #include <vector>
@@ -25,7 +25,7 @@ Error unread(std::string_view what, const TesseraArrowWhy& why,
                   in_quotes(why.text, sizeof(why.text)), in_quotes(path));
 }
 
-// Columns that are wanted, by number.
+// The numbers of the wanted columns.
 Result<std::vector<int>> choose_columns(
     const TesseraArrowComponent& component, const std::string& path,
     std::string_view what,

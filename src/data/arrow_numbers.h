@@ -1,4 +1,4 @@
-// data/arrow_numbers.h: a number of a buffer that may lie anywhere.
+// data/arrow_numbers.h: reads numbers and bits from buffers of any alignment.
 #pragma once
 
 #include <cstdint>

@@ -1,11 +1,11 @@
-// data/arrow_owned.h: a struct of Arrow's interface that is released once.
+// data/arrow_owned.h: owns a struct of Arrow's C interface.
 #pragma once
 
 #include "tessera/documents.h"
 
 namespace tessera::data {
 
-// ArrowSchema, ArrowArray or ArrowArrayStream.
+// T is ArrowSchema, ArrowArray or ArrowArrayStream.
 template <class T>
 class Owned {
  public:

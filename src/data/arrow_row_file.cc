@@ -1,4 +1,4 @@
-// data/arrow_row_file.cc: packed rows in one Parquet or Arrow IPC file.
+// data/arrow_row_file.cc: packed rows in a Parquet or Arrow IPC file.
 #include <fcntl.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ TesseraArrowFormat format_of(std::string_view path) {
                              : TesseraArrowFormat::ipc_file;
 }
 
-// A file's columns of rows, from a row on.
+// The columns of a file that are columns of rows, from a row on.
 Result<ArrowArrayStream> rows_of_file(const std::string& path,
                                       int64_t first_row) {
   return data::open_arrow_columns(
@@ -67,14 +67,14 @@ Result<void> check_row_file(const std::string& path) {
 
 namespace {
 
-// `open` makes the stream of what the file holds.
+// `open` makes the stream of the file's contents.
 Result<void> write_stream(
     const std::string& path,
     const std::function<void(std::optional<Error>&, ArrowArrayStream*)>& open) {
   auto component = data::arrow_component();
   if (!component) return component.error();
   return write_file_by(path, [&](int file) -> Result<void> {
-    // The component closes what it is given.
+    // The component closes the descriptor that it gets, so it gets a copy.
     const int own = ::fcntl(file, F_DUPFD_CLOEXEC, 0);
     if (own < 0) {
       return io_error("data", "rows must be written, found '{}' for {}",

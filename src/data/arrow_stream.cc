@@ -1,5 +1,4 @@
-// data/arrow_stream.cc: documents from an Arrow C stream, a batch in memory at
-// a time.
+// data/arrow_stream.cc: documents from an Arrow C stream, one batch at a time.
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -26,21 +25,21 @@ using data::kFields;
 using data::name_of;
 using data::Owned;
 
-// Which of a batch's columns holds a field, and what it holds.
+// The column of a batch that holds a field, and the column's type.
 struct Column {
   int64_t child = 0;
   ArrowType type;
 };
 using Columns = std::array<std::optional<Column>, kFields>;
 
-// One row of a batch.
+// The fields of one row of a batch.
 class ArrowFields : public data::DocumentFields {
  public:
   ArrowFields(const Columns& columns, const ArrowArray& batch,
               const ArrowPlace& place)
       : columns_(columns), batch_(batch), place_(place) {}
 
-  // An index that is beyond its dictionary is told where it is read.
+  // A bad dictionary index counts as present: reading it gives the error.
   bool has(Field field) const override {
     if (!columns_[static_cast<size_t>(field)]) return false;
     if (!data::is_there(batch_, place_.row)) return false;
@@ -234,7 +233,7 @@ class ArrowDocuments : public DocumentSource {
     return {};
   }
 
-  // The next row is in the batch; false after the last.
+  // Makes the next row available in the batch; false after the last row.
   Result<bool> find_row() {
     while (!batch_.there() || row_ == batch_->length) {
       if (over_) return false;
@@ -274,7 +273,7 @@ class ArrowDocuments : public DocumentSource {
     return {};
   }
 
-  Owned<ArrowArrayStream> stream_;  // outlives the batch
+  Owned<ArrowArrayStream> stream_;  // must outlive the batch
   std::string name_;
   bool is_file_ = false;
   int64_t children_ = 0;
@@ -282,9 +281,9 @@ class ArrowDocuments : public DocumentSource {
   std::set<std::string> ignored_;
   Owned<ArrowArray> batch_;
   bool over_ = false;
-  int64_t batches_ = 0;    // that were begun
-  int64_t row_ = 0;        // of the batch, not yet read
-  int64_t documents_ = 0;  // passed, of a file from its beginning
+  int64_t batches_ = 0;    // begun so far
+  int64_t row_ = 0;        // next row of the batch
+  int64_t documents_ = 0;  // passed; in a file, from its beginning
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Documents from Arrow streams: however they are encoded they are those of JSON
-// lines, and a broken producer is told where it broke.
+// Documents from Arrow streams: in every encoding they equal those from JSON
+// lines, and an error names the place of the fault.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ const T& one_of(Random& random, const std::vector<T>& all) {
   return all[random() % all.size()];
 }
 
-// Values with others before and after them, which the array leaves out.
+// The values, with others around them that the array's slice leaves out.
 template <class T>
 std::vector<T> with_more(Random& random, const std::vector<T>& values,
                          int64_t& offset, int64_t& length) {
@@ -48,12 +48,12 @@ std::vector<T> with_more(Random& random, const std::vector<T>& values,
 void slice(Random& random, MadeArray& made, int64_t offset, int64_t length) {
   made.offset = offset;
   made.length = length;
-  // Unknown is -1; what is left out was counted too, so it is not known.
+  // -1 is unknown: the count covers values outside the slice too.
   if (made.null_count > 0) made.null_count = -1;
   if (random() % 4 == 0) made.null_count = -1;
 }
 
-// A dictionary of the values, in any order and some twice, and their numbers.
+// A dictionary of the values in any order, some of them twice, and the indices.
 template <class T, class Make>
 MadeArray maybe_dictionary(Random& random, const std::vector<T>& values,
                            const Make& make) {
@@ -65,7 +65,7 @@ MadeArray maybe_dictionary(Random& random, const std::vector<T>& values,
   for (const T& value : values) {
     const auto at = std::find(words.begin(), words.end(), value);
     numbers.push_back(at - words.begin());
-    // A null may be one of the index, too.
+    // A null may also be a null index.
     if (!value && random() % 2 == 0) numbers.back() = std::nullopt;
   }
   int64_t offset = 0, length = 0;
@@ -261,8 +261,8 @@ MadeArray sliced(MadeArray batch, int64_t first, int64_t n) {
   return batch;
 }
 
-// Types are those of the schema in every batch, so all batches are slices of
-// one that holds all documents, or there is one batch alone.
+// All batches have the schema's types, so all are slices of one batch with all
+// documents; or there is one batch only.
 MadeStream draw_stream(Random& random, std::span<const Document> documents) {
   MadeStream made;
   const MadeArray all = made_batch(random, documents);
@@ -363,7 +363,7 @@ TEST(ArrowStreams, ResumedAnywhereTheyGiveTheSameRows) {
   EXPECT_FALSE(source->seek({0, 61, 0}));
 }
 
-// Two batches: of documents of 2 and 1 tokens, and of 3; edges of none.
+// Two batches: documents of 2 and 1 tokens, and one of 3; no edges.
 MadeStream two_batches(const std::string& format = "i") {
   MadeStream made;
   made.batches = {
@@ -487,7 +487,7 @@ TEST(ArrowStreamErrors, TypesAreRefusedBeforeAnyBatch) {
   EXPECT_EQ(after([](MadeStream& m) { m.schema.format = "+l"; }),
             "[data] an Arrow stream must give batches of columns, found the "
             "format '+l' for the stream");
-  // Any number of rows of these would be of no byte.
+  // Any number of such rows would take no bytes.
   EXPECT_EQ(with("ast_depth", lists("+w:0", {}, integers("i", {}))),
             "[data] column ast_depth must hold lists of integers, found "
             "Arrow's format '+w:0' of 'i' for the stream");

@@ -1,4 +1,4 @@
-// data/arrow_type.cc: what a column of an Arrow stream holds, from its schema.
+// data/arrow_type.cc: reads the type of a column from its Arrow schema.
 #include "data/arrow_type.h"
 
 #include <algorithm>
@@ -11,9 +11,9 @@
 namespace tessera::data {
 namespace {
 
-constexpr int kMaxDepth = 8;  // lists and dictionaries, one in another
+constexpr int kMaxDepth = 8;  // of nested lists and dictionaries
 
-// Of one letter: the type without what lies in it.
+// The type of a format string, without nested types.
 ArrowType plain_type(std::string_view format) {
   ArrowType type;
   const auto set = [&](ArrowKind kind, int64_t bytes, bool is_signed) {
@@ -81,7 +81,7 @@ bool is_integers(const ArrowType& type, bool or_bools) {
          (or_bools && kind == ArrowKind::boolean);
 }
 
-// `depth` lists, one in another, of integers.
+// Whether the type is `depth` nested lists of integers.
 bool is_lists(const ArrowType& type, int depth, bool or_bools) {
   if (depth == 0) return is_integers(type, or_bools);
   const ArrowType& values = type.values();
@@ -90,8 +90,9 @@ bool is_lists(const ArrowType& type, int depth, bool or_bools) {
   return is_lists(*values.item, depth - 1, or_bools);
 }
 
-// Every dictionary of it is one of integers, and every list takes some bytes:
-// of those that have no room for a number a stranger may have any number.
+// Whether all types within are known, dictionaries are indexed by integers, and
+// no list has size 0. Lists of size 0 take no bytes, so an untrusted array may
+// claim any number of them.
 bool is_known(const ArrowType& type) {
   if (type.kind == ArrowKind::other) return false;
   if (type.kind == ArrowKind::fixed_list && type.size == 0) return false;

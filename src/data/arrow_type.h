@@ -1,4 +1,4 @@
-// data/arrow_type.h: what a column of an Arrow stream holds, from its schema.
+// data/arrow_type.h: the type of a column of an Arrow stream, from its schema.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 namespace tessera::data {
 
 enum class ArrowKind : uint8_t {
-  other,  // nothing that a document is made of
+  other,  // not usable for documents
   nulls,
   boolean,
   integer,
@@ -29,20 +29,20 @@ struct ArrowType {
   bool is_signed = false;  // of an integer
   int64_t size = 0;        // of a fixed list
   std::unique_ptr<ArrowType> item;        // of a list
-  std::unique_ptr<ArrowType> dictionary;  // what the integers are numbers of
+  std::unique_ptr<ArrowType> dictionary;  // set for indices: their values' type
 
-  // Without dictionaries.
+  // The type behind all dictionaries.
   const ArrowType& values() const {
     return dictionary ? dictionary->values() : *this;
   }
 };
 
-// Of a schema whose children are there.
+// The schema's children must not be null.
 bool has_column(const ArrowSchema& schema, std::string_view name);
-// Of any schema; what is not known is `other`.
+// Accepts any schema; a type that is not known is `other`.
 ArrowType arrow_type_of(const ArrowSchema* schema);
 
-// An error where the field cannot be made of it. `name` is the stream's.
+// An error if the field cannot hold this type. `name` is the stream's.
 Result<ArrowType> read_arrow_type(const ArrowSchema& schema, Field field,
                                   std::string_view name);
 

@@ -1,4 +1,4 @@
-// data/arrow_values.cc: values of checked Arrow arrays.
+// data/arrow_values.cc: reads values of checked Arrow arrays.
 #include <type_traits>
 
 #include "base/fail.h"
@@ -8,7 +8,7 @@
 namespace tessera::data {
 namespace {
 
-// An integer of any width: of 64 bits without a sign it may be beyond int64.
+// An integer of any width; `beyond` means unsigned and above int64.
 struct Integer {
   int64_t value = 0;
   bool beyond = false;
@@ -34,15 +34,14 @@ Integer integer_at(const ArrowType& type, const void* buffer, int64_t at) {
   return {static_cast<int64_t>(value), beyond};
 }
 
-// Whether bits tell the range: from 0 to one less than a power of two, or all
-// of int32.
+// Whether a test of bits decides the range: 0 to 2^n - 1, or all of int32.
 bool has_bits(IntegerRange range) {
   if (range.least == INT32_MIN) return range.most == INT32_MAX;
   return range.least == 0 && (range.most & (range.most + 1)) == 0;
 }
 
-// Whether all are in the range: then they are in `to`. Bits are gathered, so
-// that no number is compared.
+// Writes all to `to`; returns whether all are in the range. Their bits are
+// combined with OR and checked once, so the loop compares no number.
 template <class T>
 bool convert(const void* buffer, int64_t first, int64_t count,
              IntegerRange range, int32_t* to) {
@@ -83,7 +82,7 @@ bool convert_all(const ArrowType& type, const void* buffer, int64_t first,
   }
 }
 
-// Whether all are in the range: then they are at the end of `to`.
+// Appends all to `to`; returns whether all are in the range.
 bool add_all(const ArrowItems& items, IntegerRange range,
              std::vector<int32_t>& to) {
   const ArrowType& type = *items.type;
@@ -92,7 +91,7 @@ bool add_all(const ArrowItems& items, IntegerRange range,
   const size_t begin = to.size();
   const bool aligned = reinterpret_cast<uintptr_t>(buffer) % 4 == 0;
   if (type.bytes == 4 && type.is_signed && aligned) {
-    // As they are: nothing is cleared before it is written.
+    // insert() copies without clearing the memory first.
     const auto* const from = static_cast<const int32_t*>(buffer) + first;
     to.insert(to.end(), from, from + items.count);
     if (range.least == INT32_MIN) return true;
@@ -166,7 +165,7 @@ std::string text_of(const ArrowValue& text) {
   int64_t size = 0;
   const char* begin = nullptr;
   if (text.type->kind == ArrowKind::text_view) {
-    // 16 bytes: the size, then up to 12 characters, or where they lie.
+    // A view has 16 bytes: the size, then up to 12 characters or a pointer.
     const char* const view =
         static_cast<const char*>(text.array->buffers[1]) + 16 * text.at;
     size = load<int32_t>(view, 0);
@@ -204,8 +203,9 @@ Result<void> add_integers(const ArrowItems& items, IntegerRange range,
                      !may_have_nulls(*items.array);
   if (plain && has_bits(range) && add_all(items, range, to)) return {};
   to.resize(begin);
-  // One by one, to follow dictionaries or to name the bad one. Nulls alone take
-  // no byte, so that there may be any number of them: no room is made before.
+  // Reads one by one, to follow dictionaries or to name the bad element.
+  // Nothing is reserved: nulls take no bytes, so an array may claim any number
+  // of them.
   for (int64_t i = 0; i < items.count; ++i) {
     const auto called = [&] {
       return fmt::format("element {} of {} of {}", i, column, place.words());

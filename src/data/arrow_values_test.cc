@@ -1,4 +1,4 @@
-// Numbers of every width and range against a slow look at each.
+// Numbers of every width and range against a check of each number.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -26,7 +26,7 @@ bool is_within(T value, IntegerRange range) {
          static_cast<int64_t>(value) <= range.most;
 }
 
-// Mostly of the range, in a buffer that begins at any byte.
+// Values mostly within the range, in a buffer of any alignment.
 template <class T>
 void check_width(std::mt19937_64& random) {
   const IntegerRange range = kRanges[random() % std::size(kRanges)];
@@ -102,7 +102,7 @@ TEST(ArrowValues, NumbersOfAnyWidthAreThoseOfTheRange) {
   }
 }
 
-// Nulls have no bytes: a list of any number of them is a few bytes of a file.
+// Nulls take no bytes: a small file may claim a list of any number of them.
 TEST(ArrowValues, NoRoomIsMadeForNumbersThatAreNotThere) {
   ArrowType nulls;
   nulls.kind = ArrowKind::nulls;

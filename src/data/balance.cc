@@ -1,4 +1,4 @@
-// data/balance.cc: how even the steps of a packing are.
+// data/balance.cc: measures how even the steps of a packing are.
 #include "data/balance.h"
 
 #include <algorithm>
@@ -18,8 +18,7 @@ void BalanceMeter::add(std::span<const DocumentPart> row, int64_t cost) {
 
 void BalanceMeter::close_step() {
   BalanceSums& s = sums_;
-  // A stranger's position may say that the most is more than 64 bits hold times
-  // the rows.
+  // As doubles: sums from an untrusted position may overflow 64 bits here.
   const double ratio = s.cost == 0 ? 1
                                    : static_cast<double>(s.most) *
                                          static_cast<double>(s.rows) /

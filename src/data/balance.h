@@ -1,4 +1,4 @@
-// data/balance.h: how even steps are, as rows come.
+// data/balance.h: measures how even the cost of steps is.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +8,14 @@
 
 namespace tessera::data {
 
-// Takes rows in their order, one after another.
+// Rows are added one by one, in their order.
 class BalanceMeter {
  public:
   explicit BalanceMeter(int64_t rows_per_step, const BalanceSums& seen = {})
       : wanted_(rows_per_step), sums_(seen) {}
 
   void add(std::span<const DocumentPart> row, int64_t cost);
-  PackBalance balance() const;  // of the steps that are full
+  PackBalance balance() const;  // over complete steps
   const BalanceSums& sums() const { return sums_; }
 
  private:

@@ -1,4 +1,4 @@
-// data/check_rows.cc: what holds for every packed row.
+// data/check_rows.cc: checks the rules for packed rows.
 #include <string>
 
 #include "base/fail.h"
@@ -11,7 +11,7 @@ namespace {
 
 using enum RowColumn;
 
-// One row of the rows, with what its errors end in.
+// Checks one row; errors end in the row's number and the file.
 class RowCheck {
  public:
   RowCheck(const Rows& rows, int64_t r, int64_t number, std::string_view file)
@@ -112,7 +112,7 @@ class RowCheck {
     return {};
   }
 
-  // After the valid tokens, chunks and edges every column holds its padding.
+  // Behind the valid tokens, chunks and edges, columns must hold their padding.
   Result<void> padding() const {
     for (size_t c = 0; c < kRowColumns; ++c) {
       const auto column = static_cast<RowColumn>(c);
@@ -160,7 +160,7 @@ class RowCheck {
     return {};
   }
 
-  // No chunk spans two.
+  // The document of a chunk; no chunk spans two documents.
   int32_t document_of(int32_t chunk) const {
     const int32_t start = of(chunk_starts)[static_cast<size_t>(chunk)];
     return of(doc_ids)[static_cast<size_t>(start)];

@@ -1,4 +1,4 @@
-// data/chunk_checks.cc: a document's chunks and edges, checked at every door.
+// data/chunk_checks.cc: checks of a document's chunks and edges.
 #include "data/chunk_checks.h"
 
 #include "base/fail.h"
@@ -24,8 +24,8 @@ Result<void> check_lengths(const ChunkColumns& c, std::string_view place) {
   return {};
 }
 
-// Begins ascend and ends do, or a chunk would not be a run of tokens. Tokens of
-// bytes may share a character.
+// Begins must not fall, nor ends, or a chunk would not be a run of tokens.
+// Spans may overlap, since byte tokens may share a character.
 Result<void> check_spans(std::span<const int32_t> spans, int64_t tokens,
                          std::string_view place) {
   if (static_cast<int64_t>(spans.size()) != 2 * tokens) {
@@ -53,7 +53,8 @@ Result<void> check_spans(std::span<const int32_t> spans, int64_t tokens,
   return {};
 }
 
-// The tokens that characters [start, end) touch; none where they touch none.
+// Replaces characters [start, end) by the tokens that they touch; the result is
+// empty if they touch none.
 void to_tokens(std::span<const int32_t> spans, int32_t& start, int32_t& end) {
   const auto tokens = static_cast<int32_t>(spans.size() / 2);
   int32_t low = 0, high = tokens;
@@ -67,7 +68,7 @@ void to_tokens(std::span<const int32_t> spans, int32_t& start, int32_t& end) {
   }
   const int32_t first = low;
   high = tokens;
-  while (low < high) {  // the first that begins at or after `end`
+  while (low < high) {  // the first token that begins at or after `end`
     const int32_t at = low + (high - low) / 2;
     if (spans[2 * static_cast<size_t>(at)] >= end) {
       high = at;

@@ -1,4 +1,4 @@
-// data/chunk_checks.h: a document's chunks and edges, checked at every door.
+// data/chunk_checks.h: checks of a document's chunks and edges.
 #pragma once
 
 #include <cstdint>
@@ -15,14 +15,14 @@ namespace tessera::data {
 struct ChunkColumns {
   std::vector<int32_t> starts, ends, kinds;         // kinds: empty for all 0
   std::string unit = "token";                       // or "character"
-  std::optional<std::vector<int32_t>> token_spans;  // [begin, end) a token
+  std::optional<std::vector<int32_t>> token_spans;  // [begin, end) per token
 };
 
-// Chunks of the document that is being added. Those of characters become those
-// of the tokens that they touch, which exact spans tell; nothing is guessed.
+// Adds chunks to the document that is being added. Chunks of characters become
+// chunks of the tokens that they touch; this needs the exact spans of tokens.
 Result<void> add_chunks(ChunkColumns chunks, int64_t tokens,
                         std::string_view place, Documents& into);
-// Pairs of its chunks. `kind`: 0 calls, 1 types.
+// Adds edges, pairs of the document's chunks. `kind`: 0 calls, 1 types.
 Result<void> add_edges(std::span<const int32_t> ends, size_t kind,
                        std::string_view column, std::string_view place,
                        Documents& into);

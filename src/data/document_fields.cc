@@ -1,4 +1,4 @@
-// data/document_fields.cc: what holds for a document at every door.
+// data/document_fields.cc: the rules for a document of any input format.
 #include "data/document_fields.h"
 
 #include <algorithm>
@@ -24,11 +24,11 @@ constexpr Field kChunks[] = {Field::chunk_starts, Field::chunk_ends,
                              Field::chunk_kinds, Field::chunk_unit,
                              Field::token_spans};
 
-// Where a document begins in a column that it has; those before it have
-// `absent` if none had it.
+// Extends a column to `first`, where a document that has the column begins.
+// Documents before it without the column get `absent`.
 void begin_column(const Documents& into, size_t first, int32_t absent,
                   std::vector<int32_t>& to) {
-  // Growing copies, over and over; the tokens have room already.
+  // Growing would copy the column repeatedly, so it gets room as tokens do.
   if (to.empty()) reserve_huge(to, into.input_ids.capacity());
   to.resize(first, absent);
 }
@@ -76,7 +76,7 @@ class Adding {
   }
 
  private:
-  // A number a token, where the document has the column.
+  // Adds one number per token, if the document has the column.
   Result<void> column(Field field, int64_t least, int64_t most, int32_t absent,
                       std::vector<int32_t>& to, size_t first) const {
     if (!fields_.has(field)) return {};
@@ -139,7 +139,7 @@ std::optional<Field> field_called(std::string_view name) {
 }
 
 void ignore(std::string_view name, std::set<std::string>& ignored) {
-  constexpr size_t kMaxNames = 64;  // a stranger's may all differ
+  constexpr size_t kMaxNames = 64;  // untrusted: there may be any number
   if (ignored.size() < kMaxNames) ignored.emplace(name);
 }
 

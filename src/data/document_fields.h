@@ -1,5 +1,5 @@
-// data/document_fields.h: one document as a door brings it, field by field, and
-// the rules that hold for it at every door.
+// data/document_fields.h: one document of any input format, field by field, and
+// the rules that hold in all formats.
 #pragma once
 
 #include <bitset>
@@ -36,36 +36,35 @@ using FieldSet = std::bitset<kFields>;
 
 std::string_view name_of(Field field);
 std::optional<Field> field_called(std::string_view name);
-// Keeps the name of a field that no row has a place for; the first 64.
+// Records the name of a field that has no column; at most 64 names.
 void ignore(std::string_view name, std::set<std::string>& ignored);
 
-// Documents are no packed rows, which have every column that is required of
-// such and would lose all but their tokens. `has` tells which columns there
-// are.
+// An error if the input is packed rows, that is, has every required column of
+// rows; documents would keep only their tokens. `has` says what exists.
 Result<void> refuse_rows(const std::function<bool(std::string_view name)>& has,
                          std::string_view place);
 
-// Errors name field, element and place.
+// Errors name the field, the element and the place.
 class DocumentFields {
  public:
   virtual ~DocumentFields() = default;
   virtual bool has(Field field) const = 0;
-  // Adds integers of least to most to `to`. Called only where it has the field,
-  // as the next two are.
+  // Appends integers of least to most to `to`. This function and the next two
+  // are called only for fields that the document has.
   virtual Result<void> numbers(Field field, int64_t least, int64_t most,
                                std::vector<int32_t>& to) const = 0;
-  // Adds pairs of integers of 0 and more.
+  // Appends pairs of integers, which are 0 or more.
   virtual Result<void> pairs(Field field, std::vector<int32_t>& to) const = 0;
   virtual Result<std::string> text(Field field) const = 0;
-  // Ends the errors: "line 3 of 'a.jsonl'".
+  // Errors end in this: "line 3 of 'a.jsonl'".
   virtual std::string place() const = 0;
 };
 
-// On an error `into` is unspecified behind the documents that it had.
+// After an error, `into` is valid only up to its previous documents.
 Result<void> add_document(const DocumentFields& fields, Documents& into);
 
-// Adds one of other documents, as add_document adds it. `fields` are those that
-// it had: what fills its columns because others have them is not copied.
+// Adds one document of `from`, as add_document() would. `fields` are those the
+// document had itself; defaults in other columns are not copied.
 void copy_document(const Documents& from, size_t document, FieldSet fields,
                    Documents& into);
 

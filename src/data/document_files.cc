@@ -1,4 +1,4 @@
-// data/document_files.cc: documents of files of any kind, one after another.
+// data/document_files.cc: documents from files of any format, in order.
 #include <algorithm>
 #include <filesystem>
 #include <utility>
@@ -97,11 +97,11 @@ class DocumentFiles : public DocumentSource {
   std::vector<std::string> files_;
   int64_t workers_ = 1;
   int64_t file_ = 0;
-  std::unique_ptr<DocumentSource> open_;  // of that file, where it was begun
-  std::set<std::string> ignored_;         // of files before it
+  std::unique_ptr<DocumentSource> open_;  // of that file, once it is open
+  std::set<std::string> ignored_;         // from earlier files
 };
 
-// Each by how its name ends: no JSON lines are called .safetensors.
+// The extension decides: no file of JSON lines is named .safetensors.
 Result<void> check_no_rows(const std::string& path) {
   if (data::is_arrow_file(path)) return data::refuse_row_columns(path);
   if (!path.ends_with(".safetensors")) return {};
@@ -111,7 +111,7 @@ Result<void> check_no_rows(const std::string& path) {
                  in_quotes(path));
 }
 
-// Of a folder as `tessera pack` makes it, too.
+// Checks a folder's files first, so that packed rows in it are named.
 Result<void> check_documents(const std::string& path) {
   namespace fs = std::filesystem;
   std::error_code error;
@@ -132,7 +132,7 @@ Result<std::unique_ptr<DocumentSource>> open_documents(
   if (files.empty()) {
     return invalid("data", "documents must come from a file, found none");
   }
-  // What is not there is told before any work.
+  // A missing component or file is an error before any work.
   if (std::any_of(files.begin(), files.end(), [](const std::string& file) {
         return data::is_arrow_file(file);
       })) {

@@ -1,4 +1,4 @@
-// data/document_files_test.cc: files of many kinds as one source of documents.
+// data/document_files_test.cc: files of several kinds as one source.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -13,7 +13,7 @@
 #include "tests/little_memory.h"
 #include "tests/temp_folder.h"
 
-// The reason is what a user is told.
+// Skips with the reason that a user gets.
 #define TESSERA_NEEDS_ARROW()                                  \
   if (auto found = ::tessera::data::arrow_component(); !found) \
   GTEST_SKIP() << found.error().message
@@ -23,7 +23,7 @@ namespace {
 
 constexpr const char* kSample = "examples/sources.parquet";
 
-// Documents that have been read; one that could not be is a failure.
+// Reads all documents; an error fails the test.
 Documents read_all(DocumentSource& source) {
   Documents out;
   while (true) {
@@ -73,8 +73,7 @@ TEST_F(DocumentFiles, FollowOneAnotherAndGoOnFromAnyPosition) {
   EXPECT_FALSE(open_documents({}));
 }
 
-// What `tessera pack` wrote, however it was stored, and before any line of the
-// file before it is read.
+// Output of `tessera pack` in any format is refused before any file is read.
 TEST_F(DocumentFiles, PackedRowsAreNoDocuments) {
   const Rows rows = *Rows::make(RowShape::of(8), 2);
   const auto said_of = [&](const std::string& path) {
@@ -125,7 +124,7 @@ TEST_F(DocumentFiles, LinesOfPackedRowsAreNoDocuments) {
                 path + "'");
 }
 
-// Lines of two states of a file are nobody's documents.
+// A file that changes would give lines of two versions.
 TEST_F(DocumentFiles, AFileThatChangesWhileItIsReadIsRefused) {
   namespace fs = std::filesystem;
   using Change = std::function<void(const std::string& path)>;
@@ -249,10 +248,10 @@ TEST_F(DocumentFiles, BrokenParquetIsRefusedByItsPlace) {
     EXPECT_NE(error.find("broken.parquet'"), std::string::npos);
   }
   std::string bytes = *whole;
-  bytes.replace(40, 40, 40, '\xff');  // of the first column's first page
+  bytes.replace(40, 40, 40, '\xff');  // in the first column's first page
   EXPECT_NE(said(bytes).find("column input_ids of row group 0: "),
             std::string::npos);
-  // Wherever it is broken.
+  // A fault at any position.
   for (size_t at = 50; at < whole->size(); at += 397) {
     bytes = *whole;
     bytes.replace(at, 1, 1, static_cast<char>(bytes[at] ^ 0x5a));

@@ -1,4 +1,4 @@
-// data/documents.cc: documents, one after another.
+// data/documents.cc: clears documents, and closes the document being added.
 #include "tessera/documents.h"
 
 namespace tessera {
@@ -17,7 +17,7 @@ void Documents::clear() {
 
 void Documents::close_document() {
   const size_t tokens = input_ids.size();
-  // A column that other documents have goes on with what stands for none.
+  // If other documents have a column, this one gets the default values.
   if (!loss_mask.empty()) loss_mask.resize(tokens, 1);
   for (std::vector<int32_t>& column : structure) {
     if (!column.empty()) column.resize(tokens, 0);

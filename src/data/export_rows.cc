@@ -1,5 +1,5 @@
-// data/export_rows.cc: packed rows as an Arrow C stream. Each struct of the
-// interface owns what it points to, so that any may outlive the others.
+// data/export_rows.cc: packed rows as an Arrow C stream. Each struct of the C
+// interface owns its memory, so it may outlive the others.
 #include "data/export_rows.h"
 
 #include <cerrno>
@@ -13,14 +13,14 @@
 namespace tessera::data {
 namespace {
 
-// How many numbers lie in each number of a column, from outside in.
+// The sizes of the nested lists in each row of a column, outermost first.
 std::vector<int64_t> lists_of(const RowShape& shape, RowColumn column) {
   std::vector<int64_t> out = shape.array(column, 0);
   out.erase(out.begin());
   return out;
 }
 
-// Of a schema or an array, whose `release` it is too.
+// The memory of a schema or an array, with its release callback.
 template <class T>
 struct Owner {
   std::string format, name, metadata;
@@ -37,7 +37,7 @@ struct Owner {
     self->release = nullptr;
     delete owner;
   }
-  // The owner keeps its parts where they are.
+  // The owner keeps the parts at a fixed address.
   void adopt(T& self) {
     for (T& part : parts) children.push_back(&part);
     self.n_children = static_cast<int64_t>(children.size());
@@ -63,7 +63,7 @@ ArrowSchema schema_of(std::string name, std::string format,
   return out;
 }
 
-// Numbers, in lists of these sizes.
+// int32 in nested lists of these sizes.
 ArrowSchema column_schema(std::string name, std::span<const int64_t> lists) {
   if (lists.empty()) return schema_of(std::move(name), "i", {});
   return schema_of(std::move(name), fmt::format("+w:{}", lists[0]),
@@ -93,7 +93,7 @@ ArrowArray column_array(const std::shared_ptr<const Rows>& rows,
       {column_array(rows, numbers, length * lists[0], lists.subspan(1))});
 }
 
-// Keys and values as the interface has them.
+// Metadata in the encoding of Arrow's C interface.
 std::string metadata_of(const Rows& rows) {
   const std::pair<std::string, int64_t> entries[] = {
       {"pad_id", rows.pad_id},
@@ -119,15 +119,15 @@ std::string metadata_of(const Rows& rows) {
 using SharedRows = std::shared_ptr<const Rows>;
 
 struct Stream {
-  SharedRows first;  // until it is given
+  SharedRows first;  // null once it was returned
   std::string metadata;
   RowShape shape;
   int32_t pad_id = 0;
-  std::function<Result<Rows>()> next;  // empty: the first are all
+  std::function<Result<Rows>()> next;  // empty: `first` has all rows
   std::string name;
   std::optional<Error>& error;
 
-  // Null where there are no more.
+  // Null at the end.
   Result<SharedRows> take() {
     SharedRows rows = std::exchange(first, nullptr);
     if (!rows) {
@@ -216,7 +216,7 @@ void export_rows(Rows first, std::function<Result<Rows>()> next,
 
 void export_borrowed_rows(const Rows& rows, std::string name,
                           std::optional<Error>& error, ArrowArrayStream* out) {
-  const SharedRows borrowed(SharedRows(), &rows);  // which owns nothing
+  const SharedRows borrowed(SharedRows(), &rows);  // does not own the rows
   open(borrowed, nullptr, std::move(name), error, out);
 }
 

@@ -1,5 +1,4 @@
-// data/export_rows.h: packed rows as an Arrow C stream, a column of lists of a
-// fixed size a column.
+// data/export_rows.h: packed rows as an Arrow C stream of fixed-size lists.
 #pragma once
 
 #include <functional>
@@ -12,15 +11,15 @@
 
 namespace tessera::data {
 
-// `first`, then what `next` gives until it gives no row: a batch each, whose
-// memory is the rows' own. All are of one shape and are checked; `name` is how
-// errors call them. What stops it is left in `error`, which lives as long as
-// the stream.
+// Streams `first`, then what `next` returns until it returns no row, one batch
+// each, without copies. All rows must have one shape and are checked; errors
+// call them `name`. An error that stops the stream is left in `error`, which
+// must outlive the stream.
 void export_rows(Rows first, std::function<Result<Rows>()> next,
                  std::string name, std::optional<Error>& error,
                  ArrowArrayStream* out);
-// The same of rows that are all, in one batch. Nothing is copied: they stay
-// where they are until all that the stream gave is released.
+// The same for rows in one batch. Nothing is copied: `rows` must stay unchanged
+// until everything from the stream is released.
 void export_borrowed_rows(const Rows& rows, std::string name,
                           std::optional<Error>& error, ArrowArrayStream* out);
 

@@ -1,4 +1,4 @@
-// data/export_rows_test.cc: rows as an Arrow stream, read as a stranger would.
+// data/export_rows_test.cc: rows as an Arrow stream, read by its interface.
 #include "data/export_rows.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace tessera::data {
 namespace {
 
-// Rows of one document each, of 1, 2, ... tokens.
+// Rows of one document each, which have 1, 2, ... tokens.
 Rows some_rows(int64_t rows, int32_t pad_id = 7) {
   auto made = Rows::make({8, 3, 2}, rows, pad_id);
   EXPECT_TRUE(made);
@@ -29,7 +29,7 @@ Rows some_rows(int64_t rows, int32_t pad_id = 7) {
   return std::move(*made);
 }
 
-// The numbers of an array, and its sizes from outside in.
+// The sizes of a schema's nested lists, outermost first.
 std::vector<int64_t> sizes_of(const ArrowSchema& schema) {
   std::vector<int64_t> out;
   const ArrowSchema* at = &schema;
@@ -78,7 +78,7 @@ TEST(ExportRows, GivesEveryColumnAndOutlivesTheStream) {
       EXPECT_EQ(numbers_of(*batches[b].children[c]), want[b].columns[c]);
     }
   }
-  // A column that was moved out lives on.
+  // A column that was moved out outlives its batch.
   ArrowArray column = *batches[0].children[0];
   batches[0].children[0]->release = nullptr;
   batches[0].release(&batches[0]);
@@ -116,7 +116,7 @@ std::string stopped_by(const std::function<Result<Rows>()>& next) {
   ArrowArray batch = {};
   EXPECT_EQ(stream.get_next(&stream, &batch), 0);
   batch.release(&batch);
-  for (int i = 0; i < 2; ++i) {  // again from then on
+  for (int i = 0; i < 2; ++i) {  // the error is returned again
     EXPECT_NE(stream.get_next(&stream, &batch), 0);
     EXPECT_EQ(batch.release, nullptr);
   }

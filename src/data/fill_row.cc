@@ -1,5 +1,4 @@
-// data/fill_row.cc: the parts of documents that lie in a row become its
-// columns.
+// data/fill_row.cc: fills the columns of a row from parts of documents.
 #include "data/fill_row.h"
 
 #include <algorithm>
@@ -12,7 +11,7 @@ namespace {
 
 using enum RowColumn;
 
-// The number of a chunk whose row had no more room.
+// Marks a chunk that did not fit into its row.
 constexpr int32_t kOver = -1;
 
 constexpr RowColumn kStructure[] = {structure_ids, dep_levels, ast_depth,
@@ -26,8 +25,8 @@ Error no_room(RowColumn column, int64_t most, const std::string& place) {
                     spec_of(column).name, place);
 }
 
-// Chunks of a document by number. A chunk lies where its first token does, an
-// edge where the chunk that it comes from does.
+// The token that places a chunk or an edge, by number within the document: the
+// chunk's first token, or that of the chunk where the edge begins.
 struct ChunkToken {
   const int32_t* starts;
 
@@ -50,7 +49,7 @@ bool is_whole(const Documents& d, const DocumentPart& part) {
   return part.length == d.token_start[document + 1] - d.token_start[document];
 }
 
-// A document's own of what all have.
+// The document's range of an array that covers all documents.
 std::span<int32_t> of_document(std::vector<int32_t>& all,
                                const std::vector<int64_t>& start,
                                size_t document) {
@@ -67,15 +66,16 @@ void sort_numbers(std::span<int32_t> order, const Token& token) {
   std::sort(order.begin(), order.end(), before);
 }
 
-// The numbers of a part, in the order of the document: all that there are, or a
-// list of them.
+// The chunks or edges of a part, in the order of the document: those in `list`,
+// or 0 to count - 1 if `list` is null.
 struct Numbers {
   int64_t count;
   const int32_t* list;
   int64_t operator[](int64_t i) const { return list == nullptr ? i : list[i]; }
 };
 
-// Parts share no token, so that each may sort its own.
+// The entries of `order` with a token in [begin, end), sorted by number. Parts
+// share no token, so each can sort its own range in place.
 template <class Token>
 Numbers numbers_within(std::span<int32_t> order, int64_t begin, int64_t end,
                        const Token& token) {
@@ -89,7 +89,7 @@ Numbers numbers_within(std::span<int32_t> order, int64_t begin, int64_t end,
   return {to - from, std::to_address(from)};
 }
 
-// After `tokens` tokens and as many chunks and edges as the row counts.
+// Pads the row after its tokens, and after the chunks and edges that it counts.
 void pad(Rows& rows, int64_t r, int64_t tokens) {
   const auto count = [&](RowColumn column) {
     return int64_t{rows.row(column, r)[0]};
@@ -111,7 +111,7 @@ void pad(Rows& rows, int64_t r, int64_t tokens) {
 
 }  // namespace
 
-// One part and where it goes.
+// A part, and where it goes.
 struct RowFiller::Place {
   const Documents& documents;
   const DocumentPart& part;
@@ -123,7 +123,7 @@ struct RowFiller::Place {
   size_t document() const { return static_cast<size_t>(part.document); }
   int64_t end() const { return int64_t{part.offset} + part.length; }
   bool whole() const { return is_whole(documents, part); }
-  int64_t source() const {  // its first token of all documents'
+  int64_t source() const {  // its first token, among those of all documents
     return documents.token_start[static_cast<size_t>(part.document)] +
            part.offset;
   }
@@ -143,8 +143,8 @@ void RowFiller::tokens(const Place& at) {
   for (int64_t i = 0; i < n; ++i) {
     position[i] = static_cast<int32_t>(at.part.offset + i);
   }
-  // A token's target is the next one of its document, wherever a row ends; the
-  // document's last has none.
+  // A token's target is the next token of its document, even if that is in
+  // another row; the document's last token has none.
   const int64_t end = d.token_start[static_cast<size_t>(at.part.document) + 1];
   const int64_t targets = std::min(n, end - at.source() - 1);
   std::copy_n(ids + 1, targets, at.to(target_ids));
@@ -155,7 +155,7 @@ void RowFiller::tokens(const Place& at) {
   if (d.loss_mask.empty()) {
     std::fill_n(at.to(loss_mask), targets, 1);
   } else {
-    // The mask of the token that is the target.
+    // The loss mask is that of the target token.
     std::copy_n(d.loss_mask.data() + at.source() + 1, targets,
                 at.to(loss_mask));
   }
@@ -185,7 +185,7 @@ void RowFiller::start(const Documents& documents,
   documents_ = &documents;
   number_.resize(documents.chunk_starts.size());
   if (number_.empty()) return;
-  // Parts of a document follow each other, wherever their rows are.
+  // The kept parts of a document are adjacent, so a range can hold them.
   kept_.assign(static_cast<size_t>(documents.size()), {INT32_MAX, 0});
   for (const DocumentPart& part : parts) {
     if (is_whole(documents, part)) continue;

@@ -1,4 +1,4 @@
-// data/fill_row.h: the parts of documents that lie in a row become its columns.
+// data/fill_row.h: fills the columns of a row from parts of documents.
 #pragma once
 
 #include <array>
@@ -14,15 +14,15 @@ namespace tessera::data {
 
 class RowFiller {
  public:
-  // What errors call a document.
+  // How errors name a document.
   using PlaceOf = std::function<std::string(int64_t document)>;
   RowFiller(ChunkRoom room, PlaceOf place)
       : room_(room), place_(std::move(place)) {}
 
-  // The next rows are of these documents, which must stay, cut into these
-  // parts.
+  // Sets the documents of the next rows, and the parts they are cut into. The
+  // documents must outlive those rows.
   void start(const Documents& documents, std::span<const DocumentPart> parts);
-  // All of row r, whatever it holds. Documents are numbered as in the parts.
+  // Overwrites all of row r. Documents are numbered as in the parts.
   Result<void> fill(std::span<const DocumentPart> parts, Rows& rows, int64_t r);
 
   ChunkAccount account;
@@ -38,14 +38,13 @@ class RowFiller {
   ChunkRoom room_;
   PlaceOf place_;
   const Documents* documents_ = nullptr;
-  // Of each document that is cut, its chunks and edges by the token where they
-  // lie: a part finds its own and reads no others.
+  // For each document that is cut: its chunks and edges, sorted by their token,
+  // so that a part reads only its own.
   std::vector<int32_t> chunk_order_;
   std::array<std::vector<int32_t>, 2> edge_order_;
-  // Of each document that is cut, the tokens [begin, end) that lie in rows.
+  // For each document that is cut: the tokens [begin, end) that lie in rows.
   std::vector<std::pair<int32_t, int32_t>> kept_;
-  std::vector<int32_t>
-      number_;  // of each chunk in its row, or that it has none
+  std::vector<int32_t> number_;  // each chunk's number in its row, or -1
 };
 
 }  // namespace tessera::data

@@ -1,6 +1,6 @@
-// data/fit.cc: parts of documents into rows with room for them, longest first.
-// Rows and lengths are found by bits and counts, in constant time a part: no
-// trees, no search.
+// data/fit.cc: fits parts of documents into rows, longest first. Rows and
+// lengths are found with bit sets and counting sort in constant time per part,
+// without trees or search.
 #include "data/fit.h"
 
 #include <algorithm>
@@ -15,12 +15,12 @@
 namespace tessera::data {
 namespace {
 
-// Numbers of which each is written before it is read.
+// An array that is not cleared; each number is written before it is read.
 using Unset = std::unique_ptr<int32_t[]>;
 Unset unset(size_t n) { return std::make_unique_for_overwrite<int32_t[]>(n); }
 
-// Parts by length: those of length n are order[start[n], start[n + 1]), as they
-// came.
+// Parts by length, then by input order: those of length n are order[start[n],
+// start[n + 1]).
 struct ByLength {
   std::vector<int32_t> start;
   Unset order;
@@ -28,7 +28,8 @@ struct ByLength {
 
 ByLength sort_by_length(Lengths lengths, int64_t tokens) {
   ByLength by;
-  // One place more until they are sorted: then `start` is where each ends.
+  // One extra place in front: placing the parts moves next[n] to the end of
+  // length n, which is start[n + 1].
   by.start.assign(static_cast<size_t>(tokens) + 3, 0);
   int32_t* const next = by.start.data() + 1;
   for (const int32_t length : lengths) ++next[length + 1];
@@ -41,7 +42,7 @@ ByLength sort_by_length(Lengths lengths, int64_t tokens) {
   return by;
 }
 
-// Rows by the room that they have left; those of one room are a chain.
+// Rows by the room that they have left; rows of equal room form a linked list.
 class Rooms {
  public:
   Rooms(int64_t tokens, size_t most_rows)
@@ -49,7 +50,7 @@ class Rooms {
         next_(unset(most_rows)),
         set_(tokens) {}
 
-  // A row with the least room for `length`; -1 where none has it.
+  // Takes out a row with the least room for `length`; -1 if no row has it.
   int32_t take(int32_t length) {
     const int64_t room = set_.at_least(length);
     if (room < 0) return -1;
@@ -77,7 +78,7 @@ class Rooms {
   int32_t room_ = 0;
 };
 
-// order[i] lies in row_of[i]; a row has its parts from the last to the first.
+// Part order[i] lies in row_of[i]. Each row lists its parts last to first.
 void gather(std::span<const int32_t> order, std::span<const int32_t> row_of,
             int32_t rows, Fit& fit) {
   std::vector<int32_t>& start = fit.row_start;
@@ -92,17 +93,17 @@ void gather(std::span<const int32_t> order, std::span<const int32_t> row_of,
   start.pop_back();
 }
 
-// Lengths from `length` down; of that one, so many parts have a row already.
+// Lengths from `length` down; `taken` parts of `length` have a row already.
 struct LengthsLeft {
   int32_t length, taken;
 };
 
-// Parts of even_fit that are this share of a row or more go where they even
-// costs out; shorter ones, which cost little, go where they fill best.
+// even_fit balances the cost of parts that are at least 1 / kLongShare of a
+// row; shorter parts cost little, and go where they fill best.
 constexpr int64_t kLongShare = 8;
 
-// Each part of these lengths, longest first, into the row where it leaves the
-// least room; those longer than `most` begin a row of their own.
+// Each part of these lengths, longest first, goes into the row where it leaves
+// the least room; parts longer than `most` begin a row of their own.
 void fit_rest(const ByLength& by, LengthsLeft left, int32_t most, int32_t all,
               Rooms& rooms, int32_t& rows, const Unset& row_of) {
   for (; left.length > 0; --left.length, left.taken = 0) {
@@ -116,8 +117,8 @@ void fit_rest(const ByLength& by, LengthsLeft left, int32_t most, int32_t all,
         row = rows++;
         room = all;
       }
-      // What is left of the room is the least there is: parts of this length go
-      // on there.
+      // The row still has the least room that fits this length, so more parts
+      // of this length go there.
       do {
         row_of[static_cast<size_t>(i++)] = row;
         room -= length;
@@ -130,8 +131,8 @@ void fit_rest(const ByLength& by, LengthsLeft left, int32_t most, int32_t all,
 }  // namespace
 
 void first_fit(Lengths parts, int64_t tokens, Fit& fit) {
-  // Row by row: the longest part that fits, until none does. That is first
-  // fit, as a part passes by a row only where it has no room.
+  // Fills row by row with the longest part that fits. This equals first fit,
+  // which passes over a row only if the row has no room.
   const ByLength by = sort_by_length(parts, tokens);
   std::vector<int32_t> next(by.start.begin() + 1, by.start.end());
   NumberSet lengths(tokens);
@@ -147,7 +148,7 @@ void first_fit(Lengths parts, int64_t tokens, Fit& fit) {
     int64_t room = tokens;
     int64_t n = -1;
     while (room > 0 && (n = lengths.at_most(room)) > 0) {
-      // From the last to the first, as best_fit takes them.
+      // Parts of one length are taken last to first, as in best_fit.
       int32_t& left = next[static_cast<size_t>(n)];
       fit.parts[out++] = by.order[static_cast<size_t>(--left)];
       if (left == by.start[static_cast<size_t>(n)]) lengths.erase(n);
@@ -162,7 +163,8 @@ void best_fit(Lengths parts, int64_t tokens, Fit& fit) {
   const Unset row_of = unset(parts.size());
   Rooms rooms(tokens, parts.size());
   const auto all = static_cast<int32_t>(tokens);
-  // No row has room for more than half of one: all began with as much.
+  // All rows begun before a part longer than half a row hold one at least as
+  // long, so it cannot fit into them.
   int32_t rows = 0;
   fit_rest(by, {all, 0}, all / 2, all, rooms, rows, row_of);
   gather({by.order.get(), parts.size()}, {row_of.get(), parts.size()}, rows,
@@ -173,7 +175,7 @@ void even_fit(Lengths parts, int64_t tokens, Fit& fit) {
   const ByLength by = sort_by_length(parts, tokens);
   const Unset row_of = unset(parts.size());
   const auto all = static_cast<int32_t>(tokens);
-  // As many rows as must be. The top is the one whose squares sum to least.
+  // The fewest rows possible. The top of `least` has the least sum of squares.
   int64_t sum = 0;
   for (const int32_t length : parts) sum += length;
   auto rows = static_cast<int32_t>(ceil_div(sum, tokens));
@@ -189,7 +191,7 @@ void even_fit(Lengths parts, int64_t tokens, Fit& fit) {
        --left.length, left.taken = 0) {
     const auto n = static_cast<size_t>(left.length);
     for (int32_t i = by.start[n]; i < by.start[n + 1]; ++i) {
-      // A row without room for it gets no long part any more.
+      // A row without room for this part gets no more long parts.
       while (!least.empty() &&
              room[static_cast<size_t>(least.top().second)] < left.length) {
         least.pop();

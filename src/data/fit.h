@@ -1,5 +1,5 @@
-// data/fit.h: parts of documents into rows with room for them, longest first.
-// A part is a number of a list; only lengths matter.
+// data/fit.h: fits parts of documents into rows, longest first. A part is an
+// index into the list of lengths; only lengths matter.
 #pragma once
 
 #include <cstdint>
@@ -21,17 +21,17 @@ struct Fit {
   }
 };
 
-// Parts of 1 to `tokens` tokens, fewer than 2^31. The memory of `fit` serves
-// again.
+// Lengths are 1 to `tokens`, and there are fewer than 2^31 parts. The memory of
+// `fit` is reused.
 using Lengths = std::span<const int32_t>;
 
-// Each part, longest first, goes into the first row that has room.
+// Each part, longest first, goes into the first row that has room for it.
 void first_fit(Lengths lengths, int64_t tokens, Fit& fit);
 // Each part, longest first, goes into the row where it leaves the least room.
 void best_fit(Lengths lengths, int64_t tokens, Fit& fit);
-// As few rows whose causal attention costs alike: each long part, longest
-// first, goes into the row whose squares of lengths sum to least, of those with
-// room; then the short ones as best_fit has them.
+// Few rows, whose causal attention costs alike: each long part, longest first,
+// goes into the row with the least sum of squared lengths, of those with room;
+// the short parts are placed as in best_fit.
 void even_fit(Lengths lengths, int64_t tokens, Fit& fit);
 
 }  // namespace tessera::data

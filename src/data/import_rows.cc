@@ -1,4 +1,4 @@
-// data/import_rows.cc: packed rows from an Arrow C stream.
+// data/import_rows.cc: reads packed rows from an Arrow C stream.
 #include "data/import_rows.h"
 
 #include <algorithm>
@@ -18,14 +18,14 @@
 namespace tessera::data {
 namespace {
 
-// A stream's column that is one of a row.
+// A column of the stream that is a column of rows.
 struct Column {
   int64_t child = 0;
   ArrowType type;
 };
 using Columns = std::array<std::optional<Column>, kRowColumns>;
 
-// Sizes of the lists of a type, from outside in; nothing where it does not hold
+// The sizes of nested lists, outermost first; nothing if the type does not hold
 // int32.
 std::optional<std::vector<int64_t>> sizes_of(const ArrowType& type) {
   std::vector<int64_t> out;
@@ -40,7 +40,7 @@ std::optional<std::vector<int64_t>> sizes_of(const ArrowType& type) {
   return out;
 }
 
-// A schema's: so many pairs of texts, each after its size.
+// A schema's metadata: a count, then pairs of texts, each after its size.
 Metadata metadata_of(const char* bytes) {
   Metadata out;
   if (bytes == nullptr) return out;
@@ -71,7 +71,7 @@ class Import : public RowBatches {
   Import(ArrowArrayStream& stream, std::string name, int64_t first_row)
       : stream_(stream), name_(std::move(name)), row_(first_row) {}
 
-  // Before all else.
+  // Must be called first.
   Result<void> read_columns() {
     Owned<ArrowSchema> schema;
     if (stream_->get_schema(stream_.get(), schema.get()) != 0) {
@@ -95,7 +95,7 @@ class Import : public RowBatches {
   Result<Rows> all() { return read(true); }
 
  private:
-  // To the end, or until there are some.
+  // Reads to the end, or until there are some rows.
   Result<Rows> read(bool all) {
     auto rows = Rows::make(shape_, 0, pad_id_);
     if (!rows) return rows.error();
@@ -192,7 +192,7 @@ class Import : public RowBatches {
     return {};
   }
 
-  // What can be checked of a batch before its numbers are read.
+  // Checks the batch before its numbers are read.
   Result<void> check_batch(const ArrowArray& batch, int64_t row) const {
     const std::string place =
         fmt::format("the rows from {} on of {}", row, in_quotes(name_));
@@ -272,7 +272,7 @@ class Import : public RowBatches {
 
   Owned<ArrowArrayStream> stream_;
   std::string name_;
-  int64_t row_ = 0;  // the next
+  int64_t row_ = 0;  // the next row's number
   int64_t stream_columns_ = 0;
   Columns columns_;
   RowShape shape_;

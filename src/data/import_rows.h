@@ -1,5 +1,4 @@
-// data/import_rows.h: packed rows from an Arrow C stream, as export_rows gives
-// them.
+// data/import_rows.h: reads packed rows from an Arrow C stream.
 #pragma once
 
 #include <cstdint>
@@ -11,34 +10,33 @@
 
 namespace tessera::data {
 
-// Rows a batch of a stream at a time.
+// Rows in batches.
 class RowBatches {
  public:
   virtual ~RowBatches() = default;
-  // Of all its rows, before any is read.
+  // The shape of all rows; known before a row is read.
   virtual const RowShape& shape() const = 0;
   virtual int32_t pad_id() const = 0;
-  // Some rows; none after the last.
+  // The next rows; no rows after the last.
   virtual Result<Rows> next() = 0;
-  // All of the file's, where it begins with their number; else -1.
+  // The number of all rows of the file, if its header says it; else -1.
   virtual int64_t rows() const { return -1; }
 };
 
-// Of any stream: all that the interface tells of its arrays is checked before
-// they are read. Columns that it lacks are filled, a required one is an error;
-// every row is checked. Takes the stream over. `name` is how errors call it,
-// `first_row` what they call its first.
+// Reads any stream: its arrays are checked before they are read, and every row
+// is checked. A column that is missing is filled; a required one is an error.
+// Takes over the stream. Errors use `name`, and count rows from `first_row`.
 Result<std::unique_ptr<RowBatches>> open_row_batches(ArrowArrayStream& stream,
                                                      std::string name,
                                                      int64_t first_row);
-// All of its rows.
+// Reads all rows of the stream.
 Result<Rows> import_rows(ArrowArrayStream& stream, const std::string& name);
 
-// The same of a Parquet or Arrow IPC file, from a row on.
+// The same for a Parquet or Arrow IPC file; the first one starts at a row.
 Result<std::unique_ptr<RowBatches>> open_row_file(const std::string& path,
                                                   int64_t first_row);
 Result<Rows> load_row_file(const std::string& path);
-// Such a file of these rows alone, which are not copied.
+// Writes a file with these rows, which are not copied.
 Result<void> write_row_file(const std::string& path, const Rows& rows);
 
 }  // namespace tessera::data

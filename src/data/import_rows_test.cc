@@ -14,7 +14,7 @@
 namespace tessera::data {
 namespace {
 
-// Documents of drawn lengths with drawn columns, one or two a row.
+// Documents of random lengths with random columns, one or two per row.
 Rows drawn(int64_t rows, uint64_t seed) {
   std::mt19937_64 random(seed);
   auto made = Rows::make({1 + static_cast<int64_t>(random() % 9), 3, 2}, rows,
@@ -60,7 +60,7 @@ Rows part(const Rows& rows, int64_t first, int64_t count) {
   return out;
 }
 
-// Some rows at a time.
+// Returns the rows some at a time.
 std::function<Result<Rows>()> in_parts(const Rows& rows) {
   return [&rows, at = int64_t{0}]() mutable -> Result<Rows> {
     const int64_t first = at;
@@ -83,7 +83,7 @@ TEST(ImportRows, AreThoseThatWereExported) {
   }
 }
 
-// A stream of rows whose schema and batches are changed on the way.
+// A stream of rows with changes made to its schema and batches.
 struct Changed {
   std::optional<Error> error;
   ArrowArrayStream from = {};
@@ -154,7 +154,7 @@ TEST(ImportRows, RefuseWhatIsNoRowByFileRowAndColumn) {
                 nullptr)
                 .find("column doc_ids must be lists of ["),
             std::string::npos);
-  // Row 2 is the first that is not there; of pairs, the value within it.
+  // Bit 2 is the first that is unset: row 2, or a value within a row of pairs.
   static const unsigned char bits[] = {0xfb, 0xff, 0xff, 0xff};
   const auto with_null = [](ArrowArray& array) {
     array.null_count = 1;
@@ -222,7 +222,7 @@ TEST(ImportRows, WhatAStreamTellsIsCheckedBeforeItIsRead) {
   EXPECT_EQ(
       schema([](ArrowSchema& s) { s.metadata = text; }),
       "[data] pad_id must be an integer of 32 bits, found 'x' for 'a.parquet'");
-  // Room for chunks that the file does not have.
+  // Claims room for chunks that the file does not have.
   static const char claim[] = "\1\0\0\0\12\0\0\0max_chunks\10\0\0\00016777216";
   EXPECT_EQ(schema([](ArrowSchema& s) {
               for (const RowColumn c :

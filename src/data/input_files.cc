@@ -1,4 +1,4 @@
-// data/input_files.cc: files are known by what the system says of them.
+// data/input_files.cc: checks input files, and digests their names and sizes.
 #include "data/input_files.h"
 
 #include <sys/stat.h>
@@ -55,7 +55,7 @@ std::string digest_of_files(const std::vector<std::string>& files) {
     struct stat about = {};
     const bool is_there = stat(file.c_str(), &about) == 0;
     digest.add_text(name);
-    // Reading tells of one that is not there.
+    // A missing file is reported when it is read.
     digest.add(int64_t{is_there ? about.st_size : -1});
   }
   return digest.hex();

@@ -1,5 +1,4 @@
-// data/input_files.h: the files that documents come from: that they are there,
-// and which they are.
+// data/input_files.h: checks and identifies the files of documents.
 #pragma once
 
 #include <string>
@@ -10,22 +9,22 @@
 
 namespace tessera::data {
 
-// That a file of documents or rows, as `what` says, is there, and no device,
-// which may never end; a pipe where it may be one.
+// An error unless the path is a readable regular file, or with or_pipe a pipe:
+// a device may never end. Errors call the contents `what`.
 Result<void> check_file(const std::string& path, std::string_view what,
                         bool or_pipe = false);
 
-// Of a file that the system does not give, for the reason that errno has.
+// The error for a file that the system cannot read; errno has the reason.
 Error unreadable(const std::string& path);
 
-// Of a file that was another when its reading began.
+// The error for a file that changed while it was read.
 Error changed_input(const std::string& path);
 
-// That a position among so many files is in one of them, or behind the last.
+// Checks that a position is in one of `files` files, or after the last.
 Result<void> check_file_number(const SourcePosition& position, size_t files);
 
-// A digest of their names without folders, their sizes and their order: the
-// same on another machine, and another where a file grew.
+// A digest of the files' names without folders, their sizes and their order. It
+// is the same on another machine, and changes when a file grows.
 std::string digest_of_files(const std::vector<std::string>& files);
 
 }  // namespace tessera::data

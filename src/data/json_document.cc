@@ -1,4 +1,4 @@
-// data/json_document.cc: one line of JSON as a document.
+// data/json_document.cc: parses one line of JSON as a document.
 #include "data/json_document.h"
 
 #include <algorithm>
@@ -37,7 +37,7 @@ class PlainFields : public DocumentFields {
   std::string place() const override { return std::string(place_); }
 
  private:
-  // `size` numbers are in each array.
+  // Each array has `size` numbers; errors give the index within it.
   Result<void> add(Field field, size_t size, int64_t least, int64_t most,
                    std::vector<int32_t>& to) const {
     const auto& from = line_.numbers[static_cast<size_t>(field)];
@@ -101,14 +101,14 @@ class JsonFields : public DocumentFields {
   const Json& value(Field field) const {
     return object_.at(std::string(name_of(field)));
   }
-  // The integers of an array are added to `to`.
+  // Appends the integers of an array to `to`.
   Result<void> add(const Json& array, std::string_view column, int64_t least,
                    int64_t most, std::vector<int32_t>& to) const {
     if (!array.is_array()) {
       return invalid("data", "{} must be an array of integers, found {} for {}",
                      column, describe(array), place_);
     }
-    // resize, not reserve, which would move all documents for each.
+    // resize() grows geometrically; reserve() would copy everything each time.
     const size_t first = to.size();
     to.resize(first + array.size());
     for (size_t i = 0; i < array.size(); ++i) {
@@ -158,7 +158,8 @@ Result<FieldSet> add_json_document(std::string_view line,
     return invalid("data", "a line must be an object, found {} for {}",
                    describe(object), place);
   }
-  // A plain line has no array of another name.
+  // Only needed here: a plain line has arrays for known fields alone, so it
+  // cannot be packed rows.
   const auto has = [&](std::string_view name) { return object.contains(name); };
   if (auto e = refuse_rows(has, place); !e) return e.error();
   if (auto e = add_document(JsonFields(object, place), into); !e) {

@@ -1,4 +1,4 @@
-// data/json_document.h: one line of JSON as a document.
+// data/json_document.h: parses one line of JSON as a document.
 #pragma once
 
 #include <set>
@@ -10,9 +10,9 @@
 
 namespace tessera::data {
 
-// The fields that it has. `place` ends the errors: "line 3 of 'a.jsonl'". On an
-// error `into` is unspecified behind the documents that it had. Fields without
-// a column are added to `ignored`.
+// Returns the fields that the document has. Errors end in `place`: "line 3 of
+// 'a.jsonl'". After an error, `into` is valid only up to its previous
+// documents. Names of fields without a column are added to `ignored`.
 Result<FieldSet> add_json_document(std::string_view line,
                                    std::string_view place, Documents& into,
                                    std::set<std::string>& ignored);

@@ -1,5 +1,5 @@
-// data/json_lines.cc: files of JSON lines, read a line at a time, parsed one at
-// a time or, by several workers, some MiB at a time.
+// data/json_lines.cc: files of JSON lines, read line by line, and parsed one by
+// one or by several workers, some MiB at a time.
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -21,8 +21,8 @@ namespace {
 
 constexpr size_t kReadBytes = size_t{1} << 16;
 constexpr int64_t kMaxLineBytes = int64_t{1} << 30;
-// Read ahead for each of several workers: enough to share lines out evenly, and
-// to parse for far longer than threads take to start.
+// Bytes to read ahead for each of several workers: enough to divide the lines
+// evenly, and to make the time to start threads negligible.
 constexpr int64_t kAheadBytes = int64_t{1} << 21;
 
 constexpr std::pair<std::string_view, std::string_view> kOtherKinds[] = {
@@ -95,7 +95,7 @@ class JsonLines : public DocumentSource {
     return files_[static_cast<size_t>(at_.file)];
   }
 
-  // Lines for all workers, as documents; what ends them is told behind them.
+  // Reads and parses lines for all workers. An error comes last.
   void read_ahead() {
     std::vector<data::Line> lines;
     for (int64_t bytes = 0; bytes < workers_ * kAheadBytes;) {
@@ -109,7 +109,7 @@ class JsonLines : public DocumentSource {
                   [this](const SourcePosition& end) { return place(end); });
   }
 
-  // Into line_, the next that is not blank; false behind the last file.
+  // Reads the next line that is not blank into line_; false at the end.
   Result<bool> next_line() {
     while (at_.file < static_cast<int64_t>(files_.size())) {
       if (!file_) {
@@ -143,8 +143,8 @@ class JsonLines : public DocumentSource {
     return S_ISREG(opened_.st_mode) ? check_kind() : Result<void>();
   }
 
-  // At its end, that a file is as it was when it was opened: lines of two
-  // states are nobody's documents.
+  // At the end of a file, checks that it did not change since it was opened:
+  // the lines read so far could mix two versions.
   Result<void> check_unchanged() const {
     struct stat now = {};
     if (fstat(fileno(file_.get()), &now) != 0) {
@@ -159,7 +159,7 @@ class JsonLines : public DocumentSource {
     return data::changed_input(name());
   }
 
-  // Files of other kinds are told by their first bytes.
+  // Recognizes files of other kinds by their first bytes.
   Result<void> check_kind() {
     std::array<char, 8> bytes = {};
     const size_t n = std::fread(bytes.data(), 1, bytes.size(), file_.get());
@@ -175,7 +175,7 @@ class JsonLines : public DocumentSource {
     return {};
   }
 
-  // From the line that begins at the offset.
+  // Continues at the line that begins at the offset.
   Result<void> go_on(int64_t bytes) {
     if (fseeko(file_.get(), at_.offset - 1, SEEK_SET) != 0) {
       return data::unreadable(name());
@@ -190,7 +190,7 @@ class JsonLines : public DocumentSource {
                    at_.offset, in_quotes(name()));
   }
 
-  // Into line_, without its end; false at the end of the file.
+  // Reads a line into line_ without its newline; false at the end of the file.
   Result<bool> read_line() {
     line_.clear();
     bool any = false;
@@ -232,13 +232,13 @@ class JsonLines : public DocumentSource {
   std::vector<std::string> files_;
   JsonLinesLimits limits_;
   int64_t workers_ = 1;
-  SourcePosition at_, handed_;   // of what is read, and of what read() gave
-  data::ParsedLines parsed_;     // what lies between them
-  std::optional<Error> failed_;  // behind those
+  SourcePosition at_, handed_;   // after what is read, and returned
+  data::ParsedLines parsed_;     // lines between these two
+  std::optional<Error> failed_;  // comes after those lines
   std::unique_ptr<std::FILE, CloseFile> file_;
-  struct stat opened_ = {};  // file_, as it was then
+  struct stat opened_ = {};  // state of file_ when it was opened
   std::string buffer_ = std::string(kReadBytes, '\0');
-  size_t begin_ = 0, end_ = 0;  // of the buffer, not yet read
+  size_t begin_ = 0, end_ = 0;  // unread part of the buffer
   std::string line_;
   std::set<std::string> ignored_;
 };

@@ -1,5 +1,5 @@
-// JSON lines by any number of workers: documents, errors and positions are
-// those of one.
+// JSON lines with any number of workers: documents, errors and positions equal
+// those with one worker.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -28,8 +28,8 @@ std::string numbers(Random& random, size_t count, uint64_t below) {
   return fmt::format("[{}]", fmt::join(drawn, ","));
 }
 
-// Some have some of the columns, and fields that rows have no place for: in one
-// file more than the 64 that are told.
+// Documents have some of the columns, and some unknown fields. One file has
+// more than the 64 unknown fields that are reported.
 std::string draw_document(Random& random, size_t tokens) {
   std::string line =
       fmt::format("{{\"input_ids\": {}", numbers(random, tokens, 100'000));
@@ -72,8 +72,8 @@ std::string bad_line(Random& random) {
   }
 }
 
-// Every sixth line is of `tokens` tokens or more, all others are short or
-// blank. Files of odd seeds have a bad one, and perhaps others behind it.
+// Every sixth line has `tokens` tokens or more; the others are short or blank.
+// Files of odd seeds have a bad line, and perhaps more after it.
 std::string draw_file(uint64_t seed, size_t lines, size_t tokens) {
   Random random(seed);
   const size_t bad = seed % 2 == 1 ? random() % lines : lines;
@@ -104,9 +104,9 @@ std::unique_ptr<DocumentSource> open_lines(
   return std::move(*source);
 }
 
-// All that a source gives, and how it was before each document and at the end.
+// All that a source returns, and its state before each document and at the end.
 struct Read {
-  std::vector<Documents> windows;  // of three documents
+  std::vector<Documents> windows;  // of three documents each
   std::vector<SourcePosition> positions;
   std::vector<std::set<std::string>> ignored;
   std::string error;
@@ -192,7 +192,7 @@ TEST_F(JsonLines, ResumedAtAnyOfThemTheyAreTheSame) {
   }
 }
 
-// More lines than are read ahead at a time, however short they are.
+// More lines than one read-ahead takes, however short they are.
 TEST_F(JsonLines, WhatIsReadAheadComesInItsOrder) {
   constexpr int32_t kLines = 40'000;
   std::string text;
@@ -227,7 +227,7 @@ TEST_F(JsonLines, WhatIsReadAheadComesInItsOrder) {
   expect_some(*source, 0, 10);
   ASSERT_TRUE(source->seek(ends[3]));
   expect_rest(*source, 4);
-  // What is read ahead comes first, and then one at a time.
+  // Documents read ahead come first; after them lines are parsed one at a time.
   ASSERT_TRUE(source->seek({}));
   expect_some(*source, 0, 5);
   source->set_workers(1);

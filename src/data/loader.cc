@@ -1,4 +1,4 @@
-// data/loader.cc: threads make batches and their plans ahead of who asks.
+// data/loader.cc: threads make batches and their plans ahead of the caller.
 #include <chrono>
 #include <condition_variable>
 #include <map>
@@ -20,7 +20,7 @@
 namespace tessera {
 namespace {
 
-// Rows of padding alone up to `rows`.
+// Pads the batch to `rows` rows.
 void pad_rows(Rows& made, int64_t rows) {
   made.rows = rows;
   for (size_t c = 0; c < kRowColumns; ++c) {
@@ -46,7 +46,7 @@ Result<Request> request_of(const BatchOptions& o, int64_t tokens) {
   return request;
 }
 
-// Above a ceiling there is no batch.
+// An error if the batch exceeds a ceiling.
 Result<void> check_ceilings(const Batch& batch) {
   if (batch.request().ceilings == Ceilings{}) return {};
   auto contract = make_contract(batch);
@@ -54,14 +54,14 @@ Result<void> check_ceilings(const Batch& batch) {
   return {};
 }
 
-// Rows of documents, or that were packed before.
+// Makes rows from documents, or reads rows that were packed before.
 using AnyStream = std::variant<RowStream, data::RowFileStream>;
 
 RowShape shape_of(const AnyStream& any) {
   return std::visit([](const auto& stream) { return stream.shape(); }, any);
 }
 
-// The rows of a batch, and how the stream was after them; none at its end.
+// The rows of a batch, and the stream's state after them; no rows at the end.
 struct Taken {
   Rows rows;
   int64_t filled = 0;
@@ -69,7 +69,7 @@ struct Taken {
   StreamReport report;
 };
 
-// A batch, or how the stream was at its end. That is the last, as an error is.
+// A batch, or the stream's state at its end. The end or an error is final.
 using Answer = Result<std::variant<LoadedBatch, Taken>>;
 
 template <class Work>
@@ -95,7 +95,7 @@ Result<Taken> take_rows(AnyStream& any, int64_t wanted, SpareRows& spare) {
       any);
 }
 
-// With its plan, which is made in `plan`.
+// Adds the plan, which is made in `plan`.
 Answer plan_rows(Result<Taken> taken, OwnedBatch& plan) {
   if (!taken) return taken.error();
   Taken& t = *taken;
@@ -106,7 +106,7 @@ Answer plan_rows(Result<Taken> taken, OwnedBatch& plan) {
                             std::move(t.after), std::move(t.report)});
 }
 
-// Rows cost what the loader's mask costs, unless another is named.
+// The loader's mask decides the cost of rows, unless the options name another.
 Result<StreamOptions> balanced(const LoaderOptions& options) {
   StreamOptions out = options.stream;
   if (out.pack.mask) return out;
@@ -146,16 +146,16 @@ struct Loader::State {
     }
   }
 
-  // Its threads run.
+  // Starts the threads.
   static Result<Loader> start(AnyStream stream, const BatchOptions& options);
 
-  // The next batch's number and rows; none where there is no more to do.
+  // The number and rows of the next batch; nothing if there are no more.
   std::optional<std::pair<int64_t, Result<Taken>>> take_in_turn();
   void work(OwnedBatch& plan);
   bool has_answer() const { return ready.contains(handed); }
 
-  // Rows are taken by one thread at a time, in order; plans are made side by
-  // side. So any number of threads gives the same batches.
+  // One thread at a time takes rows, in order; plans are made in parallel. So
+  // batches do not depend on the number of threads.
   std::mutex taking;
   AnyStream stream;
   const int64_t wanted_rows, ahead;
@@ -164,13 +164,13 @@ struct Loader::State {
 
   std::mutex mutex;
   std::condition_variable changed;
-  std::map<int64_t, Answer> ready;  // by number
-  int64_t taken = 0, handed = 0;    // of batches
-  bool over = false, stop = false;  // no more are taken
+  std::map<int64_t, Answer> ready;  // by the batch's number
+  int64_t taken = 0, handed = 0;    // counts of batches
+  bool over = false, stop = false;  // over: no more are taken
 
-  StreamPosition position;        // the caller's
-  StreamReport report;            // up to there
-  std::vector<OwnedBatch> plans;  // a thread's own each
+  StreamPosition position;        // after the caller's last batch
+  StreamReport report;            // up to `position`
+  std::vector<OwnedBatch> plans;  // one for each thread
   std::vector<std::thread> threads;
 };
 
@@ -223,7 +223,7 @@ Result<Loader> Loader::State::start(AnyStream stream,
   const RowShape shape = shape_of(stream);
   auto request = request_of(options, shape.tokens);
   if (!request) return request.error();
-  // Padding alone tells what is wrong with the request before any work.
+  // Rows of padding show what is wrong with the request before any work.
   auto rows = Rows::make(shape, options.rows);
   if (!rows) return rows.error();
   auto state = std::make_unique<State>(std::move(stream), options);
@@ -271,7 +271,7 @@ Result<std::optional<LoadedBatch>> Loader::next() {
   s.changed.wait(lock, [&] { return s.has_answer(); });
   const auto answer = s.ready.find(s.handed);
   if (!answer->second) return answer->second.error();
-  // The end is an answer for good.
+  // The end stays in `ready`, so later calls return it again.
   if (const auto* const end = std::get_if<Taken>(&*answer->second)) {
     s.position = end->after;
     s.report = end->report;

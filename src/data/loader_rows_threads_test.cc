@@ -1,5 +1,5 @@
-// A loader of rows that were packed before: the batches of one that packs their
-// documents, from files of every format, resumed anywhere.
+// A loader of packed rows gives the same batches as a loader of their
+// documents, from files of every format, and resumes anywhere.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -29,7 +29,7 @@ class LoaderRows : public testing::PackFolder {
     EXPECT_TRUE(loader) << loader.error().message;
     return std::move(*loader);
   }
-  // Of the documents.
+  // The batches of a loader of the documents.
   std::vector<LoadedBatch> wanted() const {
     LoaderOptions options{batches_, options_.stream};
     auto loader = Loader::open(*open_documents(inputs()), options);
@@ -85,7 +85,7 @@ TEST_F(LoaderRows, OfOneFileAreThoseOfAFolder) {
   }
 }
 
-// Memory that was given back holds what it held.
+// Reused memory still holds old rows.
 TEST_F(LoaderRows, SpareMemoryChangesNothing) {
   const std::vector<LoadedBatch> want = wanted();
   ASSERT_TRUE(pack());
@@ -144,7 +144,7 @@ TEST_F(LoaderRows, PositionsOfOthersAreRefused) {
   EXPECT_TRUE(refused(out(), bad)
                   .starts_with("[data] a position must be a row of one of "));
   bad = good;
-  bad.source.offset = 8;  // of 7
+  bad.source.offset = 8;  // the file has 7 rows
   EXPECT_NE(refused(out(), bad).find("found row 8 for the 7 of '"),
             std::string::npos);
   bad = good;
@@ -153,8 +153,8 @@ TEST_F(LoaderRows, PositionsOfOthersAreRefused) {
                   .starts_with("[data] a position must be a row of one of "));
 }
 
-// What a file is, is told before any work; a row that does not hold, after the
-// batches before it.
+// A wrong kind of file is an error before any work; a bad row is an error after
+// the batches before it.
 TEST_F(LoaderRows, AreRefusedByTheirPlace) {
   const std::vector<LoadedBatch> want = wanted();
   ASSERT_TRUE(pack());
@@ -170,7 +170,7 @@ TEST_F(LoaderRows, AreRefusedByTheirPlace) {
   EXPECT_NE(next.error().message.find(" for row 5 of '" + third + "'"),
             std::string::npos)
       << next.error().message;
-  // The third file's rows are read together, from row 14 on.
+  // The third file's rows are read in one batch, from row 14 on.
   EXPECT_EQ(batches, 3U);
   EXPECT_FALSE(loader.next());
 

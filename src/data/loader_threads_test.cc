@@ -1,5 +1,5 @@
-// The loader: the rows of a stream with their plans, made ahead, stopped
-// anywhere, resumed anywhere.
+// The loader: rows and plans made ahead; it may be stopped and resumed
+// anywhere.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -17,7 +17,7 @@ namespace {
 using enum RowColumn;
 using testing::all_of;
 
-// Documents of drawn lengths; an error where it is told to.
+// Documents of random lengths; an error at document fails_at.
 class Drawn : public DocumentSource {
  public:
   explicit Drawn(int64_t documents, int64_t fails_at = -1)
@@ -89,7 +89,7 @@ TEST(Loaders, BatchesAreTheStreamsRowsWithTheirPlans) {
       if (b + 1 < all.size()) {
         EXPECT_EQ(got.filled, options.rows);
       }
-      // The plan is that of a batch made alone of the same facts.
+      // The plan equals that of a batch made alone from the same facts.
       const auto alone =
           OwnedBatch::copy(got.batch.request(), got.rows.facts());
       ASSERT_TRUE(alone);
@@ -106,7 +106,7 @@ TEST(Loaders, BatchesAreTheStreamsRowsWithTheirPlans) {
   }
 }
 
-// Whatever is left in memory that serves again, and whoever gives it back.
+// Reused memory has no effect, whatever it holds.
 TEST(Loaders, SpareRowsLeaveNothingBehind) {
   for (uint64_t seed = 0; seed < 12; ++seed) {
     const LoaderOptions options = options_of(seed);
@@ -143,7 +143,7 @@ TEST(Loaders, SpareRowsOutliveTheLoaderAndHaveAnEnd) {
   EXPECT_EQ(kept, options_of(0).ahead + 1);
 }
 
-// The least ceiling that every batch is within.
+// The smallest ceiling that all batches fit.
 int64_t enough_steps(LoaderOptions options) {
   for (int64_t steps = 1;; ++steps) {
     options.ceilings.max_steps = steps;
@@ -154,7 +154,7 @@ int64_t enough_steps(LoaderOptions options) {
   }
 }
 
-// What a loader gives, and the error that ended it.
+// The batches of a loader, and the error that ended it.
 std::pair<std::vector<LoadedBatch>, std::string> run(
     const LoaderOptions& options) {
   Loader loader = open(options);
@@ -168,7 +168,7 @@ TEST(Loaders, AnyNumberOfWorkersGivesTheSame) {
   size_t before_errors = 0;
   for (uint64_t seed = 0; seed < 16; ++seed) {
     LoaderOptions options = options_of(seed / 2);
-    const bool fails = seed % 2 == 1;  // at the batch of the most steps
+    const bool fails = seed % 2 == 1;  // at the batch with the most steps
     options.ceilings.max_steps = enough_steps(options) - (fails ? 1 : 0);
     options.ahead = 6;
     options.workers = 1;
@@ -267,7 +267,7 @@ TEST(Loaders, ABatchThatIsHeldStaysWhatItWas) {
   for (int b = 0; b < 12; ++b) {
     auto next = loader.next();
     if (!next || !*next) break;
-    // Every other one is let go of, so that its memory serves again.
+    // Every other batch is dropped, so that its memory is reused.
     if (b % 2 == 1) continue;
     digests.push_back(plan_digest((*next)->batch.plan()));
     held.push_back(std::move(**next));

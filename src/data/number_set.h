@@ -1,5 +1,5 @@
-// data/number_set.h: a set of small numbers with neighbours at hand: bits, and
-// above them bits that say which words have any.
+// data/number_set.h: a set of small integers with fast search for neighbours: a
+// bit per number, and above it bits that mark which words are not zero.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@
 
 namespace tessera::data {
 
-// Numbers 0 to 2^24, whatever the size: four levels of 64-bit words.
+// Numbers are 0 to 2^24 at most; four levels of 64-bit words.
 class NumberSet {
  public:
   explicit NumberSet(int64_t most) {
@@ -41,7 +41,7 @@ class NumberSet {
     }
   }
 
-  // The least number that is x or more; -1 where there is none.
+  // The least member that is x or more; -1 if there is none.
   int64_t at_least(int64_t x) const {
     auto at = static_cast<size_t>(x);
     for (size_t l = 0; l <= kTop; ++l) {
@@ -61,7 +61,7 @@ class NumberSet {
     return -1;
   }
 
-  // The greatest number that is x or less; -1 where there is none.
+  // The greatest member that is x or less; -1 if there is none.
   int64_t at_most(int64_t x) const {
     auto at = static_cast<size_t>(x);
     for (size_t l = 0; l <= kTop; ++l) {

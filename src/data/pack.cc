@@ -1,5 +1,4 @@
-// data/pack.cc: documents to rows, a window at a time, with an account of every
-// token.
+// data/pack.cc: packs documents into rows, and accounts for every token.
 #include <algorithm>
 #include <utility>
 
@@ -80,10 +79,10 @@ Error negative_length(int64_t length, int64_t document) {
                  length, document);
 }
 
-// Whether each is 1 to `tokens`; their sum.
+// Whether each length is 1 to `tokens`; `sum` becomes their sum.
 bool all_fit(std::span<const int32_t> lengths, int64_t tokens, int64_t& sum) {
   sum = 0;
-  uint32_t outside = 0;  // of its bits the sign counts
+  uint32_t outside = 0;  // only the sign bit is read
   for (const int32_t length : lengths) {
     const auto n = static_cast<uint32_t>(length);
     outside |= (n - 1) | (static_cast<uint32_t>(tokens) - n);
@@ -92,7 +91,7 @@ bool all_fit(std::span<const int32_t> lengths, int64_t tokens, int64_t& sum) {
   return outside >> 31 == 0;
 }
 
-// As few parts as there must be: rows of their own and a rest, or all alike.
+// As few parts as possible: full rows and a rest, or all alike in length.
 void add_split(DocumentPart whole, int32_t tokens, bool alike,
                std::vector<DocumentPart>& parts) {
   const int64_t n = ceil_div(int64_t{whole.length}, int64_t{tokens});
@@ -105,8 +104,8 @@ void add_split(DocumentPart whole, int32_t tokens, bool alike,
   }
 }
 
-// The documents of one window, cut by the rule for long ones: no part is longer
-// than a row, but for in_order, which cuts where a row ends.
+// The documents of a window, cut by the rule for long ones. No part is longer
+// than a row, except with in_order, which cuts where a row ends.
 Result<std::vector<DocumentPart>> parts_of(std::span<const int32_t> lengths,
                                            int64_t first, const PackOptions& o,
                                            bool alike, PackAccount& account) {
@@ -152,7 +151,7 @@ void close_row(Packing& packing) {
   packing.row_start.push_back(static_cast<int64_t>(packing.parts.size()));
 }
 
-// One part after another, cut where a row ends.
+// Places one part after another, cut where a row ends.
 void add_in_order(std::span<const DocumentPart> parts, Packing& packing) {
   int64_t room = packing.tokens;
   for (DocumentPart part : parts) {
@@ -171,7 +170,7 @@ void add_in_order(std::span<const DocumentPart> parts, Packing& packing) {
   if (room < packing.tokens) close_row(packing);
 }
 
-// What is fitted: where it lies in its document, and its length apart.
+// The parts to fit: where each lies in its document, and separately its length.
 class Fitted {
  public:
   // Documents that fit as they are, numbered from `first` on.
@@ -186,7 +185,7 @@ class Fitted {
 
   std::span<const int32_t> lengths() const { return lengths_; }
 
-  // Rows of the fit in this order.
+  // Adds the rows of the fit in this order.
   void add_rows(const Fit& fit, std::span<const int32_t> order,
                 Packing& packing) const {
     if (parts_.empty()) {
@@ -218,10 +217,10 @@ class Fitted {
   int64_t first_ = 0;
 };
 
-// Rows that cost alike may be more than those of best fit by one in so many.
+// The even fit may have one row more than best fit for so many rows.
 constexpr int64_t kRowsForOneMore = 1024;
 
-// Documents are cut as usual, or into parts of like lengths.
+// `usual` has documents cut into full rows and a rest, `alike` into like parts.
 Result<void> add_by_cost(const Fitted& usual, const Fitted& alike,
                          const RowCost& cost, const PackOptions& options,
                          PackState& state, Packing& packing) {
@@ -255,8 +254,7 @@ void add_fit(const Fitted& fitted, const PackOptions& options,
                   packing);
 }
 
-// What was added to the packing since it had `rows` rows is accounted for by
-// what really lies in them.
+// Accounts for the rows that the packing got after its first `rows` rows.
 Result<void> add_to_account(Packing& packing, int64_t rows,
                             PackAccount account) {
   const auto from =

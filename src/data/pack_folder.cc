@@ -1,5 +1,5 @@
-// data/pack_folder.cc: documents of files to a folder of rows, by one run or by
-// several, each of which goes on where the one before it was killed.
+// data/pack_folder.cc: packs files of documents into a folder of rows. If a run
+// is killed, another run resumes its work.
 #include <fcntl.h>
 
 #include <algorithm>
@@ -44,12 +44,12 @@ Result<std::string> digest_of_file(const fs::path& path) {
   return digest.hex();
 }
 
-// What a run has finished, each file as it is.
+// Appends to the journal each file that the run has finished.
 class Journal {
  public:
   Journal(fs::path path, size_t files)
       : path_(std::move(path)), files_(files), file_(-1) {}
-  // Files that another run can go on after.
+  // The number of finished files, after which another run can resume.
   size_t files() const { return files_; }
   Result<void> begin(const Json& origin, const std::vector<PackedFile>& files) {
     std::string text = data::journal_line(origin);
@@ -61,7 +61,7 @@ class Journal {
     return {};
   }
   Result<void> add(const fs::path& path, int64_t rows, StreamPosition after) {
-    if (file_.get() < 0) return {};  // none is kept
+    if (file_.get() < 0) return {};  // no journal is kept
     std::error_code error;
     const auto bytes = fs::file_size(path, error);
     if (error) return unwritable(path);
@@ -83,8 +83,8 @@ class Journal {
   Descriptor file_;
 };
 
-// The files that a run which was killed has finished, if they are of what is
-// asked for now.
+// The files that a killed run has finished, if it ran with the inputs and
+// options asked for now.
 Result<std::vector<PackedFile>> finished_files(RowFolder& folder,
                                                const std::string& path,
                                                const Json& asked,
@@ -111,8 +111,8 @@ Result<std::vector<PackedFile>> finished_files(RowFolder& folder,
     const std::string other = data::difference(asked, **journal.origin);
     if (!other.empty() && !journal.files.empty()) return refuse(other);
   }
-  // A system that failed may have lost what the journal had of the last file;
-  // nothing is known of one that is damaged.
+  // After a system crash the journal may lack its last line, so there may be
+  // one more file. If the journal is damaged, any number is possible.
   const int64_t listed = std::ssize(journal.files);
   const int64_t most = !journal.origin ? std::numeric_limits<int64_t>::max()
                        : listed > 0    ? listed + 1
@@ -123,7 +123,7 @@ Result<std::vector<PackedFile>> finished_files(RowFolder& folder,
                               : folder.take_back(most, data::kRowFormats);
   if (!taken) return taken.error();
   if (restart) return std::vector<PackedFile>();
-  // Its size tells one that was lost.
+  // A file that was lost in a crash shows by its size.
   size_t whole = 0;
   for (; whole < journal.files.size(); ++whole) {
     const auto bytes = fs::file_size(
@@ -145,8 +145,8 @@ Result<RowStream> open_stream(const std::vector<std::string>& inputs,
   return RowStream::open(std::move(*source), options.stream, from.after);
 }
 
-// Those of the size that they had: to write on after one that somebody changed
-// would hide it.
+// Checks the digests of finished files of the right size: adding more files
+// after one that was changed would hide the change.
 Result<void> check_unchanged(const RowFolder& folder,
                              const std::vector<PackedFile>& files) {
   for (size_t f = 0; f < files.size(); ++f) {
@@ -163,12 +163,12 @@ Result<void> check_unchanged(const RowFolder& folder,
   return {};
 }
 
-// The rows of files that are there already.
+// Passes the rows of finished files to options.each.
 Result<void> show(const RowFolder& folder, int64_t files,
                   const RowFolderOptions& options) {
   for (int64_t f = 0; options.each && f < files; ++f) {
     auto rows = load_rows(folder.aside(folder.name_of(f)).string());
-    if (!rows) {  // it is as it was written: what is finished stays
+    if (!rows) {  // it is as it was written, so finished files are kept
       return io_error("data", "a finished file must be readable, found {}",
                       rows.error().message);
     }
@@ -177,7 +177,7 @@ Result<void> show(const RowFolder& folder, int64_t files,
   return {};
 }
 
-// All rows that are left, a file at a time; how many files there are then.
+// Writes all rows that are left, file by file; returns the number of files.
 Result<int64_t> write_files(RowFolder& folder, int64_t files, RowStream& stream,
                             Journal& journal, const RowFolderOptions& options) {
   Result<Rows> rows{Rows{}};
@@ -228,7 +228,7 @@ Result<PackedFolder> pack_on(RowFolder& folder,
     last_failed = !done;
     return done;
   };
-  // Of a pipe nothing is kept: its rows are there first.
+  // A run from a pipe cannot be resumed, so its rows are put in place first.
   if (origin.stays) {
     if (auto e = last(); !e) return e.error();
   }
@@ -246,7 +246,7 @@ Result<PackedFolder> pack_on(RowFolder& folder,
 Result<PackedFolder> pack_row_folder(const std::vector<std::string>& inputs,
                                      const std::string& path,
                                      const RowFolderOptions& options) {
-  // What is wrong with the options or an input is told before any work.
+  // Errors in the options or inputs are found before any work.
   if (auto e = data::check_row_format(options.format); !e) return e.error();
   if (auto e = open_stream(inputs, options, {}); !e) return e.error();
   if (options.rows_per_file < 1) {
@@ -264,8 +264,8 @@ Result<PackedFolder> pack_row_folder(const std::vector<std::string>& inputs,
   bool last_failed = false;
   auto packed = pack_on(**folder, inputs, options, *origin, *finished, journal,
                         last_failed);
-  // What is wrong with an input would have to change first. All else, as a disk
-  // that is full, may pass, and what is finished stays.
+  // An invalid input must change before the next try, so nothing is kept. Other
+  // errors, such as a full disk, may pass, so finished files stay.
   if (!packed && !last_failed &&
       (packed.error().kind == ErrorKind::invalid || journal.files() == 0)) {
     (*folder)->clear();

@@ -1,5 +1,5 @@
-// data/pack_folder_faults_test.cc: what runs keep, and what they leave alone,
-// where a folder has other files or an error ends them.
+// data/pack_folder_faults_test.cc: what runs keep, and what they do not touch,
+// if a folder has other files or the run ends with an error.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 class PackFolderFaults : public testing::PackFolder {
  protected:
-  // Somebody's file, or folder where a '/' ends its name.
+  // Makes a file that is not from a run, or a folder if the name ends with '/'.
   void take(const std::string& name) const {
     const std::string path = out() + "/" + name;
     if (name.ends_with("/")) {
@@ -29,7 +29,7 @@ class PackFolderFaults : public testing::PackFolder {
       std::ofstream(path) << "mine";
     }
   }
-  // A run that finds a name taken when it puts its files in their place.
+  // A run that finds the name taken when it puts its files in place.
   Result<PackedFolder> pack_where_taken(const std::vector<std::string>& inputs,
                                         const std::string& name) const {
     RowFolderOptions options = options_;
@@ -41,7 +41,7 @@ class PackFolderFaults : public testing::PackFolder {
   }
 };
 
-// Other files are nobody's to move or to throw away.
+// Files that are not from a run are not moved or removed.
 TEST_F(PackFolderFaults, TakesBackItsOwnFilesAlone) {
   const auto whole = pack("whole");
   ASSERT_TRUE(whole) << whole.error().message;
@@ -69,7 +69,7 @@ TEST_F(PackFolderFaults, TakesBackItsOwnFilesAlone) {
   }
 }
 
-// Nor is anything made where a link leads.
+// Nothing is made at the target of a link.
 TEST_F(PackFolderFaults, ALinkToNothingIsNoFolder) {
   const std::string absent = folder_.file("absent");
   fs::create_symlink(absent, out());
@@ -86,7 +86,7 @@ TEST_F(PackFolderFaults, ALinkToNothingIsNoFolder) {
   EXPECT_TRUE(pack());
 }
 
-// Nor are those that lie where a run's lie.
+// Files in the subfolder that are not from a run are not removed either.
 TEST_F(PackFolderFaults, TakesAwayWhatRunsMakeAlone) {
   const auto whole = pack("whole");
   ASSERT_TRUE(whole) << whole.error().message;
@@ -112,7 +112,7 @@ TEST_F(PackFolderFaults, TakesAwayWhatRunsMakeAlone) {
       fs::remove_all(out());
     }
   }
-  // What is a run's own, of any kind of file, is in nobody's way.
+  // Files with the names of a run's own files do not matter.
   for (const char* const name :
        {".tessera-12-3.tmp", "rows-00007.safetensors"}) {
     ASSERT_FALSE(pack_files(3));
@@ -125,7 +125,7 @@ TEST_F(PackFolderFaults, TakesAwayWhatRunsMakeAlone) {
   }
 }
 
-// A journal that is no file is not opened: a pipe would wait for a writer.
+// Only a regular file is opened as a journal: a pipe would wait for a writer.
 TEST_F(PackFolderFaults, AJournalIsAFile) {
   const auto whole = pack("whole");
   ASSERT_TRUE(whole) << whole.error().message;
@@ -155,8 +155,8 @@ TEST_F(PackFolderFaults, AJournalIsAFile) {
   }
 }
 
-// A bit of a finished file that is not as it was: in its head, or in a row's
-// number, which is a number still. All files stay, whoever looks at the rows.
+// A bit of a finished file changed, in its header or in a number of a row,
+// which stays valid. All files are kept, whether rows are looked at or not.
 TEST_F(PackFolderFaults, ADamagedFileLosesNoOther) {
   const auto whole = pack("whole");
   ASSERT_TRUE(whole) << whole.error().message;
@@ -181,7 +181,7 @@ TEST_F(PackFolderFaults, ADamagedFileLosesNoOther) {
           << refused.error().message;
       EXPECT_EQ(files_of(aside("")), left);
     }
-    // As it was, the next run goes on after it.
+    // After it is restored, the next run resumes after it.
     std::ofstream(path, std::ios::binary) << bytes;
     const auto packed = pack();
     ASSERT_TRUE(packed) << packed.error().message;
@@ -191,7 +191,7 @@ TEST_F(PackFolderFaults, ADamagedFileLosesNoOther) {
   }
 }
 
-// Whoever takes a name meanwhile keeps it, and the run what it has finished.
+// A file that takes a name meanwhile is kept, and so are the finished files.
 TEST_F(PackFolderFaults, AFileThatCannotBePlacedLosesNothing) {
   const auto whole = pack("whole");
   ASSERT_TRUE(whole) << whole.error().message;
@@ -225,7 +225,7 @@ TEST_F(PackFolderFaults, KeepsWhatIsFinishedUnlessAnInputIsWrong) {
     ASSERT_TRUE(packed) << packed.error().message;
     EXPECT_EQ(packed->resumed_files, 3);
     fs::remove_all(out());
-    // Of no file nothing is kept.
+    // Without a finished file nothing is kept.
     ASSERT_FALSE(pack_files(0, kind));
     EXPECT_TRUE(fs::is_empty(out()));
   }
@@ -233,8 +233,8 @@ TEST_F(PackFolderFaults, KeepsWhatIsFinishedUnlessAnInputIsWrong) {
   EXPECT_TRUE(fs::is_empty(out()));
 }
 
-// Rows of two states of an input are nobody's, whether it changes while it is
-// read, before that or behind it.
+// An input that changes would give rows of two versions, whether it changes
+// before, during or after it is read.
 TEST_F(PackFolderFaults, AnInputThatChangesMeanwhileLeavesNothing) {
   const auto whole = pack("whole");
   ASSERT_TRUE(whole) << whole.error().message;
@@ -255,16 +255,16 @@ TEST_F(PackFolderFaults, AnInputThatChangesMeanwhileLeavesNothing) {
       EXPECT_TRUE(fs::is_empty(out()));
     }
   }
-  const auto packed = pack();  // blank lines are no documents
+  const auto packed = pack();  // blank lines are not documents
   ASSERT_TRUE(packed) << packed.error().message;
   EXPECT_EQ(files_of(out()), files_of(out("whole")));
 }
 
-// Of what cannot be read again nothing is kept.
+// A run from a pipe cannot be resumed, so nothing is kept.
 TEST_F(PackFolderFaults, APipeIsReadOnce) {
   const std::string pipe = folder_.file("pipe");
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
-  const std::string text = *read_file(inputs()[0], 1 << 15);  // it has room
+  const std::string text = *read_file(inputs()[0], 1 << 15);  // fits the pipe
   const auto fed = [&](auto run) {
     std::thread writer([&] {
       const Descriptor end(::open(pipe.c_str(), O_WRONLY));
@@ -283,12 +283,12 @@ TEST_F(PackFolderFaults, APipeIsReadOnce) {
   EXPECT_FALSE(
       fed([&] { return pack_row_folder({pipe}, out(), stopped).ok(); }));
   EXPECT_TRUE(fs::is_empty(out()));
-  // Where a file cannot be put in its place, those before it go too.
+  // If one file cannot be put in place, the files before it are removed too.
   EXPECT_FALSE(fed([&] {
     return pack_where_taken({pipe}, "rows-00003.safetensors/").ok();
   }));
   EXPECT_EQ(files_of(out()), (Files{{"rows-00003.safetensors", ""}}));
-  // What comes last comes after its rows, which stay.
+  // `last` is called after the rows are in place, and they stay.
   fs::remove(out() + "/rows-00003.safetensors");
   RowFolderOptions drawn = options_;
   drawn.last = []() -> Result<void> {

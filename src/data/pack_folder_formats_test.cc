@@ -1,5 +1,5 @@
-// data/pack_folder_formats_test.cc: a folder of rows whose files are of another
-// kind than the usual.
+// data/pack_folder_formats_test.cc: a folder of rows with files in other
+// formats than .safetensors.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -16,7 +16,7 @@ namespace fs = std::filesystem;
 
 class PackFolderFormats : public testing::PackFolder {};
 
-// Parquet has no form that a run could go on with; a folder of such files has.
+// A run cannot continue a Parquet file, but it can a folder of such files.
 TEST_F(PackFolderFormats, GoesOnInFilesOfEveryFormat) {
   if (auto found = arrow_component(); !found) {
     GTEST_SKIP() << found.error().message;
@@ -50,8 +50,8 @@ TEST_F(PackFolderFormats, GoesOnInFilesOfEveryFormat) {
     expect_same(*packed, *whole);
     fs::remove_all(out());
     fs::remove_all(out("whole"));
-    // Another format may begin anew, also where a run was killed while it put
-    // its files in their place, and no journal tells which they are.
+    // A run with another format may start over, also if a run was killed while
+    // it put files in place and no journal tells its format.
     for (const bool damaged : {false, true}) {
       options_.format = format;
       ASSERT_FALSE(pack_files(3));
@@ -72,7 +72,7 @@ TEST_F(PackFolderFormats, GoesOnInFilesOfEveryFormat) {
   }
 }
 
-// Whichever library writes, the system's own word is told.
+// With every library, the error has the system's reason.
 TEST_F(PackFolderFormats, AFullDiskIsToldAsTheSystemSays) {
   if (!arrow_component()) GTEST_SKIP() << "no Arrow";
   for (const char* format : {"safetensors", "parquet", "arrow"}) {

@@ -1,5 +1,5 @@
-// data/pack_folder_test.cc: a folder of rows that runs pack one after another,
-// each going on where the one before it ended.
+// data/pack_folder_test.cc: a folder of rows that several runs pack, each
+// resuming the one before it.
 #include "tests/pack_folder.h"
 
 #include <fcntl.h>
@@ -42,7 +42,7 @@ TEST_F(PackFolder, GoesOnToTheSameFiles) {
       EXPECT_EQ(whole->resumed_files, 0);
       ASSERT_GT(whole->files, 6);
       EXPECT_GT(whole->report.chunks.chunks_over, 0);
-      // Ended somewhere, by one run or by many.
+      // Stopped at some file, by one run or by many.
       for (const bool many : {false, true}) {
         const int64_t at = many ? whole->files - 1 : 1 + seed++ % 6;
         for (const int64_t files : {int64_t{2}, int64_t{5}, at}) {
@@ -96,8 +96,8 @@ TEST_F(PackFolder, GoesOnAcrossFilesOfAllKinds) {
   }
 }
 
-// A system may fail at any moment: with a file half written, with a line of the
-// journal cut anywhere, with files half put in their place.
+// A crash at any moment: with a file half written, the journal cut anywhere, or
+// some files put in place.
 TEST_F(PackFolder, GoesOnFromWhateverIsLeft) {
   const auto whole = pack("whole");
   ASSERT_TRUE(whole) << whole.error().message;
@@ -134,19 +134,19 @@ TEST_F(PackFolder, GoesOnFromWhateverIsLeft) {
     lay(text);
     goes_on(lines, lines);
   }
-  // A file that is lost, or is not as long as it was.
+  // A file that is lost, or has another size.
   lay(journal);
   fs::remove(aside("rows-00002.safetensors"));
   goes_on(2, 2);
   lay(journal);
   fs::resize_file(aside("rows-00001.safetensors"), 100);
   goes_on(1, 1);
-  // What was being written, and what nobody knows.
+  // Files that were being written, and files that the journal does not list.
   lay(journal);
   std::ofstream(aside("rows-00004.safetensors")) << "cut short";
   std::ofstream(aside(".tessera-1-2.tmp")) << "cut short";
   goes_on(4, 4);
-  // Its first line alone, or none.
+  // Only the journal's first line, or no line.
   lay(journal.substr(0, head));
   goes_on(0, 0);
   lay(journal);
@@ -162,7 +162,7 @@ TEST_F(PackFolder, GoesOnPuttingFilesInTheirPlace) {
     fs::remove_all(out());
     ASSERT_FALSE(pack_files(whole->files - 1));
     RowFolderOptions last = options_;
-    // All is written: what the last file leaves is what a whole run does.
+    // The journal after the last file is that of a complete run.
     std::string journal;
     last.each = [&, left = whole->files](const Rows&) mutable -> Result<void> {
       if (--left > 0) return {};
@@ -176,7 +176,7 @@ TEST_F(PackFolder, GoesOnPuttingFilesInTheirPlace) {
       const std::string name = fmt::format("rows-{:05}.safetensors", f);
       fs::rename(out() + "/" + name, aside(name));
     }
-    // The journal lacks the last file: wherever it is, it is written again.
+    // The journal lacks the last file, which is written again wherever it is.
     options_.stream.pack.seed = 1;
     refuses("seed 1 for 0");
     options_.stream.pack.seed = 0;
@@ -184,7 +184,7 @@ TEST_F(PackFolder, GoesOnPuttingFilesInTheirPlace) {
     ASSERT_TRUE(packed) << packed.error().message;
     expect_same(*packed, *whole);
     EXPECT_EQ(packed->resumed_files, whole->files - 1);
-    // Or all is thrown away, whatever the journal says.
+    // A restart removes everything, whatever the journal says.
     for (const auto& text : {journal, std::string("damaged")}) {
       fs::create_directories(out() + "/.unfinished");
       ASSERT_TRUE(write_file(aside("journal"), text));
@@ -196,7 +196,7 @@ TEST_F(PackFolder, GoesOnPuttingFilesInTheirPlace) {
       EXPECT_EQ(anew->resumed_files, 0);
     }
   }
-  // All that is left to do was to take away what is empty.
+  // All was done except for removing the empty subfolder.
   fs::remove_all(out());
   ASSERT_TRUE(pack());
   fs::create_directories(out() + "/.unfinished");
@@ -244,7 +244,7 @@ TEST_F(PackFolder, NeverMixesRowsOfOtherInputsOrOptions) {
   const std::string a = folder_.file("a.jsonl"), b = folder_.file("b.jsonl");
   EXPECT_NE(other({a}).find("1 inputs for 2"), std::string::npos);
   EXPECT_NE(other({b, a}).find("b.jsonl' of "), std::string::npos);
-  // The same bytes, changed since; then others as long at the same time.
+  // The same bytes with a later time; then other bytes of equal size and time.
   const auto written = fs::last_write_time(b);
   fs::last_write_time(b, written + std::chrono::nanoseconds(1000));
   refuses("b.jsonl' of ");
@@ -253,13 +253,13 @@ TEST_F(PackFolder, NeverMixesRowsOfOtherInputsOrOptions) {
   fs::last_write_time(b, written);
   refuses("b.jsonl' of ");
 
-  // It may be told to begin anew.
+  // A restart is allowed.
   options_.restart = true;
   const auto packed = pack();
   ASSERT_TRUE(packed) << packed.error().message;
   EXPECT_EQ(packed->resumed_files, 0);
   expect_same(*packed, *pack("whole"));
-  // Rows that are there are nobody's to write over.
+  // Rows that exist are not overwritten.
   EXPECT_FALSE(pack());
 }
 
@@ -275,7 +275,7 @@ TEST_F(PackFolder, ADamagedJournalIsRefusedOrRestarted) {
     ASSERT_TRUE(write_file(aside("journal"), text));
     refuses("a damaged journal");
   }
-  // Numbers that a stranger wrote, with a digest that is right.
+  // Invalid numbers with a valid digest.
   for (const char* line :
        {"{}", "[]", "{\"numbers\": [], \"options\": \"\", \"ignored\": []}",
         "{\"numbers\": [1, -2], \"options\": \"\", \"ignored\": [1]}"}) {
@@ -310,7 +310,7 @@ TEST_F(PackFolder, AJournalIsReadAsItWasWritten) {
   EXPECT_EQ(journal.files[1], PackedFile{});
 }
 
-// Else a fuzzer that begins with it never reads a file's line.
+// The fuzzer starts from this seed, so it must be a valid journal with files.
 TEST_F(PackFolder, TheSeedOfTheJournalsFuzzerIsRead) {
   const auto text = read_file("tests/fuzz/corpus/pack_journal/whole", 1 << 20);
   ASSERT_TRUE(text) << text.error().message;
@@ -319,8 +319,8 @@ TEST_F(PackFolder, TheSeedOfTheJournalsFuzzerIsRead) {
   EXPECT_EQ(journal.files.size(), 2u) << "made by: tests/fuzz/text_seeds.py";
 }
 
-// What a run that was killed left behind is taken over; while another run
-// writes there, nothing of it is touched.
+// A run takes over what a killed run left; while another run writes there,
+// nothing of it is touched.
 TEST_F(PackFolder, HasOneWriterAtATime) {
   ASSERT_FALSE(pack_files(3));
   const Files left = files_of(out() + "/.unfinished");
@@ -336,7 +336,7 @@ TEST_F(PackFolder, HasOneWriterAtATime) {
         << refused.error().message;
     EXPECT_EQ(files_of(out() + "/.unfinished"), left);
   }
-  // From within a run another is refused too.
+  // A second run started within a run is refused too.
   options_.restart = false;
   RowFolderOptions outer = options_;
   int refusals = 0;
@@ -348,7 +348,7 @@ TEST_F(PackFolder, HasOneWriterAtATime) {
   ASSERT_TRUE(packed) << packed.error().message;
   EXPECT_EQ(refusals, packed->files);
   expect_same(*packed, *pack("whole"));
-  // A name that leads elsewhere is no run's.
+  // A subfolder that is a link is refused.
   fs::remove_all(out());
   fs::create_directories(out());
   const testing::TempFolder elsewhere;
@@ -358,7 +358,7 @@ TEST_F(PackFolder, HasOneWriterAtATime) {
   EXPECT_TRUE(fs::exists(elsewhere.file("kept")));
 }
 
-// What is made of all rows, as a picture, may fail: then none is lost.
+// If `last` fails, for example as it draws a picture, no rows are lost.
 TEST_F(PackFolder, WhatComesLastIsBeforeTheFolderHasItsRows) {
   int64_t seen = 0;
   options_.each = [&](const Rows& rows) -> Result<void> {

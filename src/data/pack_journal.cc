@@ -1,4 +1,4 @@
-// data/pack_journal.cc: what a run that packs has finished, a line a file.
+// data/pack_journal.cc: writes and reads the journal of a packing run.
 #include "data/pack_journal.h"
 
 #include <sys/stat.h>
@@ -25,7 +25,7 @@ std::string line_of(const Json& value) {
   return fmt::format("{} {}\n", digest_of(text), text);
 }
 
-// The next whole line, taken off the text.
+// Takes the next whole line off the text.
 std::optional<ParsedJson> next_line(std::string_view& text) {
   const size_t end = text.find('\n');
   if (end == std::string_view::npos || end <= kDigestDigits ||
@@ -41,7 +41,7 @@ std::optional<ParsedJson> next_line(std::string_view& text) {
   return std::move(*json);
 }
 
-// Every number of a file's line, in their order there.
+// Visits every number of a file's line, in the order of the line.
 template <class File, class Visit>
 void visit_numbers(File& f, const Visit& visit) {
   visit(f.bytes);
@@ -162,7 +162,7 @@ std::string_view format_of(const Json& origin) {
       if (origin["format"] == format) return format;
     }
   }
-  return kRowFormats[0];  // a journal of before had no other
+  return kRowFormats[0];  // old journals had no other
 }
 
 std::string difference(const Json& asked, const Json& begun) {

@@ -1,5 +1,5 @@
-// The packer against slow oracles: every token once, in a row with room, and
-// the rows that each strategy's definition gives.
+// The packer against slow oracles: every token is in one row with room, and
+// rows follow the definition of each strategy.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -40,7 +40,7 @@ struct Case {
   PackOptions options;
 };
 
-// Zero-length documents, documents of many rows, windows of a few.
+// Cases with empty documents, documents of many rows, and windows of a few.
 Case random_pack(uint64_t seed) {
   std::mt19937_64 random(seed);
   const auto below = [&](int64_t n) {
@@ -64,7 +64,7 @@ Case random_pack(uint64_t seed) {
   return c;
 }
 
-// What is wrong; "" if nothing.
+// The first fault found, or "".
 std::string fault(const Case& c, const Packing& packing) {
   const int64_t t = c.options.tokens;
   std::vector<std::vector<int>> seen;
@@ -94,7 +94,7 @@ std::string fault(const Case& c, const Packing& packing) {
   for (size_t d = 0; d < seen.size(); ++d) {
     const auto n = static_cast<int64_t>(seen[d].size());
     in += n;
-    int64_t from = 0, to = n;  // what must be there
+    int64_t from = 0, to = n;  // the tokens that must be in rows
     if (n > t) {
       if (c.options.long_documents == LongDocuments::keep_head) to = t;
       if (c.options.long_documents == LongDocuments::keep_tail) from = n - t;
@@ -153,7 +153,7 @@ TEST(Pack, WindowAfterWindowIsTheSame) {
                                           c.lengths.size() - at);
       const auto n = static_cast<size_t>(*next_window(rest, c.options));
       ASSERT_GT(n, 0u);
-      const PackState copy = state;  // as one that was saved
+      const PackState copy = state;  // as if it was saved and restored
       state = copy;
       const auto packed = pack_window(rest.first(n), static_cast<int64_t>(at),
                                       c.options, state, apart);
@@ -180,7 +180,7 @@ TEST(Pack, FirstAndBestFitAreWhatTheirNamesSay) {
     Case c = random_pack(seed);
     c.options.window_rows = 1 << 20;
     c.options.long_documents = LongDocuments::drop;
-    if (seed % 2 == 0) {  // few lengths, and so runs of equal ones
+    if (seed % 2 == 0) {  // few lengths, so that many are equal
       const auto step = static_cast<int32_t>(2 + seed / 2 % 15);
       for (int32_t& l : c.lengths) l = (l + step - 1) / step * step;
     }
@@ -217,7 +217,7 @@ TEST(Pack, FirstAndBestFitAreWhatTheirNamesSay) {
         contents(*pack(c.lengths, c.options)),
         (std::multiset<std::multiset<int32_t>>(first.begin(), first.end())))
         << "seed " << seed;
-    // Rows of like room are interchangeable, so their rooms are compared.
+    // Rows of equal room are interchangeable, so only their rooms are compared.
     c.options.strategy = PackStrategy::best_fit;
     const Packing packing = *pack(c.lengths, c.options);
     std::vector<int64_t> rooms;
@@ -232,7 +232,7 @@ TEST(Pack, FirstAndBestFitAreWhatTheirNamesSay) {
   }
 }
 
-// Slow: every part looks at all rows. `sorted` falls; rooms of the rows.
+// Slow: each part looks at all rows. `sorted` descends. Returns rows' rooms.
 std::vector<int64_t> slow_even_fit(const Lengths& sorted, int64_t tokens) {
   const int64_t sum = std::accumulate(sorted.begin(), sorted.end(), int64_t{0});
   struct Row {
@@ -244,7 +244,7 @@ std::vector<int64_t> slow_even_fit(const Lengths& sorted, int64_t tokens) {
   bool is_long = true;
   for (const int32_t l : sorted) {
     Row* to = nullptr;
-    // A row that is the first to be asked and has no room is asked no more.
+    // The row with the least cost is dropped for good once it has no room.
     while (is_long && 8 * l >= tokens) {
       to = nullptr;
       for (Row& row : rows) {
@@ -295,13 +295,13 @@ TEST(Pack, RowsThatCostAlikeAreThoseOfASlowFit) {
     std::sort(rooms.begin(), rooms.end());
     EXPECT_EQ(rooms, slow_even_fit(sorted, c.options.tokens)) << seed;
     EXPECT_EQ(std::count(seen.begin(), seen.end(), 1), std::ssize(seen));
-    // By cost there are as few rows as by best fit, and one in 1,024.
+    // By cost there are at most 1 in 1,024 rows more than by best fit.
     c.options.window_rows = 1 << 20;
     c.options.strategy = PackStrategy::best_fit;
     c.options.mixing = 0;
     const int64_t best = pack(c.lengths, c.options)->rows();
     c.options.strategy = PackStrategy::by_cost;
-    c.options.mixing = seed % 2 == 0 ? 0 : 0.3;  // rows stay, their order not
+    c.options.mixing = seed % 2 == 0 ? 0 : 0.3;  // reorders rows only
     const Packing by_cost = *pack(c.lengths, c.options);
     EXPECT_LE(by_cost.rows(), best + best / 1024) << seed;
     even += fit.rows() <= best ? 1 : 0;
@@ -320,7 +320,7 @@ TEST(Pack, InOrderKeepsTheOrder) {
   EXPECT_EQ(packing.row_start, (std::vector<int64_t>{0, 2, 4, 5, 6, 8}));
 }
 
-// Tiles of each row by the planner.
+// The tiles of each row as the planner counts them.
 std::vector<int64_t> planned(const Packing& packing, Tile tile) {
   std::vector<int64_t> tiles;
   for (int64_t r = 0; r < packing.rows(); ++r) {
@@ -351,7 +351,7 @@ TEST(PackCost, TheClosedFormIsWhatThePlannerCounts) {
     const Packing packing = *pack(c.lengths, c.options);
     const std::vector<int64_t> expected = planned(packing, c.options.tile);
     EXPECT_EQ(*row_costs(packing, c.options), expected) << "seed " << seed;
-    // Another spelling of the mask goes through the planner.
+    // This equal mask is not the usual one, so it goes through the planner.
     c.options.mask = *parse_mask("causal & documents & window(100000, -1)");
     EXPECT_EQ(*row_costs(packing, c.options), expected) << "seed " << seed;
   }
@@ -370,7 +370,7 @@ TEST(PackCost, StepsCostTheSameAtTheSameFill) {
   EXPECT_GE(even.account.fill(), best.account.fill());
   EXPECT_GT(unlike.max_over_mean, 1.5);
   EXPECT_LE(like.max_over_mean, 1.02);
-  EXPECT_LT(like.length_spread, 0.5);  // rows of best fit in this order: 0.7
+  EXPECT_LT(like.length_spread, 0.5);  // best fit in this order has 0.7
   options.mixing = 1;
   const Packing mixed = *pack(lengths, options);
   const auto between = pack_balance(mixed, *row_costs(mixed, options), 8);
@@ -378,7 +378,7 @@ TEST(PackCost, StepsCostTheSameAtTheSameFill) {
   EXPECT_LT(between.length_spread, like.length_spread);
 }
 
-// Sums of a position come from strangers: each is up to 2^53.
+// Sums of an untrusted position may each be up to 2^53.
 TEST(PackBalance, SumsOfAStrangerDoNotOverflow) {
   constexpr int64_t kRows = 4096;
   const BalanceSums seen = {

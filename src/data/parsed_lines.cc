@@ -1,4 +1,4 @@
-// data/parsed_lines.cc: parts of some lines each, taken in turn by threads.
+// data/parsed_lines.cc: threads take parts of some lines each in turn.
 #include "data/parsed_lines.h"
 
 #include <algorithm>
@@ -12,12 +12,11 @@
 namespace tessera::data {
 namespace {
 
-// A thread takes as much at a time: little beside what all have, so that none
-// is waited for long.
+// The size of a part: small, so that the last thread ends soon after the first.
 constexpr int64_t kPartBytes = int64_t{1} << 16;
 
-// Parts 0 to count - 1. The library's pool is left to attention: while one call
-// holds it, others run on one thread. `work` throws nothing.
+// Runs parts 0 to count - 1. The library's thread pool is left to attention,
+// since a call that finds it busy runs on one thread. `work` must not throw.
 void side_by_side(int64_t threads, size_t count,
                   const std::function<void(size_t part)>& work) {
   std::atomic<size_t> next{0};
@@ -31,7 +30,7 @@ void side_by_side(int64_t threads, size_t count,
     others.reserve(most);
     while (others.size() + 1 < most) others.emplace_back(take_parts);
   } catch (const std::exception&) {
-    // No thread or no memory: those that are there do all of it.
+    // No thread or no memory: the threads that exist do all the work.
   }
   take_parts();
   for (std::thread& other : others) other.join();
@@ -63,7 +62,7 @@ void ParsedLines::parse(Part& part, const Place& place) {
         return;
       }
       part.fields.push_back({*known, std::move(ignored)});
-      lines_[l].text = std::string();  // documents take its memory
+      lines_[l].text = std::string();  // the document replaces it
     }
   } catch (const std::exception&) {
     part.thrown = std::current_exception();
@@ -93,7 +92,7 @@ Result<void> ParsedLines::next(Documents& into, SourcePosition& end,
   end = lines_[part.begin + document_].end;
   ++document_;
   if (part.begin + document_ == part.end) {
-    part = Part();  // its memory is not needed any more
+    part = Part();  // frees its memory
     ++part_;
     document_ = 0;
   }

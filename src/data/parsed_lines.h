@@ -1,5 +1,5 @@
-// data/parsed_lines.h: lines of JSON that threads parse side by side, handed on
-// as documents in the order of the lines.
+// data/parsed_lines.h: lines of JSON that several threads parse; their
+// documents come in the order of the lines.
 #pragma once
 
 #include <cstdint>
@@ -15,31 +15,31 @@
 
 namespace tessera::data {
 
-// One that is not blank.
+// A line that is not blank.
 struct Line {
   std::string text;
-  SourcePosition end;  // of the line
+  SourcePosition end;  // the position after the line
 
-  // About what it takes, and what it becomes besides numbers.
+  // Approximate memory of the line and its document, besides numbers.
   int64_t bytes() const { return static_cast<int64_t>(text.size()) + 256; }
 };
 
 class ParsedLines {
  public:
-  // What errors call the line that ends there; any thread asks.
+  // How errors name the line that ends there; called by any thread.
   using Place = std::function<std::string(const SourcePosition& end)>;
 
-  // In place of lines of before. By so many threads at most: the caller's, and
-  // others that end within the call. Where threads or memory are short, fewer
-  // do all.
+  // Replaces the previous lines. At most `threads` threads parse: the caller's
+  // and others that end within the call. If threads or memory are short, fewer
+  // threads parse everything.
   void parse(std::vector<Line> lines, int64_t threads, const Place& place);
 
-  // Whether all are handed on.
+  // Whether all documents have been handed on.
   bool empty() const { return part_ == parts_.size(); }
 
-  // Adds the next document. `end` becomes that of its line, and `ignored` gets
-  // its fields without a column. A line that is none tells in its turn, and
-  // again from then on. Not where it is empty.
+  // Adds the next document. `end` becomes the end of its line, and `ignored`
+  // gets its fields without a column. A line that is not a document gives its
+  // error in its turn and in every later call. Must not be called when empty().
   Result<void> next(Documents& into, SourcePosition& end,
                     std::set<std::string>& ignored);
 
@@ -48,12 +48,12 @@ class ParsedLines {
     FieldSet known;
     std::set<std::string> ignored;
   };
-  // Lines that one thread parses, up to the first that it cannot.
+  // The lines that one thread parses, up to the first that fails.
   struct Part {
     size_t begin = 0, end = 0;
     Documents documents;
     std::vector<Fields> fields;  // of each document
-    Error error;                 // of the line behind them, unless it threw
+    Error error;                 // of the line after them; unset if it threw
     std::exception_ptr thrown;
   };
   void split();
@@ -61,7 +61,7 @@ class ParsedLines {
 
   std::vector<Line> lines_;
   std::vector<Part> parts_;
-  size_t part_ = 0, document_ = 0;  // of the part, the next
+  size_t part_ = 0, document_ = 0;  // `document_` is the next within the part
 };
 
 }  // namespace tessera::data

@@ -1,4 +1,4 @@
-// data/plain_line.cc: the plain part of JSON.
+// data/plain_line.cc: a parser for the common form of JSON lines.
 #include "data/plain_line.h"
 
 #include <charconv>
@@ -7,7 +7,7 @@
 namespace tessera::data {
 namespace {
 
-// Each step passes blanks first, and tells whether what it takes was there.
+// Each function skips blanks first, and returns whether it found its item.
 class Reader {
  public:
   explicit Reader(std::string_view text)
@@ -40,7 +40,7 @@ class Reader {
     return take(close);
   }
 
-  // A fraction or an exponent is left: nothing takes it.
+  // Stops before a fraction or an exponent, so the next step fails.
   bool integer(int32_t& to) {
     pass_blanks();
     const auto [after, error] = std::from_chars(at_, end_, to);

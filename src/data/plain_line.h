@@ -1,4 +1,4 @@
-// data/plain_line.h: a line of JSON as most are, read in one pass with no tree.
+// data/plain_line.h: parses the common form of a JSON line in one pass.
 #pragma once
 
 #include <array>
@@ -11,19 +11,18 @@
 
 namespace tessera::data {
 
-// What lies in the line goes with it.
+// Views point into the line, which must outlive them.
 struct PlainLine {
   FieldSet known;
-  // By field; pairs one after another.
+  // By field; pairs are flattened.
   std::array<std::vector<int32_t>, kFields> numbers;
   std::string_view chunk_unit;
   std::set<std::string_view> others;  // names of fields without a column
 };
 
-// None where the line is no object, or where anything in it is not plain: a
-// string that is not printable ASCII or has a backslash, a number that is no
-// int32, null for a field, a key given twice. Whoever reads all of JSON then
-// says what it is.
+// Nothing if the line is not an object or has something that is not plain: a
+// string that is not printable ASCII or has a backslash, a number that is not
+// int32, null for a field, or a duplicate key.
 std::optional<PlainLine> read_plain_line(std::string_view line);
 
 }  // namespace tessera::data

@@ -1,4 +1,4 @@
-// A plain line is read as the tree of it, and nothing else is taken for one.
+// A plain line is read as its JSON tree; lines that are not plain are refused.
 #include "data/plain_line.h"
 
 #include <gtest/gtest.h>
@@ -100,7 +100,7 @@ TEST(PlainLine, IsNothingElse) {
   EXPECT_FALSE(read_plain_line(std::string_view(zero).substr(0, 16)));
 }
 
-// Bytes of plain lines are changed, left out and put in.
+// Bytes of plain lines are changed, removed and inserted.
 TEST(PlainLine, ThatWasDamagedIsReadAsItsTreeOrNotAtAll) {
   constexpr std::string_view kBytes =
       "{}[]\",: -0123456789.eE\\ntfu\t\n\0\xc3+"sv;
@@ -145,7 +145,7 @@ Added add(const std::string& line) {
   return out;
 }
 
-// A float in a field that no column takes makes a line one that is not plain.
+// A float in an unknown field makes the line not plain.
 TEST(PlainLine, GivesTheDocumentAndTheErrorOfItsTree) {
   const std::string chunks =
       "\"chunk_starts\":[0,2],\"chunk_ends\":[2,3],\"call_edges\":[[1,0]]";

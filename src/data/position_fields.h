@@ -1,16 +1,15 @@
-// data/position_fields.h: a stream's position: every number of it by name, for
-// journals and Python to keep one, and whose it is.
+// data/position_fields.h: the numbers of a stream's position by name, for
+// journals and Python, and the check that a position belongs to a stream.
 #pragma once
 
 #include "tessera/documents.h"
 
 namespace tessera::data {
 
-// No count of documents, tokens or bytes comes near; sums of such do not
-// overflow.
+// Larger than any real count; sums of smaller counts do not overflow.
 inline constexpr int64_t kMaxCount = int64_t{1} << 53;
 
-// visit(name, number), which is an int64_t or a double.
+// Calls visit(name, number) for each count, an int64_t or a double.
 template <class Counts, class Visit>
 void visit_counts(Counts& counts, const Visit& visit) {
   auto& a = counts.account;
@@ -46,7 +45,7 @@ void visit_counts(Counts& counts, const Visit& visit) {
   visit("step_squares", b.squares);
 }
 
-// That a position is of a stream with the digests of this one.
+// An error unless the position has the options and inputs digests of `begin`.
 Result<void> check_stream(const StreamPosition& from,
                           const StreamPosition& begin);
 

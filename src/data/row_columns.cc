@@ -1,5 +1,4 @@
-// data/row_columns.cc: the schema of a packed row: the one table of its
-// columns.
+// data/row_columns.cc: the schema of a packed row, in one table of columns.
 #include <algorithm>
 
 #include "base/fail.h"

@@ -1,4 +1,4 @@
-// data/row_cost.cc: what attention over a row of documents costs.
+// data/row_cost.cc: the cost of attention over a row of documents.
 #include "data/row_cost.h"
 
 #include <algorithm>
@@ -12,9 +12,9 @@ namespace tessera {
 namespace data {
 namespace {
 
-// Tiles of `causal & documents` over documents one after another. A row of
-// tiles reaches from the tile where the document of its first token begins to
-// its own: all tiles between hold keys of that document.
+// Tiles of `causal & documents` over consecutive documents. A row of tiles
+// spans from the tile where the document of its first token begins to its own
+// tile, since all tiles between hold keys of that document.
 int64_t causal_document_tiles(std::span<const int32_t> lengths, int64_t tile) {
   int64_t tiles = 0;
   int64_t begin = 0;
@@ -45,7 +45,7 @@ Result<RowCost> RowCost::make(const PackOptions& options) {
   cost.tokens_ = options.tokens;
   cost.tile_ = options.tile;
   cost.closed_form_ = cost.mask_ == *usual && options.tile.q == options.tile.kv;
-  // The planner judges the rest, before any work.
+  // The planner checks the rest of the options here, before any work.
   const std::vector<int32_t> one{1}, start{0, 1};
   if (auto tried = cost.planned(one, start); !tried) return tried.error();
   return cost;

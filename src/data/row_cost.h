@@ -1,5 +1,5 @@
-// data/row_cost.h: what attention over a row of documents costs: the active
-// tiles of a mask, as the planner counts them.
+// data/row_cost.h: the cost of attention over a row of documents: the number of
+// active tiles of a mask, as the planner counts them.
 #pragma once
 
 #include <cstdint>
@@ -10,19 +10,18 @@
 
 namespace tessera::data {
 
-// What attention over packed rows is where nobody names a mask: causal &
-// documents.
+// The mask over packed rows if none is given: causal & documents.
 Result<Mask> usual_mask();
 
-// Rows that are planned at once: about a million tokens.
+// Tokens that are planned in one call.
 inline constexpr int64_t kPlannedTokens = int64_t{1} << 20;
 
-// Tiles of the mask of `options`, for rows whose documents have these lengths.
+// Counts tiles of the mask of `options` for rows of documents by their lengths.
 class RowCost {
  public:
   static Result<RowCost> make(const PackOptions& options);
 
-  // Of rows [row_start[r], row_start[r + 1]) of lengths.
+  // The cost of each row; row r has lengths [row_start[r], row_start[r + 1]).
   Result<std::vector<int64_t>> rows(std::span<const int32_t> lengths,
                                     std::span<const int32_t> row_start) const;
 

@@ -1,4 +1,4 @@
-// data/row_file.cc: packed rows in a .safetensors file, a tensor a column.
+// data/row_file.cc: packed rows in a .safetensors file, one tensor per column.
 #include "data/row_file.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ constexpr std::string_view kPadId = "pad_id";
 constexpr std::string_view kMaxChunks = "max_chunks";
 constexpr std::string_view kMaxEdges = "max_edges";
 
-// A tensor that may be absent; an error where it is not as the schema says.
+// A tensor, or null if an optional one is absent; checks its type.
 Result<const SafetensorsHeader::Entry*> find(const SafetensorsHeader& file,
                                              const RowColumnSpec& spec,
                                              std::string_view name) {
@@ -39,7 +39,7 @@ Result<const SafetensorsHeader::Entry*> find(const SafetensorsHeader& file,
   return &at->second;
 }
 
-// Tokens are those of input_ids; the file may say how many chunks and edges.
+// The tokens are those of input_ids; metadata may set max_chunks and max_edges.
 Result<RowShape> shape_of(const SafetensorsHeader& file,
                           std::string_view name) {
   auto ids = find(file, spec_of(RowColumn::input_ids), name);
@@ -60,7 +60,7 @@ Result<RowShape> shape_of(const SafetensorsHeader& file,
 using ReadBytes =
     std::function<Result<void>(int64_t begin, int64_t end, char* to)>;
 
-// What is in memory at a time, of all columns, or one row.
+// Numbers of all columns in memory at a time; at least one row is.
 constexpr int64_t kBatchNumbers = int64_t{1} << 20;
 
 class SafetensorsRows : public RowBatches {
@@ -68,7 +68,7 @@ class SafetensorsRows : public RowBatches {
   SafetensorsRows(std::string name, ReadBytes read, int64_t size)
       : name_(std::move(name)), read_(std::move(read)), size_(size) {}
 
-  // Before all else: what is there, before anything is allocated for it.
+  // Must be called first. Checks the header before anything is allocated.
   Result<void> read_header(int64_t first_row) {
     std::string start;
     if (auto e = extend(start, std::min(size_, kSafetensorsStart)); !e) {

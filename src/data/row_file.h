@@ -1,4 +1,4 @@
-// data/row_file.h: packed rows in a .safetensors file, a tensor a column.
+// data/row_file.h: packed rows in a .safetensors file, one tensor per column.
 #pragma once
 
 #include <functional>
@@ -13,33 +13,33 @@
 
 namespace tessera::data {
 
-// check_rows of rows of which the first is the file's row `first`.
+// check_rows() for rows that begin at row `first` of the file.
 Result<void> check_rows_from(int64_t first, const Rows& rows,
                              std::string_view file);
 
-// Numbers in a row of a shape that check_size takes: below 2^29.
+// Numbers in a row; below 2^29 for a shape that check_size() accepts.
 int64_t numbers_of_row(const RowShape& shape);
-// Whether rows of this shape may be made. `name` is what errors end in.
+// Whether rows of this shape may be made. Errors end in `name`.
 Result<void> check_size(const RowShape& shape, int64_t rows,
                         std::string_view name = "them");
-// Whether a column that a file lacks may be filled: a stranger's number is no
-// reason to make room, so room above the usual comes with its column.
+// Whether a column that a file lacks may be filled. Metadata is untrusted, so a
+// column of more than the usual size must be in the file.
 Result<void> check_filled(const RowShape& shape, RowColumn column,
                           std::string_view name);
-// A number of 32 bits in a file's metadata, which may lack it.
+// A 32-bit integer in a file's metadata, or `otherwise` if it is absent.
 using Metadata = std::map<std::string, std::string, std::less<>>;
 Result<int64_t> number_of(const Metadata& metadata, std::string_view key,
                           int64_t otherwise, std::string_view name);
 
-// Rows of a file, from a row on: columns that it lacks are filled, a required
-// one is an error. Every row is checked. Some rows are in memory at a time.
+// Rows of a file from a row on, some in memory at a time. Every row is checked.
+// A column that is missing is filled; a required one is an error.
 Result<std::unique_ptr<RowBatches>> open_safetensors_rows(
     const std::string& path, int64_t first_row);
 Result<Rows> load_safetensors_rows(const std::string& path);
-// All rows of a file that is in memory. `name` is how errors call it.
+// Reads all rows of a file that is in memory. Errors call it `name`.
 Result<Rows> decode_rows(std::string_view bytes, std::string_view name);
 
-// The bytes of a file: every column, so that all files have one schema.
+// The bytes of a file with every column, so that all files have one schema.
 Result<std::string> encode_rows(const Rows& rows);
 
 }  // namespace tessera::data

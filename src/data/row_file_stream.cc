@@ -1,4 +1,4 @@
-// data/row_file_stream.cc: packed rows of files, from any row on.
+// data/row_file_stream.cc: streams packed rows of files from any row on.
 #include "data/row_file_stream.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ Result<RowFileStream> RowFileStream::open(const std::string& path,
   if (!paths) return paths.error();
   RowFileStream out;
   out.paths_ = std::move(*paths);
-  // No options decide which rows come, but a stream of documents is another.
+  // No options affect the rows; the text differs from any documents stream's.
   out.at_.options = "packed rows";
   out.at_.inputs = digest_of_files(out.paths_.files);
   const bool is_begin = from == StreamPosition{};
@@ -54,7 +54,7 @@ Result<bool> RowFileStream::hold() {
       if (!opened) return opened.error();
       batches_ = std::move(*opened);
     }
-    const int64_t all = batches_->rows();  // where the file tells it
+    const int64_t all = batches_->rows();  // -1 if the header does not say it
     if (batches_->shape() != paths_.shape ||
         batches_->pad_id() != paths_.pad_id) {
       return invalid("data",

@@ -1,4 +1,4 @@
-// data/row_files.cc: packed rows from many files.
+// data/row_files.cc: reads packed rows of many files by number.
 #include "data/row_files.h"
 
 #include <algorithm>
@@ -17,8 +17,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// That a file is not of documents, say. One that is missing or no file is told
-// where it is read.
+// An error if the file is not packed rows, for example documents. A file that
+// cannot be opened passes: reading it gives the error.
 Result<void> check_packed(const std::string& path) {
   FileReader file;
   if (is_arrow_file(path) || !file.open(path)) return {};
@@ -33,7 +33,7 @@ Result<void> check_packed(const std::string& path) {
       in_quotes(path));
 }
 
-// A copy of a file in another format would be trained on as more rows.
+// A copy of a file in another format would be read as additional rows.
 Result<void> check_names(const std::vector<std::string>& files) {
   std::map<std::string, std::string> by_stem;
   for (const std::string& file : files) {
@@ -58,7 +58,7 @@ Result<std::vector<std::string>> files_of(const std::string& path) {
   for (fs::directory_iterator at(path, error), end; !error && at != end;
        at.increment(error)) {
     std::string name = at->path().string();
-    // An empty one is all that a run left which ended as it took it away.
+    // An empty subfolder is left if a run ends while it removes the subfolder.
     if (at->path().filename() == kUnfinished &&
         !fs::is_empty(at->path(), error)) {
       return invalid("data",
@@ -85,7 +85,7 @@ Result<std::vector<std::string>> files_of(const std::string& path) {
   return out;
 }
 
-// Those of the first file are whatever they are.
+// The first file decides the shape and the pad id of all.
 Result<void> check_like(const RowBatches& rows, const std::string& path,
                         const RowPaths& others) {
   const RowShape& shape = rows.shape();
@@ -113,7 +113,7 @@ Result<void> check_like(const RowBatches& rows, const std::string& path,
                  in_quotes(others.files[0]));
 }
 
-// All rows of a file once; how many.
+// Reads all rows of a file, and returns how many there are.
 Result<int64_t> count_rows(const std::string& path) {
   auto batches = open_row_batches(path, 0);
   if (!batches) return batches.error();
@@ -189,7 +189,7 @@ Result<Rows> RowFiles::read(size_t file, int64_t row) {
     batches_ = std::move(*opened);
   }
   auto rows = batches_->next();
-  if (!rows) batches_ = nullptr;  // it may be behind the rows that it lost
+  if (!rows) batches_ = nullptr;  // it may be past the rows that failed
   return rows;
 }
 

@@ -1,5 +1,5 @@
-// data/row_files.h: the rows of a file, or of a folder of files, by number. In
-// memory is one batch of them at a time.
+// data/row_files.h: the rows of a file, or of a folder of files, by number. One
+// batch of rows is in memory at a time.
 #pragma once
 
 #include <cstdint>
@@ -13,48 +13,48 @@
 
 namespace tessera::data {
 
-// Within a folder of rows, what is still being written.
+// The subfolder of a folder of rows that holds files still being written.
 inline constexpr std::string_view kUnfinished = ".unfinished";
 
-// Of like rows.
+// Files whose rows have one shape.
 struct RowPaths {
   std::vector<std::string> files;
   RowShape shape;
   int32_t pad_id = 0;
 
-  // A file that load_rows() takes, or a folder whose such files are taken by
-  // name. What each is told to hold is looked at; no row is read.
+  // The path is a file that load_rows() accepts, or a folder of such files,
+  // sorted by name. Reads and compares the files' headers, but no rows.
   static Result<RowPaths> find(const std::string& path);
 };
 
-// Rows of one file, from a row on.
+// The rows of one file, from a row on.
 Result<std::unique_ptr<RowBatches>> open_row_batches(const std::string& path,
                                                      int64_t first_row);
-// Adds `count` of them to others of their shape.
+// Appends `count` rows to rows of the same shape.
 void append_rows(const Rows& from, int64_t first, int64_t count, Rows& to);
 Error no_rows(const std::string& path);
 
 class RowFiles {
  public:
-  // All are read once, so that a bad one is found before any work.
+  // Reads all rows once, so that a bad row is found before any work.
   static Result<RowFiles> open(const std::string& path);
 
   int64_t rows() const { return first_.back(); }
   int64_t tokens() const { return paths_.shape.tokens; }
   int64_t held() const { return held_.rows; }  // in memory
-  // Rows [first, first + count), and after the last the first again.
+  // Rows [first, first + count); after the last row it starts over.
   Result<Rows> take(int64_t first, int64_t count);
 
  private:
-  // Those from `row` on.
+  // Reads the rows from `row` on.
   Result<void> hold(int64_t row);
   Result<Rows> read(size_t file, int64_t row);
 
   RowPaths paths_;
-  std::vector<int64_t> first_ = {0};  // row of each file, and all
+  std::vector<int64_t> first_ = {0};  // each file's first row; the total
   Rows held_;
   int64_t held_first_ = 0;
-  // Of one file, what gives the row after those that are held.
+  // Of one file; its next rows follow those in `held_`.
   std::unique_ptr<RowBatches> batches_;
 };
 

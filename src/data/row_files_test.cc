@@ -18,7 +18,7 @@ namespace {
 
 class RowFilesTest : public ::testing::Test {
  protected:
-  // Of one token each, which counts.
+  // Rows of one token each, which counts up from `first`.
   static Rows drawn(int64_t rows, int32_t first, int64_t tokens = 8) {
     Rows out = *Rows::make(RowShape::of(tokens), rows);
     for (int64_t r = 0; r < rows; ++r) {
@@ -129,7 +129,7 @@ TEST_F(RowFilesTest, AFolderIsNoFileOfRows) {
             "[data] rows must be a file, found none for '" + path + "'");
 }
 
-// An error of any file's rows names the file, of which nothing is left.
+// An error in any file's rows names the file, and no file is left.
 TEST_F(RowFilesTest, RowsThatDoNotHoldAreNotSaved) {
   Rows bad = drawn(4, 100);
   bad.row(RowColumn::doc_ids, 1)[0] = 5;
@@ -144,8 +144,8 @@ TEST_F(RowFilesTest, RowsThatDoNotHoldAreNotSaved) {
   }
 }
 
-// In an Arrow file a batch of 3 rows at a time is in memory, wherever a row is
-// asked for, and rows follow each other across files of both kinds.
+// One batch of 3 rows of an Arrow file is in memory, whichever row is asked
+// for. Rows continue across files of both kinds.
 TEST_F(RowFilesTest, HoldsABatchOfAnArrowFile) {
   if (auto found = arrow_component(); !found) {
     GTEST_SKIP() << found.error().message;
@@ -188,7 +188,7 @@ TEST_F(RowFilesTest, HoldsABatchOfAnArrowFile) {
   }
 }
 
-// It is refused by its name, whatever is in it.
+// The name decides, whatever the file holds.
 TEST_F(RowFilesTest, ARowFileIsThereInOneFormat) {
   save("rows-00001.safetensors", 1, 100);
   save("rows-00001.x.safetensors", 1, 101);
@@ -203,8 +203,8 @@ TEST_F(RowFilesTest, ARowFileIsThereInOneFormat) {
                 folder_.file("rows-00001.safetensors") + "'");
 }
 
-// Of .safetensors a few long rows at a time, wherever a row is asked for; what
-// is not as it was is told.
+// Some long rows of a .safetensors file are in memory, whichever row is asked
+// for. A file that changed is an error.
 TEST_F(RowFilesTest, HoldsSomeRowsOfASafetensorsFile) {
   constexpr int64_t kTokens = 1 << 15;
   const std::string path = folder_.file("a.safetensors");
@@ -228,7 +228,7 @@ TEST_F(RowFilesTest, HoldsSomeRowsOfASafetensorsFile) {
       }
     }
   }
-  // Row 5 of what stands there is refused by its number.
+  // Row 5 of the new file is refused by its number.
   Rows bad = drawn(7, 100, kTokens);
   bad.row(RowColumn::num_docs, 5)[0] = 3;
   ASSERT_TRUE(write_file(path, *encode_rows(bad)));
@@ -241,7 +241,7 @@ TEST_F(RowFilesTest, HoldsSomeRowsOfASafetensorsFile) {
   ASSERT_FALSE(folder);
   EXPECT_NE(folder.error().message.find("must be a regular file"),
             std::string::npos);
-  // Cut at any place it is refused in one line.
+  // A file cut at any place is refused with an error of one line.
   const std::string bytes = *encode_rows(drawn(3, 100));
   for (size_t size = 0; size < bytes.size(); size += 1 + size / 9) {
     ASSERT_TRUE(write_file(path, std::string_view(bytes).substr(0, size)));

@@ -1,4 +1,4 @@
-// data/row_folder.cc: a folder of rows, whose files are there when all are.
+// data/row_folder.cc: a folder of rows, whose files appear all at once.
 #include "data/row_folder.h"
 
 #include <fcntl.h>
@@ -34,7 +34,7 @@ Error not_written(const fs::path& path) {
   return not_written({errno, std::generic_category()}, path);
 }
 
-// What lies aside is made and locked; an error where it is another run's.
+// Makes and locks the subfolder; an error if another run has the lock.
 Result<int> lock_aside(const fs::path& path, const fs::path& folder) {
   std::error_code error;
   fs::create_directories(path, error);
@@ -44,7 +44,7 @@ Result<int> lock_aside(const fs::path& path, const fs::path& folder) {
   if (lock.get() < 0) return not_written(folder);
   const bool locked = ::flock(lock.get(), LOCK_EX | LOCK_NB) == 0;
   if (!locked && errno != EWOULDBLOCK) return not_written(folder);
-  // Whoever had it may have ended meanwhile, and taken the name away.
+  // The previous owner may have removed the subfolder before this lock.
   if (!locked || !is_named(lock.get(), path.string())) {
     return unavailable("data",
                        "a folder of rows must have one writer, found another "
@@ -56,7 +56,7 @@ Result<int> lock_aside(const fs::path& path, const fs::path& folder) {
 
 Result<void> move(const fs::path& from, const fs::path& to) {
   std::error_code error;
-  // What has come there meanwhile is somebody's.
+  // A file that appeared there meanwhile is not ours, and stays.
   if (fs::exists(fs::symlink_status(to, error))) {
     error = std::make_error_code(std::errc::file_exists);
   } else {
@@ -66,15 +66,15 @@ Result<void> move(const fs::path& from, const fs::path& to) {
   return {};
 }
 
-// What holds when a system fails too.
+// Makes the renames durable across a system crash.
 void sync_folder(const fs::path& path) {
   const Descriptor folder(
       ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (folder.get() >= 0) (void)::fsync(folder.get());
 }
 
-// Whether a run was killed while it put this file in its place. Where one lies
-// aside as well, this is somebody's.
+// Whether a run was killed after it put this file in place. If a file of that
+// name is in the subfolder as well, this one is not the run's.
 bool is_placed(const fs::path& path) {
   const std::string name = path.filename().string();
   std::error_code error;
@@ -84,7 +84,7 @@ bool is_placed(const fs::path& path) {
              path.parent_path() / data::kUnfinished / name, error));
 }
 
-// Whether there is nothing but what lies aside, and what `may_be`.
+// The folder may have the subfolder, and entries that pass `may_be`.
 Result<void> check_entries(const fs::path& path,
                            bool (*may_be)(const fs::path&)) {
   std::error_code error, unknown;
@@ -107,7 +107,7 @@ std::string name_in(std::string_view format, int64_t file) {
   return fmt::format("rows-{:05}.{}", file, format);
 }
 
-// Whether a run gives this name to what lies aside.
+// Whether a run gives this name to files in the subfolder.
 bool is_own(const std::string& name) {
   return name == data::kJournal || data::RowFolder::is_name(name) ||
          is_unfinished_name(name);
@@ -132,7 +132,7 @@ Result<void> check_row_folder(const std::string& path) {
                    "a folder of rows must be a folder, found none for {}",
                    in_quotes(path));
   }
-  // A run may have been killed while it put its files in their place.
+  // A run may have been killed while it put its files in place.
   const fs::path journal = fs::path(path) / data::kUnfinished / data::kJournal;
   const bool begun = fs::is_regular_file(fs::symlink_status(journal, error));
   return check_entries(path, begun ? is_placed : is_nothing);
@@ -167,7 +167,7 @@ Result<std::unique_ptr<RowFolder>> RowFolder::open(const std::string& path,
   if (!lock) return lock.error();
   std::unique_ptr<RowFolder> opened(
       new RowFolder(path, std::move(format), *lock));
-  // Another run may have ended since then, and its rows are there.
+  // Another run may have finished since the first check, and left its rows.
   if (auto e = check_row_folder(path); !e) return e.error();
   return opened;
 }
@@ -200,7 +200,7 @@ Result<void> RowFolder::take_back(int64_t most,
     while (placed < most && is_placed(folder_ / name_in(format, placed))) {
       ++placed;
     }
-    // The last one first, so that the first ones are left wherever this ends.
+    // Last file first: if this stops, the first files are still in place.
     while (placed-- > 0) {
       const std::string name = name_in(format, placed);
       if (auto e = move(folder_ / name, aside_ / name); !e) return e;
@@ -238,7 +238,7 @@ Result<void> RowFolder::finish(int64_t files) {
   for (int64_t f = 0; f < files; ++f) {
     const std::string name = name_of(f);
     if (auto e = move(aside_ / name, folder_ / name); !e) {
-      // Where this fails too, the next run does it.
+      // If this fails too, the next run moves them back.
       while (f-- > 0) (void)move(folder_ / name_of(f), aside_ / name_of(f));
       return e;
     }

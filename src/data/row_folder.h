@@ -1,5 +1,5 @@
-// data/row_folder.h: a folder of rows, whose files are there when all are.
-// Until then they lie aside in it, under a lock.
+// data/row_folder.h: a folder of rows, whose files appear only when all are
+// complete. Until then they lie in a subfolder, which is locked.
 #pragma once
 
 #include <cstdint>
@@ -14,39 +14,38 @@
 
 namespace tessera::data {
 
-// Within what lies aside: what is finished (data/pack_journal.h).
+// In that subfolder: the list of finished files (data/pack_journal.h).
 inline constexpr const char* kJournal = "journal";
 
-// What the files may be. Others than the first need the component
-// tessera_arrow.so.
+// The formats of files. All but the first need the component tessera_arrow.so.
 inline constexpr std::string_view kRowFormats[] = {"safetensors", "parquet",
                                                    "arrow"};
 Result<void> check_row_format(std::string_view format);
 
 class RowFolder {
  public:
-  // Made where it is not, and this run's alone as long as this lives. What a
-  // run that was killed left is as it was. The format is one of kRowFormats.
+  // Makes the folder if needed, and locks it while the object lives. Files of a
+  // killed run are kept. The format is one of kRowFormats.
   static Result<std::unique_ptr<RowFolder>> open(const std::string& path,
                                                  std::string format);
 
-  // What lies aside under a name: a file of rows, or another.
+  // The path in the subfolder of a file of rows, or of another file.
   std::filesystem::path aside(const std::string& name) const;
   std::string name_of(int64_t file) const;  // "rows-00000.safetensors"
-  // Of a file of any format.
+  // Whether this is the name of a file of rows, in any format.
   static bool is_name(std::string_view name);
 
-  // Files that a run was putting in their place, which are the first ones of
-  // its format, at most so many, lie aside again; of all formats where nobody
-  // knows which it was. There must be nothing else in the folder.
+  // Moves back to the subfolder the files that a killed run had put in place:
+  // the first ones of a format, at most `most`. All formats are given if the
+  // run's is unknown. An error if anything else is in the folder.
   Result<void> take_back(int64_t most,
                          std::span<const std::string_view> formats);
-  // Of what lies aside only these files of rows stay, and their journal. What
-  // no run makes is refused, and nothing taken away.
+  // Removes from the subfolder all but the first `files` files of rows and
+  // their journal. If something in it is not from a run, nothing is removed.
   Result<void> keep(int64_t files);
-  // All files of rows to their place; where one cannot, all stay aside.
+  // Puts all files of rows in place; if one fails, all stay in the subfolder.
   Result<void> finish(int64_t files);
-  // Nothing lies aside any more.
+  // Removes the subfolder.
   void clear();
 
  private:

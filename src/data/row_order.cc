@@ -1,4 +1,4 @@
-// data/row_order.cc: the order in which a window's rows leave it.
+// data/row_order.cc: orders the rows of a window.
 #include "data/row_order.h"
 
 #include <algorithm>
@@ -10,8 +10,8 @@ namespace tessera {
 namespace data {
 namespace {
 
-// Places of `sorted`, ascending by cost, whose cost is the nearest to `cost`:
-// the first of `n` neighbours.
+// The first of `n` neighbours in `sorted`, which is ascending by cost, whose
+// costs are nearest to `cost`.
 size_t nearest_run(std::span<const int64_t> costs,
                    const std::vector<int32_t>& sorted, size_t n, double cost) {
   const auto cost_at = [&](size_t i) {
@@ -30,7 +30,7 @@ size_t nearest_run(std::span<const int64_t> costs,
   return first;
 }
 
-// Moves `n` places from `first` on out of `from`, to the end of `into`.
+// Moves `n` entries of `from`, from index `first` on, to the end of `into`.
 void move_run(std::vector<int32_t>& from, size_t first, size_t n,
               std::vector<int32_t>& into) {
   const auto begin = from.begin() + static_cast<int64_t>(first);
@@ -38,12 +38,12 @@ void move_run(std::vector<int32_t>& from, size_t first, size_t n,
   from.erase(begin, begin + static_cast<int64_t>(n));
 }
 
-// Ascending by cost; `mixing` of the way from there to any order.
+// Rows ascending by cost; `mixing` is 0 for that order, 1 for a random one.
 std::vector<int32_t> sorted_rows(std::span<const int64_t> costs, double mixing,
                                  uint64_t seed) {
   std::vector<int32_t> rows(costs.size());
   std::iota(rows.begin(), rows.end(), 0);
-  // Rows of one cost are in any order, not in that of their documents' lengths.
+  // Rows of equal cost are in random order, not by their documents' lengths.
   std::vector<uint64_t> draw(costs.size());
   for (size_t r = 0; r < draw.size(); ++r) draw[r] = drawn(seed, r);
   std::sort(rows.begin(), rows.end(), [&](int32_t a, int32_t b) {
@@ -68,7 +68,7 @@ std::vector<int32_t> sorted_rows(std::span<const int64_t> costs, double mixing,
 }  // namespace
 
 uint64_t drawn(uint64_t seed, uint64_t k) {
-  // SplitMix64 (Steele, Lea, Flood 2014), of a counter.
+  // SplitMix64 (Steele, Lea, Flood 2014) of a counter.
   uint64_t z = seed + (k + 1) * 0x9e3779b97f4a7c15u;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
   z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
@@ -101,7 +101,7 @@ std::vector<int32_t> steps_of_like_cost(std::span<const int64_t> costs,
     state.open_rows =
         n == wanted ? 0 : state.open_rows + static_cast<int64_t>(n);
   }
-  // What fills no step is of the middle: the next window has its like.
+  // Rows left over are of middle cost: the next window has rows like them.
   std::vector<int32_t> open;
   const size_t left = rows.size() % step;
   move_run(rows, (rows.size() - left) / 2, left, open);

@@ -1,4 +1,4 @@
-// data/row_order.h: the order in which a window's rows leave it.
+// data/row_order.h: the order in which the rows of a window are emitted.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +9,14 @@
 
 namespace tessera::data {
 
-// The k-th number of a seed: the same on every machine.
+// The k-th random number of a seed; the same on every machine.
 uint64_t drawn(uint64_t seed, uint64_t k);
 
-// Rows 0 .. rows - 1 in an order that the seed and the window draw.
+// Rows 0 .. rows - 1 in a random order, drawn from the seed and the window.
 std::vector<int32_t> shuffled(int64_t rows, uint64_t seed, int64_t window);
 
-// Rows in groups of options.rows_per_step whose costs are alike, the groups
-// shuffled. The first rows complete the step that `state` left open, the last
-// may open another.
+// Groups options.rows_per_step rows of like cost, and shuffles the groups. The
+// first rows complete the step that `state` left open; the last may open one.
 std::vector<int32_t> steps_of_like_cost(std::span<const int64_t> costs,
                                         const PackOptions& options,
                                         PackState& state);

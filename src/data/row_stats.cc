@@ -1,4 +1,4 @@
-// data/row_stats.cc: what rows are like.
+// data/row_stats.cc: statistics of rows.
 #include "data/row_stats.h"
 
 #include <algorithm>

@@ -1,5 +1,4 @@
-// data/row_stats.h: what rows are like: how full, of how many documents, what
-// attention over each costs.
+// data/row_stats.h: statistics of rows: tokens, documents and attention cost.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +12,13 @@ struct RowStats {
   int64_t tokens = 0;  // of a row
   int64_t rows = 0;
   std::map<int64_t, int64_t> filled, documents, cost;  // value -> rows
-  int64_t tiles = 0;  // of all rows, and of them:
+  int64_t tiles = 0;                                   // of all rows, of which:
   int64_t partial = 0, full = 0;
 
   bool operator==(const RowStats&) const = default;
 };
 
-// Counts the rows too. Tiles are those of the mask and the tile of `options`.
+// Adds the rows' statistics. Mask and tile are those of `options`.
 Result<void> add_row_stats(const Rows& rows, const PackOptions& options,
                            RowStats& into);
 

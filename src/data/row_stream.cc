@@ -1,4 +1,4 @@
-// data/row_stream.cc: documents to rows, one window in memory at a time.
+// data/row_stream.cc: makes rows from documents, one window at a time.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -19,14 +19,14 @@
 namespace tessera {
 namespace {
 
-// Tokens of a window that have room at once: growing copies them over and over.
+// Tokens of a window to reserve room for: growing copies them repeatedly.
 constexpr int64_t kReserved = int64_t{1} << 25;
 
-// One more wherever the same documents and options come to other rows:
-// positions of before are then refused.
+// To be increased when the same documents and options give other rows, so that
+// older positions are refused.
 constexpr int64_t kPackerVersion = 1;
 
-// Of all that decides which rows come in which order.
+// A digest of all options that decide which rows come in which order.
 std::string options_digest(const StreamOptions& o) {
   const PackOptions& p = o.pack;
   const std::string mask = p.mask ? to_string(*p.mask) : "";
@@ -43,11 +43,11 @@ std::string options_digest(const StreamOptions& o) {
   return digest.hex();
 }
 
-// A stranger's counts do not overflow.
+// Limits on untrusted counts, so that sums do not overflow.
 double most_of(int64_t) { return static_cast<double>(data::kMaxCount); }
 double most_of(double) { return std::numeric_limits<double>::max(); }
 
-// More windows than any data set has; counting on does not overflow.
+// More windows than any data set has; counting on from it does not overflow.
 constexpr int64_t kMaxWindows = int64_t{1} << 48;
 
 Result<void> check_position(const StreamPosition& from,
@@ -66,7 +66,7 @@ Result<void> check_position(const StreamPosition& from,
   }
   Result<void> checked = {};
   data::visit_counts(from.counted, [&](const char* name, auto n) {
-    const auto value = static_cast<double>(n);  // NaN is in no range
+    const auto value = static_cast<double>(n);  // NaN fails the range check
     if (!checked || (value >= 0 && value <= most_of(n))) return;
     checked = invalid("data",
                       "a position must have counts of 0 to {}, found {} for {}",
@@ -75,8 +75,8 @@ Result<void> check_position(const StreamPosition& from,
   return checked;
 }
 
-// What is new is not padded: it is filled. Room that is there stays until the
-// last row is in: what is taken again would be cleared.
+// New memory is not padded, since fill() writes all of it. The columns shrink
+// only after the last row, because growing again would clear memory.
 void make_room(Rows& made, int64_t rows) {
   made.rows = rows;
   for (size_t c = 0; c < kRowColumns; ++c) {
@@ -139,17 +139,17 @@ struct RowStream::State {
   data::RowFiller filler;
   PackAccount account;
   data::BalanceMeter meter;
-  std::set<std::string> ignored_before;  // this stream was opened
+  std::set<std::string> ignored_before;  // names before this stream was opened
 
   Documents window;
   std::vector<SourcePosition> ends;  // of its documents, if one may be refused
   Packing packing;
-  // Of this window; its counts are those of before it.
+  // Position in this window; the counts are those before this window.
   StreamPosition at;
   PackState next_state;
 };
 
-// Memory has a bound whatever documents hold most of.
+// The limits bound memory by tokens, chunks, edges and documents.
 bool RowStream::State::is_full() const {
   const int64_t most = options.pack.window_rows * options.pack.tokens;
   const int64_t edges =
@@ -158,7 +158,7 @@ bool RowStream::State::is_full() const {
          edges >= most || window.size() >= kMaxWindowDocuments;
 }
 
-// Of a document of the window, for errors.
+// Names a document of the window, for errors.
 std::string RowStream::State::place(int64_t document) const {
   std::string said = source->place(ends[static_cast<size_t>(document)]);
   if (!said.empty()) return said;
@@ -171,8 +171,7 @@ std::set<std::string> RowStream::State::ignored() const {
   return all;
 }
 
-// When all rows are out: tokens that were dropped alone take chunks with them,
-// and chunks alone edges.
+// At the end: chunks are dropped only with tokens, edges only with chunks.
 Result<void> RowStream::State::check_chunks() const {
   const ChunkAccount& c = filler.account;
   const int64_t chunks = c.chunks_dropped(), edges = c.edges_dropped();
@@ -186,7 +185,7 @@ Result<void> RowStream::State::check_chunks() const {
                  chunks, edges);
 }
 
-// False where there are no more documents.
+// False if there are no more documents.
 Result<bool> RowStream::State::load_window() {
   at.source = source->position();
   at.state = next_state;
@@ -196,7 +195,7 @@ Result<bool> RowStream::State::load_window() {
   ends.clear();
   packing = {};
   const int64_t most = options.pack.window_rows * options.pack.tokens;
-  // The document that fills a window is longer than what was missing.
+  // The last document of a window may be longer than what was missing.
   const int64_t room = std::min(most, kReserved);
   reserve_huge(window.input_ids, static_cast<size_t>(room + room / 8));
   bool more = true;
@@ -247,7 +246,7 @@ Result<RowStream> RowStream::open(std::unique_ptr<DocumentSource> source,
   if (auto e = data::RowCost::make(options.pack); !e) return e.error();
   if (from == StreamPosition{}) return RowStream(std::move(state));
   if (auto e = check_position(from, options, s.at); !e) return e.error();
-  // At the beginning nothing is read before it is asked for.
+  // From the beginning, nothing is read before the first next().
   if (from == s.at) return RowStream(std::move(state));
   if (auto e = s.source->seek(from.source); !e) return e.error();
   s.next_state = from.state;
@@ -277,7 +276,7 @@ Result<Rows> RowStream::next(int64_t rows, Rows spare) {
       }
       continue;
     }
-    // Room for what the window has: the last rows may be fewer.
+    // Room for the rows of this window only: the last rows may be fewer.
     if (filled == made.rows) {
       make_room(made, std::min(rows, filled + s.packing.rows() - s.at.rows));
     }
@@ -298,7 +297,7 @@ RowStream::~RowStream() = default;
 
 StreamPosition RowStream::position() const {
   StreamPosition at = state_->at;
-  // The window is read again, but its rows that are out are not made again.
+  // The window is read again, but rows that were returned are not made again.
   ChunkAccount& chunks = at.counted.chunks;
   const ChunkAccount before = chunks;
   chunks = state_->filler.account;

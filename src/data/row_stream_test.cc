@@ -1,5 +1,5 @@
-// JSON lines to rows: every token with what belongs to it, resumed anywhere,
-// and what is refused.
+// JSON lines to rows: every token with its columns, streams resumed anywhere,
+// and inputs that are refused.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -23,10 +23,10 @@ namespace {
 namespace fs = std::filesystem;
 using enum RowColumn;
 
-// Token i of document d is 1000 d + i + 1, so a row tells where it came from.
+// Token i of document d is 1000 d + i + 1, which tells a token's source.
 constexpr int32_t kStride = 1000;
 
-// What a token has, as a document names it and where a row has it.
+// The columns of tokens, by name in a document and by column in a row.
 constexpr std::pair<const char*, RowColumn> kOfTokens[] = {
     {"loss_mask", loss_mask},         {"structure_ids", structure_ids},
     {"dep_levels", dep_levels},       {"ast_depth", ast_depth},
@@ -34,7 +34,7 @@ constexpr std::pair<const char*, RowColumn> kOfTokens[] = {
 
 struct WrittenDocument {
   int32_t length = 0;
-  std::map<RowColumn, std::vector<int32_t>> columns;  // those that it has
+  std::map<RowColumn, std::vector<int32_t>> columns;  // that it has
 };
 
 struct Written {
@@ -43,9 +43,8 @@ struct Written {
   int64_t edges = 0;
 };
 
-// Documents of 0 to 90 tokens, each with some of the columns, drawn at random.
-// Chunk c is tokens [5 c, 5 c + 5), of kind d + c; an edge joins each chunk to
-// the one before it.
+// Documents of 0 to 90 tokens, each with a random choice of the columns. Chunk
+// c is tokens [5 c, 5 c + 5), of kind d + c; an edge joins each to the last.
 Written write_documents(size_t n, uint64_t seed) {
   std::mt19937_64 random(seed);
   Written w;
@@ -100,7 +99,7 @@ RowStream stream_of(const std::string& path, const StreamOptions& options,
   return std::move(*stream);
 }
 
-// A number of token i; `absent` where its document has no such column.
+// The number of token i; `absent` if its document lacks the column.
 int32_t written(const WrittenDocument& document, RowColumn column, int32_t i,
                 int32_t absent) {
   const auto found = document.columns.find(column);
@@ -108,7 +107,7 @@ int32_t written(const WrittenDocument& document, RowColumn column, int32_t i,
   return found->second.at(static_cast<size_t>(i));
 }
 
-// Each token of a row, against the documents that were written.
+// Compares each token of a row with the documents that were written.
 void check_row(const Rows& rows, int64_t r, const Written& w,
                std::map<int32_t, int>& seen) {
   const auto at = [&](RowColumn c, int64_t t) {
@@ -125,7 +124,7 @@ void check_row(const Rows& rows, int64_t r, const Written& w,
     const bool last = i + 1 == document.length;
     EXPECT_EQ(at(target_ids, t), last ? rows.pad_id : id + 2);
     for (const auto& [name, column] : kOfTokens) {
-      // Loss is that of the target, the next token.
+      // The loss mask is that of the target, the next token.
       const int32_t want = column != loss_mask ? written(document, column, i, 0)
                            : last              ? 0
                                   : written(document, column, i + 1, 1);
@@ -142,7 +141,7 @@ void check_row(const Rows& rows, int64_t r, const Written& w,
     EXPECT_EQ(id % kStride % 5, 0);
     EXPECT_EQ(at(chunk_kinds, c), id / kStride + id % kStride / 5);
     const int32_t n = at(chunk_ends, c) - start;
-    const int32_t end = at(chunk_ends, c);  // of its part, where it is cut
+    const int32_t end = at(chunk_ends, c);  // of the part, if the chunk is cut
     EXPECT_TRUE(n == 5 || end == at(valid_token_count, 0) ||
                 at(doc_ids, end) != at(doc_ids, start));
   }
@@ -241,7 +240,7 @@ TEST(RowStreams, APositionIsOfTheSameStream) {
     return opened ? "" : opened.error().message;
   };
   EXPECT_EQ(refusal(options, good), "");
-  // The beginning reads nothing, so what is wrong there is told by next().
+  // Opening at the beginning reads nothing, so next() reports errors there.
   const std::string wrong = folder.file("wrong.jsonl");
   ASSERT_TRUE(write_file(wrong, "11\n"));
   const StreamPosition begin = stream_of(wrong, options).position();
@@ -264,7 +263,7 @@ TEST(RowStreams, APositionIsOfTheSameStream) {
   }
   const std::string more = folder.file("more.jsonl");
   ASSERT_TRUE(write_file(more, write_documents(8, 6).text));
-  // Of other files: one more, one less, another name, one that grew.
+  // Positions of other files: one more, one less, another name, one that grew.
   const auto of_files = [&](const std::vector<std::string>& files) {
     auto source = open_documents(files);
     const auto opened = RowStream::open(std::move(*source), options, good);
@@ -332,7 +331,7 @@ TEST(RowStreams, APositionIsOfTheSameStream) {
         forged([](auto& at) { at.counted.balance.squares = INFINITY; })}) {
     EXPECT_TRUE(text.starts_with(counts)) << text;
   }
-  // Counts that are not of these documents are told when all rows are out.
+  // Counts that do not match these documents are reported after the last row.
   StreamPosition more_chunks = good;
   ++more_chunks.counted.chunks.chunks_in;
   RowStream sums = stream_of(path, options, more_chunks);
@@ -343,7 +342,7 @@ TEST(RowStreams, APositionIsOfTheSameStream) {
             "and 0 more");
 }
 
-// Documents in memory, which tells how many were read.
+// Documents in memory; counts how many were read.
 class Listed : public DocumentSource {
  public:
   using Add = std::function<void(int64_t, Documents&)>;
@@ -369,7 +368,7 @@ class Listed : public DocumentSource {
 };
 
 TEST(RowStreams, AWindowHoldsFewChunksAndEdges) {
-  // Of one token each, with 40 of one of them; a window has 4 x 8 tokens.
+  // Documents have 1 token and 40 chunks or edges; a window has 4 x 8 tokens.
   const auto add = [](int64_t d, Documents& into) {
     into.input_ids.push_back(1);
     const int chunks = d % 3 == 0 ? 40 : 1;
@@ -396,8 +395,7 @@ TEST(RowStreams, AWindowHoldsFewChunksAndEdges) {
   EXPECT_EQ(stream->report().chunks.edges_in, 6 * 40);
 }
 
-// The parts of a row, by its tokens: token i of document d is kStride d + i
-// + 1.
+// The parts in a row; token i of document d is kStride d + i + 1.
 std::vector<DocumentPart> parts_in(const Rows& rows, int64_t r) {
   std::vector<DocumentPart> parts;
   for (int32_t t = 0; t < rows.row(valid_token_count, r)[0]; ++t) {
@@ -417,7 +415,7 @@ struct Structure {
   bool operator==(const Structure&) const = default;
 };
 
-// Slow: every part looks at all that its document has.
+// Slow: each part looks at all chunks and edges of its document.
 void add_part(const Documents& all, const DocumentPart& part, int32_t begin,
               const RowShape& shape, size_t kind, Structure& out) {
   const auto d = static_cast<size_t>(part.document);
@@ -455,7 +453,7 @@ void add_part(const Documents& all, const DocumentPart& part, int32_t begin,
   }
 }
 
-// Chunks and edges in any order, of documents that are cut into many parts.
+// Chunks and edges in any order, in documents that are cut into many parts.
 Documents tangled(uint64_t seed) {
   std::mt19937_64 random(seed);
   const auto below = [&](int32_t n) {
@@ -487,7 +485,7 @@ Documents tangled(uint64_t seed) {
   return all;
 }
 
-// Edges whose chunks begin in different parts, looking at every part.
+// Counts edges whose chunks begin in different parts, by looking at every part.
 int64_t edges_across(const Documents& all,
                      const std::vector<DocumentPart>& parts) {
   int64_t count = 0;
@@ -616,7 +614,7 @@ TEST(RowStreams, RoomForChunksIsAPolicy) {
   EXPECT_GT(stream.report().chunks.chunks_over, 0);
   EXPECT_GT(stream.report().chunks.edges_over, 0);
   EXPECT_EQ(rows.shape, (RowShape{options.pack.tokens, 2, 1}));
-  options.max_edges = 0;  // then twice the chunks
+  options.max_edges = 0;  // 0: twice the chunks
   EXPECT_EQ(stream_of(path, options).shape().max_edges, 4);
   options.max_edges = 1;
   options.chunk_room = ChunkRoom::refuse;
@@ -677,7 +675,7 @@ TEST(RowStreamErrors, WhatHasNoRoomIsToldByFileRowAndColumn) {
   }
 }
 
-// Rows are written in full, whatever lies in the memory that serves again.
+// Rows are written in full, whatever the reused memory holds.
 TEST(RowStreams, NothingOfSpareRowsStays) {
   const testing::TempFolder folder;
   const std::string path = folder.file("a.jsonl");
@@ -690,7 +688,7 @@ TEST(RowStreams, NothingOfSpareRowsStays) {
     for (size_t i = 0;; ++i) {
       Rows spare;
       for (std::vector<int32_t>& column : spare.columns) {
-        column.assign(i % 3 * 700, -77);  // none, too few, too many
+        column.assign(i % 3 * 700, -77);  // no memory, too little, too much
       }
       const Rows rows = *fresh.next(4);
       ASSERT_EQ(*again.next(4, std::move(spare)), rows) << seed;
@@ -725,7 +723,7 @@ TEST(RowStreams, ColumnsAreTheSameWhateverADataSetHas) {
   }
 }
 
-// Spans that are empty, shared or apart, against a look at every token.
+// Spans that are empty, overlapping or apart, against a look at every token.
 TEST(RowStreams, ChunksOfCharactersAreTheTokensThatTheyTouch) {
   const testing::TempFolder folder;
   const std::string path = folder.file("a.jsonl");
@@ -788,7 +786,7 @@ TEST(RowStreams, CharactersNeedExactSpans) {
   const Rows rows = *stream_of(path, options_of(0)).next(1);
   EXPECT_EQ(rows.row(chunk_starts, 0)[0], 1);
   EXPECT_EQ(rows.row(chunk_ends, 0)[0], 3);
-  // Tokens of bytes: three are of one character.
+  // Byte tokens: three belong to one character.
   ASSERT_TRUE(write_file(path,
                          "{\"input_ids\": [5, 6, 7, 8], \"token_spans\": "
                          "[[0,2],[2,3],[2,3],[2,4]], " +
@@ -911,7 +909,7 @@ TEST(RowStreamErrors, BadLinesAreNamed) {
   EXPECT_EQ(said("{\"input_ids\": [" + std::string(300, ' ') + "]}"),
             "[data] a line must be at most 200 bytes, found more for line 2 of "
             "'a.jsonl'");
-  // What is behind a zero byte is not lost in silence.
+  // Text after a zero byte is an error, not ignored.
   EXPECT_EQ(
       said(std::string("{\"input_ids\": [1]}") + '\0' + "{\"input_ids\": [2]}"),
       "[data] text must be valid JSON, found '\\x00' for line 1, column 19 "

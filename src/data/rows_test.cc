@@ -1,4 +1,4 @@
-// What a packed row must be, and each way in which it may not be.
+// The rules for a packed row, and each way to break them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -157,7 +157,7 @@ TEST(PackedRows, EachBrokenRuleIsNamed) {
             std::string::npos);
 }
 
-// The pad id is no document's token, and may be one that no model has.
+// The pad id is in no document, and may be outside of a model's vocabulary.
 TEST(PackedRows, ATargetThatDoesNotCountMayBeANegativePadId) {
   Rows rows = *Rows::make({8, 4, 4}, 1, -1);
   rows.row(valid_token_count, 0)[0] = 2;
@@ -190,7 +190,7 @@ TEST(PackedRows, AFileGivesThemBack) {
   EXPECT_EQ(*again, rows);
 }
 
-// What reads them needs no rule for a column that is not there.
+// Files have every column, so readers need no rule for missing ones.
 TEST(PackedRows, EveryFileHasEveryColumn) {
   const Rows plain = *Rows::make({8, 4, 4}, 2, 7);
   const std::string bytes = *encode_rows(plain);
@@ -204,7 +204,7 @@ TEST(PackedRows, EveryFileHasEveryColumn) {
     EXPECT_EQ(tensor.dtype, other.tensors.at(name).dtype) << name;
     EXPECT_EQ(tensor.shape, other.tensors.at(name).shape) << name;
   }
-  // Files of before lack those that hold padding alone.
+  // Older files lack columns that hold only padding.
   Safetensors before = file;
   for (const RowColumnSpec& spec : row_columns()) {
     if (!spec.required) before.tensors.erase(std::string(spec.name));
@@ -239,13 +239,13 @@ TEST(PackedRows, AFileThatLacksWhatItMustHaveIsRefused) {
   EXPECT_EQ(refused([](Safetensors& f) { f.metadata.erase("pad_id"); }),
             "[data] input_ids must be 0 where the row has no more, found 7 for "
             "element 5 of row 0 of 'a'");
-  // Room that the file does not say is what the tokens give.
+  // If the file does not give the room, it follows from the tokens.
   EXPECT_EQ(
       refused([](Safetensors& f) { f.metadata.erase("max_chunks"); }),
       "[data] column chunk_starts must be [2, 128], found [2, 4] for 'a'");
 }
 
-// A few bytes must not make the reader take gigabytes.
+// A file of a few bytes must not make the reader allocate gigabytes.
 TEST(PackedRows, RoomThatAFileClaimsMustBeThere) {
   const std::string bytes = *encode_rows(two_rows());
   const auto with = [&](const char* key,

@@ -18,8 +18,8 @@ std::vector<xla::Argument> integers_of(const xla::Shape& shape) {
 
 namespace {
 
-// What a call of the CPU takes of arguments. Before it a router reads the
-// integers of the shape, of which those of one name are the same.
+// The integer arguments of a CPU call and of its router, if it has one. A name
+// that both have stands for the same array.
 std::vector<xla::Argument> given_integers(const AttentionPlace& place) {
   std::vector<xla::Argument> out = place.cpu->integers;
   if (place.route.top == 0) return out;
@@ -41,8 +41,8 @@ class Attention final : public Layer {
 
   std::vector<ModelParameter> parameters() const override { return {}; }
 
-  // q, k, v [batch, heads, tokens, head_dim]; out is like q. Saved are what the
-  // backward program reads, as it reads them.
+  // q, k, v [batch, heads, tokens, head_dim]; out is shaped like q. Saves what
+  // the backward program reads, with its padding.
   Passed forward(const Site& at, const Values&,
                  const Values& inputs) const override {
     Writer& w = at.w;
@@ -85,7 +85,8 @@ class Attention final : public Layer {
     return out;
   }
 
-  // The program counts a batch's tiles; without a worklist it takes every pair.
+  // Without a worklist every pair is visited; else the batch decides, and the
+  // program counts its tiles.
   std::optional<Flops> flops(int64_t) const override {
     const xla::Shape& s = place_.shape;
     if (s.method != XlaMethod::dense) return {};

@@ -1,4 +1,4 @@
-// model/block.cc: the block's wiring; all else is in its slots.
+// model/block.cc: connects the slots of a decoder block.
 #include "model/block.h"
 
 #include <utility>
@@ -15,7 +15,7 @@ constexpr const char* kNames[kParts] = {
 
 constexpr size_t index(Part part) { return static_cast<size_t>(part); }
 
-// Of arrays; a number is none.
+// Bytes of the arrays; a scalar counts 0.
 int64_t bytes_in(const Values& values) {
   int64_t out = 0;
   for (const Value& v : values) {
@@ -44,8 +44,8 @@ Value as_rows(Writer& w, const Stream& s, const Value& heads) {
   return w.reshape(w.transpose(heads, {0, 2, 1, 3}), {s.rows(), d[1] * d[3]});
 }
 
-// Numbers i and i + dim / 2 of a head are turned by an angle of theirs; the way
-// back turns the other way.
+// Rotates numbers i and i + dim / 2 of each head by their angle; `back` rotates
+// by the negative angle.
 Value turn(Writer& w, const Stream& s, const Value& x, bool back) {
   const int64_t half = x.dims()[3] / 2;
   const Value left = w.part(x, 3, 0, half);
@@ -95,7 +95,7 @@ std::vector<ModelParameter> Block::parameters() const {
   for (size_t i = 0; i < kParts; ++i) {
     if (!layers_[i]) continue;
     for (ModelParameter p : layers_[i]->parameters()) {
-      // Both forms of the MLP have the same names.
+      // The fused and the separate MLP give their parameters the same names.
       const bool fused = i == index(Part::mlp);
       if (fused && p.name.starts_with("norm.")) p.name.replace(0, 4, "norm2");
       if (!fused) p.name = std::string(kNames[i]) + "." + p.name;

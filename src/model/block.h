@@ -1,9 +1,9 @@
-// model/block.h: the one decoder block, whatever fills its slots.
+// model/block.h: the decoder block, the same for every choice of slots.
 //
 //   x1 = x + proj(attention(rope(q), rope(k), v)), (q, k, v) = qkv(norm(x))
 //   x2 = x1 + fc2(act(fc1(norm(x1))))
 //
-// With post norms, what is added to x and to x1 is normed first.
+// With post norms, the terms added to x and to x1 are normed first.
 #pragma once
 
 #include <array>
@@ -14,8 +14,8 @@
 
 namespace tessera::model {
 
-// What all blocks of a program read: sizes, and the angles of RoPE, [batch,
-// tokens, head_dim / 2] each.
+// What all blocks of a program read: sizes, and cos and sin of the RoPE angles,
+// [batch, tokens, head_dim / 2] each.
 struct Stream {
   int64_t batch = 1, tokens = 0;
   Value cos, sin;
@@ -30,10 +30,10 @@ enum class Part : uint8_t {
   attention,
   proj,
   post_norm1,
-  mlp,  // fused, or the four that follow
+  mlp,  // fused; or else the four parts that follow
   norm2,
   fc1,
-  activation,  // no slot of its own
+  activation,  // takes no slot
   fc2,
   post_norm2
 };
@@ -42,7 +42,7 @@ std::string_view to_string(Part part);
 
 struct BlockPass {
   Value out;    // [rows, width]
-  Value tiles;  // that attention visited
+  Value tiles;  // count that attention visited
   std::array<Values, kParts> saved;
   std::array<SlotBytes, kParts> bytes{};
 };
@@ -51,18 +51,18 @@ class Block {
  public:
   static Result<Block> make(const LayerSpec& spec, const Needs& needs);
 
-  // Names within the block: "norm1.weight".
+  // Names are within the block: "norm1.weight".
   std::vector<ModelParameter> parameters() const;
-  // For the way back alone nobody asks what it gives, and what only that takes
-  // is left out.
+  // With for_way_back the caller reads only what backward() needs, so the
+  // output, and work that only the output needs, may be left out.
   BlockPass forward(const Site& at, const Stream& stream,
                     const Values& parameters, const Value& x,
                     bool for_way_back = false) const;
-  // The gradient of x, and of the parameters.
+  // Gradients of x and of the parameters.
   Returned backward(const Site& at, const Stream& stream,
                     const Values& parameters, const BlockPass& pass,
                     const Value& gradient) const;
-  // As its layer says; of a part that has none, 0.
+  // The flops that the part's layer reports; 0 for a part without a layer.
   std::optional<Flops> flops(Part part, int64_t rows) const;
 
  private:

@@ -1,5 +1,5 @@
-// model/checkpoint.cc: names, shapes, the step and the digest, checked on the
-// way in.
+// model/checkpoint.cc: writes checkpoints, and checks names, shapes, the step
+// and digests when it reads them.
 #include "model/checkpoint.h"
 
 #include <charconv>
@@ -54,7 +54,7 @@ Result<void> check_digest(const Safetensors& file, std::string_view what,
                  what, in_quotes(name), found, in_quotes(said->second));
 }
 
-// A number that changed on a disk would be trained with in silence.
+// Without this check, numbers damaged on disk would be trained with unnoticed.
 Result<void> check_digests(const Safetensors& file) {
   auto e =
       check_digest(file, "metadata", kMetadataDigestName, digest_of_metadata);
@@ -75,7 +75,7 @@ Result<std::vector<float>> read_values(const Safetensors& file,
   return load_array<float>(tensor->bytes);
 }
 
-// Of each parameter: itself, or a moment.
+// Reads the arrays of one prefix: the parameters, or one of their moments.
 Result<std::vector<std::vector<float>>> read_kind(
     const Safetensors& file, std::string_view kind,
     const std::vector<ModelParameter>& parameters) {
@@ -88,7 +88,7 @@ Result<std::vector<std::vector<float>>> read_kind(
   return out;
 }
 
-// More than anybody takes; counting on from it does not overflow.
+// More steps than any run takes; counting on from it does not overflow.
 constexpr int64_t kMaxStep = int64_t{1} << 48;
 
 Result<int64_t> read_step(const Safetensors& file) {

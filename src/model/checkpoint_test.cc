@@ -1,4 +1,5 @@
-// model/checkpoint_test.cc: a file that is not as it was written is refused.
+// model/checkpoint_test.cc: a file that changed since it was written is
+// refused.
 #include "model/checkpoint.h"
 
 #include <gtest/gtest.h>
@@ -49,7 +50,7 @@ TEST(Checkpoint, GivesWhatWasWritten) {
   EXPECT_EQ(back->values, w.state.values);
 }
 
-// Any bit of any array, and any length.
+// Any bit of any array, and any change of length.
 TEST(Checkpoint, OfWhichABitChangedIsRefused) {
   const Written w = written();
   auto parsed = parse_safetensors(w.bytes);
@@ -84,7 +85,7 @@ TEST(Checkpoint, OfWhichABitChangedIsRefused) {
   }
 }
 
-// Of what the bytes lack, and of what they say.
+// Errors in the bytes, and errors in what they say.
 TEST(Checkpoint, ThatIsRefusedIsCalledByItsName) {
   const Written w = written();
   const auto said = [&](std::string_view bytes, std::string_view name) {
@@ -112,7 +113,7 @@ TEST(Checkpoint, ThatIsRefusedIsCalledByItsName) {
   }
 }
 
-// Arrays that change places are of the same numbers.
+// The digest covers names, since swapped arrays have the same numbers.
 TEST(Checkpoint, OfWhichTwoArraysChangedPlacesIsRefused) {
   const Written w = written();
   auto file = parse_safetensors(w.bytes);
@@ -125,7 +126,7 @@ TEST(Checkpoint, OfWhichTwoArraysChangedPlacesIsRefused) {
       read_checkpoint(*write_safetensors(*file), w.model, w.parameters));
 }
 
-// A step or a model that is another would be trained from in silence.
+// Another step or model would otherwise be trained from unnoticed.
 TEST(Checkpoint, OfWhichABitOfTheMetadataChangedIsRefused) {
   const Written w = written();
   const auto original = parse_safetensors(w.bytes);
@@ -150,7 +151,7 @@ TEST(Checkpoint, OfWhichABitOfTheMetadataChangedIsRefused) {
   EXPECT_GT(flips, 100);
 }
 
-// Files that were written before metadata had one.
+// Older files have no digest of metadata.
 TEST(Checkpoint, WithoutADigestOfMetadataIsTakenAsItIs) {
   const Written w = written();
   auto file = parse_safetensors(w.bytes);
@@ -161,7 +162,7 @@ TEST(Checkpoint, WithoutADigestOfMetadataIsTakenAsItIs) {
   EXPECT_EQ(back->step, w.state.step);
 }
 
-// Who made the file may have said anything: training counts on from it.
+// The file is untrusted, and training counts on from its step.
 TEST(Checkpoint, OfAStepBeyondCountingIsRefused) {
   const Written w = written();
   auto file = parse_safetensors(w.bytes);

@@ -8,7 +8,7 @@
 
 namespace tessera::model {
 
-// One that is no part of every row, with a number a token.
+// The optional column of that name with one number per token, or nothing.
 std::optional<RowColumn> find_column(std::string_view name);
 
 }  // namespace tessera::model

@@ -1,5 +1,5 @@
-// model/compile_ahead.cc: compiles once, with dumps where there are kernels to
-// count.
+// model/compile_ahead.cc: compiles a step once, with a dump if its kernels or
+// collectives are to be read.
 #include "model/compile_ahead.h"
 
 #include <algorithm>
@@ -39,13 +39,13 @@ std::vector<std::string> labels_of(const StepShape& s) {
   return out;
 }
 
-// What a dump says of one target's kernels.
+// Predicts cycles from a dump of one target's kernels.
 struct Predictor {
   const schedule::Dump& dump;
   const std::string& target;
 
-  // The compiler makes one kernel of equal calls, and variants where their
-  // arrays lie in other memories: of these the slowest counts.
+  // The compiler merges equal calls into one kernel, and makes variants where
+  // their arrays lie in other memories; the slowest variant counts.
   Result<std::optional<double>> cycles(const std::string& label,
                                        std::vector<schedule::TripRule> trips,
                                        int64_t heads) const {
@@ -66,7 +66,7 @@ struct Predictor {
   }
 };
 
-// Of a pass that is one call.
+// The cycles of a pass that is one call.
 Result<std::optional<double>> predict(const Predictor& by,
                                       const AttentionPlace& place,
                                       bool backward, const Batch& batch) {
@@ -77,7 +77,7 @@ Result<std::optional<double>> predict(const Predictor& by,
                    kernel.call.shape.heads);
 }
 
-// Of a shard's calls, one after the other.
+// The cycles of a shard's calls, one after the other.
 Result<std::optional<double>> predict_calls(const Predictor& by,
                                             const AttentionPlace& place,
                                             bool backward, const Batch& batch,
@@ -99,14 +99,14 @@ Result<std::optional<double>> predict_calls(const Predictor& by,
   return std::optional(sum);
 }
 
-// The later of two, where both are known.
+// The larger of the two; nothing unless both are known.
 std::optional<double> slower(const std::optional<double>& a,
                              const std::optional<double>& b) {
   if (!a || !b) return {};
   return std::max(*a, *b);
 }
 
-// Of a place, before any device is asked.
+// A place's cycles before any device is counted.
 LayerCycles of_place(const PlannedStep& step, size_t place) {
   LayerCycles out;
   out.mask = to_string(step.requests[place].masks.front());
@@ -115,7 +115,7 @@ LayerCycles of_place(const PlannedStep& step, size_t place) {
   return out;
 }
 
-// Of one device's rows, by the numbers of places.
+// Raises `most`, an entry per place, to the cycles of a device's rows.
 Result<void> predict_rows(const Predictor& by, const PlannedStep& step,
                           const Facts& facts, std::vector<LayerCycles>& most) {
   for (size_t i = 0; i < most.size(); ++i) {
@@ -131,7 +131,7 @@ Result<void> predict_rows(const Predictor& by, const PlannedStep& step,
   return {};
 }
 
-// Of rows that are spread, by the numbers of places.
+// Raises `most` to the cycles of each shard of spread rows.
 Result<void> predict_shards(const Predictor& by, const PlannedStep& step,
                             const Facts& facts,
                             std::vector<LayerCycles>& most) {
@@ -142,7 +142,7 @@ Result<void> predict_shards(const Predictor& by, const PlannedStep& step,
   for (size_t i = 0; i < most.size(); ++i) {
     const Shards& shards = (*all)[i];
     for (size_t s = 0; s < shards.shards.size(); ++s) {
-      // Its partners have the same queries.
+      // Shards that differ only in heads have the same queries.
       if (shards.shards[s].head != 0) continue;
       for (const bool backward : {false, true}) {
         auto cycles = predict_calls(by, step.shape.places[i], backward,
@@ -171,7 +171,7 @@ Result<std::vector<LayerCycles>> predict_layers(const PlannedStep& step,
     if (!ok) return ok.error();
   }
   for (int64_t d = 0; d < step.shape.devices() && !step.spread; ++d) {
-    // Its partners have the same queries.
+    // Devices that differ only in heads have the same queries.
     if (first_of_heads(step.shape.mesh, d) != d) continue;
     QueryFacts kept;
     const Facts facts = facts_of(all, portion_of(step.shape.mesh, d), kept);
@@ -201,7 +201,7 @@ Result<std::optional<Lowering>> check_target(const TrainOptions& o,
                    "v6e:2x2 has for four, found {} for {}",
                    in_quotes(target), o.mesh.devices());
   }
-  // Of a chip that nobody knows the compiler says so.
+  // An unknown chip is passed on: the compiler reports it.
   const auto chip = tessera::find_chip(target);
   return lower_step(o, chip ? std::optional(*chip) : std::nullopt);
 }
@@ -228,7 +228,7 @@ Result<AheadReport> compile_ahead(const TrainOptions& options,
   if (!lowering) return lowering.error();
   auto step = plan_step(options, target);
   if (!step) return step.error();
-  step->shape.drops_barriers = false;  // no compiler for TPUs does
+  step->shape.drops_barriers = false;  // TPU compilers keep barriers
   step->shape.gives_state = true;
   auto text = step_program(step->shape);
   if (!text) return text.error();
@@ -240,7 +240,7 @@ Result<AheadReport> compile_ahead(const TrainOptions& options,
   dumps.target = target;
   dumps.plugin =
       options.xla.plugin.empty() ? std::string(kTpuPlugin) : options.xla.plugin;
-  // What is beside collectives is any kernel.
+  // No label: every kernel is dumped, since any may overlap a collective.
   if (!spread) dumps.labels = labels_of(step->shape);
   AheadReport out;
   auto made = timed(out.compile_ms, [&] {

@@ -1,6 +1,6 @@
-// model/compile_ahead.h: a step compiled for a TPU that is not here: the memory
-// that it takes, as the compiler says, and the cycles that its attention will
-// take, as its schedule predicts, and what its devices send.
+// model/compile_ahead.h: compiles a step for a TPU that is not attached, and
+// reports the memory that the compiler says it takes, the cycles that the
+// schedule predicts for its attention, and what its devices send.
 #pragma once
 
 #include <optional>
@@ -14,12 +14,11 @@
 
 namespace tessera::model {
 
-// Of one layer in one step; the forward kernel runs twice where blocks are
-// computed again.
+// Of one layer in one step. Recomputed blocks run the forward kernel twice.
 struct LayerCycles {
   std::string mask;
   int64_t forward_runs = 1;
-  // Of one run; nothing where the schedule does not tell.
+  // Cycles of one run; nothing where the schedule gives none.
   std::optional<double> forward, backward;
 
   std::optional<double> cycles() const;
@@ -28,32 +27,32 @@ struct LayerCycles {
 struct AheadReport {
   std::string target;                // "v6e:1x1"
   std::string platform_version;      // of the compiler
-  std::string program;               // its key
+  std::string program;               // the digest of its text
   std::optional<Lowering> lowering;  // of the tile of scores, if it has one
   std::string specs;  // how its arrays lie on the mesh; "" on one device
   double compile_ms = 0;
   std::optional<pjrt::MemoryStats> memory;
-  // One a layer, where attention is by our kernels; else none. Of the slowest
-  // device of a mesh, in each direction. Where shards exchange tiles these are
-  // all calls of a pass, one after the other: no time of what travels, and no
-  // wait for it.
+  // One entry per layer if attention is by our kernels, else none. On a mesh
+  // each direction has the cycles of its slowest device. Where shards exchange
+  // tiles, cycles are the sum over the calls of a pass; time of transfers and
+  // waits for them is left out.
   std::vector<LayerCycles> attention;
   // Where shards exchange tiles: what the compiled program sends.
   std::vector<schedule::Collective> collectives;
-  double gigahertz = 0;  // assumed of the chip; 0 where nothing is predicted
+  double gigahertz = 0;  // of the chip, assumed; 0 if nothing is predicted
   std::optional<schedule::Calibration> calibration;  // of the chip
 
   std::optional<double> attention_cycles() const;
 };
 
-// A chip for each device of the mesh: "v6e:1x1", "v6e:2x2". Kernels of a CPU
-// are nowhere on it, and a tile below its granule has a reason. The tile of
-// scores on that chip, if there is one.
+// Checks that the target ("v6e:1x1", "v6e:2x2") has a chip for each device of
+// the mesh, that no CPU kernels are called, and that a tile below the granule
+// has a reason. Returns the tile of scores on the chip, if there is one.
 Result<std::optional<Lowering>> check_target(const TrainOptions& options,
                                              const std::string& target);
 
-// By libtpu, unless the options name another plugin. Cycles are those of the
-// step that takes `rows`.
+// Compiles with libtpu, unless the options name another plugin. Cycles are
+// predicted for the step that takes `rows`.
 Result<AheadReport> compile_ahead(const TrainOptions& options,
                                   const std::string& target, const Rows& rows);
 

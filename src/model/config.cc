@@ -1,4 +1,4 @@
-// model/config.cc: the sizes and settings of a model, their JSON, their rules.
+// model/config.cc: the sizes and settings of a model: JSON and rules.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -20,10 +20,10 @@ namespace {
 constexpr std::string_view kWhere = "model";
 constexpr std::string_view kNormKinds[] = {"rms", "layer"};
 constexpr std::string_view kMlpKinds[] = {"swiglu", "geglu", "gelu"};
-constexpr int64_t kMaxIds = 1 << 24;  // of a table
+constexpr int64_t kMaxIds = 1 << 24;  // ids of a table
 constexpr double kMaxNumbers = std::numeric_limits<int32_t>::max();
 
-// One table for reading, writing and checking.
+// Reading, writing and checking share this table.
 struct IntField {
   const char* name;
   int64_t ModelConfig::*at;
@@ -38,12 +38,12 @@ constexpr IntField kInts[] = {
     {"head_dim", &ModelConfig::head_dim, 8, 256},
     {"mlp_width", &ModelConfig::mlp_width, 1, 1 << 20},
 };
-// Programs have them as float32, where others would be 0 or infinite.
+// Programs hold these as float32; values out of range would be 0 or infinite.
 constexpr double kLeastNumber = 1e-30, kMostNumber = 1e30;
 struct NumberField {
   const char* name;
   double ModelConfig::*at;
-  double least;  // 0: it may be 0, else no less than kLeastNumber
+  double least;  // 0: may also be 0, apart from kLeastNumber and up
 };
 constexpr NumberField kNumbers[] = {
     {"embedding_scale", &ModelConfig::embedding_scale, kLeastNumber},

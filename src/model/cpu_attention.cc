@@ -11,7 +11,7 @@
 namespace tessera::model {
 namespace {
 
-// Each array lies row by row, wherever it comes from.
+// All arrays are row-major.
 std::string layouts_of(const Values& values) {
   std::string out;
   for (const Value& v : values) {
@@ -50,8 +50,8 @@ class CpuAttention final : public Layer {
             std::move(saved)};
   }
 
-  // Saved are q, k, v, the output and the log-sum-exp, which no gradient
-  // reaches.
+  // Saved are q, k, v, the output and the log-sum-exp. The log-sum-exp has no
+  // gradient, so an empty array is passed for it.
   Returned backward(const Site& at, const Values&, const Values& saved,
                     const Values& gradients) const override {
     Writer& w = at.w;
@@ -67,11 +67,11 @@ class CpuAttention final : public Layer {
     return out;
   }
 
-  // The kernels count a batch's tiles.
+  // Nothing: flops depend on the batch's tiles, which the kernels count.
   std::optional<Flops> flops(int64_t) const override { return {}; }
 
  private:
-  // Of a place without a call the parameters alone may be asked.
+  // A place without a call supports parameters() only.
   Values call(Writer& w, const char* target, Values operands,
               const std::vector<xla::Type>& results) const {
     const CpuCall& c = *place_.cpu;

@@ -1,5 +1,5 @@
-// model/cpu_attention_test.cc: a model whose attention is by our CPU kernels,
-// called from its program. All else of it is float64.
+// model/cpu_attention_test.cc: a model whose program calls our CPU kernels for
+// attention. All else in it is float64.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -31,7 +31,7 @@ class CpuModel : public ModelCase {
     ASSERT_TRUE(ok) << ok.error().message;
   }
 
-  // The kernels take no float64.
+  // Sets a model whose attention is float32: the kernels take no float64.
   void set_cpu(const ModelConfig& m, const Row& rows, int64_t batch,
                Tile tile = {16, 16}) {
     attention_ = Element::f32;
@@ -40,7 +40,7 @@ class CpuModel : public ModelCase {
   }
 };
 
-// As those of the spec xla are within float64 (model_test.cc).
+// The same check as for spec xla in float64 (model_test.cc).
 TEST_F(CpuModel, HasTheGradientsOfTheReference) {
   std::mt19937 random(4);
   const ModelConfig llama = small_model();
@@ -87,7 +87,7 @@ TEST_F(CpuModel, APackedRowIsItsDocumentsApart) {
   check_packed_row(small_model(), "cpu", kUlp32);
 }
 
-// What a program is handed is not taken on trust.
+// A call checks the arrays that it gets.
 TEST_F(CpuModel, RefusesListsOfAnotherBatch) {
   std::mt19937 random(5);
   const Row rows = draw_row(random, 23, 40, {17, 9, 5});
@@ -115,8 +115,8 @@ TEST_F(CpuModel, RefusesListsOfAnotherBatch) {
   EXPECT_EQ(why(), "");
 }
 
-// Moments after one step are a tenth of its gradients. Products and attention
-// are rounded to bf16 in both, in other orders.
+// First moments after one step are a tenth of its gradients. Both programs
+// round products and attention to bf16, in different orders.
 TEST_F(CpuModel, IsAsNearInBf16AsTheCompilersOwn) {
   TrainOptions o;
   o.model = small_model();
@@ -189,7 +189,7 @@ TEST(CpuSpec, NamesThePluginThatDoesNotCallIt) {
 TEST(CpuSpec, RefusesWhatTheKernelsHaveNot) {
   TrainOptions o;
   o.model = small_model();
-  o.model.score_scale = 1e10;  // each is a number that a model may have
+  o.model.score_scale = 1e10;  // a number that a model may have, as is the next
   o.model.softcap = 1e-25;
   o.spec = *find_layer_spec("cpu");
   o.tokens = 40;

@@ -1,4 +1,4 @@
-// model/decoder.cc: embedding, blocks, loss, and back.
+// model/decoder.cc: embedding, blocks, loss, and their backward pass.
 #include "model/decoder.h"
 
 #include <utility>
@@ -10,7 +10,7 @@
 namespace tessera::model {
 namespace {
 
-// A model's parameters by where they belong.
+// A model's parameters, grouped by use.
 struct Held {
   Value table, head;
   Values columns, norm;
@@ -38,29 +38,29 @@ class Step {
   Value column(const char* name) {
     return w_.reshape(w_.argument(name), {s_.batch * s_.tokens});
   }
-  // Rows of tokens that have an id in the column; 0 elsewhere.
+  // Keeps rows of tokens that have an id in the column; other rows are 0.
   Value where_there(const Column& column, const Value& rows) {
     return w_.select(w_.broadcast(column.there, rows.dims(), {0}), rows,
                      w_.real(0, rows.dims()));
   }
-  // The model up to its last norm.
+  // Runs the model up to its last norm.
   Result<Passed> run(const Values& parameters);
   Result<void> make_layers();
   void hold(const Values& parameters);
   void angles();
-  // Which ids the device has in its part of the table, if it is divided.
+  // Finds which ids are in the device's part of the table, if it is divided.
   void divide_vocab();
   bool divided() const { return !part_.partners.empty(); }
-  // Rows of tokens whose ids are in that part; 0 elsewhere.
+  // Keeps rows of tokens whose ids are in that part; other rows are 0.
   Value of_own_ids(const Value& rows) {
     return divided() ? where_there(own_, rows) : rows;
   }
   Value rows_of_table();
   Value embed();
-  // Tokens that count, on all devices.
+  // The number of tokens that count, over all devices.
   Value counted();
   Value forward(Value x);
-  // Back through a block whose input alone was kept.
+  // The backward pass of a block that saved only its input.
   Returned in_loop(size_t i, const Value& dx);
   Returned behind_barrier(size_t i, const Value& dx);
   Value backward(Value dx);
@@ -70,7 +70,7 @@ class Step {
   const StepShape& s_;
   const ModelConfig own_model_;
   Site at_;
-  // Devices that have the same parameters, each with rows of its own.
+  // Groups of devices with the same parameters and different rows.
   const Writer::Groups adders_;
   Stream stream_;
   std::vector<Block> blocks_;
@@ -78,12 +78,12 @@ class Step {
   Held held_;
   Value ids_, scale_;
   VocabPart part_;
-  Column own_;                   // ids within that part, and which are there
-  std::vector<Column> columns_;  // of the model's, in their order
-  Values inputs_;                // of blocks
+  Column own_;                   // ids relative to that part; which are in it
+  std::vector<Column> columns_;  // the model's, in their order
+  Values inputs_;                // of each block
   std::vector<BlockPass> passes_;
   Value tiles_;
-  std::vector<Values> found_;  // gradients of blocks
+  std::vector<Values> found_;  // parameter gradients of blocks
 };
 
 Result<void> Step::make_layers() {
@@ -99,7 +99,7 @@ Result<void> Step::make_layers() {
   return {};
 }
 
-// In the order of model_parameters().
+// Parameters are in the order of model_parameters().
 void Step::hold(const Values& parameters) {
   auto next = parameters.begin();
   const auto take = [&](size_t n) {
@@ -125,7 +125,7 @@ void Step::angles() {
   stream_ = {s_.batch, s_.tokens, w_.cos(angle), w_.sin(angle)};
 }
 
-// The n-th device of a group is sent an n by each of its group.
+// Each device sends n to the n-th device of its group, which so learns its n.
 void Step::divide_vocab() {
   const int64_t some = held_.table.dims()[0];
   if (some == s_.model.vocab) return;
@@ -136,7 +136,8 @@ void Step::divide_vocab() {
   part_ = {partners, w_.mul(number, w_.integer(static_cast<int32_t>(some)))};
 }
 
-// Of a divided table each device has some, and 0 for the other ids.
+// Each device reads the rows of its own ids, and 0 for other ids; the sum over
+// partners is the whole.
 Value Step::rows_of_table() {
   own_.ids = ids_;
   if (divided()) {
@@ -185,15 +186,15 @@ Value Step::forward(Value x) {
   return x;
 }
 
-// A loop that runs once: the compiler cannot know that ids are not negative, so
-// it keeps the loop, and does not merge what is computed again with what was
-// computed before.
+// The recomputation runs in a loop of one trip. The compiler cannot know that
+// ids are not negative, so it keeps the loop, and does not merge the recomputed
+// values with those of the forward pass.
 Returned Step::in_loop(size_t i, const Value& dx) {
   const Value id = w_.reshape(w_.part(ids_, 0, 0, 1), {});
   const Value real =
       w_.compare(xla::Compare::greater_or_equal, id, w_.integer(0));
   const Value end = w_.select(real, w_.integer(1), w_.integer(0));
-  // Were its input not to change, a compiler would take it out of the loop.
+  // The body must change its input, or a compiler hoists it out of the loop.
   Values start = {inputs_[i], dx};
   for (const Value& p : held_.blocks[i]) {
     start.push_back(w_.real(0, p.dims()));
@@ -211,7 +212,7 @@ Returned Step::in_loop(size_t i, const Value& dx) {
   return {{made[0]}, {made.begin() + 2, made.end()}};
 }
 
-// Behind the gradient, so that it is not done before its time.
+// The barrier makes the recomputation wait for the gradient.
 Returned Step::behind_barrier(size_t i, const Value& dx) {
   const Values held = w_.barrier({inputs_[i], dx});
   const BlockPass pass =
@@ -234,8 +235,8 @@ Value Step::backward(Value dx) {
   return dx;
 }
 
-// The table's gradient and the columns'. `dhead` is the head's, which a tied
-// one adds to.
+// Adds the gradients of the table and of the columns. A tied table's gradient
+// starts from `dhead`, the head's.
 void Step::add_embedding(const Value& dx, const Value& dhead,
                          Values& gradients) {
   const ModelConfig& m = s_.model;

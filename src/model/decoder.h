@@ -1,5 +1,5 @@
-// model/decoder.h: a model's forward pass over the batch that the program's
-// arguments are, and the way back.
+// model/decoder.h: a model's forward and backward pass over the batch that the
+// program's arguments hold.
 #pragma once
 
 #include "model/program.h"
@@ -11,8 +11,7 @@ struct Written {
   Values gradients;  // in the order of the parameters
 };
 
-// Parameters are in the order of model_parameters(), on a mesh a device's part
-// of each.
+// Parameters are in the order of model_parameters(); on a mesh, a part of each.
 Result<Written> write_step(Writer& w, const StepShape& s,
                            const Values& parameters, bool with_gradients);
 // [batch, tokens, vocab]

@@ -1,7 +1,7 @@
 // model/exchanged_attention.cc: the attention slot where devices share rows and
-// tokens lie as a balance says: tiles of keys and values that a device's
-// queries need come to it, and their gradients go home. Where attention of some
-// queries is done elsewhere, these travel too.
+// tokens lie as a balance says. A device receives the tiles of keys and values
+// that its queries need, and their gradients are sent back. If attention of
+// some queries is computed on another device, the queries travel too.
 #include <utility>
 
 #include "model/layer.h"
@@ -17,9 +17,8 @@ class ExchangedAttention final : public Layer {
 
   std::vector<ModelParameter> parameters() const override { return {}; }
 
-  // q, k, v [1, heads, own tokens, head_dim]; out is like q. Saved is what the
-  // backward program reads, of all tiles that were here, so that no key travels
-  // twice.
+  // q, k, v [1, heads, own tokens, head_dim]; out is shaped like q. Saves what
+  // the backward program reads, received tiles included: no key travels twice.
   Passed forward(const Site& at, const Values&,
                  const Values& inputs) const override {
     Writer& w = at.w;
@@ -62,14 +61,14 @@ class ExchangedAttention final : public Layer {
     return out;
   }
 
-  // The program counts a batch's tiles.
+  // Nothing: flops depend on the batch's tiles, which the program counts.
   std::optional<Flops> flops(int64_t) const override { return {}; }
 
  private:
   const xla::Exchange& rows() const { return place_.frame->rows; }
   const xla::Exchange& columns() const { return place_.frame->columns; }
 
-  // Own tiles, then what the rounds bring.
+  // The device's own tiles, followed by those that it receives.
   static Values with_those_that_come(Writer& w, const xla::Exchange& e,
                                      const Values& own) {
     if (e.max_received() == 0) return own;

@@ -1,6 +1,6 @@
 // model/exchanged_kernels.cc: the attention slot by TPU kernels where devices
-// share rows and tokens lie as a balance says: calls of the kernel, some of
-// them while tiles travel, as the mosaic lane has them on a mesh.
+// share rows and tokens lie as a balance says: several calls of the kernel,
+// some of them while tiles travel, as in the mosaic lane on a mesh.
 #include <array>
 #include <span>
 #include <string_view>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kTokens = 2;  // the dimension of [batch, heads, tokens, dim]
 
-// Of the kernel's calls, behind those of the exchange.
+// Integer arguments of the kernel's calls, without those of the exchange.
 std::vector<xla::Argument> own_integers(const mosaic::ShardKernel& kernel) {
   std::vector<xla::Argument> out;
   const size_t travel = xla::exchange_arrays(kernel.frame).size();
@@ -31,9 +31,9 @@ class ExchangedKernels final : public Layer {
 
   std::vector<ModelParameter> parameters() const override { return {}; }
 
-  // q, k, v [1, heads, own tokens, head_dim]; out is like q. Saved is what the
-  // backward kernels read: q, k and v of the device, what came of each, out and
-  // the log-sum-exp of all queries that were here.
+  // q, k, v [1, heads, own tokens, head_dim]; out is shaped like q. Saves what
+  // the backward kernels read: own q, k and v, the received parts of each, then
+  // out and log-sum-exp of all queries, own and received.
   Passed forward(const Site& at, const Values&,
                  const Values& inputs) const override {
     Writer& w = at.w;
@@ -87,7 +87,7 @@ class ExchangedKernels final : public Layer {
     return out;
   }
 
-  // As its predicted cycles do.
+  // Nothing: flops depend on the batch, as the kernel's predicted cycles do.
   std::optional<Flops> flops(int64_t) const override { return {}; }
 
  private:
@@ -99,15 +99,15 @@ class ExchangedKernels final : public Layer {
                                kernel_label(place_, backward), kernels().call);
   }
 
-  // Kernels write nothing where no query is, or no key. What lies there would
-  // reach gradients of parameters: 0 NaN is NaN.
+  // Kernels write nothing where there is no query, or no key. What is in that
+  // memory must become 0: 0 x NaN is NaN in gradients of parameters.
   static Value of_queries(Writer& w, const Value& x) {
     return where(w, "q_ids", mosaic::kNotThere, x);
   }
   static Value of_keys(Writer& w, const Value& x) {
     return where(w, "kv_ids", mosaic::kNoKey, x);
   }
-  // 0 for tokens whose id is not above this.
+  // Keeps x where the token's id is above `below`; 0 elsewhere.
   static Value where(Writer& w, std::string_view ids, int32_t below,
                      const Value& x) {
     const Value& all = w.argument(ids);
@@ -120,7 +120,7 @@ class ExchangedKernels final : public Layer {
                     w.real(0, x.dims(), x.type.element));
   }
 
-  // Of all queries that were here: the device's own, and those that came.
+  // Binds an array of all queries as the own part and the received parts.
   void bind_parts(Writer& w, const char* array, const Value& all) const {
     const xla::Exchange& e = frame().rows;
     int64_t at = e.own * e.tokens;
@@ -143,7 +143,7 @@ class ExchangedKernels final : public Layer {
   }
 
   const xla::ShardFrame& frame() const { return *place_.frame; }
-  // Of a place without kernels the parameters alone may be asked.
+  // A place without kernels supports parameters() only.
   const ShardKernelPair& kernels() const { return *place_.shard_kernels; }
 
   AttentionPlace place_;

@@ -1,4 +1,4 @@
-// model/hugging_face.cc: parameters in and out by Hugging Face's names.
+// model/hugging_face.cc: converts parameters from and to Hugging Face's names.
 #include "model/hugging_face.h"
 
 #include <cstring>
@@ -21,7 +21,7 @@ namespace model {
 namespace {
 
 constexpr std::string_view kWhere = "hugging face";
-// Arrays that some files have though the model is the same without them.
+// Arrays in some files that do not affect the model.
 constexpr std::string_view kIgnored = ".rotary_emb.inv_freq";
 
 void read_floats(const Tensor& from, double plus, float* to) {
@@ -71,7 +71,8 @@ std::vector<Piece> pieces_of(Family family, const ModelConfig& m) {
     rows("mlp.gate_proj", "linear_fc1", 0, m.mlp_width, m.width);
     rows("mlp.up_proj", "linear_fc1", m.mlp_width, m.mlp_width, m.width);
     rows("mlp.down_proj", "linear_fc2", 0, m.width, m.mlp_width);
-    // With norms behind attention and MLP, this name is the first of these.
+    // With post norms this name means the norm after attention; without them,
+    // the norm before the MLP.
     const bool post = m.post_norms;
     norm(theirs + "input_layernorm.weight", ours + "norm1.weight");
     norm(theirs + "post_attention_layernorm.weight",
@@ -91,7 +92,7 @@ std::vector<Piece> pieces_of(Family family, const ModelConfig& m) {
 
 namespace {
 
-// The arrays of all files by name.
+// The arrays of all files, by name.
 Result<std::map<std::string, Tensor>> gather(const HuggingFaceModel& from) {
   std::map<std::string, Tensor> out;
   for (size_t i = 0; i < from.weights.size(); ++i) {
@@ -224,7 +225,7 @@ Result<HuggingFaceModel> exported(std::string_view checkpoint) {
     values.push_back(std::move(some));
     file.tensors[p.theirs] = model::tensor_of(p.shape, values.back());
   }
-  file.metadata["format"] = "pt";  // transformers asks for it
+  file.metadata["format"] = "pt";  // transformers requires it
   auto weights = write_safetensors(file);
   if (!weights) return weights.error();
   HuggingFaceModel out;

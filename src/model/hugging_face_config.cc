@@ -1,5 +1,4 @@
-// model/hugging_face_config.cc: config.json of a Llama or a Gemma 2, read and
-// written.
+// model/hugging_face_config.cc: reads and writes config.json of both families.
 #include <algorithm>
 #include <cmath>
 
@@ -17,7 +16,8 @@ constexpr std::string_view kWhere = "config.json";
 constexpr std::string_view kFamilies[] = {"llama", "gemma2"};
 constexpr int64_t kMaxSize = int64_t{1} << 31;
 
-// Reads by name; a field that is missing or null has its library's default.
+// Reads fields by name. A field that is missing or null has the default of
+// Hugging Face's library. The first error is kept for done().
 class Fields {
  public:
   explicit Fields(const Json& json) : json_(json) {}
@@ -64,7 +64,7 @@ class Fields {
   std::optional<Result<void>> failed_;
 };
 
-// Settings that our block has no word for.
+// Refuses settings that our block cannot express.
 void check_plain(Fields& f, Family family) {
   for (const char* name :
        {"attention_bias", "mlp_bias", "use_bidirectional_attention"}) {
@@ -86,8 +86,8 @@ void check_plain(Fields& f, Family family) {
   }
 }
 
-// Scaled angles are those of Llama 3 alone. What old files keep apart,
-// rope_theta and rope_scaling, new ones keep together in rope_parameters.
+// Scaled angles are supported for Llama 3's scaling only. Old files have
+// rope_theta and rope_scaling, new ones rope_parameters, which holds both.
 void read_rope(Fields& f, ModelConfig& m) {
   m.rope_theta = f.number("rope_theta", 10000);
   const char* where =
@@ -119,7 +119,7 @@ void read_rope(Fields& f, ModelConfig& m) {
   m.rope_tokens = number("original_max_position_embeddings", m.rope_tokens);
 }
 
-// The least period that gives the same layers.
+// The shortest period that gives the same window to each layer.
 std::vector<int64_t> shortest(std::vector<int64_t> windows) {
   for (size_t n = 1; n < windows.size(); ++n) {
     bool same = true;
@@ -135,7 +135,7 @@ std::vector<int64_t> shortest(std::vector<int64_t> windows) {
   return windows;
 }
 
-// Their window counts the query itself.
+// Their window counts the query itself; ours does not.
 std::vector<int64_t> read_windows(Fields& f, int64_t layers) {
   const int64_t window = f.size("sliding_window", 4096) - 1;
   if (window < 1 || window > kMaxTokens) {
@@ -164,7 +164,7 @@ std::vector<int64_t> read_windows(Fields& f, int64_t layers) {
   return shortest(std::move(out));
 }
 
-// Gemma's scalar is a whole number n, and scores are scaled by its root.
+// Gemma's query_pre_attn_scalar is an integer n; scores scale by n^(-1/2).
 double score_scale(int64_t n) {
   return 1 / std::sqrt(static_cast<double>(std::max<int64_t>(n, 1)));
 }
@@ -174,7 +174,7 @@ int64_t scalar_of(const ModelConfig& m) {
   return n < static_cast<double>(kMaxSize) ? std::llround(n) : kMaxSize;
 }
 
-// What Gemma multiplies embeddings by.
+// The factor by which Gemma multiplies embeddings.
 double width_root(const ModelConfig& m) {
   return std::sqrt(static_cast<double>(m.width));
 }
@@ -230,7 +230,7 @@ Result<TheirModel> read_their_config(std::string_view text) {
     m.mlp = MlpKind::geglu;
     m.post_norms = true;
     m.embedding_scale = width_root(m);
-    // Absent is the default, null is off.
+    // An absent cap has its default; a null cap is off.
     const auto cap = [&](const char* name, double otherwise) {
       return json.contains(name) ? f.number(name, 0) : otherwise;
     };
@@ -240,7 +240,7 @@ Result<TheirModel> read_their_config(std::string_view text) {
   }
   if (auto e = f.done(); !e) return e.error();
   if (auto e = check_model(m); !e) return e.error();
-  // Takes the square of the layers, whose number is one of a model by now.
+  // Quadratic in the number of layers, which check_model() has bounded.
   if (gemma) m.windows = read_windows(f, m.layers);
   if (auto e = f.done(); !e) return e.error();
   return out;

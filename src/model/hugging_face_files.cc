@@ -1,5 +1,4 @@
-// model/hugging_face_files.cc: a model's folder, as Hugging Face's library
-// writes it.
+// model/hugging_face_files.cc: a model's folder as Hugging Face lays it out.
 #include <filesystem>
 #include <set>
 #include <system_error>
@@ -23,7 +22,7 @@ constexpr const char* kIndex = "/model.safetensors.index.json";
 constexpr int64_t kMaxText = int64_t{1} << 26;
 constexpr int64_t kMaxWeights = int64_t{1} << 40;
 
-// The files of an index, each once. They lie beside it.
+// The names of the files of an index, each once. They must be in its folder.
 Result<std::vector<std::string>> read_index(const std::string& text) {
   const auto parsed = parse_json(text, kWhere);
   if (!parsed) return parsed.error();
@@ -52,7 +51,7 @@ Result<model::TheirFiles> model::their_files(const std::string& folder) {
   const std::string whole = folder + kWhole, index = folder + kIndex;
   TheirFiles out{folder + kConfig, {}, {}};
   out.names = {out.config, whole, index};
-  // A folder that has both is read as its library does: whole first.
+  // If a folder has both, the single file is used, as Hugging Face does.
   std::error_code unknown;
   if (std::filesystem::exists(whole, unknown) ||
       !std::filesystem::exists(index, unknown)) {
@@ -102,7 +101,7 @@ Result<void> write_hugging_face(const HuggingFaceModel& theirs,
     const std::string config = folder + kConfig;
     if (auto e = write_file(config, theirs.config); !e) return e;
     auto e = write_file(folder + kWhole, theirs.weights[0]);
-    // Without weights it is no model, and would bar the next try.
+    // A config without weights is no model, and would make the next write fail.
     std::error_code ignored;
     if (!e) std::filesystem::remove(config, ignored);
     return e;

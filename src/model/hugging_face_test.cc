@@ -1,4 +1,4 @@
-// model/hugging_face_test.cc: what their names and settings become, and back.
+// model/hugging_face_test.cc: converts their names and settings, and back.
 #include "model/hugging_face.h"
 
 #include <gtest/gtest.h>
@@ -63,7 +63,7 @@ std::string start_of(const ModelConfig& m) {
   return *write_checkpoint(m, {}, {}, parameters, state);
 }
 
-// Each row of each parameter is one row of one of their arrays.
+// Each row of each parameter is one row of one of their arrays, and only one.
 void expect_covered(Family family, const ModelConfig& m) {
   std::map<std::string, std::vector<int>> rows;
   for (const ModelParameter& p : parameters_of(m)) {
@@ -87,7 +87,7 @@ TEST(HuggingFace, PiecesAreEveryParameterOnce) {
   expect_covered(Family::gemma2, gemma());
 }
 
-// Settings that are there to be copied.
+// The examples that users copy.
 TEST(HuggingFace, ExamplesAreOfTheirFamilies) {
   for (const auto& [file, family] :
        {std::pair("examples/models/llama_small.json", Family::llama),
@@ -113,7 +113,7 @@ TEST(HuggingFace, ModelsGoOutAndComeBack) {
     auto back = import_hugging_face(*out);
     ASSERT_TRUE(back) << back.error().message;
     const auto parameters = parameters_of(m);
-    // Their settings have no word for the form of our MLP, which is a default.
+    // Their settings cannot express the form of our MLP, so it has its default.
     EXPECT_EQ(to_json(*checkpoint_model(*back)), to_json(m));
     auto before = read_checkpoint(ours, m, parameters);
     auto after = read_checkpoint(*back, m, parameters);
@@ -121,14 +121,14 @@ TEST(HuggingFace, ModelsGoOutAndComeBack) {
     EXPECT_EQ(after->step, 0);
     for (size_t i = 0; i < parameters.size(); ++i) {
       const auto &a = before->values[0][i], &b = after->values[0][i];
-      // A norm that is kept less 1 has lost what 1 swallows.
+      // A norm stored as weight - 1 has lost bits below the precision of 1.
       EXPECT_EQ(a, b) << parameters[i].name;
       EXPECT_EQ(after->values[1][i], std::vector<float>(a.size()));
     }
   }
 }
 
-// Rows lie where their library has them, and Gemma's norms come with 1 added.
+// Rows are in their library's order, and norms of Gemma have 1 added.
 TEST(HuggingFace, ArraysAreRowsOfOurs) {
   const ModelConfig m = gemma();
   auto out = export_hugging_face(start_of(m));
@@ -168,7 +168,7 @@ TEST(HuggingFace, ArraysAreRowsOfOurs) {
   EXPECT_EQ(value("model.norm.weight", 2, 0), 0.0F);  // ours is 1
 }
 
-// Moments are not looked at: these lack their step, which a resumed run needs.
+// Moments are ignored: these lack their step, which a resumed run needs.
 TEST(HuggingFace, ParametersAloneAreRead) {
   const std::string whole = start_of(llama());
   Safetensors cut = *parse_safetensors(whole);
@@ -265,7 +265,7 @@ TEST(HuggingFace, SettingsThatWouldChangeTheModelAreRefused) {
   EXPECT_NE(why(with(config, "num_attention_heads", 3)).find("must divide"),
             std::string::npos);
   EXPECT_NE(why("{").find("[config.json]"), std::string::npos);
-  // Null is as if it were not there; both homes of theta are read.
+  // Null counts as absent; theta is read from both places.
   EXPECT_EQ(why(with(config, "rope_scaling", nullptr)), "");
   auto theta =
       read_their_config(with(config, "rope_parameters",
@@ -276,7 +276,7 @@ TEST(HuggingFace, SettingsThatWouldChangeTheModelAreRefused) {
   EXPECT_NE(why(with(gemma2, "layer_types", {"full_attention"}))
                 .find("layer_types must be a list of 4, found 1"),
             std::string::npos);
-  // A list is looked at once its number of layers is one that a model has.
+  // layer_types is read only after the number of layers is checked.
   EXPECT_EQ(why(with(gemma2, "num_hidden_layers", 3'000'000)),
             "[model] layers must be 1 to 1024, found 3000000");
   auto plain = read_their_config(without(gemma2, "layer_types"));
@@ -310,7 +310,7 @@ TEST(HuggingFace, ArraysThatDoNotFitAreRefused) {
   EXPECT_NE(why(other).find("model.norm.weight must be F32, BF16 or F16 [64], "
                             "found F32 [8, 8]"),
             std::string::npos);
-  // Old files keep the angles' steps too, which the settings give.
+  // Old files also have the angles of RoPE, which follow from the settings.
   Safetensors old = *file;
   old.tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] =
       file->tensors.at("model.norm.weight");
@@ -335,7 +335,7 @@ TEST(HuggingFace, AnErrorOfTheConfigNamesItsFile) {
   EXPECT_EQ(why(without(config, "hidden_size")),
             "[config.json] hidden_size must be a number, found none (in "
             "'a/config.json')");
-  // The rule is our model's, and so is the name of the setting.
+  // The error has our model's rule and our name of the setting.
   EXPECT_EQ(why(with(config, "num_hidden_layers", 3'000'000)),
             "[model] layers must be 1 to 1024, found 3000000 (in "
             "'a/config.json')");
@@ -367,7 +367,7 @@ TEST(HuggingFace, WhereTheDiskFillsUpNothingIsLeft) {
   const testing::TempFolder folder;
   const auto theirs = export_hugging_face(start_of(llama()));
   ASSERT_TRUE(theirs) << theirs.error().message;
-  // An empty folder that was there stays; the config alone has room.
+  // An existing empty folder is kept; the disk has room for the config only.
   for (const std::string& made : {folder.file("new"), folder.path().string()}) {
     ASSERT_LT(theirs->config.size(), theirs->weights[0].size());
     {

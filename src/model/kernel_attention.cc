@@ -1,6 +1,6 @@
 // model/kernel_attention.cc: the attention slot by the TPU kernels of the
-// mosaic lane: one call a direction, whose list, ids and bounds are arguments
-// of the step.
+// mosaic lane: one call per direction; the worklist, ids and bounds are
+// arguments of the step.
 #include <fmt/format.h>
 
 #include <limits>
@@ -19,8 +19,8 @@ class KernelAttention final : public Layer {
 
   std::vector<ModelParameter> parameters() const override { return {}; }
 
-  // Saved is what the backward kernel reads, without what the forward one does
-  // not write: rows of tiles behind the batch's own.
+  // Saves what the backward kernel reads, cut to the batch's own rows: the
+  // forward kernel does not write the padding behind them.
   Passed forward(const Site& at, const Values&,
                  const Values& inputs) const override {
     Writer& w = at.w;
@@ -55,14 +55,14 @@ class KernelAttention final : public Layer {
     return out;
   }
 
-  // As its predicted cycles do.
+  // Nothing: flops depend on the batch, as the kernel's predicted cycles do.
   std::optional<Flops> flops(int64_t) const override { return {}; }
 
  private:
   Values call(Writer& w, bool backward,
               const std::map<std::string_view, Value>& given) const {
     const mosaic::PlannedKernel& kernel = pair().of(backward);
-    // A query that is not there sees no key.
+    // The log-sum-exp of a padding query, which sees no key.
     constexpr double kNoQuery = -std::numeric_limits<double>::infinity();
     Values operands;
     for (const mosaic::Argument& a : mosaic::arrays_of(kernel).inputs) {
@@ -76,7 +76,7 @@ class KernelAttention final : public Layer {
     return pair().call(w, kernel, kernel_label(place_, backward), operands);
   }
 
-  // Of a place without kernels the parameters alone may be asked.
+  // A place without kernels supports parameters() only.
   const KernelPair& pair() const { return *place_.kernels; }
 
   AttentionPlace place_;

@@ -1,6 +1,6 @@
 // model/kernel_attention_test.cc: a model whose attention is by TPU kernels.
-// Its program holds the mosaic lane's own kernels, whose text tests/mosaic
-// executes; with what they compute in their place it is the reference's.
+// Its program has the mosaic lane's kernels, whose text tests/mosaic executes;
+// with their results computed otherwise, the program equals the reference's.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -35,7 +35,7 @@ ModelConfig kernel_model() {
 
 class KernelModel : public ModelCase {};
 
-// Rows that are no whole tiles, more and fewer than a bucket holds.
+// Rows that are not whole tiles, both more and fewer than a bucket holds.
 TEST_F(KernelModel, HasTheGradientsOfTheReference) {
   std::mt19937 random(4);
   struct Case {
@@ -83,7 +83,7 @@ struct Step {
   Facts facts;
 };
 
-// As a trainer makes it of rows of 200 tokens, without a plugin.
+// A step as a trainer makes it for rows of 200 tokens, without a plugin.
 Step kernel_step(const ModelConfig& m, const Row& rows, int64_t batch,
                  Dtype products = Dtype::bf16) {
   Step out;
@@ -111,7 +111,7 @@ std::string between(const std::string& text, const std::string& begin,
   return text.substr(at, stop - at);
 }
 
-// The lane's own program for the class: its one call must be the step's.
+// The one call in the lane's own program must be the same as the step's.
 TEST(KernelStep, CallsTheKernelsOfTheLane) {
   std::mt19937 random(5);
   const Row rows = joined_rows(
@@ -151,7 +151,7 @@ TEST(KernelStep, CallsTheKernelsOfTheLane) {
     const std::string types = between(kernel->program_text, "} : (", " loc(");
     EXPECT_NE(types.find("tensor<2x4x256x128xbf16>"), std::string::npos);
     EXPECT_EQ(between(found, "} : (", " loc("), types);
-    // The batch's integers are arguments of the step.
+    // The integers of the batch are arguments of the step.
     const std::string prefix =
         fmt::format("%plan{}.{}.", place, backward ? "backward" : "forward");
     const std::string operands = between(found, "(", ")");
@@ -164,7 +164,7 @@ TEST(KernelStep, CallsTheKernelsOfTheLane) {
   EXPECT_EQ(text.find(call, at), std::string::npos);
 }
 
-// One program, and of every batch the arrays that the lane makes.
+// One program for all batches; for each batch, the arrays that the lane makes.
 TEST(KernelStep, TakesItsListsWhenItRuns) {
   std::mt19937 random(6);
   std::vector<std::string> texts;
@@ -233,7 +233,7 @@ TEST(KernelStep, CompilesForATpu) {
     for (const ModelParameter& p : *parameters) {
       state += 3 * 4 * p.size();
     }
-    EXPECT_GE(memory->alias, state);  // all of it is donated
+    EXPECT_GE(memory->alias, state);  // the whole state is donated
     EXPECT_GE(memory->argument, memory->alias);
   }
 }
@@ -307,8 +307,8 @@ Rows packed_rows(std::mt19937& random, int64_t batch, int64_t tokens) {
   return out;
 }
 
-// On a plugin that says it is a TPU and runs, in the kernels' place, what they
-// compute: a trainer sends every batch where the program looks for it.
+// On a plugin that claims to be a TPU and runs what the kernels compute: a
+// trainer passes each batch in the program's arguments.
 TEST(KernelStep, TrainsAsTheReferenceDoes) {
   TESSERA_NEEDS_PLUGINS();
   const auto real = testing::real_plugin("xla_cpu_pjrt");
@@ -368,8 +368,8 @@ TEST(KernelStep, TrainsAsTheReferenceDoes) {
   EXPECT_EQ(trainer->counters().compiles, 1);
 }
 
-// On four such devices, tokens where a balance puts them: one program for all
-// batches under their ceilings, which sends what the trainer says.
+// On four such devices, with tokens where a balance puts them: one program runs
+// all batches within their ceilings, and sends what the trainer reports.
 TEST(KernelStep, ExchangesAsTheReferenceDoes) {
   TESSERA_NEEDS_PLUGINS();
   const auto real = testing::real_plugin("xla_cpu_pjrt");
@@ -462,7 +462,7 @@ TEST(KernelStep, ExchangesAsTheReferenceDoes) {
   }
 }
 
-// By whatever door a trainer is opened.
+// However a trainer is opened.
 TEST(KernelAttention, HasATileOfItsOwn) {
   EXPECT_EQ(default_tile(*find_layer_spec("tpu")), kMosaicBackwardTile);
   EXPECT_EQ(default_tile(*find_layer_spec("xla")), (Tile{256, 256}));

@@ -1,5 +1,5 @@
-// model/layer.h: what a slot of a decoder block does: it writes itself into a
-// program, forward and backward.
+// model/layer.h: a slot of a decoder block, which writes its forward and its
+// backward pass into a program.
 #pragma once
 
 #include <memory>
@@ -28,8 +28,8 @@ inline void append(Values& all, const Values& more) {
   all.insert(all.end(), more.begin(), more.end());
 }
 
-// Where a slot writes. `products` is what operands of matrix products are
-// rounded to; all else is wide.
+// Where a slot writes. Operands of matrix products are rounded to `products`;
+// all other values are wide.
 struct Site {
   Writer& w;
   Element products = Element::f32;
@@ -38,18 +38,18 @@ struct Site {
   Value times(const Value& a, const Value& weights) const;
 };
 
-// What a forward pass gives, and what it keeps for the way back.
+// What a forward pass returns, and what it saves for the backward pass.
 struct Passed {
   Values out;
   Values saved;
 };
-// Gradients of inputs and of parameters, in their order.
+// Gradients of the inputs and of the parameters, in their order.
 struct Returned {
   Values inputs;
   Values parameters;
 };
 
-// Of products, multiply and add.
+// Flops of matrix products; a multiply and an add count 2.
 struct Flops {
   double forward = 0, back = 0;
 };
@@ -65,26 +65,25 @@ class Layer {
   virtual std::vector<ModelParameter> parameters() const = 0;
   virtual Passed forward(const Site& at, const Values& parameters,
                          const Values& inputs) const = 0;
-  // What forward() keeps, where nobody asks for what it gives.
+  // What forward() saves, for callers that do not read its output.
   virtual Values kept(const Site& at, const Values& parameters,
                       const Values& inputs) const {
     return forward(at, parameters, inputs).saved;
   }
-  // Of the gradients of its outputs.
+  // `gradients` are those of the outputs of forward().
   virtual Returned backward(const Site& at, const Values& parameters,
                             const Values& saved,
                             const Values& gradients) const = 0;
-  // Of one pass over so many rows, each way; none where they depend on the
-  // batch.
+  // Flops of one pass over `rows` rows; nothing if they depend on the batch.
   virtual std::optional<Flops> flops(int64_t rows) const = 0;
 };
 using LayerPtr = std::unique_ptr<Layer>;
 
-// One mask's kernels of both directions.
+// The kernels of one mask, for both directions.
 template <class Kernel>
 struct Kernels {
   Kernel forward, backward;
-  // Tests put float64, and what a kernel computes, in place of these.
+  // Tests set float64 here, and a `call` that computes what a kernel does.
   Element element = Element::bf16;  // of q, k and v
   mosaic::KernelCall call = mosaic::call_kernel;
 
@@ -93,50 +92,51 @@ struct Kernels {
   }
 };
 using KernelPair = Kernels<mosaic::PlannedKernel>;
-using ShardKernelPair = Kernels<mosaic::ShardKernel>;  // of one frame
+using ShardKernelPair = Kernels<mosaic::ShardKernel>;  // of one shard frame
 
 // A call of the CPU kernels, whose arrays are arguments of the step.
 struct CpuCall {
-  std::string text;  // what of a batch is static (lanes/cpu/batch_arrays.h)
+  std::string text;  // the static part of a batch (lanes/cpu/batch_arrays.h)
   AttentionShape shape;
   Element element = Element::f32;  // of q, k and v
-  // That each list has room for. None: it plans what the step's router picked.
+  // Steps that each list has room for. None: the call makes the plan itself
+  // from what the step's router picked.
   std::optional<int64_t> steps;
   std::vector<xla::Argument> integers;  // in the order of the call
 };
-// The one of them that the router writes.
+// The integer argument of a CPU call that the router writes.
 inline constexpr std::string_view kPicksName = "picks";
 
 // Where attention finds its plan: the integers of its batch are arguments of
-// the program, each under its own name behind the prefix. Layers of one mask
-// share them.
+// the program, named with the prefix. Layers of one mask share a place.
 struct AttentionPlace {
-  xla::Shape shape;  // of a call of the CPU: what its router reads, if any
+  xla::Shape shape;  // with `cpu`: what the call's router reads, if any
   std::string prefix;
-  std::optional<KernelPair> kernels;  // of the spec that has them
-  std::optional<CpuCall> cpu;         // of the spec that calls it
-  int64_t keys = 0;  // of a row; 0: as many as it has queries here
-  LayerRoute route;  // the plan has what its picks are taken from
-  // Devices that share rows, each with a part of the queries; none: no others.
+  std::optional<KernelPair> kernels;  // if the spec has TPU kernels
+  std::optional<CpuCall> cpu;         // if the spec calls CPU kernels
+  int64_t keys = 0;                   // of a row; 0: as many as queries here
+  LayerRoute route;  // picks are taken from the tiles of the plan
+  // Groups of devices that share rows, each with a part of the queries; empty:
+  // no device shares its rows.
   Writer::Groups sharers;
-  // Of tokens that lie over devices as a balance says: how tiles of them
-  // travel. Shape or kernels are then of what a device has and what comes.
+  // Set where tokens lie over devices as a balance says: how tiles travel. The
+  // shape or the kernels then cover own tiles and received tiles.
   std::optional<xla::ShardFrame> frame = {};
   std::optional<ShardKernelPair> shard_kernels = {};
 };
 std::vector<xla::Argument> integers_of(const AttentionPlace& place);
-// What a program of this shape takes of the plan and the facts.
+// The integer arguments of a program of this shape.
 std::vector<xla::Argument> integers_of(const xla::Shape& shape);
-// Of its kernels, each direction under a prefix of its own.
+// Integers of the place's kernels; each direction has its own prefix.
 std::vector<xla::Argument> kernel_integers(const AttentionPlace& place);
 std::string kernel_prefix(const AttentionPlace& place, bool backward);
 std::string kernel_label(const AttentionPlace& place, bool backward);
 
-// What a factory is told.
+// What a factory gets.
 struct Needs {
   const ModelConfig& model;  // on a mesh a device's part of it
   AttentionPlace attention = {};
-  // Devices that have the same rows and other heads; none: no others.
+  // Groups of devices with the same rows and other heads; empty: none.
   Writer::Groups partners = {};
 };
 
@@ -145,41 +145,42 @@ Result<LayerPtr> make_layer(const LayerSpec& spec, Slot slot,
                             const Needs& needs);
 
 Result<void> check_spec(const LayerSpec& spec);
-// Whether its attention is by TPU kernels, which no other device runs.
+// Whether attention is by TPU kernels, which run on no other device.
 bool has_kernels(const LayerSpec& spec);
-// That its attention is planned in where none is asked for.
+// The tile that attention is planned in if the options give none.
 Tile default_tile(const LayerSpec& spec);
-// Whether it takes every pair of tokens, whatever the batch is.
+// Whether attention visits every pair of tokens in any batch.
 bool is_dense(const LayerSpec& spec);
-// Whether it is by our CPU kernels, which programs of some plugins can call.
+// Whether attention is by our CPU kernels, which only some plugins can call.
 bool calls_cpu(const LayerSpec& spec);
 
-// The slots' own makers, which make_layer() finds by name.
+// The factories of the slots, which make_layer() finds by name.
 LayerPtr make_norm(const Needs& needs);
 LayerPtr make_linear(int64_t from, int64_t to, double deviation,
                      std::vector<std::string> axes,
                      std::vector<int64_t> sections = {});
-// Of one whose outputs or inputs are divided among partners.
+// `own` is a linear slot whose outputs or inputs are divided among partners.
 LayerPtr make_shared_linear(const Writer::Groups& partners, LayerPtr own);
-// Its inputs are q, k and v [batch, heads, tokens, head_dim]; its outputs the
-// like of q, and how many tiles it visited.
+// Attention takes q, k and v [batch, heads, tokens, head_dim], and returns an
+// output shaped like q and the number of tiles that it visited.
 LayerPtr make_attention(const AttentionPlace& place, XlaMethod method);
 LayerPtr make_routed_attention(const AttentionPlace& place, XlaMethod method);
 LayerPtr make_kernel_attention(const AttentionPlace& place);
 LayerPtr make_cpu_attention(const AttentionPlace& place);
 LayerPtr make_routed_cpu_attention(const AttentionPlace& place);
-// Of one whose keys and values are those of all devices that share a row.
+// Gathers the keys and values of all devices that share a row for `own`.
 LayerPtr make_shared_attention(const AttentionPlace& place, LayerPtr own);
-// Of one to which tiles travel that its queries need.
+// Each device receives the tiles that its queries need.
 LayerPtr make_exchanged_attention(const AttentionPlace& place);
 LayerPtr make_exchanged_kernels(const AttentionPlace& place);
-// Integers of the exchange, as a device has them, without the dimensions that
-// tell devices apart; and with those of the shape, or of the kernels.
+// exchange_integers() returns the integers of the exchange as one device has
+// them, without the dimensions that tell devices apart. The other two add the
+// integers of the shape, or of the kernels.
 std::vector<xla::Argument> exchange_integers(const xla::ShardFrame& frame);
 std::vector<xla::Argument> exchanged_integers(const AttentionPlace& place);
 std::vector<xla::Argument> exchanged_kernel_integers(
     const AttentionPlace& place);
-// Of fc1's output [n, ..] the MLP's hidden values [n, mlp_width].
+// From fc1's output [n, ..] to the MLP's hidden values [n, mlp_width].
 Passed activate(const Site& at, const ModelConfig& model, const Value& x);
 Value activate_backward(const Site& at, const ModelConfig& model,
                         const Values& saved, const Value& gradient);

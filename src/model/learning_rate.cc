@@ -1,4 +1,4 @@
-// model/learning_rate.cc: a rise, then half a turn of a cosine.
+// model/learning_rate.cc: a linear warm-up, then half a period of a cosine.
 #include "model/learning_rate.h"
 
 #include <cmath>

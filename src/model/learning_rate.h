@@ -10,13 +10,13 @@ namespace tessera::model {
 struct RateSchedule {
   StepRates peak;
   int64_t warmup = 0;  // steps up to the peak
-  int64_t steps = 0;   // of the run, the first of which is 1
+  int64_t steps = 0;   // of the run; the first is step 1
 };
 
-// Where nobody says it.
+// The warm-up if the user gives none.
 constexpr int64_t usual_warmup(int64_t steps) { return steps / 20; }
 
-// Whether a step may be taken with them.
+// Returns an error if a step cannot be taken with these rates.
 Result<void> check_rates(const StepRates& rates);
 
 // The learning rate rises to the peak over the warm-up, then falls as a cosine

@@ -1,4 +1,4 @@
-// model/learning_rate_test.cc: the schedule beside its formula, step by step.
+// model/learning_rate_test.cc: the schedule against its formula at each step.
 #include "model/learning_rate.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace tessera::model {
 namespace {
 
-// In long double, by the square of a cosine of half the turn.
+// In long double, by the squared cosine of half the angle.
 double by_formula(const RateSchedule& s, int64_t step) {
   const long double peak = s.peak.learning_rate;
   if (step <= s.warmup) {
@@ -25,10 +25,10 @@ double by_formula(const RateSchedule& s, int64_t step) {
 }
 
 TEST(LearningRate, IsThatOfTheFormulaAtEachStep) {
-  // In units of 2^-53 of the peak: three roundings of the cosine's argument, at
-  // most pi, are 10, the cosine's own 2, and those of its sum with 1 2, of
-  // which half counts: 7. Its share and their product are 2, the tenth and the
-  // sum 2, the product with the peak 1, and the formula is rounded once: 13.
+  // In units of 2^-53 of the peak. The cosine's argument, at most pi, has three
+  // roundings: 10; the cosine: 2; its sum with 1: 2. Half of this sum counts:
+  // 7. The share and its product: 2; the tenth and the sum: 2; the product with
+  // the peak: 1. The formula is rounded once: 1. Total 13.
   const double most = 13 * 0x1p-53;
   for (const double peak : {1.0, 3e-4, 0x1p-40}) {
     for (const int64_t steps : {1, 2, 3, 7, 20, 64, 1000}) {

@@ -1,4 +1,4 @@
-// model/linear.cc: y = x W^T, with W [to, from] as checkpoints have it.
+// model/linear.cc: y = x W^T, with W [to, from] as in checkpoints.
 #include <utility>
 
 #include "model/layer.h"

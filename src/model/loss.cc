@@ -1,10 +1,10 @@
 // model/loss.cc: the mean cross-entropy of the tokens that count, and its
-// gradients, a chunk of rows at a time, so that few logits are there at once.
+// gradients, in chunks of rows, so that few logits exist at once.
 //
-// Of a row h and its target t: z = h E^T, bent by the cap c to c tanh(z / c),
+// For a row h and its target t, z = h E^T, or c tanh(h E^T / c) with a cap c:
 //   loss = log sum_j exp(z_j) - z_t,   dz_j = softmax(z)_j - [j = t]
-// times the cap's slope, and over the number of tokens that count. Devices that
-// have parts of E share the maximum, both sums and, at the end, dh.
+// dz is multiplied by the cap's slope and divided by the number of tokens that
+// count. Devices with parts of E share the maximum, both sums and finally dh.
 #include "model/loss.h"
 
 #include <algorithm>
@@ -17,14 +17,13 @@
 namespace tessera::model {
 namespace {
 
-// Rows are taken `some` at a time, `chunks` times, the last of them zeros where
-// the two make more than there are.
+// Rows are taken `some` at a time, `chunks` times; zeros pad the last chunk.
 struct Chunks {
   int64_t chunks = 1;
   int64_t some = 0;
 };
-// As few chunks as may be, about as long as each other, and in eights, as
-// registers hold them.
+// As few chunks as the limit allows, of about equal length, and a multiple of 8
+// rows, the size of a register, where the limit allows it.
 Chunks chunks_of(int64_t rows, int64_t vocab, int64_t max_logits) {
   int64_t limit = std::max<int64_t>(max_logits / vocab, 1);
   if (rows <= limit) return {1, rows};
@@ -34,7 +33,7 @@ Chunks chunks_of(int64_t rows, int64_t vocab, int64_t max_logits) {
   return {chunks, round_up(ceil_div(rows, chunks), unit)};
 }
 
-// Over all ids, of each device's over its own.
+// The maximum over all ids from each device's maximum over its own ids.
 Value most_of_all(Writer& w, const VocabPart& part, const Value& own) {
   if (part.partners.empty()) return own;
   const Value row = w.reshape(own, {1, own.dims()[0]});
@@ -90,7 +89,7 @@ Loss write_loss(const Site& at, const ModelConfig& m, const Value& hidden,
     const Value &sum = sums[0], &at_target = sums[1];
     const Value each = w.sub(w.add(most, w.log(sum)), at_target);
     const Value weight = w.div(counting, w.broadcast(over, one, {}));
-    // A row that does not count adds nothing, whatever is in it.
+    // A row that does not count adds 0, even if its loss is not finite.
     const Value counts_here =
         w.compare(Compare::not_equal, counting, w.real(0, one));
     const Value share =

@@ -1,4 +1,4 @@
-// model/loss.h: what is trained for.
+// model/loss.h: the training loss and its gradients.
 #pragma once
 
 #include "model/layer.h"
@@ -7,29 +7,29 @@ namespace tessera::model {
 
 using xla::Compare;
 
-// Of rows h by the head; where the model caps them, z is cap times `bent`.
+// Logits of rows h by the head; with a cap, z is cap times `bent`.
 struct Logits {
   Value z, bent;
 };
 Logits write_logits(const Site& at, const ModelConfig& model, const Value& h,
                     const Value& head);
 
-// Which rows of the head a device has: those of the ids from `first` on, its
-// partners the others. No partners: it has all.
+// The rows of the head that a device has: those of the ids from `first` on; its
+// partners have the others. No partners: the device has all rows.
 struct VocabPart {
   Writer::Groups partners;
   Value first;
 };
 
 struct Loss {
-  Value mean;     // the losses of these rows over `total`
-  Value dhidden;  // its gradients
+  Value mean;     // sum of these rows' losses divided by `total`
+  Value dhidden;  // gradient of hidden
   Value dhead;
 };
-// hidden [rows, width], head [vocab, width] or a part of it, targets and counts
-// [rows]: 1 where a row's target counts, else 0; `total` do, of these rows and
-// of those that others have. At most `max_logits` logits are there at
-// once, or those of one row.
+// hidden [rows, width]; head [vocab, width] or a part of it; targets and counts
+// [rows], where counts is 1 if a row's target counts, else 0. `total` is the
+// number that count, here and on other devices. At most `max_logits` logits, or
+// those of one row, exist at once.
 Loss write_loss(const Site& at, const ModelConfig& model, const Value& hidden,
                 const Value& head, const VocabPart& part, const Value& targets,
                 const Value& counts, const Value& total, int64_t max_logits);

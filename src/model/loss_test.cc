@@ -1,4 +1,4 @@
-// model/loss_test.cc: how many logits a step has at once, by its text.
+// model/loss_test.cc: how many logits a step's program has at once.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,9 +10,9 @@
 namespace tessera::model {
 namespace {
 
-constexpr int64_t kMost = int64_t{4} << 20;  // as docs/train.md has it
+constexpr int64_t kMost = int64_t{4} << 20;  // as in docs/train.md
 
-// Numbers of the largest array of a step.
+// The number of elements of the largest array of a step.
 int64_t largest_of(const StepShape& s) {
   auto text = step_program(s);
   EXPECT_TRUE(text) << text.error().message;
@@ -42,11 +42,11 @@ StepShape shape_of(int64_t vocab, const std::string& mesh = "") {
 }
 
 TEST(Loss, HasNoMoreLogitsAtOnceThanIsSaid) {
-  EXPECT_EQ(largest_of(shape_of(32768)), kMost);  // 32 times 128 rows
+  EXPECT_EQ(largest_of(shape_of(32768)), kMost);  // 32768 ids times 128 rows
   EXPECT_EQ(largest_of(shape_of(32768, "head=2")), kMost);
-  // As many eights of rows as there is room for.
+  // The largest multiple of 8 rows that fits.
   EXPECT_EQ(largest_of(shape_of(30000)), 136 * 30000);
-  // Fewer are one chunk.
+  // Fewer rows are one chunk.
   EXPECT_EQ(largest_of(shape_of(256)), 4096 * 256);
 }
 
@@ -56,7 +56,7 @@ TEST(Loss, HasOneRowsLogitsWhereThereIsRoomForFewer) {
   EXPECT_EQ(largest_of(s), 32768 * 16);  // the head
 }
 
-// What the test above would see of a step that has all of them.
+// Checks the test above: a step with all logits at once is detected.
 TEST(Loss, WouldBeSeenToHaveAllOfThem) {
   StepShape s = shape_of(32768);
   s.max_logits = int64_t{1} << 30;

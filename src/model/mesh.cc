@@ -1,4 +1,4 @@
-// model/mesh.cc: rows, tokens and heads are divided, gradients are added.
+// model/mesh.cc: divides rows, tokens and heads; adds up over devices.
 #include "model/mesh.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace tessera::model {
 namespace {
 
-// Those of the mesh, in its order: "data,seq".
+// The names of the mesh's axes, in its order: "data,seq".
 std::string all_axes(const Mesh& mesh) {
   std::string out;
   for (const MeshAxis& axis : mesh.axes) {
@@ -21,7 +21,8 @@ std::string all_axes(const Mesh& mesh) {
   return out;
 }
 
-// Between neighbours along the axis; 0 where the mesh has none.
+// The difference of the numbers of neighbours along the axis; 0 if the mesh
+// does not have the axis.
 int64_t stride_of(const Mesh& mesh, std::string_view axis) {
   if (!mesh.has(axis)) return 0;
   int64_t out = 1;
@@ -31,13 +32,13 @@ int64_t stride_of(const Mesh& mesh, std::string_view axis) {
   return out;
 }
 
-// Where a device is along the axis.
+// The device's index along the axis.
 int64_t place_along(const Mesh& mesh, std::string_view axis, int64_t device) {
   const int64_t stride = stride_of(mesh, axis);
   return stride == 0 ? 0 : device / stride % mesh.size(axis);
 }
 
-// Blocks of dimension 0, in their order.
+// Adds the blocks along dimension 0, in their order.
 Value added(Writer& w, const Value& blocks) {
   Value sum = w.part(blocks, 0, 0, 1);
   for (int64_t i = 1; i < blocks.dims()[0]; ++i) {
@@ -48,7 +49,8 @@ Value added(Writer& w, const Value& blocks) {
 
 int64_t elements(const Value& v) { return v.type.elements(); }
 
-// Several arrays as one, in parts of one size for the devices of a group.
+// Sums several arrays as one flat array, which is padded and cut into one part
+// per device of a group.
 Values sum_together(Writer& w, const Writer::Groups& groups,
                     std::span<const Value> terms) {
   const auto devices = static_cast<int64_t>(groups.front().size());
@@ -81,7 +83,7 @@ Result<void> check_mesh(const TrainOptions& o) {
   const Mesh& mesh = o.mesh;
   if (mesh.axes.empty()) return {};
   if (auto e = shard::check_mesh(mesh); !e) return e;
-  // Parameters and programs have these names.
+  // Parameters and programs use the plain names, so no axis may be renamed.
   const bool renamed = std::ranges::any_of(
       mesh.axes, [](const MeshAxis& a) { return !a.role.empty(); });
   if (mesh.has("copy") || renamed) {

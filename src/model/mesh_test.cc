@@ -1,5 +1,5 @@
-// model/mesh_test.cc: what devices add up, and a step's loss and gradients over
-// several of them in float64, beside those of one device.
+// model/mesh_test.cc: sums over devices, and a step's loss and gradients on
+// several devices in float64, compared with one device.
 #include "model/mesh.h"
 
 #include <gtest/gtest.h>
@@ -68,7 +68,7 @@ class MeshModel : public ModelCase,
     return out;
   }
 
-  // Of each device, with the parts of gradients that its partners have.
+  // Gives each device whole gradients, joined from its partners' parts.
   static void join_parts(const Mesh& mesh,
                          const std::vector<ModelParameter>& shapes,
                          std::vector<Found>& all) {
@@ -88,7 +88,7 @@ class MeshModel : public ModelCase,
     }
   }
 
-  // Of each device, after set() of the rows of all.
+  // What each device finds, after set() with the rows of all.
   std::vector<Found> on_mesh(const ModelConfig& m, const char* spec,
                              const Row& rows, int64_t batch, const Mesh& mesh,
                              const std::vector<Numbers>& at,
@@ -142,8 +142,8 @@ class MeshModel : public ModelCase,
   int64_t max_logits_ = 0;  // of a device at once; 0: all
 };
 
-// Of rows that count unequally, one of them nothing: a device without a token
-// adds nothing, and the mean is that of all tokens.
+// Rows count unequally, and one has no token that counts. A device without such
+// a token adds nothing; the mean is over all tokens.
 TEST_P(MeshModel, SumsAreThoseOfOneDevice) {
   std::mt19937 random(7);
   const Row rows = joined_rows({draw_row(random, kVocab, 64, {17, 29, 5}),
@@ -190,7 +190,7 @@ TEST_P(MeshModel, SumsAreThoseOfOneDevice) {
     for (size_t d = 0; d < all.size(); ++d) {
       expect_same(one.numbers, all[d].numbers);
       EXPECT_EQ(all[d].numbers, all[0].numbers);  // to the bit
-      if (c.clustered) continue;  // each has picks of its own heads
+      if (c.clustered) continue;  // each device has picks of its own heads
       const auto first =
           static_cast<size_t>(first_of_heads(mesh, static_cast<int64_t>(d)));
       EXPECT_EQ(all[d].tiles, all[first].tiles);
@@ -202,8 +202,8 @@ TEST_P(MeshModel, SumsAreThoseOfOneDevice) {
   }
 }
 
-// Tokens where each balance puts them, tiles of two sizes, more row tiles than
-// devices share evenly; two masks, whose tokens lie alike.
+// Tokens where each balance puts them, with tiles of two sizes, more row tiles
+// than devices share evenly, and two masks with the same placement.
 TEST_P(MeshModel, TokensLieAsABalanceSays) {
   std::mt19937 random(10);
   const Row rows = joined_rows({draw_row(random, kVocab, 80, {17, 33, 5}),
@@ -248,11 +248,11 @@ TEST_P(MeshModel, TokensLieAsABalanceSays) {
       const auto device = static_cast<int64_t>(d);
       if (first_of_heads(mesh, device) == device) tiles += all[d].tiles;
     }
-    EXPECT_EQ(tiles, one.tiles);  // no tile is cut, and none is computed twice
+    EXPECT_EQ(tiles, one.tiles);  // no tile is cut or computed twice
   }
 }
 
-// Of other forms, recomputed: what stands behind a sum, and what between parts.
+// Other models, recomputed: layers after a sum, and between divided layers.
 TEST_P(MeshModel, HeadsAreDividedInEveryForm) {
   std::mt19937 random(8);
   const Row rows = joined_rows({draw_row(random, kVocab, 40, {17, 9, 5}),
@@ -265,7 +265,7 @@ TEST_P(MeshModel, HeadsAreDividedInEveryForm) {
   gemma.final_softcap = 4;
   gemma.embedding_scale = 3;
   gemma.kv_heads = 4;
-  gemma.vocab = 24;  // divided; the older one's 23 ids are on both devices
+  gemma.vocab = 24;  // divided; the 23 ids of `older` are whole on both devices
   ModelConfig older = small_model();
   older.norm = NormKind::layer;
   older.mlp = MlpKind::gelu;
@@ -273,7 +273,7 @@ TEST_P(MeshModel, HeadsAreDividedInEveryForm) {
   size_t number = 0;
   for (const ModelConfig& m : {gemma, older}) {
     if (!testing::takes_case(number++, 2)) continue;
-    // Four devices of a KV head each; two of barriers that XLA drops.
+    // Four devices with loops; two with barriers, which XLA drops.
     in_loop_ = m.kv_heads == 4;
     const Mesh mesh = *parse_mesh(in_loop_ ? "head=4" : "head=2");
     ASSERT_NO_FATAL_FAILURE(set(m, "xla", rows, 2));
@@ -287,7 +287,7 @@ TEST_P(MeshModel, HeadsAreDividedInEveryForm) {
   }
 }
 
-// What our TPU kernels compute in their place, each device by its own lists.
+// The results of our TPU kernels, computed otherwise from a device's own lists.
 class KernelMesh : public MeshModel {};
 
 TEST_P(KernelMesh, SumsAreThoseOfTheReference) {
@@ -308,8 +308,8 @@ TEST_P(KernelMesh, SumsAreThoseOfTheReference) {
   }
 }
 
-// Where they lie as a balance says: calls that hand sums to each other, and
-// what no call writes is NaN.
+// Tokens where a balance puts them: calls pass sums to each other, and memory
+// that no call writes is NaN.
 TEST_P(KernelMesh, TokensLieAsABalanceSays) {
   std::mt19937 random(12);
   const auto rows_of = [&](int tokens) {
@@ -363,7 +363,7 @@ INSTANTIATE_TEST_SUITE_P(Cpu, MeshModel,
 
 class DeviceSums : public testing::CpuPlugin {};
 
-// In the order of the devices, in float32: the same additions here.
+// Sums are in the order of the devices, in float32, as they are added here.
 TEST_P(DeviceSums, AreInOneOrder) {
   std::mt19937 random(11);
   const std::vector<xla::Dims> shapes = {{3, 5}, {}, {7}, {2, 2, 2}, {1}};
@@ -430,7 +430,7 @@ TEST_P(DeviceSums, AreInOneOrder) {
   }
 }
 
-// A CPU has as many devices as are asked for, unless it was told how many.
+// A CPU offers as many devices as are asked for, unless a count is given.
 TEST_P(DeviceSums, NeedTheirDevices) {
   auto some =
       pjrt::open_devices(GetParam(), 1, 4, {{"cpu_device_count", int64_t{4}}});
@@ -442,7 +442,7 @@ TEST_P(DeviceSums, NeedTheirDevices) {
   EXPECT_EQ(most.error().message,
             "[mesh] devices of a mesh on CPUs must have numbers below 1024, "
             "found 4096 from number 0 on");
-  // Nor are threads made for devices that no client has.
+  // No threads are made for devices that no client has.
   for (const int64_t first : {int64_t{1} << 20, INT64_MAX}) {
     auto beyond = pjrt::open_devices(GetParam(), first, 4);
     ASSERT_FALSE(beyond);
@@ -493,8 +493,7 @@ TEST(MeshPortion, IsOfTheDevice) {
   EXPECT_EQ(groups_along(mesh, {"data"}), (Groups{{0, 1}, {2, 3}, {4, 5}}));
 }
 
-// All that a step sends: the number of tokens, and what it adds up, once there
-// and once back.
+// All that a step sends: the number of tokens, and each sum there and back.
 TEST(MeshStep, SaysHowArraysLieAndWhatIsSent) {
   for (const int64_t devices : {2, 4, 8}) {
     const TrainOptions o = options_on(devices);
@@ -503,7 +502,7 @@ TEST(MeshStep, SaysHowArraysLieAndWhatIsSent) {
     ASSERT_TRUE(audit) << audit.error().message;
     EXPECT_EQ(audit->partitions, devices);
     const auto parameters = *model_parameters(o.model, o.spec);
-    const size_t state = 3 * parameters.size() + 1;  // and rates
+    const size_t state = 3 * parameters.size() + 1;  // and the rates
     int64_t numbers = 1;                             // the loss
     for (const ModelParameter& p : parameters) numbers += p.size();
     for (size_t i = 0; i < audit->arguments.size(); ++i) {
@@ -522,7 +521,7 @@ TEST(MeshStep, SaysHowArraysLieAndWhatIsSent) {
     const int64_t padded = (numbers + devices - 1) / devices * devices;
     EXPECT_EQ(sent, 4 * (devices - 1) * 2 * (padded + devices));
     EXPECT_EQ(audit->collectives.size(), 4U);
-    // Each parameter and moment gives its memory to what it becomes.
+    // Each parameter and moment gives its memory to its new value.
     size_t donated = 0;
     for (size_t at = 0;
          (at = text.find("tf.aliasing_output", at)) != std::string::npos;
@@ -533,9 +532,9 @@ TEST(MeshStep, SaysHowArraysLieAndWhatIsSent) {
   }
 }
 
-// Along head alone: four sums of [tokens, width] a layer, and the norm's; what
-// is computed again takes one of them again. Of a vocabulary that divides, what
-// ids give and the head's gradient, three numbers a token, and who is who.
+// Along head alone: four sums of [tokens, width] per layer, and the norm's;
+// recomputation repeats one of the four. A divided vocabulary adds the rows of
+// ids, the head's gradient, three numbers per token, and the devices' numbers.
 TEST(MeshStep, SendsSumsOfALayerAlongHeads) {
   for (const auto& [recompute, vocab] :
        {std::pair(false, 23), {true, 23}, {true, 24}}) {
@@ -543,7 +542,7 @@ TEST(MeshStep, SendsSumsOfALayerAlongHeads) {
     o.mesh = *parse_mesh("head=2");
     o.recompute = recompute;
     o.model.vocab = vocab;
-    o.xla.plugin = kTpuPlugin;  // whose compiler keeps barriers: no loops
+    o.xla.plugin = kTpuPlugin;  // its compiler keeps barriers, so no loops
     const std::string text = *Trainer::program_text(o);
     auto audit = audit_program(text);
     ASSERT_TRUE(audit) << audit.error().message;
@@ -556,7 +555,7 @@ TEST(MeshStep, SendsSumsOfALayerAlongHeads) {
     EXPECT_EQ(sent, 4 * 2 * (sums * sum + more + 2));
     EXPECT_EQ(audit->collectives.size(),
               static_cast<size_t>(2 * (sums + 1) + 4 * divided));
-    // In the order of the program: parameters, and their moments.
+    // Parameters and their moments, in the order of the program.
     const auto parameters = *model_parameters(o.model, o.spec);
     for (size_t i = 0; i < 3 * parameters.size(); ++i) {
       const ModelParameter& p = parameters[i % parameters.size()];
@@ -581,7 +580,7 @@ TEST(ParameterParts, AreWholeHeads) {
   std::iota(numbers.begin(), numbers.end(), 0);
   EXPECT_EQ(take_part(table, numbers, 1, 2).front(), 12 * m.width);
   EXPECT_FALSE(is_split(*parse_mesh("head=5"), table));
-  m.vocab = 23;  // which no mesh divides
+  m.vocab = 23;  // no mesh divides 23
   const auto parameters = *model_parameters(m, *find_layer_spec("xla"));
   for (const ModelParameter& p : parameters) {
     SCOPED_TRACE(p.name);
@@ -597,7 +596,7 @@ TEST(ParameterParts, AreWholeHeads) {
       EXPECT_EQ(part.size() * (split ? 2 : 1), all.size());
       give_part(p, part, n, 2, back);
       if (p.name == "layers.0.linear_qkv.weight") {
-        // 2 heads of 8 of q, then one of k and one of v.
+        // Of q 2 heads of 8, then one head of k and one of v.
         EXPECT_EQ(part[0], number(n * 16, 0));
         EXPECT_EQ(part[16 * 24], number(32 + n * 8, 0));
         EXPECT_EQ(part[24 * 24 + 5], number(48 + n * 8, 5));

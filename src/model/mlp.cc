@@ -1,5 +1,5 @@
-// model/mlp.cc: the activation between fc1 and fc2, and the slot that is norm,
-// fc1, activation and fc2 in one.
+// model/mlp.cc: the activation between fc1 and fc2, and the slot that fuses
+// norm, fc1, activation and fc2.
 //
 // With s the logistic function: silu(x) = x s(x), silu' = s + x s (1 - s).
 // gelu(x) = x s(z), z = 2 sqrt(2 / pi) (x + 0.044715 x^3), which is the form
@@ -105,7 +105,7 @@ class LayernormMlp final : public Layer {
     return inputs;
   }
 
-  // What lies between is computed again.
+  // Saves only its input; the intermediate values are recomputed here.
   Returned backward(const Site& at, const Values& parameters,
                     const Values& saved,
                     const Values& gradients) const override {

@@ -1,6 +1,6 @@
-// model/model_test.cc: gradients of whole steps against finite differences, in
+// model/model_test.cc: gradients of whole steps against finite differences in
 // float64; two specs and two forms of the MLP against each other; a packed row
-// against its documents apart.
+// against its separate documents.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -15,8 +15,8 @@ namespace {
 
 class Model : public ModelCase {
  protected:
-  // Along a random direction of each parameter. What a central difference is
-  // off by is told by one of twice the step, and by how the loss is rounded.
+  // Along a random direction of each parameter. A central difference's error is
+  // estimated by one of twice the step, and by the loss's rounding.
   void check_gradients(std::mt19937& random) {
     const std::vector<Numbers> at = draw_parameters(random);
     const std::vector<Numbers> got = run(true, at);
@@ -32,7 +32,7 @@ class Model : public ModelCase {
             return run(losses, moved)[0][0];
           },
           at, i, got[i + 1], [&] { return normal(random); });
-      // A loss is a sum over tokens of terms of its own size.
+      // A loss is a sum over tokens of terms of about the loss's size.
       const double rounding =
           64 * 2.3e-16 * (std::abs(loss) + 1) *
           std::sqrt(static_cast<double>(s_.batch * s_.tokens)) / kGrowthStep;
@@ -61,7 +61,7 @@ TEST_F(Model, GradientsAreThoseOfFiniteDifferences) {
   gemma.score_scale = 0.2;
   gemma.windows = {6, 0};
   gemma.columns = {{"dep_levels", 5}};
-  cases.push_back({"gemma", gemma});  // with the most in it
+  cases.push_back({"gemma", gemma});  // has the most features
   cases.push_back({"llama", plain});
   ModelConfig older = plain;
   older.norm = NormKind::layer;
@@ -70,7 +70,7 @@ TEST_F(Model, GradientsAreThoseOfFiniteDifferences) {
   older.fused_mlp = false;
   older.kv_heads = 1;
   cases.push_back({"gpt", older});
-  ModelConfig clustered = plain;  // picks change nowhere near
+  ModelConfig clustered = plain;  // small moves do not change the picks
   clustered.routes = {{3, 4, RouteRule::query_head}, {2, 6}};
   clustered.windows = {0, 20};
   cases.push_back({"clustered", clustered});
@@ -89,8 +89,7 @@ TEST_F(Model, GradientsAreThoseOfFiniteDifferences) {
   }
 }
 
-// Specs, forms of the MLP, what is kept, and the size of a tile are no part of
-// what a model means.
+// Specs, MLP forms, what is saved, and tile sizes do not change the model.
 TEST_F(Model, MeansTheSameInEveryForm) {
   std::mt19937 random(2);
   const Row rows = joined_rows({draw_row(random, 23, 40, {17, 9, 5}),
@@ -120,14 +119,14 @@ TEST_F(Model, MeansTheSameInEveryForm) {
 
 TEST_F(Model, APackedRowIsItsDocumentsApart) {
   ModelConfig m = small_model();
-  // Blocks of a key each: others lie apart from a row's grid in another way.
+  // Blocks of one key: larger ones lie differently in a row and in a document.
   m.routes = {{}, {6, 1}};
   check_packed_row(m, "xla");
 }
 
 class StepMemory : public testing::CpuPlugin {
  protected:
-  // As the plugin says, without arguments and results.
+  // The plugin's number, without arguments and results.
   int64_t temporaries(const TrainOptions& o) const {
     auto text = Trainer::program_text(o);
     EXPECT_TRUE(text) << text.error().message;
@@ -141,9 +140,8 @@ class StepMemory : public testing::CpuPlugin {
   }
 };
 
-// What blocks would keep, all but the one on its way back keep no more, but for
-// their inputs. A compiler that merges what is computed again with what there
-// was saves nothing.
+// While one block runs backward, the others keep only their inputs. A compiler
+// that merged the recomputation with the forward pass would save no memory.
 TEST_P(StepMemory, IsLessWhereBlocksAreComputedAgain) {
   TrainOptions o;
   o.model.vocab = o.model.width = 64;

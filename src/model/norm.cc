@@ -1,8 +1,8 @@
 // model/norm.cc: y = x^ g (+ b) over a row x of n numbers, where x^ = r x and
 // r = 1 / sqrt(mean(x^2) + eps); a layer norm subtracts the mean of x first.
 //
-// Backward, with u = dy g: dx = r (u - x^ mean(u x^)), and a layer norm takes
-// mean(u) off as well; dg = sum of dy x^ over rows, db = sum of dy.
+// Backward, with u = dy g: dx = r (u - x^ mean(u x^)), and a layer norm also
+// subtracts mean(u); dg = sum of dy x^ over rows, db = sum of dy.
 #include "model/layer.h"
 
 namespace tessera::model {
@@ -54,7 +54,7 @@ class Norm final : public Layer {
   static Value over_rows(Writer& w, const Value& a, const Dims& dims) {
     return w.broadcast(a, dims, {1});
   }
-  // Of each row, as wide as the row.
+  // The mean of each row, broadcast over the row.
   Value means(Writer& w, const Value& x) const {
     const Value sums = w.reduce_sum(x, {1});
     const Value n = w.real(static_cast<double>(width_), sums.dims());

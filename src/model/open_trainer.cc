@@ -1,4 +1,4 @@
-// model/open_trainer.cc: compiles a trainer's step, with a state or without.
+// model/open_trainer.cc: compiles a trainer's step, and gives it a state.
 #include <fmt/format.h>
 
 #include <utility>
@@ -18,7 +18,7 @@
 namespace tessera {
 namespace {
 
-// TPU kernels run on a TPU alone, and not every plugin calls those of the CPU.
+// TPU kernels run on a TPU only, and some plugins cannot call CPU kernels.
 Result<pjrt::Places> open_devices(const TrainOptions& o,
                                   const pjrt::ClientOptions& client) {
   const int64_t devices = o.mesh.devices();
@@ -39,7 +39,7 @@ Result<pjrt::Places> open_devices(const TrainOptions& o,
   return on;
 }
 
-// What is known of a plugin (docs/train.md): it is taken all the same.
+// Known problems of a plugin (docs/train.md), which is used all the same.
 std::vector<std::string> plugin_warnings(const TrainOptions& o,
                                          const PluginPlace& place) {
   if (o.mesh.devices() == 1 || !model::is_xla_cpu_pjrt(place.plugin)) return {};
@@ -50,7 +50,7 @@ std::vector<std::string> plugin_warnings(const TrainOptions& o,
       default_plugin(o.spec), in_quotes(to_string(o.mesh)))};
 }
 
-// All but the values.
+// A trainer's state without the values of parameters.
 Result<std::unique_ptr<Trainer::State>> make_state(
     const TrainOptions& options, model::PlannedStep planned,
     std::vector<ModelParameter> parameters) {

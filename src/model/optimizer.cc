@@ -1,4 +1,4 @@
-// model/optimizer.cc: with g the gradient,
+// model/optimizer.cc: AdamW; with g the gradient,
 //   m' = b1 m + (1 - b1) g      v' = b2 v + (1 - b2) g^2
 //   p' = p - rate (c1 m' / (sqrt(c2 v') + eps) + decay p)
 #include "model/optimizer.h"

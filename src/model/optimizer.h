@@ -1,4 +1,4 @@
-// model/optimizer.h: AdamW, as ops.
+// model/optimizer.h: AdamW, written as operations of the program.
 #pragma once
 
 #include "model/layer.h"
@@ -6,7 +6,7 @@
 
 namespace tessera::model {
 
-// What changes with each step, in the order of an argument of the program.
+// The numbers that change with each step, in the order of argument "rates".
 enum class Rate : uint8_t {
   learning,
   correct1,  // 1 / (1 - beta1^t) of step t
@@ -18,9 +18,9 @@ inline constexpr int64_t kRates = 4;
 struct Moments {
   Value value, first, second;
 };
-// The sum of the squares of all.
+// The sum of squares over all gradients.
 Value squares_of(Writer& w, const Values& gradients);
-// `scale` is what the gradient is scaled by; matrices decay.
+// The gradient is multiplied by `scale`. Weight decay applies to matrices only.
 Moments write_adamw(Writer& w, const OptimizerSettings& settings,
                     const Moments& before, const Value& gradient,
                     const Value& rates, const Value& scale);

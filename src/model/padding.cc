@@ -1,4 +1,4 @@
-// model/padding.cc: one dimension at a time, where it differs.
+// model/padding.cc: pads or cuts each dimension whose size differs.
 #include "model/padding.h"
 
 namespace tessera::model {

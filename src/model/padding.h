@@ -1,13 +1,13 @@
-// model/padding.h: arrays brought to the sizes of a kernel, and back.
+// model/padding.h: pads arrays to the sizes of a kernel, and cuts them back.
 #pragma once
 
 #include "model/layer.h"
 
 namespace tessera::model {
 
-// `fill` behind, in each dimension.
+// Pads each dimension at its end with `fill`.
 Value grown(Writer& w, Value a, const Dims& dims, double fill = 0);
-// The first of each dimension.
+// Keeps the first elements of each dimension.
 Value shrunk(Writer& w, Value a, const Dims& dims);
 
 }  // namespace tessera::model

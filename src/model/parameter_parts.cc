@@ -1,4 +1,4 @@
-// model/parameter_parts.cc: sections of one dimension, each cut alike.
+// model/parameter_parts.cc: cuts each section of the split dimension alike.
 #include "model/parameter_parts.h"
 
 #include <cassert>
@@ -8,7 +8,8 @@
 namespace tessera::model {
 namespace {
 
-// Its rank where none is split: a vocabulary that does not divide is whole.
+// The dimension that is split, or the rank if none is: a vocabulary that does
+// not divide evenly stays whole.
 size_t split_dimension(const ModelParameter& p, int64_t parts) {
   const auto at = static_cast<size_t>(std::ranges::find(p.axes, kHeadAxis) -
                                       p.axes.begin());

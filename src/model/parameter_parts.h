@@ -1,5 +1,5 @@
-// model/parameter_parts.h: how many numbers parameters have, and what a device
-// of a mesh has of one, and of its moments.
+// model/parameter_parts.h: how many numbers parameters have, and which part of
+// a parameter and its moments a device of a mesh has.
 #pragma once
 
 #include <algorithm>
@@ -10,26 +10,26 @@
 
 namespace tessera::model {
 
-// Of all arrays.
+// The count of numbers in all arrays.
 int64_t numbers_of(const std::vector<ModelParameter>& parameters);
 
-// The axis that heads are divided along, the MLP's width and, where it divides,
+// The axis that divides heads, the MLP's width and, if its size divides evenly,
 // the vocabulary.
 inline constexpr std::string_view kHeadAxis = "head";
 
-// Of each dimension of an array the axis that splits it, or "".
+// For each dimension of an array the axis that splits it, or "".
 using Axes = std::vector<std::string>;
-// Of the axes that it says, those of the mesh.
+// The parameter's axes, with "" for those that the mesh does not have.
 Axes axes_on(const Mesh& mesh, const ModelParameter& p);
 bool is_split(const Mesh& mesh, const ModelParameter& p);
 std::vector<int64_t> part_shape(const Mesh& mesh, const ModelParameter& p);
 
-// Numbers that lie side by side in the whole array.
+// A range of adjacent numbers in the whole array.
 struct Run {
   int64_t begin = 0, size = 0;
 };
-// Of the n-th part along the axis head, in the order in which its device has
-// them: a part of each section, one after the other.
+// The runs of the n-th part along kHeadAxis, in the order in which its device
+// stores them: a part of each section, one after the other.
 std::vector<Run> runs_of(const ModelParameter& p, int64_t n, int64_t parts);
 
 template <class T>
@@ -44,7 +44,7 @@ std::vector<T> take_part(const ModelParameter& p, const std::vector<T>& whole,
   return out;
 }
 
-// The way back.
+// The inverse of take_part().
 template <class T>
 void give_part(const ModelParameter& p, const std::vector<T>& part, int64_t n,
                int64_t parts, std::vector<T>& whole) {

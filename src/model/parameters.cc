@@ -1,4 +1,4 @@
-// model/parameters.cc: what a model learns, in the order of its programs.
+// model/parameters.cc: a model's parameters, in the order of its programs.
 #include <cmath>
 #include <utility>
 

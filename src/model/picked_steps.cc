@@ -1,5 +1,5 @@
-// model/picked_steps.cc: which steps of a plan hold a pick, and those one after
-// the other: sums of how many came before say where each goes.
+// model/picked_steps.cc: finds which steps of a plan hold a pick, and packs
+// them one after the other; prefix sums give each kept step its place.
 #include <algorithm>
 
 #include "base/integers.h"
@@ -14,7 +14,7 @@ constexpr int32_t kPartial = 1, kFull = 2;  // classes of packed steps
 
 int32_t i32(int64_t n) { return static_cast<int32_t>(n); }
 
-// Of dimension 0, each with those before it.
+// Inclusive prefix sums along dimension 0.
 Value running_sums(Writer& w, Value a) {
   const int64_t n = a.dims()[0];
   for (int64_t by = 1; by < n; by *= 2) {
@@ -26,7 +26,7 @@ Value running_sums(Writer& w, Value a) {
   return a;
 }
 
-// The same without the own, and one more: all.
+// Exclusive prefix sums along dimension 0, followed by the total.
 Value sums_before(Writer& w, const Value& a) {
   Dims head = a.dims();
   head[0] = 1;
@@ -47,7 +47,7 @@ class Chooser {
         all_{steps_, heads_},
         words_(plan.steps),
         range_(plan.range) {
-    // Of a step its batch row: how many lists end before it.
+    // The batch row of a step: the number of lists that end before it.
     const Dims each = {steps_, s.batch};
     const Value ends = w.part(range_, 0, 1, s.batch + 1);
     const Value ended = w.compare(Compare::greater_or_equal, w.iota(each, 0),
@@ -67,7 +67,7 @@ class Chooser {
     const Value every = of_tiles(picked.every, true);
     const Value kind = w_.broadcast(class_, all_, {0});
     const Value zero = w_.integer(0, all_);
-    // A row without tiles keeps the step that says so.
+    // The step that marks an empty row is kept.
     const Value empty = w_.compare(Compare::equal, kind, zero);
     const Value wanted = w_.compare(Compare::not_equal, some, zero);
     const Value kept =
@@ -79,7 +79,7 @@ class Chooser {
   }
 
  private:
-  // Of the blocks that a step's tile touches: whether one, or all of them, are
+  // For each step, whether any, or all, of the blocks that its tile touches are
   // in the table.
   Value of_tiles(const Value& table, bool all) {
     const int64_t rows = table.dims()[1], tile = s_.tile.kv;
@@ -94,7 +94,7 @@ class Chooser {
     const Value beyond = w_.integer(i32(blocks_ - 1), {steps_});
     const Value line = w_.add(times(batch_, rows), row_);
     const Value base = times(line, blocks_);
-    int64_t most = 1;  // blocks of a tile
+    int64_t most = 1;  // the most blocks that a tile touches
     for (int64_t c = 0; c < s_.kv_len / tile; ++c) {
       most = std::max(most,
                       (c * tile + tile - 1) / block_ - c * tile / block_ + 1);
@@ -120,7 +120,7 @@ class Chooser {
   PickedSteps compact(const Value& kept, const Value& kind) {
     const Value counts = w_.convert(kept, Element::i32);
     const Value before = sums_before(w_, counts);
-    // Of each batch row and head, how many steps stand before its list.
+    // For each batch row and head, how many kept steps come before its list.
     const Value at_lists = w_.rows(before, range_);
     const Value of_lists = w_.sub(w_.part(at_lists, 0, 1, s_.batch + 1),
                                   w_.part(at_lists, 0, 0, s_.batch));
@@ -131,13 +131,13 @@ class Chooser {
     const Value shift = w_.sub(starts, w_.part(at_lists, 0, 0, s_.batch));
     const Value place =
         w_.add(w_.part(before, 0, 0, steps_), w_.rows(shift, batch_));
-    // What is not kept goes behind a place that stays empty.
+    // Dropped steps go to n + 1; place n stays empty and so ends the last row.
     const int64_t n = steps_ * heads_;
     const Value to = w_.select(kept, place, w_.integer(i32(n + 1), all_));
     return {mark(place_words(to, kind, n), n), range};
   }
 
-  // [n + 2, 2]: words without marks, and a number of the row that is not 0.
+  // [n + 2, 2]: the packed step without marks, and an id of its row, never 0.
   Value place_words(const Value& to, const Value& kind, int64_t n) {
     const auto shifted = [&](const Value& a, int32_t by) {
       return w_.mul(a, w_.integer(by, a.dims()));
@@ -157,7 +157,7 @@ class Chooser {
                        w_.join(both, 1));
   }
 
-  // A step is the last of its row where the next is of another.
+  // A step is the last of its row if the next step belongs to another row.
   Value mark(const Value& placed, int64_t n) {
     const auto column = [&](int64_t at, int64_t begin) {
       const Value of = w_.part(placed, 1, at, at + 1);

@@ -1,4 +1,4 @@
-// model/plans.cc: one request a mask, one contract for every batch.
+// model/plans.cc: one request for each mask, one contract for all batches.
 #include "model/plans.h"
 
 #include <fmt/format.h>
@@ -24,7 +24,7 @@ namespace tessera::model {
 
 namespace {
 
-// Windows and routes begin again each at its own end.
+// Windows and routes each repeat with their own period.
 int64_t number_of_masks(const ModelConfig& m) {
   const auto windows =
       static_cast<int64_t>(std::max<size_t>(1, m.windows.size()));
@@ -83,7 +83,7 @@ AttentionCall attention_call(const ModelConfig& m, Dtype products) {
 
 namespace {
 
-// What TPU kernels are made for.
+// What TPU kernels are made for, apart from the request and the call.
 struct KernelsFor {
   const std::string& target;
   const std::optional<std::string>& lowering_reason;
@@ -97,7 +97,7 @@ Result<KernelPair> plan_kernels(const Request& request, const Facts& present,
     call.backward = backward;
     const mosaic::ChosenSetting chosen =
         mosaic::fit_passes(request, present, call, made_for.target,
-                           // What is not finite ends the run.
+                           // a run ends at numbers that are not finite
                            {.lowering_reason = made_for.lowering_reason,
                             .numbers = Numbers::finite});
     auto planned = mosaic::plan_kernel(request, present, call, made_for.target,
@@ -109,7 +109,7 @@ Result<KernelPair> plan_kernels(const Request& request, const Facts& present,
                     xla::element_of(call.dtype)};
 }
 
-// Of a clustered layer the mask and the facts have the picks.
+// For a clustered layer the mask and the facts of the call include picks.
 Result<CpuCall> plan_cpu(Request request, Facts present,
                          const AttentionCall& call, const LayerRoute& route) {
   const lanes::PlanSizes sizes = {request.batch, request.q_len, request.kv_len,
@@ -142,7 +142,7 @@ Result<CpuCall> plan_cpu(Request request, Facts present,
   return out;
 }
 
-// Picks are made where attention reads lists of steps, or plans for itself.
+// Picks need a spec whose attention reads lists of steps, or plans by itself.
 Result<void> check_route(const LayerSpec& spec, const Mask& mask,
                          const LayerRoute& route) {
   if (route.top == 0) return {};

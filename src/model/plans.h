@@ -1,5 +1,5 @@
-// model/plans.h: the masks of a model's layers as requests, and their plans as
-// what a step's program reads.
+// model/plans.h: turns the masks of a model's layers into requests, and their
+// plans into what a step's program reads.
 #pragma once
 
 #include <map>
@@ -13,33 +13,33 @@
 
 namespace tessera::model {
 
-// One for each different mask: causal & documents, within the windows. A
-// clustered layer picks among what it has. Queries are a part of a row's
-// tokens, or all.
+// One request for each different mask: causal & documents, within the layer's
+// window. A clustered layer picks among the tiles of its request. `queries` may
+// be fewer than `tokens`, where a device has a part of each row.
 Result<std::vector<Request>> layer_requests(const ModelConfig& model,
                                             int64_t batch, int64_t queries,
                                             int64_t tokens, const Tile& tile);
 
-// The attention of each layer, forward and backward.
+// The attention call of each layer, forward and backward.
 AttentionCall attention_call(const ModelConfig& model, Dtype products);
 
-// What kernels are made for where nobody says.
+// The target of kernels if the caller names none.
 inline constexpr const char* kKernelTarget = "v6e:1x1";
 
-// Where each finds its plan, for any batch: contracts are those of ceilings.
-// `present` says which facts batches will have.
+// One place for each request, valid for any batch, since contracts are made
+// from ceilings. `present` says which facts batches will have.
 Result<std::vector<AttentionPlace>> attention_places(
     const ModelConfig& model, const LayerSpec& spec, Dtype products,
     const std::vector<Request>& requests, const Facts& present,
     const std::string& target = kKernelTarget,
     const std::optional<std::string>& lowering_reason = {});
 
-// Batches of these requests and facts, in the memory of those before.
+// Makes batches of these requests and facts in the memory of `batches`.
 Result<void> remake_batches(const std::vector<Request>& requests,
                             const Facts& facts,
                             std::vector<BorrowedBatch>& batches);
 
-// What a batch of the request puts there, by the program's names.
+// The integers that a batch gives the place, by their names in the program.
 using Integers = std::map<std::string, std::vector<int32_t>>;
 Result<Integers> plan_integers(const AttentionPlace& place, const Batch& batch);
 

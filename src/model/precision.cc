@@ -1,4 +1,4 @@
-// model/precision.cc: what is rounded, and what never is.
+// model/precision.cc: the type of each kind of array, rounded or not.
 #include "model/precision.h"
 
 #include <nlohmann/json.hpp>

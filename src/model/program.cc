@@ -1,4 +1,4 @@
-// model/program.cc: programs of a model: what goes in, what comes out.
+// model/program.cc: programs of a model: their arguments and results.
 #include "model/program.h"
 
 #include <array>
@@ -52,13 +52,12 @@ std::vector<xla::Argument> batch_arguments(const StepShape& s) {
 
 namespace {
 
-// What `write` gives of the writer and the parameters, which stand before the
-// batch.
+// What a function that writes a program returns.
 struct Made {
   Values results;
   ProgramEnds::Placed placed;
 };
-// How parameters lie where the first of them has number `at`.
+// Places the parameters, the first of which is argument or result `at`.
 void place_parameters(const StepShape& s,
                       const std::vector<ModelParameter>& parameters, size_t at,
                       ProgramEnds::Placed& out) {
@@ -67,7 +66,7 @@ void place_parameters(const StepShape& s,
     ++at;
   }
 }
-// The root of all squares, each parameter's once.
+// The norm over all gradients. Each element counts once, on whichever device.
 Value norm_of(Writer& w, const StepShape& s,
               const std::vector<ModelParameter>& parameters,
               const Values& gradients) {
@@ -100,7 +99,7 @@ Result<std::string> program_of_parameters(const StepShape& s,
   return write_module(w, name, s, ends);
 }
 
-// Tiles are each device's own.
+// On a mesh each device has its own tile count, in result `at`.
 ProgramEnds::Placed own_at(const StepShape& s, size_t at, const Value& tiles) {
   if (s.devices() == 1) return {};
   return {{at, axes_of(s.mesh, tiles.type, Lies::own)}};

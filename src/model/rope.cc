@@ -1,7 +1,7 @@
-// model/rope.cc: theta^(-2 i / dim), i below dim / 2. Scaled, as Llama 3 has
-// it: of n = rope_tokens turns / (2 pi), those with n below rope_low are
-// divided by the factor, those with n above rope_high are not, and from one to
-// the other the share that is not divided rises from 0 to 1.
+// model/rope.cc: the angle of pair i is theta^(-2 i / dim), i below dim / 2.
+// Llama 3's scaling: a pair makes n = rope_tokens angle / (2 pi) turns. For n
+// below rope_low the angle is divided by the factor; for n above rope_high it
+// is kept. In between, the share of the angle that is kept rises from 0 to 1.
 #include "model/rope.h"
 
 #include <algorithm>

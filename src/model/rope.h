@@ -1,4 +1,4 @@
-// model/rope.h: how far each pair of a head's numbers turns a token.
+// model/rope.h: the angles by which RoPE turns each pair of a head's numbers.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace tessera::model {
 
-// head_dim / 2 of them, in radians.
+// head_dim / 2 angles in radians; position p turns by p times each of them.
 std::vector<double> rope_steps(const ModelConfig& model);
 
 }  // namespace tessera::model

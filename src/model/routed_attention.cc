@@ -1,7 +1,6 @@
 // model/routed_attention.cc: the attention slot of a clustered layer: a router,
-// then the programs of the xla lane over what it picked, or a call of the CPU
-// kernels. Picks are integers that stay on the device; the way back reads those
-// of the way there.
+// then attention over its picks by the xla lane or a CPU call. Picks stay on
+// the device, and the backward pass reads those of the forward pass.
 #include <utility>
 
 #include "model/padding.h"
@@ -28,7 +27,7 @@ class RoutedAttention final : public Layer {
                           {s.batch, s.kv_heads, s.kv_len, s.head_dim});
     const Picked picked = write_router(w, s, plan_.route, q, k);
     Values kept = {picked.picks};
-    if (plan_.cpu) {  // takes rows and lengths as they are
+    if (plan_.cpu) {  // the call takes unpadded picks
       Dims dims = kept[0].dims();
       for (const size_t d : {0, 2}) dims[d] = inputs[0].dims()[d];
       kept[0] = shrunk(w, kept[0], dims);
@@ -61,7 +60,7 @@ class RoutedAttention final : public Layer {
   }
 
  private:
-  // The plan's integers, by the names that programs of attention have them.
+  // Binds the plan's integers under their names in the attention programs.
   void bind_plan(Writer& w) const {
     for (const xla::Argument& a : integers_of(plan_)) {
       w.bind(a.name.substr(plan_.prefix.size()), w.argument(a.name));
@@ -77,7 +76,7 @@ class RoutedAttention final : public Layer {
   LayerPtr own_;
 };
 
-// Of what stands behind the router: integers are bound without their prefix.
+// The place for the attention after the router: integers have no prefix.
 AttentionPlace without_route(AttentionPlace place) {
   place.prefix.clear();
   place.route = {};

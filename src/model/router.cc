@@ -1,9 +1,9 @@
-// model/router.cc: pool, score and top-n, a row of query tiles at a time.
+// model/router.cc: pools, scores and picks the best, one tile row at a time.
 //
-// Documents are runs, so a query that stands behind a block and has tokens of
-// its document in it has the block's last ones: one pooled key a block, of the
-// document of its last token, is all that any query may score. Its own block,
-// which it has begun, is picked whatever it scores.
+// Documents are runs of tokens. So if a query comes after a block and the block
+// has tokens of its document, these are the block's last tokens. It is enough
+// to pool one key per block, of the document of the block's last token. The
+// query's own block, which is not complete yet, is always picked.
 #include "model/router.h"
 
 #include <array>
@@ -57,7 +57,7 @@ class Router {
   }
 
  private:
-  // Means of the tokens that share the document of their block's last one.
+  // For each block, the mean of the keys in the document of its last token.
   void pool(const Value& k) {
     const int64_t n = route_.block, missing = blocks_ * n - s_.kv_len;
     Values ids = {w_.argument("k_documents")};
@@ -81,8 +81,8 @@ class Router {
     pooled_ = w_.div(sums, w_.broadcast(tokens, sums.dims(), {0, 2}));
   }
 
-  // [heads that pick, queries, blocks], the query heads of a KV head added in
-  // their order.
+  // [heads that pick, queries, blocks]. By the rule kv-head, scores of the
+  // query heads of a KV head are added in their order.
   Value scores(const Value& b, const Value& q_begin) {
     const Value zero = w_.integer(0);
     const int64_t group = s_.heads / s_.kv_heads, d = s_.head_dim;
@@ -106,7 +106,7 @@ class Router {
   Value of_queries(const Value& a) { return w_.broadcast(a, dims_, {1}); }
   Value over_blocks(const Value& a) { return w_.broadcast(a, dims_, {0, 1}); }
 
-  // Picks of a row of queries, and of its blocks whether some or all pick them.
+  // Picks of a tile row, and for each block whether any or all queries pick it.
   Values tile(const Value& b, const Value& q_begin) {
     const int64_t n = s_.tile.q;
     const Value zero = w_.integer(0);
@@ -148,15 +148,15 @@ class Router {
             as_flags(w_.negate(w_.reduce_any(w_.negate(best[2]), {1})))};
   }
 
-  // [heads, blocks] as a row of `some` or `every`.
+  // From [heads, blocks] to a row of `some` or `every`.
   Value as_flags(const Value& a) {
     const Value flags = w_.convert(w_.transpose(a, {1, 0}), Element::i32);
     return w_.reshape(flags, {1, 1, blocks_, s_.pick_heads});
   }
 
-  // Of what is open the best, again and again; of equals the lowest. Carried
-  // are picks, what is open and what is taken. A NaN is equal to nothing: its
-  // query picks no more.
+  // Takes the best open block until `top` are picked; of equal scores the
+  // lowest block wins. Carried are the picks, what is open and what is taken. A
+  // NaN compares equal to nothing, so a query with NaN scores picks no more.
   Values take_best(const Value& scores, const Value& number,
                    const Values& start) {
     const Value low = w_.real(-std::numeric_limits<double>::infinity(), dims_);
@@ -168,7 +168,7 @@ class Router {
       const Value left = w_.select(c[1], scores, low);
       const Value best = over_blocks(w_.reduce_max(left, {2}));
       const Value hit = w_.both(c[1], w_.compare(Compare::equal, left, best));
-      // The lowest is the one that most blocks are behind.
+      // The lowest block has the most blocks behind it.
       const Value most = w_.reduce_max(w_.select(hit, behind, none), {2});
       const Value found =
           w_.compare(Compare::greater, most, w_.integer(0, one));

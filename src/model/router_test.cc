@@ -1,9 +1,9 @@
-// model/router_test.cc: the router in the program against the host's, to the
+// model/router_test.cc: the router in the program against the host's, pick by
 // pick; its lists against the plan's, tile by tile; a clustered layer, forward
 // and backward, against attention over the host's picks in plain loops.
 //
-// Queries and keys are integers of which float32 has every mean, product and
-// sum, so that the order of sums changes nothing and scores are often equal.
+// Queries and keys are integers for which float32 holds each mean, product and
+// sum exactly, so the order of sums has no effect, and scores are often equal.
 #include "model/router.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ namespace {
 
 constexpr int64_t kBatch = 2, kTokens = 40;
 constexpr int64_t kHeads = 4, kKvHeads = 2, kDim = 8;
-constexpr double kUnit = 27720;  // that 1 to 12 divide
+constexpr double kUnit = 27720;  // divisible by 1 to 12
 constexpr double kScale = 1e-5;
 
 struct Drawn {
@@ -41,7 +41,7 @@ size_t at(int64_t b, int64_t heads, int64_t h, int64_t t) {
   return static_cast<size_t>(((b * heads + h) * kTokens + t) * kDim);
 }
 
-// Nobody may read what is of no document.
+// Spoils values of tokens without a document, which must not be read.
 void spoil(const Drawn& d, int64_t heads, Numbers& values) {
   for (int64_t b = 0; b < kBatch; ++b) {
     for (int64_t h = 0; h < heads; ++h) {
@@ -85,7 +85,7 @@ Drawn draw(std::mt19937& random) {
   return out;
 }
 
-// As the host's router has them.
+// The picks of the host's router.
 struct HostPicks {
   int64_t heads = 0, k = 0;
   std::vector<int32_t> picks;
@@ -238,7 +238,7 @@ void RouterInProgram::check_picks(const Drawn& d, const HostPicks& want,
         got.erase(-1);
         const auto there = std::count_if(from, from + route_.top,
                                          [](int32_t n) { return n >= 0; });
-        ASSERT_EQ(static_cast<size_t>(there), got.size());  // none twice
+        ASSERT_EQ(static_cast<size_t>(there), got.size());  // no pick twice
         if (q >= kTokens) {
           EXPECT_TRUE(got.empty());
           continue;
@@ -251,7 +251,7 @@ void RouterInProgram::check_picks(const Drawn& d, const HostPicks& want,
   }
 }
 
-// Of each tile of the plan, whether a query of it picks one of its blocks.
+// Checks for each tile of the plan whether a query picks one of its blocks.
 void RouterInProgram::check_steps(const Drawn& d, const HostPicks& want,
                                   const Ints32& steps,
                                   const Ints32& range) const {
@@ -329,7 +329,7 @@ TEST_F(RouterInProgram, PicksWhatTheHostPicks) {
         w, *s, route_, picked, {w.argument("steps"), w.argument("range")});
     const pjrt::Loaded program =
         compile(w.module("router", {picked.picks, chosen.steps, chosen.range}));
-    for (int i = 0; i < 6; ++i) {  // one program for every batch
+    for (int i = 0; i < 6; ++i) {  // one program for all batches
       const Drawn d = draw(random);
       const HostPicks want = host_picks(d);
       const std::vector<pjrt::Buffer> got = run_on(program, d);
@@ -340,8 +340,7 @@ TEST_F(RouterInProgram, PicksWhatTheHostPicks) {
   }
 }
 
-// Out and the gradients of fixed picks, where pairs are legal that causal,
-// documents and a pick allow.
+// The output and gradients for fixed picks, over pairs that the mask allows.
 std::vector<Numbers> RouterInProgram::attention(const Drawn& d,
                                                 const HostPicks& picks) const {
   Numbers out(d.q.size()), dq(d.q.size()), dk(d.k.size()), dv(d.v.size());
@@ -396,7 +395,7 @@ std::vector<Numbers> RouterInProgram::attention(const Drawn& d,
   return {out, dq, dk, dv};
 }
 
-// So no gradient goes through the router: it would be in dq and dk.
+// Checks that no gradient goes through the router: it would be in dq and dk.
 TEST_F(RouterInProgram, ALayerIsAttentionOverFixedPicks) {
   std::mt19937 random(12);
   size_t number = 0;

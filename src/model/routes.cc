@@ -1,4 +1,4 @@
-// model/routes.cc: a table of two rules, and what the host's router allows.
+// model/routes.cc: the JSON and the rules of routes.
 #include "model/routes.h"
 
 #include <fmt/format.h>
@@ -27,10 +27,10 @@ namespace {
 
 constexpr std::string_view kRoutesWhere = "model.routes";
 constexpr size_t kMaxRoutes = 1024;
-// Those whose queries pick each for itself.
+// The rules by which each query picks for itself.
 constexpr std::array kRules = {RouteRule::kv_head, RouteRule::query_head};
 
-// `name` is how errors call it: "routes[0]".
+// Errors call the value `name`: "routes[0]".
 Result<RouteRule> read_rule(const Json& value, const std::string& name) {
   auto text = read_string(value, kRoutesWhere, name);
   if (!text) return text.error();

@@ -1,4 +1,4 @@
-// model/routes.h: the clustered layers of a model: their JSON, their rules.
+// model/routes.h: the clustered layers of a model: JSON and rules.
 #pragma once
 
 #include <string>
@@ -15,10 +15,10 @@ Result<std::vector<LayerRoute>> read_routes(const Json& value);
 Json to_json(const std::vector<LayerRoute>& routes);
 Result<void> check_routes(const std::vector<LayerRoute>& routes);
 
-// Of a layer whose mask has no picks, with them.
+// The mask, which has no picks, restricted to the route's picks.
 Result<Mask> routed_mask(const Mask& mask, const LayerRoute& route);
 
-// Heads that pick; of a layer that is not clustered 1.
+// The number of heads that pick; 1 for a layer that is not clustered.
 int64_t picking_heads(const LayerRoute& route, int64_t heads, int64_t kv_heads);
 
 }  // namespace tessera::model

@@ -1,4 +1,4 @@
-// model/row_checks.cc: shapes, ids that the model has, positions that rise.
+// model/row_checks.cc: checks shapes, ids and positions of rows.
 #include "model/row_checks.h"
 
 #include <algorithm>
@@ -27,7 +27,7 @@ Result<void> check_ids(const Rows& rows, int64_t first, RowColumn column,
   return {};
 }
 
-// Heads are turned by them: rows that have none, all 0, would not be turned.
+// RoPE needs positions: rows without them, all 0, would not be turned.
 Result<void> check_positions(const Rows& rows, int64_t first) {
   const auto& positions = rows.column(RowColumn::positions);
   const auto& documents = rows.column(RowColumn::doc_ids);
@@ -45,14 +45,14 @@ Result<void> check_positions(const Rows& rows, int64_t first) {
   return {};
 }
 
-// The router of a clustered layer pools a block's last document alone, which is
-// all where documents are runs.
+// The router of a clustered layer pools only a block's last document, so each
+// document must be one run of tokens.
 Result<void> check_runs(const Rows& rows, int64_t first) {
   const auto& documents = rows.column(RowColumn::doc_ids);
   const auto tokens = static_cast<size_t>(rows.shape.tokens);
   for (size_t i = 0; i < documents.size(); ++i) {
     if (i % tokens == 0 || documents[i] < 0) continue;
-    // The greatest so far, unless a row has padding within.
+    // The greatest id so far, unless padding stands within the row.
     const int32_t before = documents[i - 1];
     if (before >= 0 && documents[i] >= before) continue;
     return invalid("train",

@@ -1,5 +1,4 @@
-// model/row_checks.h: which columns of rows a model takes, and whether rows fit
-// it.
+// model/row_checks.h: which columns a model takes, and whether rows fit it.
 #pragma once
 
 #include <string>
@@ -10,15 +9,15 @@
 
 namespace tessera::model {
 
-// What a step takes of rows, by the name of the program's argument.
+// A column that a step takes; `name` is that of the program's argument.
 struct TakenColumn {
   std::string name;
   RowColumn column;
-  int64_t ids = 0;  // its numbers are below this; 0: they are no ids
+  int64_t ids = 0;  // numbers are below this; 0: they are not ids
 };
 std::vector<TakenColumn> columns_of(const ModelConfig& model);
 
-// `first` is the number of their first row, for errors.
+// `first` is the number of the first of the rows, for errors.
 Result<void> check_rows_of(const TrainOptions& options,
                            const std::vector<TakenColumn>& columns,
                            const Rows& rows, int64_t first);

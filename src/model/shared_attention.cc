@@ -1,5 +1,5 @@
 // model/shared_attention.cc: the attention slot where devices share rows: each
-// has a part of the queries, and brings together the keys and values of all.
+// device has a part of the queries, and gathers the keys and values of all.
 #include <utility>
 
 #include "model/layer.h"
@@ -23,14 +23,14 @@ class SharedAttention final : public Layer {
                  const Values& inputs) const override {
     Values all = {inputs[0]};
     for (const size_t i : {1, 2}) {
-      // Rounded as attention would, before it travels.
+      // Attention would round it; rounding first sends fewer bytes.
       const Value part = at.w.convert(inputs[i], at.products);
       all.push_back(at.w.gather(part, kTokens, sharers_));
     }
     return own_->forward(at, parameters, all);
   }
 
-  // Gradients of a key come from all that share its row.
+  // The gradient of a key is the sum over the devices that share its row.
   Returned backward(const Site& at, const Values& parameters,
                     const Values& saved,
                     const Values& gradients) const override {

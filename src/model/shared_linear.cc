@@ -1,6 +1,6 @@
 // model/shared_linear.cc: a linear slot whose weights are divided among devices
-// that have the same rows: each has some of the outputs of all inputs, or what
-// some of the inputs add to all outputs.
+// with the same rows. Each device computes some of the outputs from all inputs,
+// or what some of the inputs add to all outputs.
 #include <utility>
 
 #include "model/layer.h"
@@ -32,7 +32,7 @@ class SharedLinear final : public Layer {
     return own_->kept(at, parameters, inputs);
   }
 
-  // An input's gradient comes from all that have outputs of it.
+  // If outputs are divided, an input's gradient is the sum over the devices.
   Returned backward(const Site& at, const Values& parameters,
                     const Values& saved,
                     const Values& gradients) const override {

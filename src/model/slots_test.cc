@@ -1,5 +1,5 @@
-// model/slots_test.cc: each slot alone: the gradients that it writes against
-// finite differences of what it writes forward, in float64.
+// model/slots_test.cc: for each slot, the gradients that it writes against
+// finite differences of its forward pass, in float64.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -15,8 +15,8 @@
 namespace tessera::model {
 namespace {
 
-// A slot's program: the sum of what it gives, each number weighed, the sum of
-// the sizes of these terms, and the gradients of inputs and parameters.
+// A slot's program: the weighted sum of its outputs, the sum of the absolute
+// terms, and the gradients of inputs and parameters.
 struct SlotProgram {
   std::vector<xla::Argument> moved;  // inputs, then parameters
   std::vector<xla::Argument> weights, integers;
@@ -45,7 +45,7 @@ class Slots : public ModelCase {
     std::vector<xla::Argument> all = out.moved;
     all.insert(all.end(), out.integers.begin(), out.integers.end());
     {
-      Writer sketch(all, Element::f64);  // tells what comes out
+      Writer sketch(all, Element::f64);  // shows the outputs
       for (const Value& v : differentiable(write_forward(layer, sketch, out))) {
         out.weights.push_back({fmt::format("out{}", out.weights.size()),
                                {Element::f64, v.dims()}});
@@ -107,8 +107,8 @@ class Slots : public ModelCase {
     return out;
   }
 
-  // What a central difference is off by is told by one of twice the step, and
-  // by how a sum of terms is rounded.
+  // The error of a central difference is estimated from one of twice the step,
+  // and from the rounding of a sum.
   void check(std::mt19937& random, Slot slot, const std::vector<Dims>& inputs) {
     const LayerPtr layer = layer_of(slot);
     ASSERT_TRUE(layer);
@@ -134,7 +134,7 @@ class Slots : public ModelCase {
             return run_slot(p, *program, moved, weights)[0][0];
           },
           at, i, got[i + 2], [&] { return normal(random); });
-      // Sums of terms, and sums of these: a few roundings of their sizes.
+      // Sums of sums: a few roundings of the sizes of their terms.
       const double bound = seen.apart + 64 * 2.3e-16 * got[1][0] / kGrowthStep;
       EXPECT_NEAR(seen.slope, seen.due, bound) << p.moved[i].name;
       EXPECT_GT(std::abs(seen.due), 4 * bound)
@@ -162,7 +162,7 @@ class Slots : public ModelCase {
     inputs.resize(inputs.size() - own.size());
     return layer.forward({w, Element::f64}, own, inputs);
   }
-  // Attention counts its tiles too.
+  // The outputs without attention's count of tiles.
   static Values differentiable(const Passed& passed) {
     Values out;
     for (const Value& v : passed.out) {
@@ -192,7 +192,7 @@ TEST_F(Slots, GradientsAreThoseOfFiniteDifferences) {
     for (const std::string spec : {"xla", "reference", "tpu"}) {
       ModelConfig model = of;
       Tile tile = {16, 16};
-      if (spec == "tpu") {  // what its kernels take; none is clustered
+      if (spec == "tpu") {  // what its kernels support
         if (!model.routes.empty()) continue;
         model.head_dim = 128;
         tile = {128, 128};

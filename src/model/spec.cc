@@ -1,4 +1,4 @@
-// model/spec.cc: the specs that are shipped, and the factories they name.
+// model/spec.cc: the specs that are shipped, and the factories of their slots.
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -91,8 +91,8 @@ SlotArrays slot_arrays(Slot slot, const ModelConfig& m) {
 namespace model {
 namespace {
 
-// Small enough that sums over the inputs have a deviation near 1, and over the
-// layers do not grow.
+// Deviations of start values. Sums over the inputs have a deviation near 1, and
+// sums over the layers do not grow.
 double deviation(int64_t from) {
   return 1 / std::sqrt(static_cast<double>(from));
 }
@@ -113,8 +113,8 @@ LayerPtr own_attention(const LayerSpec& spec, const Needs& needs) {
                 : make_attention(needs.attention, method);
 }
 
-// Outputs by head, or of the MLP by width: q, k and v, and gate and up, each on
-// its own, so that a device has what belongs together.
+// Outputs are divided by head, or by width in the MLP; q, k and v, and gate and
+// up, are divided separately, so that a device has matching parts.
 LayerPtr make_linear_slot(Slot slot, const ModelConfig& m) {
   const int64_t attended = m.heads * m.head_dim, kv = m.kv_heads * m.head_dim;
   std::vector<int64_t> to = {m.mlp_width};

@@ -1,7 +1,6 @@
-// model/specs_test.cc: two specs are one model. They write the same program of
-// every slot but attention, and attention of each alone is within the judge's
-// bounds of fp64 (lanes/reference/bound.cc): so two of them are no further
-// apart than these bounds together.
+// model/specs_test.cc: specs are one model. They write the same program for all
+// slots but attention; attention of each is within the judge's bounds of fp64
+// (lanes/reference/bound.cc), so two differ at most by the sum of the bounds.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -51,7 +50,7 @@ class LayerSpecs : public ModelCase {
     return layer ? std::move(*layer) : nullptr;
   }
 
-  // Forward and back, of a slot whose arrays are rows.
+  // Forward and backward, for a slot whose arrays are rows.
   std::string text_of(Slot slot, Element products) {
     const LayerPtr layer = layer_of(slot);
     if (!layer) return {};
@@ -144,7 +143,7 @@ class LayerSpecs : public ModelCase {
     return out;
   }
 
-  // By the mask of a layer, which has its own.
+  // With the mask of that layer.
   testing::Wanted wanted(const Row& rows, size_t layer,
                          std::vector<Floats> given) const {
     const auto requests =
@@ -154,7 +153,7 @@ class LayerSpecs : public ModelCase {
     Facts facts;
     facts.doc_ids = rows.doc_ids;
     facts.valid_token_counts = counts;
-    std::vector<Floats> made = given;  // of the same sizes
+    std::vector<Floats> made = given;  // the same sizes
     Floats lse(static_cast<size_t>(s_.batch * s_.model.heads * s_.tokens));
     const auto view = [&](std::vector<Floats>& of, size_t i) {
       const Dims d = dims_of_arrays()[i];
@@ -217,8 +216,8 @@ TEST_F(LayerSpecs, WriteTheSameSlotsButForAttention) {
   }
 }
 
-// What is beyond the bounds is seen: another layer's mask in every array, and
-// one number of an operand that is another.
+// Errors beyond the bounds are detected: another layer's mask in every array,
+// and one changed number of an operand.
 TEST_F(LayerSpecs, HaveAttentionWithinTheBoundsOfFp64) {
   std::mt19937 random(7);
   const Row rows = draw_rows(random);
@@ -249,7 +248,7 @@ TEST_F(LayerSpecs, HaveAttentionWithinTheBoundsOfFp64) {
       }
       for (size_t i = 0; i < given.size(); ++i) {
         std::vector<Floats> moved = given;
-        // Of head 0's sixth token, whose document has as many before.
+        // In the sixth token of head 0, whose document has tokens before it.
         moved[i][static_cast<size_t>(5 * model.head_dim)] += 0.1F;
         size_t seen = 0;
         for (const auto& fault : faults(wanted(rows, 0, moved), got)) {

@@ -1,4 +1,4 @@
-// model/spread.cc: ceilings first, then batch after batch within them.
+// model/spread.cc: fixes ceilings, then plans each batch within them.
 #include "model/spread.h"
 
 #include <algorithm>
@@ -32,7 +32,7 @@ ShardOptions options_of(const Spread& s, const ShardCeilings& ceilings) {
   return out;
 }
 
-// Rows without a token, which fit any ceiling.
+// Facts of rows without tokens, which fit any ceiling.
 struct NoTokens {
   std::vector<int32_t> ids, counts;
 
@@ -47,12 +47,13 @@ struct NoTokens {
   }
 };
 
-// A shard has as many tokens of queries as of keys.
+// Rounds rows of query tiles up to whole tiles of keys as well, since a shard
+// has as many queries as keys.
 int64_t whole_rows(const Tile& tile, int64_t rows) {
   return round_up(rows * tile.q, std::lcm(tile.q, tile.kv)) / tile.q;
 }
 
-// What is left open gets room for every batch.
+// Fills in the ceilings that are not given, with room for every batch.
 Result<ShardCeilings> closed(const Spread& s, const Request& request,
                              ShardCeilings out) {
   const Tile& tile = request.tile;
@@ -69,7 +70,7 @@ Result<ShardCeilings> closed(const Spread& s, const Request& request,
                    "{} rows of {} for {}",
                    out.rows, tile.q, tile.kv);
   }
-  // A device's tokens are those of its tiles of queries, and of keys.
+  // A device's tokens must be whole tiles of queries and whole tiles of keys.
   if (request.kv_len % std::lcm(tile.q, tile.kv) != 0 && tile.q != tile.kv) {
     return invalid("train",
                    "tokens of a row must be whole tiles of queries and of keys "
@@ -90,7 +91,7 @@ Result<ShardCeilings> closed(const Spread& s, const Request& request,
     const auto sum = [](const std::vector<int64_t>& all, int64_t own) {
       return std::accumulate(all.begin(), all.end(), own);
     };
-    // Each row with all columns, and columns without a row.
+    // Steps: each row with all columns, and one for each column without a row.
     out.steps =
         sum(out.q_rounds, out.rows) * ceil_div(request.kv_len, tile.kv) +
         sum(out.kv_rounds, columns);
@@ -98,7 +99,7 @@ Result<ShardCeilings> closed(const Spread& s, const Request& request,
   return out;
 }
 
-// A batch that does not fit is told what to change.
+// Tells the user of a batch that does not fit what to change.
 Error named(Error e, const ShardCeilings& ceilings) {
   if (e.kind == ErrorKind::limit && ceilings.rows > 0) {
     e.message += " (give other ceilings)";
@@ -174,7 +175,7 @@ Result<Spread> make_spread(const Mesh& mesh, const TrainShards& shards,
 
 namespace {
 
-// The shards of a batch without a token, whose contract is that of all.
+// The shards of a batch without tokens; their contract holds for all batches.
 struct EmptyShards {
   BorrowedBatch batch;
   Shards shards;
@@ -237,7 +238,7 @@ Result<std::vector<AttentionPlace>> spread_places(
 
 namespace {
 
-// Of several masks rows lie where the work of all is even.
+// For several masks, rows are placed where the joint work of all is even.
 Result<std::vector<Shards>> spread_within(
     const Spread& s, const std::vector<BorrowedBatch>& batches,
     const std::vector<ShardCeilings>& ceilings) {
@@ -291,7 +292,7 @@ size_t shard_of(const Portion& p) {
 
 namespace {
 
-// Of all shards behind each other; both directions have one exchange.
+// The integers of each shard. Both directions share those of the exchange.
 Result<std::vector<Integers>> kernel_integers_of(const AttentionPlace& place,
                                                  const Batch& batch,
                                                  const Shards& shards) {
@@ -368,8 +369,8 @@ void put_back(const std::vector<float>& part, std::span<const int64_t> tokens,
 
 Sent sent_by_layer(const TrainOptions& o, const Shards* shards) {
   const int64_t seq = o.mesh.size(kSeqAxis);
-  // What travels there in the type of products, again where blocks keep their
-  // input alone; gradients of keys and values go home in float32.
+  // Keys and values travel in the type of products, twice if blocks are
+  // recomputed; their gradients travel back in float32.
   const int64_t width = byte_width(o.precision.products);
   const int64_t there = o.recompute ? 2 : 1;
   const int64_t key = 2 * o.model.kv_heads * o.model.head_dim *
@@ -387,10 +388,10 @@ Sent sent_by_layer(const TrainOptions& o, const Shards* shards) {
                    : traffic.rounds[r].capacity;
       }
     }
-    // A shard has a part of the heads.
+    // Shards of the other heads carry the same tiles, each for its own heads.
     return all / o.mesh.size(kHeadAxis);
   };
-  // q there and out back, as often as the forward pass; dout there, dq back.
+  // q and out travel in each forward pass; dout and dq in the backward pass.
   const int64_t query =
       o.model.heads * o.model.head_dim * width * (2 * there + 2);
   out.bytes = tiles(shards->kv) * shards->tile.kv * key +

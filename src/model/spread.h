@@ -1,5 +1,5 @@
-// model/spread.h: a step whose tokens lie over devices as a balance says: who
-// has which, and what each device is handed of a batch.
+// model/spread.h: a step whose tokens lie over devices as a balance says: which
+// device has which tokens, and what each device gets of a batch.
 #pragma once
 
 #include <optional>
@@ -16,60 +16,60 @@
 
 namespace tessera::model {
 
-// What holds for all batches. Requests are of all rows, one a mask.
+// What holds for all batches; there is one request, of all rows, per mask.
 struct Spread {
   Mesh mesh;
-  TrainShards shards;  // a ceiling for each mask, and nothing left open
+  TrainShards shards;  // ceilings of each mask, all of them set
   AttentionCall call;  // of the whole model
 };
 
-// That the options' spec, mesh and model can be spread.
+// Checks that the options' spec, mesh and model allow a spread step.
 Result<void> check_spread(const TrainOptions& options);
-// With ceilings that every batch fits where none were given.
+// Ceilings that are not given are set so that every batch fits.
 Result<Spread> make_spread(const Mesh& mesh, const TrainShards& shards,
                            const AttentionCall& call,
                            const std::vector<Request>& requests);
-// Of the spec's attention; kernels are made for the target.
+// Places for the spec's attention; TPU kernels are made for the target.
 Result<std::vector<AttentionPlace>> spread_places(
     const Spread& spread, const std::vector<Request>& requests,
     const LayerSpec& spec, const std::string& target = kKernelTarget,
     const std::optional<std::string>& lowering_reason = {});
 
-// Of batches of these requests and the same rows: where tokens lie is the same
-// for all masks. More than a ceiling is an error.
+// The shards of each batch. All batches are of the same rows, and tokens lie
+// alike for all masks. A batch that exceeds a ceiling is an error.
 Result<std::vector<Shards>> spread_rows(
     const Spread& spread, const std::vector<BorrowedBatch>& batches);
-// What they take, whatever the ceilings.
+// What these batches need, whatever the ceilings of `spread` are.
 Result<std::vector<ShardCeilings>> spread_ceilings(
     const Spread& spread, const std::vector<BorrowedBatch>& batches);
 
-// The larger of each number.
+// Takes the larger of each pair of numbers.
 std::vector<ShardCeilings> joined(const std::vector<ShardCeilings>& a,
                                   const std::vector<ShardCeilings>& b);
 
-// Which of a spread's shards a device has.
+// The index of the device's shard.
 size_t shard_of(const Portion& portion);
-// Of each shard.
+// The integers of each shard.
 Result<std::vector<Integers>> spread_integers(const AttentionPlace& place,
                                               const Batch& batch,
                                               const Shards& shards);
 
-// Where a device's tokens are among those of all rows, -1 where it has none.
-// `all`: token_order() of any mask.
+// Positions of a device's tokens among those of all rows, -1 for a slot without
+// a token. `all` is token_order() of any mask.
 std::span<const int64_t> tokens_of(std::span<const int64_t> all,
                                    const Portion& portion);
-// A column of all rows as the device has it; 0 where it has no token.
+// A column as the device has it; 0 for a slot without a token.
 std::vector<int32_t> taken(const std::vector<int32_t>& all,
                            std::span<const int64_t> tokens);
-// The way back, of so many numbers a token.
+// The inverse of taken(), for an array with several numbers per token.
 void put_back(const std::vector<float>& part, std::span<const int64_t> tokens,
               std::vector<float>& all);
 
-// Bytes that attention of a step sends along "seq", and what gathering sends.
+// Bytes that attention sends along "seq" in a step, by shards and by gathering.
 struct Sent {
   int64_t bytes = 0, all_gather = 0;
 };
-// Of a layer. No shards: it gathers.
+// Bytes of one layer. If `shards` is null, the layer gathers.
 Sent sent_by_layer(const TrainOptions& options, const Shards* shards);
 
 }  // namespace tessera::model

@@ -1,4 +1,4 @@
-// model/start.cc: normal draws, by the name of the parameter and the seed.
+// model/start.cc: normal draws, seeded by the parameter's name and the seed.
 #include "model/start.h"
 
 #include <cmath>
@@ -16,7 +16,7 @@ std::vector<float> start_values(const ModelParameter& p, uint64_t seed) {
   digest.add(p.name.data(), p.name.size());
   digest.add(static_cast<int64_t>(seed));
   std::mt19937_64 random(std::stoull(digest.hex().substr(0, 16), nullptr, 16));
-  // The standard fixes the generator's numbers, not its distributions'.
+  // The C++ standard fixes the numbers of the generator, not of distributions.
   const auto uniform = [&] {
     return (static_cast<double>(random() >> 11) + 0.5) * 0x1p-53;
   };

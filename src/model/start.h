@@ -1,4 +1,4 @@
-// model/start.h: what parameters are before the first step.
+// model/start.h: the values of parameters before the first step.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace tessera::model {
 
-// The same numbers for a seed and a place in the model, whatever is around it.
+// Depends on the seed and the parameter alone, not on the rest of the model.
 std::vector<float> start_values(const ModelParameter& parameter, uint64_t seed);
 
 }  // namespace tessera::model

@@ -1,4 +1,4 @@
-// model/step_plan.cc: ranges, then a request and a place for each mask.
+// model/step_plan.cc: checks options, then makes requests and places.
 #include "model/step_plan.h"
 
 #include <cmath>
@@ -12,7 +12,7 @@
 namespace tessera::model {
 namespace {
 
-// Each device has a part of the rows, in the order of their tokens.
+// Plans a step in which each device has a part of the rows, tokens in order.
 Result<void> plan_parts(const TrainOptions& o, const std::string& target,
                         PlannedStep& out) {
   const int64_t batch = o.rows / o.mesh.size(kDataAxis);
@@ -20,7 +20,7 @@ Result<void> plan_parts(const TrainOptions& o, const std::string& target,
   auto requests = layer_requests(o.model, batch, tokens, o.tokens, o.tile);
   if (!requests) return requests.error();
   out.requests = std::move(*requests);
-  // Which facts rows have is read, not what they hold.
+  // Only which facts are present matters here, not their values.
   const std::vector<int32_t> ids(static_cast<size_t>(batch * o.tokens));
   const std::vector<int32_t> counts(static_cast<size_t>(batch));
   Facts all;
@@ -76,7 +76,7 @@ Result<PlannedRows> spread_of(const TrainOptions& o) {
   return PlannedRows{std::move(*requests), std::move(*spread)};
 }
 
-// Each device has some tokens of all its rows, which stand behind each other.
+// Plans a step in which each device has some tokens of all its rows as one row.
 Result<void> plan_spread(const TrainOptions& o, const std::string& target,
                          PlannedStep& out) {
   auto rows = spread_of(o);

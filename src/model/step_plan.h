@@ -1,5 +1,4 @@
-// model/step_plan.h: from a user's options to a step's shape, all of them
-// checked.
+// model/step_plan.h: checks a user's options, and makes a step's shape.
 #pragma once
 
 #include <optional>
@@ -13,36 +12,36 @@
 
 namespace tessera::model {
 
-// Compiles for TPUs, those not here too.
+// The plugin that compiles for TPUs, attached or not.
 inline constexpr const char* kTpuPlugin = "libtpu";
 
-// What runs a step: where nobody named it the spec's own.
+// The plugin that runs a step: the named one, else the default of the spec.
 std::string plugin_of(const TrainOptions& options);
-// By name or file; docs/train.md says what goes wrong on it.
+// By name or path; docs/train.md describes what goes wrong on this plugin.
 bool is_xla_cpu_pjrt(const std::string& plugin);
 
-// A program, and what it takes to feed it.
+// A program, and what is needed to feed it.
 struct PlannedStep {
   StepShape shape;
-  // One a place: of a device's rows, or of all where these are spread.
+  // One per place, over a device's rows, or over all rows if they are spread.
   std::vector<Request> requests;
   std::optional<Spread> spread = {};
 };
 
-// Of rows that are spread, which the options say: the same, and no program.
-// What is left open of ceilings may be more than a kernel has room for.
+// The plan of spread rows without a program; the options must have shards.
+// Ceilings that are left open may be more than a kernel has room for.
 struct PlannedRows {
   std::vector<Request> requests;
   Spread spread;
 };
 Result<PlannedRows> plan_rows(const TrainOptions& options);
 
-// `target` is what TPU kernels are made for.
+// TPU kernels are made for `target`.
 Result<PlannedStep> plan_step(const TrainOptions& options,
                               const std::string& target = kKernelTarget);
 
-// The tile of scores in the matrix unit of a TPU that runs the step; nothing
-// where there is none, or attention has no tiles.
+// The tile of scores in the matrix unit of the TPU that runs the step; nothing
+// without a TPU, or if attention has no tiles.
 Result<std::optional<Lowering>> lower_step(const TrainOptions& options,
                                            const std::optional<Chip>& chip);
 

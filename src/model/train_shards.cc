@@ -1,4 +1,4 @@
-// model/train_shards.cc: how shards of a step exchange, from words and as text.
+// model/train_shards.cc: how shards of a step exchange, to and from text.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kGather = "gather";
 
-// Of each mask, ';' between them.
+// The ceilings of each mask, separated by ';'.
 Result<std::vector<ShardCeilings>> parse_ceilings(std::string_view text) {
   std::vector<ShardCeilings> out;
   for (size_t at = 0; !text.empty() && at <= text.size();) {

@@ -1,4 +1,4 @@
-// model/trainer.cc: takes steps, gives a trainer's state.
+// model/trainer.cc: runs a trainer's steps, and reads and restores its state.
 #include <algorithm>
 #include <iterator>
 #include <utility>
@@ -20,13 +20,14 @@ using model::columns_of;
 
 constexpr int64_t kMaxLogits = int64_t{1} << 30;  // of one call
 
-// What a step gives of numbers.
+// The numbers that a step returns.
 struct Told {
   float loss = 0, norm = 0;
   int64_t tiles = 0;
 };
 
-// Behind the state of each device. Tiles are of one head.
+// Reads the results from number `at` on, which follow the state. Tiles are
+// those of one head, so one device of each group of heads is read.
 Result<Told> read_told(const Mesh& mesh,
                        const std::vector<std::vector<pjrt::Buffer>>& results,
                        size_t at) {
@@ -146,7 +147,7 @@ Result<std::vector<float>> Trainer::logits(const Rows& rows) {
   std::vector<float> out(static_cast<size_t>(*count));
   for (size_t d = 0; d < s.devices(); ++d) {
     const model::Portion p = s.portion(d);
-    if (p.head_part > 0) continue;  // as the first has them
+    if (p.head_part > 0) continue;  // the first has the same logits
     const model::StepShape& own = s.planned.shape;
     std::vector<float> part(static_cast<size_t>(own.batch * own.tokens) *
                             static_cast<size_t>(shape[2]));

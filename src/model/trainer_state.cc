@@ -1,4 +1,4 @@
-// model/trainer_state.cc: programs compiled, state and batches sent.
+// model/trainer_state.cc: compiles programs, and sends state and batches.
 #include "model/trainer_state.h"
 
 #include <algorithm>
@@ -60,7 +60,7 @@ Result<void> Trainer::State::put(const model::TrainState& state) {
   return {};
 }
 
-// Parts from the devices that have the first rows and tokens.
+// Reads the parts from the devices with the first rows and tokens.
 Result<std::vector<float>> Trainer::State::fetch_values(size_t kind,
                                                         size_t i) const {
   const ModelParameter& p = parameters[i];
@@ -151,8 +151,8 @@ double Trainer::State::attention_flops(int64_t tiles) const {
          pairs;
 }
 
-// Of one head, or of each that picks. Devices that differ in heads alone have
-// the same tiles.
+// Tiles are those of one head, or of each head that picks. Devices that differ
+// only in heads have the same tiles.
 void Trainer::State::tell(StepReport& out) const {
   int64_t most = 0;  // of each layer's busiest device
   double mean = 0;

@@ -1,5 +1,5 @@
 // model/trainer_state.h: what a trainer holds: its programs, its state on the
-// device, the plans of its batch.
+// devices, the plans of its batch.
 #pragma once
 
 #include <memory>
@@ -28,7 +28,7 @@ struct Trainer::State {
         on(std::move(places)) {}
 
   TrainOptions options;
-  pjrt::CompileCache programs;  // whose limit is of all of the trainer's
+  pjrt::CompileCache programs;  // limits cover all programs
   model::PlannedStep planned;
   std::vector<model::TakenColumn> columns;
   std::vector<ModelParameter> parameters;
@@ -36,16 +36,16 @@ struct Trainer::State {
   PluginPlace place;
   std::string key, specs;
   std::optional<Lowering> lowering;
-  std::shared_ptr<const pjrt::Loaded> program, logits;  // empty: not asked for
+  std::shared_ptr<const pjrt::Loaded> program, logits;  // empty: not yet used
   TrainCounters counters;
-  // Of each device parameters, then their moments; none before they are put,
-  // and where a failed step took them.
+  // For each device its parameters, then their moments. Empty before put(), and
+  // after a failed step that consumed them.
   std::vector<std::vector<pjrt::Buffer>> values;
-  // Of each device one a request; none of one that shares another's.
+  // For each device one per request; empty for a device that uses another's.
   std::vector<std::vector<BorrowedBatch>> batches;
-  std::vector<model::QueryFacts> queries;  // that batches of devices read
-  // Where rows are spread batches are of the first device alone, for all; of
-  // each, who has what; and of all what each shard is handed.
+  std::vector<model::QueryFacts> queries;  // that the devices' batches read
+  // If rows are spread, the first device's batches serve all devices. `shards`,
+  // one per batch, say which device has what; `handed` is what each shard gets.
   std::vector<Shards> shards;
   std::vector<model::Integers> handed;
   std::vector<int64_t> order;  // token_order()
@@ -55,7 +55,7 @@ struct Trainer::State {
   model::Portion portion(size_t device) const {
     return model::portion_of(options.mesh, static_cast<int64_t>(device));
   }
-  // Who plans for the device: the first of those that have its rows.
+  // The device whose plan this device uses: the first of those with its rows.
   size_t planner(size_t device) const {
     if (planned.spread) return 0;
     return static_cast<size_t>(
@@ -69,22 +69,22 @@ struct Trainer::State {
   using Program = std::shared_ptr<const pjrt::Loaded>;
   Result<Program> compile(std::string text, size_t results);
   Result<void> put(const model::TrainState& state);
-  // All of it whole, whoever has parts.
+  // The whole state, gathered from the devices that have parts of it.
   Result<model::TrainState> fetch() const;
   Result<std::vector<float>> fetch_values(size_t kind, size_t parameter) const;
-  // What a step that failed says: its run may have taken the state.
+  // Drops the state if the failed run consumed it; returns the error.
   Error failed(Error why);
   Result<void> plan(const Rows& rows);
   Result<void> spread();
-  // Of a layer, of which one head has so many tiles.
+  // Of a layer in which one head has so many tiles.
   double attention_flops(int64_t tiles) const;
-  // What plans tell of a step before it runs.
+  // Fills in what the plans say of a step before it runs.
   void tell(StepReport& out) const;
   Result<pjrt::Buffer> send_rates(size_t device, const StepRates& rates) const;
   std::vector<int32_t> part_of(size_t device, RowColumn column,
                                const Rows& rows) const;
   Result<model::Integers> plan_integers(size_t device) const;
-  // The device's own rows.
+  // The device's own part of the rows, and the integers of its plans.
   Result<std::vector<pjrt::Buffer>> send_batch(size_t device,
                                                const Rows& rows) const;
 };

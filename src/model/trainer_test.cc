@@ -1,4 +1,4 @@
-// model/trainer_test.cc: training of packed rows, step after step.
+// model/trainer_test.cc: training on packed rows, step by step.
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
@@ -45,15 +45,15 @@ Rows learnable(int64_t rows, int64_t tokens, int32_t vocab, uint64_t seed) {
   return out;
 }
 
-// Of layers that do not pick. Products of whole tiles in every head: two
-// forward and five back.
+// For layers that do not pick: products of whole tiles in every head, two
+// forward and five backward.
 double attention_flops(const TrainOptions& o, const StepReport& told) {
   const int64_t products = (o.recompute ? 2 + 2 : 2) + 5;
   return static_cast<double>(told.tiles_planned * o.tile.q * o.tile.kv *
                              o.model.heads * o.model.head_dim * 2 * products);
 }
 
-// Of each spec that a machine without a TPU runs well.
+// For each spec that a machine without a TPU runs well.
 class Train : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
@@ -77,7 +77,7 @@ class Train : public ::testing::TestWithParam<const char*> {
 
   Rows rows(int64_t step) const { return learnable(2, 96, 32, step); }
 
-  // Of steps 1 to `steps` of four rows from the trainer's state on.
+  // From the trainer's state on, steps 1 to `steps` of four rows.
   std::vector<testing::Apart> last_bits(Trainer& trainer, int64_t steps,
                                         double rate) const {
     std::vector<Rows> all;
@@ -89,14 +89,14 @@ class Train : public ::testing::TestWithParam<const char*> {
   }
 
   void check_logits();
-  // Which users get who name none.
+  // The plugin that users get if they name none.
   std::string plugin() const { return default_plugin(options_.spec); }
 
   TrainOptions options_;
 };
 // On several devices.
 class TrainMesh : public Train {};
-// Of the spec whose tokens may lie as a balance says.
+// For the spec whose tokens may lie as a balance says.
 class TrainSpread : public TrainMesh {};
 class TrainClustered : public Train {};
 
@@ -115,10 +115,10 @@ TEST_P(Train, LearnsWithOneCompile) {
     if (i == 1) first = told->loss;
     last = told->loss;
   }
-  // A model that knows nothing says ln 32. Logits are products of rows of
-  // length sqrt(32) with those of the embedding, drawn with a deviation of
-  // 0.02: the loss is more by half their variance, and off by the means of all
-  // logits and of the targets', each of 32 ids, by four deviations at most.
+  // An untrained model has a loss near ln 32. Logits are products of rows of
+  // length sqrt(32) with rows of the embedding, drawn with deviation 0.02. The
+  // loss is larger by half their variance, and differs by the means of all
+  // logits and of the targets', each over 32 ids, by at most four deviations.
   const double drawn = 0.02 * std::sqrt(32.0);
   EXPECT_NEAR(first, std::log(32.0),
               drawn * drawn / 2 + 2 * 4 * drawn / std::sqrt(32.0));
@@ -126,7 +126,7 @@ TEST_P(Train, LearnsWithOneCompile) {
   EXPECT_EQ(trainer->counters().compiles, 1);
 }
 
-// Whatever was before, and in another trainer.
+// Whatever ran before, and in another trainer.
 TEST_P(Train, GoesOnBitForBitFromACheckpoint) {
   auto whole = Trainer::open(options_);
   ASSERT_TRUE(whole) << whole.error().message;
@@ -150,7 +150,7 @@ TEST_P(Train, GoesOnBitForBitFromACheckpoint) {
   EXPECT_EQ(*resumed->checkpoint(), *whole->checkpoint());
 }
 
-// A checkpoint is read once. What is compiled alone has no state before.
+// A checkpoint is read once. A trainer that was only compiled has no state.
 TEST_P(Train, OpensWithACheckpointOrWithNothing) {
   auto first = Trainer::open(options_);
   ASSERT_TRUE(first) << first.error().message;
@@ -183,8 +183,8 @@ TEST_P(Train, OpensWithACheckpointOrWithNothing) {
   EXPECT_EQ(*empty->checkpoint(), state);
 }
 
-// A state that was sent is copied, one that a step made is given to the next:
-// both give the same, to the bit.
+// A state that was sent is copied, and a state from a step is donated to the
+// next: both give the same bits.
 TEST_P(Train, AStateThatIsGivenUpIsReadBeforeItIsWrittenOver) {
   std::vector<std::string> plugins = {plugin()};
   if (!model::calls_cpu(options_.spec)) plugins.push_back("xla_cpu_pjrt");
@@ -210,8 +210,8 @@ TEST_P(Train, AStateThatIsGivenUpIsReadBeforeItIsWrittenOver) {
   }
 }
 
-// A step whose run did not begin is taken again. One that failed later has
-// given its state up: so says the next call, and a checkpoint brings it back.
+// A step whose run did not begin can be repeated. A step that failed later has
+// lost the state: the next call says so, and a checkpoint restores it.
 TEST_P(Train, AStepThatFailsKeepsTheStateUntilItsRunBegins) {
   if (options_.spec.name != "xla") GTEST_SKIP() << "of one spec";
   const std::string path = testing::fake_plugin("fails_once");
@@ -253,7 +253,7 @@ TEST_P(Train, AStepThatFailsKeepsTheStateUntilItsRunBegins) {
   }
 }
 
-// With the compiler's own attention over every pair.
+// Compared with the compiler's own attention over every pair.
 TEST_P(Train, SpecsAgree) {
   auto listed = Trainer::open(options_);
   TrainOptions dense = options_;
@@ -269,7 +269,7 @@ TEST_P(Train, SpecsAgree) {
     auto b = plain->step(batches[i], rates);
     ASSERT_TRUE(a && b);
     EXPECT_EQ(b->tiles_run, 0);
-    // Every pair of two rows of 96, in each layer.
+    // All tiles of two rows of 96 tokens, in each layer.
     StepReport all;
     all.tiles_planned = 2 * options_.model.layers * 3 * 3;
     EXPECT_EQ(b->attention_flops, attention_flops(options_, all));
@@ -279,11 +279,11 @@ TEST_P(Train, SpecsAgree) {
   }
 }
 
-// A step on a mesh, as one device made it.
+// Compares a step on a mesh with the same step on one device.
 void expect_alike(const StepReport& on_mesh, const StepReport& one,
                   const testing::Apart& apart) {
   EXPECT_NEAR(one.loss, on_mesh.loss, apart.loss);
-  // Each parameter counts once, wherever its parts lie.
+  // Each parameter counts once, however it is divided.
   EXPECT_NEAR(one.gradient_norm, on_mesh.gradient_norm, apart.norm);
   EXPECT_EQ(on_mesh.tiles_run, on_mesh.tiles_planned);
 }
@@ -316,7 +316,7 @@ TEST_P(TrainMesh, DevicesAgreeWithOne) {
       ASSERT_TRUE(b) << b.error().message;
       expect_alike(*b, a, near[static_cast<size_t>(i - 1)]);
       EXPECT_EQ(b->attention_flops, attention_flops(options_, *b));
-      // Halves of a row are no whole tiles: more of them are cut.
+      // Half a row is not whole tiles, so more tiles are cut.
       const bool halves = options_.mesh.has("seq");
       EXPECT_TRUE(halves ? b->tiles_run > a.tiles_run
                          : b->tiles_run == a.tiles_run);
@@ -326,8 +326,8 @@ TEST_P(TrainMesh, DevicesAgreeWithOne) {
   }
 }
 
-// Tokens where a balance puts them: the same losses under one program, whatever
-// each batch is; what is sent is what the program holds.
+// Tokens where a balance puts them: the same losses with one program for all
+// batches; what is sent is what the program sends.
 TEST_P(TrainSpread, ExchangesTilesAsABalanceSays) {
   options_.rows = 4;
   auto one = Trainer::open(options_);
@@ -347,7 +347,7 @@ TEST_P(TrainSpread, ExchangesTilesAsABalanceSays) {
         return i == 3 ? Rows() : some(++i);
       });
   ASSERT_TRUE(most) << most.error().message;
-  ASSERT_EQ(most->size(), 2U);  // of both masks
+  ASSERT_EQ(most->size(), 2U);  // one for each mask
   size_t number = 0;
   for (const bool close : {true, false}) {
     if (!testing::takes_case(number++, 2)) continue;
@@ -373,7 +373,7 @@ TEST_P(TrainSpread, ExchangesTilesAsABalanceSays) {
     }
     EXPECT_EQ(many->counters().compiles, 1);
   }
-  // A batch that takes more than was said.
+  // A batch that exceeds a ceiling.
   options_.shards->ceilings = *most;
   for (ShardCeilings& c : options_.shards->ceilings) c.kv_rounds = {0};
   auto tight = Trainer::open(options_);
@@ -475,7 +475,7 @@ TEST_P(TrainSpread, RefusesAnExchangeThatItCannotTake) {
   EXPECT_FALSE(*parse_train_shards({"", "", "", "", "", false}));
 }
 
-// On the same mesh; on another one near.
+// Bit for bit on the same mesh, and close on another one.
 TEST_P(TrainMesh, GoesOnBitForBitOnItsMesh) {
   options_.rows = 4;
   options_.mesh.axes = {{"data", 2}, {"head", 2}, {"seq", 3}};
@@ -511,7 +511,7 @@ TEST_P(TrainMesh, GoesOnBitForBitOnItsMesh) {
   EXPECT_NEAR(near, last, apart.back().loss);
 }
 
-// From a mesh to another one, and to none: each goes on where the last stopped.
+// From one mesh to another, and to none: each run resumes the last.
 TEST_P(TrainMesh, ACheckpointOfOneMeshGoesOnOnAnother) {
   options_.rows = 4;
   const auto some = [](int64_t step) { return learnable(4, 96, 32, step); };
@@ -541,7 +541,7 @@ TEST_P(TrainMesh, ACheckpointOfOneMeshGoesOnOnAnother) {
   }
 }
 
-// Over devices of a CPU, where nobody names a plugin.
+// Over devices of a CPU, if no plugin is named.
 TEST_P(TrainMesh, TakesThePluginWhoseStepsAreTheSameEachTime) {
   options_.mesh = *parse_mesh("data=2");
   options_.xla.plugin = TrainOptions().xla.plugin;
@@ -554,7 +554,7 @@ TEST_P(TrainMesh, TakesThePluginWhoseStepsAreTheSameEachTime) {
       << trainer->place().plugin;
 }
 
-// Its gradients are wrong once in a while there; a loss stands before them.
+// This plugin has wrong gradients now and then; the loss comes before them.
 TEST_P(TrainSpread, IsWarnedOfAPluginThatErrs) {
   const auto one = Trainer::open(options_);
   ASSERT_TRUE(one) << one.error().message;
@@ -581,8 +581,7 @@ TEST_P(TrainSpread, IsWarnedOfAPluginThatErrs) {
   EXPECT_NEAR(a->loss, b->loss, apart.front().loss);
 }
 
-// Blocks that keep their input alone, on a mesh: the exchanges stand in what is
-// computed again too.
+// Blocks on a mesh that save only their input recompute the exchanges too.
 TEST_P(TrainMesh, RecomputesOnAMesh) {
   options_.rows = 4;
   const auto some = [](int64_t step) { return learnable(4, 96, 32, step); };
@@ -606,8 +605,8 @@ TEST_P(TrainMesh, RecomputesOnAMesh) {
   }
 }
 
-// The loss of a step is what its logits say, and they cost one compile; of each
-// device those of its rows.
+// The loss of a step follows from its logits, which take one compile. Each
+// device gives the logits of its rows.
 TEST_P(Train, LogitsAreThoseOfTheLoss) {
   options_.model.final_softcap = 10;
   check_logits();
@@ -624,9 +623,8 @@ TEST_P(TrainSpread, LogitsComeBackInTheOrderOfTokens) {
 }
 
 // A mesh of more devices than cores. Its rows are long enough that XLA computes
-// them in its own threads, where devices wait for each other. XLA keeps the
-// number of these threads from a plugin's first client, so this suite needs a
-// process of its own.
+// them in its own threads, where devices wait for each other. XLA fixes
+// their number at its first client, so this needs a process of its own.
 class MeshBeyondCores : public TrainMesh {};
 
 TEST_P(MeshBeyondCores, Trains) {
@@ -732,17 +730,17 @@ TEST_P(Train, RefusesWhatDoesNotFit) {
   auto wrong = trainer->restore(*other->checkpoint());
   ASSERT_FALSE(wrong);
   EXPECT_NE(wrong.error().message.find("of the model"), std::string::npos);
-  // Nothing was lost.
+  // The state is unchanged.
   EXPECT_EQ(*trainer->checkpoint(), before);
 }
 
-// Layers that pick what they attend to, from batch to batch in one program.
+// Layers that pick what they attend to, in one program for all batches.
 TEST_P(TrainClustered, LearnsWithOneCompile) {
   TrainOptions o = options_;
   o.model.windows.clear();
   o.model.routes = {{2, 16}, {}};
   o.tile = {16, 16};
-  o.rows = 5;  // no bucket
+  o.rows = 5;  // not a bucket
   auto trainer = Trainer::open(o);
   ASSERT_TRUE(trainer) << trainer.error().message;
   double last = 0;
@@ -750,7 +748,7 @@ TEST_P(TrainClustered, LearnsWithOneCompile) {
   for (int64_t i = 1; i <= 60; ++i) {
     auto told = trainer->step(learnable(5, 96, 32, i), {.learning_rate = 1e-2});
     ASSERT_TRUE(told) << told.error().message;
-    // Of a clustered layer both K/V heads, and not all that they may see.
+    // A clustered layer has both KV heads, with fewer tiles than the mask.
     EXPECT_LE(told->tiles_run, told->tiles_planned);
     EXPECT_GT(told->tiles_run, told->tiles_planned / 3);
     tiles += told->tiles_run;

@@ -1,4 +1,4 @@
-// model/training_receipt.cc: a run's options, trainer and steps to fields.
+// model/training_receipt.cc: fills the fields of a training run's receipt.
 #include "model/training_receipt.h"
 
 #include <fmt/format.h>
@@ -48,7 +48,7 @@ Result<receipt::Receipt> training_receipt(const TrainingRun& run) {
   r.kind = receipt::Kind::training;
   r.version = kVersion;
   r.operation = "train";
-  if (!run.resumed) r.inputs.seed = o.seed;  // else nothing is drawn with it
+  if (!run.resumed) r.inputs.seed = o.seed;  // a resumed run draws nothing
   r.inputs.file = run.data;
   Training& t = r.training;
   t.spec = o.spec.name;

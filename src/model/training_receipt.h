@@ -1,4 +1,4 @@
-// model/training_receipt.h: what a run of training has in its receipt.
+// model/training_receipt.h: fills in the receipt of a training run.
 #pragma once
 
 #include "model/training_run.h"
@@ -6,14 +6,14 @@
 
 namespace tessera::model {
 
-// Of what was asked, before anything ran.
+// A receipt with what was asked, before anything runs.
 Result<receipt::Receipt> training_receipt(const TrainingRun& run);
-// The program, and who runs it; warnings.
+// Adds the program, the plugin that runs it, and warnings.
 void add_trainer(const Trainer& trainer, const TrainOptions& options,
                  receipt::Receipt& receipt);
 void add_step(const StepReport& step, double seconds,
               receipt::Receipt& receipt);
-// What all steps compiled, and what their tiles paid.
+// Adds what all steps compiled, and how the tiles of all steps were lowered.
 void add_end(const Trainer& trainer, receipt::Receipt& receipt);
 
 }  // namespace tessera::model

@@ -1,4 +1,4 @@
-// model/training_rows.cc: all rows are looked at before the first step.
+// model/training_rows.cc: reads and checks all rows before the first step.
 #include <algorithm>
 #include <numeric>
 #include <utility>
@@ -10,13 +10,12 @@
 namespace tessera::model {
 namespace {
 
-// Ceilings are those of all steps from the first on, so that a run which goes
-// on from another has its program.
+// Ceilings cover all steps from the first, so a resumed run's program is equal.
 Result<void> find_ceilings(TrainingRun& run, data::RowFiles& files) {
   TrainOptions& o = run.options;
   if (!o.shards || !o.shards->ceilings.empty()) return {};
   const int64_t again =
-      files.rows() / std::gcd(files.rows(), o.rows);  // the same rows
+      files.rows() / std::gcd(files.rows(), o.rows);  // then rows repeat
   const int64_t last = std::min(run.rates.steps, again);
   auto all =
       Trainer::ceilings(o, [&, step = int64_t{0}]() mutable -> Result<Rows> {

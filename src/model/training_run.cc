@@ -1,4 +1,4 @@
-// model/training_run.cc: the steps of a run, what it keeps, what it tells.
+// model/training_run.cc: runs steps, keeps checkpoints, fills the receipt.
 #include "model/training_run.h"
 
 #include <cmath>
@@ -26,7 +26,7 @@ Result<void> check_finite(const StepReport& told) {
                  told.loss, told.gradient_norm, told.step);
 }
 
-// One step, and its seconds.
+// Takes one step and measures its seconds.
 Result<StepReport> take_step(Trainer& trainer, const TrainingRun& run,
                              data::RowFiles& files, int64_t step,
                              double& seconds) {
@@ -42,7 +42,7 @@ Result<StepReport> take_step(Trainer& trainer, const TrainingRun& run,
   return told;
 }
 
-// The receipt has the digest of the state behind the last step.
+// The receipt gets the digest of the state after the last step.
 Result<void> keep_state(const Trainer& trainer, bool is_last,
                         const TrainingCalls& calls, receipt::Receipt& r) {
   auto bytes = trainer.checkpoint();

@@ -14,40 +14,39 @@
 
 namespace tessera::model {
 
-// What a run is asked for.
+// The settings of a run.
 struct TrainingRun {
-  TrainOptions options;  // tokens are those of the data
+  TrainOptions options;  // its `tokens` are taken from the data
   std::string data;      // packed rows: a file, or a folder of them
-  RateSchedule rates;    // its steps are all, with those of what is resumed
-  int64_t every = 0;     // steps between checkpoints; 0: at the end alone
-  std::string start;     // the file of the checkpoint to go on from
-  std::optional<std::string> resumed;  // its bytes
+  RateSchedule rates;    // its steps include those before a resumed start
+  int64_t every = 0;     // steps between checkpoints; 0: only at the end
+  std::string start;     // the file of the checkpoint to resume from
+  std::optional<std::string> resumed;  // the bytes of that file
 };
 
 struct TrainingRows {
   data::RowFiles files;
   std::string digest;
 };
-// Opens the rows and reads all of them, so that no run ends at a row of its
-// last step. The run's options then have their tokens, and ceilings of shards
-// where none were given.
+// Opens the rows and reads all of them, so that bad rows are found before the
+// first step. Sets the run's tokens, and ceilings of shards if none are given.
 Result<TrainingRows> read_training_rows(TrainingRun& run);
-// Which rows a step takes depends on its number alone.
+// Which rows a step takes depends on the step's number alone.
 Result<Rows> rows_of_step(const TrainOptions& options, data::RowFiles& files,
                           int64_t step);
 
-// What a run tells and asks on its way; any may be left out.
+// Callbacks of a run; any may be empty.
 struct TrainingCalls {
-  // Before the first step: what its receipt has by then. An error ends the run.
+  // Before the first step, with the receipt so far; an error ends the run.
   std::function<Result<void>(const receipt::Receipt&)> begun;
   std::function<void(const StepReport&, double seconds)> stepped;
-  // Where its checkpoints go, the last behind the last step.
+  // Receives each checkpoint; the last comes after the last step.
   std::function<Result<void>(std::string_view checkpoint)> keep;
 };
 
-// Trains, from the first parameters or from what is resumed, on the rows that
-// were read for the run. The receipt is sealed. A loss or a gradient that is
-// not finite ends it, after it was told.
+// Trains on the rows that were read for the run, from start values or from the
+// resumed state. The receipt is sealed. A loss or gradient that is not finite
+// ends the run with an error, after `stepped` was called.
 Result<receipt::Receipt> run_training(TrainingRun run, TrainingRows& rows,
                                       const TrainingCalls& calls = {});
 

@@ -1,5 +1,5 @@
-// model/work.cc: what slots take of a device, by writing a block's forward pass
-// and looking at its arrays.
+// model/work.cc: counts flops and bytes of slots: writes a block's forward pass
+// and reads the sizes of its arrays.
 #include <algorithm>
 #include <utility>
 
@@ -50,13 +50,13 @@ void add(const BlockPass& pass, const Block& block, int64_t rows,
     at->bytes.kept += more.kept;
     at->bytes.read_back += more.outputs + more.parameters + more.kept;
     at->bytes.written_back += more.inputs + more.parameters;
-    // No gradient is of integers.
+    // Integers have no gradient, so only the forward pass reads them.
     if (part == Part::attention) at->bytes.inputs += integers;
   }
 }
 
-// Writes the forward pass of one layer, which nobody compiles. The way back has
-// arrays of the same types.
+// Writes the forward pass of one layer, without compiling it. Arrays of the
+// backward pass have the same types.
 Result<void> add_layer(const StepShape& s, const AttentionPlace& place,
                        std::vector<SlotWork>& all) {
   const ModelConfig own = own_model(s.model, s.mesh);

@@ -1,5 +1,5 @@
-// model/work_test.cc: what slots say that they take, beside the types of their
-// programs' text, and beside counts made by hand.
+// model/work_test.cc: the work that slots report, against the types in their
+// programs' text and against counts made by hand.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ int64_t bytes_of(const std::vector<Counted>& all, size_t begin, size_t end) {
   return out;
 }
 
-// Whether anybody reads what the line gives, "%12 = ..".
+// Whether any line reads the result of this line, "%12 = ..".
 bool is_read(const std::string& text, size_t line) {
   const size_t begin = text.find('%', line), end = text.find(' ', begin);
   const std::string name = text.substr(begin, end - begin);
@@ -34,8 +34,8 @@ bool is_read(const std::string& text, size_t line) {
   return false;
 }
 
-// Of a product without batch dimensions of n x k and m x k numbers; a compiler
-// leaves out what nobody reads.
+// For a product without batch dimensions of n x k and m x k numbers. A compiler
+// leaves out results that are not read.
 double flops_in(const std::string& text) {
   double out = 0;
   for (size_t at = 0; (at = text.find("dot_general", at)) != std::string::npos;
@@ -48,7 +48,7 @@ double flops_in(const std::string& text) {
   return out;
 }
 
-// Sizes that a slot leaves open are those of two rows of 40 tokens.
+// Sizes that a slot leaves open become those of two rows of 40 tokens.
 Dims with_sizes(const Dims& declared) {
   if (declared.size() == 2) return {80, declared[1]};
   return {2, declared[1], 40, declared[3]};
@@ -66,7 +66,7 @@ Ends ends_of(const std::string& text) {
   return {types_of(line.substr(0, arrow)), types_of(line.substr(arrow))};
 }
 
-// A slot's way back as a program of its own, of what it was given and kept.
+// A slot's backward pass as a program, from its inputs and saved values.
 void read_back(const StepShape& s, const Layer& layer, const Passed& passed,
                const Values& inputs, SlotWork& found) {
   std::vector<xla::Argument> arguments;
@@ -225,7 +225,7 @@ TEST(SlotWork, IsThatOfTheProgramsText) {
   }
 }
 
-// 80 rows of 24 numbers, 64 of qkv, 32 of heads; twice, of two layers.
+// 80 rows of 24 numbers, 64 of qkv, 32 of heads; all twice, for two layers.
 TEST(SlotWork, IsWhatAHandCounts) {
   TrainOptions o = options_of("reference", Dtype::bf16);
   o.model.layers = 2;
@@ -243,7 +243,7 @@ TEST(SlotWork, IsWhatAHandCounts) {
             (SlotBytes{2 * 80 * 24 * 4, 2 * 24 * 64 * 4, 2 * 80 * 64 * 4,
                        2 * 80 * 24 * 4, 2 * 4 * (80 * 64 + 24 * 64 + 80 * 24),
                        2 * 4 * (80 * 24 + 24 * 64)}));
-  const SlotWork& norm = named(said, "norm");  // two a layer
+  const SlotWork& norm = named(said, "norm");  // two in a layer
   EXPECT_EQ(norm.flops, 0.0);
   EXPECT_EQ(norm.flops_back, 0.0);
   EXPECT_EQ(norm.bytes,
@@ -253,7 +253,7 @@ TEST(SlotWork, IsWhatAHandCounts) {
   EXPECT_EQ(named(said, "activation").bytes,
             (SlotBytes{2 * 80 * 40 * 4, 0, 2 * 80 * 20 * 4, 2 * 80 * 40 * 4,
                        2 * 80 * 60 * 4, 2 * 80 * 40 * 4}));
-  // Rows of 40 become 3 tiles of 16, and every pair of those is taken.
+  // Rows of 40 tokens are padded to 3 tiles of 16, and every pair is computed.
   const SlotWork& attention = named(said, "attention");
   EXPECT_EQ(attention.flops, 2 * 4.0 * 2 * 4 * 48 * 48 * 8);
   EXPECT_EQ(attention.flops_back, 2.5 * *attention.flops);
@@ -262,14 +262,13 @@ TEST(SlotWork, IsWhatAHandCounts) {
   // q, out of 4 heads, k and v of 2, in bf16, and log-sum-exp.
   EXPECT_EQ(attention.bytes.kept,
             2 * 2 * 48 * (2 * (4 + 4 + 2 + 2) * 8 + 4 * 4));
-  // What a batch brings is not known.
+  // Work that depends on the batch is not known.
   const auto listed = *model_work(options_of("xla", Dtype::f32));
   EXPECT_FALSE(named(listed, "attention").flops);
   EXPECT_FALSE(named(listed, "attention").flops_back);
 }
 
-// Of the MLP in one, what its input alone brings back is computed once more:
-// the product of fc1.
+// A fused MLP saves only its input, so it computes the product of fc1 again.
 TEST(SlotWork, OfAFusedMlpTakesAProductMore) {
   const auto fused = *model_work(options_of("xla", Dtype::f32));
   TrainOptions o = options_of("xla", Dtype::f32);
