@@ -5,8 +5,8 @@
 namespace tessera::kernels {
 namespace {
 
-// Rows of bf16 as they lie: pairs of neighbours for keys; for values, pairs of
-// the same number of two rows.
+// Loads rows of bf16 in place: keys as pairs of neighbouring numbers, values as
+// pairs of the same number of two rows.
 struct PairRows {
   using Words = Bf16Pairs;
   static constexpr int kDims = 32;
