@@ -25,9 +25,8 @@ struct KeyChunk {
   int64_t begin = 0;
   int32_t keys = 0;
   int32_t layers = 0;
-  const int32_t* first =
-      nullptr;                    // [layers][kForwardRows]; padding rows repeat
-  const int32_t* last = nullptr;  // the last real row
+  const int32_t* first = nullptr;  // [layers][kForwardRows]; padding rows
+  const int32_t* last = nullptr;   // repeat the last real row
   // Per key: nonzero if some query of the block attends to the key; null: every
   // key is attended to. Other keys are never read.
   const uint8_t* live = nullptr;

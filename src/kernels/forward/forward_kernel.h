@@ -61,8 +61,7 @@ class Forward {
     panels_ = (task_.rows + kPanel - 1) / kPanel;
     k_words_ = in_steps(task_.head_dim / kPack, Words::kWordStep);
     v_dim_ = in_steps(task_.v_head_dim, Words::kLineStep);
-    ldk_ =
-        k_words_ + 16;  // not a power of two: spreads rows over the cache sets
+    ldk_ = k_words_ + 16;  // not a power of two: spreads rows over cache sets
     ldv_ = v_dim_ + 16;
     float* at = task_.scratch;
     const auto take = [&at](int64_t n) {

@@ -14,8 +14,7 @@ struct Avx2 {
   using I = __m256i;
   using M = __m256;
   static constexpr int kLanes = 8;
-  static constexpr int kRows =
-      6;  // rows of a register tile of kRows x 2 vectors
+  static constexpr int kRows = 6;  // register tiles are kRows x 2 vectors
 
   static F zero() { return _mm256_setzero_ps(); }
   static F set(float x) { return _mm256_set1_ps(x); }

@@ -14,8 +14,7 @@ struct Avx512 {
   using I = __m512i;
   using M = __mmask16;
   static constexpr int kLanes = 16;
-  static constexpr int kRows =
-      8;  // rows of a register tile of kRows x 2 vectors
+  static constexpr int kRows = 8;  // register tiles are kRows x 2 vectors
 
   static F zero() { return _mm512_setzero_ps(); }
   static F set(float x) { return _mm512_set1_ps(x); }

@@ -70,8 +70,7 @@ struct Tanh {
   typename V::F value, slope;
 
   explicit Tanh(typename V::F y) {
-    const auto limit =
-        V::set(60.0f);  // tanh rounds to 1 here; inf is clamped too
+    const auto limit = V::set(60.0f);  // tanh rounds to 1; also bounds inf
     const Split<V> s(V::max(V::sub(V::zero(), limit), V::min(limit, y)));
     auto p = V::fma(V::set(1.54035093e-4f), s.r, V::set(1.33907364e-3f));
     p = V::fma(p, s.r, V::set(9.61823761e-3f));

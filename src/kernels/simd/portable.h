@@ -13,8 +13,7 @@ struct Portable {
   using U = uint32_t __attribute__((vector_size(16)));
   using M = I;
   static constexpr int kLanes = 4;
-  static constexpr int kRows =
-      4;  // rows of a register tile of kRows x 2 vectors
+  static constexpr int kRows = 4;  // register tiles are kRows x 2 vectors
 
   static F zero() { return F{0, 0, 0, 0}; }
   static F set(float x) { return F{x, x, x, x}; }
