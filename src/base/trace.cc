@@ -184,7 +184,7 @@ void TraceSpan::end() {
   open_->record.end_ns = now_ns();
   Recorded& r = recorded();
   const std::lock_guard lock(r.mutex);
-  // A trace that began on another thread in between may be younger.
+  // Another thread may have begun the trace after this span started.
   if (r.id != open_->trace || open_->record.start_ns < r.start_ns) return;
   try {
     if (static_cast<int64_t>(r.spans.size()) < r.max_spans) {
@@ -193,7 +193,7 @@ void TraceSpan::end() {
       return;
     }
   } catch (const std::bad_alloc&) {
-    // Dropped, as one too many is.
+    // The span is dropped, like one beyond the limit.
   }
   ++r.dropped;
 }

@@ -1,4 +1,5 @@
-// pjrt/elf.cc: an ELF file's headers against its size, and its build id.
+// pjrt/elf.cc: checks an ELF file's headers against its size, and finds its
+// build id.
 #include "pjrt/elf.h"
 
 #include <elf.h>
@@ -52,7 +53,7 @@ std::string find_build_id(std::string_view notes) {
   return {};
 }
 
-// Empty where all is well; else what was found.
+// What is wrong with the file; empty if nothing is.
 std::string_view fault(int fd, uint64_t size) {
   ElfW(Ehdr) header = {};
   if (!read_at(fd, &header, sizeof header, 0) ||
