@@ -17,9 +17,8 @@ namespace {
 constexpr double kWidth = 760;
 constexpr double kLeft = 28;
 constexpr double kInside = kWidth - 2 * kLeft;
-constexpr double kStrip = 22,
-                 kStripStep = 30;  // height, and pitch
-constexpr int64_t kMaxRows = 8;    // most batch rows that are drawn
+constexpr double kStrip = 22, kStripStep = 30;  // height, and pitch
+constexpr int64_t kMaxRows = 8;                 // batch rows drawn
 constexpr double kBars = 80;
 constexpr double kMatrix = 320;
 constexpr std::string_view kWork = "#2667ba", kTokens = "#f0a332";
