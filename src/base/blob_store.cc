@@ -220,12 +220,12 @@ bool is_dead(int folder, const char* name, const struct stat& status) {
 }
 
 struct Stored {
-  int64_t seconds, nanoseconds;  // of its last use
+  int64_t seconds, nanoseconds;  // time of the last use
   std::string name;
   int64_t bytes;
 
-  // Every process finds the same order, so two that tidy at once remove the
-  // same files and not twice as many.
+  // All processes find the same order, so two processes that tidy at once
+  // remove the same files and not twice as many.
   bool operator<(const Stored& other) const {
     return std::tie(seconds, nanoseconds, name) <
            std::tie(other.seconds, other.nanoseconds, other.name);

@@ -22,7 +22,7 @@
 namespace tessera {
 namespace {
 
-constexpr size_t kMaxOutput = size_t{1} << 24;  // the rest is read and dropped
+constexpr size_t kMaxOutput = size_t{1} << 24;  // more is read and dropped
 
 struct Pipe {
   int read_end = -1;

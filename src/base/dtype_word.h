@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-// "f32"
+// The dtype in lower case: "f32".
 inline std::string dtype_word(Dtype dtype) {
   std::string out(to_string(dtype));
   for (char& c : out) {

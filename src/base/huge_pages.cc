@@ -1,4 +1,4 @@
-// base/huge_pages.cc
+// base/huge_pages.cc: asks Linux for huge pages with madvise().
 #include "base/huge_pages.h"
 
 #include <cstdint>

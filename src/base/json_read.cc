@@ -133,7 +133,8 @@ Result<ParsedJson> parse_json(std::string_view text, std::string_view where) {
   if (!Json::sax_parse(text.begin(), text.end(), &builder)) {
     return builder.error;
   }
-  // The library takes a zero byte for the end; in a string it refuses one.
+  // The library takes a zero byte for the end of the text, and refuses one in a
+  // string.
   if (const size_t zero = text.find('\0'); zero != std::string_view::npos) {
     return builder.not_json(zero);
   }

@@ -14,7 +14,7 @@ std::string in_quotes(std::string_view text, size_t max_bytes = 120);
 // The same without quotes and uncut, for a report.
 std::string on_a_line(std::string_view text);
 
-// Bytes of the UTF-8 character that starts `text`; 0 where none does.
+// Bytes of the UTF-8 character that starts `text`; 0 if none does.
 size_t utf8_length(std::string_view text);
 bool is_utf8(std::string_view text);
 

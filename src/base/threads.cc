@@ -79,7 +79,7 @@ struct Job {
 
 class Worker {
  public:
-  // Throws where the system refuses a thread.
+  // Throws if the system refuses a thread.
   explicit Worker(int number) : number_(number), thread_([this] { live(); }) {}
 
   // Must not run while the worker works on a job.
@@ -93,7 +93,7 @@ class Worker {
     set(State::called);
   }
 
-  // Returns once this worker does not and will not touch the job.
+  // Returns once this worker no longer uses the job and will not start it.
   void end() {
     State called = State::called;
     if (state_.compare_exchange_strong(called, State::idle)) return;

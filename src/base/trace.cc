@@ -39,7 +39,7 @@ struct Record {
 struct Recorded {
   std::mutex mutex;
   uint64_t last_id = 0;  // the last id given to a trace
-  uint64_t id = 0;       // of the trace that records
+  uint64_t id = 0;       // the trace that records; 0: none
   int64_t start_ns = 0;
   int64_t max_spans = 0, dropped = 0;
   int threads = 0;

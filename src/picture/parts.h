@@ -28,7 +28,7 @@ struct Parts {
   int64_t batch_row = 0;
   int64_t head = 0;
   int64_t q_offset = 0;
-  int64_t empty = 0;  // tiles
+  int64_t empty = 0;  // counts of tiles, by class
   int64_t partial = 0;
   int64_t full = 0;
   int64_t pairs = 0;  // pairs of tokens

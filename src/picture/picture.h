@@ -17,10 +17,10 @@ struct Input {
   int64_t batch_row = 0;  // the list to draw; the first one in HTML
   int64_t head = 0;
   // Only text reads these.
-  int64_t columns = 80;  // of the terminal
+  int64_t columns = 80;  // width of the terminal
   bool color = false;    // ANSI, 256 colours
   bool unicode = true;   // false: ASCII alone
-  // Only HTML reads this: the title of each plan head where masks differ.
+  // Only HTML reads this: the title of each plan head, if masks differ.
   std::vector<std::string> head_masks{};
 };
 

@@ -19,7 +19,7 @@ constexpr double kInside = kWidth - 2 * kLeft;
 constexpr double kBars = 96;  // height
 constexpr int64_t kMaxBins = 88;
 constexpr std::string_view kFull = "#2667ba", kPartial = "#f0a332",
-                           kEmpty = "#eef3fa";  // as in the picture of a plan
+                           kEmpty = "#eef3fa";  // as in a plan's picture
 
 class RowsPicture : SvgLines {
  public:

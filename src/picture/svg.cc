@@ -310,7 +310,7 @@ class SvgPicture : SvgLines {
         escape_markup(subtitle(in_)));
   }
 
-  // Token numbers, then the band of documents next to the map.
+  // Draws token numbers, then the band of documents next to the map.
   void axis(const Axis& a, bool across) {
     put("<g transform='translate({} {})'>", num(left_), num(top_));
     const double gap = a.spans->empty() ? 6 : 24;

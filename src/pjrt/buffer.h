@@ -46,9 +46,9 @@ class Buffer {
 
 // How long the caller keeps the data unchanged.
 enum class DataStays : uint8_t {
-  until_freed,  // the buffer is freed: the plugin reads in place if it can,
-                // else copies at a time of its choice
-  during_call   // the plugin copies it at once
+  until_freed,  // until the buffer is freed; the plugin reads the data in place
+                // if it can, else copies it at a time of its choice
+  during_call   // only during the call; the plugin copies the data at once
 };
 Result<Buffer> to_device(const Client& client, const Device& device,
                          const ArrayType& type, const void* data,

@@ -28,7 +28,7 @@ constexpr std::string_view kWhere = "cache";
 // programs are compiled (execute.cc), or what an entry holds.
 constexpr int kEntryVersion = 2;
 
-// Texts kept for the error of a limit.
+// The most texts kept for the error of max_compiles.
 constexpr size_t kMaxTexts = 64;
 
 // The key of a program in memory: client, devices, the contract's key.

@@ -30,7 +30,7 @@ bool read_at(int fd, void* into, size_t size, uint64_t offset) {
 
 constexpr uint64_t kMaxNotes = 1 << 16;
 
-// The build id among a file's notes, as hex digits; empty where there is none.
+// The build id among a file's notes, as hex digits; empty if there is none.
 std::string find_build_id(std::string_view notes) {
   constexpr std::string_view kGnu("GNU\0", 4);
   const auto padded = [](uint64_t n) { return (n + 3) & ~uint64_t{3}; };

@@ -1,4 +1,4 @@
-// pjrt/tpu_here.cc
+// pjrt/tpu_here.cc: looks for the device files of TPUs.
 #include "pjrt/tpu_here.h"
 
 #include <filesystem>

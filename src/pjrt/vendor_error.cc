@@ -39,7 +39,7 @@ constexpr std::string_view kTrace = "=== ";
 
 constexpr std::string_view kNoise[] = {
     "Please report a bug",
-    // Follows the real parse error.
+    // This line follows the real parse error.
     "<unknown>:0: error: Failed to parse using StableHLO",
 };
 

@@ -52,7 +52,7 @@ struct RoleTrips {
 
 struct AttentionTrips {
   std::vector<RoleTrips> regions;
-  int64_t heads = 0;  // of all batch rows
+  int64_t heads = 0;  // over all batch rows
   double grid_steps = 0;
   double dead_steps = 0;  // grid steps without an active tile
   double dead_cycles = 0;

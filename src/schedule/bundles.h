@@ -50,7 +50,7 @@ struct Transfer {
   bool reads = false;               // reads HBM; both for a copy inside HBM
   bool writes = false;
   bool predicated = false;
-  bool window = false;  // of the vendor's pipeline around a grid
+  bool window = false;  // moved by the vendor's pipeline around a grid
 
   bool operator==(const Transfer&) const = default;
 };
@@ -80,10 +80,10 @@ struct Window {
 
 struct KernelText {
   std::string name;
-  std::string opcode;  // of the HLO: "custom-call", "fusion"; may be empty
+  std::string opcode;  // HLO opcode, "custom-call", "fusion"; may be empty
   SlotCounts capacity{};
   std::vector<Bundle> bundles;
-  std::vector<std::string> sources;  // "kernel.py:17", or a tag as it stands
+  std::vector<std::string> sources;  // "kernel.py:17", or a tag unchanged
   std::vector<Window> windows;       // by operand, inputs first
   std::vector<int64_t> grid;         // -1: known only at run time
   bool exits = false;                // the last bundle is marked as the exit

@@ -15,7 +15,7 @@ struct DumpOptions {
   std::string target;
   std::string plugin;  // empty: libtpu
   std::string keep;    // a folder for the dumps; empty: they are removed
-  std::vector<std::string> labels = {};  // of the kernels to read; none: all
+  std::vector<std::string> labels = {};  // kernels to read; empty: all
 };
 
 struct CompiledDump {

@@ -33,8 +33,8 @@ struct TripRule {
 enum class TripSource : uint8_t {
   kernel,    // the kernel itself, which runs once
   constant,  // from the loop's exit test, or the grid in the dump
-  plan,      // a kind of region known from the plan
-  rule,      // the caller said so
+  plan,      // from the role of the region and the plan
+  rule,      // given by the caller
   assumed,   // a branch taken whenever its parent runs
   unknown,
 };

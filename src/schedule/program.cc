@@ -128,7 +128,7 @@ class OpCycles {
       : bodies_(bodies), called_(called), kernels_(kernels) {}
 
   std::optional<double> of(const HloCall& call, int depth = 0) const {
-    constexpr int kMaxDepth = 8;  // of loops in loops
+    constexpr int kMaxDepth = 8;  // nesting of loops
     if (const auto k = called_.kernel(call)) {
       return kernels_[*k].prediction.cycles_loops_once;
     }

@@ -18,7 +18,7 @@ struct Region {
   int64_t depth = 0;
   std::string path;    // "loop0/if1": loops and ifs count apart in their parent
   std::string name;    // a tag of the source, "grid", or nothing
-  std::string source;  // where most of its own ops come from
+  std::string source;  // the source of most of its own ops
   std::optional<int64_t> limit;  // iterations of a loop, if constant
   bool grid = false;             // the vendor's pipelined loop over a grid
 

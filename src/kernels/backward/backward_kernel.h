@@ -171,8 +171,8 @@ class Backward {
   }
 
  protected:
-  // Queries [begin, end) of a chunk that attend to some key of a vector; those
-  // in [full_begin, full_end) attend to all of them.
+  // Queries [begin, end) of a chunk that attend to some key of a vector;
+  // queries [full_begin, full_end) attend to all of its keys.
   struct Range {
     int64_t begin = 0, end = 0, full_begin = 0, full_end = 0;
     bool empty() const { return begin >= end; }

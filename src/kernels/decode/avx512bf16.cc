@@ -1,4 +1,4 @@
-// kernels/decode/avx512bf16.cc
+// kernels/decode/avx512bf16.cc: the decode kernel for AVX512-BF16.
 #include "kernels/decode/decode_kernel.h"
 #include "kernels/simd/bf16_pairs.h"
 
