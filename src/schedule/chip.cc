@@ -13,9 +13,9 @@ namespace {
 // 1,640 and 918, tpu7x 7,380 and 2,307 per chip. Schedules are per core; v4,
 // v5p and tpu7x have two cores, each with half of that.
 // Clock: a core's peak over the work of its matrix units per cycle, to 0.05
-// GHz. The four 128 x 128 units of v4, v5e and v5p take a row per cycle, the
-// two 256 x 256 units of v6e and tpu7x take two: schedules of a large product
-// reach 92% to 99% of that.
+// GHz. The four 128 x 128 units of v4, v5e and v5p take one row per cycle, the
+// two 256 x 256 units of v6e and tpu7x take two rows: schedules of a large
+// product reach 92% to 99% of that.
 // Delay: where regions start after a jump in the dumps of libtpu 0.0.51.
 // Granule: the sizes of copies in these dumps, against those of their arrays.
 // Calibration: docs/schedule.md, "How far from a TPU".

@@ -7,7 +7,7 @@
 
 namespace tessera::schedule {
 
-// Costs of a set of bundles that run once.
+// The cost of a set of bundles, each run once.
 struct RegionCost {
   int64_t bundles = 0;
   int64_t stalls = 0;  // cycles without a bundle
