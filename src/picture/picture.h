@@ -14,7 +14,7 @@ namespace tessera::picture {
 struct Input {
   Batch batch;
   std::string mask;       // the title, escaped where the format needs it
-  int64_t batch_row = 0;  // the list to draw; the first one in HTML
+  int64_t batch_row = 0;  // the list to draw; in HTML, the one shown first
   int64_t head = 0;
   // Only text reads these.
   int64_t columns = 80;  // width of the terminal

@@ -111,7 +111,7 @@ class RectMerger {
   size_t bytes_ = 0;
 };
 
-// Fourths of a cell. Some never round to none, and most never to all.
+// Fourths of a cell: 0 only for no tile, 4 only for all.
 size_t fourths(int64_t n, int64_t total) {
   if (n == 0) return 0;
   if (n == total) return 4;

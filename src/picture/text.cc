@@ -34,7 +34,7 @@ struct Layout {
   int64_t across = 1;
   int64_t chars = 1;    // characters a cell is wide
   int64_t lines = 1;    // lines a cell is high
-  bool halves = false;  // two cells per character, one above
+  bool halves = false;  // two cells per character, stacked
   int64_t gutter = 0;   // width of the token numbers on the left
 };
 
