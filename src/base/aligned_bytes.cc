@@ -1,4 +1,4 @@
-// base/aligned_bytes.cc: 64 bytes, a line of the caches.
+// base/aligned_bytes.cc: memory aligned to 64 bytes, a cache line.
 #include "base/aligned_bytes.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// base/aligned_bytes.h: memory for an array, aligned for every kernel, so
-// that a plugin on the CPU reads it in place too.
+// base/aligned_bytes.h: array memory with an alignment that suits every kernel
+// and lets a plugin on the CPU read it in place.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@ namespace tessera {
 
 class AlignedBytes {
  public:
-  AlignedBytes() = default;            // none, at null
-  explicit AlignedBytes(size_t size);  // never null
+  AlignedBytes() = default;            // no bytes; data() is null
+  explicit AlignedBytes(size_t size);  // data() is never null
   std::byte* data() const { return bytes_.get(); }
   std::string_view view() const {
     return {reinterpret_cast<const char*>(bytes_.get()), size_};

@@ -1,4 +1,4 @@
-// base/base64.h: bytes as text.
+// base/base64.h: encodes bytes as text.
 #pragma once
 
 #include <string>

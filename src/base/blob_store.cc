@@ -1,4 +1,4 @@
-// base/blob_store.cc: a file a blob, named after a digest of its key.
+// base/blob_store.cc: one file per blob, named after a digest of its key.
 #include "base/blob_store.h"
 
 #include <dirent.h>
@@ -27,9 +27,9 @@ namespace {
 
 constexpr std::string_view kWhere = "cache";
 
-// A file: the magic, which ends in the version, key bytes (u64), blob bytes
-// (u64), a digest of both sizes, the key and the blob (32 hex digits), the key,
-// the blob.
+// File format: the magic, which ends in the version, key bytes (u64), blob
+// bytes (u64), a digest of both sizes, the key and the blob (32 hex digits),
+// the key, the blob.
 constexpr std::string_view kMagic = "tsrblob\1";
 constexpr size_t kDigestDigits = 32;
 constexpr size_t kHeaderBytes = 8 + 2 * sizeof(uint64_t) + kDigestDigits;
@@ -37,9 +37,9 @@ constexpr size_t kMaxKeyBytes = size_t{1} << 20;
 
 constexpr std::string_view kBlobEnd = ".blob";
 
-// A writer locks its file and writes without a pause. Where locks do not reach,
-// as between two machines on some network file systems, one that was stopped
-// for so long is taken for dead: its rename then fails, and nothing else.
+// A writer holds a lock on its file. Where locks do not work, as between
+// machines on some network file systems, a writer whose file is older than this
+// is taken for dead. If the writer still lives, only its rename fails.
 constexpr int64_t kDeadAfterSeconds = 300;
 
 constexpr mode_t kOthersWrite = S_IWGRP | S_IWOTH;
@@ -67,8 +67,8 @@ bool is_blob_name(std::string_view name) {
          name.find_first_not_of("0123456789abcdef") == kDigestDigits;
 }
 
-// The folder, if it is there and safe; -1 and, where it is more than missing,
-// a warning.
+// Opens the folder if it exists and is safe. Returns -1 otherwise, with a
+// warning unless the folder is just missing.
 int open_folder(const std::string& path, Warnings& warnings) {
   const auto refuse = [&](std::string_view found) {
     warnings.push_back(
@@ -102,8 +102,8 @@ int open_folder(const std::string& path, Warnings& warnings) {
   return folder.release();
 }
 
-// Makes it with all that it lies in; what is missing gets mode 0700. False
-// leaves errno.
+// Makes the folder and its parents; new folders have mode 0700. Returns false
+// with errno set.
 bool make_folder(const std::string& path) {
   for (size_t end = 0; end != std::string::npos;) {
     end = path.find('/', end + 1);
@@ -111,13 +111,13 @@ bool make_folder(const std::string& path) {
     struct stat status {};
     if (::stat(part.c_str(), &status) == 0) continue;
     if (errno != ENOENT) return false;
-    // Another process may have been faster.
+    // Another process may have made this folder first.
     if (::mkdir(part.c_str(), S_IRWXU) != 0 && errno != EEXIST) return false;
   }
   return true;
 }
 
-// False where the file ends before; errno is 0 then.
+// Returns false with errno set, or with errno 0 if the file ends too early.
 bool read_all(int fd, char* into, size_t size) {
   while (size > 0) {
     const ssize_t n = ::read(fd, into, std::min(size, kMaxTransfer));
@@ -135,8 +135,8 @@ bool read_all(int fd, char* into, size_t size) {
 
 // Why a file is not the blob that it should be.
 struct Fault {
-  std::string found;      // empty: it is
-  bool permanent = true;  // else another try may find it whole
+  std::string found;      // empty: no fault
+  bool permanent = true;  // false: a later read may succeed
 };
 
 Fault system_fault(int error, bool permanent) {
@@ -186,7 +186,8 @@ Fault read_blob(int fd, std::string_view key, int64_t max_bytes,
   return {};
 }
 
-// Opened and locked; the name is one that was never used. -1 leaves errno.
+// Makes and locks a new temporary file with an unused name. Returns -1 with
+// errno set.
 int open_aside(int folder, std::string& name) {
   for (int attempt = 0; attempt < 100; ++attempt) {
     uint64_t random = 0;
@@ -198,7 +199,7 @@ int open_aside(int folder, std::string& name) {
                  O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
                  S_IRUSR | S_IWUSR);
     if (fd >= 0) {
-      // Where locks are not to be had, the age alone speaks for the writer.
+      // If there are no locks, only its age protects this file (is_dead).
       (void)::flock(fd, LOCK_EX | LOCK_NB);
       return fd;
     }
@@ -219,12 +220,12 @@ bool is_dead(int folder, const char* name, const struct stat& status) {
 }
 
 struct Stored {
-  int64_t seconds, nanoseconds;  // of its last use
+  int64_t seconds, nanoseconds;  // time of the last use
   std::string name;
   int64_t bytes;
 
-  // Every process finds the same order, so two that tidy at once remove the
-  // same files and not twice as many.
+  // All processes find the same order, so two processes that tidy at once
+  // remove the same files and not twice as many.
   bool operator<(const Stored& other) const {
     return std::tie(seconds, nanoseconds, name) <
            std::tie(other.seconds, other.nanoseconds, other.name);
@@ -246,7 +247,7 @@ std::optional<std::string> BlobStore::get(std::string_view key,
   const Descriptor folder(open_folder(folder_, warnings));
   if (folder.get() < 0) return {};
   const std::string name = name_of(key);
-  // Not blocking: somebody may have put a pipe there.
+  // O_NONBLOCK: the name may be a pipe.
   const Descriptor file(
       ::openat(folder.get(), name.c_str(),
                O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
@@ -257,12 +258,13 @@ std::optional<std::string> BlobStore::get(std::string_view key,
       file.get() >= 0 ? read_blob(file.get(), key, max_bytes_, blob)
                       : system_fault(error, error == ELOOP || error == EACCES);
   if (fault.found.empty()) {
-    // Its last use. In a folder that may only be read there is none.
+    // Marks the last use. In a read-only folder this fails, which is harmless.
     const struct timespec now[2] = {{0, UTIME_NOW}, {0, UTIME_NOW}};
     (void)::futimens(file.get(), now);
     return blob;
   }
-  // Another process may just have put a good one there: it is lost, no more.
+  // If another process has just stored a good blob here, that blob is lost,
+  // which is harmless.
   const bool removed =
       fault.permanent && ::unlinkat(folder.get(), name.c_str(), 0) == 0;
   warnings.push_back(
@@ -310,8 +312,9 @@ bool BlobStore::put(std::string_view key, std::string_view bytes,
   append(head, static_cast<uint64_t>(bytes.size()));
   head += entry_digest(key, bytes);
   head += key;
-  // Not synced: after a power cut the digest tells what was lost. But closed,
-  // so that a file system that is shared has all of it before the name.
+  // Not synced: after a power cut the digest detects lost data. But closed
+  // before the rename, so that a shared file system has all data before the
+  // name.
   const bool written = write_all(file.get(), head) &&
                        write_all(file.get(), bytes) && file.close() &&
                        ::renameat(folder.get(), aside.c_str(), folder.get(),

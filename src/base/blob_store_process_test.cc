@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 
 class BlobStoreProcess : public ::testing::Test {
  protected:
-  // `body` says whether all was well.
+  // The child exits with 0 if `body` returns true.
   template <class Body>
   static pid_t start(Body body) {
     std::fflush(nullptr);
@@ -68,7 +68,8 @@ class BlobStoreProcess : public ::testing::Test {
 
 std::string key_of(uint32_t n) { return "program " + std::to_string(n); }
 
-// A key has blobs of any length, and whether one is its own can be seen.
+// A key's blobs may have any length; is_blob_of() tells whether a blob is of
+// the key.
 std::string blob_of(uint32_t n, uint32_t length) {
   std::mt19937 random(n);
   std::string out(length, '\0');
@@ -79,8 +80,8 @@ bool is_blob_of(uint32_t n, const std::string& blob) {
   return blob == blob_of(n, static_cast<uint32_t>(blob.size()));
 }
 
-// Puts and gets at random; nothing but whole blobs of their own key, and not
-// one warning.
+// Puts and gets at random. True if every blob is whole and of its own key, and
+// there is no warning.
 bool use(const BlobStore& store, uint32_t seed, int rounds) {
   std::mt19937 random(seed);
   Warnings warnings;

@@ -39,7 +39,7 @@ class BlobStoreTest : public ::testing::Test {
     return {folder_, max_bytes};
   }
 
-  // Those that must work without a word.
+  // get() and put() that must give no warning.
   static std::optional<std::string> get(const BlobStore& from,
                                         const std::string& key) {
     Warnings warnings;
@@ -54,7 +54,7 @@ class BlobStoreTest : public ::testing::Test {
     for (const std::string& w : warnings) ADD_FAILURE() << w;
   }
 
-  // The warning of a get that misses, which must be one.
+  // The only warning of a get that misses.
   static std::string miss(const BlobStore& from, const std::string& key) {
     Warnings warnings;
     EXPECT_FALSE(from.get(key, warnings).has_value());
@@ -83,8 +83,8 @@ class BlobStoreTest : public ::testing::Test {
     ASSERT_EQ(::utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
   }
 
-  // Runs `body`, which says whether all was well, in a process of its own: one
-  // that may give up its rights.
+  // Runs `body` in a child process, which may drop its privileges. Returns what
+  // `body` returns.
   template <class Body>
   static bool holds_in_child(Body body) {
     std::fflush(nullptr);
@@ -118,7 +118,7 @@ TEST_F(BlobStoreTest, GivesBackWhatWasPut) {
     put(s, key, "odd " + key);
     EXPECT_EQ(get(s, key), "odd " + key);
   }
-  EXPECT_EQ(count(), 8u);  // and nothing beside them
+  EXPECT_EQ(count(), 8u);  // and no other files
   put(s, "key 1", "newer");
   EXPECT_EQ(get(s, "key 1"), "newer");
   EXPECT_EQ(count(), 8u);
@@ -129,7 +129,7 @@ TEST_F(BlobStoreTest, GivesBackWhatWasPut) {
 TEST_F(BlobStoreTest, WhatIsNotThereIsNoTrouble) {
   const BlobStore s = store();
   EXPECT_EQ(get(s, "key"), std::nullopt);
-  EXPECT_FALSE(fs::exists(folder_));  // a question makes nothing
+  EXPECT_FALSE(fs::exists(folder_));  // get() makes nothing
   Warnings warnings;
   s.remove("key", warnings);
   EXPECT_TRUE(warnings.empty());
@@ -154,13 +154,13 @@ TEST_F(BlobStoreTest, FoldersThatItMakesAreTheUsersAlone) {
   struct stat status {};
   ASSERT_EQ(::stat(s.path_of("key").c_str(), &status), 0);
   EXPECT_EQ(status.st_mode & 07777, 0600u);
-  // One that was removed is made again.
+  // put() makes a removed folder again.
   fs::remove_all(folder_);
   EXPECT_EQ(get(s, "key"), std::nullopt);
   put(s, "key", "blob");
 }
 
-// Every byte of an entry, and every length of it.
+// Damages every byte of an entry, and truncates it to every length.
 TEST_F(BlobStoreTest, ADamagedEntryIsAMissAndIsRemoved) {
   const BlobStore s = store();
   const std::string key = "kernel 42";
@@ -197,7 +197,8 @@ TEST_F(BlobStoreTest, AnEntryUnderAnotherNameIsAMiss) {
   const BlobStore s = store();
   put(s, "key a", "program a");
   put(s, "key b", "program b");
-  // Whole, its digest right, and of another key: longer, or as long.
+  // Whole files with a correct digest, but of another key: a longer one, or one
+  // of the same length.
   put(s, "a longer key", "program c");
   for (const char* other : {"key b", "a longer key"}) {
     fs::remove(s.path_of("key a"));
@@ -252,7 +253,7 @@ TEST_F(BlobStoreTest, TheLeastRecentlyUsedGoFirst) {
   EXPECT_EQ(count(), 4u);
   EXPECT_EQ(get(s, "key 1"), std::nullopt);
   EXPECT_EQ(get(s, "key 0"), blob);
-  // One that needs the room of three.
+  // A blob that needs the room of three.
   set_age(s.path_of("key 4"), 10);
   set_age(s.path_of("key 0"), 5);
   put(s, "key 5", blob_of_length(static_cast<size_t>(3 * each) - 100));
@@ -272,7 +273,8 @@ TEST_F(BlobStoreTest, OneThatIsLargerThanTheCacheIsNotKept) {
                 " bytes, found " + std::to_string(most + 1) + " for '" +
                 s.folder() + "'");
   EXPECT_EQ(get(s, "key"), blob_of_length(100));
-  // A process with a smaller bound does not allocate for it either.
+  // A process with a smaller bound does not allocate memory for the blob
+  // either.
   const std::string warning = miss(store(most - 1), "key");
   EXPECT_TRUE(warning.ends_with("(it is left as it is)")) << warning;
   EXPECT_EQ(get(s, "key"), blob_of_length(100));
@@ -317,7 +319,7 @@ TEST_F(BlobStoreTest, OnlyWhatADeadWriterLeftIsCleanedUp) {
   EXPECT_TRUE(fs::exists(young));
 }
 
-// What is half written takes room, too.
+// Unfinished files count in the bound, too.
 TEST_F(BlobStoreTest, LeftoversCountInTheBound) {
   const BlobStore s = store(5000);
   put(s, "key", blob_of_length(1000));
@@ -367,7 +369,8 @@ TEST_F(BlobStoreTest, WhatIsNoFolderIsNotUsed) {
   expect("", "found no path for ''");
   expect(std::string("a\0b", 3), "found no path for");
   expect("/" + std::string(300, 'n'), "\"File name too long\"");
-  // A link to nothing is absent to a reader, and no place to a writer.
+  // A dangling link counts as absent for a reader, and is an error for a
+  // writer.
   fs::create_symlink(root_ / "nowhere", root_ / "link");
   const BlobStore s(root_ / "link", kRoomy);
   EXPECT_EQ(get(s, "key"), std::nullopt);
@@ -380,14 +383,14 @@ TEST_F(BlobStoreTest, WithoutPermissionThereIsAWarning) {
   fs::permissions(root_, fs::perms::all);
   EXPECT_TRUE(holds_in_child([&] {
     if (::geteuid() == 0) {
-      // Root may do anything, so this is somebody else's cache from here on.
+      // Root has all rights, so from here on the cache belongs to another user.
       for (const std::string& p : {folder_.string(), store().path_of("key")}) {
         if (::chown(p.c_str(), 65534, 65534) != 0) return false;
       }
       if (::setuid(65534) != 0) return false;
     }
     EXPECT_EQ(get(store(), "key"), "blob");
-    // One may read but not write: what is there is used.
+    // A read-only folder: existing blobs are used.
     ::chmod(folder_.c_str(), 0500);
     EXPECT_EQ(get(store(), "key"), "blob");
     const std::string warning = refusal(store(), "other", "blob");
@@ -426,7 +429,7 @@ TEST_F(BlobStoreTest, ADiskThatFillsUpLeavesWhatIsThere) {
   }));
 }
 
-// On a real file system without room, where this user may mount one.
+// On a real file system that is full, if this user may mount one.
 TEST_F(BlobStoreTest, AFullFileSystemLeavesWhatIsThere) {
   fs::create_directory(folder_);
   const fs::path mounted = root_ / "mounted";
@@ -446,7 +449,7 @@ TEST_F(BlobStoreTest, AFullFileSystemLeavesWhatIsThere) {
                   s.folder() + "'");
     EXPECT_EQ(get(s, "key"), blob_of_length(100'000));
     EXPECT_EQ(count(), 1u);
-    // And one that became read-only.
+    // The same for a file system that became read-only.
     if (::mount("none", folder_.c_str(), nullptr, MS_REMOUNT | MS_RDONLY,
                 nullptr) != 0) {
       return false;
@@ -481,7 +484,7 @@ TEST_F(BlobStoreTest, ALargeBlobIsInMemoryOnce) {
     if (::setrlimit(RLIMIT_AS, &room) != 0) return false;
     EXPECT_TRUE(get(s, "key") == blob);
     put(s, "other", blob);
-    // Less than it needs is no end of the process.
+    // Too little memory does not end the process.
     const struct rlimit less = {used + kLarge / 2, used + kLarge / 2};
     if (::setrlimit(RLIMIT_AS, &less) != 0) return false;
     EXPECT_NE(miss(s, "key").find("found more bytes than memory has"),

@@ -1,5 +1,5 @@
-// base/bytes.h: numbers in and out of byte strings. Copies, because bytes from
-// a file are aligned to nothing.
+// base/bytes.h: numbers in and out of byte strings. Numbers are copied, because
+// bytes from a file have no alignment.
 #pragma once
 
 #include <bit>

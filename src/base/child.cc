@@ -1,4 +1,5 @@
-// base/child.cc: a process group of its own, read through pipes, killed whole.
+// base/child.cc: gives the child its own process group, reads it through pipes
+// and kills the whole group.
 #include "base/child.h"
 
 #include <fcntl.h>
@@ -21,7 +22,7 @@
 namespace tessera {
 namespace {
 
-constexpr size_t kMaxOutput = size_t{1} << 24;  // the rest is read and dropped
+constexpr size_t kMaxOutput = size_t{1} << 24;  // more is read and dropped
 
 struct Pipe {
   int read_end = -1;
@@ -55,7 +56,7 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return out;
 }
 
-// Ours without the names that are added, and those.
+// This process's environment, with the added names replaced or appended.
 std::vector<std::string> environment_with(
     const std::vector<std::pair<std::string, std::string>>& added) {
   std::vector<std::string> all;
@@ -70,11 +71,11 @@ std::vector<std::string> environment_with(
   return all;
 }
 
-// In the child: only calls that are safe between fork and exec.
+// Runs in the child: only calls that are safe between fork and exec.
 [[noreturn]] void become(char* const* command, char* const* environment,
                          pid_t parent, int in, int out, int err) {
   setpgid(0, 0);
-  prctl(PR_SET_PDEATHSIG, SIGKILL);  // if we are killed, so is it
+  prctl(PR_SET_PDEATHSIG, SIGKILL);  // the child dies with its parent
   if (getppid() != parent) _exit(127);
   dup2(in, STDIN_FILENO);
   dup2(out, STDOUT_FILENO);
@@ -85,7 +86,7 @@ std::vector<std::string> environment_with(
   _exit(127);
 }
 
-// Reads what is there; false once the other end is closed.
+// Reads what is available; false once the other end is closed.
 bool drain(int fd, std::string& into) {
   std::array<char, 65536> buffer;
   for (;;) {
@@ -138,12 +139,13 @@ Result<ChildRun> run_child(
     return io_error("child", "{} must start, found: {}", in_quotes(command[0]),
                     std::strerror(errno));
   }
-  setpgid(pid, pid);  // in case it has not come to it yet
+  setpgid(pid, pid);  // in case the child has not done so yet
   Pipe::close_end(out.write_end);
   Pipe::close_end(err.write_end);
 
   ChildRun run;
-  // A grandchild may hold the pipes open for ever: the child's end is ours.
+  // A grandchild may hold the pipes open for ever, so the loop ends when the
+  // child does.
   while (!has_ended(pid)) {
     if (seconds() >= limit_seconds) {
       run.timed_out = true;
@@ -159,7 +161,7 @@ Result<ChildRun> run_child(
     }
   }
   run.seconds = seconds();
-  // Not yet waited for, so the number is still its own.
+  // The child is not reaped yet, so its pid still names its own group.
   kill(-pid, SIGKILL);
   int status = 0;
   while (waitpid(pid, &status, 0) < 0 && errno == EINTR) continue;

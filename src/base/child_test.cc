@@ -1,4 +1,4 @@
-// base/child_test.cc: other programs end, one way or another.
+// base/child_test.cc: the ways in which other programs end.
 #include "base/child.h"
 
 #include <gtest/gtest.h>
@@ -47,7 +47,7 @@ TEST(Child, OneThatKeepsTalkingIsKilledToo) {
 }
 
 TEST(Child, WhatItStartedGoesWithIt) {
-  // The grandchild holds the pipe open; nobody waits for it.
+  // The grandchild holds the pipe open; run_child() does not wait for it.
   const auto run = shell("sleep 60 & echo $!", 30);
   ASSERT_TRUE(run.ok());
   EXPECT_FALSE(run->timed_out);
@@ -57,7 +57,7 @@ TEST(Child, WhatItStartedGoesWithIt) {
   bool gone = false;
   for (int i = 0; i < 100 && !gone; ++i) {
     gone = kill(grandchild, 0) != 0;
-    // A zombie that nobody reaps is as good as gone.
+    // A zombie that is not reaped counts as gone.
     if (!gone) {
       const auto state = shell("ps -o stat= -p " + run->out, 30);
       gone = state.ok() && state->out.starts_with("Z");

@@ -1,4 +1,4 @@
-// base/descriptor.h: owns an open file; writes all of something.
+// base/descriptor.h: owns a file descriptor; writes whole strings.
 #pragma once
 
 #include <unistd.h>
@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-// close() reports what the destructor cannot.
+// close() reports errors that the destructor cannot.
 class Descriptor {
  public:
   explicit Descriptor(int fd) : fd_(fd) {}
@@ -35,10 +35,10 @@ class Descriptor {
   int fd_;
 };
 
-// One call takes no more than 2 GiB.
+// Below the 2 GiB that Linux transfers per call.
 inline constexpr size_t kMaxTransfer = size_t{1} << 30;
 
-// False leaves errno.
+// Returns false with errno set.
 inline bool write_all(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t n =
@@ -50,7 +50,7 @@ inline bool write_all(int fd, std::string_view bytes) {
   return true;
 }
 
-// What the system says of an errno.
+// The system's message for an errno.
 inline std::string reason(int error) {
   return std::generic_category().message(error);
 }

@@ -17,7 +17,7 @@ class Digest {
 
   void add(const void* bytes, size_t size);
   void add(int64_t value) { add(&value, sizeof value); }
-  // Its length first, so that no two lists of texts read alike.
+  // Adds the length first, so that no two lists of texts hash the same bytes.
   void add_text(std::string_view text);
   std::string hex() const;  // 32 digits
 

@@ -10,7 +10,7 @@
 
 namespace tessera {
 
-// "f32"
+// The dtype in lower case: "f32".
 inline std::string dtype_word(Dtype dtype) {
   std::string out(to_string(dtype));
   for (char& c : out) {
@@ -19,7 +19,8 @@ inline std::string dtype_word(Dtype dtype) {
   return out;
 }
 
-// Of what attention takes, "f32", "bf16" or "f16"; nothing for another word.
+// The dtype of "f32", "bf16" or "f16", which attention takes; nothing for any
+// other word.
 inline std::optional<Dtype> attention_dtype(std::string_view word) {
   for (const Dtype dtype : {Dtype::f32, Dtype::bf16, Dtype::f16}) {
     if (word == dtype_word(dtype)) return dtype;

@@ -9,8 +9,8 @@
 
 namespace tessera {
 
-// All that the four below do, compiled once: they are a shell that checks the
-// text against the arguments.
+// Implements the four functions below, which only check `text` against the
+// arguments at compile time.
 Error failure(ErrorKind kind, std::string_view where, fmt::string_view text,
               fmt::format_args args);
 
@@ -40,9 +40,9 @@ Error unavailable(std::string_view where, fmt::format_string<Args...> text,
                  fmt::make_format_args(args...));
 }
 
-// The error, and the file that it is of. A file without a name adds nothing.
+// Adds the file's path to an error; an empty path adds nothing.
 Error in_file(Error error, std::string_view path);
-// The same of what may be one.
+// The same for a result, if it is an error.
 template <class T>
 Result<T> in_file(Result<T> read, std::string_view path) {
   if (!read) return in_file(read.error(), path);

@@ -1,4 +1,4 @@
-// base/files.cc: whole files in, whole files out.
+// base/files.cc: reads and writes whole files.
 #include "base/files.h"
 
 #include <fcntl.h>
@@ -63,15 +63,16 @@ Result<void> write_straight(const std::string& path, const WriteFile& write) {
   return {};
 }
 
-// The temporary name does not grow out of `path`, whose last part may already
-// be as long as a name can be.
+// The temporary name does not contain the last part of `path`, which may
+// already have the maximal length.
 std::string temporary_name(const std::string& directory) {
   static std::atomic<uint64_t> next{0};
   return fmt::format("{}/{}{}-{}{}", directory, kUnfinishedStart, ::getpid(),
                      next.fetch_add(1), kUnfinishedEnd);
 }
 
-// A new file in the folder of `target`, and its name; -1 with errno.
+// Makes a new file in the folder of `target` and sets `name`. Returns -1 with
+// errno set.
 int open_beside(const std::string& target, std::string& name) {
   const std::string directory = directory_of(target);
   int fd = -1;
@@ -83,8 +84,8 @@ int open_beside(const std::string& target, std::string& name) {
   return fd;
 }
 
-// Where the bytes go: the file itself, its links followed, with the mode it has
-// already, or a device or pipe that takes them straight.
+// Where the bytes go: a regular file, with links followed and its present mode,
+// or a device or pipe that is written directly.
 struct Destination {
   std::string path;
   mode_t mode = 0;
@@ -126,7 +127,7 @@ Result<Destination> find_destination(const std::string& path) {
   return out;
 }
 
-// One name for all runs that write `target`; it is no longer than others.
+// One temporary name for all runs that write `target`, of bounded length.
 std::string claimed_name(const std::string& target) {
   const size_t begin = target.rfind('/') + 1;  // 0 where there is none
   return fmt::format("{}/{}{}{}", directory_of(target), kUnfinishedStart,
@@ -134,14 +135,14 @@ std::string claimed_name(const std::string& target) {
                      kUnfinishedEnd);
 }
 
-// Why a file is not what a run left there; "" where it may be.
+// Why a file cannot be the leftover of an earlier run; "" if it may be.
 std::string_view fault(const struct stat& file) {
   if (!S_ISREG(file.st_mode)) return "what is no file";
   if (file.st_uid != ::geteuid()) return "somebody's";
   return file.st_nlink > 1 ? "a file of several names" : "";
 }
 
-// A new file of that name, and this run's alone until it is closed.
+// Makes a new file of that name, which this run holds until it is closed.
 Result<int> claim(const std::string& name, const std::string& path) {
   const auto other = [&](const std::string& found) {
     return unavailable(kWhere, "output must have one writer, found {} for {}",
@@ -158,7 +159,7 @@ Result<int> claim(const std::string& name, const std::string& path) {
       if (const auto why = fault(named); !why.empty()) {
         return other(fmt::format("{} at {}", why, in_quotes(name)));
       }
-      // A pipe that takes its place now is not waited for.
+      // O_NONBLOCK: a pipe that has taken the name is not waited for.
       file.reset(
           ::open(name.c_str(), O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
       if (file.get() < 0 && errno == ENOENT) continue;
@@ -170,19 +171,20 @@ Result<int> claim(const std::string& name, const std::string& path) {
       if (made) ::unlink(name.c_str());
       return error;
     }
-    // Whoever had it may have put it in its place meanwhile.
+    // The run that held the lock may have renamed the file meanwhile.
     if (!is_named(file.get(), name)) continue;
     if (made) return file.release();
     struct stat ours {};
     if (::fstat(file.get(), &ours) != 0) return unwritable(path, errno);
     if (!fault(ours).empty()) continue;
-    // What a run left has the mode that it asked for: it makes room.
+    // A leftover has the mode that its run chose, so it is removed and the file
+    // is made anew.
     if (::unlink(name.c_str()) != 0) return unwritable(path, errno);
   }
   return other("other runs");
 }
 
-// Fills the temporary file; then it takes its place.
+// Fills the temporary file, then renames it to its destination.
 Result<void> write_and_rename(const std::string& path, const Destination& to,
                               int file, const std::string& temporary,
                               const WriteFile& write) {
@@ -190,8 +192,8 @@ Result<void> write_and_rename(const std::string& path, const Destination& to,
     ::unlink(temporary.c_str());
     return e;
   }
-  // While it is open it is this run's alone; what closing could tell, syncing
-  // has told.
+  // The file stays open, so that this run holds it until the rename. fsync()
+  // reports every error that close() could.
   if ((to.mode != 0 && ::fchmod(file, to.mode) != 0) || ::fsync(file) != 0 ||
       ::rename(temporary.c_str(), to.path.c_str()) != 0) {
     const int error = errno;
@@ -205,10 +207,11 @@ Result<void> write_and_rename(const std::string& path, const Destination& to,
   return {};
 }
 
-// How many runs may write one output at a time: any number, of which the last
-// has its file there, each under a name of its own until then; or one, under a
-// name that the next run knows. `one_if_it_can` takes a name of its own where
-// another run has that one now, or the file system has no locks.
+// How many runs may write one output at a time. `any`: each run has its own
+// temporary name, and the last rename wins. `one`: all runs share a temporary
+// name, so the next run finds a leftover. `one_if_it_can`: as `one`, but with a
+// name of its own if another run holds the shared one or the file system has no
+// locks.
 enum class Writers { any, one, one_if_it_can };
 
 Result<void> write_aside(const std::string& path, Writers writers,
@@ -272,7 +275,7 @@ Result<std::string> read_file(const std::string& path, int64_t max_bytes) {
   };
   if (stated > ceiling) return too_large(stated, "");
 
-  // One byte past the stated size tells the end from a file that grew.
+  // Reading one byte past the stated size detects a file that grew.
   std::string bytes;
   size_t used = 0;
   const auto limit = static_cast<size_t>(ceiling) + 1;
@@ -357,7 +360,7 @@ Result<void> check_output(const std::string& path) {
   const auto destination = find_destination(path);
   if (!destination) return destination.error();
   if (destination->straight) return {};
-  // Some folders take no file, whatever their mode says.
+  // Some folders accept no new file, whatever their mode says.
   std::string temporary;
   Descriptor file(open_beside(destination->path, temporary));
   if (file.get() < 0) return unwritable(path, errno);

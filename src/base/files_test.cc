@@ -1,4 +1,4 @@
-// base/files_test.cc: whole files in, whole files out, and every way not to.
+// base/files_test.cc: reads and writes whole files, and every way to fail.
 #include "base/files.h"
 
 #include <gtest/gtest.h>
@@ -53,7 +53,7 @@ TEST_F(Files, ReadsBackWhatWasWritten) {
     ASSERT_TRUE(again.ok()) << again.error().message;
     EXPECT_EQ(*again, bytes) << n;
   }
-  EXPECT_EQ(count(), 1u);  // no temporary file stays
+  EXPECT_EQ(count(), 1u);  // no temporary file is left
 }
 
 TEST_F(Files, TheCeilingIsExact) {
@@ -202,8 +202,8 @@ TEST_F(Files, AWriterThatFailsLeavesTheOldFile) {
   EXPECT_EQ(count(), 1u);
 }
 
-// What is left of a run that was killed makes room for the next; what another
-// run writes is its own.
+// The next run removes the leftover of a killed run, but not the file of a run
+// that is still writing.
 TEST_F(Files, ALongWriteHasOneWriter) {
   const std::string p = path(std::string(255, 'n'));
   const auto writes = [](std::string_view bytes) {
@@ -226,7 +226,7 @@ TEST_F(Files, ALongWriteHasOneWriter) {
         "[file] output must have one writer, found another run for '"))
         << second.error().message;
     EXPECT_TRUE(write_file_by(path("other"), writes("x")).ok());
-    // One that takes a moment waits for nobody: the last has its file there.
+    // A short write waits for no other run: the last rename wins.
     EXPECT_TRUE(rewrite_file(p, "a moment's").ok());
     EXPECT_EQ(*read_file(p, 100), "a moment's");
     return {};
@@ -239,14 +239,14 @@ TEST_F(Files, ALongWriteHasOneWriter) {
   ASSERT_TRUE(write_file_by(p, writes("whole")).ok());
   EXPECT_EQ(*read_file(p, 100), "whole");
   EXPECT_EQ(count(), 2u);
-  // It is a new file all the same, of the mode that this run asks for.
+  // A leftover is replaced by a new file with the mode that this run chooses.
   fs::remove(p);
   std::ofstream(name) << "left";
   fs::permissions(name, fs::perms::owner_all);
   ASSERT_TRUE(write_file_by(p, writes("whole")).ok());
   const fs::path other = put("beside", "");
   EXPECT_EQ(fs::status(p).permissions(), fs::status(other).permissions());
-  // What is no run's is nobody's to write over, or to wait for.
+  // A file that no run left is neither overwritten nor waited for.
   const std::string mine = put("mine", "mine");
   const auto refuses = [&](const std::string& found) {
     const auto refused = write_file_by(p, writes("lost"));
@@ -268,7 +268,7 @@ TEST_F(Files, ALongWriteHasOneWriter) {
   EXPECT_EQ(*read_file(p, 100), "whole");
 }
 
-// Ends as if it was killed in the middle of writing.
+// A child that ends as if killed in the middle of writing.
 void die_writing(const std::string& path, const std::string& bytes) {
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);

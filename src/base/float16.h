@@ -23,8 +23,8 @@ inline float f16_to_float(uint16_t bits) {
   return std::bit_cast<float>(sign | wide << 23 | fraction << 13);
 }
 
-// Bits of the nearest number with so many bits of exponent and fraction; too
-// large is infinite, a NaN stays one.
+// Bits of the nearest number with kExponent and kFraction bits; a number that
+// is too large becomes infinite, a NaN stays a NaN.
 template <int kExponent, int kFraction>
 uint16_t narrow_to_16(double value) {
   constexpr int kLast = (1 << kExponent) - 1;  // exponent of Inf and NaN
@@ -47,7 +47,7 @@ uint16_t narrow_to_16(double value) {
   const uint64_t half = uint64_t{1} << (drop - 1);
   uint64_t kept = whole >> drop;
   kept += rest > half || (rest == half && (kept & 1) == 1);
-  // The hidden bit counts as one of the exponent, and so does a carry.
+  // The hidden bit adds 1 to the exponent field, and so does a carry.
   const uint64_t above =
       normal ? static_cast<uint64_t>(exponent - 1) << kFraction : 0;
   return static_cast<uint16_t>(sign | (above + kept));

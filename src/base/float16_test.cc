@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-// The definition: a sign, an exponent and a fraction.
+// The value by definition: a sign, an exponent and a fraction.
 double value_of(uint16_t bits, int exponent_bits, int fraction_bits) {
   const int last = (1 << exponent_bits) - 1;
   const int bias = last / 2;
@@ -38,8 +38,8 @@ void check_format(int exponent_bits, int fraction_bits, Widen widen,
     ASSERT_EQ(got, want) << b;
     ASSERT_EQ(std::signbit(got), std::signbit(want)) << b;
     ASSERT_EQ(narrow(want), bits) << b;
-    // Between it and the next: halfway goes to the even one, the rest to the
-    // nearer.
+    // Between this value and the next: halfway rounds to the even one, other
+    // values to the nearest.
     const double next =
         value_of(static_cast<uint16_t>(b + 1), exponent_bits, fraction_bits);
     if ((b & 0x7fff) == 0x7fff || !std::isfinite(want + next)) continue;

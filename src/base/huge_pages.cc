@@ -1,4 +1,4 @@
-// base/huge_pages.cc
+// base/huge_pages.cc: asks Linux for huge pages with madvise().
 #include "base/huge_pages.h"
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-// Less has no large page, wherever it begins.
+// A range of this size holds a whole huge page wherever it begins.
 constexpr size_t kMinBytes = size_t{4} << 20;
 
 }  // namespace
@@ -21,7 +21,7 @@ void prefer_huge_pages(void* begin, size_t bytes) {
 #if defined(__linux__)
   const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const auto first = reinterpret_cast<uintptr_t>(begin);
-  // Whole pages alone: others may hold something else.
+  // Only whole pages: partial ones may hold other data.
   const uintptr_t skipped = (page - first % page) % page;
   const size_t whole = (bytes - skipped) / page * page;
   (void)madvise(static_cast<char*>(begin) + skipped, whole, MADV_HUGEPAGE);

@@ -1,4 +1,4 @@
-// base/huge_pages.h: room for much data that is written once, front to back.
+// base/huge_pages.h: memory for large data that is written once, front to back.
 #pragma once
 
 #include <cstddef>
@@ -6,12 +6,12 @@
 
 namespace tessera {
 
-// Asks the kernel for large pages where `bytes` will be: giving memory a small
-// page at a time costs more than writing it. A hint: without it all is the
-// same.
+// Asks the kernel for huge pages for `bytes` bytes at `begin`: getting memory
+// in small pages costs more than writing it. This is a hint; results do not
+// depend on it.
 void prefer_huge_pages(void* begin, size_t bytes);
 
-// Room for `size` values in an empty vector, on large pages.
+// Reserves `size` values in an empty vector, on huge pages.
 template <class T>
 void reserve_huge(std::vector<T>& to, size_t size) {
   if (to.capacity() >= size) return;

@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-// Wherever they begin, what was written stays, and so does what is beside them.
+// Wherever the range begins, its contents and those of its neighbours stay.
 TEST(HugePages, AreAHintAlone) {
   constexpr size_t kBytes = size_t{9} << 20;
   std::vector<uint8_t> all(kBytes);

@@ -1,4 +1,4 @@
-// base/isa.cc: names of instruction sets, those of this machine, the choice.
+// base/isa.cc: the names of ISAs, the ISAs of this machine, the choice of one.
 #include "base/isa.h"
 
 #include <algorithm>
@@ -34,7 +34,7 @@ std::string names(std::span<const Isa> isas) {
   return text;
 }
 
-// `source` is where the text stands, for the error.
+// `source` names the origin of the text, for the error.
 Result<Isa> parse(std::string_view text, std::string_view source) {
   for (const Isa isa : kIsas) {
     if (text == to_string(isa)) return isa;
@@ -44,9 +44,9 @@ Result<Isa> parse(std::string_view text, std::string_view source) {
 }
 
 #if defined(__x86_64__)
-// clang 14 does not know this word in __builtin_cpu_supports. Whoever has
-// avx2 there has an operating system that keeps these registers. Asked once:
-// under a hypervisor each cpuid takes 6 us, and every call comes here.
+// clang 14 does not know "f16c" in __builtin_cpu_supports. If that reports
+// avx2, the operating system saves these registers. Cached: under a hypervisor
+// each cpuid takes 6 us, and every call comes here.
 bool has_f16c() {
   static const bool has = [] {
     unsigned a, b, c, d;
@@ -55,8 +55,8 @@ bool has_f16c() {
   return has;
 }
 
-// Linux keeps the tiles' 8 KiB for a process that asked for them, and for its
-// threads. It says no where a thread's signal stack is too small.
+// Linux saves the 8 KiB of tile state only for a process that asks for it, and
+// for its threads. It refuses if a thread's signal stack is too small.
 bool may_use_amx() {
 #if defined(__linux__)
   static const bool may = [] {
@@ -97,7 +97,7 @@ Result<Isa> parse_isa(std::string_view text) { return parse(text, "the ISA"); }
 std::vector<Isa> machine_isas() {
   std::vector<Isa> there = {Isa::portable};
 #if defined(__x86_64__)
-  // Each needs all before it.
+  // Each ISA needs all ISAs before it.
   if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
       !has_f16c()) {
     return there;

@@ -8,13 +8,13 @@
 
 namespace tessera {
 
-// The forced one; else TESSERA_ISA from the environment, where set and not
-// empty; else the best of this machine. One that is absent or unknown is an
-// error.
+// The forced ISA; else TESSERA_ISA from the environment, if set and not empty;
+// else the best of this machine. An unknown ISA, or one that the machine lacks,
+// is an error.
 Result<Isa> choose_isa(std::optional<Isa> forced);
 
-// The same for any machine: `there` in ascending order, as machine_isas()
-// gives them, and the environment's text or null.
+// The same for a given machine: `there` holds its ISAs in ascending order, as
+// machine_isas() gives them; `environment` is the variable's value or null.
 Result<Isa> choose_isa(std::optional<Isa> forced, const char* environment,
                        std::span<const Isa> there);
 

@@ -43,7 +43,7 @@ TEST(IsaNames, OthersAreErrors) {
   }
 }
 
-// The kernel's list is another reading of the same processor.
+// The kernel's list is an independent reading of the same processor.
 TEST(MachineIsas, AreThoseOfTheKernelsList) {
   std::ifstream file("/proc/cpuinfo");
   std::string line;

@@ -1,4 +1,4 @@
-// base/json_read.cc: strict JSON from strangers.
+// base/json_read.cc: reads untrusted JSON strictly.
 #include "base/json_read.h"
 
 #include <algorithm>
@@ -11,8 +11,9 @@
 namespace tessera {
 namespace {
 
-// Frees what a value holds; Json's own destructor then finds it empty, and asks
-// for nothing. It nests as deep as Builder lets values: kMaxJsonDepth.
+// Frees what a value holds, so that Json's own destructor finds it empty and
+// does not allocate. The recursion is at most kMaxJsonDepth deep, which Builder
+// enforces.
 void release(Json& value) noexcept {
   if (auto* const array = value.get_ptr<Json::array_t*>()) {
     for (Json& element : *array) {
@@ -31,7 +32,7 @@ class Builder : public nlohmann::json_sax<Json> {
  public:
   Builder(std::string_view text, std::string_view where)
       : text_(text), where_(where) {}
-  // Also where memory ends within the text.
+  // Also frees the value if an allocation fails within the text.
   ~Builder() override { release(root); }
 
   Json root;
@@ -132,7 +133,8 @@ Result<ParsedJson> parse_json(std::string_view text, std::string_view where) {
   if (!Json::sax_parse(text.begin(), text.end(), &builder)) {
     return builder.error;
   }
-  // The library takes a zero byte for the end; in a string it refuses one.
+  // The library takes a zero byte for the end of the text, and refuses one in a
+  // string.
   if (const size_t zero = text.find('\0'); zero != std::string_view::npos) {
     return builder.not_json(zero);
   }

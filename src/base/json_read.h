@@ -1,5 +1,5 @@
-// base/json_read.h: strict JSON from strangers. No exceptions, no deep
-// recursion, no duplicate keys, no surprise about a number's type.
+// base/json_read.h: reads untrusted JSON strictly: no exceptions, no deep
+// recursion, no duplicate keys, no silent conversion of a number's type.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +17,9 @@ using Json = nlohmann::json;
 
 inline constexpr int kMaxJsonDepth = 16;
 
-// A value that was read. It is freed without memory: Json's own destructor asks
-// for some, and ends the process where there is none. So nothing can be moved
-// out of it, and no large part of it may be copied.
+// A parsed value. It is freed without an allocation: Json's own destructor
+// allocates, and ends the process if that fails. So nothing can be moved out of
+// the value, and no large part of it may be copied.
 class ParsedJson {
  public:
   ParsedJson(ParsedJson&&) noexcept = default;
@@ -30,7 +30,7 @@ class ParsedJson {
   ~ParsedJson();
 
   const Json& operator*() const& { return value_; }
-  const Json& operator*() const&& = delete;  // it would not outlive the line
+  const Json& operator*() const&& = delete;  // the reference would dangle
 
  private:
   friend Result<ParsedJson> parse_json(std::string_view, std::string_view);
@@ -54,13 +54,13 @@ Result<bool> read_bool(const Json& value, std::string_view where,
                        std::string_view name);
 Result<std::string> read_string(const Json& value, std::string_view where,
                                 std::string_view name);
-// One that a report may print as it is: no control characters.
+// A string without control characters, which a report may print as it is.
 Result<std::string> read_line(const Json& value, std::string_view where,
                               std::string_view name);
 
 Result<void> check_object(const Json& value, std::string_view where,
                           std::string_view name);
-// An object with exactly these keys: none missing, none more.
+// An object with all required keys, and no others but the optional ones.
 Result<void> check_fields(
     const Json& value, std::string_view where, std::string_view name,
     std::initializer_list<std::string_view> required,

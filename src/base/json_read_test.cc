@@ -1,4 +1,4 @@
-// base/json_read_test.cc: strict JSON, and what it says of the rest.
+// base/json_read_test.cc: strict JSON, and the errors for other text.
 #include "base/json_read.h"
 
 #include <gtest/gtest.h>
@@ -74,7 +74,7 @@ TEST(JsonRead, DepthHasALimit) {
             "[j] JSON must nest at most 16 deep, found 17 for a value");
 }
 
-// Nothing leads past its destructor.
+// No value can escape ParsedJson's destructor.
 static_assert(!std::is_copy_constructible_v<ParsedJson>);
 static_assert(!std::is_copy_assignable_v<ParsedJson>);
 static_assert(std::is_nothrow_move_constructible_v<ParsedJson>);
@@ -93,11 +93,11 @@ TEST(JsonRead, AValueMayMove) {
 }
 
 #ifndef TESSERA_SANITIZED
-// Where memory ends within a text, and where it ends behind one, so that what
-// was read is freed without any.
+// Memory runs out within a text, and right after one, so that the parsed value
+// must be freed without an allocation.
 TEST(JsonRead, NoMemoryIsNoEndOfTheProcess) {
   std::string numbers = "[0", fields = "{";
-  // Little less than an array's room, which is a power of two.
+  // Slightly below the capacity of an array, which is a power of two.
   for (int i = 1; i < 250'000; ++i) numbers += ",0";
   for (int i = 0; i < 60'000; ++i) fields += '"' + std::to_string(i) + "\":0,";
   numbers += "]";

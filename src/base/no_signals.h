@@ -1,5 +1,5 @@
-// base/no_signals.h: the host's signals are the host's: threads that start
-// while one of these is there take none.
+// base/no_signals.h: blocks all signals in threads that start while a NoSignals
+// lives, since signals are for the host's threads.
 #pragma once
 
 #include <pthread.h>

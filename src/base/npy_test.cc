@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-// A file put together by hand, as the format's description has it.
+// A file made by hand from the format's description.
 std::string file(int major, const std::string& header,
                  const std::string& data) {
   std::string out = "\x93NUMPY";

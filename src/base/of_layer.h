@@ -1,4 +1,4 @@
-// base/of_layer.h: what a model's layer has of a list.
+// base/of_layer.h: the element of a list for a layer of a model.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace tessera {
 
-// The list begins again where there are more layers; of an empty one nothing.
+// The list repeats if there are more layers; an empty list gives T{}.
 template <class T>
 T of_layer(const std::vector<T>& list, int64_t layer) {
   return list.empty() ? T{} : list[static_cast<size_t>(layer) % list.size()];

@@ -1,4 +1,4 @@
-// base/out_folder.cc: folders made, and taken back.
+// base/out_folder.cc: makes folders, and removes them again.
 #include "base/out_folder.h"
 
 #include <filesystem>
@@ -12,7 +12,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Those that are not there yet. A link to nothing is somebody's.
+// The folders of the path that do not exist yet. A dangling link counts as
+// existing.
 std::vector<std::string> missing_folders(const std::string& folder) {
   std::vector<std::string> out;
   std::error_code error, unknown;

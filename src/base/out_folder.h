@@ -1,4 +1,4 @@
-// base/out_folder.h: a folder that is written into: new, or empty.
+// base/out_folder.h: a folder for output, which must be new or empty.
 #pragma once
 
 #include <functional>
@@ -10,22 +10,24 @@
 
 namespace tessera {
 
-// What it is to whom, for errors: "schedule", "a folder that keeps dumps".
+// For errors: who uses the folder, "schedule", and what the folder is, "a
+// folder that keeps dumps".
 struct OutFolderUse {
   std::string_view where, what;
 };
 
-// Whether there is nothing, for it or a folder above it is a link to nothing:
-// systems say of those that they exist, and make nothing there.
+// Whether the path, or a folder above it, is a dangling link. Systems report
+// that such a link exists, and make no folder there.
 bool leads_to_nothing(const std::string& path);
 
-// Makes it where there is none: the folders made, deepest first. An error where
-// anything lies in it, which would be replaced or be taken for its own.
+// Makes the folder if it is missing; returns the folders made, deepest first.
+// An error if it holds anything, which could be replaced or be taken for
+// output.
 Result<std::vector<std::string>> make_out_folder(const OutFolderUse& use,
                                                  const std::string& folder);
 
-// That before any work, then what writes into it. Where this fails, what was
-// made and holds nothing goes.
+// Calls make_out_folder(), then `write`. If `write` fails, the folders that
+// were made and are empty are removed.
 Result<void> write_out_folder(const OutFolderUse& use,
                               const std::string& folder,
                               const std::function<Result<void>()>& write);

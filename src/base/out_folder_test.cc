@@ -1,4 +1,4 @@
-// base/out_folder_test.cc: a folder is made, left as it is, or taken back.
+// base/out_folder_test.cc: a folder is made, left as it is, or removed again.
 #include "base/out_folder.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ constexpr OutFolderUse kUse = {"test", "a folder of tests"};
 class OutFolder : public ::testing::Test {
  protected:
   std::string path(const std::string& name) const { return temp_.file(name); }
-  // The error, "" where there is none.
+  // The error; "" if there is none.
   static std::string write(const std::string& folder, bool well = true) {
     const auto e = write_out_folder(kUse, folder, [&]() -> Result<void> {
       EXPECT_TRUE(fs::is_directory(folder) && fs::is_empty(folder));

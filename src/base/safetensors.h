@@ -14,25 +14,26 @@
 
 namespace tessera {
 
-// `bytes` lies in whoever's memory, aligned to nothing: copy numbers out.
+// `bytes` is a view without alignment into memory of the caller: copy numbers
+// out.
 struct Tensor {
   Dtype dtype = Dtype::f32;
   std::vector<int64_t> shape;
   std::string_view bytes;
 };
 
-// The dtype that to_string() spells so.
+// The dtype whose to_string() is `name`.
 std::optional<Dtype> find_dtype(std::string_view name);
 
 struct Safetensors {
   std::map<std::string, Tensor, std::less<>> tensors;
   std::map<std::string, std::string, std::less<>> metadata;
 
-  // An error names the tensors there are.
+  // If there is no such tensor, the error lists those that exist.
   Result<Tensor> find(std::string_view name) const;
 };
 
-// What a file begins with: its tensors and where they lie.
+// The header of a file: its tensors and where their bytes are.
 struct SafetensorsHeader {
   struct Entry {
     Dtype dtype = Dtype::f32;
@@ -44,15 +45,16 @@ struct SafetensorsHeader {
 };
 
 inline constexpr int64_t kSafetensorsStart = 8;
-// How many bytes of a file of `size` its header takes, from the first on.
-// `start` is the first kSafetensorsStart of them, or all that there are.
+// Bytes of the header, from the start of a file of `size` bytes. `start` holds
+// the first kSafetensorsStart bytes, or the whole file if that is shorter.
 Result<int64_t> safetensors_header_size(std::string_view start, int64_t size);
-// Of so many bytes. Tensors must cover the data without overlap or hole, names
-// must differ.
+// The header of a file of `size` bytes. Tensors must cover the data without
+// overlap or hole, names must differ.
 Result<SafetensorsHeader> parse_safetensors_header(std::string_view start,
                                                    int64_t size);
 
-// The whole of a file. Views into `bytes`, which must outlive them.
+// Parses a whole file. The tensors are views into `bytes`, which must outlive
+// them.
 Result<Safetensors> parse_safetensors(std::string_view bytes);
 
 // Tensors are laid out by width, widest first, then by name, so that each is

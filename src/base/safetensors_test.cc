@@ -40,7 +40,7 @@ TEST(Safetensors, ReadsTensorsAndMetadata) {
   EXPECT_EQ(a->bytes, "wxyz");
   const auto b = r->find("b");
   ASSERT_TRUE(b.ok());
-  // The numbers lie at an odd place of the file and are copied out.
+  // The numbers are at an unaligned offset of the file and are copied out.
   EXPECT_EQ(*int32_values(*b, "b"), (std::vector<int32_t>{7, -8}));
   EXPECT_EQ(int32_values(*a, "a").error().message,
             "[safetensors] dtype must be I32 or I64, found BF16 for tensor "

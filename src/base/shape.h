@@ -10,11 +10,11 @@ namespace tessera {
 
 inline constexpr size_t kMaxDimensions = 32;
 
-// Of an array that a stranger claims to have: the product of the dimensions;
-// nothing where one is negative or it overflows.
+// The product of untrusted dimensions; nothing if one is negative or the
+// product overflows.
 std::optional<int64_t> element_count(std::span<const int64_t> shape);
 
-// The same of an array that is there: its size was checked.
+// The product of dimensions that were checked before.
 int64_t elements_of(std::span<const int64_t> shape);
 
 std::string shape_text(std::span<const int64_t> shape);  // "[2, 3]"

@@ -1,4 +1,4 @@
-// base/stopped.h: a question that long calls ask now and then.
+// base/stopped.h: a callback that may end a long call.
 #pragma once
 
 #include <fmt/format.h>
@@ -10,8 +10,8 @@
 
 namespace tessera {
 
-// Asked from the calling thread: where it says so, the call ends with an error
-// of the kind `stopped`. Empty: nobody ends it.
+// Called from the calling thread. If it returns true, the call ends with an
+// error of the kind `stopped`. Empty: the call always runs to its end.
 using Stopped = std::function<bool()>;
 
 // `when`: "before it ran".

@@ -1,5 +1,5 @@
 // base/tensor_rows.h: single rows of f32, bf16 and f16 tensors as fp64. Slow
-// and plain: what checks and the reference read through.
+// and simple, for checks and the reference.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ inline constexpr bool is_float_dtype(Dtype d) {
 void read_row(const TensorView& from, int64_t b, int64_t h, int64_t t,
               double* to);
 
-// Each value rounded once.
+// Rounds each value once.
 void write_row(const MutableTensorView& to, int64_t b, int64_t h, int64_t t,
                const double* from);
 

@@ -1,4 +1,4 @@
-// base/text.cc: strangers' text made fit for an error message.
+// base/text.cc: makes untrusted text fit for an error message.
 #include "base/text.h"
 
 #include <cstdint>
@@ -12,7 +12,7 @@ size_t utf8_length(std::string_view text) {
   if (lead < 0x80) return 1;
   size_t length = 0;
   uint32_t code = 0;
-  uint32_t least = 0;  // below it the sequence is longer than it need be
+  uint32_t least = 0;  // a smaller code is an overlong sequence
   if ((lead & 0xe0) == 0xc0) {
     length = 2, code = lead & 0x1f, least = 0x80;
   } else if ((lead & 0xf0) == 0xe0) {

@@ -1,4 +1,4 @@
-// base/text_test.cc: strangers' text is safe to print.
+// base/text_test.cc: untrusted text is safe to print.
 #include "base/text.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ TEST(Text, QuotesPlainText) {
 TEST(Text, WritesOtherBytesAsHex) {
   EXPECT_EQ(in_quotes(std::string("\x1b[0m\0\x7f", 6)), "'\\x1b[0m\\x00\\x7f'");
   EXPECT_EQ(in_quotes("\xff\xc3"), "'\\xff\\xc3'");
-  // Longer than need be, a surrogate, and above the last code point.
+  // An overlong sequence, a surrogate, and a code above the last code point.
   EXPECT_EQ(in_quotes("\xc0\xaf"), "'\\xc0\\xaf'");
   EXPECT_EQ(in_quotes("\xed\xa0\x80"), "'\\xed\\xa0\\x80'");
   EXPECT_EQ(in_quotes("\xf4\x90\x80\x80"), "'\\xf4\\x90\\x80\\x80'");

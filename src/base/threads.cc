@@ -1,6 +1,6 @@
-// base/threads.cc: the pool. A call takes it whole, with one flag; each worker
-// has a mailbox of its own, so that a call wakes exactly those it needs and
-// takes back the mail of those that are late instead of waiting for them.
+// base/threads.cc: the pool. A call takes the whole pool with one flag. Each
+// worker has a state of its own, so that a call wakes exactly the workers it
+// needs, and calls off those that are late instead of waiting for them.
 #include "base/threads.h"
 
 #include <pthread.h>
@@ -25,7 +25,8 @@
 namespace tessera {
 namespace {
 
-// Calls often follow each other at once; a sleeper needs far longer to wake.
+// Calls often follow each other at once, and waking a sleeper takes far longer
+// than this.
 constexpr std::chrono::microseconds kSpin{20};
 
 void pause() {
@@ -56,9 +57,10 @@ struct Job {
   Task task;
   int64_t tasks;
   const char* name;
-  alignas(64) std::atomic<int64_t> next{0};  // apart from what all read
+  alignas(64) std::atomic<int64_t> next{0};  // apart from the read-only fields
 
-  // On the caller and on every worker; tasks that throw end the process here.
+  // Runs on the caller and on every worker; a task that throws ends the process
+  // here.
   void work(int worker) noexcept {
     const bool outer = inside;
     inside = true;
@@ -77,10 +79,10 @@ struct Job {
 
 class Worker {
  public:
-  // Throws where the system refuses a thread.
+  // Throws if the system refuses a thread.
   explicit Worker(int number) : number_(number), thread_([this] { live(); }) {}
 
-  // Never while it works.
+  // Must not run while the worker works on a job.
   ~Worker() {
     set(State::leaving);
     thread_.join();
@@ -91,7 +93,7 @@ class Worker {
     set(State::called);
   }
 
-  // Returns once this worker does not and will not touch the job.
+  // Returns once this worker no longer uses the job and will not start it.
   void end() {
     State called = State::called;
     if (state_.compare_exchange_strong(called, State::idle)) return;
@@ -134,17 +136,17 @@ class Worker {
   const int number_;
   Job* job_ = nullptr;  // written by the caller while idle
   std::mutex mutex_;
-  std::condition_variable changed_;  // the worker waits, or the caller
+  std::condition_variable changed_;  // the worker or the caller waits on it
   std::atomic<State> state_{State::idle};
-  std::thread thread_;  // last: it uses the others
+  std::thread thread_;  // last: the thread uses the other members
 };
 
 class Pool {
  public:
   explicit Pool(const Pool* old) : abandoned(old) {}
 
-  // That of the process before fork(): its threads do not exist here and its
-  // locks may be held, so it is kept but never touched.
+  // The pool of the process before fork(): its threads do not exist here and
+  // its locks may be held, so it is kept but never touched.
   const Pool* const abandoned;
 
   void run(Job& job, int threads) noexcept {
@@ -168,14 +170,15 @@ class Pool {
             std::make_unique<Worker>(static_cast<int>(workers_.size()) + 1));
       }
     } catch (...) {
-      // No thread or no memory: those there are will do.
+      // No thread or no memory: the call uses the workers that exist.
     }
   }
 
   std::vector<std::unique_ptr<Worker>> workers_;  // [i] is worker i + 1
 };
 
-// Who holds `taken` may use `pool`. Both outlive every static object.
+// The thread that has set `taken` may use `pool`. Both outlive every static
+// object.
 std::atomic<bool> taken{false};
 Pool* pool = nullptr;
 const Pool* abandoned = nullptr;
@@ -194,10 +197,10 @@ struct Lifetime {
   Lifetime() { pthread_atfork(nullptr, nullptr, in_forked_child); }
 
   ~Lifetime() {
-    // exit() from inside a task: its own thread cannot be waited for.
+    // exit() from inside a task: the pool cannot wait for this thread.
     if (inside) return;
     while (!take()) std::this_thread::yield();
-    closed = true;  // and taken for good
+    closed = true;  // `taken` stays set from here on
     delete pool;
     pool = nullptr;
   }

@@ -40,15 +40,15 @@ inline constexpr int kMaxThreads = 1024;
 // when all are done. The caller is worker 0; others are numbered below
 // `threads`, and no two tasks run at once with one number.
 //
-// Order. Tasks are handed out in ascending order, one at a time, and a worker
-// runs a task at once when it has been handed it. So a task may wait for tasks
-// with lower numbers, in whatever way: the lowest unfinished one waits for
-// none. Tasks that take unequal time leave no worker idle while others wait.
+// Order. Tasks are handed out one at a time in ascending order, and a worker
+// runs a task as soon as it gets it. So a task may wait for tasks with lower
+// numbers without a deadlock: the lowest unfinished task waits for none. Tasks
+// of unequal length leave no worker idle while others wait.
 //
 // Workers live in one pool of the process. It grows when a call asks for more,
 // sleeps between calls and is joined when the process exits or the library is
-// unloaded. Where the system refuses a thread, the call goes on with those
-// there are. All signals are blocked in workers: they are the host's.
+// unloaded. If the system refuses a thread, the call goes on with fewer
+// workers. Workers block all signals, which are for the host's threads.
 //
 // Calls that run alone, on the calling thread as worker 0, in ascending order:
 //   - one task, or `threads` of 1 or less: the pool is not touched;

@@ -1,6 +1,6 @@
-// base/threads_process_test.cc: the pool through fork, exit and a lack of
-// threads. Apart from threads_test.cc: the thread sanitizer refuses threads
-// after a fork.
+// base/threads_process_test.cc: the pool with fork, with exit and if threads
+// are refused. Separate from threads_test.cc because the thread sanitizer
+// refuses threads after a fork.
 #include <dirent.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -38,7 +38,7 @@ bool runs_at_once(int threads) {
   return most == threads;
 }
 
-// Runs `body` in a child; its exit status, or -1 where a signal ended it.
+// Runs `body` in a child. Returns its exit status, or -1 if a signal ended it.
 template <class Body>
 int in_child(Body body) {
   std::fflush(nullptr);
@@ -61,14 +61,14 @@ int count_threads() {
 
 bool counts_at_exit = false;
 
-// After every destructor of a static object.
+// Runs after the destructors of all static objects.
 __attribute__((destructor)) void count_at_exit() {
   if (counts_at_exit) _exit(count_threads());
 }
 
 TEST(ParallelForProcess, AForkedChildMakesItsOwnPool) {
-  // All at once, so that no thread is just being started: the locks that it
-  // holds under a sanitizer would stay locked in the child.
+  // All threads run at once, so that none is just being started: under a
+  // sanitizer, locks held at that time would stay locked in the child.
   EXPECT_TRUE(works(3) && runs_at_once(3));
   EXPECT_EQ(in_child([] {
               alarm(20);  // a hang must fail
@@ -122,14 +122,14 @@ TEST(ParallelForProcess, ExitFromInsideATaskEndsTheProcess) {
             42);
 }
 
-// Sanitizers end the process where memory for a thread is refused.
+// Sanitizers end the process if memory for a thread is refused.
 #ifndef TESSERA_SANITIZED
 TEST(ParallelForProcess, GoesOnWithTheThreadsItGets) {
   constexpr int kMany = 60;
   for (const bool refuse : {false, true}) {
     EXPECT_EQ(in_child([&] {
                 alarm(20);
-                // No address space for stacks, but for a few kept ones.
+                // No address space for stacks, except for a few cached ones.
                 const rlimit none{0, 0};
                 if (refuse && setrlimit(RLIMIT_AS, &none) != 0) _exit(2);
                 const bool all_run = works(kMany) && works(3);

@@ -44,7 +44,8 @@ TEST(ParallelFor, RunsEveryTaskOnceWithWorkersBelowThreads) {
   }
 }
 
-// Plain memory: the thread sanitizer sees when a call does not order it.
+// Plain memory: the thread sanitizer reports a race if a call does not order
+// accesses.
 TEST(ParallelFor, OrdersWhatIsWrittenBeforeInsideAndAfter) {
   std::mt19937 random(7);
   for (int round = 0; round < 200; ++round) {
@@ -73,7 +74,7 @@ TEST(ParallelFor, ATaskMayWaitForLowerOnes) {
   for (const int threads : {1, 2, 3, 6}) {
     constexpr int64_t kTasks = 300;
     Counters done(kTasks);
-    std::vector<int64_t> order;  // guarded by the waiting itself
+    std::vector<int64_t> order;  // the waiting orders all accesses
     parallel_for(kTasks, threads, [&](int64_t task, int) {
       const auto t = static_cast<size_t>(task);
       if (t > 0) {
@@ -200,7 +201,7 @@ TEST(ParallelFor, ManyHostThreadsAtOnce) {
   for (const int64_t sum : sums) EXPECT_EQ(sum, 200 * 300);
 }
 
-// Calls of every rhythm: workers spin, are late, sleep, are called back.
+// Calls at varying intervals: workers spin, are late, sleep, are called off.
 TEST(ParallelFor, CallsFollowEachOtherInAnyRhythm) {
   std::mt19937 random(3);
   for (int round = 0; round < 400; ++round) {

@@ -11,7 +11,7 @@ inline double ms_since(std::chrono::steady_clock::time_point start) {
   return took.count();
 }
 
-// What `work` gives; its milliseconds are added to `ms`, also where it fails.
+// Returns what `work` returns; adds its milliseconds to `ms`, also if it fails.
 template <class Work>
 auto timed(double& ms, const Work& work) {
   const auto start = std::chrono::steady_clock::now();

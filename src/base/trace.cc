@@ -1,7 +1,8 @@
-// base/trace.cc: one list of finished spans behind one lock: spans are coarse.
+// base/trace.cc: one list of finished spans under one lock, which suffices
+// because spans are coarse.
 //
-// Numbers of traces are never used again, so a span that outlives its trace
-// finds another number there and leaves nothing behind.
+// Ids of traces are never reused, so a span that outlives its trace finds
+// another id and records nothing.
 #include "base/trace.h"
 
 #include <fmt/format.h>
@@ -37,12 +38,12 @@ struct Record {
 
 struct Recorded {
   std::mutex mutex;
-  uint64_t last_id = 0;  // of any trace
-  uint64_t id = 0;       // of the one that lives
+  uint64_t last_id = 0;  // the last id given to a trace
+  uint64_t id = 0;       // the trace that records; 0: none
   int64_t start_ns = 0;
   int64_t max_spans = 0, dropped = 0;
   int threads = 0;
-  std::map<int, std::string> names;  // of threads that have one
+  std::map<int, std::string> names;  // by thread number
   std::vector<Record> spans;
 };
 
@@ -55,12 +56,12 @@ Recorded& recorded() {
 struct Thread {
   const char* kind = nullptr;
   int kind_number = 0;
-  uint64_t trace = 0;  // where it has the number below
+  uint64_t trace = 0;  // the trace in which it has `number`
   int number = 0;
 };
 thread_local Thread calling_thread;
 
-// With the lock held.
+// The caller holds the lock.
 int number_thread(Recorded& r) {
   Thread& t = calling_thread;
   if (t.trace == r.id) return t.number;
@@ -77,7 +78,7 @@ int number_thread(Recorded& r) {
 std::string json_text(std::string_view text) {
   std::string shown(text.substr(0, kMaxTraceNote));
   if (text.size() > kMaxTraceNote) {
-    // Not within a character: bytes 10xxxxxx go on with one.
+    // Does not cut within a character: bytes 10xxxxxx continue one.
     size_t end = kMaxTraceNote;
     while (end > 0 && (static_cast<uint8_t>(text[end]) & 0xc0) == 0x80) --end;
     shown = fmt::format("{}...", text.substr(0, end));
@@ -86,7 +87,7 @@ std::string json_text(std::string_view text) {
                                     nlohmann::json::error_handler_t::replace);
 }
 
-// Nanoseconds in microseconds, every digit of them.
+// Nanoseconds written as microseconds, with every digit.
 std::string microseconds(int64_t ns) {
   return fmt::format("{}.{:03}", ns / 1000, ns % 1000);
 }
@@ -132,7 +133,8 @@ std::string Trace::json() const {
   int64_t dropped = 0;
   if (id_ != 0) {
     dropped = r.dropped;
-    // The outer of two with the same times ended last: it comes first.
+    // Of two spans with the same times, the outer one ended last and comes
+    // first.
     for (auto s = r.spans.rbegin(); s != r.spans.rend(); ++s) {
       spans.push_back(&*s);
     }
@@ -182,7 +184,7 @@ void TraceSpan::end() {
   open_->record.end_ns = now_ns();
   Recorded& r = recorded();
   const std::lock_guard lock(r.mutex);
-  // A trace that began on another thread in between may be younger.
+  // Another thread may have begun the trace after this span started.
   if (r.id != open_->trace || open_->record.start_ns < r.start_ns) return;
   try {
     if (static_cast<int64_t>(r.spans.size()) < r.max_spans) {
@@ -191,7 +193,7 @@ void TraceSpan::end() {
       return;
     }
   } catch (const std::bad_alloc&) {
-    // Dropped, as one too many is.
+    // The span is dropped, like one beyond the limit.
   }
   ++r.dropped;
 }
@@ -202,7 +204,7 @@ void TraceSpan::add_note(const char* key, int64_t value) {
     notes +=
         fmt::format("{}{}:{}", notes.empty() ? "" : ",", json_text(key), value);
   } catch (const std::bad_alloc&) {
-    // The span goes without it.
+    // The span is kept without the note.
   }
 }
 
@@ -212,7 +214,7 @@ void TraceSpan::add_note(const char* key, std::string_view value) {
     notes += fmt::format("{}{}:{}", notes.empty() ? "" : ",", json_text(key),
                          json_text(value));
   } catch (const std::bad_alloc&) {
-    // The span goes without it.
+    // The span is kept without the note.
   }
 }
 

@@ -1,8 +1,9 @@
-// base/trace.h: what ran when, as a file for chrome://tracing and Perfetto.
+// base/trace.h: records what ran when, as a file for chrome://tracing and
+// Perfetto.
 //
-// Spans may be opened by any code of any thread. Nothing listens unless a Trace
-// lives; then each costs two readings of the clock and a lock, and without one
-// a single load of a flag. Nothing that is computed depends on either.
+// Any code of any thread may open spans. While a Trace lives, a span costs two
+// clock reads and a lock; otherwise it costs one load of a flag. Results never
+// depend on tracing.
 #pragma once
 
 #include <atomic>
@@ -15,12 +16,13 @@
 
 namespace tessera {
 
-// A trace holds so many spans; further ones are dropped and counted in it.
+// The most spans of a trace; further spans are dropped, and the trace counts
+// them.
 inline constexpr int64_t kMaxTraceSpans = 1 << 18;
 // A longer note is cut.
 inline constexpr size_t kMaxTraceNote = 1024;
 
-// One at a time in a process: another that begins while it lives stays empty.
+// One Trace records at a time in a process: another made meanwhile stays empty.
 class Trace {
  public:
   explicit Trace(int64_t max_spans = kMaxTraceSpans);
@@ -33,13 +35,13 @@ class Trace {
   std::string json() const;
 
  private:
-  uint64_t id_ = 0;  // 0: another one lives
+  uint64_t id_ = 0;  // 0: another Trace records
 };
 
-// The number of the trace that listens; 0: none does.
+// The id of the trace that records; 0: none does.
 inline std::atomic<uint64_t> trace_listener{0};
 
-// From here to the end of the scope. `category` and `name` are literals:
+// A span from here to the end of the scope. `category` and `name` are literals:
 // "pjrt", "compile".
 class TraceSpan {
  public:
@@ -53,8 +55,8 @@ class TraceSpan {
   TraceSpan(const TraceSpan&) = delete;
   TraceSpan& operator=(const TraceSpan&) = delete;
 
-  // Shown beside the span, under a key that is a literal; nothing is done where
-  // nothing listens.
+  // Adds a note to the span, under a key that is a literal. Does nothing if no
+  // trace records.
   void note(const char* key, int64_t value) {
     if (open_) add_note(key, value);
   }
@@ -75,7 +77,7 @@ class TraceSpan {
   std::unique_ptr<Open, Delete> open_;
 };
 
-// What traces call the calling thread: `kind`, a literal, and its number.
+// Names the calling thread in traces: `kind`, a literal, and its number.
 void name_trace_thread(const char* kind, int number);
 
 }  // namespace tessera

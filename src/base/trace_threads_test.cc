@@ -1,5 +1,5 @@
-// base/trace_threads_test.cc: spans, read back from the trace's own file; under
-// the thread sanitizer.
+// base/trace_threads_test.cc: reads spans back from the trace's own file; also
+// run under the thread sanitizer.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -66,7 +66,7 @@ TEST(Trace, HoldsNestedSpansInOrder) {
   for (const json& span : e.spans) {
     EXPECT_EQ(span["cat"], "test");
     EXPECT_EQ(span["tid"], 1);
-    // Sums of decimals are not exact.
+    // Sums of decimal numbers are not exact.
     EXPECT_GE(start(span), start(e.spans[0]) - 1e-6);
     EXPECT_LE(end(span), end(e.spans[0]) + 1e-6);
   }
@@ -99,7 +99,7 @@ TEST(Trace, NothingIsRecordedWithoutOne) {
   }
   EXPECT_EQ(trace_listener.load(), 0u);
   const Trace next;
-  outlives.reset();  // it began under another
+  outlives.reset();  // it began under another trace
   EXPECT_TRUE(read(next).spans.empty());
 }
 
@@ -143,7 +143,7 @@ TEST(Trace, CountsWhatItDrops) {
   }
   const Events e = read(trace);
   ASSERT_EQ(e.spans.size(), 3u);
-  EXPECT_EQ(e.spans[2]["args"]["i"], 2);  // the first ones stay
+  EXPECT_EQ(e.spans[2]["args"]["i"], 2);  // the first ones are kept
   EXPECT_EQ(e.file["otherData"]["dropped_spans"], 7);
 }
 

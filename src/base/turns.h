@@ -1,6 +1,6 @@
-// base/turns.h: work that takes turns, so that a machine that slows down or
-// speeds up meanwhile favours nobody. `tessera gate` and `tessera-bench` time
-// by it.
+// base/turns.h: runs candidates in turns, so that a machine that slows down or
+// speeds up meanwhile favours none of them. `tessera gate` and `tessera-bench`
+// time with it.
 #pragma once
 
 #include <chrono>
@@ -15,16 +15,16 @@
 
 namespace tessera {
 
-// How often each has its turn.
+// How many rounds run.
 struct Rounds {
-  int64_t warm_up = 0;  // rounds before, whose results are dropped
+  int64_t warm_up = 0;  // first rounds, whose results are dropped
   int64_t least = 1;
   int64_t most = std::numeric_limits<int64_t>::max();
-  double seconds = 0;  // beyond `least`, another round begins within these
-  // Behind these none does, whatever `least` is.
+  double seconds = 0;  // past `least`, rounds start within this time
+  // After this time no round starts, whatever `least` is.
   double limit = std::numeric_limits<double>::infinity();
 
-  // `done` of those that count took `spent` seconds: is there another?
+  // Whether another round runs after `done` counted rounds in `spent` seconds.
   bool go_on(int64_t done, double spent) const {
     if (done >= most || (done > 0 && spent > limit)) return false;
     return done < least || spent <= seconds;
@@ -35,12 +35,12 @@ inline Rounds just(int64_t rounds, int64_t warm_up = 0) {
   return {.warm_up = warm_up, .least = rounds, .most = rounds};
 }
 
-// One of those that take turns: a run, which gives what it took.
+// One candidate: a run that returns its measurement.
 template <class T>
 using Turn = std::function<Result<T>()>;
 
-// All in their order, round by round; an error ends it. Of each what it gave in
-// the rounds that count.
+// Runs all candidates in order, round by round; an error ends it. Returns the
+// results of each candidate in the counted rounds.
 template <class T>
 Result<std::vector<std::vector<T>>> take_turns(
     const Rounds& rounds, const std::vector<Turn<T>>& turns) {
@@ -63,7 +63,7 @@ Result<std::vector<std::vector<T>>> take_turns(
   return out;
 }
 
-// One alone, again and again.
+// The same for one candidate alone.
 template <class T>
 Result<std::vector<T>> repeat(const Rounds& rounds, const Turn<T>& turn) {
   auto all = take_turns<T>(rounds, {turn});

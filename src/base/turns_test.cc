@@ -1,4 +1,4 @@
-// base/turns_test.cc: who has a turn when, and what counts.
+// base/turns_test.cc: the order of turns, and which results count.
 #include "base/turns.h"
 
 #include <gtest/gtest.h>
@@ -55,8 +55,8 @@ TEST(Turns, AnErrorEndsThem) {
 
 TEST(Turns, GoOnWithinTheirTime) {
   const Rounds r{.least = 3, .most = 5, .seconds = 0.2, .limit = 1};
-  EXPECT_TRUE(r.go_on(0, 9));    // one at least
-  EXPECT_TRUE(r.go_on(2, 0.9));  // `least`, though time is up
+  EXPECT_TRUE(r.go_on(0, 9));    // at least one round
+  EXPECT_TRUE(r.go_on(2, 0.9));  // `least` rounds, though the time is over
   EXPECT_FALSE(r.go_on(2, 1.1));
   EXPECT_FALSE(r.go_on(1, 1.1));
   EXPECT_TRUE(r.go_on(3, 0.1));

@@ -1,4 +1,4 @@
-// base/units.cc: large numbers for people.
+// base/units.cc: large numbers for readers.
 #include "base/units.h"
 
 #include <fmt/format.h>

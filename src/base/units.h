@@ -1,4 +1,4 @@
-// base/units.h: large numbers for people.
+// base/units.h: large numbers for readers.
 #pragma once
 
 #include <string>

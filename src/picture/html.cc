@@ -16,7 +16,8 @@ namespace {
 using Json = nlohmann::json;
 using Kind = DocumentSpan::Kind;
 
-// Every list travels along while the file stays quick to open.
+// The file holds every list if they are at most this large, so that it opens
+// quickly.
 constexpr int64_t kSmallBytes = int64_t{8} << 20;
 constexpr int64_t kSmallLists = 256;
 constexpr size_t kMaskLimit = 20000;
@@ -26,11 +27,11 @@ void put_varint(std::string& out, uint64_t v) {
   out += static_cast<char>(v);
 }
 
-// Rows as varints: 0 repeats the row above; n + 1 starts n runs, each the gap
-// before it, then twice its length, plus one where it is full.
+// Rows as varints: 0 repeats the row above; n + 1 starts a row of n runs, each
+// the gap before it, then twice its length, plus one if the run is full.
 struct PackedTiles {
   std::string bytes;
-  int64_t runs = 0;  // repeated rows hold none
+  int64_t runs = 0;  // without those of repeated rows
 };
 
 PackedTiles pack_tiles(const Worklist& w, int64_t list) {
@@ -74,7 +75,7 @@ struct PackedList {
   int64_t bytes = 0;
 };
 
-// Counts of pairs may pass 2^53, so they travel as text.
+// Counts of pairs may exceed 2^53, so they are written as text.
 PackedList pack_list(const Input& in, int64_t batch_row, int64_t head) {
   const Parts parts = make_parts(in, batch_row, head);
   const PackedTiles tiles = pack_tiles(in.batch.plan().forward, parts.list);
@@ -118,7 +119,7 @@ PackedList pack_list(const Input& in, int64_t batch_row, int64_t head) {
   return l;
 }
 
-// ASCII, and nothing in it can end the script element it stands in.
+// ASCII text that cannot end the script element that contains it.
 std::string script_json(const Json& json) {
   const std::string text =
       json.dump(-1, ' ', true, Json::error_handler_t::replace);
@@ -134,7 +135,7 @@ std::string script_json(const Json& json) {
   return out;
 }
 
-// `text` with each mark replaced once; what is put in is not searched.
+// `text` with each mark replaced once; inserted text is not searched.
 std::string fill_page(std::string_view text, std::string_view title,
                       std::string_view data) {
   constexpr std::string_view kTitle = "@TITLE@";

@@ -9,7 +9,7 @@
 namespace tessera::picture {
 namespace {
 
-// Of valid UTF-8 that is `bytes` long.
+// The code point at the start of `t`: valid UTF-8, `bytes` long.
 uint32_t code_point(std::string_view t, size_t bytes) {
   const auto first = static_cast<uint8_t>(t[0]);
   if (bytes == 1) return first;
@@ -43,7 +43,7 @@ std::string percent(int64_t part, int64_t whole) {
   if (part == whole) return "100%";
   const double p =
       100.0 * static_cast<double>(part) / static_cast<double>(whole);
-  // Rounding must not turn some into none, or most into all.
+  // Rounding must not show a small part as 0%, or a large one as 100%.
   if (p < 0.01) return "<0.01%";
   if (p >= 99.95) return ">99.9%";
   return p < 1 ? fmt::format("{:.2f}%", p) : fmt::format("{:.1f}%", p);

@@ -1,4 +1,5 @@
-// picture/losses.cc: a line over steps, from the least loss to the largest.
+// picture/losses.cc: a line over the steps, scaled from the least loss to the
+// largest.
 #include "picture/losses.h"
 
 #include <fmt/format.h>
@@ -15,7 +16,7 @@ namespace {
 
 constexpr double kWidth = 760, kHeight = 360;
 constexpr double kLeft = 72, kRight = 28, kTop = 84, kBottom = 48;
-constexpr size_t kMaxPoints = 2000;  // drawn: means of as many losses each
+constexpr size_t kMaxPoints = 2000;  // drawn: means of equally many losses
 
 std::vector<double> thinned(std::span<const double> losses) {
   const size_t each = (losses.size() + kMaxPoints - 1) / kMaxPoints;

@@ -8,7 +8,8 @@
 
 namespace tessera::picture {
 
-// Of the steps from `first` on. Losses must be finite, and at least one.
+// Draws the losses of the steps from `first` on. There must be at least one
+// loss, and all must be finite.
 std::string draw_losses(std::span<const double> losses, int64_t first,
                         std::string_view title);
 

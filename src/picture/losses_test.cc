@@ -1,4 +1,4 @@
-// picture/losses_test.cc: what the picture of losses says.
+// picture/losses_test.cc: the contents of the picture of losses.
 #include "picture/losses.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ TEST(LossPicture, SaysFirstAndLast) {
   EXPECT_NE(svg.find("a &lt; b"), std::string::npos);
   EXPECT_NE(svg.find("3.5000 at step 11, 2.5000 at step 13"),
             std::string::npos);
-  // From the left to the right, the largest at the top.
+  // The line runs from left to right, with the largest loss at the top.
   EXPECT_NE(svg.find("points='72.0,84.0 402.0,312.0 732.0,266.4 '"),
             std::string::npos)
       << svg;

@@ -21,7 +21,7 @@ std::vector<DocumentSpan> spans_of(Ints ids) {
   const int64_t n = static_cast<int64_t>(ids.size());
   for (int64_t i = 0; i < n; ++i) {
     const int32_t id = ids[static_cast<size_t>(i)];
-    // All negative ids are padding alike.
+    // All negative ids count as the same padding.
     const Kind kind = id < 0 ? Kind::padding : Kind::document;
     if (!spans.empty() && spans.back().kind == kind &&
         (kind == Kind::padding || spans.back().id == id)) {
@@ -33,7 +33,7 @@ std::vector<DocumentSpan> spans_of(Ints ids) {
   return spans;
 }
 
-// Key spans as the queries at those positions see them.
+// Key spans cut and shifted to the positions of the queries.
 std::vector<DocumentSpan> shift_spans(const std::vector<DocumentSpan>& keys,
                                       int64_t q_offset, int64_t q_len) {
   std::vector<DocumentSpan> spans;

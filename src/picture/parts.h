@@ -1,5 +1,5 @@
-// picture/parts.h: what the three pictures share: checks, counts, document
-// spans on both axes, shaded cells.
+// picture/parts.h: shared by the three pictures: checks, counts, document spans
+// on both axes, shaded cells.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ struct DocumentSpan {
   int64_t begin = 0;
   int64_t end = 0;
   int32_t id = 0;
-  Kind kind = Kind::document;  // outside: a query that stands at no key
-  int64_t order = 0;           // of the id's first appearance, keys first
+  Kind kind = Kind::document;  // outside: a query without a key position
+  int64_t order = 0;           // rank of the id's first use, keys first
 
   bool operator==(const DocumentSpan&) const = default;
 };
@@ -28,14 +28,14 @@ struct Parts {
   int64_t batch_row = 0;
   int64_t head = 0;
   int64_t q_offset = 0;
-  int64_t empty = 0;  // tiles
+  int64_t empty = 0;  // counts of tiles, by class
   int64_t partial = 0;
   int64_t full = 0;
-  int64_t pairs = 0;  // of tokens
+  int64_t pairs = 0;  // pairs of tokens
   int64_t paid = 0;
   int64_t needed = 0;
   int64_t documents = 0;  // distinct ids
-  // Empty where the facts hold no ids.
+  // Both empty if the facts hold no ids.
   std::vector<DocumentSpan> keys;
   std::vector<DocumentSpan> queries;
 
@@ -43,12 +43,12 @@ struct Parts {
   int64_t total() const { return empty + active(); }
 };
 
-// Plan and facts fit together and the chosen list exists.
+// Checks that plan and facts fit together and that the chosen list exists.
 Result<void> check_input(const Input& input);
-// Of any list of a checked input.
+// The parts of any list of a checked input.
 Parts make_parts(const Input& input, int64_t batch_row, int64_t head);
 
-// Tiles of one class side by side.
+// Adjacent tiles of one class.
 struct TileRun {
   int64_t begin = 0;
   int64_t end = 0;
@@ -79,7 +79,7 @@ struct Cells {
 };
 Cells make_cells(const Worklist& w, int64_t list, int64_t down, int64_t across);
 
-// The spans that meet tokens [begin, end): the first and how many.
+// The spans that overlap tokens [begin, end): the first one and their number.
 struct SpanRange {
   size_t first = 0;
   size_t count = 0;

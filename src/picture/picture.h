@@ -1,5 +1,5 @@
 // picture/picture.h: pictures of one worklist as plain text, SVG and HTML. Pure
-// functions: a batch in, one string out.
+// functions from a batch to a string.
 #pragma once
 
 #include <cstdint>
@@ -14,28 +14,28 @@ namespace tessera::picture {
 struct Input {
   Batch batch;
   std::string mask;       // the title, escaped where the format needs it
-  int64_t batch_row = 0;  // the list to draw; HTML starts with it
+  int64_t batch_row = 0;  // the list to draw; in HTML, the one shown first
   int64_t head = 0;
   // Only text reads these.
-  int64_t columns = 80;  // of the terminal
+  int64_t columns = 80;  // width of the terminal
   bool color = false;    // ANSI, 256 colours
   bool unicode = true;   // false: ASCII alone
-  // Only HTML reads this: the title of each plan head where masks differ.
+  // Only HTML reads this: the title of each plan head, if masks differ.
   std::vector<std::string> head_masks{};
 };
 
-// For a terminal of at least kMinTextColumns. A cell may stand for several
-// tiles; the text says how many.
+// Draws for a terminal of at least kMinTextColumns. A cell may stand for
+// several tiles; the text says for how many.
 inline constexpr int64_t kMinTextColumns = 32;
-// That a user may ask for.
+// The most columns that a user may ask for.
 inline constexpr int64_t kMaxTextColumns = 1000;
 Result<std::string> draw_text(const Input& input);
 
-// Stays below about 2 MB: too many tiles to tell apart become shaded cells,
-// and the caption says so.
+// The SVG stays below about 2 MB: if there are too many tiles to tell apart,
+// they become shaded cells, and the caption says so.
 Result<std::string> draw_svg(const Input& input);
 
-// One file that needs no network. Holds every list of the plan when together
+// One file that needs no network. It holds every list of the plan if together
 // they are small, otherwise the chosen one, and says so; a list above
 // kMaxHtmlBytes is an error.
 inline constexpr int64_t kMaxHtmlBytes = int64_t{32} << 20;

@@ -1,5 +1,5 @@
-// picture/picture_test.cc: every picture read back and compared, tile for tile,
-// with the plan it was made from.
+// picture/picture_test.cc: reads every picture back and compares it, tile for
+// tile, with its plan.
 #include "picture/picture.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ namespace {
 using Kind = DocumentSpan::Kind;
 using Grid = std::vector<std::vector<int>>;  // classes by row and column
 
-// A plan of given tiles, not of any mask: a picture shows what it is given.
+// A plan of arbitrary tiles, not of a mask: a picture shows any plan.
 struct Sample {
   Plan plan;
   Facts facts;
@@ -137,8 +137,8 @@ size_t characters(const std::string& text) {
       text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
 }
 
-// What a query or key belongs to, from the definitions: an id, -1 for padding,
-// -2 for a query that stands at no key.
+// The document of a query or key, by definition: an id, -1 for padding, -2 for
+// a query without a key position.
 int64_t owner(const Sample& s, int64_t batch_row, bool query, int64_t token) {
   const auto at = [&](const std::vector<int32_t>& ids, int64_t width,
                       int64_t i) -> int64_t {
@@ -277,7 +277,8 @@ TEST(PictureText, EveryLineFitsTheTerminal) {
     ASSERT_TRUE(text.ok()) << text.error().message;
     EXPECT_EQ(text->find('\x1b') != std::string::npos, in.color);
     const auto lines = lines_of(without_color(*text));
-    // The map with its axes; the sentences around it wrap as any text does.
+    // Checks the map with its axes only; the sentences around it wrap as any
+    // text does.
     for (size_t i = 3; i < lines.size() && !lines[i].empty(); ++i) {
       EXPECT_LE(characters(lines[i]), static_cast<size_t>(in.columns))
           << lines[i];
@@ -312,7 +313,7 @@ TEST(PictureText, ACellOfManyTilesShowsItsShare) {
   s.plan.q_len = 8 * 16;
   s.plan.kv_len = 8 * 256;
   Grid grid(16, std::vector<int>(256, 0));
-  // 256 columns on 80 characters: four tiles a cell. Cells 0 to 5 hold none,
+  // 256 columns on 80 characters: four tiles per cell. Cells 0 to 5 hold none,
   // one, two, three, four full tiles and four partial ones.
   for (auto& row : grid) {
     for (int cell = 0; cell < 5; ++cell) {

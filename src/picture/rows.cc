@@ -16,10 +16,10 @@ namespace {
 constexpr double kWidth = 760, kHeight = 690;
 constexpr double kLeft = 28;
 constexpr double kInside = kWidth - 2 * kLeft;
-constexpr double kBars = 96;  // high
+constexpr double kBars = 96;  // height
 constexpr int64_t kMaxBins = 88;
 constexpr std::string_view kFull = "#2667ba", kPartial = "#f0a332",
-                           kEmpty = "#eef3fa";  // as in the picture of a plan
+                           kEmpty = "#eef3fa";  // as in a plan's picture
 
 class RowsPicture : SvgLines {
  public:
@@ -42,7 +42,8 @@ class RowsPicture : SvgLines {
   }
 
  private:
-  // Rows by value, in bins of one width; each bar tells what it stands for.
+  // Draws counts of rows by value, in bins of one width; each bar's tooltip
+  // says what it stands for.
   void histogram(double top, std::string_view name,
                  const std::map<int64_t, int64_t>& rows,
                  std::string_view unit) {

@@ -1,4 +1,4 @@
-// picture/rows.h: what packed rows are like, as SVG.
+// picture/rows.h: statistics of packed rows, as SVG.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace tessera::picture {
 
-// How full rows are, what attention over each costs, how many documents each
-// has, and all tiles by class. `title` is escaped here.
+// Draws how full rows are, the cost of attention over each, the documents in
+// each, and all tiles by class. `title` is escaped here.
 std::string draw_rows(const data::RowStats& stats, std::string_view title);
 
 }  // namespace tessera::picture

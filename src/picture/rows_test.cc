@@ -15,7 +15,7 @@
 namespace tessera::picture {
 namespace {
 
-// Rows of drawn documents, and their packing for a judge.
+// Rows of random documents, and their packing for comparison.
 struct Packed {
   Rows rows;
   Packing packing;
@@ -105,7 +105,7 @@ TEST(RowsPicture, BarsHoldEveryRow) {
     }
     EXPECT_EQ(tiles, stats.tiles);
   }
-  // Of no rows there is a picture too.
+  // Without rows there is a picture, too.
   EXPECT_NE(draw_rows({}, "nothing").find("0 rows"), std::string::npos);
 }
 

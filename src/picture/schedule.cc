@@ -18,8 +18,8 @@ namespace {
 constexpr double kLeft = 128;
 constexpr double kMapWidth = 1000;
 constexpr double kRight = 192;
-constexpr double kRow = 22;   // of a slot, with its gap
-constexpr double kBand = 20;  // of regions, with its gap
+constexpr double kRow = 22;   // height of a slot, with its gap
+constexpr double kBand = 20;  // height of a band of regions, with its gap
 constexpr int64_t kMaxDepth = 4;
 constexpr int64_t kMaxColumns = 1000;
 constexpr double kMaxBundle = 12;
@@ -31,7 +31,7 @@ std::string tenths(double x) {
   return s;
 }
 
-// From hardly used to full, as tiles are in the picture of a plan.
+// A colour from hardly used to full, in the colours of the tiles of a plan.
 std::string shade(int level) {
   const double t = static_cast<double>(level) / kShades;
   const auto mix = [&](double from, double to) {
@@ -140,7 +140,7 @@ class SchedulePicture : SvgLines {
     }
   }
 
-  // Each column averages its bundles; neighbours of one shade are one run.
+  // Each column averages its bundles; adjacent columns of one shade form a run.
   void slots(double top) {
     std::vector<std::string> paths(kShades + 1);
     const double column = width_ / static_cast<double>(columns_);

@@ -8,14 +8,14 @@
 
 namespace tessera::picture {
 
-// A kernel and what was predicted of each of its regions.
+// A kernel and the predictions for its regions.
 struct Kernel {
   const schedule::KernelProfile& profile;
   const schedule::Prediction& prediction;
 };
 
-// Of the loop that holds the most bundles of the kernel that has the most, or
-// of the whole kernel where it has no loop.
+// Draws the loop with the most bundles, in the kernel with the most; or the
+// whole kernel if that has no loop.
 Result<std::string> draw_schedule(std::span<const Kernel> kernels);
 
 }  // namespace tessera::picture

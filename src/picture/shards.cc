@@ -17,13 +17,13 @@ namespace {
 constexpr double kWidth = 760;
 constexpr double kLeft = 28;
 constexpr double kInside = kWidth - 2 * kLeft;
-constexpr double kStrip = 22, kStripStep = 30;  // high, and to the next
-constexpr int64_t kMaxRows = 8;                 // of the batch, drawn
+constexpr double kStrip = 22, kStripStep = 30;  // height, and pitch
+constexpr int64_t kMaxRows = 8;                 // batch rows drawn
 constexpr double kBars = 80;
 constexpr double kMatrix = 320;
 constexpr std::string_view kWork = "#2667ba", kTokens = "#f0a332";
 
-// Neighbours differ much, so that a cut is seen.
+// Colours of neighbours differ much, so that a cut is visible.
 std::string color_of(int64_t seq) {
   return fmt::format("hsl({},62%,{}%)", seq * 137 % 360,
                      seq % 2 == 0 ? 52 : 68);
@@ -69,7 +69,8 @@ class ShardsPicture : SvgLines {
   }
 
  private:
-  // By batch row and tile; heads are spread alike, so that the first ones tell.
+  // Fills holder_ and worker_ by batch row and tile. Heads are distributed
+  // alike, so the first one is enough.
   void find_tiles() {
     const auto n = static_cast<size_t>(rows_ * plan_.forward.rows);
     holder_.assign(n, -1);
@@ -87,7 +88,7 @@ class ShardsPicture : SvgLines {
     }
   }
 
-  // A strip for each batch row, its runs of tiles in their shards' colours.
+  // Draws a strip per batch row, its runs of tiles in their shards' colours.
   void band(double top, std::string_view name, std::string_view does,
             const std::vector<int64_t>& of) {
     put("<text class='k' x='{}' y='{}'>{}</text>", kLeft, top, name);
@@ -149,7 +150,8 @@ class ShardsPicture : SvgLines {
         kLeft, line, step * static_cast<double>(s_.shards.size()));
   }
 
-  // Shaded by the root of the count, so that few tiles are seen beside many.
+  // Shaded by the square root of the count, so that few tiles are visible
+  // beside many.
   void traffic(double top) {
     const std::vector<int64_t>& tiles = s_.report.kv_tiles;
     const Moved& m = s_.report.forward;
@@ -198,7 +200,7 @@ class ShardsPicture : SvgLines {
   const Plan& plan_;
   std::string title_;
   int64_t seq_, rows_;
-  std::vector<int64_t> holder_, worker_;  // "seq", -1 where there is none
+  std::vector<int64_t> holder_, worker_;  // "seq" index; -1: none
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// picture/shards.h: a batch spread over a mesh, as SVG.
+// picture/shards.h: the distribution of a batch over a mesh, as SVG.
 #pragma once
 
 #include <string>
@@ -9,8 +9,9 @@
 
 namespace tessera::picture {
 
-// Who holds and who computes each query tile, how even work and tokens are,
-// and which K/V tiles travel from whom to whom. `title` is escaped here.
+// Draws which device holds and which computes each query tile, how even work
+// and tokens are, and which K/V tiles travel between which devices. `title` is
+// escaped here.
 std::string draw_shards(const Shards& shards, const Plan& plan,
                         std::string_view title);
 

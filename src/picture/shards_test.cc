@@ -1,5 +1,5 @@
-// The picture of shards: each query tile is held once and computed once, bars
-// have every shard's numbers, and the matrix has the report's tiles.
+// The picture of shards: each query tile is held once and computed once, the
+// bars show every shard's numbers, and the matrix shows the report's tiles.
 #include "picture/shards.h"
 
 #include <gtest/gtest.h>
@@ -49,7 +49,7 @@ TEST(ShardsPicture, HasAllThatTheReportHas) {
     const std::string svg = draw_shards(*shards, batch->plan(), "a < b");
     EXPECT_NE(svg.find("a &lt; b"), std::string::npos);
 
-    // Drawn once where both are the same.
+    // If a tile has the same holder and worker, it is drawn once.
     const int64_t tiles = request.batch * batch->plan().forward.rows;
     std::map<std::string, int64_t> seen;
     for (const auto& m : all(svg,

@@ -1,5 +1,5 @@
-// picture/svg.cc: the tiles as one SVG that stands alone, on its own paper,
-// with bounded size.
+// picture/svg.cc: the tiles as one self-contained SVG of bounded size, on its
+// own paper.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,15 +17,15 @@ namespace {
 using Kind = DocumentSpan::Kind;
 
 constexpr double kMapSide = 768;      // longest side of the map, in pixels
-constexpr double kMaxTile = 96;       // so that four tiles stay a small picture
+constexpr double kMaxTile = 96;       // so that four tiles make a small picture
 constexpr double kMinSide = 64;       // a decode step is one row of tiles
-constexpr int64_t kExactTiles = 512;  // a side; above, cells are shaded
-constexpr int64_t kCells = 512;       // a side
+constexpr int64_t kExactTiles = 512;  // per side; above, cells are shaded
+constexpr int64_t kCells = 512;       // per side
 constexpr size_t kMaxMapBytes = 1'500'000;
 constexpr int64_t kMaxBands = 400;
 constexpr size_t kTitleLines = 4;
 
-// Blue and amber stay apart for every common colour blindness.
+// Blue and amber are distinct for every common colour blindness.
 struct Rgb {
   double r, g, b;
 };
@@ -39,8 +39,8 @@ std::string hex(Rgb c) {
                      static_cast<int>(c.g + 0.5), static_cast<int>(c.b + 0.5));
 }
 
-// The colour of a cell by its shares. Any active tile shows: a cell starts at a
-// third of full ink. Both classes together pass through mauve, not grey.
+// The colour of a cell from its shares. Any active tile is visible: a cell
+// starts at a third of full ink. A mix of both classes is mauve, not grey.
 Rgb mix(double partial, double full) {
   const double active = partial + full;
   if (active <= 0) return kEmpty;
@@ -57,8 +57,8 @@ Rgb mix(double partial, double full) {
           blend(kEmpty.b, kPartial.b, kMixed.b, kFull.b)};
 }
 
-// Equal runs in consecutive rows grow into one rectangle of one path per
-// colour; keys are small numbers that name colours.
+// Merges equal runs in consecutive rows into rectangles, in one path per
+// colour. Colours are small indices.
 class RectMerger {
  public:
   explicit RectMerger(size_t colors) : paths_(colors) {}
@@ -111,7 +111,7 @@ class RectMerger {
   size_t bytes_ = 0;
 };
 
-// Fourths of a cell, never rounding some to none or most to all.
+// Fourths of a cell: 0 only for no tile, 4 only for all.
 size_t fourths(int64_t n, int64_t total) {
   if (n == 0) return 0;
   if (n == total) return 4;
@@ -179,7 +179,7 @@ Map make_map(const Worklist& w, int64_t list) {
     Map map = exact_map(w, list);
     if (map.fits) return map;
   }
-  // Coarser until it fits: one cell always does.
+  // Halves the resolution until the map fits; a single cell always fits.
   for (int64_t side = kCells;; side /= 2) {
     Map map =
         shaded_map(w, list, ceil_div(w.rows, side), ceil_div(w.columns, side));
@@ -236,7 +236,7 @@ class SvgPicture : SvgLines {
   }
 
  private:
-  // Both axes to one scale where that leaves each readable.
+  // Uses one scale for both axes if that leaves each readable.
   void size_axes() {
     const auto q = static_cast<double>(queries_.tokens);
     const auto k = static_cast<double>(keys_.tokens);
@@ -245,7 +245,7 @@ class SvgPicture : SvgLines {
         static_cast<double>(std::max(std::min(keys_.tile, keys_.tokens),
                                      std::min(queries_.tile, queries_.tokens)));
     scale = std::min(scale, kMaxTile / widest);
-    // Whole pixels a tile keep every tile alike.
+    // A whole number of pixels per tile keeps all tiles alike.
     const double pixels = scale * static_cast<double>(keys_.tile);
     if (keys_.tile == queries_.tile && pixels >= 2) {
       scale *= std::floor(pixels + 1e-9) / pixels;
@@ -257,7 +257,7 @@ class SvgPicture : SvgLines {
     unit_ = scale;
   }
 
-  // Breaks at spaces near the width; a long mask ends in a mark.
+  // Breaks the title at spaces near the width; a long mask ends in a mark.
   void wrap_title() {
     const size_t wide =
         static_cast<size_t>(std::max(540.0, keys_.length + 60) / 8.5);
@@ -265,7 +265,7 @@ class SvgPicture : SvgLines {
     while (text.size() > wide && title_.size() + 1 < kTitleLines) {
       size_t cut = text.rfind(' ', wide);
       if (cut == std::string::npos || cut < wide / 2) cut = wide;
-      // Not inside a UTF-8 sequence.
+      // Does not cut inside a UTF-8 sequence.
       while (cut < text.size() && (text[cut] & 0xc0) == 0x80) ++cut;
       title_.push_back(text.substr(0, cut));
       text.erase(0, text.find_first_not_of(' ', cut) == std::string::npos
@@ -277,8 +277,8 @@ class SvgPicture : SvgLines {
 
   int notes() const { return (map_.shaded() ? 1 : 0) + (stretched_ ? 1 : 0); }
 
-  // Partial tiles carry a hatch where it can be seen: the class is then told
-  // without colour too. `p` lives in tile units, `l` in pixels.
+  // Draws a hatch on partial tiles if it is visible, so that the class is shown
+  // without colour too. `p` has tile units, `l` pixels.
   void hatch() {
     const double across = keys_.tile_pixels();
     const double down = queries_.tile_pixels();
@@ -310,7 +310,7 @@ class SvgPicture : SvgLines {
         escape_markup(subtitle(in_)));
   }
 
-  // Token numbers, then the band of documents next to the map.
+  // Draws token numbers, then the band of documents next to the map.
   void axis(const Axis& a, bool across) {
     put("<g transform='translate({} {})'>", num(left_), num(top_));
     const double gap = a.spans->empty() ? 6 : 24;
@@ -358,7 +358,8 @@ class SvgPicture : SvgLines {
     return "";
   }
 
-  // Neighbours alternate; where several share a pixel the band turns grey.
+  // Adjacent documents alternate in colour; if several share a pixel, the band
+  // is grey.
   void band(const Axis& a, bool across) {
     if (static_cast<int64_t>(a.spans->size()) > kMaxBands) {
       crowded_band(a, across);
@@ -432,7 +433,7 @@ class SvgPicture : SvgLines {
     const std::string h = num(queries_.length);
     put("<rect x='{}' y='{}' width='{}' height='{}' fill='{}'/>", num(left_),
         num(top_), w, h, hex(kEmpty));
-    // Cells as units; the nested svg cuts ragged ends at the last token.
+    // Units are cells; the nested svg clips ragged ends at the last token.
     const double across = static_cast<double>(keys_.tokens) /
                           static_cast<double>(keys_.tile * map_.across);
     const double down = static_cast<double>(queries_.tokens) /
@@ -449,7 +450,7 @@ class SvgPicture : SvgLines {
     boundaries();
   }
 
-  // Lines between tiles, where there is room for them.
+  // Draws lines between tiles if there is room for them.
   void grid() {
     std::string d;
     const double x = keys_.tile_pixels();
@@ -470,7 +471,7 @@ class SvgPicture : SvgLines {
         num(left_), num(top_), d, std::min(x, y) >= 14 ? "1" : ".6");
   }
 
-  // Where documents change, faintly across the whole map.
+  // Draws faint lines across the whole map where documents change.
   void boundaries() {
     std::string d;
     const auto add = [&](const Axis& a, bool across) {

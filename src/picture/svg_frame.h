@@ -1,4 +1,4 @@
-// picture/svg_frame.h: what the SVG pictures share: style, paper and lines.
+// picture/svg_frame.h: shared by the SVG pictures: style, paper and lines.
 #pragma once
 
 #include <fmt/format.h>
@@ -21,7 +21,7 @@ std::string svg_paper(double width, double height);
 // Coordinates to a hundredth, without needless zeros.
 std::string num(double v);
 
-// The text of a picture, written line by line.
+// Base class of a picture whose text is written line by line.
 class SvgLines {
  protected:
   template <class... Args>

@@ -18,7 +18,7 @@ using Kind = DocumentSpan::Kind;
 // The map is at most this large, so that one screen shows it.
 constexpr int64_t kMaxWide = 128;
 constexpr int64_t kMaxLines = 64;
-// A plan of few tile rows keeps them apart even when it is very wide.
+// Tile rows are merged to no fewer than this many, even in a very wide plan.
 constexpr int64_t kFewRows = 16;
 // Small plans are enlarged up to this many lines and characters.
 constexpr int64_t kSmallLines = 16;
@@ -33,13 +33,13 @@ struct Layout {
   int64_t down = 1;  // tiles in a cell
   int64_t across = 1;
   int64_t chars = 1;    // characters a cell is wide
-  int64_t lines = 1;    // and lines high
-  bool halves = false;  // two cells a character, one above the other
-  int64_t gutter = 0;   // token numbers left of the map
+  int64_t lines = 1;    // lines a cell is high
+  bool halves = false;  // two cells per character, stacked
+  int64_t gutter = 0;   // width of the token numbers on the left
 };
 
-// 0: no tile active, 1 to 3: more and more, 4: all full or, where colour tells
-// the classes apart, all partial.
+// 0: no active tile; 1 to 3: increasing shares of active tiles; 4: all tiles
+// full or, if colours show the class, all partial.
 int level(const Cell& c, bool color) {
   if (c.active() == 0) return 0;
   if (c.full == c.total || (color && c.partial == c.total)) return 4;
@@ -60,7 +60,7 @@ std::string paint(const std::string& text, int fore, bool color) {
   return color ? fmt::format("\x1b[38;5;{}m{}\x1b[0m", fore, text) : text;
 }
 
-// The least 2^k or 1.5 * 2^k not below n, so that axis numbers come out even.
+// The least 2^k or 1.5 * 2^k >= n, so that axis numbers are round.
 int64_t round_scale(int64_t n) {
   int64_t power = 1;
   while (power < n) power *= 2;
@@ -93,7 +93,7 @@ Layout make_layout(const Input& in, bool ids) {
   return l;
 }
 
-// One mark for tokens [begin, end) of an axis.
+// The mark for tokens [begin, end) of an axis.
 char span_mark(const std::vector<DocumentSpan>& spans, int64_t begin,
                int64_t end) {
   const SpanRange r = spans_in(spans, begin, end);
@@ -106,7 +106,7 @@ char span_mark(const std::vector<DocumentSpan>& spans, int64_t begin,
   return static_cast<char>('A' + s.order % 26);
 }
 
-// Letters in two tones, so that neighbours differ at a glance.
+// Letters alternate between two tones, so that neighbours differ.
 std::string paint_mark(char mark, bool color) {
   const bool letter = mark >= 'A' && mark <= 'Z';
   const int tone = !letter ? 244 : (mark - 'A') % 2 == 0 ? 255 : 110;
@@ -119,7 +119,7 @@ std::string glyph(int l, bool unicode) {
   return (unicode ? fancy : plain)[static_cast<size_t>(l)];
 }
 
-// A cell of exactly one tile: its class.
+// The glyph of a cell of exactly one tile: its class.
 std::string tile_glyph(TileClass c, bool unicode) {
   if (c == TileClass::empty) return glyph(0, unicode);
   return glyph(c == TileClass::full ? 4 : 2, unicode);
@@ -181,7 +181,7 @@ class TextPicture {
                        ' ');
   }
 
-  // Token numbers over every eighth (or so) cell, then document marks.
+  // Writes token numbers over every eighth (or so) cell, then document marks.
   void key_axis() {
     const int64_t longest =
         static_cast<int64_t>(std::to_string(in_.batch.plan().kv_len).size()) +
@@ -211,7 +211,7 @@ class TextPicture {
     out_ += "\n";
   }
 
-  // Of `high` rows of cells, the first line of them or a repeat.
+  // Writes the first line of `high` rows of cells, or a repeat of it.
   void line(int64_t r, int64_t high, bool first) {
     const bool number = first && (r % (4 * high) == 0 || layout_.lines > 1);
     out_ += dim(fmt::format(
@@ -245,7 +245,7 @@ class TextPicture {
     if (in_.color) out_ += "\x1b[0m";
   }
 
-  // The upper cell is the glyph's colour, the lower one its background.
+  // The foreground colour is the upper cell, the background the lower one.
   void half_cells(int64_t r) {
     int fore = -1;
     int back = -1;
@@ -275,7 +275,7 @@ class TextPicture {
     };
     const auto part = [&](TileClass c, const char* name, int64_t n) {
       const std::string g = tile_glyph(c, in_.unicode);
-      // Where cells mix classes their glyphs mean shares, told below.
+      // If cells mix classes, glyphs show shares, which are explained below.
       if (!single()) return paint(count(name, n), class_color(c), in_.color);
       return paint(layout_.halves ? std::string("██") : g + g,
                    layout_.halves && c == TileClass::empty ? kEmptyColor

@@ -1,10 +1,10 @@
-// pjrt/api.h: the one way to call a plugin. Private to src/pjrt: it brings the
-// vendor's header.
+// pjrt/api.h: all calls to a plugin go through here. Private to src/pjrt: this
+// file includes the vendor's header.
 //
-// A plugin may be older or newer than that header. What an older one lacks is
-// past the size that it states, of its functions and of every struct that it
-// returns; nothing past that size is read. A newer one sees from our sizes what
-// we know of.
+// A plugin may be older or newer than that header. The function table and every
+// struct that a plugin returns state their size. What an older plugin lacks
+// lies past that size, and nothing past it is read. A newer plugin sees from
+// the sizes of our structs which members we know.
 #pragma once
 
 #include <pjrt_c_api.h>
@@ -18,7 +18,7 @@
 
 namespace tessera::pjrt {
 
-// Whether `member` of the struct `at` lies within the size that it states.
+// Whether `member` of `at` lies within the size that the struct states.
 template <class Struct, class Member>
 bool reaches(const Struct& at, Member Struct::*member) {
   const auto offset =
@@ -27,7 +27,7 @@ bool reaches(const Struct& at, Member Struct::*member) {
   return offset + sizeof(Member) <= at.struct_size;
 }
 
-// A copy of a plugin's text, which may be none.
+// A copy of a plugin's text, which may be null.
 inline std::string text_of(const char* text, size_t size) {
   return text ? std::string(text, size) : std::string();
 }
@@ -38,12 +38,12 @@ Function* function_of(const PJRT_Api& api, Function* PJRT_Api::*member) {
   return reaches(api, member) ? api.*member : nullptr;
 }
 
-// Takes the error, which is not null, and frees it.
+// Converts and frees the error, which is not null.
 Error take_error(const PJRT_Api& api, PJRT_Error* error, std::string_view rule,
                  std::string_view subject);
 
-// A program in MLIR, as text or bytecode. A view of `code`, which the plugin
-// only reads, though its type has no const.
+// A program in MLIR, as text or bytecode. The result views `code`, which the
+// plugin only reads, though its type has no const.
 inline PJRT_Program mlir_program(std::string& code) {
   static constexpr std::string_view kMlir = "mlir";
   PJRT_Program out = {};

@@ -1,4 +1,4 @@
-// pjrt/array_type.h: what is known of an array apart from its values.
+// pjrt/array_type.h: the element type and dimensions of an array.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace tessera::pjrt {
 
-// In row-major order, without gaps.
+// The array is in row-major order, without gaps.
 struct ArrayType {
   Dtype dtype = Dtype::f32;
   std::vector<int64_t> dims;  // none: a scalar

@@ -1,4 +1,4 @@
-// pjrt/buffer.cc: arrays go to a device and come back.
+// pjrt/buffer.cc: copies arrays to a device and back.
 #include "pjrt/buffer.h"
 
 #include <iterator>
@@ -19,7 +19,7 @@ constexpr PJRT_Buffer_Type kTypes[] = {
     PJRT_Buffer_Type_S8,   PJRT_Buffer_Type_S16, PJRT_Buffer_Type_U8,
     PJRT_Buffer_Type_PRED};
 
-// What an array without bytes points to: some plugins take null for a question.
+// The data of an array without bytes: some plugins take null for a query.
 char no_bytes[kInPlaceAlignment];
 
 }  // namespace
@@ -56,15 +56,16 @@ Buffer::~Buffer() { release(); }
 
 void Buffer::release() {
   handle_.reset();
-  // A copy by another thread may still be on its way.
+  // The plugin may still be reading the data on another thread.
   (void)await(read_, "data must be read", "it");
   read_.reset();
 }
 
-// kImmutableZeroCopy serves every plugin. One on the CPU reads aligned data in
-// place, and `done_with_host_buffer` comes about when the buffer is freed;
-// others copy, now or later, and it comes about when they have. So it is not
-// waited for here, where that could take forever, but when the buffer goes.
+// kImmutableZeroCopy works with every plugin. A plugin on the CPU reads aligned
+// data in place, and `done_with_host_buffer` completes when the buffer is
+// freed. Others copy, now or later, and complete it after the copy. So
+// release() waits for it, and not this function, where the wait could be
+// endless.
 Result<Buffer> to_device(const Client& client, const Device& device,
                          const ArrayType& type, const void* data,
                          DataStays stays) {
@@ -125,7 +126,7 @@ Result<void> to_host(const Buffer& buffer, void* data, int64_t bytes) {
   }
   const Purpose purpose = {"an array must come from its device", subject};
   const Plugin& plugin = buffer.plugin();
-  // Row-major order; without it the device's own order would be copied.
+  // Row-major order; without a layout the device's own order would be copied.
   std::vector<int64_t> order(type.dims.size());
   std::iota(order.rbegin(), order.rend(), int64_t{0});
   PJRT_Buffer_MemoryLayout layout = {};

@@ -1,4 +1,4 @@
-// pjrt/buffer.h: an array in a device's memory, and the way there and back.
+// pjrt/buffer.h: an array in a device's memory, and copies to and from it.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +18,8 @@ void Destroyer<PJRT_Buffer>::operator()(PJRT_Buffer* object) const;
 
 class Buffer {
  public:
-  // Of what a plugin made. `read` comes about when it needs the caller's data
-  // no more; null where there is no such data.
+  // Owns a buffer that a plugin made. `read` completes when the plugin no
+  // longer needs the caller's data; null: there is no such data.
   Buffer(ArrayType type, const Device& device, Handle<PJRT_Buffer> handle,
          Handle<PJRT_Event> read = {})
       : type_(std::move(type)),
@@ -44,11 +44,11 @@ class Buffer {
   Handle<PJRT_Buffer> handle_;
 };
 
-// How long the caller's data stays as it is.
+// How long the caller keeps the data unchanged.
 enum class DataStays : uint8_t {
-  until_freed,  // the buffer: where the plugin can, it is read in place, and
-                // else copied at a time of the plugin's choice
-  during_call   // the plugin copies it at once
+  until_freed,  // until the buffer is freed; the plugin reads the data in place
+                // if it can, else copies it at a time of its choice
+  during_call   // only during the call; the plugin copies the data at once
 };
 Result<Buffer> to_device(const Client& client, const Device& device,
                          const ArrayType& type, const void* data,
@@ -58,10 +58,10 @@ Result<Buffer> to_device(const Client& client, const Device& device,
 // type's size.
 Result<void> to_host(const Buffer& buffer, void* data, int64_t bytes);
 
-// Whether a run took its memory: then it holds nothing any more.
+// Whether a run took the buffer's memory, so that it holds no value any more.
 bool is_gone(const Buffer& buffer);
 
-// Where data must begin for a plugin that runs on the CPU to read it in place.
+// The alignment of data that a plugin on the CPU can read in place.
 inline constexpr int64_t kInPlaceAlignment = 64;
 
 }  // namespace tessera::pjrt

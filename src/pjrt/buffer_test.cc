@@ -1,5 +1,5 @@
-// pjrt/buffer_test.cc: arrays go to devices of real plugins and come back, and
-// to one that loses them.
+// pjrt/buffer_test.cc: copies arrays to devices of real plugins and back, and
+// to a plugin that loses them.
 #include "pjrt/buffer.h"
 
 #include <sys/mman.h>
@@ -34,7 +34,7 @@ TEST(ArrayTypes, HaveNamesAndSizes) {
 
 class PjrtBuffer : public CpuPlugin {
  protected:
-  // Bytes that differ, aligned or one element off.
+  // Distinct bytes, aligned or one element off.
   struct Data {
     alignas(kInPlaceAlignment) char bytes[4096 + 64];
     Data() {
@@ -86,7 +86,8 @@ TEST_P(PjrtBuffer, ValuesThatArithmeticWouldChangeComeBack) {
   EXPECT_EQ(std::memcmp(back, odd, sizeof odd), 0);
 }
 
-// Seen by writing to it, against the rule; other data was copied.
+// Writes to the data, against the rule, to see whether the plugin reads it in
+// place; unaligned data was copied.
 TEST_P(PjrtBuffer, AlignedDataIsReadInPlace) {
   alignas(kInPlaceAlignment) float data[17] = {};
   for (const bool aligned : {true, false}) {
@@ -99,7 +100,7 @@ TEST_P(PjrtBuffer, AlignedDataIsReadInPlace) {
   }
 }
 
-// A big one may be copied by another thread.
+// A plugin may copy large data on another thread.
 TEST_P(PjrtBuffer, DataMayGoWhenTheBufferHas) {
   constexpr int64_t kCount = 1 << 20;
   for (int i = 0; i < 20; ++i) {
@@ -114,7 +115,7 @@ TEST_P(PjrtBuffer, DataMayGoWhenTheBufferHas) {
                             other.data() + 1);
       ASSERT_TRUE(next.ok());
       EXPECT_EQ(floats(moved)[kCount - 1], static_cast<float>(i));
-      moved = std::move(*next);  // and `data` is free now
+      moved = std::move(*next);  // now `data` may be freed
       data = {};
       EXPECT_EQ(floats(moved)[kCount - 1], -1.0F);
     }
@@ -154,8 +155,8 @@ TEST_P(PjrtBuffer, WhatCannotBeAnArrayIsRefused) {
             "[pjrt] an array must have room for 1 bytes, found 0 for I8 [1]");
 }
 
-// Pages that exist only when they are touched. In place they cost nothing, and
-// a copy would be more than the machine has.
+// Pages that exist only when touched. In place they cost nothing; a copy would
+// need more memory than the machine has.
 TEST_P(PjrtBuffer, ACopyThatDoesNotFitIsALimit) {
 #ifdef TESSERA_SANITIZED
   GTEST_SKIP() << "the sanitizer has the address space";
@@ -220,7 +221,7 @@ TEST_F(FaultyBuffer, ErrorsOnTheWayThere) {
             "on device 7");
 }
 
-// The plugin may read it until its event has come about.
+// The plugin may read the data until its event completes.
 TEST_F(FaultyBuffer, TheDataIsWaitedForWhenTheBufferGoes) {
   {
     auto a = send(4);

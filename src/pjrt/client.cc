@@ -1,4 +1,4 @@
-// pjrt/client.cc: starts clients, asks for their devices, keeps both.
+// pjrt/client.cc: starts clients, reads their devices, keeps both.
 #include "pjrt/client.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 namespace tessera::pjrt {
 namespace {
 
-// Points into the option, which must outlive it.
+// The result points into the option, which must outlive it.
 PJRT_NamedValue named_value(const std::string& name, const OptionValue& value) {
   PJRT_NamedValue out = {};
   out.struct_size = PJRT_NamedValue_STRUCT_SIZE;
@@ -39,7 +39,8 @@ PJRT_NamedValue named_value(const std::string& name, const OptionValue& value) {
   return out;
 }
 
-// Plugins end the process over a count of another type, or below 0.
+// Checked here because plugins end the process if a count has another type, or
+// is below 0.
 Result<void> check_option(const std::string& name, const OptionValue& value) {
   if (const auto* real = std::get_if<double>(&value)) {
     if (!std::isfinite(static_cast<float>(*real))) {
@@ -56,7 +57,7 @@ Result<void> check_option(const std::string& name, const OptionValue& value) {
                  count ? fmt::to_string(*count) : "another type");
 }
 
-// An id is needed, to compile for the device; a kind may stay empty.
+// The id is required, to compile for the device; the kind may stay empty.
 Result<Device> describe_device(const Plugin& plugin, PJRT_Device* at) {
   const Purpose purpose = {"a device must have a description", plugin.path()};
   PJRT_Device_GetDescription_Args description = {};
@@ -87,7 +88,7 @@ class ClientMaker {
       const Plugin& plugin, const ClientOptions& options, int64_t threads);
 
  private:
-  // What there is to know of a client that has started.
+  // Reads the platform and devices of a client that has started.
   static Result<void> look_at(Client& client);
 };
 
@@ -105,7 +106,8 @@ Result<std::unique_ptr<const Client>> ClientMaker::make(
   auto ok = TESSERA_PJRT_CALL(plugin, PJRT_Client_Create, args, purpose);
   if (!ok) {
     Error error = ok.error();
-    // Nothing was asked for that could be wrong: it has no device here.
+    // No option was given that could be invalid, so the plugin has no device
+    // here.
     const bool asked = !options.empty() || error.kind != ErrorKind::invalid;
     if (!asked) error.kind = ErrorKind::unavailable;
     return error;
@@ -120,7 +122,7 @@ Result<std::unique_ptr<const Client>> ClientMaker::make(
   out->threads_ = threads;
   ok = look_at(*out);
   if (!ok) {
-    // Nobody has seen this one, so that it may go.
+    // No caller holds this client yet, so it can be destroyed.
     PJRT_Client_Destroy_Args destroy = {};
     destroy.client = args.client;
     (void)TESSERA_PJRT_CALL(plugin, PJRT_Client_Destroy, destroy,
@@ -178,7 +180,7 @@ Result<const Client*> open_client(const Plugin& plugin,
   for (const auto& [name, value] : sorted) {
     if (auto ok = check_option(name, value); !ok) return ok.error();
   }
-  // Never destroyed, for the plugin's threads, which outlive main().
+  // Never destroyed, because the plugin's threads outlive main().
   static std::mutex mutex;
   using Key = std::pair<const Plugin*, ClientOptions>;
   static auto& clients = *new std::map<Key, std::unique_ptr<const Client>>;
@@ -186,7 +188,7 @@ Result<const Client*> open_client(const Plugin& plugin,
   Key key(&plugin, std::move(sorted));
   auto at = clients.find(key);
   if (at == clients.end()) {
-    // The plugin read the number for its first client, and does not again.
+    // The plugin reads the number of threads only for its first client.
     const auto before = clients.lower_bound(Key(&plugin, {}));
     const bool is_first =
         before == clients.end() || before->first.first != &plugin;

@@ -15,12 +15,12 @@ struct PJRT_Device;
 
 namespace tessera::pjrt {
 
-// What a plugin can be asked at its start: "cpu_device_count" is 4. It takes a
-// double as a float.
+// Options for the start of a client, such as "cpu_device_count" with 4. The
+// plugin takes a double as a float.
 using OptionValue = std::variant<bool, int64_t, double, std::string>;
 using ClientOptions = std::vector<std::pair<std::string, OptionValue>>;
 
-// Of a plugin for CPUs, and the most that one may be asked for.
+// The option for the number of CPU devices, and its largest value.
 inline constexpr const char* kDeviceCount = "cpu_device_count";
 inline constexpr int64_t kMaxDevices = 1024;
 
@@ -30,7 +30,7 @@ struct Device {
   PJRT_Device* handle = nullptr;
 };
 
-// What a program runs on: one device, or one for each of its partitions.
+// The devices of a program: one, or one for each of its partitions.
 class Devices {
  public:
   Devices(const Device& one) : all_{&one} {}
@@ -53,10 +53,10 @@ class Client {
   const Plugin& plugin() const { return *plugin_; }
   const std::string& platform() const { return platform_; }  // "cpu"
   const std::string& platform_version() const { return platform_version_; }
-  // Those that this process may use, in the plugin's order; at least one.
+  // The devices that this process may use, in the plugin's order; at least one.
   const std::vector<Device>& devices() const { return devices_; }
   PJRT_Client* handle() const { return handle_; }
-  // Of a client for CPUs: as many as the plugin's first client was made with.
+  // For a CPU client: the threads that the plugin's first client was made with.
   int64_t threads() const { return threads_; }
 
  private:
@@ -70,13 +70,13 @@ class Client {
   int64_t threads_ = 0;
 };
 
-// The same plugin and options, in any order, again give the same client, which
-// lives as long as the process: plugins run threads of their own. One that
-// could not start is tried again. Safe from any thread.
+// The same plugin and options, in any order, give the same client. It lives as
+// long as the process, because plugins run threads of their own. A start that
+// failed is tried again by the next call. Safe from any thread.
 Result<const Client*> open_client(const Plugin& plugin,
                                   const ClientOptions& options = {});
 
-// The device of that number in devices(), or an error that says how many.
+// Device `number` of devices(), or an error that says how many there are.
 Result<const Device*> find_device(const Client& client, int64_t number);
 
 // "cpu 2": its kind and id, for messages and receipts.

@@ -1,4 +1,4 @@
-// pjrt/client_test.cc: clients of real plugins, and of one that fails.
+// pjrt/client_test.cc: clients of real plugins, and of a plugin that fails.
 #include "pjrt/client.h"
 
 #include <thread>
@@ -39,7 +39,7 @@ TEST_P(PjrtClient, OptionsReachThePlugin) {
   EXPECT_EQ(*again, *three);
 }
 
-// The plugins end the process over each of these.
+// Each of these options would end the process in a plugin.
 TEST_P(PjrtClient, OptionsThatItWouldCrashOnAreRefused) {
   const auto refusal = [&](OptionValue value) {
     const auto client = open_client(*plugin_, {{"cpu_device_count", value}});
@@ -151,7 +151,7 @@ TEST_F(FaultyClient, IdsAreTheDevicesOwn) {
   EXPECT_EQ((*client)->platform_version(), "fake 1.2");
   ASSERT_EQ((*client)->devices().size(), 2u);
   EXPECT_EQ((*client)->devices()[1].id, 9);
-  // It does not tell its kind.
+  // This device does not tell its kind.
   EXPECT_EQ(describe((*client)->devices()[1]), "device 9");
 }
 

@@ -1,4 +1,4 @@
-// pjrt/compile.cc: PJRT_Compile, and the questions to an executable.
+// pjrt/compile.cc: PJRT_Compile, and queries to an executable.
 #include "pjrt/compile.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kUnset = -1;
 
-// The error of a question about `what`.
+// The error rule of a query about `what`.
 struct Question {
   std::string rule;
   explicit Question(std::string_view what)
@@ -22,12 +22,12 @@ struct Question {
   Purpose about(const Plugin& plugin) const { return {rule, plugin.path()}; }
 };
 
-// Nothing for a property of a type that is not known here.
+// Nothing if the property has a type that is not known here.
 std::optional<CostProperty> read_property(const PJRT_NamedValue& value) {
   CostProperty out;
   if (!value.name) return {};
   out.name = text_of(value.name, value.name_size);
-  int type = 0;  // a newer plugin's may be none that the enum knows
+  int type = 0;  // a newer plugin's may be outside the enum
   std::memcpy(&type, &value.type, sizeof type);
   switch (type) {
     case PJRT_NamedValue_kFloat:
@@ -51,7 +51,8 @@ std::optional<CostProperty> read_property(const PJRT_NamedValue& value) {
 }
 
 // An MLIR text without comments and strings, and whether Shardy's words stand
-// in either: in MLIR's generic form a custom call's target is a string.
+// in the code or in a string: in MLIR's generic form a custom call's target is
+// a string.
 struct Words {
   std::string code;
   bool shardy = false;
@@ -111,7 +112,7 @@ Result<CompileOptions> options_of(const Topology& topology,
                    kPartitions);
   }
   if (out.partitions == 1) return out;
-  // Any other number, and libtpu ends the process.
+  // With any other number, libtpu ends the process.
   const auto devices = static_cast<int64_t>(topology.devices().size());
   if (out.partitions != devices) {
     return invalid("pjrt",

@@ -1,4 +1,5 @@
-// pjrt/compile.h: a program compiled ahead of time, and what is known of it.
+// pjrt/compile.h: a program compiled ahead of time, and the compiler's facts
+// about it.
 #pragma once
 
 #include <cstdint>
@@ -18,27 +19,26 @@ namespace tessera::pjrt {
 template <>
 void Destroyer<PJRT_Executable>::operator()(PJRT_Executable* object) const;
 
-// Bytes in the device's memory; a program's code, its arrays, its scratch.
+// Bytes in the device's memory: the program's code, arrays and scratch.
 struct MemoryStats {
   int64_t code = 0;
   int64_t argument = 0;
   int64_t output = 0;
-  int64_t alias = 0;  // of arguments that become outputs
+  int64_t alias = 0;  // arguments that become outputs
   int64_t temporary = 0;
-  std::optional<int64_t> peak;  // older plugins do not say
+  std::optional<int64_t> peak;  // nothing: an older plugin
 };
 
-// What the compiler says of a program's cost: "flops", "bytes accessed".
+// A cost property that the compiler reports: "flops", "bytes accessed".
 struct CostProperty {
   std::string name;
   std::variant<double, int64_t, bool, std::string, std::vector<int64_t>> value;
 };
 
-// Of a file with a program.
+// The largest file of a program.
 inline constexpr int64_t kMaxProgramBytes = int64_t{1} << 31;
 
-// A plugin need not have everything: what it lacks is an error of the kind
-// `unavailable`.
+// A function that the plugin lacks is an error of the kind `unavailable`.
 class Executable {
  public:
   const Plugin& plugin() const { return *handle_.get_deleter().plugin; }
@@ -49,7 +49,7 @@ class Executable {
   Result<int64_t> code_bytes() const;
   Result<MemoryStats> memory() const;
   Result<std::vector<CostProperty>> cost() const;  // sorted by name
-  // For the same platform and plugin version only.
+  // Bytes for the same platform and plugin version only.
   Result<std::string> serialize() const;
 
   PJRT_Executable* handle() const { return handle_.get(); }
@@ -62,9 +62,9 @@ class Executable {
   Handle<PJRT_Executable> handle_;
 };
 
-// What a module in text says of its partitions (`mhlo.num_partitions`), which
-// must be as many as the topology has devices, or one. Bytecode is not read,
-// nor what stands in comments and strings.
+// The partitions that a module in text states (`mhlo.num_partitions`), which
+// must be one, or the number of the topology's devices. Bytecode is not read,
+// nor are comments and strings.
 Result<CompileOptions> options_of(const Topology& topology,
                                   std::string_view program);
 

@@ -24,28 +24,28 @@ namespace {
 
 constexpr std::string_view kWhere = "cache";
 
-// Counts what the bytes on disk depend on and identity.h cannot know: how
-// programs are compiled (execute.cc) and what an entry holds.
+// Raised when entries on disk change in a way that identity.h cannot see: how
+// programs are compiled (execute.cc), or what an entry holds.
 constexpr int kEntryVersion = 2;
 
-// Texts kept for the error of a limit.
+// The most texts kept for the error of max_compiles.
 constexpr size_t kMaxTexts = 64;
 
-// A program in memory: of a client, on its devices, by the contract's key.
+// The key of a program in memory: client, devices, the contract's key.
 using Place = std::tuple<const Client*, std::vector<int64_t>, std::string>;
 
-// One that is there, or that a thread is working on.
+// A program in memory, or one that a thread is making.
 struct Entry {
   bool done = false;
-  std::shared_ptr<const Loaded> program;  // null: it failed
+  std::shared_ptr<const Loaded> program;  // null after `done`: an error
   std::optional<Error> error;
-  int64_t used = 0;  // the least goes first
+  int64_t used = 0;  // the least is removed first
 };
 
-// The key of an entry on disk holds all that the entry depends on, as text: the
-// store compares it whole. The program's own digest is in it, so that a program
-// that is written otherwise, by whatever oversight under the same contract, is
-// another entry.
+// The key of an entry on disk is the text of all that the entry depends on; the
+// store compares the whole key. The digest of the program is in it, so that a
+// different program under the same contract, by whatever mistake, is another
+// entry.
 std::string entry_key(const ProgramKey& key, std::string_view program,
                       std::string_view identity) {
   return fmt::format("tessera program {}\ncontract {}\nstablehlo {} {}\n{}",
@@ -53,7 +53,8 @@ std::string entry_key(const ProgramKey& key, std::string_view program,
                      digest_of(program), program.size(), identity);
 }
 
-// From the text that differs in the fewest fields; of equal ones the latest.
+// The difference from the text that differs in the fewest fields; of equals,
+// the latest.
 std::string nearest_difference(const std::vector<std::string>& texts,
                                const std::string& text) {
   std::string nearest;
@@ -83,12 +84,12 @@ struct CompileCache::State {
       store.emplace(options.folder, options.max_bytes);
   }
 
-  // Of an entry that no thread works on and nobody has.
+  // Makes a program that is not in memory, and that no other thread is making.
   Result<Cached> make(const Client& client, const Devices& devices,
                       const ProgramKey& key, const std::string& program);
   Result<void> count_compile(const ProgramKey& key);
   bool uses_disk(const Client& client);
-  // The key of the disk's entry; nothing where the disk is not used.
+  // The key of the entry on disk; nothing if the disk is not used.
   std::optional<std::string> disk_key(const Client& client,
                                       const Devices& devices,
                                       const ProgramKey& key,
@@ -100,7 +101,7 @@ struct CompileCache::State {
                                           Warnings& warnings);
   void to_disk(const Loaded& program, const std::string& entry,
                Warnings& warnings);
-  // Says it once, and leaves the disk alone for this plugin from now on.
+  // Warns once, and does not use the disk for this client from now on.
   void give_up_disk(const Client& client, std::string warning,
                     Warnings& warnings);
   void forget_oldest();
@@ -108,10 +109,10 @@ struct CompileCache::State {
   const CacheOptions options;
   std::optional<BlobStore> store;
 
-  std::mutex mutex;  // of all below
+  std::mutex mutex;  // protects all below
   std::condition_variable changed;
   std::map<Place, std::shared_ptr<Entry>> entries;
-  std::vector<std::string> texts;  // of the contracts compiled
+  std::vector<std::string> texts;  // contracts that were compiled
   std::set<const Client*> memory_only;
   CompileCounts counts;
   int64_t uses = 0;
@@ -133,8 +134,8 @@ CompileCounts CompileCache::counts() const {
 
 namespace {
 
-// What the thread that works on an entry does in the end, in whatever way it
-// leaves: the others must not wait for ever.
+// When the thread that makes an entry leaves, in whatever way, marks the entry
+// as done and wakes the threads that wait for it.
 class Working {
  public:
   Working(std::mutex& mutex, std::condition_variable& changed,
@@ -157,7 +158,7 @@ class Working {
                                 "for contract {}",
                                 std::get<2>(place_));
       }
-      entries_.erase(place_);  // the next one tries again
+      entries_.erase(place_);  // the next call tries again
     }
     changed_.notify_all();
   }
@@ -331,14 +332,14 @@ void CompileCache::State::give_up_disk(const Client& client,
   }
 }
 
-// Programs that run hold their own share.
+// A program that runs is kept alive by its own shared_ptr.
 void CompileCache::State::forget_oldest() {
   const auto most =
       static_cast<size_t>(std::max<int64_t>(options.max_programs, 1));
   while (entries.size() > most) {
     auto oldest = entries.end();
     for (auto at = entries.begin(); at != entries.end(); ++at) {
-      if (!at->second->program) continue;  // somebody works on it
+      if (!at->second->program) continue;  // a thread is making it
       if (oldest == entries.end() || at->second->used < oldest->second->used) {
         oldest = at;
       }

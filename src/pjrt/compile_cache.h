@@ -1,5 +1,5 @@
-// pjrt/compile_cache.h: compiled programs, kept in memory and on disk under the
-// key of their kernel contract.
+// pjrt/compile_cache.h: keeps compiled programs in memory and on disk, under
+// the key of their kernel contract.
 #pragma once
 
 #include <cstdint>
@@ -15,43 +15,43 @@ namespace tessera::pjrt {
 
 struct CacheOptions {
   std::string folder;                      // empty: memory only
-  int64_t max_bytes = kDefaultCacheBytes;  // on disk; the oldest go first
-  int64_t max_programs = 256;              // in memory; the oldest go first
-  // Compiles of this cache at most; one more is an error that says what varied
+  int64_t max_bytes = kDefaultCacheBytes;  // on disk; evicts the oldest
+  int64_t max_programs = 256;              // in memory; evicts the oldest
+  // The most compiles of this cache; one more is an error that says what varied
   // between the contracts. 0: no limit.
   int64_t max_compiles = 0;
 };
 
-// How a program was come by.
+// Where a program came from.
 enum class Found : uint8_t { compiled, memory, disk };
 CompileCounts counts_of(Found found);
 
 struct Cached {
   std::shared_ptr<const Loaded> program;
   Found found = Found::compiled;
-  double compile_ms = 0;  // or of loading
-  // Of the disk: full, read-only, an entry that was not what it must be. The
-  // program is right all the same.
+  double compile_ms = 0;  // or the time of loading
+  // Troubles of the disk: full, read-only, an invalid entry. The program is
+  // correct nevertheless.
   std::vector<std::string> warnings;
 };
 
-// What a program is kept under. `contract` is a kernel contract's key, `text`
-// the JSON that it digests; another version of what makes the program must be
-// in them. Plugin, its version, platform and device are added by the cache.
+// The key of a program. `contract` is a kernel contract's key, `text` the JSON
+// that it digests; versions of whatever makes the program must be in them. The
+// cache adds the plugin, its version, platform and device.
 struct ProgramKey {
   std::string contract;
   std::string text;
 };
 
-// Safe from any thread; two that want the same program compile it once.
+// Safe from any thread; two threads that want the same program compile it once.
 class CompileCache {
  public:
   explicit CompileCache(CacheOptions options);
   ~CompileCache();
 
-  // `write` gives the StableHLO; it is not called on a hit in memory. On disk
-  // an entry is another one when what it writes differs. Threads that wait for
-  // one another's program share its error as well.
+  // `write` returns the StableHLO; it is not called on a hit in memory. On
+  // disk, a different StableHLO is a different entry. Threads that wait for
+  // another thread's program also share its error.
   Result<Cached> get(const Client& client, const Devices& devices,
                      const ProgramKey& key,
                      const std::function<Result<std::string>()>& write);

@@ -1,5 +1,5 @@
-// pjrt/compile_cache_test.cc: how often the compiler runs, and that what is
-// found is never another program.
+// pjrt/compile_cache_test.cc: counts compiles, and checks that a hit is never
+// another program.
 #include "pjrt/compile_cache.h"
 
 #include <gtest/gtest.h>
@@ -32,7 +32,8 @@ using tessera::testing::fake_plugin;
 using tessera::testing::is_absent;
 using tessera::testing::real_plugin;
 
-// What a child of these tests is told, and where it leaves its counts.
+// Variables for a child of these tests: its inputs, and where it writes its
+// counts.
 constexpr const char* kFolder = "TESSERA_TEST_CACHE_FOLDER";
 constexpr const char* kReport = "TESSERA_TEST_CACHE_REPORT";
 constexpr const char* kStart = "TESSERA_TEST_CACHE_START";
@@ -41,7 +42,7 @@ constexpr const char* kWrapped = "TESSERA_TEST_WRAPPED_PLUGIN";
 
 constexpr int kPrograms = 3;
 
-// Multiplies by `factor`, so that each tells itself from the others.
+// A program that multiplies by `factor`, which identifies it.
 std::string program_of(int factor) {
   const std::string n = std::to_string(factor);
   return "module @scale" + n +
@@ -76,7 +77,8 @@ class CompileCacheTest : public ::testing::Test {
     client_ = *client;
     device_ = &client_->devices()[0];
   }
-  // The real plugin with something changed; each is one of its own.
+  // Opens the real plugin behind a wrapper that changes something; each wrapper
+  // is a plugin of its own.
   void open_wrapped(const std::string& name) {
     setenv(kWrapped, client_->plugin().path().c_str(), 1);
     auto plugin = load_plugin(fake_plugin(name));
@@ -89,7 +91,7 @@ class CompileCacheTest : public ::testing::Test {
         *client_, *device_, key_of(factor),
         [&]() -> Result<std::string> { return program_of(factor); });
   }
-  // Runs it as well: it must be the program of that factor.
+  // Gets the program and runs it to check its factor.
   Cached expect(CompileCache& cache, int factor, Found found) const {
     auto cached = get(cache, factor);
     EXPECT_TRUE(cached.ok()) << cached.error().message;
@@ -132,7 +134,7 @@ class CompileCacheTest : public ::testing::Test {
     std::sort(found.begin(), found.end());
     return found;
   }
-  // The one file that is there now and was not before.
+  // The only file that exists now and is not in `before`.
   fs::path new_file(const std::vector<fs::path>& before) const {
     for (const fs::path& p : files()) {
       if (std::find(before.begin(), before.end(), p) == before.end()) return p;
@@ -140,7 +142,7 @@ class CompileCacheTest : public ::testing::Test {
     ADD_FAILURE() << "no new file";
     return {};
   }
-  // What the store keeps a file's blob under.
+  // The key in a file of the store.
   static std::string entry_key(const fs::path& path) {
     const std::string bytes = *read_file(path, 1 << 26);
     const auto size = load_number(bytes, 8);
@@ -151,8 +153,8 @@ class CompileCacheTest : public ::testing::Test {
     return tessera::load<uint64_t>(bytes, at);
   }
 
-  // This very program as a process of its own, which gets all programs and says
-  // what it took.
+  // Runs this test program as a child process, which gets all programs and
+  // reports its counts.
   struct Child {
     int64_t compiles = -1, disk_hits = -1, warnings = -1;
   };
@@ -181,7 +183,7 @@ class CompileCacheTest : public ::testing::Test {
   const Device* device_ = nullptr;
 };
 
-// Another age of the interface, and other code of it.
+// A plugin with another version of the interface, and with other code.
 TEST_F(CompileCacheTest, ASecondPluginHasEntriesOfItsOwn) {
   {
     CompileCache cache(options_);
@@ -247,7 +249,7 @@ TEST_F(CompileCacheTest, WhatOneCacheCompiledAnotherFindsOnDisk) {
   expect_counts(cache, 0, kPrograms, kPrograms);
 }
 
-// A child of the tests below; alone, it is one more test.
+// Runs as a child of the tests below; on its own it is one more test.
 TEST_F(CompileCacheTest, AnotherProcessIsThis) {
   const char* folder = std::getenv(kFolder);
   if (folder) options_.folder = folder;
@@ -286,7 +288,7 @@ TEST_F(CompileCacheTest, ASecondProcessCompilesNothing) {
   EXPECT_EQ(second.compiles, 0);
   EXPECT_EQ(second.disk_hits, kPrograms);
   EXPECT_EQ(second.warnings, 0);
-  // What the compiler reads from the environment makes other programs.
+  // Variables that the compiler reads make other programs.
   const Child other = run_child_process(
       "other", {{"XLA_FLAGS", "--xla_cpu_enable_fast_math=false"}});
   EXPECT_EQ(other.compiles, kPrograms);
@@ -334,7 +336,7 @@ TEST_F(CompileCacheTest, AnUnsafeFolderIsNotUsedAndSaidOnce) {
   EXPECT_EQ(expect(nowhere, 2, Found::compiled).warnings.size(), 1u);
 }
 
-// One program's entry, whole and right, under the name of another's.
+// A whole, valid entry of one program under the name of another's.
 TEST_F(CompileCacheTest, APoisonedEntryIsNeverAHit) {
   std::vector<fs::path> path(3);
   {
@@ -378,8 +380,8 @@ TEST_F(CompileCacheTest, ADamagedEntryIsCompiledAgain) {
   }
 }
 
-// Of another lane's version, or by a fault of one: the contract's key is the
-// same, the program is not.
+// The contract's key is the same, but the program is not: from another version
+// of a lane, or by a defect of one.
 TEST_F(CompileCacheTest, AnotherProgramUnderOneContractIsNoHitOnDisk) {
   {
     CompileCache cache(options_);
@@ -416,7 +418,7 @@ TEST_F(CompileCacheTest, FilesAreKnownByTheirBuildOrTheirTimes) {
   EXPECT_TRUE(file_identity(a)->starts_with("size 13 modified "));
   EXPECT_NE(*file_identity(a), *file_identity(b));
   EXPECT_FALSE(file_identity(root_ / "c").ok());
-  // A copy of what has a build id is the same build.
+  // A copy of a file with a build id has the same identity.
   const std::string self = "/bin/sh";
   const auto id = file_identity(self);
   ASSERT_TRUE(id.ok());
@@ -438,7 +440,7 @@ TEST_F(CompileCacheTest, AtTheLimitTheErrorNamesWhatVaried) {
             "'contract 12' (from the nearest known one differs: q_len 8, 12)");
   expect(cache, 4, Found::memory);
   expect_counts(cache, 3, 1, 0);
-  // What is on disk needs no compile.
+  // Programs on disk need no compile.
   options_.max_compiles = 1;
   CompileCache warm(options_);
   for (const int f : {4, 6, 8}) expect(warm, f, Found::disk);
@@ -470,7 +472,7 @@ TEST_F(CompileCacheTest, ThreadsThatWantOneProgramCompileItOnce) {
   expect_counts(cache, 3, 9, 0);
 }
 
-// Two that write for each other would wait for ever if one waited for the lock.
+// Two writes that wait for each other would wait for ever if one held the lock.
 TEST_F(CompileCacheTest, DifferentProgramsAreMadeAtOnce) {
   CompileCache cache(options_);
   std::atomic<int> inside{0};
@@ -518,7 +520,7 @@ TEST_F(CompileCacheTest, AFailureIsToldAndTriedAgain) {
   expect(cache, 2, Found::compiled);
   EXPECT_EQ(files().size(), 1u);
 
-  // And those that waited hear of it.
+  // Threads that wait get the error, too.
   std::atomic<int> failed{0};
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i) {
@@ -543,9 +545,9 @@ TEST_F(CompileCacheTest, MemoryHoldsSoManyAndForgetsTheOldest) {
   expect(cache, 1, Found::memory);
   expect(cache, 3, Found::compiled);
   expect(cache, 1, Found::memory);
-  expect(cache, 2, Found::disk);  // was forgotten in memory
+  expect(cache, 2, Found::disk);  // was evicted from memory
   expect(cache, 3, Found::disk);
-  expect_factor(*kept.program, 1);  // what is in use stays
+  expect_factor(*kept.program, 1);  // a program in use stays
 }
 
 TEST_F(CompileCacheTest, TheDiskIsBounded) {
@@ -613,7 +615,7 @@ TEST_F(CompileCacheTest, AnEntryThatThePluginRefusesIsRemoved) {
             std::string::npos);
   EXPECT_GT(fs::file_size(path), 1000u);  // the new one
 
-  // It goes even where nothing comes in its place.
+  // The entry is removed even if no new one replaces it.
   options_.max_compiles = 1;
   CompileCache limited(options_);
   expect(limited, 2, Found::compiled);

@@ -11,7 +11,7 @@ namespace tessera::pjrt {
 Result<CompiledFor> compile_for(const PluginOptions& options,
                                 const std::string& target,
                                 std::string_view program) {
-  // Before a plugin loads, which takes seconds.
+  // Checked before a plugin loads, which takes seconds.
   if (auto e = plan::check_sides("pjrt", target); !e) return e.error();
   if (auto e = check_available(); !e) return e.error();
   auto plugin = open_plugin(options);

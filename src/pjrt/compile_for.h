@@ -1,4 +1,4 @@
-// pjrt/compile_for.h: a program compiled for a target by name, with no device.
+// pjrt/compile_for.h: compiles a program for a named target, without a device.
 #pragma once
 
 #include <optional>
@@ -14,8 +14,8 @@ struct CompiledFor {
   const Plugin* plugin = nullptr;
   Topology topology;
   Executable executable;
-  std::optional<MemoryStats> memory;  // older plugins do not say
-  double compile_ms = 0;              // of the compiler alone
+  std::optional<MemoryStats> memory;  // nothing: an older plugin
+  double compile_ms = 0;              // compiler only
 };
 Result<CompiledFor> compile_for(const PluginOptions& options,
                                 const std::string& target,

@@ -1,11 +1,11 @@
-// pjrt/compile_options.cc: small messages in protobuf's wire format.
+// pjrt/compile_options.cc: writes small messages in protobuf's wire format.
 #include "pjrt/compile_options.h"
 
 namespace tessera::pjrt {
 namespace {
 
 // Field numbers: CompileOptionsProto, ExecutableBuildOptionsProto in it, and
-// DeviceAssignmentProto in that, which has a message for each computation.
+// DeviceAssignmentProto in the latter, with a message for each computation.
 constexpr uint64_t kBuildOptions = 3;
 constexpr uint64_t kReplicas = 4;
 constexpr uint64_t kPartitions = 5;
@@ -16,7 +16,7 @@ constexpr uint64_t kReplicaCount = 1;
 constexpr uint64_t kComputationCount = 2;
 constexpr uint64_t kComputationDevices = 3;
 constexpr uint64_t kReplicaDeviceIds = 1;
-// A map of CompileOptionsProto, its entries, and OptionOverrideProto.
+// CompileOptionsProto's map of overrides, its entries, and OptionOverrideProto.
 constexpr uint64_t kOverrides = 7;
 constexpr uint64_t kKey = 1;
 constexpr uint64_t kValue = 2;
@@ -28,7 +28,7 @@ constexpr const char* kConcurrentOrder =
 constexpr uint64_t kVarint = 0;  // wire types
 constexpr uint64_t kBytes = 2;
 
-// Seven bits a byte, low ones first; the top bit says that more follow.
+// Seven bits per byte, low ones first; the top bit says that more follow.
 void add_varint(std::string& out, uint64_t value) {
   while (value >= 0x80) {
     out += static_cast<char>(value | 0x80);
@@ -64,7 +64,7 @@ std::string assignment(const std::vector<int64_t>& devices) {
   return out;
 }
 
-// An option of the compiler that is switched off. A false one must be written.
+// A compiler option that is switched off. False must be written, too.
 std::string switched_off(const char* option) {
   std::string value;
   add_varint(value, kBool << 3 | kVarint);

@@ -1,4 +1,4 @@
-// pjrt/compile_options.h: XLA's CompileOptionsProto, as far as we set it.
+// pjrt/compile_options.h: the part of XLA's CompileOptionsProto that we set.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,12 @@ struct CompileOptions {
   int64_t partitions = 1;
   bool use_spmd = false;
   bool use_shardy = false;  // for a program with `sdy` operations
-  // The devices that a client's program is for, by their ids: one for each
-  // partition. None: the client's first.
+  // The ids of the devices that a client's program is for, one per partition.
+  // Empty: the client's first.
   std::vector<int64_t> devices = {};
-  // Of XLA's CPU compiler: its plain scheduler, not the one that makes room for
-  // ops at a time. With that one a plugin gave several devices wrong sums once
-  // in a while (docs/train.md).
+  // Selects the plain scheduler of XLA's CPU compiler over the one that makes
+  // ops run concurrently. With the latter, a plugin computed wrong sums on
+  // several devices once in a while (docs/train.md).
   bool in_order = false;
 };
 

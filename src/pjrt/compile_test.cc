@@ -1,4 +1,5 @@
-// pjrt/compile_test.cc: real plugins, where `make tpu` has brought them.
+// pjrt/compile_test.cc: compiles with real plugins, if `make tpu` has installed
+// them.
 #include "pjrt/compile.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +30,7 @@ constexpr const char* kProgram =
     "  }\n"
     "}\n";
 
-// Where a child of these tests leaves its bytes.
+// The file to which a child of these tests writes its bytes.
 constexpr const char* kWriteTo = "TESSERA_TEST_WRITE_TO";
 
 class Libtpu : public ::testing::Test {
@@ -77,7 +78,7 @@ TEST_F(Libtpu, RefusesATargetItDoesNotKnow) {
         << topology.error().message;
   }
   EXPECT_FALSE(make_topology(*plugin_, std::string("v6e:1x1\0x", 9)).ok());
-  // These would end the process.
+  // These names would end the process in libtpu.
   for (const char* name : {"v6e:0x0", "v6e:1x0", "v6e=00x1", "v6e:2x2x0",
                            "v4:0x2x2_twisted", "v4:2x2x0_untwisted"}) {
     const auto topology = make_topology(*plugin_, name);
@@ -126,8 +127,8 @@ TEST_F(Libtpu, SerializesWhatItMade) {
   }
 }
 
-// libtpu numbers the programs of a process, so bytes are the same from process
-// to process and not within one.
+// libtpu numbers the programs of a process, so serialized bytes are equal
+// between processes, but not within one.
 TEST_F(Libtpu, SerializesTheSameBytesInEachProcess) {
   const std::string folder =
       ::testing::TempDir() + "tessera_bytes_" + std::to_string(getpid());
@@ -238,7 +239,7 @@ TEST(XlaCpu, LoadsBesideLibtpu) {
   if (libtpu) {
     EXPECT_NE(*libtpu, *plugin);
   }
-  // It compiles for a client only.
+  // This plugin compiles for a client only.
   const auto topology = make_topology(**plugin, "cpu");
   ASSERT_FALSE(topology.ok());
   EXPECT_EQ(topology.error().kind, ErrorKind::unavailable);

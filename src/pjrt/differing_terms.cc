@@ -1,5 +1,5 @@
-// pjrt/differing_terms.cc: JSON as a flat list of fields, and the lists
-// compared.
+// pjrt/differing_terms.cc: flattens JSON to lists of fields and compares the
+// lists.
 #include "pjrt/differing_terms.h"
 
 #include <fmt/format.h>
@@ -45,8 +45,8 @@ std::string below(const std::string& path, std::string_view name) {
   return path.empty() ? std::string(name) : fmt::format("{}.{}", path, name);
 }
 
-// The reader has bounded the depth of each text, and texts are not looked for
-// deeper than in one another.
+// The recursion is bounded: the reader limits the depth of each text, and
+// `texts` the levels of texts within texts.
 void flatten(const Json& value, const std::string& path, int texts,
              Fields& into) {
   if (value.is_object()) {
@@ -84,7 +84,7 @@ Fields fields_of(const std::string& text) {
   return fields;
 }
 
-// The values of a field, each once.
+// The distinct values of a field.
 std::vector<std::string> values_of(const std::string& path,
                                    const std::vector<Fields>& all) {
   std::vector<std::string> values;
@@ -131,7 +131,7 @@ std::string differing_terms(std::span<const std::string> texts) {
     const std::vector<std::string> values = values_of(path, all);
     out += out.empty() ? "" : "; ";
     out += names[name_of(path)] == 1 ? name_of(path) : path;
-    // The last is what the newest contract has.
+    // The last value is always shown: it is that of the newest contract.
     const size_t left_out =
         values.size() > kMaxValues ? values.size() - kMaxValues : 0;
     for (size_t v = 0; v < values.size(); ++v) {

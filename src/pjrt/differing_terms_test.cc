@@ -1,4 +1,5 @@
-// pjrt/differing_terms_test.cc: the words for what differs between contracts.
+// pjrt/differing_terms_test.cc: the text about the fields in which contracts
+// differ.
 #include "pjrt/differing_terms.h"
 
 #include <gtest/gtest.h>
@@ -39,7 +40,7 @@ TEST(DifferingTerms, LooksIntoObjectsListsAndTexts) {
   EXPECT_EQ(differing_terms(Texts{R"({"masks":[{"mask":"full"}]})",
                                   R"({"masks":[{"mask":"causal"}]})"}),
             R"(mask "full", "causal")");
-  // Two of one name are told apart by their paths.
+  // Two fields with the same name are shown by their paths.
   EXPECT_EQ(differing_terms(Texts{R"({"a":{"n":1},"b":{"n":1}})",
                                   R"({"a":{"n":2},"b":{"n":3}})"}),
             "a.n 1, 2; b.n 1, 3");

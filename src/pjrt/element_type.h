@@ -1,5 +1,5 @@
-// pjrt/element_type.h: the vendor's types of elements, and ours. Private to
-// src/pjrt: it brings the vendor's header.
+// pjrt/element_type.h: converts between the vendor's element types and Dtype.
+// Private to src/pjrt: this file includes the vendor's header.
 #pragma once
 
 #include <pjrt_c_api.h>
@@ -11,7 +11,7 @@
 namespace tessera::pjrt {
 
 PJRT_Buffer_Type element_type(Dtype dtype);
-// Nothing for one that is not known here: `type` may be a newer plugin's.
+// Nothing for an unknown type: `type` may be from a newer plugin.
 std::optional<Dtype> dtype_of(int type);
 
 }  // namespace tessera::pjrt

@@ -1,4 +1,5 @@
-// pjrt/elf.cc: an ELF file's headers against its size, and its build id.
+// pjrt/elf.cc: checks an ELF file's headers against its size, and finds its
+// build id.
 #include "pjrt/elf.h"
 
 #include <elf.h>
@@ -29,7 +30,7 @@ bool read_at(int fd, void* into, size_t size, uint64_t offset) {
 
 constexpr uint64_t kMaxNotes = 1 << 16;
 
-// The build id among a file's notes, as hex digits; empty where there is none.
+// The build id among a file's notes, as hex digits; empty if there is none.
 std::string find_build_id(std::string_view notes) {
   constexpr std::string_view kGnu("GNU\0", 4);
   const auto padded = [](uint64_t n) { return (n + 3) & ~uint64_t{3}; };
@@ -52,7 +53,7 @@ std::string find_build_id(std::string_view notes) {
   return {};
 }
 
-// Empty where all is well; else what was found.
+// What is wrong with the file; empty if nothing is.
 std::string_view fault(int fd, uint64_t size) {
   ElfW(Ehdr) header = {};
   if (!read_at(fd, &header, sizeof header, 0) ||

@@ -1,5 +1,5 @@
-// pjrt/environment.cc: libtpu's environment, without overriding the user's, and
-// the threads of a client for CPUs, of which a user's number may be too small.
+// pjrt/environment.cc: sets libtpu's environment without overriding the user's,
+// and the threads of a CPU client, where the user's number may be too small.
 #include "pjrt/environment.h"
 
 #include <algorithm>
@@ -18,9 +18,9 @@ namespace {
 constexpr const char* kThreads = "NPROC";
 constexpr std::string_view kFlags = "LIBTPU_INIT_ARGS";
 constexpr std::string_view kDumpTo = "--xla_jf_dump_to=";
-// After the folder. Every op in a dump says which line of its kernel it is
-// from; the code stays the same. Of some seventy stages those that are read:
-// all of them take longer to write than the compile.
+// Follows the folder's name. Every op in a dump names the line of its kernel;
+// the code stays the same. Only the stages that are read are dumped: all
+// seventy take longer to write than the compile.
 constexpr std::string_view kDumps =
     " --xla_jf_dump_llo_text=true"
     " --xla_mosaic_enable_llo_source_annotations=true"
@@ -29,7 +29,7 @@ constexpr std::string_view kDumps =
     "ra)"
     "$";
 
-// Without what an earlier call, for whatever folder, put before them.
+// The flags without those that an earlier call put first, for any folder.
 std::string users_flags(std::string_view flags) {
   const size_t at = flags.find(' ');
   if (flags.starts_with(kDumpTo) && at != std::string_view::npos &&
@@ -39,7 +39,7 @@ std::string users_flags(std::string_view flags) {
   return std::string(flags);
 }
 
-// NPROC; what is no number is none to XLA.
+// The value of NPROC; 0 if it is no number, as XLA reads it.
 int64_t users_threads() {
   int64_t out = 0;
   if (const char* users = std::getenv(kThreads)) {
@@ -54,7 +54,7 @@ int64_t users_threads() {
 Result<Variables> tpu_environment(const std::string& dump_folder) {
   Variables out = {
       {"TPU_SKIP_MDS_QUERY", "1"},
-      // Any type it knows: the topology of a compile is what counts.
+      // Any known type: the topology of a compile is what counts.
       {"TPU_ACCELERATOR_TYPE", "v6e-4"},
       {"TPU_WORKER_HOSTNAMES", "localhost"},
       {"ALLOW_MULTIPLE_LIBTPU_LOAD", "true"},

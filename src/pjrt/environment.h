@@ -1,5 +1,5 @@
-// pjrt/environment.h: what libtpu reads from the environment when it loads, and
-// XLA for CPUs when a client starts.
+// pjrt/environment.h: the environment that libtpu reads when it loads, and XLA
+// for CPUs when a client starts.
 #pragma once
 
 #include <cstdint>
@@ -13,28 +13,28 @@ namespace tessera::pjrt {
 
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
-// What lets libtpu compile where no TPU is: no questions to a metadata server
-// (it would ask one for minutes), no log files, quiet on stderr, any number of
-// processes at once. With a dump folder, libtpu also writes there what it makes
-// of each program; the folder must exist and have no white space in its name.
+// Variables that let libtpu compile on a machine without a TPU: no queries to a
+// metadata server (they would take minutes), no log files, quiet on stderr, any
+// number of processes at once. With a dump folder, libtpu also writes its dumps
+// of each program there; the folder must exist and have no white space in its
+// name.
 Result<Variables> tpu_environment(const std::string& dump_folder = {});
 
-// Sets what is not set: the user's own values stay. Of LIBTPU_INIT_ARGS, which
-// is a list of flags, the user's come last and win, and ours stand there once,
-// those of the last call. Before the plugin loads, and before the process
-// starts threads that read the environment.
+// Sets variables that are not set: the user's own values stay. In
+// LIBTPU_INIT_ARGS, a list of flags, ours are put in once, those of the last
+// call; the user's come last and win. Call before the plugin loads, and before
+// the process starts threads that read the environment.
 void set_missing(const Variables& variables);
 
-// Before the first client of a process, for so many devices of the CPU: raises
-// NPROC to a thread for each device beside those of all cores. Devices wait for
-// each other in these threads: were there as many as devices or fewer, none
-// might be left for the last one, which never comes, and XLA ends the process
-// after a minute. It reads the number once, so that later this does nothing.
-// The number stays: a change of the environment is no other thread's business.
+// Raises NPROC to one thread per device plus one per core. Call before the
+// first client of a process: XLA reads the number once. Devices wait for each
+// other in these threads. With no more threads than devices, the last device
+// may never get one, and XLA ends the process after a minute. NPROC is not
+// restored: changing the environment beside other threads is unsafe.
 void raise_threads(int64_t devices);
 
-// The threads that a plugin's first client would have now: NPROC, or a thread
-// for each core.
+// The threads that a plugin's first client would get now: NPROC, or one per
+// core.
 int64_t threads_now();
 
 }  // namespace tessera::pjrt

@@ -59,7 +59,7 @@ TEST(TpuEnvironment, FlagsAreJoinedWithTheUsersLast) {
   setenv("LIBTPU_INIT_ARGS", "--mine=1", 1);
   set_missing({{"LIBTPU_INIT_ARGS", "--ours=1"}});
   EXPECT_STREQ(std::getenv("LIBTPU_INIT_ARGS"), "--ours=1 --mine=1");
-  // Ours once, however often and for whatever folder.
+  // Our flags appear once, after any number of calls and for any folder.
   const std::string users[] = {"", "--mine=1",
                                "--xla_jf_dump_to=/mine --mine=1"};
   for (const std::string& mine : users) {

@@ -1,4 +1,4 @@
-// pjrt/event.h: what a plugin promises to be done later.
+// pjrt/event.h: the completion of a plugin's asynchronous work.
 #pragma once
 
 #include <string_view>
@@ -12,8 +12,8 @@ namespace tessera::pjrt {
 template <>
 void Destroyer<PJRT_Event>::operator()(PJRT_Event* object) const;
 
-// Waits until it has come about; its error reads as that of a call. Null, which
-// some plugins give for what is done already, is no error.
+// Waits until the event completes; its error reads as that of a call. Null,
+// which some plugins return for finished work, is no error.
 Result<void> await(const Handle<PJRT_Event>& event, std::string_view rule,
                    std::string_view subject);
 

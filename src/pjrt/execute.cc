@@ -1,4 +1,5 @@
-// pjrt/execute.cc: programs are compiled for a client's device, loaded and run.
+// pjrt/execute.cc: compiles programs for a client's devices, loads and runs
+// them.
 #include "pjrt/execute.h"
 
 #include <cstring>
@@ -16,7 +17,7 @@ namespace {
 
 constexpr std::string_view kWithConfig = "hlo_with_config";
 
-// The types of what comes out.
+// The types of the outputs.
 Result<std::vector<ArrayType>> output_types(const Executable& executable) {
   auto count = executable.outputs();
   if (!count) return count.error();
@@ -41,7 +42,7 @@ Result<std::vector<ArrayType>> output_types(const Executable& executable) {
   std::vector<ArrayType> out(outputs);
   const int64_t* at = dims.dims;
   for (size_t i = 0; i < outputs; ++i) {
-    int type = 0;  // a newer plugin's may be none that the enum knows
+    int type = 0;  // a newer plugin's may be outside the enum
     std::memcpy(&type, types.output_types + i, sizeof type);
     const auto dtype = dtype_of(type);
     if (!dtype) {
@@ -58,7 +59,7 @@ Result<std::vector<ArrayType>> output_types(const Executable& executable) {
   return out;
 }
 
-// Nothing where the plugin has no program of XLA's to show.
+// Nothing if the plugin has no XLA program to show.
 Result<std::optional<std::vector<ArrayType>>> find_inputs(
     const Executable& executable) {
   using Inputs = std::optional<std::vector<ArrayType>>;
@@ -70,7 +71,7 @@ Result<std::optional<std::vector<ArrayType>>> find_inputs(
   PJRT_Executable_OptimizedProgram_Args args = {};
   args.executable = executable.handle();
   args.program = &program;
-  // Once for its size.
+  // The first call gets the size.
   auto ok = TESSERA_PJRT_CALL(plugin, PJRT_Executable_OptimizedProgram, args,
                               purpose);
   if (!ok || program.code_size == 0) return Inputs();
@@ -89,7 +90,7 @@ Result<std::optional<std::vector<ArrayType>>> find_inputs(
   return Inputs(std::move(*types));
 }
 
-// Of one of its devices.
+// Checks the inputs of one device.
 Result<void> check_inputs(const Loaded& program, const Device& device,
                           std::span<const Buffer* const> inputs) {
   const auto& types = program.inputs();
@@ -187,7 +188,7 @@ CompileOptions options_for(const Client& client, const Devices& devices) {
   return out;
 }
 
-// Inputs for each device that it takes, and memory for what they make.
+// Checks the inputs of each device, and the memory for the outputs.
 Result<void> check_run(const Loaded& program, std::span<const Inputs> inputs,
                        Reused reused) {
   const Devices& devices = program.devices();
@@ -240,7 +241,7 @@ Result<Loaded> load(const Client& client, const Devices& devices,
   }
   TraceSpan span("pjrt", "load");
   span.note("bytes", static_cast<int64_t>(serialized.size()));
-  // Else it would run where it was compiled for.
+  // Without options, the program would run on the devices it was compiled for.
   const std::string bytes = compile_options_bytes(options_for(client, devices));
   const std::string subject = describe(devices.front());
   const Purpose purpose = {"a serialized program must load", subject};
@@ -306,10 +307,10 @@ Result<std::vector<std::vector<Buffer>>> execute_on_all(
       TESSERA_PJRT_CALL(plugin, PJRT_LoadedExecutable_Execute, args, purpose);
   if (!ok) return ok.error();
 
-  // All are owned before any wait may fail.
+  // All buffers and events get owners before a wait may fail.
   std::vector<std::vector<Buffer>> out(devices.size());
   std::vector<Handle<PJRT_Event>> events;
-  std::optional<size_t> missing;  // the first device that has not all
+  std::optional<size_t> missing;  // first device without all results
   for (size_t d = 0; d < devices.size(); ++d) {
     events.emplace_back(done[d], Destroyer<PJRT_Event>{&plugin});
     for (size_t i = 0; i < results[d].size(); ++i) {
@@ -318,7 +319,7 @@ Result<std::vector<std::vector<Buffer>>> execute_on_all(
                           Handle<PJRT_Buffer>(results[d][i], {&plugin}));
     }
   }
-  // The first error, once no device runs any more.
+  // Returns the first error, but only after all devices have stopped.
   Result<void> ended;
   for (size_t d = 0; d < devices.size(); ++d) {
     auto waited = await(events[d], purpose.rule, describe(devices[d]));

@@ -1,4 +1,5 @@
-// pjrt/execute_test.cc: programs run on real plugins, and on one that fails.
+// pjrt/execute_test.cc: runs programs on real plugins, and on a plugin that
+// fails.
 #include "pjrt/execute.h"
 
 #include <sys/resource.h>
@@ -20,7 +21,7 @@ using tessera::testing::counted;
 using tessera::testing::CpuPlugin;
 using tessera::testing::fake_plugin;
 
-// The sum, the difference, and a scalar.
+// A program that returns a sum, a difference and a scalar.
 constexpr const char* kProgram =
     "module @sum {\n"
     "  func.func @main(%a: tensor<2x3xf32>, %b: tensor<2x3xf32>)\n"
@@ -35,14 +36,14 @@ constexpr float kA[] = {1, 2, 3, 4, 5, 6};
 constexpr float kB[] = {10, 20, 30, 40, 50, 60};
 const ArrayType kType = {Dtype::f32, {2, 3}};
 
-// One function of `inputs` and one line that makes %0 of type `output`.
+// A program with `inputs`, and one line that makes %0 of type `output`.
 std::string program_of(const std::string& inputs, const std::string& line,
                        const std::string& output) {
   return "module { func.func @main(" + inputs + ") -> " + output + " {\n" +
          line + "\n return %0 : " + output + "\n} }\n";
 }
 
-// What a child of these tests is told.
+// The variable that passes a file to a child of these tests.
 constexpr const char* kFile = "TESSERA_TEST_FILE";
 
 class PjrtExecute : public CpuPlugin {
@@ -62,7 +63,7 @@ class PjrtExecute : public CpuPlugin {
     EXPECT_TRUE(buffer.ok()) << buffer.error().message;
     return std::move(*buffer);
   }
-  // kProgram's outputs of kA and kB.
+  // Expects kProgram's outputs for kA and kB.
   void expect_sums(const Loaded& program) const {
     const Buffer a = send(kType, kA);
     const Buffer b = send(kType, kB);
@@ -84,7 +85,7 @@ class PjrtExecute : public CpuPlugin {
     const auto out = execute(program, inputs);
     return out ? "it ran" : out.error().message;
   }
-  // This test alone in a process of its own.
+  // Runs only this test in a child process.
   ChildRun again(const std::string& file) const {
     const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
     auto run = run_child({std::filesystem::read_symlink("/proc/self/exe"),
@@ -184,8 +185,8 @@ TEST_P(PjrtExecute, NoInputsAndEmptyArraysAreProgramsToo) {
   EXPECT_TRUE(floats((*none)[0]).empty());
 }
 
-// What comes out is an array of its own, and what went in stays, though the
-// program would let it become the output.
+// An output is an array of its own, and inputs stay valid, even if the program
+// lets an input become the output.
 TEST_P(PjrtExecute, OutputsOutliveInputsAndInputsStay) {
   for (const char* program :
        {"module { func.func @main(%a: tensor<2x3xf32>) -> tensor<2x3xf32> {\n"
@@ -309,7 +310,7 @@ TEST_P(PjrtExecute, TwoThreadsRunOneProgramAtOnce) {
   std::vector<int> right(4);
   for (size_t t = 0; t < right.size(); ++t) {
     threads.emplace_back([&, t] {
-      // Of a multiple of the identity: its square.
+      // The program squares a multiple of the identity.
       const auto scale = static_cast<float>(t + 2);
       std::vector<float> data(256 * 256);
       for (size_t i = 0; i < 256; ++i) data[i * 257] = scale;
@@ -346,7 +347,7 @@ TEST_P(PjrtExecute, SerializedItRunsOnAnotherDevice) {
   }
 }
 
-// A child makes the bytes.
+// A child process makes the bytes.
 TEST_P(PjrtExecute, SerializedItRunsInAnotherProcess) {
   if (const char* file = std::getenv(kFile)) {
     const auto program = compile_it(kProgram);
@@ -384,8 +385,8 @@ TEST_P(PjrtExecute, BytesThatAreNoProgramAreRefused) {
   }
 }
 
-// What is given up is gone where a result has its memory; what the program lets
-// nothing have is there still.
+// An input that is given up is gone if a result has its memory; an input that
+// the program lets no result reuse is still valid.
 TEST_P(PjrtExecute, WhatIsGivenUpBecomesTheResult) {
   const auto loaded = compile_it(
       "module { func.func @main(%a: tensor<2x3xf32> {tf.aliasing_output = 0 : "
@@ -413,7 +414,7 @@ TEST_P(PjrtExecute, WhatIsGivenUpBecomesTheResult) {
   }
 }
 
-// A scalar becomes an array of that many bytes.
+// A program that broadcasts a scalar to an array of `bytes` bytes.
 std::string grown(int64_t bytes) {
   const std::string type = "tensor<" + std::to_string(bytes / 4) + "xf32>";
   return program_of("%a: tensor<f32>",
@@ -439,8 +440,8 @@ TEST_P(PjrtExecute, MoreThanTheMachineHasIsALimit) {
       << out.error().message;
 }
 
-// Memory that seems to be there and is not, in a child: the plugin's own error,
-// and the client goes on.
+// Memory that seems available but is not, in a child: the plugin reports its
+// own error, and the client goes on.
 TEST_P(PjrtExecute, WhenThePluginGetsNoMemoryItIsALimit) {
 #ifdef TESSERA_SANITIZED
   GTEST_SKIP() << "the sanitizer has the address space";
@@ -454,7 +455,7 @@ TEST_P(PjrtExecute, WhenThePluginGetsNoMemoryItIsALimit) {
     expect_sums(*small);
     const float one = 1;
     const Buffer in = send({Dtype::f32, {}}, &one);
-    // Its sixth number is the data; of that limit nobody asks beforehand.
+    // The sixth number is the data size; nothing checks this limit beforehand.
     std::ifstream statm("/proc/self/statm");
     int64_t pages = 0;
     for (int i = 0; i < 6; ++i) statm >> pages;
@@ -534,7 +535,7 @@ TEST_F(FaultyExecute, ErrorsNameTheDeviceAndNothingIsLeft) {
       << said("odd type");
 }
 
-// On two devices: what the others gave is freed with the rest.
+// On two devices: the outputs of the other device are freed, too.
 TEST_F(FaultyExecute, ADeviceOfSeveralThatFailsIsNamed) {
   const std::vector<Device>& all = client_->devices();
   const Devices both({&all[0], &all[1]});

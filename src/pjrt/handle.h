@@ -7,8 +7,8 @@
 
 namespace tessera::pjrt {
 
-// Each type's file has its specialization of the call, which frees the object.
-// An error of that has nobody left to be told.
+// The file of each type specializes operator(), which frees the object. An
+// error of that call is ignored.
 template <class Object>
 struct Destroyer {
   const Plugin* plugin;

@@ -1,6 +1,6 @@
 // pjrt/handlers.cc: the extension for foreign functions. The header that comes
-// with plugins does not have it, so what is used of it stands here, as plugins
-// lay it out.
+// with plugins lacks it, so the used part is declared here, with the layout of
+// plugins.
 #include "pjrt/handlers.h"
 
 #include <cstddef>
@@ -12,7 +12,7 @@
 namespace tessera::pjrt {
 namespace {
 
-// A plugin that wants more refuses it by its size before it reads it.
+// A plugin that needs more members refuses this struct by its size.
 struct HandlerArgs {
   size_t struct_size;
   const char* target;
@@ -42,7 +42,7 @@ int type_of(const PJRT_Extension_Base& extension) {
 }
 
 const ForeignFunctions* extension_of(const PJRT_Api& api) {
-  // Before the version, which every plugin that was loaded has.
+  // `extension_start` precedes the version, which every loaded plugin has.
   for (const PJRT_Extension_Base* at = api.extension_start; at != nullptr;
        at = at->next) {
     if (type_of(*at) != PJRT_Extension_Type_FFI) continue;

@@ -1,4 +1,5 @@
-// pjrt/handlers.h: gives a plugin code of ours that its programs may call.
+// pjrt/handlers.h: registers our code as handlers that a plugin's programs may
+// call.
 #pragma once
 
 #include <string>
@@ -7,10 +8,10 @@
 
 namespace tessera::pjrt {
 
-// A typed handler of XLA's foreign functions, under the name that a custom call
-// has, for the platform of the client. It must live as long as the process. A
-// plugin without the extension is an error that names it. That one takes a
-// handler does not mean that its programs find it.
+// Registers a typed handler of XLA's foreign function interface, under the
+// target name of a custom call, for the client's platform. The handler must
+// live as long as the process. A plugin without the extension is an error that
+// names it. Success does not mean that the plugin's programs find the handler.
 Result<void> register_handler(const Client& client, const std::string& target,
                               void* handler);
 

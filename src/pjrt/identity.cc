@@ -1,4 +1,4 @@
-// pjrt/identity.cc: facts of the file, the environment and the machine.
+// pjrt/identity.cc: reads facts of the file, the environment and the machine.
 #include "pjrt/identity.h"
 
 #include <fcntl.h>
@@ -17,7 +17,7 @@
 namespace tessera::pjrt {
 namespace {
 
-// XLA and libtpu read these, and compile differently.
+// Variables that change what XLA and libtpu compile.
 constexpr const char* kVariables[] = {"XLA_FLAGS", "LIBTPU_INIT_ARGS"};
 
 }  // namespace
@@ -33,8 +33,8 @@ Result<std::string> file_identity(const std::string& path) {
   }
   const std::string id = build_id(file.get());
   if (!id.empty()) return fmt::format("build {} size {}", id, status.st_size);
-  // A package's files may all bear one time; that of the last change of any
-  // kind is the system's own, and what was made in one tick is told apart.
+  // All files of a package may have the same modification time. The change time
+  // is set by the system; the inode tells files of the same tick apart.
   return fmt::format(
       "size {} modified {}.{:09} changed {}.{:09} inode {} of {}",
       status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec,
@@ -46,8 +46,8 @@ Result<std::string> identity_of(const Client& client, const Devices& devices) {
   const Plugin& plugin = client.plugin();
   auto file = file_identity(plugin.path());
   if (!file) return file.error();
-  // A line each; what strangers wrote is quoted, so that none can look like
-  // two.
+  // One line per fact. Untrusted text is quoted, so that it cannot look like
+  // two lines.
   std::string out = fmt::format(
       "plugin {}\napi minor {}\nplatform {}\nversion {}\ndevice {} of {}, id "
       "{}\n",

@@ -1,4 +1,5 @@
-// pjrt/identity.h: what a compiled program is good for, and nothing else.
+// pjrt/identity.h: identifies the plugin, device and machine that a compiled
+// program is valid for.
 #pragma once
 
 #include <string>
@@ -7,14 +8,14 @@
 
 namespace tessera::pjrt {
 
-// The text of all that a serialized program depends on beside the program: the
-// plugin's file and version, what it reads from the environment, platform and
-// device, and, where the platform is this machine's CPU, the CPU's model and
-// features and the cores there are. An error where something of it is unknown.
+// Text of all that a serialized program depends on besides the program: the
+// plugin's file and version, the variables it reads, platform and device, and,
+// if the platform is this machine's CPU, the CPU's model and features and the
+// number of cores. An error if one of them is unknown.
 Result<std::string> identity_of(const Client& client, const Devices& devices);
 
-// Which file this is, whatever its path: its build id where the linker gave it
-// one, else its size, times and place on the disk.
+// Identifies a file, whatever its path: its build id if it has one, else its
+// size, times and place on the disk.
 Result<std::string> file_identity(const std::string& path);
 
 }  // namespace tessera::pjrt

@@ -1,4 +1,5 @@
-// pjrt/input_types.cc: protobuf's wire format, as far as a program's shape.
+// pjrt/input_types.cc: reads protobuf's wire format, as far as a program's
+// shape needs it.
 #include "pjrt/input_types.h"
 
 #include <optional>
@@ -17,13 +18,13 @@ constexpr uint64_t kParameters = 1;
 constexpr uint64_t kElementType = 2;
 constexpr uint64_t kDimensions = 3;
 
-// PrimitiveType and ours.
+// Values of PrimitiveType, and our Dtype.
 constexpr std::pair<uint64_t, Dtype> kTypes[] = {
     {1, Dtype::boolean}, {2, Dtype::i8},   {3, Dtype::i16},  {4, Dtype::i32},
     {5, Dtype::i64},     {6, Dtype::u8},   {10, Dtype::f16}, {11, Dtype::f32},
     {12, Dtype::f64},    {16, Dtype::bf16}};
 
-// A field is a number or bytes; fields of fixed width are passed over.
+// A field is a number or bytes; fields of fixed width are skipped.
 struct Field {
   uint64_t number = 0;
   bool is_bytes = false;
@@ -48,7 +49,7 @@ bool skip(std::string_view& in, size_t bytes) {
   return true;
 }
 
-// Nothing for what is no message.
+// Nothing if `in` is no message.
 std::optional<Field> take_field(std::string_view& in) {
   const auto tag = take_varint(in);
   if (!tag) return {};

@@ -1,5 +1,5 @@
-// pjrt/input_types.h: the inputs of a program, read out of XLA's
-// HloModuleProto: the C API tells only what comes out of it.
+// pjrt/input_types.h: reads the types of a program's inputs from XLA's
+// HloModuleProto, since the C API tells only those of its outputs.
 #pragma once
 
 #include <string_view>
@@ -9,7 +9,7 @@
 
 namespace tessera::pjrt {
 
-// `bytes` is a HloModuleProto, or one with its configuration around it.
+// `bytes` is a HloModuleProto, or a HloModuleProtoWithConfig.
 Result<std::vector<ArrayType>> input_types(std::string_view bytes,
                                            bool with_config);
 

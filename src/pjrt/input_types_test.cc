@@ -1,5 +1,5 @@
-// pjrt/input_types_test.cc: modules written by hand, whole and broken. Real
-// ones come in execute_test.cc.
+// pjrt/input_types_test.cc: modules made by hand, valid and broken. Real ones
+// are tested in execute_test.cc.
 #include "pjrt/input_types.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ std::string module_bytes() {
   const std::string c = number(2, 16);
   const std::string shape = message(1, a) + message(2, number(2, 13)) +
                             message(1, b) + message(1, c) + message(3, "name");
-  // A fixed64 and a fixed32 field are passed over.
+  // A fixed64 and a fixed32 field are skipped.
   return message(1, "module") +
          std::string(
              "\x39"

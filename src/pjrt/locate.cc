@@ -26,7 +26,8 @@ constexpr KnownPlugin kKnown[] = {
 
 constexpr double kPythonSeconds = 30;
 
-// A package in the current folder is not an installed one, so '' goes.
+// '' is removed from the path, so that a package in the current folder does not
+// count as installed.
 constexpr const char* kScript =
     "import sys\n"
     "sys.path[:] = [p for p in sys.path if p]\n"
@@ -70,7 +71,7 @@ Answer ask(const std::string& python, const KnownPlugin& plugin) {
     return {"", fmt::format("no answer in {:.0f} s", kPythonSeconds)};
   }
   if (run->exit_code != 0) {
-    // The last line of a traceback says what was wrong.
+    // The last line of a traceback tells the error.
     std::string_view said = run->err;
     while (said.ends_with('\n')) said.remove_suffix(1);
     said.remove_prefix(said.rfind('\n') + 1);

@@ -1,4 +1,5 @@
-// pjrt/locate_test.cc: who is asked where a plugin is, and what they answer.
+// pjrt/locate_test.cc: which interpreters are asked for a plugin, and what they
+// answer.
 #include "pjrt/locate.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Interpreters are shell scripts here; what they answer is their name.
+// The interpreters are shell scripts that answer with their own name.
 class FindPlugin : public ::testing::Test {
  protected:
   FindPlugin() {
@@ -51,7 +52,7 @@ class FindPlugin : public ::testing::Test {
   std::map<std::string, std::string> before_;
 };
 
-// docs/train.md says what several devices of the first were seen to do.
+// docs/train.md tells what was seen with several devices of the first plugin.
 TEST_F(FindPlugin, SeveralDevicesOfACpuHaveAnotherDefault) {
   EXPECT_EQ(cpu_plugin(""), "xla_cpu_pjrt");
   for (const int64_t devices : {2, 3, 64}) {
@@ -131,7 +132,7 @@ TEST_F(FindPlugin, PythonFindsAPackageAndDoesNotImportIt) {
   setenv("PYTHONPATH", (folder_ + "/site").c_str(), 1);
   EXPECT_EQ(*find_plugin("libtpu"), folder_ + "/site/libtpu/libtpu.so");
 
-  // One in the current folder is somebody's, not installed.
+  // A package in the current folder is not an installed one.
   setenv("PYTHONPATH", "", 1);
   const fs::path back = fs::current_path();
   fs::current_path(folder_ + "/here");

@@ -7,7 +7,7 @@
 namespace tessera::pjrt {
 namespace {
 
-// Asking takes some 20 us, which what needs little is not held up by.
+// The check takes some 20 us, so small amounts skip it.
 constexpr int64_t kAskAbove = int64_t{64} << 20;
 
 }  // namespace

@@ -1,6 +1,6 @@
-// pjrt/no_plugin.cc: stands in for what includes the PJRT header, in a build
-// without it. Nothing can be loaded, so nothing else here is ever reached with
-// a plugin.
+// pjrt/no_plugin.cc: replaces the files that include the PJRT header, in a
+// build without it. No plugin can be loaded there, so no other function here is
+// ever reached with one.
 #include "base/fail.h"
 #include "pjrt/compile.h"
 #include "pjrt/execute.h"

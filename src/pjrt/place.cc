@@ -1,4 +1,4 @@
-// pjrt/place.cc: from a plugin's name to a device, and a call on it.
+// pjrt/place.cc: opens devices by a plugin's name, and calls programs on them.
 #include "pjrt/place.h"
 
 #include <fmt/format.h>
@@ -45,7 +45,7 @@ Result<Places> take_devices(const Client& client, int64_t first,
                        "found {}",
                        count, first, count_of(client));
   }
-  // XLA would end the process after a minute (environment.h).
+  // Otherwise XLA would end the process after a minute (environment.h).
   if (count > 1 && client.platform() == "cpu" && client.threads() <= count) {
     return unavailable(
         "mesh",
@@ -63,8 +63,8 @@ Result<Places> take_devices(const Client& client, int64_t first,
 
 Result<Places> open_devices(const std::string& plugin, int64_t first,
                             int64_t count, const ClientOptions& options) {
-  // Before the first client, since XLA reads the number once. Devices that no
-  // client has are refused below.
+  // Called before the first client, since XLA reads the number once. Devices
+  // that no client has are refused below.
   if (first >= 0 && count <= kMaxDevices - first) raise_threads(first + count);
   auto one = open_place(plugin, first, options);
   if (!one) return one.error();

@@ -1,5 +1,5 @@
-// pjrt/place.h: what the lanes that run a plugin's programs share: where, how
-// they get there, and a call there and back.
+// pjrt/place.h: shared by the lanes that run a plugin's programs: opening
+// devices, and calls with host arrays.
 #pragma once
 
 #include <span>
@@ -17,30 +17,30 @@ struct Place {
   const Device* device = nullptr;
 };
 
-// `plugin` as open_plugin() takes it; the device by its number.
+// `plugin` is a path or a name, as for open_plugin(); `device` is a number.
 Result<Place> open_place(const std::string& plugin, int64_t device,
                          const ClientOptions& options = {});
 PluginPlace describe(const Place& place);
 
-// Several devices of a plugin, one after the other.
+// Several consecutive devices of a plugin.
 struct Places {
   const Client* client = nullptr;
   Devices devices;
 };
 Result<Places> take_devices(const Client& client, int64_t first, int64_t count);
-// A CPU is asked for as many as it takes, unless options are given.
+// Opens a CPU plugin with as many devices as needed, unless options are given.
 Result<Places> open_devices(const std::string& plugin, int64_t first,
                             int64_t count, const ClientOptions& options = {});
 
-// An array of the caller's, or one that is on the device already.
+// An array in the caller's memory, or `sent`, already on the device.
 struct HostArray {
   ArrayType type;
   const void* data = nullptr;
   const Buffer* sent = nullptr;
 };
 
-// Sends the arrays that are not there yet, runs the program, waits, and adds
-// what both took. The results are still on the device.
+// Sends the arrays that are not on the device yet, runs the program, waits, and
+// adds both times to the sums. The results stay on the device.
 Result<std::vector<Buffer>> send_and_execute(const Loaded& program,
                                              std::span<const HostArray> arrays,
                                              double& transfer_ms,

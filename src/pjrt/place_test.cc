@@ -1,5 +1,5 @@
-// pjrt/place_test.cc: the devices of a mesh, asked for when the plugin's
-// threads are settled already.
+// pjrt/place_test.cc: opens the devices of a mesh after the plugin's number of
+// threads is fixed.
 #include "pjrt/place.h"
 
 #include <fmt/format.h>
@@ -43,7 +43,7 @@ TEST_P(MeshAfterDevice, IsRefusedWhereItWouldNeverEnd) {
                   "fewer devices before; open the mesh first, or start "
                   "the process with NPROC={}",
                   devices, cores, devices + cores));
-  // Each device of fewer than there are threads has one.
+  // With fewer devices than threads, each device gets a thread.
   if (cores > 2) {
     EXPECT_TRUE(open_devices(GetParam(), 0, cores - 1));
   }

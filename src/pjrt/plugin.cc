@@ -1,5 +1,5 @@
-// pjrt/plugin.cc: dlopen, the checks of what it gives, the list of what is
-// loaded.
+// pjrt/plugin.cc: dlopen, the checks of the API it returns, the list of loaded
+// plugins.
 #include "pjrt/plugin.h"
 
 #include <dlfcn.h>
@@ -98,8 +98,8 @@ Result<const Plugin*> load_plugin(const std::string& path) {
   char* real = realpath(path.c_str(), nullptr);
   const std::string key = real ? real : path;
   std::free(real);
-  // What was loaded stays loaded, a plugin that failed to initialize too: it is
-  // not initialized again. Never destroyed, for threads that outlive main().
+  // A plugin stays loaded and is not initialized again, even if its
+  // initialization failed. Never destroyed, because threads may outlive main().
   static std::mutex mutex;
   static auto& loaded = *new std::map<std::string, Loaded>;
   const std::lock_guard lock(mutex);

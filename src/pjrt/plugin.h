@@ -1,8 +1,8 @@
-// pjrt/plugin.h: loads a PJRT plugin, once a process, and keeps it.
+// pjrt/plugin.h: loads a PJRT plugin once per process, and keeps it.
 //
-// A plugin is code in our own process: one that crashes or exits takes us with
-// it, and nothing here can prevent that. It is never unloaded, because plugins
-// start threads that go on running.
+// A plugin is code in our own process: if it crashes or exits, the process
+// ends, and nothing here can prevent that. It is never unloaded, because
+// plugins start threads that go on running.
 #pragma once
 
 #include <string>
@@ -20,8 +20,8 @@ class Plugin {
   Plugin(const Plugin&) = delete;
   Plugin& operator=(const Plugin&) = delete;
 
-  const std::string& path() const { return path_; }  // links followed
-  int minor_version() const { return minor_; }       // the major one is ours
+  const std::string& path() const { return path_; }  // with links resolved
+  int minor_version() const { return minor_; }  // the major one equals ours
 
   // Functions are reached through pjrt/api.h only.
   const PJRT_Api* api() const { return api_; }
@@ -34,18 +34,18 @@ class Plugin {
 
 struct PluginOptions {
   std::string plugin = "libtpu";  // a path or a name (pjrt/locate.h)
-  std::string dump_folder;        // of libtpu; empty: no dumps
+  std::string dump_folder;        // for libtpu; empty: no dumps
 };
 
-// Whether this build can load plugins; if not, why.
+// Success if this build can load plugins; else the error says why not.
 Result<void> check_available();
 
-// Checks the file, loads and initializes it; the same file again gives the same
+// Checks the file, loads and initializes it. The same file again gives the same
 // plugin, which lives as long as the process. Safe from any thread.
 Result<const Plugin*> load_plugin(const std::string& path);
 
-// Finds and loads, after setting the environment that libtpu needs where it is
-// not set (pjrt/environment.h). A dump folder counts at the first load only.
+// Sets the variables of libtpu that are not set (pjrt/environment.h), then
+// finds and loads the plugin. Only the dump folder of the first load counts.
 Result<const Plugin*> open_plugin(const PluginOptions& options);
 
 }  // namespace tessera::pjrt

@@ -1,4 +1,5 @@
-// pjrt/plugin_test.cc: what is no plugin, or one of another age.
+// pjrt/plugin_test.cc: files that are no plugin, and plugins of another
+// version.
 #include "pjrt/plugin.h"
 
 #include <elf.h>
@@ -52,7 +53,7 @@ TEST_F(PjrtPlugin, WhatIsNoLibraryIsRefused) {
   EXPECT_EQ(refusal(text), rule + "another kind of file for '" + text + "'");
 }
 
-// Where the last part that the loader maps ends.
+// The end of the last segment that the loader maps.
 size_t mapped_end(const std::string& library) {
   ElfW(Ehdr) header;
   std::memcpy(&header, library.data(), sizeof header);
@@ -173,7 +174,7 @@ TEST_F(PjrtPlugin, OneOfAnotherAgeIsReadAsFarAsItGoes) {
 
     const auto cost = executable->cost();
     ASSERT_TRUE(cost.ok()) << cost.error().message;
-    ASSERT_EQ(cost->size(), 2u);  // the one of an unknown type is left out
+    ASSERT_EQ(cost->size(), 2u);  // without the one of an unknown type
     EXPECT_EQ((*cost)[0].name, "a");
     EXPECT_EQ(std::get<double>((*cost)[0].value), 1.5);
     EXPECT_EQ(std::get<int64_t>((*cost)[1].value), -7);

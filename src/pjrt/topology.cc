@@ -1,4 +1,4 @@
-// pjrt/topology.cc: a target's name becomes the vendor's description of it.
+// pjrt/topology.cc: gets the vendor's description of a target from its name.
 #include "pjrt/topology.h"
 
 #include <fmt/ranges.h>
@@ -10,7 +10,7 @@
 namespace tessera::pjrt {
 namespace {
 
-// A description that a plugin cannot give stays empty.
+// Fields that the plugin cannot give stay empty.
 DeviceDescription describe(const Plugin& plugin, PJRT_DeviceDescription* at) {
   DeviceDescription out;
   const Purpose purpose = {"a device must have a description", "it"};

@@ -1,4 +1,4 @@
-// pjrt/topology.h: the devices of a target, which need not be there.
+// pjrt/topology.h: the devices of a target, which this machine need not have.
 #pragma once
 
 #include <span>
@@ -39,7 +39,8 @@ class Topology {
   Handle<PJRT_TopologyDescription> handle_;
 };
 
-// The vendor knows the names and its list grows; an error has its words.
+// The vendor defines the names and adds to them; an error has the vendor's
+// words.
 Result<Topology> make_topology(const Plugin& plugin, const std::string& name);
 
 // TPU targets that are known to work, for help and errors.

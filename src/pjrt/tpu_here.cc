@@ -1,4 +1,4 @@
-// pjrt/tpu_here.cc
+// pjrt/tpu_here.cc: looks for the device files of TPUs.
 #include "pjrt/tpu_here.h"
 
 #include <filesystem>
@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Whether a folder has an entry that starts so.
+// Whether a folder has an entry whose name starts with `start`.
 bool has_entry(const char* folder, std::string_view start) {
   std::error_code e;
   for (fs::directory_iterator at(folder, e), end; !e && at != end;

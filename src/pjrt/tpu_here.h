@@ -1,5 +1,5 @@
-// pjrt/tpu_here.h: whether this machine has a TPU, by its device files: libtpu
-// without one waits for it, so it is not asked for a client there.
+// pjrt/tpu_here.h: whether this machine has a TPU, by its device files. Without
+// a TPU, libtpu would wait for one, so no client is made there.
 #pragma once
 
 namespace tessera::pjrt {

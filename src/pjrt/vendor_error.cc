@@ -1,4 +1,5 @@
-// pjrt/vendor_error.cc: the lines worth keeping, and codes as kinds.
+// pjrt/vendor_error.cc: selects the lines worth keeping, and maps codes to
+// kinds.
 #include "pjrt/vendor_error.h"
 
 #include <iterator>
@@ -33,12 +34,12 @@ constexpr int kUnavailable = 14;
 
 constexpr size_t kMaxBytes = 600;
 
-// Where the vendor's own stack begins: nothing after it is for our reader.
+// Start of the vendor's own stack trace: lines after it are dropped.
 constexpr std::string_view kTrace = "=== ";
 
 constexpr std::string_view kNoise[] = {
     "Please report a bug",
-    // Follows the real parse error.
+    // This line follows the real parse error.
     "<unknown>:0: error: Failed to parse using StableHLO",
 };
 

@@ -1,4 +1,4 @@
-// pjrt/vendor_error_test.cc: what is kept of a vendor's message.
+// pjrt/vendor_error_test.cc: the parts of a vendor's message that are kept.
 #include "pjrt/vendor_error.h"
 
 #include <gtest/gtest.h>

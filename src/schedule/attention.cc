@@ -6,14 +6,15 @@
 namespace tessera::schedule {
 namespace {
 
-// A window's last two dimensions are tokens and head dim, in either order;
-// those before are of one head of one batch row.
+// A window's last two dimensions are tokens and head dim, in either order. The
+// dimensions before them select one head of one batch row.
 struct Tokens {
   int64_t block = 0;
   int64_t length = 0;
 };
 
-// The tokens of a window whose length is `length`; the head dim is whole.
+// The token dimension of a window, if its length is `length` and the head dim
+// is whole.
 std::optional<Tokens> tokens_of(const Window& w, int64_t length) {
   const size_t rank = w.shape.size();
   if (rank < 2 || w.full.size() != rank) return {};
@@ -26,8 +27,8 @@ std::optional<Tokens> tokens_of(const Window& w, int64_t length) {
   return {};
 }
 
-// Of q, the first operand that the pipeline moves: [.., tokens, dim], one head
-// a block. No heads where it is nothing like that.
+// The lists of q, the first operand that the pipeline moves: [.., tokens, dim],
+// one head per block. `heads` is 0 if q has another form.
 struct Lists {
   int64_t heads = 0;
   size_t dimensions = 0;
@@ -48,8 +49,8 @@ Lists lists_of(const KernelText& text) {
   return {};
 }
 
-// The parts of a step: the region that holds them, and which have products. No
-// products: the step computes in itself, unconditionally.
+// The parts of a step: the region that holds them, and the parts with matrix
+// products. If no part has one, the region itself computes.
 struct Step {
   size_t inside = 0;
   std::vector<size_t> parts;
@@ -101,8 +102,8 @@ std::pair<int64_t, int64_t> product_range(const KernelProfile& p,
   return out;
 }
 
-// How many steps the grid has, and rows of them. The grid is of the lists, then
-// either of all active tiles or of rows and columns.
+// Counts the steps and rows of the grid. Its dimensions are the lists, then
+// either all active tiles or rows and columns.
 bool count_steps(const KernelText& text, const Lists& lists,
                  const PlanCounts& counts, AttentionTrips& out) {
   const auto& bounds = text.grid;
@@ -115,12 +116,12 @@ bool count_steps(const KernelText& text, const Lists& lists,
   if (std::count(bounds.begin(), bounds.end(), -1) == 0) {
     out.grid_steps = 1;
     for (int64_t n : bounds) out.grid_steps *= static_cast<double>(n);
-    // The last bound sweeps a row, whatever its rows are of.
+    // The last dimension sweeps a row, whether rows are of queries or of keys.
     if (bounds.size() == lists.dimensions + 2) {
       out.rows = out.grid_steps / static_cast<double>(bounds.back());
     }
   }
-  // Fewer steps than active tiles: a plan of something else.
+  // Fewer steps than active tiles: the plan is of another kernel.
   out.dead_steps = out.grid_steps - out.active_steps;
   return out.dead_steps >= 0;
 }
@@ -182,9 +183,10 @@ std::vector<size_t> branches_in(const RegionTree& tree, size_t parent) {
   return out;
 }
 
-// The vendor's pipeline around a grid, whose parts attention kernels share:
-// every step of the grid runs the loop, an active one the products of its
-// tile, the first of a row what precedes them and the last what follows.
+// Attention kernels share the form of the vendor's pipeline around a grid:
+// every grid step runs the loop, an active step runs the products of its tile,
+// the first step of a row runs what precedes the products, and the last what
+// follows.
 std::optional<AttentionTrips> attention_trips(const KernelProfile& p,
                                               const PlanCounts& counts) {
   const size_t grid = grid_region(p.tree);
@@ -220,7 +222,7 @@ std::optional<AttentionTrips> attention_trips(const KernelProfile& p,
   if (step->products.size() == 1) {
     add(step->products[0], out.active_steps, Role::compute);
   } else if (step->products.size() == 2) {
-    // Masks are work of the vector units.
+    // Masks use the vector units, so the part with more VALU ops is `partial`.
     const auto [a, b] = std::pair(step->products[0], step->products[1]);
     const bool second = p.whole[b].used[kValu] >= p.whole[a].used[kValu];
     add(second ? a : b, static_cast<double>(counts.full) * heads, Role::full);

@@ -1,5 +1,5 @@
-// schedule/attention.h: which regions of an attention kernel do what, and how
-// often each runs for a plan.
+// schedule/attention.h: the roles of an attention kernel's regions, and how
+// often each region runs for a plan.
 #pragma once
 
 #include <cstdint>
@@ -12,33 +12,33 @@
 
 namespace tessera::schedule {
 
-// What a plan says about one head, at the blocks of a kernel.
+// Counts of a plan for one head, with the tiles that a kernel's blocks make.
 struct PlanCounts {
-  int64_t steps = 0;  // active tiles, and those of each class
+  int64_t steps = 0;  // active tiles; by class below
   int64_t partial = 0;
   int64_t full = 0;
   int64_t rows = 0;
-  int64_t filled_rows = 0;  // those with a tile
+  int64_t filled_rows = 0;  // rows with an active tile
 
   bool operator==(const PlanCounts&) const = default;
 };
 PlanCounts count_plan(const Plan& plan);
 
-// The queries and keys of a block, where a kernel's first two windows are of q
-// and k of these lengths. Tokens may be the last dimension or the one before.
+// The queries and keys of a block, if the kernel's first two windows are of q
+// and k with these lengths. Tokens may be the last dimension or the one before.
 std::optional<Tile> kernel_blocks(const KernelText& text, int64_t q_len,
                                   int64_t kv_len);
 
-// What an attention kernel's regions are for, where it could be told.
+// The role of a region in an attention kernel; none if unknown.
 enum class Role : uint8_t {
   none,
   grid,     // every step of the grid: overhead
   step,     // a guard around what a step does
-  first,    // of a row: set-up
+  first,    // set-up of a row
   compute,  // an active tile
-  full,     // an active tile free of mask work
-  partial,  // one with it
-  last,     // of a row: write-back
+  full,     // an active tile without mask work
+  partial,  // an active tile with mask work
+  last,     // write-back of a row
 };
 std::string_view role_name(Role role);
 
@@ -52,19 +52,20 @@ struct RoleTrips {
 
 struct AttentionTrips {
   std::vector<RoleTrips> regions;
-  int64_t heads = 0;  // of all batch rows
+  int64_t heads = 0;  // over all batch rows
   double grid_steps = 0;
-  double dead_steps = 0;  // of them, those of no active tile
+  double dead_steps = 0;  // grid steps without an active tile
   double dead_cycles = 0;
   double active_steps = 0;
   double rows = 0;
 };
 
-// Nothing where the kernel's pipeline is none that we know, or of another plan.
+// Nothing if the kernel's pipeline has no known form, or belongs to another
+// plan.
 std::optional<AttentionTrips> attention_trips(const KernelProfile& profile,
                                               const PlanCounts& counts);
 
-// The region of the vendor's pipelined loop over a grid; 0 where there is none.
+// The region of the vendor's pipelined loop over a grid; 0: none.
 size_t grid_region(const RegionTree& tree);
 std::vector<size_t> branches_in(const RegionTree& tree, size_t parent);
 

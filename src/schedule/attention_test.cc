@@ -1,4 +1,4 @@
-// schedule/attention_test.cc: pipelines around attention steps, by hand.
+// schedule/attention_test.cc: pipelines around attention steps, made by hand.
 #include "schedule/attention.h"
 
 #include <gtest/gtest.h>
@@ -15,9 +15,9 @@ Window window(std::vector<int64_t> shape, std::vector<int64_t> full,
   return {false, operand, "bf16", std::move(shape), std::move(full)};
 }
 
-// A grid's loop of bundles 5 to 45; in it a guard, bundles 13 to 38, of which
-// 19 to 22 are the first of a row and 35 to 36 the last. Products are the
-// guard's own, as where no step is without work.
+// A grid's loop of bundles 5 to 45. In it is a guard, bundles 13 to 38, of
+// which 19 to 22 are the first of a row and 35 to 36 the last. The products are
+// in the guard itself, as if every step had work.
 KernelText unconditional(std::vector<int64_t> grid) {
   auto lines = empty_lines(50);
   lines[5].comment = "Start region 10";
@@ -52,7 +52,7 @@ TEST(ScheduleAttention, FollowsStepsWithoutACondition) {
                                    {2, 384, Role::compute},
                                    {3, 48, Role::first},
                                    {4, 48, Role::last}}));
-  // 36 active tiles a head: the other steps compute for nothing.
+  // 36 active tiles per head: the other steps do useless work.
   const auto causal = attention_trips(profile, {36, 8, 28, 8, 8});
   ASSERT_TRUE(causal.has_value());
   EXPECT_EQ(causal->dead_steps, 384 - 6 * 36);
@@ -93,8 +93,8 @@ TEST(ScheduleAttention, TokensMayBeEitherOfTheLastTwoDimensions) {
                   window({1, 1, 256, 128}, {2, 4, 2048, 128}, 1)};
   EXPECT_EQ(blocks(4096, 2048), (Tile{512, 256}));
   EXPECT_EQ(blocks(2048, 4096), std::nullopt);
-  EXPECT_EQ(blocks(128, 2048), std::nullopt);  // the tokens are in blocks
-  // Where both could be it, the head dim is the last.
+  EXPECT_EQ(blocks(128, 2048), std::nullopt);  // tokens are in blocks
+  // If either dimension could be the head dim, the last one is.
   text.windows = {window({1, 16, 128}, {2, 128, 128}, 0),
                   window({1, 128, 128}, {2, 128, 128}, 1)};
   EXPECT_EQ(blocks(128, 128), (Tile{16, 128}));
@@ -112,7 +112,7 @@ TEST(ScheduleAttention, CountsAPlan) {
   EXPECT_EQ(count_plan(*plan), (PlanCounts{10, 4, 6, 4, 4}));
 }
 
-// A pipeline of anything else: two iterations fill and drain it.
+// A pipeline that is not attention: two iterations fill and drain it.
 TEST(SchedulePredict, APipelineDoesNoMoreStepsThanItsGridHas) {
   KernelText text = unconditional({4, 8});
   text.bundles[9].transfers = {{937, true, false, true, true}};
@@ -122,7 +122,7 @@ TEST(SchedulePredict, APipelineDoesNoMoreStepsThanItsGridHas) {
   ASSERT_TRUE(out.ok());
   EXPECT_EQ(out->regions[1].trips, 34);
   EXPECT_EQ(out->regions[2].trips, 32);
-  // 937 granules a step, and as many bytes a cycle.
+  // 937 granules per step, and 937 bytes per cycle.
   EXPECT_EQ(out->regions[1].memory_cycles, 32 * 32);
   text.grid = {4, -1};
   const auto unknown = predict(*profile_kernel(text, *find_chip("v6e")),

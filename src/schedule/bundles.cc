@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kWhere = "schedule";
 constexpr std::string_view kKeyEnd = "= control target key end";
-// Bounds that the vendor writes for a dimension of a grid it does not know.
+// The vendor's bound for a grid dimension that it does not know.
 constexpr int64_t kRuntimeBound = 2147483647;
 constexpr size_t kMaxSources = 1 << 16;
 constexpr size_t kMaxWindows = 1024;
@@ -30,7 +30,7 @@ std::string_view trimmed(std::string_view s) {
   return s;
 }
 
-// The number that starts `s`, which moves behind it.
+// The number at the start of `s`, which is removed from `s`.
 std::optional<int64_t> take_number(std::string_view& s, int base = 10) {
   int64_t value = 0;
   const auto [end, error] =
@@ -45,7 +45,7 @@ std::optional<int64_t> whole_number(std::string_view s) {
   return n && s.empty() ? n : std::nullopt;
 }
 
-// What stands behind `key` in `text`.
+// The text after `key` in `text`.
 std::optional<std::string_view> after(std::string_view text,
                                       std::string_view key) {
   const size_t at = text.find(key);
@@ -53,7 +53,7 @@ std::optional<std::string_view> after(std::string_view text,
   return text.substr(at + key.size());
 }
 
-// "(8, 128, 128)" or "[1,256,128]", the opening bracket already read.
+// The rest of "(8, 128, 128)" or "[1,256,128]" after the opening bracket.
 std::optional<std::vector<int64_t>> take_list(std::string_view& s, char close) {
   std::vector<int64_t> out;
   while (true) {
@@ -129,7 +129,7 @@ class BundleReader {
     }
     at_ = text_.size() - rest.size();
     skip_spaces();
-    while (peek() >= 'A' && peek() <= 'Z') ++at_;  // LB, PF: a reader's help
+    while (peek() >= 'A' && peek() <= 'Z') ++at_;  // LB, PF: for human readers
     skip_spaces();
     if (peek() != ':') return malformed("a colon", expected);
     ++at_;
@@ -210,7 +210,7 @@ class BundleReader {
   size_t at_ = 0;
 };
 
-// What an op assigns and what stands behind "=": "%p1 = scmp.ge..." in two.
+// The two sides of an op's "=": "%p1 = scmp.ge..." in two.
 struct Definition {
   std::string_view name;
   std::string_view value;
@@ -341,8 +341,8 @@ class KernelReader {
     if (out_.windows.size() < kMaxWindows) out_.windows.push_back(std::move(w));
   }
 
-  // `file":17:4 to :9)`: a bare word for a file is a tag; a real file keeps
-  // its last name and the line.
+  // `file":17:4 to :9)`: a bare word as the file is a tag; of a real file, the
+  // last part of its path and the line are kept.
   void read_source(std::string_view text) {
     const size_t quote = text.find('"');
     if (quote == std::string_view::npos) return;
@@ -411,7 +411,7 @@ class KernelReader {
   void read_transfer(std::string_view op) {
     Transfer t;
     const std::string_view kind = op.substr(0, op.find_first_of(" ,"));
-    // A general one does not say; it may be either.
+    // A general DMA does not tell its direction and counts as a read.
     const bool general = kind.starts_with("dma.general");
     t.reads = general || kind.starts_with("dma.hbm_to_");
     t.writes = !general && kind.ends_with("_to_hbm");
@@ -426,8 +426,9 @@ class KernelReader {
     bundle_->transfers.push_back(t);
   }
 
-  // A counter that starts at 0, grows by 1 and is tested against a constant.
-  // In a pipeline the counter is spilled; there it always does both.
+  // Finds the limit of a counter that starts at 0, grows by 1 and is tested
+  // against a constant. In a pipeline the counter is spilled, but always does
+  // both.
   void find_limit(Bundle& b) {
     if (!b.branch || b.branch->always) return;
     const auto predicate = predicates_.find(b.branch->region);
@@ -443,7 +444,7 @@ class KernelReader {
     }
   }
 
-  // "smov.u32 0", which may stand under a predicate.
+  // "smov.u32 0", possibly predicated.
   bool is_zero(std::string_view name) const {
     const auto found = defined_.find(std::string(name));
     if (found == defined_.end()) return name == "0";
@@ -452,7 +453,7 @@ class KernelReader {
            (op.starts_with("smov.u32 (") && op.ends_with("), 0"));
   }
 
-  // The two operands of the op that defines `name`, where it is such an op.
+  // The two operands of the op that defines `name`, if its opcode is `opcode`.
   std::pair<std::string_view, std::string_view> two(
       std::string_view name, std::string_view opcode) const {
     const auto found = defined_.find(std::string(name));
@@ -472,10 +473,10 @@ class KernelReader {
   std::map<std::string, uint32_t, std::less<>> source_ids_;
   std::unordered_map<std::string, std::string> defined_;
   std::unordered_map<int64_t, std::string>
-      predicates_;  // of "(!%p)", by region
+      predicates_;  // name in "(!%p)", by region
 };
 
-// The line that starts `s`, which moves behind it.
+// The first line of `s`, which is removed from `s`.
 std::string_view take_line(std::string_view& s) {
   const size_t end = s.find('\n');
   const std::string_view line = trimmed(s.substr(0, end));
@@ -504,7 +505,7 @@ Result<SlotCounts> read_row(std::string_view line, std::string_view what) {
 
 Result<void> read_slots(std::string_view text, KernelText& out) {
   const std::string names = fmt::format("{}", fmt::join(kSlotNames, ", "));
-  // The vendor's spelling.
+  // "CAPACTIY" is the vendor's spelling.
   for (std::string_view expected :
        {std::string_view("== CAPACTIY:"), std::string_view(names)}) {
     const std::string_view line = take_line(text);

@@ -1,5 +1,5 @@
-// schedule/bundles.h: what libtpu dumps of one kernel, as plain structs: its
-// final bundles and the slots that each of them fills.
+// schedule/bundles.h: libtpu's dump of one kernel as plain structs: the final
+// bundles and the slots that each bundle fills.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@
 namespace tessera::schedule {
 
 // In the order of libtpu's table. `fill` and `spill` are loads and stores of
-// registers that did not suffice; they are counted in `vload` and `vstore` too.
+// spilled registers; they are counted in `vload` and `vstore` too.
 using Slot = uint8_t;
 inline constexpr Slot kMatmul = 0;
 inline constexpr Slot kMatpush = 1;
@@ -34,11 +34,11 @@ inline constexpr std::array<std::string_view, kSlots> kSlotNames = {
 
 using SlotCounts = std::array<int64_t, kSlots>;
 
-// A jump to where the region of that number starts.
+// A jump to the start of the region with that number.
 struct Branch {
   int64_t region = 0;
   bool always = false;
-  // Of a jump back: how often its loop runs, where its exit test says so.
+  // For a jump back: the trips of its loop, if the exit test has a constant.
   std::optional<int64_t> limit;
 
   bool operator==(const Branch&) const = default;
@@ -46,11 +46,11 @@ struct Branch {
 
 // A DMA that reads or writes HBM.
 struct Transfer {
-  std::optional<int64_t> granules;  // nothing: known at run time alone
-  bool reads = false;               // HBM, and both for a copy inside it
+  std::optional<int64_t> granules;  // nothing: known only at run time
+  bool reads = false;               // reads HBM; both for a copy inside HBM
   bool writes = false;
   bool predicated = false;
-  bool window = false;  // of the pipeline that the vendor put around a grid
+  bool window = false;  // moved by the vendor's pipeline around a grid
 
   bool operator==(const Transfer&) const = default;
 };
@@ -60,7 +60,7 @@ struct Bundle {
   std::optional<Branch> branch;
   std::vector<Transfer> transfers;
   std::vector<int64_t> starts;    // numbers of the regions that start here
-  std::vector<uint32_t> sources;  // one for each op that says where it is from
+  std::vector<uint32_t> sources;  // one for each op with a source
   bool pipeline = false;  // holds an index of the pipeline around a grid
   int64_t stalls = 0;     // cycles spent waiting for results, see stalls.h
 
@@ -80,20 +80,20 @@ struct Window {
 
 struct KernelText {
   std::string name;
-  std::string opcode;  // of the HLO: "custom-call", "fusion"; may be empty
+  std::string opcode;  // HLO opcode, "custom-call", "fusion"; may be empty
   SlotCounts capacity{};
   std::vector<Bundle> bundles;
-  std::vector<std::string> sources;  // "kernel.py:17", or a tag as it stands
+  std::vector<std::string> sources;  // "kernel.py:17", or a tag unchanged
   std::vector<Window> windows;       // by operand, inputs first
-  std::vector<int64_t> grid;         // -1: known at run time alone
-  bool exits = false;                // its last bundle is noted as its exit
+  std::vector<int64_t> grid;         // -1: known only at run time
+  bool exits = false;                // the last bundle is marked as the exit
 
   bool operator==(const KernelText&) const = default;
 };
 
 // `bundles` is the text of <name>-NN-final_bundles.txt, `slots` that of
-// <name>-NN-final_hlo-static-per-bundle-utilization.txt. Strict where structure
-// is read: anything else than the known form is an error.
+// <name>-NN-final_hlo-static-per-bundle-utilization.txt. Strict about
+// structure: any unknown form is an error.
 Result<KernelText> parse_kernel(std::string_view name, std::string_view bundles,
                                 std::string_view slots);
 

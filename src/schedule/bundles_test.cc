@@ -1,4 +1,4 @@
-// schedule/bundles_test.cc: dumps are read as they are meant, or refused.
+// schedule/bundles_test.cc: dumps are parsed correctly, or refused.
 #include <gtest/gtest.h>
 
 #include "base/files.h"
@@ -44,7 +44,7 @@ TEST(ScheduleBundles, ReadsTheVendorsDump) {
   }
   const auto& exit = k->bundles[0x8f].branch;
   ASSERT_TRUE(exit.has_value());
-  EXPECT_EQ(exit->limit, 34);  // 2 x 4 x 4 steps and the pipeline's two
+  EXPECT_EQ(exit->limit, 34);  // 2 x 4 x 4 steps, plus two of the pipeline
 }
 
 TEST(ScheduleBundles, ReadsOps) {
@@ -80,7 +80,7 @@ TEST(ScheduleBundles, ReadsOps) {
   EXPECT_EQ(k->bundles[2].used[kSalu], 2);
 }
 
-// The limit of a loop whose counter starts, grows and ends as written.
+// The limit of a loop with the given start, step and test of its counter.
 std::optional<int64_t> limit_of(const char* start, const char* step,
                                 const char* test) {
   auto lines = empty_lines(8);

@@ -10,17 +10,17 @@ namespace {
 
 // HBM and peak: docs.cloud.google.com/tpu/docs, the page of each version: v4
 // 1,200 GB/s and 275 TFLOP/s (bf16), v5e 819 and 197, v5p 2,765 and 459, v6e
-// 1,640 and 918, tpu7x 7,380 and 2,307 a chip. Schedules are of a core, which
-// has half of that on v4, v5p and tpu7x, of two cores each.
-// Clock: a core's peak over what its matrix units do in a cycle, to 0.05 GHz.
-// Of v4, v5e and v5p four units of 128 x 128 take a row a cycle, of v6e and
-// tpu7x two of 256 x 256 take two rows: schedules of a large product come to
-// 92% to 99% of that.
-// Delay: where a region starts behind a jump in the dumps of libtpu 0.0.51.
-// Granule: the sizes of copies there, against those of their arrays.
+// 1,640 and 918, tpu7x 7,380 and 2,307 per chip. Schedules are per core; v4,
+// v5p and tpu7x have two cores, each with half of that.
+// Clock: a core's peak over the work of its matrix units per cycle, to 0.05
+// GHz. The four 128 x 128 units of v4, v5e and v5p take one row per cycle, the
+// two 256 x 256 units of v6e and tpu7x take two rows: schedules of a large
+// product reach 92% to 99% of that.
+// Delay: where regions start after a jump in the dumps of libtpu 0.0.51.
+// Granule: the sizes of copies in these dumps, against those of their arrays.
 // Calibration: docs/schedule.md, "How far from a TPU".
-// Whole loops: v6e's tables count a loop that is named for its fetches as often
-// as those (docs/schedule.md).
+// Whole loops: the tables for v6e count a loop that is named for its fetches as
+// often as the fetches (docs/schedule.md).
 constexpr Chip kChips[] = {
     {"v4", 1.05, 571, 1, 512},
     {"v5e", 1.50, 546, 4, 32},

@@ -1,4 +1,4 @@
-// schedule/chip.h: what is assumed of each chip.
+// schedule/chip.h: what predictions assume of each chip.
 #pragma once
 
 #include <cstdint>
@@ -10,35 +10,35 @@
 
 namespace tessera::schedule {
 
-// Times that others measured on a chip, over what is predicted for the same
-// programs: "all" of bench/results/<chip>/silicon.json.
+// Ratios of times that others measured on a chip to the predictions for the
+// same programs: "all" of bench/results/<chip>/silicon.json.
 struct Calibration {
   double median = 0;
   double p5 = 0;
   double p95 = 0;
 };
 
-// A bundle is a cycle when nothing stalls.
+// A bundle takes one cycle if nothing stalls.
 struct Chip {
   std::string_view name;
   double gigahertz = 0;
-  double hbm_bytes_per_cycle = 0;  // of a core, of two its half
-  int64_t branch_delay = 0;        // bundles behind a jump that run either way
-  int64_t granule = 0;             // bytes of a granule of a DMA's size
-  std::optional<Calibration> calibration = {};  // none: no times are known
-  // A loop that is named for its fetches has trips of its own.
+  double hbm_bytes_per_cycle = 0;  // per core: half the chip's if it has two
+  int64_t branch_delay = 0;        // bundles after a jump that always run
+  int64_t granule = 0;             // bytes per granule, the unit of DMA sizes
+  std::optional<Calibration> calibration = {};  // none: no measured times
+  // Whether TripRule::as_loop applies to a loop that is named for its fetches.
   bool counts_whole_loops = true;
 };
 
-// The programs whose times these were.
+// The programs whose times were measured for calibrations.
 inline constexpr std::string_view kCalibratedOn =
     "another kernel's forward passes without documents or softcap";
 
-// Of "v6e" or "v6e:2x2".
+// The chip of a target, "v6e" or "v6e:2x2".
 Result<Chip> find_chip(std::string_view target);
-// How far predictions for a chip are: "not calibrated", or by how many times.
+// How far off predictions for a chip are: "not calibrated", or by which factor.
 std::string calibration_words(const std::optional<Calibration>& calibration);
-// How far predictions for it are known.
+// What the calibration for a target is known of, or "not calibrated".
 std::string known_words(std::string_view target);
 
 }  // namespace tessera::schedule

@@ -1,4 +1,5 @@
-// schedule/collectives.cc: a start and its end, and what stands between them.
+// schedule/collectives.cc: matches starts with their ends, and sums the ops
+// between them.
 #include "schedule/collectives.h"
 
 #include <algorithm>
@@ -6,7 +7,8 @@
 namespace tessera::schedule {
 namespace {
 
-// Of a call that runs a collective beside others, that of its body.
+// The opcode of a collective; for an async-start, that of the collective in its
+// body.
 std::string_view opcode_of(const HloCall& call, const HloBodies& bodies) {
   if (call.opcode != "async-start") return collective_of(call.opcode);
   const auto body = bodies.find(call.body);
@@ -24,7 +26,7 @@ bool ends(const HloCall& call, const HloCall& start) {
 }
 
 int64_t bytes_of(const HloCall& call, std::string_view opcode) {
-  // The others of a ragged one are where it writes, and sizes.
+  // The other operands of a ragged collective are its destination and sizes.
   if (opcode == "ragged-all-to-all" && !call.sent.empty()) {
     return call.sent.front();
   }

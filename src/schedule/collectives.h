@@ -1,5 +1,5 @@
-// schedule/collectives.h: what a program sends between devices, and what of its
-// own work the compiler has put beside each.
+// schedule/collectives.h: what a program sends between devices, and the
+// program's other work that the compiler has scheduled beside each transfer.
 #pragma once
 
 #include <functional>
@@ -11,25 +11,25 @@
 
 namespace tessera::schedule {
 
-// One of the program's entry.
+// A collective in the program's entry computation.
 struct Collective {
   std::string name;
   std::string opcode;  // "all-gather"
-  int64_t bytes = 0;   // of its operands on one device; ragged: room for them
-  // It starts, other ops run, and then its end is waited for.
+  int64_t bytes = 0;   // operands on one device; ragged: capacity
+  // The collective has a start op and a done op, with other ops in between.
   bool asynchronous = false;
-  // Between the two: kernels and loops, and the cycles that they take at least,
-  // as loops count one pass.
+  // The kernels and loops between start and done, and the fewest cycles they
+  // take, with each loop counted as one pass.
   int64_t ops_between = 0;
   double cycles_between = 0;
-  std::string longest;                    // of these
-  std::vector<std::string> kernels = {};  // of these, custom calls
+  std::string longest;                    // the longest of these ops
+  std::vector<std::string> kernels = {};  // the custom calls among them
 
   bool operator==(const Collective&) const = default;
 };
 
-// In the order in which they start. `cycles_of` an op that runs; nothing for
-// one that is none, such as a tuple.
+// The collectives in the order of their starts. `cycles_of` gives the cycles of
+// an op; nothing if the op runs no code, such as a tuple.
 using CyclesOf = std::function<std::optional<double>(const HloCall&)>;
 std::vector<Collective> find_collectives(const std::vector<HloCall>& calls,
                                          const HloBodies& bodies,

@@ -1,4 +1,4 @@
-// schedule/collectives_test.cc: starts, ends and what stands between them.
+// schedule/collectives_test.cc: starts, ends and the ops between them.
 #include "schedule/collectives.h"
 
 #include <gtest/gtest.h>
@@ -9,8 +9,8 @@
 namespace tessera::schedule {
 namespace {
 
-// As libtpu writes it: a permutation beside a loop of two kernels, one beside
-// nothing, one that is waited for at once, and one in a call of its own.
+// In libtpu's form: a permutation beside a loop of two kernels, one beside
+// nothing, one with its end right after it, and one in an async call.
 constexpr const char* kModule = R"(HloModule m, is_scheduled=true
 
 %fused (p: f32[8]) -> f32[8] {
@@ -70,7 +70,7 @@ TEST(ScheduleCollectives, SayWhatRunsBesideThem) {
   options.target = "v6e:2x2";
   const auto report = make_schedule(dump, options);
   ASSERT_TRUE(report.ok()) << report.error().message;
-  // The code of slice.5 is that of slice.6 too.
+  // slice.5 and slice.6 have the same code.
   const std::vector<Collective> due = {
       {"collective-permute-start.2", "collective-permute", 32, true, 2,
        2 * 100 + 10, "while.1"},
@@ -84,7 +84,8 @@ TEST(ScheduleCollectives, SayWhatRunsBesideThem) {
   }
 }
 
-// A loop whose body is itself ends, and one without an end is beside nothing.
+// A loop whose body calls itself does not recurse for ever. A start without an
+// end has nothing beside it.
 TEST(ScheduleCollectives, TakesOddModules) {
   constexpr const char* kOdd =
       "\n%again (p: f32[]) -> f32[] {\n  %while.2 = f32[] while(%p), "

@@ -1,4 +1,4 @@
-// schedule/compile_dump.cc: has libtpu dump what it compiles.
+// schedule/compile_dump.cc: makes libtpu dump what it compiles.
 #include "schedule/compile_dump.h"
 
 #include <unistd.h>
@@ -18,7 +18,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Where the dumps go: hundreds of files, removed with this unless kept.
+// The folder for the dumps, hundreds of files. The destructor removes it unless
+// it is kept.
 class DumpFolder {
  public:
   DumpFolder() = default;

@@ -1,4 +1,4 @@
-// schedule/compile_dump.h: compiles a program for its dumps.
+// schedule/compile_dump.h: compiles a program to get the compiler's dumps.
 #pragma once
 
 #include <optional>
@@ -15,7 +15,7 @@ struct DumpOptions {
   std::string target;
   std::string plugin;  // empty: libtpu
   std::string keep;    // a folder for the dumps; empty: they are removed
-  std::vector<std::string> labels = {};  // of the kernels to read; none: all
+  std::vector<std::string> labels = {};  // kernels to read; empty: all
 };
 
 struct CompiledDump {
@@ -24,11 +24,12 @@ struct CompiledDump {
   std::string platform_version;
 };
 
-// The kernels of the program, compiled by the vendor in this process: once a
-// process, because a plugin reads where to dump when it loads.
+// Compiles the program in this process with the vendor's compiler and reads its
+// kernels. Works once per process, because a plugin reads the dump folder when
+// it loads.
 Result<Dump> compile_for_dump(const DumpOptions& options);
 
-// The same for a program's text, and what the compiler says of its memory.
+// The same for a program's text, with the memory that the compiler reports.
 Result<CompiledDump> compile_and_dump(const std::string& text,
                                       const DumpOptions& options);
 Result<Dump> compile_text_for_dump(const std::string& text,

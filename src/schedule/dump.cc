@@ -1,4 +1,4 @@
-// schedule/dump.cc: matches dump files by the kernels they name.
+// schedule/dump.cc: groups dump files by the kernels they name.
 #include "schedule/dump.h"
 
 #include <algorithm>
@@ -29,7 +29,7 @@ bool all_digits(std::string_view s) {
 }
 
 // "1795278917-splash.1-72-final_bundles.txt" without its stage: the time and
-// the name. Times are of one width, so names sort by them.
+// the name. All times have the same width, so names sort by time.
 std::optional<std::pair<std::string, std::string>> kernel_of(
     std::string_view file, std::string_view ending) {
   if (!file.ends_with(ending)) return {};

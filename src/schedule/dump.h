@@ -12,15 +12,14 @@ namespace tessera::schedule {
 
 struct Dump {
   std::vector<KernelText> kernels;  // in the order they were compiled
-  std::vector<HloCall> calls;       // of the program; empty: each kernel once
-  HloBodies bodies;                 // what they call
+  std::vector<HloCall> calls;  // calls of the program; empty: each kernel once
+  HloBodies bodies;            // the computations that calls run
 };
 
-// Every kernel of the folder. The program's own frame (TLP, <late-...>) is
-// none. A folder without a kernel is an error. Calls are told where it holds
-// the HLO of one program.
-// With labels, those kernels alone that have one for a name, whatever number
-// the compiler adds behind it.
+// Reads every kernel of the folder, without the program's own frame (TLP,
+// <late-...>). A folder without a kernel is an error. `calls` is filled if the
+// folder holds the HLO of exactly one program. With labels, only kernels with
+// one of these names are read, whatever number the compiler appends.
 Result<Dump> read_dump(const std::string& folder,
                        const std::vector<std::string>& labels = {});
 

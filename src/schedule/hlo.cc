@@ -20,8 +20,8 @@ bool is_word(char c) {
   return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-';
 }
 
-// Where the opcode starts: a word between a space and an opening bracket.
-// Layouts have brackets too, but no space before.
+// Finds the opcode: a word between a space and an opening bracket. Layouts have
+// brackets too, but no space before them.
 std::optional<std::pair<size_t, size_t>> find_opcode(std::string_view text) {
   for (size_t open = text.find('('); open != std::string_view::npos;
        open = text.find('(', open + 1)) {
@@ -53,7 +53,8 @@ int64_t type_bytes(std::string_view type) {
   return 0;
 }
 
-// "f32[32,8]{1,0:T(8,128)S(1)}": its bytes, and whether it lies in HBM.
+// An array such as "f32[32,8]{1,0:T(8,128)S(1)}": its bytes, and whether it is
+// in HBM.
 struct Array {
   int64_t bytes = 0;
   bool hbm = true;
@@ -82,7 +83,8 @@ Array array_of(std::string_view shape) {
   return out;
 }
 
-// Of "(to, from, ...)", of a copy that starts: both arrays are of one size.
+// HBM bytes of a copy-start with the result "(to, from, ...)". Both arrays have
+// the same size.
 int64_t copied_bytes(std::string_view tuple) {
   if (!tuple.starts_with('(')) return 0;
   tuple.remove_prefix(1);
@@ -95,20 +97,20 @@ int64_t copied_bytes(std::string_view tuple) {
   return to.bytes * (int64_t{to.hbm} + int64_t{from.hbm});
 }
 
-// "%copy.14, %fusion), metadata=...": names, up to the bracket.
+// The names in "%copy.14, %fusion), metadata=...", up to the bracket.
 std::vector<std::string> operands_of(std::string_view text) {
   std::vector<std::string> out;
   text = text.substr(0, text.find(')'));
   for (size_t at = text.find('%'); at != std::string_view::npos;
        at = text.find('%', at + 1)) {
-    // No name holds another: their lengths add up to the line's.
+    // No name contains another, so the total length is bounded by the line's.
     const size_t end = std::min(text.find_first_of(", %", at + 1), text.size());
     out.emplace_back(text.substr(at + 1, end - at - 1));
   }
   return out;
 }
 
-// "..., body=%loop.1, ...": the name behind the word.
+// The name after `word` in "..., body=%loop.1, ...".
 std::string named_by(std::string_view word, std::string_view attributes) {
   const size_t at = attributes.find(word);
   if (at == std::string_view::npos) return {};
@@ -116,14 +118,15 @@ std::string named_by(std::string_view word, std::string_view attributes) {
   return std::string(attributes.substr(0, attributes.find_first_of(", ")));
 }
 
-// What calls that read an array need of its shape, which may be long and read
-// often.
+// What calls need of the shape of an array they read. Cached, because a shape
+// may be long and read often.
 struct Shape {
   std::string digest;
   int64_t bytes = 0;
 };
 
-// Up to the bracket that ends a computation. What is read is taken away.
+// Reads calls up to the bracket that ends the computation, and removes what was
+// read.
 std::vector<HloCall> take_calls(std::string_view& hlo) {
   std::vector<HloCall> out;
   std::unordered_map<std::string, Shape> shapes;

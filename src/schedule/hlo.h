@@ -16,26 +16,27 @@ namespace tessera::schedule {
 struct HloCall {
   std::string name;
   std::string opcode;
-  // Its opcode, result and operands with their layouts: calls of one signature
-  // run code of one length.
+  // Opcode, result and operands with their layouts. Calls with the same
+  // signature run code of the same length.
   std::string signature;
   std::vector<std::string> operands;
-  // Of an asynchronous copy between HBM and another memory: what it moves.
+  // For an asynchronous copy between HBM and another memory: the bytes moved.
   int64_t bytes = 0;
-  // Of a collective or the start of one: each operand's bytes on one device.
+  // For a collective or its start: the bytes of each operand on one device.
   std::vector<int64_t> sent;
-  std::string body;  // what a loop repeats, or an asynchronous call runs
+  std::string body;  // computation of a loop or async call
 
   bool operator==(const HloCall&) const = default;
 };
 
-// "all-gather" of "all-gather" and "all-gather-start"; "" of other opcodes.
+// "all-gather" for "all-gather" and "all-gather-start"; "" for other opcodes.
 std::string_view collective_of(std::string_view opcode);
 
-// Of a module's entry in the order of its schedule. An error where it has none.
+// The calls of a module's entry in scheduled order; an error if there is no
+// entry.
 Result<std::vector<HloCall>> parse_calls(std::string_view hlo);
 
-// Its other computations by name: bodies of loops, fusions.
+// The module's other computations by name: bodies of loops, fusions.
 using HloBodies = std::map<std::string, std::vector<HloCall>>;
 HloBodies parse_bodies(std::string_view hlo);
 

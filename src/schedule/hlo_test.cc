@@ -1,4 +1,4 @@
-// schedule/hlo_test.cc: calls of a scheduled module.
+// schedule/hlo_test.cc: the calls of a scheduled module.
 #include "schedule/hlo.h"
 
 #include <gtest/gtest.h>
@@ -14,8 +14,8 @@
 namespace tessera::schedule {
 namespace {
 
-// Two copies of one code, of which `copy.2` was dumped; a third of another
-// layout; and a copy into the chip's memory beside the last.
+// Two copies with the same code, of which `copy.2` was dumped; a third copy
+// with another layout; and beside the last one a copy into the chip's memory.
 constexpr const char* kModule = R"(HloModule m, is_scheduled=true
 
 %fused (p: f32[8]) -> f32[8] {
@@ -84,7 +84,7 @@ TEST(ScheduleHlo, RefusesWhatHasNoEntry) {
     ASSERT_FALSE(calls.ok());
     EXPECT_TRUE(calls.error().message.starts_with("[schedule] "));
   }
-  // Sizes of strangers overflow nothing.
+  // Huge untrusted sizes do not overflow.
   const auto huge = parse_calls(
       "\nENTRY %m () -> f32[] {\n  %c = (f32[999999999,999999999,99999]{0}, "
       "f32[1]{0}, u32[]) copy-start(%a)\n}\n");
@@ -109,8 +109,8 @@ TEST(ScheduleHlo, AProgramIsTheSumOfItsCalls) {
   ASSERT_TRUE(report.ok()) << report.error().message;
   EXPECT_EQ(report->kernels[0].calls, 2);
   EXPECT_EQ(report->kernels[1].calls, 1);
-  EXPECT_EQ(report->kernels[2].calls, 1);  // of something inside
-  // 64 cycles of HBM, of which the 10 of copy.4 hide as many.
+  EXPECT_EQ(report->kernels[2].calls, 1);  // called by a body
+  // 64 cycles of HBM, of which copy.4's 10 cycles hide 10.
   EXPECT_EQ(report->copy_cycles, 54);
   EXPECT_EQ(report->cycles, 40 + 54);
   EXPECT_EQ(report->cycles_loops_once, 40 + 54);

@@ -11,7 +11,7 @@ namespace {
 
 size_t index(int64_t i) { return static_cast<size_t>(i); }
 
-// "splash.1" answers to "splash" too.
+// The kernel "splash.1" matches "splash" too.
 bool is_kernel(const std::string& name, std::string_view asked) {
   if (name == asked) return true;
   if (name.size() <= asked.size() + 1 || !name.starts_with(asked)) return false;
@@ -37,12 +37,12 @@ bool is_where(const RegionTree& tree, size_t region, const TripRule& rule) {
   return rule.outside.empty() || !is_inside(tree, region, rule.outside);
 }
 
-// The regions that a rule means.
+// The regions that a rule matches.
 std::vector<size_t> rule_regions(const KernelProfile& profile,
                                  const TripRule& rule) {
   std::string_view asked = rule.region;
   const size_t colon = asked.rfind(':');
-  // A source's "kernel.py:17" is no name, so a colon ends a kernel's.
+  // Names of regions contain no colon, so the part before one is a kernel.
   if (colon != std::string_view::npos) {
     if (!is_kernel(profile.text.name, asked.substr(0, colon))) return {};
     asked.remove_prefix(colon + 1);
@@ -118,7 +118,7 @@ class Predictor {
     out_.regions[r].source = source;
   }
 
-  // What the caller said holds.
+  // A rule of the caller takes precedence over the plan.
   void plan(size_t r, double trips, Role role) {
     out_.regions[r].role = role;
     if (out_.regions[r].source != TripSource::rule) {
@@ -130,7 +130,7 @@ class Predictor {
     const Region& region = regions()[r];
     const RegionTime& outer = out_.regions[index(region.parent)];
     if (out_.regions[r].source != TripSource::unknown) return;
-    // What never runs holds nothing that does.
+    // Nothing runs inside a region that never runs.
     if (outer.trips == 0 && outer.source != TripSource::unknown) {
       set(r, 0, outer.source);
       return;
@@ -151,8 +151,8 @@ class Predictor {
     }
   }
 
-  // A pipeline's loop has more iterations than its grid, to fill and to drain
-  // it. What it does under a condition it does for a step of the grid.
+  // A pipeline's loop has more iterations than its grid, to fill and drain the
+  // pipeline. Conditional work in the loop runs at most once per grid step.
   double at_most_grid(size_t region, double trips) const {
     if (!regions()[region].grid || p_.text.grid.empty()) return trips;
     double steps = 1;
@@ -163,9 +163,9 @@ class Predictor {
     return std::min(trips, steps);
   }
 
-  // Windows of a pipeline are moved when their block changes, at most once a
-  // step of the grid; of attention inputs with an active step at most, outputs
-  // once a row. Other DMAs run with their region.
+  // A pipeline moves a window when its block changes, at most once per grid
+  // step. In an attention kernel, inputs move at most once per active step and
+  // outputs once per row. Other DMAs run with their region.
   void time() {
     for (size_t r = 0; r < regions().size(); ++r) {
       RegionTime& t = out_.regions[r];
@@ -188,7 +188,7 @@ class Predictor {
   }
 
   double total() const {
-    // What a loop holds outside of inner loops is one sum.
+    // A loop and the branches in it, without inner loops, form one sum.
     std::vector<double> bundles(regions().size());
     std::vector<double> memory(regions().size());
     double sum = 0;

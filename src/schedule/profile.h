@@ -7,19 +7,19 @@
 
 namespace tessera::schedule {
 
-// Of bundles that belong to no region inside.
+// The cost of a set of bundles, each run once.
 struct RegionCost {
   int64_t bundles = 0;
   int64_t stalls = 0;  // cycles without a bundle
   SlotCounts used{};
-  // The fewest bundles that its busiest slot would need, and which slot it is.
+  // The fewest bundles that the busiest slot needs, and which slot that is.
   int64_t bound = 0;
   Slot bound_slot = kMatmul;
   int64_t transfers = 0;  // DMAs that touch HBM
-  int64_t bytes = 0;      // that they move, where the size is known
+  int64_t bytes = 0;      // moved by these DMAs, if the size is known
   int64_t unknown_sizes = 0;
 
-  // Bundles for each that the bound asks for; 0 without a bound.
+  // Bundles divided by the bound; 0 without a bound.
   double distance() const;
   int64_t cycles() const { return bundles + stalls; }
   bool operator==(const RegionCost&) const = default;
@@ -28,19 +28,21 @@ struct RegionCost {
 struct KernelProfile {
   KernelText text;
   RegionTree tree;
-  std::vector<RegionCost> own;    // of each region, without those inside
-  std::vector<RegionCost> whole;  // with them, each counted once
-  int64_t granule = 0;            // bytes of a granule of its DMAs
+  std::vector<RegionCost> own;    // per region, without inner regions
+  std::vector<RegionCost> whole;  // with inner regions, each counted once
+  int64_t granule = 0;            // bytes per granule of DMA sizes
 
   bool operator==(const KernelProfile&) const = default;
 };
 
 Result<KernelProfile> profile_kernel(KernelText text, const Chip& chip);
 
-// What it moves through HBM's port: a copy inside HBM twice its size.
+// Bytes that a transfer moves through the HBM port: a copy inside HBM counts
+// twice.
 int64_t transfer_bytes(const Transfer& t, int64_t granule);
 
-// Sums, and the bound of `cost.used` against `capacity`.
+// add_cost adds the sums; find_bound sets the bound of `cost.used` against
+// `capacity`.
 void add_cost(RegionCost& to, const RegionCost& cost);
 void find_bound(const SlotCounts& capacity, RegionCost& cost);
 

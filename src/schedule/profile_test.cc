@@ -62,7 +62,7 @@ std::vector<BundleLine> nested_lines() {
 TEST(ScheduleRegions, FollowsJumps) {
   const auto tree = find_regions(*parse_lines(nested_lines()), kDelay);
   ASSERT_TRUE(tree.ok()) << tree.error().message;
-  // The branch around the loop alone is no region of its own.
+  // A branch around just the loop is no region of its own.
   EXPECT_EQ(paths(*tree),
             (std::vector<std::string>{" 0-60", "loop0 7-30", "loop0/if0 14-24",
                                       "loop0/if0/loop0 15-22", "if0 36-44",
@@ -148,7 +148,7 @@ TEST(ScheduleProfile, SumsSlotsOfItsOwnBundles) {
   const RegionCost& branch = p->own[2];
   EXPECT_EQ(branch.bundles, 3);  // 14, 22, 23
   EXPECT_EQ(branch.used, (SlotCounts{3, 0, 0, 8, 0, 0, 6, 3, 2, 1, 0}));
-  // ceil(3 / 2), 8 / 4 and 6 / 3 are all 2: the first that needs so many.
+  // ceil(3 / 2), 8 / 4 and 6 / 3 are all 2; the first slot is the bound.
   EXPECT_EQ(branch.bound, 2);
   EXPECT_EQ(branch.bound_slot, kMatmul);
   EXPECT_DOUBLE_EQ(branch.distance(), 1.5);
@@ -239,7 +239,7 @@ TEST(SchedulePredict, FollowsAPlanThroughThePipeline) {
     EXPECT_EQ(out->regions[r].trips, expected[r].first) << r;
     EXPECT_EQ(out->regions[r].role, expected[r].second) << r;
   }
-  // Windows: two inputs of an active step, an output of a row.
+  // Windows: two inputs per active step, one output per row.
   EXPECT_DOUBLE_EQ(out->regions[1].memory_cycles, 20 * 36864 / 937.0);
   EXPECT_DOUBLE_EQ(out->regions[2].memory_cycles, 8 * 4096 / 937.0);
   EXPECT_EQ(out->cycles, 21 + 34 * 64 + 32 * 37 + 8 * 2 + 20 * 27 + 8 * 3);
@@ -251,7 +251,7 @@ TEST(SchedulePredict, WithoutAPlanTakesEveryBranch) {
   EXPECT_FALSE(out->attention);
   EXPECT_EQ(out->regions[1].source, TripSource::constant);
   EXPECT_EQ(out->assumed, (std::vector<int64_t>{2, 3, 4, 5}));
-  // The grid's loop has two iterations more than its 32 steps.
+  // The grid's loop has 34 iterations, two more than its 32 steps.
   EXPECT_EQ(out->cycles, 21 + 34 * 64 + 32 * (37 + 2 + 27 + 3));
 }
 
@@ -268,7 +268,7 @@ TEST(SchedulePredict, FollowsRules) {
   ASSERT_TRUE(out.ok());
   EXPECT_FALSE(out->cycles.has_value());
   EXPECT_EQ(out->unknown, (std::vector<int64_t>{1}));
-  // 23 bundles outside and 8 of an if; 13 of the loop, 3 of its branch, 7 of
+  // 23 bundles outside and 8 in an if; 13 in the loop, 3 in its branch, 7 in
   // the inner loop.
   const std::vector<TripRule> rules = {{"loop0", 100}, {"k:if1", 0}};
   out = predict(*p, chip(), rules, {});
@@ -281,7 +281,8 @@ TEST(SchedulePredict, FollowsRules) {
   EXPECT_FALSE(out.ok());
 }
 
-// Where a name is a loop's, some rules say another number, or nothing but that.
+// If the region is a loop, a rule may give other trips, or may apply to loops
+// only.
 TEST(SchedulePredict, RulesMayTellLoopsFromBranches) {
   const auto p = profile_kernel(*parse_lines(nested_lines()), chip());
   const std::vector<TripRule> rules = {{"loop0", 7, 9},
@@ -302,10 +303,10 @@ TEST(SchedulePredict, RulesMayTellLoopsFromBranches) {
   }
 }
 
-// Of regions of one name each may have its own rule.
+// Each of several regions with one name may have a rule of its own.
 TEST(SchedulePredict, RulesMayTellRegionsOfANameApart) {
   auto p = *profile_kernel(*parse_lines(nested_lines()), chip());
-  // A loop, a branch and a loop in it, and two branches behind.
+  // A loop, in it a branch and a loop, and two branches after it.
   for (Region& r : p.tree.regions) r.name = "row";
   const std::vector<TripRule> rules = {
       {"row", 7, {}, RegionKind::loop, {}, "row"},
@@ -347,7 +348,7 @@ TEST(SchedulePredict, WhatNeverRunsHoldsNoLoopThatDoes) {
   }
 }
 
-// A granule is of another size on v4.
+// v4 has another size of granule.
 TEST(ScheduleProfile, BytesAreThoseOfTheChipsGranules) {
   auto lines = nested_lines();
   lines[14].ops = "%9 = dma.hbm_to_vmem /*size_in_granules=*/10";

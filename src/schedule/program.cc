@@ -23,7 +23,7 @@ Result<BorrowedBatch> batch_at(const ScheduleOptions& options, Tile tile) {
   return BorrowedBatch::make(std::move(request), options.facts);
 }
 
-// Each kernel without its trips.
+// Profiles each kernel, without trips.
 Result<std::vector<KernelProfile>> profiles_of(std::vector<KernelText> kernels,
                                                const Chip& chip) {
   std::vector<KernelProfile> out;
@@ -40,7 +40,7 @@ Result<std::vector<KernelProfile>> profiles_of(std::vector<KernelText> kernels,
   return out;
 }
 
-// Of two rules for a region the last one holds.
+// If two rules match a region, the last one applies.
 Result<std::vector<TripRule>> rules_of(
     const ScheduleOptions& options,
     const std::vector<KernelProfile>& profiles) {
@@ -80,7 +80,8 @@ std::vector<std::string> names_of(const Dump& dump) {
   return out;
 }
 
-// Which kernel a call runs: the one of its name, or one of the same code.
+// Finds the kernel that a call runs: one with its name, or one with the same
+// code.
 class Called {
  public:
   Called(const Dump& dump, const std::vector<std::string>& names) {
@@ -119,7 +120,7 @@ std::vector<std::optional<size_t>> kernels_called(
   return out;
 }
 
-// What an op takes at least: a kernel, or a loop that runs once.
+// The fewest cycles of an op: a kernel, or a loop that runs once.
 class OpCycles {
  public:
   OpCycles(const HloBodies& bodies, const Called& called,
@@ -127,7 +128,7 @@ class OpCycles {
       : bodies_(bodies), called_(called), kernels_(kernels) {}
 
   std::optional<double> of(const HloCall& call, int depth = 0) const {
-    constexpr int kMaxDepth = 8;  // of loops in loops
+    constexpr int kMaxDepth = 8;  // nesting of loops
     if (const auto k = called_.kernel(call)) {
       return kernels_[*k].prediction.cycles_loops_once;
     }
@@ -146,7 +147,8 @@ class OpCycles {
   const std::vector<KernelReport>& kernels_;
 };
 
-// HBM that a kernel leaves idle hides copies that are under way.
+// Cycles of copies that are not hidden. A kernel's idle HBM time hides copies
+// that are under way.
 double exposed_copies(const std::vector<HloCall>& calls,
                       const std::vector<std::optional<size_t>>& called,
                       const ScheduleReport& report) {
@@ -183,7 +185,7 @@ void count_calls(const std::vector<HloCall>& calls,
   for (size_t c = 0; c < calls.size(); ++c) {
     if (called[c]) ++counts[*called[c]];
   }
-  // What the entry does not call, something in it does.
+  // A kernel that the entry does not call is called by one of its bodies.
   for (size_t k = 0; k < kernels.size(); ++k) {
     kernels[k].calls = std::max<int64_t>(counts[k], 1);
   }
@@ -203,8 +205,7 @@ void add_kernel(const KernelReport& k, ScheduleReport& out) {
   }
 }
 
-// One of several lists says too little of the grid of a kernel that we do not
-// know.
+// With several lists, the grid of an unknown kernel cannot be matched.
 Result<void> check_one_list(const Plan& plan) {
   if (plan.batch == 1 && plan.heads == 1) return {};
   return invalid(

@@ -9,7 +9,7 @@
 namespace tessera::schedule {
 namespace {
 
-// Loops of one head are one loop: a jump to it from inside is a "continue".
+// Jumps back to the same bundle form one loop: the inner ones are "continue".
 Result<std::vector<Region>> jump_regions(const KernelText& kernel,
                                          int64_t delay) {
   const auto size = static_cast<int64_t>(kernel.bundles.size());
@@ -35,7 +35,7 @@ Result<std::vector<Region>> jump_regions(const KernelText& kernel,
     Region r;
     r.number = branch->region;
     if (target->second > b) {
-      if (target->second <= behind) continue;  // nothing but delay is skipped
+      if (target->second <= behind) continue;  // skips only delay bundles
       r.kind = RegionKind::branch;
       r.begin = behind;
       r.end = target->second;
@@ -54,15 +54,16 @@ Result<std::vector<Region>> jump_regions(const KernelText& kernel,
     r.limit = branch->limit;
     out.push_back(std::move(r));
   }
-  // A loop that is skipped as a whole starts where the branch does: its test
-  // comes before, so the branch is the outer one.
+  // A branch that skips a whole loop starts where the loop does. Its test comes
+  // first, so the branch is the outer region.
   const auto order = [](const Region& r) {
     return std::tuple(r.begin, -r.end, r.kind == RegionKind::loop, r.number);
   };
   std::sort(out.begin(), out.end(), [&](const Region& a, const Region& b) {
     return order(a) < order(b);
   });
-  // Nothing but the test whether a loop runs at all: its trips say that.
+  // Drops a branch that only tests whether a loop runs at all: the loop's trips
+  // include that.
   const auto last = std::unique(
       out.rbegin(), out.rend(), [](const Region& inner, const Region& outer) {
         return inner.kind == RegionKind::loop &&
@@ -83,9 +84,9 @@ bool names_outer(const RegionTree& tree, const Region& region,
   return false;
 }
 
-// The source that most of a region's own ops name; the first of equals. What an
-// outer region is named by counts only where there is nothing else: the
-// compiler moves ops into loops and out of them.
+// Names a region by the source of most of its own ops; ties go to the first.
+// Sources that name an outer region count only if there is no other, because
+// the compiler moves ops into loops and out of them.
 void name_regions(const KernelText& kernel, RegionTree& tree) {
   std::vector<std::map<uint32_t, int64_t>> votes(tree.regions.size());
   for (size_t b = 0; b < kernel.bundles.size(); ++b) {
@@ -124,7 +125,7 @@ Result<RegionTree> find_regions(const KernelText& kernel, int64_t delay) {
   tree.regions.push_back({});
   tree.regions[0].end = size;
   tree.innermost.assign(kernel.bundles.size(), 0);
-  std::vector<std::array<int64_t, 2>> counted(1);  // loops and ifs inside
+  std::vector<std::array<int64_t, 2>> counted(1);  // loops and ifs in each
   std::vector<size_t> open = {0};
   bool gridded = false;
   for (Region& r : *found) {
@@ -155,7 +156,7 @@ Result<RegionTree> find_regions(const KernelText& kernel, int64_t delay) {
     counted.push_back({});
     tree.regions.push_back(std::move(r));
   }
-  // Regions come after their parents, so inner ones are written last.
+  // Inner regions come after their parents, so the innermost is on top.
   std::vector<size_t> stack = {0};
   size_t next = 1;
   for (int64_t b = 0; b < size; ++b) {

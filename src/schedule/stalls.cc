@@ -19,7 +19,7 @@ struct Start {
   int64_t packed = 0;
 };
 
-// "   0x1a LB: >> { ...": the address, where the line starts a bundle.
+// The address in "   0x1a LB: >> { ...", if the line starts a bundle.
 std::optional<int64_t> address_of(std::string_view line) {
   line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
   const size_t colon = line.find(':');
@@ -37,7 +37,7 @@ std::optional<int64_t> address_of(std::string_view line) {
   return label ? std::optional(value) : std::nullopt;
 }
 
-// Calls `found` with each number behind `key`.
+// Calls `found` with each number that follows `key`.
 template <class Found>
 void each_number(std::string_view line, std::string_view key, Found found) {
   for (size_t at = line.find(key); at != std::string_view::npos;
@@ -52,7 +52,7 @@ void each_number(std::string_view line, std::string_view key, Found found) {
 
 struct Packed {
   int64_t bundles = 0;
-  std::unordered_map<int64_t, int64_t> starts;  // of a region's number
+  std::unordered_map<int64_t, int64_t> starts;  // by region number
 };
 
 Packed read_packed(std::string_view text) {
@@ -64,7 +64,7 @@ Packed read_packed(std::string_view text) {
     const size_t end = std::min(text.find('\n'), text.size());
     const std::string_view line = text.substr(0, end);
     text.remove_prefix(std::min(end + 1, text.size()));
-    // Comments may begin a line too; addresses have no gap.
+    // A comment may look like an address, but addresses have no gaps.
     if (address_of(line) == out.bundles) ++out.bundles;
     for (std::string_view words :
          {"Start region ", "Start/End empty region "}) {
@@ -76,7 +76,7 @@ Packed read_packed(std::string_view text) {
   return out;
 }
 
-// In order, the two ends of the kernel among them.
+// The starts found in both dumps, in order, with both ends of the kernel.
 std::vector<Start> common_starts(const Packed& packed,
                                  const KernelText& kernel) {
   const auto size = static_cast<int64_t>(kernel.bundles.size());
@@ -93,9 +93,9 @@ std::vector<Start> common_starts(const Packed& packed,
   return out;
 }
 
-// At the exit final bundles have no note of a region that starts there, as the
-// one behind all that a second core leaves out: of those that jumps lead to,
-// the packed ones tell.
+// The final bundles do not note the regions that start at the exit, such as the
+// code after all work that a second core skips. Those that jumps lead to are
+// taken from the packed bundles.
 void take_exit(const Packed& packed, KernelText& kernel) {
   if (!kernel.exits) return;
   std::unordered_set<int64_t> known;

@@ -1,5 +1,5 @@
-// schedule/stalls.h: the cycles in which a kernel issues nothing, because a
-// result that it needs is on its way.
+// schedule/stalls.h: the cycles in which a kernel issues nothing because it
+// waits for a result.
 #pragma once
 
 #include <string_view>
@@ -8,11 +8,11 @@
 
 namespace tessera::schedule {
 
-// libtpu's last schedule (<name>-NN-packed-bundles-post-ra.txt) has a bundle a
-// cycle, empty ones where nothing can be issued. The final bundles leave most
-// of these out, since the hardware waits by itself. Both dumps name the same
-// regions where they start: what lies between two starts is shorter in the
-// final bundles by its stalls, which go to the bundle in its middle.
+// libtpu's last schedule (<name>-NN-packed-bundles-post-ra.txt) has a bundle
+// for each cycle, empty if nothing can be issued. The final bundles leave out
+// most empty ones, since the hardware waits by itself. Both dumps mark where
+// the same regions start. Between two such starts, the final bundles are
+// shorter by the stalls, which are added to the bundle in the middle.
 Result<void> add_stalls(std::string_view packed, KernelText& kernel);
 
 }  // namespace tessera::schedule

@@ -1,4 +1,4 @@
-// schedule/stalls_test.cc: stalls, counted by hand and of the vendor's dump.
+// schedule/stalls_test.cc: stalls, counted by hand and in the vendor's dump.
 #include "schedule/stalls.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,8 @@ std::vector<BundleLine> final_lines() {
   return lines;
 }
 
-// The same with `a`, `b` and `c` empty bundles more before, between and behind.
+// The same with `a`, `b` and `c` more empty bundles before, between and after
+// the regions' starts.
 std::string packed(size_t a, size_t b, size_t c) {
   auto lines = empty_lines(10 + a + b + c);
   lines[3 + a].comment = "Start region 1 :: Start region 99";
@@ -78,7 +79,7 @@ TEST(ScheduleStalls, OfTheVendorsDump) {
   const auto p = *profile_kernel(kernel, *find_chip("v6e"));
   std::vector<int64_t> of;
   for (const RegionCost& c : p.own) of.push_back(c.stalls);
-  // One product, whose result nothing hides.
+  // One product, whose latency nothing hides.
   EXPECT_EQ(of, (std::vector<int64_t>{0, 3, 15, 0, 244, 0}));
   EXPECT_EQ(p.whole[0].cycles(), 154 + 262);
   const auto out = predict(p, *find_chip("v6e"), {}, {});
@@ -86,7 +87,8 @@ TEST(ScheduleStalls, OfTheVendorsDump) {
   EXPECT_EQ(out->regions[4].bundle_cycles, 32 * (27 + 244));
 }
 
-// A jump to the exit, whose final bundle notes no region: the packed ones do.
+// A jump to the exit. The final bundle there notes no region, but the packed
+// ones do.
 TEST(ScheduleStalls, TheExitIsARegionToo) {
   auto lines = empty_lines(9);
   lines[1].ops = "%1 = sbr.rel (%p0) target = $region4";
@@ -107,7 +109,8 @@ TEST(ScheduleStalls, TheExitIsARegionToo) {
   EXPECT_EQ(tree->regions[1].end, 8);
   // With another delay the region starts elsewhere.
   EXPECT_EQ(find_regions(kernel, 1)->regions[1].begin, 3);
-  // Not where the packed ones have it elsewhere, nor without an exit.
+  // Not if the region starts elsewhere in the packed bundles, nor without an
+  // exit.
   KernelText other = *parse_lines(lines);
   std::string earlier = packed;
   earlier += "   0x9   :  {}\n";

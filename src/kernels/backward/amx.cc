@@ -1,4 +1,4 @@
-// kernels/backward/amx.cc
+// kernels/backward/amx.cc: the backward kernel for AMX tiles of bf16.
 #include "kernels/backward/backward_tiles.h"
 
 namespace tessera::kernels {

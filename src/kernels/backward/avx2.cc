@@ -1,4 +1,4 @@
-// kernels/backward/avx2.cc
+// kernels/backward/avx2.cc: the backward kernel for AVX2.
 #include "kernels/simd/avx2.h"
 
 #include "kernels/backward/backward_kernel.h"

@@ -1,4 +1,4 @@
-// kernels/backward/avx512.cc
+// kernels/backward/avx512.cc: the backward kernel for AVX-512.
 #include "kernels/simd/avx512.h"
 
 #include "kernels/backward/backward_kernel.h"

@@ -1,4 +1,4 @@
-// kernels/backward/avx512bf16.cc
+// kernels/backward/avx512bf16.cc: the backward kernel for AVX512-BF16.
 #include "kernels/backward/backward_kernel.h"
 #include "kernels/simd/bf16_pairs.h"
 

@@ -1,4 +1,4 @@
-// kernels/backward/backward.cc: the backward kernels there are.
+// kernels/backward/backward.cc: the table of backward kernels.
 #include "kernels/backward/backward.h"
 
 #include "kernels/simd/panel.h"
@@ -22,8 +22,8 @@ std::span<const BackwardVariant> backward_variants() {
 int64_t dq_row_floats(int64_t head_dim) { return (head_dim + 31) / 32 * 32; }
 
 int64_t backward_scratch(int64_t head_dim, int64_t v_head_dim) {
-  // Tiles take 32 bf16 of a row at a time, and have Q and dout once more, in
-  // pairs.
+  // Tiles take 32 bf16 of a row at a time and keep a second, transposed copy of
+  // the pairs of Q and dout.
   const int64_t dims = dq_row_floats(head_dim) + dq_row_floats(v_head_dim);
   const int64_t floats = kBackwardKeys * (2 * dims + dq_row_floats(head_dim)) +
                          2 * kBackwardRows * (dims + 32) +

@@ -1,5 +1,5 @@
-// kernels/backward/backward.h: flash attention backward, one block of keys of
-// one K/V head against one chunk of queries after another.
+// kernels/backward/backward.h: flash attention backward for one block of keys
+// of one K/V head, which takes its queries chunk by chunk.
 #pragma once
 
 #include <cstdint>
@@ -10,20 +10,21 @@
 
 namespace tessera::kernels {
 
-// Keys of one block at most, and queries of one chunk at most.
+// The most keys of a block, and the most queries of a chunk.
 inline constexpr int64_t kBackwardKeys = 128;
 inline constexpr int64_t kBackwardRows = 128;
 
-// Floats of a row of dq while it is summed up: whole panels of any ISA.
+// Floats of one row of the dq accumulator: head_dim rounded up to a panel of
+// the widest ISA.
 int64_t dq_row_floats(int64_t head_dim);
 
 // The keys of a block, and where their gradients go.
 struct BackwardBlock {
   Dtype dtype = Dtype::f32;
   int64_t keys = 0;
-  int64_t head_dim = 0;  // a multiple of 8, as is the other
+  int64_t head_dim = 0;  // a multiple of 8, like v_head_dim
   int64_t v_head_dim = 0;
-  // Rows of numbers, `stride` numbers apart, from the first key of the block.
+  // Rows start at the block's first key; strides count elements.
   const void* k = nullptr;
   const void* v = nullptr;
   void* dk = nullptr;
@@ -31,17 +32,17 @@ struct BackwardBlock {
   int64_t k_stride = 0, v_stride = 0, dk_stride = 0, dv_stride = 0;
   float scale = 1;
   float softcap = 0;  // 0: off
-  // Per key: does some query attend to it? Null: to every one. Other keys are
-  // never read, whatever they hold.
+  // Per key: nonzero if some query attends to the key; null: every key is
+  // attended to. Other keys are never read.
   const uint8_t* live = nullptr;
   int64_t dq_row = 0;        // dq_row_floats()
   float* scratch = nullptr;  // backward_scratch() floats, 64-byte aligned
   int64_t* pairs = nullptr;  // grows by the scores that were computed
 };
 
-// Neighbouring queries of one head. Query r attends to the keys [first[i][r],
-// last[i][r)) of every layer i, counted from the block's first key; to all of
-// them where there is no layer.
+// Consecutive queries of one head. Query r attends to the keys [first[i][r],
+// last[i][r]) of each layer i, counted from the block's first key. Without
+// layers, every query attends to every key of the block.
 struct BackwardChunk {
   int64_t rows = 0;
   int32_t layers = 0;
@@ -52,9 +53,9 @@ struct BackwardChunk {
   int64_t q_stride = 0, dout_stride = 0;
   const float* lse = nullptr;     // per query, in units of log2(e)
   const float* delta = nullptr;   // dout . out - dlse
-  const uint8_t* live = nullptr;  // per query: has it a legal key?
-  bool finite = true;             // are all of q and dout, of live queries?
-  float* dq = nullptr;            // rows of dq_row_floats(), added to
+  const uint8_t* live = nullptr;  // per query: nonzero if it has a legal key
+  bool finite = true;             // no Inf or NaN in live rows of q and dout
+  float* dq = nullptr;            // accumulator, dq_row_floats() a row
 };
 
 // delta[r] = dout . out of row r.
@@ -68,7 +69,7 @@ struct BackwardDelta {
   float* delta = nullptr;
 };
 
-// Are all numbers of all live rows finite?
+// Rows for BackwardKernel::finite, which tests the numbers of live rows.
 struct BackwardRows {
   Dtype dtype = Dtype::f32;
   int64_t rows = 0;
@@ -92,7 +93,7 @@ struct BackwardDq {
 
 int64_t backward_scratch(int64_t head_dim, int64_t v_head_dim);
 
-// A block lives in its scratch from `begin` to `end`.
+// The scratch holds the state of a block from `begin` to `end`.
 struct BackwardKernel {
   void (*begin)(const BackwardBlock&) = nullptr;
   void (*add)(const BackwardBlock&, const BackwardChunk&) = nullptr;
@@ -108,7 +109,7 @@ struct BackwardVariant {
   const BackwardKernel& (*kernel)() = nullptr;
 };
 
-// All that are compiled in, in ascending order of preference.
+// All compiled-in variants, in ascending order of preference.
 std::span<const BackwardVariant> backward_variants();
 
 }  // namespace tessera::kernels

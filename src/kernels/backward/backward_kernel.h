@@ -1,9 +1,9 @@
-// kernels/backward/backward_kernel.h: the kernel, for any vectors.
+// kernels/backward/backward_kernel.h: the backward kernel, for any vector type.
 //
-// One block of keys stays, queries stream past it in chunks: one pass over the
-// transposed worklist gives dk and dv once and adds to dq, five products a
-// pair. With the forward pass's log-sum-exp and delta_q = dout_q . out_q -
-// dlse_q, a chunk does
+// One block of keys stays in scratch while its queries are processed in chunks.
+// One pass over the transposed worklist writes dk and dv once and accumulates
+// dq, with five products per (query, key) pair. With the log-sum-exp of the
+// forward pass and delta_q = dout_q . out_q - dlse_q, each chunk computes
 //
 //   s_qk  = scale log2(e) (q . k), or capped          product 1
 //   p_qk  = 2^(s_qk - lse_q), 0 where k is illegal for q
@@ -13,18 +13,20 @@
 //   dk_k += sum_q ds_qk q_q                           product 4
 //   dq_q += sum_k ds_qk k_k                           product 5
 //
-// and scale is multiplied into dk and dq in the end.
+// At the end dk and dq are multiplied by scale.
 //
-// Here keys lie along the lanes: what stays is packed (K, V, and dk, dv until
-// they are written), what streams past, Q and dout, is read word by word in its
-// own order. Only product 5 has another shape: its lanes are numbers of a row
-// of dq, and ds is what it reads word by word.
+// Keys run along the vector lanes. The block's arrays (K, V, and dk, dv until
+// they are written) are packed that way; Q and dout are read word by word in
+// memory order. Only product 5 differs: its lanes run along a row of dq, and it
+// reads ds word by word.
 //
-// Queries that no key of a vector sees are left out, in steps of kRows, so that
-// tiles of product 5 find zeros where they reach beyond.
+// For each vector of keys, queries that attend to none of its keys are skipped.
+// The remaining range is widened to multiples of kRows, so that the register
+// tiles of product 5 find zeros in the extra rows.
 //
-// Cost of one vector of pairs on a machine with one FMA a cycle: 3 head_dim + 2
-// v_head_dim cycles of products (half with bf16 pairs), about 18 of the rest.
+// Cost of one vector of pairs on a machine with one FMA per cycle: 3 head_dim +
+// 2 v_head_dim cycles for the products (half with bf16 pairs), about 18 cycles
+// for the rest.
 #pragma once
 
 #include "kernels/backward/backward.h"
@@ -53,7 +55,7 @@ class Backward {
     v_words_ = in_steps(block_.v_head_dim / kPack, Words::kWordStep);
     k_dim_ = in_steps(block_.head_dim, Words::kLineStep);
     v_dim_ = in_steps(block_.v_head_dim, Words::kLineStep);
-    ldq_ = k_dim_ + 16;  // no power of two: rows spread over cache sets
+    ldq_ = k_dim_ + 16;  // not a power of two: spreads rows over cache sets
     ldo_ = v_dim_ + 16;
     ldk_ = block_.dq_row;
     float* at = block_.scratch;
@@ -169,8 +171,8 @@ class Backward {
   }
 
  protected:
-  // Queries [begin, end) of a chunk that attend to some key of a vector; those
-  // in [full_begin, full_end) attend to all of them.
+  // Queries [begin, end) of a chunk that attend to some key of a vector;
+  // queries [full_begin, full_end) attend to all of its keys.
   struct Range {
     int64_t begin = 0, end = 0, full_begin = 0, full_end = 0;
     bool empty() const { return begin >= end; }
@@ -180,8 +182,8 @@ class Backward {
     for (int64_t i = 0; i < n; i += kLanes) V::store(to + i, V::zero());
   }
 
-  // What steps of words and rows reach beyond the rows that are copied: 0 times
-  // it must be 0.
+  // Zeroes the padding that products read beyond the staged data: stale bits
+  // there could be NaN, and 0 * NaN is NaN.
   void clear_rest() {
     if (k_words_ != block_.head_dim / kPack) {
       fill_zero(kt_, panels_ * kPanel * k_words_);
@@ -199,7 +201,8 @@ class Backward {
     }
   }
 
-  // The rows of all vectors come back, in whole steps.
+  // Finds the query range of each vector of keys. Returns the union of the
+  // ranges, rounded to whole steps.
   Stretch read_ranges(const BackwardChunk& chunk, Range (&ranges)[kPanels][2]) {
     Stretch rows{chunk.rows, 0};
     for (int64_t x = 0; x < 2 * panels_; ++x) {
@@ -215,14 +218,14 @@ class Backward {
             in_steps(rows.end, Words::kLineStep)};
   }
 
-  // Brings `rows` of q and dout into product form.
+  // Copies `rows` of q and dout to scratch in the layout of the products.
   void stage(const BackwardChunk& chunk, Stretch rows) {
     stage(chunk, rows, chunk.q, chunk.q_stride, block_.head_dim, ldq_, q_,
           q_pairs_);
     stage(chunk, rows, chunk.dout, chunk.dout_stride, block_.v_head_dim, ldo_,
           o_, o_pairs_);
   }
-  // Rows without a legal key are zeros, whatever they hold.
+  // Rows without a legal key are staged as zeros and never read.
   void stage(const BackwardChunk& chunk, Stretch rows, const void* data,
              int64_t stride, int64_t dim, int64_t ld, float* to, float* pairs) {
     const auto at = [&](int64_t r) {
@@ -257,7 +260,7 @@ class Backward {
         if (r < range.begin) range.begin = r;
         range.end = r + 1;
       }
-      // Of the runs of rows that attend to all, the first one.
+      // The full range is the first run of rows that attend to all keys.
       if (all && range.full_end == range.full_begin) {
         range.full_begin = r;
         range.full_end = r + 1;
@@ -275,7 +278,7 @@ class Backward {
     return range;
   }
 
-  // to[r] = rows of A times the packed panel B, per vector where it is wanted.
+  // to = A times the packed panel B, over the rows in each vector's range.
   void products(const float* a, int64_t lda, int64_t words, const float* b,
                 const Range (&r)[2], float* to) {
     each_part(
@@ -297,7 +300,7 @@ class Backward {
         });
   }
 
-  // From s and g to p and ds, for the rows of each vector's range.
+  // Computes p and ds from s and g, over the rows in each vector's range.
   void find_gradients(const BackwardChunk& chunk, int64_t i,
                       const Range (&r)[2], float* ds_rows) {
     for (int j = 0; j < 2; ++j) {
@@ -309,7 +312,7 @@ class Backward {
     }
   }
 
-  // The same of one vector of keys.
+  // find_gradients() for vector j of panel i.
   template <bool kCap>
   void gradients(const BackwardChunk& chunk, int64_t i, int j,
                  const Range& range, float* ds_rows) {
@@ -329,7 +332,7 @@ class Backward {
         s = V::mul(cap, tanh.value);
         slope = tanh.slope;
       }
-      // Rounding may lift an exponent above 0; a probability is at most 1.
+      // Rounding may make the exponent positive; a probability is at most 1.
       p = exp2<V>(V::min(V::zero(), V::sub(s, V::set(chunk.lse[r]))));
       const F g = V::load(g_ + r * kPanel + j * kLanes);
       ds = V::mul(p, V::sub(g, V::set(chunk.delta[r])));
@@ -381,7 +384,7 @@ class Backward {
     rows(full_end, range.end, true);
   }
 
-  // to[m] += columns of A times B, over the rows of each vector's range.
+  // to += transposed A times B, over the rows in each vector's range.
   void accumulate(float* to, int64_t dim, const float* a, int64_t lda,
                   const float* b, const Range (&r)[2]) {
     const auto words = [](const Range& range) {
@@ -413,12 +416,13 @@ class Backward {
         });
   }
 
-  // Product 5, over the vectors of keys that a tile of rows meets.
+  // Product 5. A tile of rows sums over the vectors of keys whose range
+  // includes one of its rows.
   void add_dq(const BackwardChunk& chunk, const Range (&ranges)[kPanels][2]) {
     constexpr int64_t kVectorWords = kLanes / kPack;
     each_tile<V>(
         0, chunk.rows, [&]<int kM>(int64_t m) __attribute__((always_inline)) {
-          // Neighbouring vectors make one run of words.
+          // If both vectors of a panel are needed, they form one run of words.
           int64_t begin[kPanels * 2], end[kPanels * 2];
           int runs = 0;
           for (int64_t x = 0; x < 2 * panels_; ++x) {
@@ -458,9 +462,9 @@ class Backward {
         });
   }
 
-  // A number that is not finite reaches the rows of its legal pairs and no
-  // other: products 3, 4 and 5 would spread it, since 0 times it is NaN. They
-  // find 0 in its place, and it is added one by one.
+  // A non-finite number must reach only the rows of its legal pairs, but
+  // products 3, 4 and 5 would spread it, since 0 * inf is NaN. The products see
+  // 0 in its place, and its contributions are added pair by pair.
   void clear_odd_rows(const BackwardChunk& chunk) {
     each_odd_number<V>(
         chunk.q, block_.dtype, chunk.q_stride, chunk.rows, chunk.live,
@@ -497,7 +501,7 @@ class Backward {
               ds_ + k / kPanel * kBackwardRows * kPanel / kPack;
           for (int64_t r = 0; r < chunk.rows; ++r) {
             if (!is_legal(chunk, kBackwardRows, r, k)) continue;
-            // Here a pair is two neighbours of a row.
+            // In ds, a bf16 pair is two neighbouring keys of one row.
             const int64_t at = r * kPanel + k % kPanel;
             chunk.dq[r * ldk_ + d] += lane_at<Words>(ds, 1, at, 0) * x;
           }
@@ -508,8 +512,8 @@ class Backward {
   float *kt_, *vt_, *k_, *dk_, *dv_, *q_, *o_, *s_, *g_, *ds_;
   float *q_pairs_ = nullptr, *o_pairs_ = nullptr;
   float *p_ = nullptr, *ds_pairs_ = nullptr;
-  float* odd_keys_;  // not 0 where a number of k is not finite
-  float* rest_;      // of the scratch
+  float* odd_keys_;  // nonzero if k holds a non-finite number
+  float* rest_;      // first unused float of the scratch
 };
 
 template <class V>
@@ -565,7 +569,7 @@ inline bool backward_finite(const BackwardRows& t) {
   return true;
 }
 
-// All of a variant's entry points.
+// The entry points of a variant.
 template <class V, class Words>
 constexpr BackwardKernel backward_kernel() {
   return {[](const BackwardBlock& block) { Backward<V, Words>(block).begin(); },

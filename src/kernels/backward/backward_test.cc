@@ -27,7 +27,7 @@ using testing::layers_of;
 using testing::Wanted;
 using testing::wanted;
 
-// What forward would have left: the reference's own values, rounded once.
+// Writes the outputs of forward: the reference's values, rounded once.
 void write_forward(const Wanted& want, AttentionArrays& arrays) {
   const ForwardTensors t = arrays.forward(true);
   std::vector<double> row(static_cast<size_t>(t.out.dim));
@@ -153,7 +153,7 @@ class Call {
     Layers layers = layers_of(c_, q, q_end, k_begin, k_begin + block.keys, 1,
                               kBackwardRows);
     if (!layers.any) return;
-    // A lane without a key must be masked: only whole blocks have no layer.
+    // A lane without a key must be masked, so only whole blocks have no layer.
     if (layers.count == 0 && block.keys < kBackwardKeys) {
       layers.count = 1;
       layers.first.assign(static_cast<size_t>(kBackwardRows), 0);
@@ -254,9 +254,9 @@ double dot(const std::vector<double>& a, const std::vector<double>& b) {
 }
 
 // Gradients of one head in fp64 by the kernels' own formula, delta = dout .
-// out, from what forward left. The reference has a sum of p times dout . v for
-// it, equal but where dout is infinite: then one is Inf and the other may be
-// NaN.
+// out, from the outputs of forward. The reference uses a sum of p times dout .
+// v instead, which is equal unless dout is infinite: then one is Inf and the
+// other may be NaN.
 struct PlainGradients {
   std::vector<double> dq, dk, dv;
 };
@@ -304,8 +304,8 @@ PlainGradients plain_gradients(const KernelCase& c, AttentionArrays& arrays) {
   return g;
 }
 
-// Where the formula gives NaN or Inf, so must the kernel, with that sign; and
-// the reference has one or the other there, and nowhere else.
+// Where the formula gives NaN or Inf, the kernel must give the same kind and
+// sign. The reference must be NaN or Inf at the same places and no others.
 int64_t expect_kinds(const std::vector<double>& plain,
                      std::vector<reference::Expected>& want) {
   int64_t odd = 0;
@@ -318,8 +318,8 @@ int64_t expect_kinds(const std::vector<double>& plain,
   return odd;
 }
 
-// Two numbers that are not finite, in every pair of arrays: they reach the
-// gradients of their legal pairs alone.
+// Puts two non-finite numbers into every pair of arrays: they reach only the
+// gradients of their legal pairs.
 TEST(BackwardKernel, OddNumbersStayWithTheirPairs) {
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
   constexpr double kInf = std::numeric_limits<double>::infinity();
@@ -344,7 +344,8 @@ TEST(BackwardKernel, OddNumbersStayWithTheirPairs) {
           random() % static_cast<uint64_t>(query ? c.q_len() : c.kv_len()));
       const auto d = static_cast<int64_t>(random() % 24);
       double x = kOdd[random() % 3];
-      // The slope of a cap at an infinite score is 0, or almost.
+      // At an infinite score the slope of the cap is about 0, so NaN is used
+      // instead.
       if (c.attention.shape.softcap > 0 && (*array == 'q' || *array == 'k')) {
         x = kNan;
       }

@@ -1,9 +1,9 @@
-// kernels/backward/backward_tiles.h: the same kernel, its products made by
-// tiles.
+// kernels/backward/backward_tiles.h: the backward kernel with AMX tile
+// products.
 //
-// A tile's rows are read by rows alone: products 3 and 4 read the chunk's pairs
-// of rows transposed. Product 5 waits for all panels, so that dq is loaded and
-// stored once a chunk.
+// Tile products read A by rows only, so the staged pairs of Q and dout are
+// transposed for products 3 and 4. Product 5 runs after all panels, so that dq
+// is loaded and stored once per chunk.
 #pragma once
 
 #include "kernels/backward/backward_kernel.h"
@@ -21,9 +21,9 @@ class BackwardTiles : Backward<V, Words> {
   using Base::q_pairs_, Base::o_pairs_, Base::p_, Base::ds_pairs_;
   using typename Base::Range;
   static constexpr int64_t kStep = Words::kLineStep;
-  // Between rows of pairs that are transposed.
+  // Row stride of the transposed pairs.
   static constexpr int64_t kLdt = kBackwardRows / kPack + 16;
-  // Of ds, that product 5 reads: between rows, and between panels.
+  // Strides of ds between rows, and between panels.
   static constexpr int64_t kDsRow = kPanel / kPack;
   static constexpr int64_t kDsPanel = kBackwardRows * kDsRow;
 
@@ -70,7 +70,7 @@ class BackwardTiles : Backward<V, Words> {
   }
 
  private:
-  // Of both vectors, in whole steps.
+  // The union of the rows of both vectors, rounded to whole steps.
   static Stretch rows_of(const Range (&r)[2]) {
     Stretch all{kBackwardRows, 0};
     for (const Range& range : r) {
@@ -107,7 +107,8 @@ class BackwardTiles : Backward<V, Words> {
     const auto ds = [&](int64_t row) {
       return Lines{Base::ds_ + row * kDsRow, kDsRow, kDsPanel};
     };
-    // Rows behind the chunk's last one are others'.
+    // Rows of dq past the chunk's end belong to other queries and must not be
+    // written, so a last partial step goes through a buffer.
     const int64_t inside =
         rows.end <= chunk.rows ? rows.end : chunk.rows / kStep * kStep;
     for (int64_t d = 0; d < ldk_; d += kPanel) {
@@ -130,7 +131,8 @@ class BackwardTiles : Backward<V, Words> {
     }
   }
 
-  // Steps also meet rows outside of a vector's range.
+  // Zeroes p and ds in the rows of `all` outside the vector's range: products
+  // take whole steps and read these rows too.
   void clear_around(const Range& r, int j, Stretch all, float* ds) const {
     const auto clear = [&](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; row += 2) {

@@ -1,4 +1,4 @@
-// kernels/backward/portable.cc
+// kernels/backward/portable.cc: the backward kernel for any machine.
 #include "kernels/simd/portable.h"
 
 #include "kernels/backward/backward_kernel.h"

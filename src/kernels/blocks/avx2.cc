@@ -1,5 +1,5 @@
-// kernels/blocks/avx2.cc: eight blocks at a time, by a table of the places of
-// the set bits of a byte.
+// kernels/blocks/avx2.cc: eight blocks at a time, with a table of the positions
+// of the set bits of a byte.
 #include <immintrin.h>
 
 #include "kernels/blocks/blocks_kernel.h"
@@ -8,7 +8,7 @@ namespace tessera::kernels {
 namespace {
 
 struct Places {
-  uint8_t of[256][8];  // four times the place, as entries have it
+  uint8_t of[256][8];  // 4 * position, as in an entry
 };
 constexpr Places places() {
   Places out{};

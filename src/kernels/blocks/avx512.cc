@@ -1,4 +1,4 @@
-// kernels/blocks/avx512.cc
+// kernels/blocks/avx512.cc: the block mask kernels for AVX-512.
 #include "kernels/blocks/avx512_blocks.h"
 
 namespace tessera::kernels {

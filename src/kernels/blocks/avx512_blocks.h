@@ -8,12 +8,13 @@
 namespace tessera::kernels {
 namespace {
 
-// Where `low` has a bit, x; else y.
+// Bits of x where `low` is 1, of y elsewhere.
 inline __m512i select(__m512i low, __m512i x, __m512i y) {
   return _mm512_ternarylogic_epi64(low, x, y, 0xca);
 }
 
-// As turn_square, for rows that stand 8 * half registers apart.
+// One step of turn_square, for rows that are 8 * half rows apart, that is, in
+// registers `half` apart.
 template <int half>
 inline void trade_registers(__m512i* x, uint64_t low) {
   const __m512i mask = _mm512_set1_epi64(static_cast<int64_t>(low));
@@ -27,8 +28,8 @@ inline void trade_registers(__m512i* x, uint64_t low) {
   }
 }
 
-// For rows of one register. `other` has the rows that each trades with; what a
-// rotation brings round is not selected.
+// The same step for rows within one register. `other` holds the partner of each
+// row; bits that the rotation wraps around are not selected.
 inline __m512i trade(__m512i x, __m512i other, __m512i shift, __m512i mask) {
   return select(mask, x, _mm512_rolv_epi64(other, shift));
 }
@@ -67,7 +68,7 @@ struct Avx512Blocks {
     return _mm512_add_epi32(first, _mm512_set1_epi32(4 * kSide));
   }
 
-  // 16 at a time.
+  // Writes 16 entries at a time.
   static uint32_t* put(uint64_t word, First first, uint32_t* to) {
     __m512i all = _mm512_add_epi32(
         first, _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40, 44,

@@ -1,5 +1,5 @@
-// kernels/blocks/avx512vbmi2.cc: VBMI2 finds the places of all 64 bits of a
-// word at a time, GFNI turns squares of 8 bits, VPOPCNTDQ counts.
+// kernels/blocks/avx512vbmi2.cc: VBMI2 finds the positions of all 64 bits of a
+// word at once, GFNI transposes squares of 8 x 8 bits, VPOPCNTDQ counts.
 #include "kernels/blocks/avx512_blocks.h"
 
 namespace tessera::kernels {
@@ -12,8 +12,8 @@ alignas(64) constexpr uint8_t kPlaces[64] = {
     156, 160, 164, 168, 172, 176, 180, 184, 188, 192, 196, 200, 204,
     208, 212, 216, 220, 224, 228, 232, 236, 240, 244, 248, 252};
 
-// Where each of 8 x 8 bytes goes when rows and columns trade places; `last` has
-// the rows last to first.
+// Permutation that transposes 8 x 8 bytes; with `last`, the rows are taken last
+// to first.
 struct Moves {
   alignas(64) uint8_t from[64];
 };
@@ -32,9 +32,10 @@ inline __m512i move(__m512i x, const Moves& moves) {
   return _mm512_permutexvar_epi8(_mm512_load_si512(moves.from), x);
 }
 
-// A product of bits with the unit square turns 8 x 8 of them, of which the
-// instruction takes the rows last to first; then squares trade places: between
-// registers by eights of bytes, within them by bytes.
+// A GFNI product with the identity matrix transposes each square of 8 x 8 bits;
+// the instruction takes rows last to first. The squares are then transposed
+// among each other: between registers in units of 8 bytes, within a register by
+// bytes.
 inline void turn_by_squares(uint64_t* words) {
   const __m512i unit =
       _mm512_set1_epi64(static_cast<int64_t>(0x8040201008040201));

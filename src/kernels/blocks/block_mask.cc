@@ -1,5 +1,5 @@
-// kernels/blocks/block_mask.cc: rooms for the lists, and which kernel fills
-// them.
+// kernels/blocks/block_mask.cc: allocates the lists and selects the kernel that
+// fills them.
 #include "kernels/blocks/block_mask.h"
 
 #include "base/fail.h"
@@ -27,11 +27,11 @@ uint32_t* entry_words(std::vector<Entry>& entries) {
   return entries.empty() ? nullptr : &entries.data()->word;
 }
 
-// Rows of bits, wherever they lie.
+// Rows of bits, in the caller's mask or packed in scratch.
 struct BitRows {
   const uint8_t* bits = nullptr;
   int64_t stride = 0;
-  int64_t bytes = 0;  // of all
+  int64_t bytes = 0;  // of all rows
 };
 
 }  // namespace

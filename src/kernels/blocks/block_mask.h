@@ -1,4 +1,5 @@
-// kernels/blocks/block_mask.h: a block mask to both worklists by one variant.
+// kernels/blocks/block_mask.h: makes both worklists of a block mask with a
+// given variant.
 #pragma once
 
 #include "kernels/blocks/blocks.h"
@@ -6,7 +7,7 @@
 
 namespace tessera::kernels {
 
-// As worklists_of_blocks, of a mask whose sizes were checked.
+// worklists_of_blocks() for a mask whose sizes are already checked.
 Result<void> make_block_lists(const BlockMask& mask, int64_t max_tiles,
                               const BlockVariant& variant, BlockLists& lists);
 

@@ -1,5 +1,5 @@
-// kernels/blocks/block_mask_test.cc: every variant against the definition, cell
-// by cell; and the plan of the same blocks as picks.
+// kernels/blocks/block_mask_test.cc: compares every variant with the
+// definition, cell by cell, and with the plan of the same blocks as picks.
 #include "kernels/blocks/block_mask.h"
 
 #include <gtest/gtest.h>
@@ -23,14 +23,15 @@ struct Case {
   BlockMask by_bits() const { return {bits, lists, rows, columns, true}; }
 };
 
-// Rows of every density, none and all among them; any byte but 0 is active.
+// Rows of every density, including empty and full ones; any byte but 0 is
+// active.
 Case random_case(std::mt19937_64& random, int64_t lists, int64_t rows,
                  int64_t columns) {
   Case c{lists, rows, columns, {}, {}};
   const int64_t row_bytes = (columns + 7) / 8;
   c.bits.assign(static_cast<size_t>(lists * rows * row_bytes), 0);
   constexpr uint64_t kOf64[] = {0, 1, 10, 32, 57, 64};
-  const uint64_t all = random() % 8;  // 6 and 7: a row its own
+  const uint64_t all = random() % 8;  // 6 and 7: a density per row
   for (int64_t r = 0; r < lists * rows; ++r) {
     const uint64_t density = kOf64[all < 6 ? all : random() % 6];
     for (int64_t k = 0; k < columns; ++k) {
@@ -45,7 +46,7 @@ Case random_case(std::mt19937_64& random, int64_t lists, int64_t rows,
   return c;
 }
 
-// Rows and columns exchanged where `transposed`.
+// The expected list, with rows and columns exchanged if `transposed`.
 Worklist wanted(const Case& c, bool transposed) {
   Worklist w;
   w.lists = c.lists;
@@ -79,8 +80,8 @@ std::vector<const BlockVariant*> variants_here() {
   return out;
 }
 
-// Memory of one call serves the next, larger or smaller; and new memory, where
-// the sanitizer sees what is written behind it.
+// Reuses the memory of one call for the next, larger or smaller; also uses new
+// memory, where the sanitizer detects writes past its end.
 TEST(BlockMask, EveryVariantMakesTheListsOfTheDefinition) {
   std::mt19937_64 random(1);
   constexpr int64_t kEdges[] = {1, 7, 8, 9, 63, 64, 65, 127, 128, 129, 200};
@@ -157,7 +158,8 @@ TEST(BlockMask, RefusesWhatDoesNotFit) {
             "[blocks] max_tiles must be from 0 to 268435456, found -1");
 }
 
-// Ragged lengths, several batch rows and heads; with causal, the pairs.
+// Ragged lengths, several batch rows and heads; with causal, also compares the
+// legal pairs.
 TEST(BlockMask, PicksPlanToTheSameLists) {
   std::mt19937_64 random(2);
   for (int i = 0; i < 30; ++i) {

@@ -1,4 +1,4 @@
-// kernels/blocks/blocks.cc: the variants there are, and which one runs.
+// kernels/blocks/blocks.cc: the table of variants, and the choice of one.
 #include "kernels/blocks/blocks.h"
 
 #include <algorithm>

@@ -1,8 +1,8 @@
-// kernels/blocks/blocks_kernel.h: the loops, for any vectors.
+// kernels/blocks/blocks_kernel.h: the loops, for any vector type.
 //
-// A word is 64 blocks of a row, and becomes entries. The words of 64 rows, one
-// below the other, are a square; turned, it is 64 rows of the transposed list,
-// which is made alike.
+// A word holds 64 blocks of a row and expands to worklist entries. The words of
+// 64 consecutive rows form a square of bits; its transpose is 64 rows of the
+// transposed list, which expand the same way.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ inline constexpr int64_t kSide = 64;
 
 inline int64_t words_of(int64_t bits) { return (bits + kSide - 1) / kSide; }
 
-// The word at `from`, of which `bytes` are there.
+// The word at `from`, of which only `bytes` bytes exist; the others count as 0.
 inline uint64_t load_word(const uint8_t* from, int64_t bytes) {
   uint64_t word = 0;
   if (bytes >= 8) {
@@ -27,18 +27,19 @@ inline uint64_t load_word(const uint8_t* from, int64_t bytes) {
   return word;
 }
 
-// The entry of block 64 * w, of the class full.
+// The entry of block 64 * w, with class full.
 inline uint32_t first_entry(int64_t w) {
   return static_cast<uint32_t>(w * kSide) << 2 | 2;
 }
 
-// Where the entries of a line of words go, from word 0 on.
+// Expands the words of one row, from word 0 on, to entries.
 template <class V>
 struct Line {
   int64_t word = 0;
-  typename V::First first = V::begin();  // the entry of its first block
+  typename V::First first = V::begin();  // entry of the word's first block
 
-  // A vector may write more behind them, up to kSide in all.
+  // Appends the entries of one word. V::put may write kSide entries whatever
+  // their count, so near `end` a scalar loop writes them.
   uint32_t* put(uint64_t bits, uint32_t* to, const uint32_t* end) {
     if (end - to >= kSide) {
       to = V::put(bits, first, to);
@@ -125,8 +126,8 @@ inline int64_t count_blocks(const uint8_t* bits, int64_t bytes) {
   return count;
 }
 
-// Rows and columns of 64 words exchanged: squares of half the side trade places
-// above and below the diagonal, then theirs.
+// Transposes 64 x 64 bits: the two off-diagonal squares of half the side swap
+// places, then the same inside each of the four squares.
 inline void turn_square(uint64_t* words) {
   uint64_t low = ~uint64_t{0};  // the lower half of each square's columns
   for (int64_t half = kSide / 2; half > 0; half /= 2) {

@@ -1,4 +1,4 @@
-// kernels/blocks/portable.cc
+// kernels/blocks/portable.cc: the block mask kernels for any machine.
 #include "kernels/blocks/blocks_kernel.h"
 
 namespace tessera::kernels {

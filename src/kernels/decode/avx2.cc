@@ -1,4 +1,4 @@
-// kernels/decode/avx2.cc
+// kernels/decode/avx2.cc: the decode kernel for AVX2.
 #include "kernels/simd/avx2.h"
 
 #include "kernels/decode/decode_kernel.h"

@@ -1,4 +1,4 @@
-// kernels/decode/avx512.cc
+// kernels/decode/avx512.cc: the decode kernel for AVX-512.
 #include "kernels/simd/avx512.h"
 
 #include "kernels/decode/decode_kernel.h"

@@ -1,12 +1,12 @@
-// kernels/decode/avx512bf16.cc
+// kernels/decode/avx512bf16.cc: the decode kernel for AVX512-BF16.
 #include "kernels/decode/decode_kernel.h"
 #include "kernels/simd/bf16_pairs.h"
 
 namespace tessera::kernels {
 namespace {
 
-// Rows of bf16 as they lie: pairs of neighbours for keys; for values, pairs of
-// the same number of two rows.
+// Loads rows of bf16 in place: keys as pairs of neighbouring numbers, values as
+// pairs of the same number of two rows.
 struct PairRows {
   using Words = Bf16Pairs;
   static constexpr int kDims = 32;

@@ -1,4 +1,4 @@
-// kernels/decode/decode.cc: the decode kernels there are.
+// kernels/decode/decode.cc: the table of decode kernels.
 #include "kernels/decode/decode.h"
 
 #include "kernels/simd/panel.h"

@@ -1,8 +1,9 @@
-// kernels/decode/decode_kernel.h: the kernel, for any vectors.
+// kernels/decode/decode_kernel.h: the decode kernel, for any vector type.
 //
-// Few rows of queries stay, many keys stream past. With s_rk the score of row
-// r and key k in units of log2(e), m_r the largest so far and l_r, o_r sums
-// relative to it, a block of kBlock keys does
+// A few rows of queries stay in scratch while many keys are read once. With
+// s_rk the score of row r and key k in units of log2(e), m_r the largest score
+// so far and l_r, o_r the sums relative to it, each block of kBlock keys
+// computes
 //
 //   s_rk = scale log2(e) (q_r . k_k), or capped       product 1
 //   m'_r = max(m_r, max_k s_rk)
@@ -11,17 +12,17 @@
 //   l_r  = a_r l_r + sum_k p_rk
 //   o_rd = a_r o_rd + sum_k p_rk v_kd                 product 2
 //
-// There are too few rows to fill the lanes of vectors, so lanes run along the
-// dimensions of a head: K and V are read as they lie, straight from the
-// caller's arrays. Product 1 makes a tile of R rows x kLanes / R keys, a vector
-// of partial sums for each pair, and adds them up across lanes all at once: a
-// tile's scores are one vector, with the keys of row r in lanes [r kLanes / R,
-// (r + 1) kLanes / R). The softmax runs on such vectors; product 2 takes their
-// words one at a time. Rows come in groups of a power of two.
+// There are too few rows to fill vector lanes, so lanes run along the head
+// dimension: K and V are read in place from the caller's arrays. Product 1
+// computes a tile of R rows x kLanes / R keys, with one vector of partial sums
+// per pair, and adds all of them up across lanes at once: the tile's scores are
+// one vector, with the keys of row r in lanes [r kLanes / R, (r + 1) kLanes /
+// R). The softmax runs on such vectors; product 2 takes their words one at a
+// time. The size of a group of rows is a power of two.
 //
-// Such calls wait for memory: a key costs head_dim + v_head_dim numbers, and
-// rows / kLanes FMAs for each of them. So while a block is computed, the next
-// one is fetched into the second cache level, in step.
+// These calls are bound by memory: a key costs head_dim + v_head_dim numbers to
+// load and rows / kLanes FMAs per number. So the next block is prefetched into
+// L2 while the current one is computed.
 #pragma once
 
 #include "kernels/decode/decode.h"
@@ -40,14 +41,15 @@ struct FloatRows {
   using Words = FloatWords<V>;
   static constexpr int kDims = V::kLanes;  // numbers of a vector of K or V
 
-  // Numbers [i, i + kDims) of a row, or only `count` of them and zeros.
+  // Numbers [i, i + kDims) of a row, or only `count` of them, padded with
+  // zeros.
   static F load(const void* row, int64_t i) {
     return load_row<V>(row, kDtype, i);
   }
   static F load(const void* row, int64_t i, int64_t count) {
     return load_some<V>(row, kDtype, i, count);
   }
-  // The same of Words::kPack rows, as that many vectors of words.
+  // The same numbers of Words::kPack rows, as kPack vectors of words.
   static void load_values(const void* const* rows, int64_t i, F* v) {
     *v = load(*rows, i);
   }
@@ -65,8 +67,8 @@ class Decode {
   static constexpr int kPack = Words::kPack;
   static constexpr int kDims = Rows::kDims;
   static constexpr int kBlock = 64;            // keys
-  static constexpr int kMaxRows = kLanes / 2;  // of a group
-  // Sums in registers: as many as a register tile of other kernels has.
+  static constexpr int kMaxRows = kLanes / 2;  // in a group
+  // Accumulators in registers: as many as a register tile of other kernels has.
   static constexpr int kSums = V::kRows >= 8 ? 16 : 8;
 
  public:
@@ -97,7 +99,7 @@ class Decode {
   }
 
  private:
-  // Rows of K and V; zeros from the last key on.
+  // Row pointers of K and V; those past the last key point to zeros.
   struct Block {
     int64_t keys = 0;
     const void* k[kBlock];
@@ -123,7 +125,7 @@ class Decode {
     for (; n < kBlock; ++n) block.k[n] = block.v[n] = zeros_;
   }
 
-  // All rows from `row` on, in groups of R at most.
+  // Processes all rows from `row` on, in groups of at most R.
   template <int R>
   void groups(int64_t row, const Block& block, const Block& next) {
     for (; row + R <= task_.rows; row += R) {
@@ -137,8 +139,8 @@ class Decode {
     if constexpr (R > 1) groups<R / 2>(row, block, next);
   }
 
-  // Asks for the line of number `i` of a row. One at a time, between FMAs: a
-  // burst of them would stop the loads behind it.
+  // Prefetches the cache line of number `i` of a row. Prefetches are issued one
+  // at a time between FMAs: a burst would stall the loads after it.
   void fetch(const void* row, int64_t i) const {
     constexpr int kSecondLevel = 2;
     __builtin_prefetch(static_cast<const char*>(row) + i * width_, 0,
@@ -190,8 +192,8 @@ class Decode {
     }
   }
 
-  // Turns scores into probabilities; `alpha` is by what older sums shrink, in
-  // the lanes of each row.
+  // Turns scores into probabilities; `alpha` receives the factors that rescale
+  // older sums, in the lanes of each row.
   template <int R>
   void probabilities(int64_t row, const Block& block, float (&alpha)[kLanes]) {
     constexpr int kKeys = kLanes / R;
@@ -203,7 +205,7 @@ class Decode {
                                 Tanh<V>(V::load(s_ + i)).value));
       }
     }
-    // Where there is no key, there is no share.
+    // Lanes without a key get -inf, so that their probability is 0.
     for (int64_t k = block.keys; k % kKeys != 0; ++k) {
       for (int r = 0; r < R; ++r) {
         s_[k / kKeys * kLanes + r * kKeys + k % kKeys] = -__builtin_inff();
@@ -228,7 +230,8 @@ class Decode {
       }
       sums.max = most;
     }
-    // Where every score has been -inf so far, 0 keeps them from meeting.
+    // If every score so far is -inf, a base of 0 avoids -inf - -inf, which is
+    // NaN.
     largest = V::load(top);
     const F base = V::select(V::equal(largest, none), V::zero(), largest);
     V::store(alpha, exp2<V>(V::sub(V::load(old), base)));
@@ -251,8 +254,8 @@ class Decode {
     }
   }
 
-  // Adds the block's values from number `i` of a row on, N vectors of V at
-  // most at a time.
+  // Adds the block's values from number `i` of a row on, at most N vectors of V
+  // at a time.
   template <int R, int N>
   void values(int64_t i, int64_t row, const Block& block, const Block& next,
               const float* alpha) {
@@ -366,7 +369,7 @@ void merge_parts(const DecodeMerge& t) {
   for (int64_t i = 0; i < t.parts; ++i) {
     DecodeSums& part = t.sums[i * t.sums_stride];
     part.max = first_lane<V>(
-        exp2<V>(V::set(part.max - base)));  // its weight from now on
+        exp2<V>(V::set(part.max - base)));  // the part's weight from here on
     sum += part.max * part.sum;
   }
   float shrink = 1, natural = 0;
@@ -380,7 +383,7 @@ void merge_parts(const DecodeMerge& t) {
   const F inverse = V::set(shrink / sum);
   if (t.lse != nullptr) {
     const float log2_sum = first_lane<V>(log2<V>(V::set(sum)));
-    // Where -inf is the score of every legal key, there is no softmax.
+    // If every legal key has the score -inf, the softmax is undefined.
     *t.lse = sum > 0 ? natural + (top + log2_sum) * (1 / kLog2e)
                      : __builtin_nanf("");
   }

@@ -23,8 +23,8 @@ using testing::legal_runs;
 using testing::Wanted;
 using testing::wanted;
 
-// Runs of keys [begin, end) that all queries attend to, or that one attends to
-// and some other does not.
+// The runs of the keys in [begin, end) that all queries attend to. other_runs()
+// gives those that query q attends to and some other query does not.
 std::vector<KeyRun> shared_runs(const KernelCase& c, int64_t begin,
                                 int64_t end) {
   std::vector<KeyRun> runs;
@@ -56,8 +56,8 @@ std::vector<KeyRun> other_runs(const KernelCase& c, int64_t q, int64_t begin,
   return runs;
 }
 
-// The rows of a case, the heads of a query side by side, over the parts that
-// end at `ends`.
+// Runs the rows of a case, with the heads of a query side by side, over the
+// parts that end at `ends`.
 class Call {
  public:
   Call(const KernelCase& c, AttentionArrays& arrays,
@@ -98,7 +98,7 @@ class Call {
       for (int64_t h = 0; h < s_.heads; ++h) merge(q, h);
     }
     if (!out_.intact()) return "the kernel wrote behind its sums";
-    // Each legal pair once, and no other.
+    // Each legal pair must be computed once, and no other pair.
     if (pairs_ != s_.heads * c_.pairs()) {
       return "the count of pairs is wrong: " + std::to_string(pairs_);
     }
@@ -209,7 +209,7 @@ TEST(DecodeKernel, RandomCallsAreWithinTheirBounds) {
     KernelCase c = kernel_case(sizes, static_cast<uint64_t>(first + i));
     c.attention.sinks = random() % 3 == 0;
     AttentionArrays arrays(c.attention);
-    // Parts of any size, empty ones among them.
+    // Parts of any size, including empty ones.
     std::vector<int64_t> ends = {c.kv_len()};
     while (random() % 3 != 0) {
       ends.push_back(static_cast<int64_t>(
@@ -222,7 +222,7 @@ TEST(DecodeKernel, RandomCallsAreWithinTheirBounds) {
   }
 }
 
-// A value that is not finite reaches the queries that may see it alone.
+// A non-finite value reaches only the queries that may see its key.
 TEST(DecodeKernel, OddNumbersStayWithTheirQueries) {
   constexpr double kOdd[] = {std::numeric_limits<double>::quiet_NaN(),
                              std::numeric_limits<double>::infinity(),

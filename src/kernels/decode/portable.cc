@@ -1,4 +1,4 @@
-// kernels/decode/portable.cc
+// kernels/decode/portable.cc: the decode kernel for any machine.
 #include "kernels/simd/portable.h"
 
 #include "kernels/decode/decode_kernel.h"

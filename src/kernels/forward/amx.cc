@@ -1,4 +1,4 @@
-// kernels/forward/amx.cc
+// kernels/forward/amx.cc: the forward kernel for AMX tiles of bf16.
 #include "kernels/forward/forward_tiles.h"
 
 namespace tessera::kernels {

@@ -1,4 +1,4 @@
-// kernels/forward/avx2.cc
+// kernels/forward/avx2.cc: the forward kernel for AVX2.
 #include "kernels/simd/avx2.h"
 
 #include "kernels/forward/forward_kernel.h"

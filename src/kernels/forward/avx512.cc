@@ -1,4 +1,4 @@
-// kernels/forward/avx512.cc
+// kernels/forward/avx512.cc: the forward kernel for AVX-512.
 #include "kernels/simd/avx512.h"
 
 #include "kernels/forward/forward_kernel.h"

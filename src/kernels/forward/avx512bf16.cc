@@ -1,4 +1,4 @@
-// kernels/forward/avx512bf16.cc
+// kernels/forward/avx512bf16.cc: the forward kernel for AVX512-BF16.
 #include "kernels/forward/forward_kernel.h"
 #include "kernels/simd/bf16_pairs.h"
 

@@ -1,4 +1,4 @@
-// kernels/forward/forward.cc: the forward kernels there are.
+// kernels/forward/forward.cc: the table of forward kernels.
 #include "kernels/forward/forward.h"
 
 #include "kernels/simd/panel.h"
@@ -20,7 +20,7 @@ std::span<const ForwardVariant> forward_variants() {
 }
 
 int64_t forward_scratch(int64_t head_dim, int64_t v_head_dim) {
-  // Tiles take 32 numbers at a time. They have V once more.
+  // Tiles take 32 numbers at a time and keep a second, transposed copy of V.
   head_dim = (head_dim + 31) / 32 * 32;
   v_head_dim = (v_head_dim + 31) / 32 * 32;
   const int64_t floats = kForwardRows * (head_dim + v_head_dim + 3) +

@@ -1,8 +1,8 @@
-// kernels/forward/forward_kernel.h: the kernel, for any vectors.
+// kernels/forward/forward_kernel.h: the forward kernel, for any vector type.
 //
-// One block of queries stays, keys stream past it in chunks. With s_kq the
-// score of key k and query q in units of log2(e), m_q the largest so far and
-// l_q, o_q sums relative to it, a chunk does
+// One block of queries stays in scratch while keys are processed in chunks.
+// With s_kq the score of key k and query q in units of log2(e), m_q the largest
+// score so far and l_q, o_q the sums relative to it, each chunk computes
 //
 //   s_kq = scale log2(e) (k . q), or capped           product 1
 //   m'_q = max(m_q, max_k s_kq)
@@ -11,30 +11,29 @@
 //   l_q  = a_q l_q + sum_k p_kq
 //   o_dq = a_q o_dq + sum_k v_kd p_kq                 product 2
 //
-// and in the end out_qd = o_dq / l_q, lse_q = (m_q + log2 l_q) / log2(e).
+// and at the end out_qd = o_dq / l_q, lse_q = (m_q + log2 l_q) / log2(e).
 //
-// Where the entropy is asked for, a chunk does first
+// If the entropy is requested, each chunk first computes
 //
 //   t_q  = a_q (t_q + l_q (m_q - m'_q)) + sum_k p_kq (s_kq - m'_q)
 //
 // and entropy_q = (log2 l_q - t_q / l_q) / log2(e). No term of t is above 0 and
-// l is at least 1, so nothing cancels; where m lags (kRaw), terms may be up to
-// 8 and what would be below 0 is rounding.
+// l is at least 1, so nothing cancels. Where m lags (kRaw), s - m' may be up to
+// 8; a negative entropy is then rounding error and becomes 0.
 //
 // Scores are held transposed: keys down the rows, queries along the lanes. So
 // the maximum and the sum over keys are plain vertical operations, each lane
-// has its own mask bounds, and both products read what streams past, K and V,
-// one word at a time in its own order (kernels/simd/product.h): only Q is ever
-// transposed, once a task.
+// has its own mask bounds, and both products read K and V one word at a time in
+// memory order (kernels/simd/product.h): only Q is transposed, once per task.
 //
-// Two vectors of queries make a panel; its q, o and scores lie in the first
-// cache level while a chunk passes, the chunk itself in the second, where up to
-// kForwardRows / panel panels share it. A register tile of kRows x 2 vectors
-// keeps 2 kRows chains of FMAs in flight.
+// Two vectors of queries form a panel. Its q, o and scores stay in L1 while a
+// chunk is processed; the chunk stays in L2, where up to kForwardRows / kPanel
+// panels read it. A register tile of kRows x 2 vectors keeps 2 kRows chains of
+// FMAs in flight.
 //
-// Cost of one vector of scores on a machine with one FMA a cycle: head_dim +
-// v_head_dim cycles of products (half with bf16 pairs) and about 12 of softmax.
-// Keys that no query of a vector attends to are left out of both.
+// Cost of one vector of scores on a machine with one FMA per cycle: head_dim +
+// v_head_dim cycles for the products (half with bf16 pairs) and about 12 for
+// the softmax. Keys that no query of a vector attends to are skipped in both.
 #pragma once
 
 #include "kernels/forward/forward.h"
@@ -54,7 +53,7 @@ class Forward {
   static constexpr int kLanes = V::kLanes;
   static constexpr int kPanel = 2 * kLanes;
   static constexpr int kPack = Words::kPack;
-  // Does a product leave its scores as they are? Else it has scaled them.
+  // True: products store unscaled scores. False: scores() has scaled them.
   static constexpr bool kRaw = Words::kLineStep > 1;
 
  public:
@@ -62,7 +61,7 @@ class Forward {
     panels_ = (task_.rows + kPanel - 1) / kPanel;
     k_words_ = in_steps(task_.head_dim / kPack, Words::kWordStep);
     v_dim_ = in_steps(task_.v_head_dim, Words::kLineStep);
-    ldk_ = k_words_ + 16;  // no power of two: rows spread over the cache sets
+    ldk_ = k_words_ + 16;  // not a power of two: spreads rows over cache sets
     ldv_ = v_dim_ + 16;
     float* at = task_.scratch;
     const auto take = [&at](int64_t n) {
@@ -98,7 +97,8 @@ class Forward {
   }
 
  protected:
-  // add(chunk) adds a chunk that was brought into product form.
+  // Calls add(chunk) for each staged chunk. If masked chunks gave a non-finite
+  // sum, starts over with careful_ set.
   template <class Add>
   void run_with(Add&& add) {
     const int64_t before = *task_.pairs;
@@ -157,8 +157,8 @@ class Forward {
     }
   }
 
-  // What steps of words and rows reach beyond the rows that are copied: 0 times
-  // it must be 0.
+  // Zeroes the padding that products read beyond the staged data: stale bits
+  // there could be NaN, and 0 * NaN is NaN.
   void clear_rest() {
     const auto clear = [](float* to, int64_t n) {
       __builtin_memset(to, 0, static_cast<size_t>(n) * 4);
@@ -193,8 +193,8 @@ class Forward {
     }
   }
 
-  // Products of `keys` of the chunk with vectors [kFrom, kTo) of
-  // the panel, times `factor`; `largest` grows to the largest of them.
+  // Scores of `keys` of the chunk against vectors [kFrom, kTo) of the panel:
+  // products times `factor`. `largest` becomes the running maximum.
   template <int kFrom, int kTo>
   void scores(const float* q, Stretch keys, F factor, F (&largest)[2]) {
     F top[2] = {largest[0], largest[1]};
@@ -217,7 +217,8 @@ class Forward {
     largest[1] = top[1];
   }
 
-  // What a product is to be multiplied with before and after the cap.
+  // A score is a product times factor(), passed through cap() if there is a
+  // softcap.
   F factor() const {
     return V::set(task_.softcap > 0 ? 2 * task_.scale * kLog2e / task_.softcap
                                     : task_.scale * kLog2e);
@@ -252,12 +253,12 @@ class Forward {
     accumulate(o_panel(i), alpha, all, all);
   }
 
-  // Turns scores of one vector into probabilities; the factor by which older
-  // sums shrink comes back.
+  // Turns the scores of one vector into probabilities. Returns the factor that
+  // rescales older sums.
   F probabilities(int64_t i, int j, int64_t begin, int64_t end, F old,
                   F largest) {
     V::store(max_ + i * kPanel + j * kLanes, largest);
-    // Where no key has been legal so far, 0 keeps -inf from meeting itself.
+    // If no key is legal so far, a base of 0 avoids -inf - -inf, which is NaN.
     const F base = V::select(V::equal(largest, V::set(-__builtin_inff())),
                              V::zero(), largest);
     if (task_.entropy != nullptr) add_spread(i, j, begin, end, old, base);
@@ -285,13 +286,13 @@ class Forward {
     return alpha;
   }
 
-  // p s of 0 and -inf is 0, as its limit is.
+  // p * s, or its limit 0 where p is 0 and s is -inf.
   static F weighted(F p, F s) {
     return V::select(V::equal(p, V::zero()), V::zero(), V::mul(p, s));
   }
 
-  // Of the scores of one vector, before they are probabilities. Out of line, so
-  // that calls without an entropy keep their registers.
+  // Updates t of one vector, before its scores become probabilities. Out of
+  // line, so that calls without an entropy keep their registers.
   [[gnu::noinline]] void add_spread(int64_t i, int j, int64_t begin,
                                     int64_t end, F old, F base) {
     const F moved = V::sub(old, base);
@@ -325,10 +326,10 @@ class Forward {
     if (careful_) add_odd_values(i, chunk);
   }
 
-  // A value that is not finite reaches the queries that may see its key and no
-  // other: product 2 would spread it, since 0 times it is NaN. So where a sum
-  // came out odd, the block is done again with such values left out of product
-  // 2 and added one by one. No other sum changes a bit.
+  // A non-finite value must reach only the queries that may see its key, but
+  // product 2 would spread it, since 0 * inf is NaN. If a sum is not finite,
+  // the block is computed again without such values in product 2, and they are
+  // added pair by pair. All other sums stay the same to the bit.
   void clear_odd_values(const KeyChunk& chunk) {
     each_odd_value(chunk, [&](int64_t k, int64_t d, float) {
       clear_number<Words>(v_, ldv_, k, d);
@@ -374,7 +375,7 @@ class Forward {
     return range;
   }
 
-  // Caps and masks the scores of one vector, then as probabilities().
+  // Caps and masks the scores of one vector, then calls probabilities().
   F mask_vector(int64_t i, int j, const Range& range, const KeyChunk& chunk) {
     const F old = V::load(max_ + i * kPanel + j * kLanes);
     F largest[2] = {old, old};  // two chains, of even and odd keys
@@ -413,14 +414,15 @@ class Forward {
     cap_and_mask(range.full_end, range.end, true);
     F top = V::max(largest[0], largest[1]);
     if constexpr (kRaw) {
-      // A sum stays relative to an old m while no score of it is 2^8 times as
-      // large: making it so is a pass over o of its own here.
+      // Rescaling o is a separate pass over memory here, so the old maximum
+      // stays until a score exceeds it by more than 8, a factor of 2^8.
       top = V::select(V::above(top, V::add(old, V::set(8))), top, old);
     }
     return probabilities(i, j, range.begin, range.end, old, top);
   }
 
-  // Adds the chunk's values, with vector 0 over the keys of `a`, 1 over `b`.
+  // Adds the chunk's values to o: vector 0 over the keys of `a`, vector 1 over
+  // those of `b`.
   void accumulate(float* o, const F (&alpha)[2], const Range& a,
                   const Range& b) {
     const auto words = [](const Range& r) {
@@ -490,7 +492,8 @@ class Forward {
         lse_[r] =
             task_.sink_logit != nullptr ? *task_.sink_logit : -__builtin_inff();
       } else if (__builtin_isinf(inverse_[r])) {
-        // Legal keys, and -inf the score of each: there is no softmax.
+        // The query has legal keys, all with the score -inf: the softmax is
+        // undefined.
         lse_[r] = __builtin_nanf("");
       }
     }
@@ -511,7 +514,7 @@ class Forward {
   int64_t panels_, k_words_, v_dim_, ldk_, ldv_;
   float *q_, *o_, *k_, *v_, *s_, *p_, *max_, *sum_, *inverse_, *lse_, *spread_,
       *entropy_;
-  float* rest_;  // of the scratch
+  float* rest_;  // first unused float of the scratch
 };
 
 }  // namespace

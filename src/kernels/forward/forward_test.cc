@@ -25,10 +25,10 @@ using testing::layers_of;
 using testing::Wanted;
 using testing::wanted;
 
-// The keys of some queries, cut into chunks anywhere.
+// The keys of some queries, cut into chunks at random.
 struct Chunks {
   std::vector<KeyChunk> chunks;
-  std::deque<Layers> layers;  // which chunks point into
+  std::deque<Layers> layers;  // referenced by `chunks`
   std::deque<std::vector<uint8_t>> live;
 };
 
@@ -63,13 +63,13 @@ void cut(const KernelCase& c, int64_t q_begin, int64_t q_end, uint64_t seed,
   }
 }
 
-// Scores that were computed, and that whole panels may have at most.
+// Computed scores, and the most that whole panels allow.
 struct Count {
   int64_t pairs = 0;
   int64_t most = 0;
 };
 
-// All queries of a case in blocks of `rows`.
+// Runs all queries of a case in blocks of `rows`.
 std::optional<std::string> run(const KernelCase& c, AttentionArrays& arrays,
                                const ForwardVariant& variant, int64_t rows,
                                Count& count) {
@@ -171,7 +171,7 @@ TEST(ForwardKernel, RandomCallsAreWithinTheirBounds) {
   }
 }
 
-// A value that is not finite reaches the queries that may see it alone.
+// A non-finite value reaches only the queries that may see its key.
 TEST(ForwardKernel, OddNumbersStayWithTheirQueries) {
   constexpr double kOdd[] = {std::numeric_limits<double>::quiet_NaN(),
                              std::numeric_limits<double>::infinity(),
@@ -199,7 +199,7 @@ TEST(ForwardKernel, OddNumbersStayWithTheirQueries) {
   }
 }
 
-// Asked before each chunk, it may say stop after a few: the others are not run.
+// The callback returns true after a few chunks: the others are not run.
 TEST(ForwardKernel, StopsBetweenChunks) {
   constexpr int64_t kRows = 64, kKeys = 64, kDim = 32;
   std::vector<float> numbers(static_cast<size_t>(5 * kKeys * kDim), 0.5F);

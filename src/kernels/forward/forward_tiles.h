@@ -1,9 +1,9 @@
-// kernels/forward/forward_tiles.h: the same kernel, its products made by tiles.
+// kernels/forward/forward_tiles.h: the forward kernel with AMX tile products.
 //
-// A panel's scores leave the tile registers through memory, where softmax finds
-// them. Tiles and vectors take turns: softmax made between the steps of a
-// product took as long as after it, as multiplying vectors wait for the tiles'
-// port.
+// A panel's scores go from the tile registers to memory, where the softmax
+// reads them. Tile products and softmax alternate: running the softmax between
+// the steps of a product takes as long as running it afterwards, because vector
+// multiplications wait for the port that tiles use.
 #pragma once
 
 #include "kernels/forward/forward_kernel.h"
@@ -20,7 +20,7 @@ class ForwardTiles : Forward<V, Words> {
       Base::ldv_, Base::k_, Base::v_, Base::s_, Base::p_;
   using typename Base::F;
   using typename Base::Range;
-  // Between rows of values in pairs, transposed.
+  // Row stride of the transposed pairs of values.
   static constexpr int64_t kLdvt = kForwardKeys / kPack + 16;
 
  public:
@@ -33,11 +33,11 @@ class ForwardTiles : Forward<V, Words> {
   }
 
  private:
-  // What a panel has to do with a chunk.
+  // The part of a chunk that a panel attends to.
   struct Part {
     int64_t panel = -1;
-    Range range[2];  // of its vectors
-    Stretch keys;    // of both, in whole steps
+    Range range[2];  // of each vector
+    Stretch keys;    // union of both ranges, in whole steps
   };
 
   void add(const KeyChunk& chunk) {
@@ -54,7 +54,8 @@ class ForwardTiles : Forward<V, Words> {
     }
   }
 
-  // Goes on to the next panel that has a legal key in the chunk, if any.
+  // Advances to the next panel with a legal key in the chunk; false: there is
+  // none.
   bool next(const KeyChunk& chunk, Part& part) {
     while (++part.panel < panels_) {
       Stretch all{chunk.keys, 0};
@@ -98,7 +99,8 @@ class ForwardTiles : Forward<V, Words> {
     shrink(Base::o_panel(part.panel), alpha);
   }
 
-  // Steps also meet keys outside of a vector's range.
+  // Zeroes p of the keys in part.keys outside the vector's range: products take
+  // whole steps and read these keys too.
   void clear_around(const Part& part, int j) const {
     const Range& r = part.range[j];
     const auto clear = [&](int64_t begin, int64_t end) {

@@ -1,4 +1,4 @@
-// kernels/forward/portable.cc
+// kernels/forward/portable.cc: the forward kernel for any machine.
 #include "kernels/simd/portable.h"
 
 #include "kernels/forward/forward_kernel.h"

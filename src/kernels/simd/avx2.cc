@@ -1,4 +1,4 @@
-// kernels/simd/avx2.cc
+// kernels/simd/avx2.cc: the functions of functions.h for AVX2.
 #include "kernels/simd/avx2.h"
 
 #include "kernels/simd/functions_kernel.h"

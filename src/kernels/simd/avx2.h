@@ -14,7 +14,7 @@ struct Avx2 {
   using I = __m256i;
   using M = __m256;
   static constexpr int kLanes = 8;
-  static constexpr int kRows = 6;  // of a register tile; it is kRows x 2
+  static constexpr int kRows = 6;  // register tiles are kRows x 2 vectors
 
   static F zero() { return _mm256_setzero_ps(); }
   static F set(float x) { return _mm256_set1_ps(x); }
@@ -25,7 +25,7 @@ struct Avx2 {
   static F mul(F a, F b) { return _mm256_mul_ps(a, b); }
   static F div(F a, F b) { return _mm256_div_ps(a, b); }
   static F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
-  // Where either is NaN, b.
+  // If a or b is NaN, the result is b.
   static F max(F a, F b) { return _mm256_max_ps(a, b); }
   static F min(F a, F b) { return _mm256_min_ps(a, b); }
 
@@ -44,7 +44,7 @@ struct Avx2 {
     return _mm256_slli_epi32(a, kBits);
   }
   template <int kBits>
-  static I shift_right(I a) {  // of a signed number
+  static I shift_right(I a) {  // arithmetic
     return _mm256_srai_epi32(a, kBits);
   }
 
@@ -58,7 +58,7 @@ struct Avx2 {
   static M equal(F a, F b) { return _mm256_cmp_ps(a, b, _CMP_EQ_OQ); }
   static F select(M m, F yes, F no) { return _mm256_blendv_ps(no, yes, m); }
 
-  // As many numbers of a 16-bit type.
+  // Loads and stores of kLanes numbers of a 16-bit type.
   static F load_bf16(const uint16_t* p) {
     const __m128i x = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
     return as_float(_mm256_slli_epi32(_mm256_cvtepu16_epi32(x), 16));
@@ -71,7 +71,7 @@ struct Avx2 {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
                      _mm256_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
   }
-  // The low half of every word.
+  // Stores the low half of every word.
   static void store_words_low(uint16_t* p, I a) {
     const I low = _mm256_and_si256(a, _mm256_set1_epi32(0xffff));
     const I packed = _mm256_packus_epi32(low, low);
@@ -80,7 +80,7 @@ struct Avx2 {
         _mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 0x08)));
   }
 
-  // Exchanges rows and columns of 8 x 8 words.
+  // Transposes 8 x 8 words.
   static void transpose(F (&r)[8]) {
     F t[8];
     for (int i = 0; i < 8; i += 2) {

@@ -1,4 +1,4 @@
-// kernels/simd/avx512.cc
+// kernels/simd/avx512.cc: the functions of functions.h for AVX-512.
 #include "kernels/simd/avx512.h"
 
 #include "kernels/simd/functions_kernel.h"

@@ -14,7 +14,7 @@ struct Avx512 {
   using I = __m512i;
   using M = __mmask16;
   static constexpr int kLanes = 16;
-  static constexpr int kRows = 8;  // of a register tile; it is kRows x 2
+  static constexpr int kRows = 8;  // register tiles are kRows x 2 vectors
 
   static F zero() { return _mm512_setzero_ps(); }
   static F set(float x) { return _mm512_set1_ps(x); }
@@ -25,7 +25,7 @@ struct Avx512 {
   static F mul(F a, F b) { return _mm512_mul_ps(a, b); }
   static F div(F a, F b) { return _mm512_div_ps(a, b); }
   static F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
-  // Where either is NaN, b.
+  // If a or b is NaN, the result is b.
   static F max(F a, F b) { return _mm512_max_ps(a, b); }
   static F min(F a, F b) { return _mm512_min_ps(a, b); }
 
@@ -42,7 +42,7 @@ struct Avx512 {
     return _mm512_slli_epi32(a, kBits);
   }
   template <int kBits>
-  static I shift_right(I a) {  // of a signed number
+  static I shift_right(I a) {  // arithmetic
     return _mm512_srai_epi32(a, kBits);
   }
 
@@ -53,7 +53,7 @@ struct Avx512 {
   static M above(F a, F b) { return _mm512_cmp_ps_mask(a, b, _CMP_GT_OQ); }
   static F select(M m, F yes, F no) { return _mm512_mask_blend_ps(m, no, yes); }
 
-  // As many numbers of a 16-bit type.
+  // Loads and stores of kLanes numbers of a 16-bit type.
   static F load_bf16(const uint16_t* p) {
     const __m256i x = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
     return as_float(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
@@ -66,13 +66,13 @@ struct Avx512 {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
                         _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT));
   }
-  // The low half of every word.
+  // Stores the low half of every word.
   static void store_words_low(uint16_t* p, I a) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
                         _mm512_cvtepi32_epi16(a));
   }
 
-  // Exchanges rows and columns of 16 x 16 words.
+  // Transposes 16 x 16 words.
   static void transpose(F (&r)[16]) {
     F t[16];
     for (int i = 0; i < 16; i += 2) {
@@ -100,7 +100,7 @@ struct Avx512 {
   // Lane i is the sum of the lanes of r[i].
   static F sums(const F (&r)[16]) {
     F half[8], quarter[4];
-    for (int i = 0; i < 8; ++i) {  // of r[i, i + 4) and r[i + 8, i + 12)
+    for (int i = 0; i < 8; ++i) {  // r[n] and r[n + 4], n = i / 4 * 8 + i % 4
       const F a = r[i / 4 * 8 + i % 4], b = r[i / 4 * 8 + i % 4 + 4];
       half[i] = add(_mm512_shuffle_f32x4(a, b, 0x44),
                     _mm512_shuffle_f32x4(a, b, 0xee));

@@ -16,14 +16,14 @@ struct Bf16Pairs {
     return _mm512_dpbf16_ps(c, as_pairs(a), as_pairs(b));
   }
 
-  // Lane by lane, (low, high).
+  // Words (low, high), lane by lane.
   static __m512 pair(__m512 low, __m512 high) {
     const __m512i both =
         reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low));
     return _mm512_castsi512_ps(_mm512_permutexvar_epi16(of_two(), both));
   }
 
-  // Word d holds number d of both rows; of a null row, zeros.
+  // Word d holds number d of both rows; a null row counts as zeros.
   static void stage_pair(const void* row, const void* next, int64_t dim,
                          float* to) {
     const auto* a = static_cast<const uint16_t*>(row);
@@ -42,7 +42,7 @@ struct Bf16Pairs {
     }
   }
 
-  // Words (a_i, b_i) of 32 numbers of each.
+  // Interleaves 32 numbers of a and of b into words (a_i, b_i).
   static void interleave(__m512 a, __m512 b, __m512* to) {
     const __m512i low = _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11,
                                          42, 10, 41, 9, 40, 8, 39, 7, 38, 6, 37,
@@ -53,7 +53,7 @@ struct Bf16Pairs {
     to[1] = _mm512_castsi512_ps(_mm512_permutex2var_epi16(x, high, y));
   }
 
-  // 16 numbers as 8 words, neighbours in pairs.
+  // Stores 16 numbers as 8 words, each a pair of neighbours.
   static void store_row(float* to, __m512 a) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to),
                         reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(a)));

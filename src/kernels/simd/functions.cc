@@ -1,4 +1,4 @@
-// kernels/simd/functions.cc: which file has an ISA's.
+// kernels/simd/functions.cc: selects the functions of an ISA.
 #include "kernels/simd/functions.h"
 
 namespace tessera::kernels {

@@ -1,5 +1,5 @@
-// kernels/simd/functions.h: the functions of math.h over arrays, as each ISA
-// has them: for the micro-benchmark and for tests.
+// kernels/simd/functions.h: the functions of math.h over arrays, per ISA, for
+// the micro-benchmark and for tests.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +13,9 @@ using ArrayFunction = void (*)(const float* from, float* to, int64_t count);
 
 struct ArrayFunctions {
   ArrayFunction exp2 = nullptr, log2 = nullptr;
-  ArrayFunction tanh = nullptr;  // of y: the hyperbolic tangent of ln(2) / 2 y
+  ArrayFunction tanh = nullptr;  // maps y to tanh(ln(2) / 2 * y)
 };
-// The best that `isa` has.
+// The functions for the best vectors up to `isa`.
 ArrayFunctions array_functions(Isa isa);
 
 }  // namespace tessera::kernels

@@ -1,4 +1,5 @@
-// kernels/simd/functions_kernel.h: the loops of functions.h, for any vectors.
+// kernels/simd/functions_kernel.h: the loops of functions.h, for any vector
+// type.
 #pragma once
 
 #include <cstdint>

@@ -11,8 +11,8 @@ inline constexpr float kLog2e = 1.44269504f;
 // x = n + r with a whole n and r in [-1/2, 1/2]; `power` is 2^n. Needs x in
 // [-127, 128); at -127 the power is exactly 0.
 //
-// Adding 1.5 * 2^23 + 127 leaves n + 127 in the low bits of the sum, which are
-// the exponent of 2^n once they are shifted into its place.
+// Adding 1.5 * 2^23 + 127 leaves n + 127 in the low bits of the sum. Shifted
+// into the exponent field, they make 2^n.
 template <class V>
 struct Split {
   typename V::F power, r;
@@ -25,9 +25,10 @@ struct Split {
   }
 };
 
-// 2^x for x up to 127, exactly 0 from -127 on down; NaN stays NaN. Minimax of
-// degree 5 on [-1/2, 1/2]. Relative error, in 2^-24: 1.82 of the polynomial,
-// and 1.12 of its sums and products, 1.52 where fma rounds twice.
+// 2^x for x up to 127, exactly 0 for x <= -127; NaN stays NaN. Minimax
+// polynomial of degree 5 on [-1/2, 1/2]. Relative error, in 2^-24: 1.82 from
+// the polynomial, and 1.12 from its sums and products, or 1.52 where fma rounds
+// twice.
 template <class V>
 inline typename V::F exp2(typename V::F x) {
   const Split<V> s(V::max(V::set(-127.0f), x));
@@ -39,9 +40,9 @@ inline typename V::F exp2(typename V::F x) {
   return V::mul(p, s.power);
 }
 
-// log2(x) of positive normal numbers; +inf and NaN give themselves. Error, in
-// 2^-24 of the value and not less than of 1: 2.48, 2.74 where fma rounds twice,
-// of which the polynomial has 0.12.
+// log2(x) of positive normal numbers; +inf and NaN return themselves. Error, in
+// 2^-24 max(1, |log2(x)|): 2.48, or 2.74 where fma rounds twice; 0.12 of it is
+// from the polynomial.
 //
 // x = 2^e m with m in [sqrt(1/2), sqrt(2)); log2(m) = 2 / ln 2 * atanh(s) with
 // s = (m - 1) / (m + 1), |s| < 0.172.
@@ -63,13 +64,13 @@ inline typename V::F log2(typename V::F x) {
 }
 
 // tanh(x), given y = 2 log2(e) x, and its slope 1 - tanh(x)^2. With u = 2^y - 1
-// both come without cancellation: u / (u + 2) and 4 (u + 1) / (u + 2)^2.
+// they are u / (u + 2) and 4 (u + 1) / (u + 2)^2, without cancellation.
 template <class V>
 struct Tanh {
   typename V::F value, slope;
 
   explicit Tanh(typename V::F y) {
-    const auto limit = V::set(60.0f);  // tanh is 1 there, and inf gets here
+    const auto limit = V::set(60.0f);  // tanh rounds to 1; also bounds inf
     const Split<V> s(V::max(V::sub(V::zero(), limit), V::min(limit, y)));
     auto p = V::fma(V::set(1.54035093e-4f), s.r, V::set(1.33907364e-3f));
     p = V::fma(p, s.r, V::set(9.61823761e-3f));

@@ -1,5 +1,5 @@
-// kernels/simd/math_test.cc: exp2, log2 and tanh of every ISA of this machine
-// against fp64, over dense sweeps and at special values.
+// kernels/simd/math_test.cc: compares exp2, log2 and tanh on every ISA of this
+// machine with fp64, over dense sweeps and at special values.
 #include "kernels/simd/math.h"
 
 #include <gtest/gtest.h>
@@ -48,7 +48,7 @@ std::vector<float> sweep(float from, float to, uint32_t step) {
   return out;
 }
 
-// The largest error(x, got) of a function over these.
+// The largest error(x, got) of a function over `from`.
 template <class Error>
 double worst_of(ArrayFunction function, const std::vector<float>& from,
                 const Error& error) {
@@ -72,7 +72,7 @@ class SimdMath : public ::testing::TestWithParam<Isa> {
     f_ = array_functions(GetParam());
     slope_ = testing::simd_parts(GetParam()).slope;
   }
-  // Its fma rounds once.
+  // Whether the ISA's fma rounds once.
   static bool fuses() { return GetParam() != Isa::portable; }
   float exp2_of(float x) const { return one_of(f_.exp2, x); }
   float log2_of(float x) const { return one_of(f_.log2, x); }
@@ -93,9 +93,9 @@ TEST_P(SimdMath, Exp2) {
   };
   for (const float last : {127.0F, -126.0F}) {
     const float first = std::copysign(1e-30F, last);
-    // The worst that was met, with a fma that rounds twice.
+    // The worst error seen, with an fma that rounds twice.
     EXPECT_LT(worst_of(f_.exp2, sweep(first, last, 997), relative), 1.8e-7);
-    // As math.h counts it; from 1/2 on all repeats.
+    // The bound in math.h; beyond 1/2 the errors repeat.
     EXPECT_LT(worst_of(f_.exp2,
                        sweep(std::copysign(0x1p-6F, last),
                              std::copysign(0.5F, last), 97),
@@ -107,7 +107,7 @@ TEST_P(SimdMath, Exp2) {
   for (const float low : {-127.0F, -127.5F, -128.0F, -1e5F, -1e30F, -kInf}) {
     EXPECT_EQ(exp2_of(low), 0) << low;
   }
-  // Nothing but falls in between.
+  // Between -126 and -127, values are at most 2^-126.
   for (float x = -126; x > -127; x -= 1.0F / 64) {
     EXPECT_GE(exp2_of(x), 0) << x;
     EXPECT_LE(exp2_of(x), 0x1p-126F) << x;
@@ -129,7 +129,7 @@ TEST_P(SimdMath, Log2) {
                               std::max(1.0, std::abs(want));
                      }),
             bound);
-  // Sums of probabilities begin at 1.
+  // Sums of probabilities are at least 1.
   EXPECT_LT(worst_of(f_.log2, sweep(1, 4, 17),
                      [](double x, double got) {
                        return std::abs(got - std::log2(x));
@@ -142,7 +142,8 @@ TEST_P(SimdMath, Log2) {
   EXPECT_TRUE(std::isnan(log2_of(kNan)));
 }
 
-// As lanes/reference/bound.cc has the slope; the worst met is 4.7 of them.
+// The bound of the slope in lanes/reference/bound.cc; the worst error seen is
+// 4.7 kRounding.
 TEST_P(SimdMath, TanhAndItsSlope) {
   constexpr double kBound = 8 * kRounding;
   const double to_x = std::log(2.0) / 2;
@@ -159,7 +160,7 @@ TEST_P(SimdMath, TanhAndItsSlope) {
                          return std::abs(got - want) / std::abs(want);
                        }),
               kBound);
-    // Where y is negative, 1 + u loses what is below the last place of 1.
+    // For negative y, 1 + u loses the bits below the last place of 1.
     EXPECT_LT(worst_of(slope_, all,
                        [&](double y, double got) {
                          return std::abs(got - slope(y));

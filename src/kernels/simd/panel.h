@@ -1,11 +1,11 @@
-// kernels/simd/panel.h: how wide the panels of kernels are.
+// kernels/simd/panel.h: the width of the kernels' panels.
 #pragma once
 
 #include <cstdint>
 
 namespace tessera::kernels {
 
-// Numbers of a panel of any ISA: two of the widest vectors.
+// Lanes of the widest panel: two vectors of the widest ISA.
 inline constexpr int64_t kMaxLanes = 32;
 
 }  // namespace tessera::kernels

@@ -1,6 +1,6 @@
-// kernels/simd/parts_test.cc: stage.h and product.h on every ISA of this
-// machine against plain loops: rows of odd lengths in buffers of no byte more,
-// whole numbers, so that all is exact.
+// kernels/simd/parts_test.cc: compares stage.h and product.h on every ISA of
+// this machine with plain loops: rows of odd lengths in buffers of the exact
+// size, and whole numbers, so that all results are exact.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,10 +22,10 @@ constexpr int64_t kDims[] = {1, 3, 4, 7, 8, 15, 16, 17, 31, 40};
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-// From -31 to 31, which every dtype holds, half of it too.
+// A number from -31 to 31. Every dtype holds it, and half of it.
 float whole(int64_t i) { return static_cast<float>((i * 37 + 11) % 63 - 31); }
 
-// Rows of numbers as a dtype has them.
+// Rows of numbers stored in a dtype.
 class Rows {
  public:
   Rows(Dtype dtype, int64_t count)
@@ -113,7 +113,7 @@ TEST_P(SimdParts, OneNumberThatIsNotFiniteIsSeen) {
   }
 }
 
-// Rows that are not live, or not there, are zeros.
+// Rows that are absent or not live are zeros.
 TEST_P(SimdParts, RowsArePackedIntoLanes) {
   const int64_t lanes = 2 * parts_.lanes;
   for (const Dtype dtype : kDtypes) {
@@ -141,7 +141,7 @@ TEST_P(SimdParts, RowsArePackedIntoLanes) {
   }
 }
 
-// What lies between rows stays as it was.
+// Memory between rows stays as it was.
 TEST_P(SimdParts, LanesAreUnpackedIntoRows) {
   const int64_t lanes = 2 * parts_.lanes;
   for (const Dtype dtype : kDtypes) {
@@ -169,7 +169,7 @@ TEST_P(SimdParts, LanesAreUnpackedIntoRows) {
   }
 }
 
-// To the nearest number of 16 bits, of two the even one.
+// Rounds to the nearest 16-bit number, ties to even.
 TEST_P(SimdParts, NumbersAreRounded) {
   struct Case {
     Dtype dtype;
@@ -204,7 +204,8 @@ TEST_P(SimdParts, ProductsAreThoseOfPlainLoops) {
       for (const int64_t n : {0, 1, 5, 16, 33}) {
         const int64_t lda = (by_columns ? rows : n) + 2;
         std::vector<float> a, b, c;
-        // A row more than is read: no part of an empty one is taken.
+        // One row more than is read: no address of an empty range is out of
+        // bounds.
         for (int64_t i = 0; i < ((by_columns ? n : rows) + 1) * lda; ++i) {
           a.push_back(whole(i));
         }

@@ -1,4 +1,4 @@
-// kernels/simd/portable.cc
+// kernels/simd/portable.cc: the functions of functions.h for any machine.
 #include "kernels/simd/portable.h"
 
 #include "kernels/simd/functions_kernel.h"

@@ -13,7 +13,7 @@ struct Portable {
   using U = uint32_t __attribute__((vector_size(16)));
   using M = I;
   static constexpr int kLanes = 4;
-  static constexpr int kRows = 4;  // of a register tile; it is kRows x 2
+  static constexpr int kRows = 4;  // register tiles are kRows x 2 vectors
 
   static F zero() { return F{0, 0, 0, 0}; }
   static F set(float x) { return F{x, x, x, x}; }
@@ -28,7 +28,7 @@ struct Portable {
   static F mul(F a, F b) { return a * b; }
   static F div(F a, F b) { return a / b; }
   static F fma(F a, F b, F c) { return a * b + c; }
-  // Where either is NaN, b.
+  // If a or b is NaN, the result is b.
   static F max(F a, F b) { return select(a > b, a, b); }
   static F min(F a, F b) { return select(a < b, a, b); }
 
@@ -53,7 +53,7 @@ struct Portable {
     return reinterpret_cast<I>(reinterpret_cast<U>(a) << kBits);
   }
   template <int kBits>
-  static I shift_right(I a) {  // of a signed number
+  static I shift_right(I a) {  // arithmetic
     return a >> kBits;
   }
 
@@ -67,7 +67,7 @@ struct Portable {
     return as_float((m & as_int(yes)) | (~m & as_int(no)));
   }
 
-  // As many numbers of a 16-bit type.
+  // Loads and stores of kLanes numbers of a 16-bit type.
   static F load_bf16(const uint16_t* p) {
     uint16_t __attribute__((vector_size(8))) words;
     __builtin_memcpy(&words, p, sizeof words);
@@ -79,12 +79,12 @@ struct Portable {
   static void store_f16(uint16_t* p, F a) {
     for (int i = 0; i < 4; ++i) p[i] = half_of(a[i]);
   }
-  // The low half of every word.
+  // Stores the low half of every word.
   static void store_words_low(uint16_t* p, I a) {
     for (int i = 0; i < 4; ++i) p[i] = static_cast<uint16_t>(a[i]);
   }
 
-  // Exchanges rows and columns of 4 x 4 words.
+  // Transposes 4 x 4 words.
   static void transpose(F (&r)[4]) {
     const F t0{r[0][0], r[1][0], r[2][0], r[3][0]};
     const F t1{r[0][1], r[1][1], r[2][1], r[3][1]};
@@ -136,7 +136,8 @@ struct Portable {
       bits -= 112u << 23;
       half = (bits + 0xfff + (bits >> 13 & 1)) >> 13;
     } else {
-      // Adding 0.5 brings the last place of a subnormal half to the end.
+      // Adding 0.5 aligns the last place of a subnormal half with the lowest
+      // bit of the float.
       float small;
       __builtin_memcpy(&small, &bits, sizeof small);
       small += 0.5f;

@@ -1,9 +1,9 @@
-// kernels/simd/product.h: the one inner product of all kernels, and how it
-// multiplies.
+// kernels/simd/product.h: the matrix product that all kernels share.
 //
-// C[m][lane] += sum over c of A(m, c) * B[c][lane]. One word of A meets all
-// lanes, so A is read as it lies in memory, by rows or by columns; B's rows are
-// vectors. What stays is packed into B once, what streams past is A.
+// C[m][lane] += sum over c of A(m, c) * B[c][lane]. One word of A is broadcast
+// to all lanes, so A is read in memory order, by rows or by columns; rows of B
+// are vectors. The operand that stays in scratch is packed into B once; A is
+// the operand that streams through.
 #pragma once
 
 #include <cstdint>
@@ -11,18 +11,18 @@
 namespace tessera::kernels {
 namespace {
 
-// One float a word.
+// Words of one float each.
 template <class V>
 struct FloatWords {
   static constexpr int kPack = 1;
-  // What a product takes at a time of the words of a row, and of rows.
+  // A product takes kWordStep words of a row and kLineStep rows at a time.
   static constexpr int64_t kWordStep = 1, kLineStep = 1;
   static typename V::F fma(typename V::F a, typename V::F b, typename V::F c) {
     return V::fma(a, b, c);
   }
 };
 
-// How A lies: element (m, c) at a[m * lda + c] or at a[c * lda + m].
+// Layout of A: element (m, c) is at a[m * lda + c] or at a[c * lda + m].
 enum class Lies : bool { by_rows, by_columns };
 
 // acc += A[0, kM)[0, n) * B[0, n), for vectors [kFrom, kTo) of B's rows.
@@ -74,21 +74,21 @@ constexpr int64_t in_steps(int64_t n, int64_t step) {
   return (n + step - 1) / step * step;
 }
 
-// Numbers [begin, end), empty where end is not above begin.
+// The range [begin, end); empty if end <= begin.
 struct Stretch {
   int64_t begin = 0, end = 0;
   bool empty() const { return begin >= end; }
 };
 
-// Cuts the stretches of a panel's two vectors into parts with one vector and a
-// part with both, and calls part<from, to>(stretch) for each that is not empty:
-// vectors [from, to) are there.
+// Splits the stretches of a panel's two vectors into parts that one vector has
+// and the part that both have. Calls part<from, to>(stretch) for vectors [from,
+// to); a part may be empty.
 template <class Part>
 inline __attribute__((always_inline)) void each_part(Stretch a, Stretch b,
                                                      Part&& part) {
   int64_t low = a.begin > b.begin ? a.begin : b.begin;
   int64_t high = a.end < b.end ? a.end : b.end;
-  // Without a common part, each is wholly before `low` or after it.
+  // Without a common part, each stretch lies wholly before or after `low`.
   if (low >= high) low = high = a.begin < b.begin ? a.end : b.end;
   const auto before = [low](Stretch s) {
     return Stretch{s.begin, s.end < low ? s.end : low};

@@ -1,4 +1,4 @@
-// kernels/simd/sink.h: a sink logit joins the sums of rows of scores.
+// kernels/simd/sink.h: adds a sink logit to the softmax sums of rows.
 #pragma once
 
 #include "kernels/simd/math.h"
@@ -6,13 +6,15 @@
 namespace tessera::kernels {
 namespace {
 
-// Of rows whose largest score is `of_keys`, in units of log2(e). The logit is
-// kept in natural ones: times log2(e) it might be beyond float, and where it
-// has everything it is the log-sum-exp to the bit. A NaN logit leaves NaN.
+// `of_keys` is the largest score of each row, in units of log2(e). The logit
+// stays in natural units: times log2(e) it could overflow, and where the sink
+// takes all the weight, the log-sum-exp is the logit to the bit. A NaN logit
+// gives NaN.
 template <class V>
 struct WithSink {
   using F = typename V::F;
-  // How far below the larger of them, in units of log2(e).
+  // The largest score and the sink logit, both minus the larger of the two, in
+  // units of log2(e).
   F keys, sink;
   // With l the sum relative to the larger, the log-sum-exp is
   // natural + (most + log2(l)) / log2(e).

@@ -1,5 +1,5 @@
-// kernels/simd/stage.h: brings rows of tensors into a kernel's scratch, in the
-// words and in the order in which products read them, and results back.
+// kernels/simd/stage.h: copies tensor rows to a kernel's scratch in the layout
+// of the products, and results back.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ inline typename V::F load_row(const void* row, Dtype dtype, int64_t i) {
   return dtype == Dtype::bf16 ? V::load_bf16(p) : V::load_f16(p);
 }
 
-// The same where only `count` numbers are left; the others are 0.
+// load_row() where only `count` numbers are left; the other lanes are 0.
 template <class V>
 inline typename V::F load_some(const void* row, Dtype dtype, int64_t i,
                                int64_t count) {
@@ -52,10 +52,10 @@ inline float number_at(const void* row, Dtype dtype, int64_t i) {
 
 inline bool is_finite(float x) { return x - x == 0; }
 
-// Are `n` floats, a multiple of the lanes, all finite?
+// True if all `n` floats are finite; n is a multiple of kLanes.
 template <class V>
 inline bool all_finite(const float* p, int64_t n) {
-  auto sum = V::zero();  // of zeros and NaNs
+  auto sum = V::zero();  // each term is 0 or NaN
   for (int64_t i = 0; i < n; i += V::kLanes) {
     sum = V::fma(V::load(p + i), V::zero(), sum);
   }
@@ -67,7 +67,7 @@ inline bool all_finite(const float* p, int64_t n) {
   return true;
 }
 
-// The same of the numbers of a row.
+// True if all numbers of a row are finite.
 template <class V>
 inline bool row_is_finite(const void* row, Dtype dtype, int64_t dim) {
   auto sum = V::zero();
@@ -85,8 +85,8 @@ inline bool row_is_finite(const void* row, Dtype dtype, int64_t dim) {
   return true;
 }
 
-// Calls visit(row, d, x) for every number that is not finite, of rows [0, rows)
-// that are live; `live` may be null: all are.
+// Calls visit(row, d, x) for every non-finite number of the live rows in [0,
+// rows); null `live`: all rows are live.
 template <class V, class Visit>
 inline void each_odd_number(const void* data, Dtype dtype, int64_t stride,
                             int64_t rows, const uint8_t* live, int64_t dim,
@@ -102,7 +102,7 @@ inline void each_odd_number(const void* data, Dtype dtype, int64_t stride,
   }
 }
 
-// May query r of a chunk attend to key k? `rows` bounds make a layer.
+// True if query r of the chunk may attend to key k. A layer has `rows` bounds.
 template <class Chunk>
 inline bool is_legal(const Chunk& chunk, int64_t rows, int64_t r, int64_t k) {
   for (int32_t layer = 0; layer < chunk.layers; ++layer) {
@@ -112,8 +112,8 @@ inline bool is_legal(const Chunk& chunk, int64_t rows, int64_t r, int64_t k) {
   return chunk.layers == 0;
 }
 
-// Sets number d of staged row `r` to 0; `ld` floats lie between its words'
-// rows, which hold one row of floats or, interleaved, a pair of rows.
+// Sets number d of staged row `r` to 0. Rows of words are `ld` floats apart;
+// each holds one row of floats or an interleaved pair of rows.
 template <class Words>
 inline void clear_number(float* staged, int64_t ld, int64_t r, int64_t d) {
   float* const word = staged + r / Words::kPack * ld + d;
@@ -127,8 +127,7 @@ inline void clear_number(float* staged, int64_t ld, int64_t r, int64_t d) {
   }
 }
 
-// Lane `lane` of row r of staged or computed lanes, where rows come alone or,
-// interleaved, in pairs.
+// Lane `lane` of row r, where rows are stored singly or as interleaved pairs.
 template <class Words>
 inline float lane_at(const float* rows, int64_t lanes, int64_t r,
                      int64_t lane) {
@@ -145,7 +144,7 @@ inline float lane_at(const float* rows, int64_t lanes, int64_t r,
   }
 }
 
-// To nearest, ties to even; a NaN stays one.
+// Rounds to bf16, to nearest, ties to even; a NaN stays a NaN.
 template <class V>
 inline typename V::I bf16_words(typename V::F a) {
   const auto bits = V::as_int(a);
@@ -184,7 +183,8 @@ inline void store_some(void* row, Dtype dtype, int64_t i, int64_t count,
   }
 }
 
-// A row of `dim` numbers as words: floats, or pairs of bf16 as they lie.
+// Copies a row of `dim` numbers as words: floats, or pairs of neighbouring
+// bf16.
 template <class V, class Words>
 inline void stage_row(const void* row, Dtype dtype, int64_t dim, float* to) {
   if constexpr (Words::kPack == 2) {
@@ -202,7 +202,7 @@ inline void stage_row(const void* row, Dtype dtype, int64_t dim, float* to) {
   }
 }
 
-// The same, or zeros where there is no row.
+// stage_row(), or zeros if `row` is null.
 template <class V, class Words>
 inline void stage_live(const void* row, Dtype dtype, int64_t dim, float* to) {
   if (row != nullptr) {
@@ -212,9 +212,9 @@ inline void stage_live(const void* row, Dtype dtype, int64_t dim, float* to) {
   }
 }
 
-// Packs rows [0, rows) of `dim` numbers into B: word c of row r goes to
-// to[c * lanes + r] for r < lanes, 0 where there is no such row, or it is not
-// live; `live` may be null.
+// Packs rows [0, rows) of `dim` numbers into B: word c of row r goes to to[c *
+// lanes + r] for r < lanes. Rows that are absent or not live give 0; null
+// `live`: all rows are live.
 template <class V, class Words>
 inline void pack_lanes(const void* data, Dtype dtype, int64_t stride,
                        int64_t rows, const uint8_t* live, int64_t dim,
@@ -243,7 +243,8 @@ inline void pack_lanes(const void* data, Dtype dtype, int64_t stride,
   }
 }
 
-// The way back: from[d * lanes + r] * factor[r] to number d of row r.
+// The inverse of pack_lanes: writes from[d * lanes + r] * factor[r] to number d
+// of row r.
 template <class V>
 inline void unpack_lanes(const float* from, int64_t lanes, const float* factor,
                          int64_t rows, int64_t dim, void* data, Dtype dtype,

@@ -1,10 +1,9 @@
-// kernels/simd/tiles.h: products of bf16 pairs by AMX, 32 x 32 sums at a time.
-// Only for files that are compiled for AMX-BF16.
+// kernels/simd/tiles.h: products of bf16 pairs with AMX, 32 x 32 sums at a
+// time. Only for files that are compiled for AMX-BF16.
 //
 // A tile has 16 rows of 16 words. One instruction adds the product of a tile of
-// A and one of B to 16 x 16 sums: A and B as product.h has them, but that A
-// lies by rows alone. Four tiles of sums, two of A and two of B fill the
-// registers.
+// A and a tile of B to 16 x 16 sums. A and B are laid out as in product.h, but
+// A only by rows. Four tiles of sums, two of A and two of B fill the registers.
 #pragma once
 
 #include "kernels/simd/bf16_pairs.h"
@@ -17,7 +16,7 @@ struct Bf16Tiles : Bf16Pairs {
   static constexpr int64_t kWordStep = 16, kLineStep = 32;
 };
 
-// The tile registers of this thread, while it lives.
+// Configures this thread's tile registers, and releases them at the end.
 class TileRegisters {
  public:
   TileRegisters() {
@@ -34,16 +33,16 @@ class TileRegisters {
   TileRegisters& operator=(const TileRegisters&) = delete;
 };
 
-// Rows of words, `row` of them apart; `step` from the first word of a row to
-// the first one of its next 16.
+// A matrix of words. `row`: words from a row to the next; `step`: words from
+// one group of 16 words of a row to the next.
 struct Lines {
   const float* data = nullptr;
   int64_t row = 0;
   int64_t step = 16;
 };
 
-// C[0, m) = A[0, m)[0, n) B[0, n) of 32 lanes, or C += it; m and n are whole
-// steps.
+// C[0, m) = A[0, m)[0, n) B[0, n) for 32 lanes, or += with kAdd; m and n are
+// whole steps.
 template <bool kAdd>
 inline void multiply_tiles(Lines a, Lines b, float* c, int64_t c_row, int64_t m,
                            int64_t n) {
@@ -86,7 +85,7 @@ inline void multiply_tiles(Lines a, Lines b, float* c, int64_t c_row, int64_t m,
   }
 }
 
-// to[d][w] = from[w][d] for w below `words`, d below `dim`, whole tiles both.
+// to[d][w] = from[w][d] for w < words and d < dim, both whole tiles.
 template <class V>
 inline void transpose_words(const float* from, int64_t from_row, int64_t words,
                             int64_t dim, float* to, int64_t to_row) {
