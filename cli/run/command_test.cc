@@ -146,6 +146,15 @@ TEST_P(RunLane, TellsSinkTelemetry) {
       }
     }
   }
+  // One file may hold inputs and all outputs.
+  Safetensors whole = *tensors;
+  for (const char* name : {"q", "k", "v"}) {
+    whole.tensors[name] = whole.tensors.at("out");
+  }
+  ASSERT_TRUE(write_file(file("whole"), *write_safetensors(whole)).ok());
+  run({"--inputs", file("whole")}, {"--mask", "causal & documents", "--docs",
+                                    "lengths:20,28", "--lane", GetParam()});
+  EXPECT_EQ(code_, 0) << err_;
   EXPECT_EQ(program({"receipt", "verify", file("r.json")}), 0) << out_ << err_;
 
   Arguments text = {"run", "--sink-telemetry", "3"};

@@ -18,8 +18,8 @@ using Shape = std::vector<int64_t>;
 
 // Tensors that a file may hold: outputs too, so that one file can hold a run.
 constexpr std::string_view kKnown[] = {
-    "q",   "k",   "v",  "dout", "dlse", "sink_logits",
-    "out", "lse", "dq", "dk",   "dv",   "dsink_logits"};
+    "q",   "k",  "v",  "dout", "dlse",         "sink_logits", "out",
+    "lse", "dq", "dk", "dv",   "dsink_logits", "sink_mass",   "sink_entropy"};
 
 std::string dims_text(Layout layout, std::string_view tokens) {
   return layout == Layout::bhsd
