@@ -334,7 +334,7 @@ struct AuditArray {
   int64_t part_bytes = 0;
 };
 
-// An op in the program at which arrays pass between global and per-device form.
+// An op inside the program that sets or changes the sharding of arrays.
 struct AuditBoundary {
   std::string op;  // "sdy.manual_computation"
   int64_t line = 0;

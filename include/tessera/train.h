@@ -134,7 +134,8 @@ struct ModelConfig {
 // field has its default.
 Result<ModelConfig> parse_model_config(std::string_view json);
 std::string to_json(const ModelConfig& config);
-// Checks that sizes are in range and divide each other as they must.
+// Checks that sizes are in range, divide each other as they must, and are not
+// too large together.
 Result<void> check_model(const ModelConfig& config);
 
 // The types that a model is computed in, the same for all specs. Only the type
@@ -302,8 +303,8 @@ class Trainer {
   Trainer& operator=(Trainer&&) noexcept;
   ~Trainer();
 
-  // Runs one step. Rows must have the shape of the options, and ids below the
-  // model's vocabulary. After an error of the device the state is unchanged or,
+  // Runs one step. Rows must have the shape of the options, and ids in the
+  // model's ranges. After an error of the device the state is unchanged or,
   // if the program had consumed it, lost until restore().
   Result<StepReport> step(const Rows& rows, const StepRates& rates);
 
