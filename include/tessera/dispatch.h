@@ -49,7 +49,7 @@ struct LaneFacts {
   bool any_words = false;          // masks with | and !; false: only with &
   uint32_t dtypes = 0;             // bit set by Dtype
   int64_t dim_step = 8, max_dim = 256;  // head dims: multiples of step, to max
-  int64_t tile_step = 0, max_tile = 0;  // sides of tiles, alike; 0: any
+  int64_t tile_step = 0, max_tile = 0;  // tile sides: the same; 0: any
   double min_scale = 0, max_scale = 0;  // of scale and softcap; 0 and 0: any
   bool backward = false, softcap = false, sink_logits = false;
   bool masks_by_head = false;  // accepts more than one mask
@@ -269,7 +269,7 @@ struct Choice {
   // consulted: the row that applies to the request, then one for each lane that
   // is kept out. A table of only these rows gives the same choice.
   std::vector<GateRow> gate;
-  // The threshold row that decided; null if the gate's first row did.
+  // The threshold row that decided; null if no such row did.
   const DispatchRule* rule = nullptr;
 };
 
