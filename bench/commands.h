@@ -1,4 +1,4 @@
-// bench/commands.h: the program `tessera-bench`, a folder for each command.
+// bench/commands.h: the commands of `tessera-bench`, one in each folder.
 #pragma once
 
 #include "cli/command.h"
@@ -17,7 +17,7 @@ cli::Command shard_command();
 cli::Command mesh_command();
 cli::Command pack_command();
 
-// These, and `gate`, which `tessera` has too.
+// All commands above, and `gate`, which `tessera` has too.
 cli::Program bench_program();
 
 }  // namespace tessera::bench

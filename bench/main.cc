@@ -5,7 +5,7 @@
 #include "cli/program.h"
 
 int main(int argc, char** argv) {
-  // A file over the user's limit is an error of writing it.
+  // A file above the user's size limit becomes a write error, not a signal.
   std::signal(SIGXFSZ, SIG_IGN);
   return tessera::cli::run_program(tessera::bench::bench_program(),
                                    {argv + 1, argv + argc});

@@ -1,4 +1,4 @@
-// bench/program.cc: what `tessera-bench` says of itself, and its commands.
+// bench/program.cc: the help text of `tessera-bench` and its list of commands.
 #include "bench/commands.h"
 
 namespace tessera::bench {

@@ -1,4 +1,4 @@
-// cli/argument_errors.cc: looks for the argument that is to blame.
+// cli/argument_errors.cc: finds the argument that is wrong.
 #include "cli/argument_errors.h"
 
 #include <fmt/ranges.h>
@@ -28,8 +28,8 @@ const Command* find_command(const Program& program, std::string_view name) {
   return nullptr;
 }
 
-// Whether a value follows the flag; nothing of what is no flag. Without a
-// command these are the flags of the program itself.
+// Whether the flag takes a value; absent if `name` is no flag. Null `command`:
+// the flags of the program itself.
 std::optional<bool> takes_value(const Command* command, std::string_view name) {
   if (name == "-h" || name == "--help") return false;
   if (!command) {
@@ -44,7 +44,8 @@ std::optional<bool> takes_value(const Command* command, std::string_view name) {
   return {};
 }
 
-// A flag that no command knows: refused by name, or with the nearest one.
+// The error of a flag that the command does not have. It names the nearest
+// flag, or says why Tessera has no such feature.
 std::optional<Error> unknown_flag(const Program& program,
                                   const Command& command,
                                   const std::vector<std::string>& arguments) {
@@ -83,7 +84,7 @@ std::optional<Error> missing_value(const Program& program,
     }
     if (!takes_value(command, arguments[i]).value_or(false)) continue;
     if (!next.starts_with("--") && !takes_value(command, next)) {
-      ++i;  // its value
+      ++i;  // the flag's value
       continue;
     }
     return invalid("cli", "{} must be given a value, found {} in its place",

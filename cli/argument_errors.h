@@ -1,4 +1,4 @@
-// cli/argument_errors.h: arguments that are wrong, in words that help.
+// cli/argument_errors.h: error messages for wrong arguments.
 #pragma once
 
 #include <optional>
@@ -9,12 +9,12 @@
 
 namespace tessera::cli {
 
-// A flag that takes a value, with the next flag in its place.
+// The error of a flag that is followed by another flag instead of its value.
 std::optional<Error> missing_value(const Program& program,
                                    const std::vector<std::string>& arguments);
 
-// What is wrong with arguments that the parser refused: the command, a flag, or
-// what it says otherwise.
+// The error for arguments that the parser refused: an unknown command or flag,
+// else `otherwise`, the parser's own error.
 Error argument_error(const Program& program,
                      const std::vector<std::string>& arguments,
                      const Error& otherwise);

@@ -1,5 +1,4 @@
-// cli/arguments.cc: hands commands and arguments to CLI11, and its complaints
-// to ours.
+// cli/arguments.cc: parses arguments with CLI11 and converts its errors.
 #include "cli/arguments.h"
 
 #include <CLI/CLI.hpp>
@@ -18,7 +17,7 @@ namespace {
 constexpr size_t kNameColumns = 28;
 constexpr size_t kLineColumns = 80;
 
-// Breaks a text at spaces, and behind a comma what is longer than a line; lines
+// Breaks a text at spaces, and a word longer than a line after a comma. Lines
 // after the first are indented.
 std::string wrapped(std::string_view text, size_t columns, size_t indent) {
   const std::string new_line = "\n" + std::string(indent, ' ');
@@ -45,7 +44,7 @@ std::string wrapped(std::string_view text, size_t columns, size_t indent) {
   return out;
 }
 
-// Paragraphs as wide as a terminal; indented lines stand as they are.
+// Fills paragraphs to the width of the help; indented lines are not changed.
 std::string filled(std::string_view text) {
   std::string out, paragraph;
   const auto end_paragraph = [&] {
@@ -64,11 +63,11 @@ std::string filled(std::string_view text) {
     out += '\n';
   }
   end_paragraph();
-  out.pop_back();  // the help ends the line
+  out.pop_back();  // the help prints the last newline
   return out;
 }
 
-// A name and what it is, in the columns of the flags.
+// A name and its description, in the columns of the flags.
 std::string in_columns(std::string_view name, std::string_view about) {
   constexpr size_t kIndent = 2;
   std::string out = std::string(kIndent, ' ') +
@@ -116,7 +115,8 @@ void add_flag(CLI::App& app, const Flag& flag) {
   }
   if (flag.required) option->required();
   option->group(flag.group);
-  // Else a vector takes all that follows, not one value each time.
+  // Otherwise CLI11 gives a vector all arguments that follow, not one value for
+  // each use of the flag.
   if (names.starts_with('-')) option->allow_extra_args(false);
 }
 
@@ -126,7 +126,7 @@ void add_command(CLI::App& parent, const Command& command) {
   for (const Flag& flag : command.flags) add_flag(*app, flag);
 }
 
-// In the form of our own errors.
+// Converts an error of CLI11.
 Error usage_error(const CLI::ParseError& e) {
   std::string text = e.what();
   std::replace(text.begin(), text.end(), '\n', ' ');
@@ -134,7 +134,7 @@ Error usage_error(const CLI::ParseError& e) {
                  text);
 }
 
-// No name at all would be a command's default.
+// An empty --plugin is refused, because an empty name means the default plugin.
 Result<void> check_plugin_names(const Command& command) {
   for (const Flag& flag : command.flags) {
     if (flag.names != std::string_view("--plugin")) continue;

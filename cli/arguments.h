@@ -1,5 +1,5 @@
-// cli/arguments.h: the arguments of a program, read into its commands' flags.
-// arguments.cc alone knows the parser's library.
+// cli/arguments.h: parses the arguments of a program into its commands' flags.
+// Only arguments.cc uses the parser library.
 #pragma once
 
 #include <string>
@@ -11,11 +11,11 @@
 namespace tessera::cli {
 
 struct Parsed {
-  const Command* command = nullptr;  // of the program: its work is asked for
-  std::string text;                  // else what to print: help, a version
+  const Command* command = nullptr;  // the command to run; null: print `text`
+  std::string text;                  // help or version
 };
 
-// Fills what the flags of the named command point to.
+// Writes the values to where the flags of the named command point.
 Result<Parsed> parse_arguments(const Program& program,
                                const std::vector<std::string>& arguments);
 

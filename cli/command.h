@@ -1,5 +1,5 @@
-// cli/command.h: what a command of the program looks like: a name, its flags
-// and its work. How arguments are read is in cli/arguments.h.
+// cli/command.h: a command of the program: its name, its flags and its work.
+// cli/arguments.h parses arguments.
 #pragma once
 
 #include <functional>
@@ -17,35 +17,36 @@ namespace tessera::cli {
 // Exit codes.
 inline constexpr int kOk = 0;
 inline constexpr int kFailed = 1;   // the work ran and its answer is "no"
-inline constexpr int kRefused = 2;  // bad input, named on stderr
+inline constexpr int kRefused = 2;  // bad input; stderr says which
 
-// Where a flag's value goes. A bool takes none; a vector takes one each time
-// that the flag is given.
+// Where a flag's value is stored. A bool flag takes no value; a vector gets one
+// value for each use of the flag.
 using FlagValue = std::variant<bool*, std::string*, std::optional<std::string>*,
                                std::vector<std::string>*>;
 
-// The help lists flags under their group, in the order in which they were
-// added.
+// The default group. The help lists flags by group, in the order of their
+// addition.
 inline constexpr const char* kOptionsGroup = "Options";
 
 struct Flag {
-  const char* names = "";  // "-o,--out"; an argument without a flag: "file"
+  const char* names = "";  // "-o,--out"; a positional argument: "file"
   FlagValue value = {};
-  const char* type = "";  // what the help calls its value: "FILE"
+  const char* type = "";  // the value's name in the help: "FILE"
   std::string about = {};
   bool required = false;
   const char* group = kOptionsGroup;
 };
 
-// Fields of a command's JSON, in a line of the help. Names are paths, apart by
-// ", ": `bytes.{code,output}` is two of them, `layers[].mask` is of each entry,
-// and a part in capitals is any key; at the end, all that is below it.
+// Fields of a command's JSON, as one line of the help. Names are paths
+// separated by ", ". `bytes.{code,output}` means two paths, `layers[].mask` a
+// field of each entry. A part in capitals means any key and, at the end,
+// everything below it.
 struct JsonField {
   const char* names = "";
   const char* about = "";
 };
 
-// A command parses its flags into its own state, which its work holds.
+// The function of a command. It owns the state that the flags are parsed into.
 using Work = std::function<Result<int>()>;
 
 struct Command {
@@ -53,7 +54,7 @@ struct Command {
   std::string about;
   std::string footer = {};
   std::vector<Flag> flags = {};
-  // After the footer. None where the JSON is a receipt.
+  // Listed after the footer. Empty if the JSON is a receipt.
   std::span<const JsonField> json_fields = {};
   Work work = {};
 };
@@ -81,7 +82,8 @@ Command choose_command();
 Command bridge_command();
 Command receipt_command();
 Command doctor_command();
-// With `records` it has the flag --record, into bench/results.
+// With `records` the command has the flag --record, which writes into
+// bench/results.
 Command gate_command(bool records = false);
 Command compile_command();
 Command schedule_command();

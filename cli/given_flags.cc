@@ -1,4 +1,4 @@
-// cli/given_flags.cc
+// cli/given_flags.cc: finds which flag was given.
 #include "cli/given_flags.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// cli/given_flags.h: which flag was given, for errors that name it.
+// cli/given_flags.h: finds which flag was given, for errors that name it.
 #pragma once
 
 #include <string>
@@ -14,13 +14,13 @@ struct GivenFlag {
   bool given = false;
 };
 
-// The first that is given, "" where none is.
+// The name of the first flag that is given; "" if none is.
 std::string_view first_given(const std::vector<GivenFlag>& flags);
 
-// The same of all flags of a command, by the values that they point to; a text
-// counts where it is not empty.
+// The first given flag of a command, judged by the values that the flags point
+// to: a string counts as given if it is not empty.
 std::string first_given_of(const Command& command);
-// The same of the flags that `add` gives a command.
+// The first given flag of those that `add` adds to a command.
 template <class Flags, class Add>
 std::string first_given_of(Flags flags, const Add& add) {
   Command command;

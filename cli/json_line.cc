@@ -1,4 +1,4 @@
-// cli/json_line.cc
+// cli/json_line.cc: JSON on one line.
 #include "cli/json_line.h"
 
 namespace tessera::cli {

@@ -1,4 +1,4 @@
-// cli/json_line.h: JSON as programs print it.
+// cli/json_line.h: JSON on one line.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -6,7 +6,7 @@
 
 namespace tessera::cli {
 
-// On one line; bytes that are not UTF-8, as in a file's name, are replaced.
+// Bytes that are not UTF-8, for example of a file name, are replaced.
 std::string json_line(const nlohmann::json& json);
 
 }  // namespace tessera::cli

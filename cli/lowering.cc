@@ -1,4 +1,4 @@
-// cli/lowering.cc: what a tile pays, and why it may.
+// cli/lowering.cc: a Lowering as text and JSON.
 #include "cli/lowering.h"
 
 #include <fmt/format.h>

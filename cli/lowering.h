@@ -1,5 +1,4 @@
-// cli/lowering.h: the flag --lowering-reason, and a tile in a TPU's matrix unit
-// in words and as JSON.
+// cli/lowering.h: the flag --lowering-reason, and a Lowering as text and JSON.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -16,7 +15,7 @@ inline constexpr const char* kLoweringReasonHelp =
     "lowered to it: kept in contract and receipt [without a reason it is "
     "refused]";
 
-// As typed, before any work.
+// Checks the flag before any work.
 Result<void> check_reason_flag(const std::optional<std::string>& reason);
 
 nlohmann::json lowering_json(const Lowering& lowering);

@@ -1,4 +1,4 @@
-// cli/machine.cc: read from /proc and the kernel's own counts.
+// cli/machine.cc: CPU times from /proc and getrusage.
 #include "cli/machine.h"
 
 #include <sys/resource.h>
@@ -16,11 +16,11 @@ double wall_seconds() {
   return std::chrono::duration<double>(Clock::now().time_since_epoch()).count();
 }
 
-// CPU time that the whole machine has spent; 0 where nobody says.
+// CPU time that the whole machine has used; 0 if unknown.
 double machine_seconds() {
   std::ifstream in("/proc/stat");
   std::string word;
-  // Guests are counted in user already; stolen time is nobody's here.
+  // `user` includes guests already; stolen time was not used on this machine.
   double user = 0, nice = 0, system = 0, idle = 0, wait = 0, irq = 0, soft = 0;
   if (!(in >> word >> user >> nice >> system >> idle >> wait >> irq >> soft)) {
     return 0;

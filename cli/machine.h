@@ -1,4 +1,4 @@
-// cli/machine.h: what measurements say about the machine they ran on.
+// cli/machine.h: the name and the load of the machine of a measurement.
 #pragma once
 
 #include <string>
@@ -6,11 +6,11 @@
 
 namespace tessera::cli {
 
-// Fit for a folder: "Intel(R) Xeon(R) Processor" is "intel-xeon-processor".
+// A folder name: "Intel(R) Xeon(R) Processor" becomes "intel-xeon-processor".
 std::string slug(std::string_view text);
 
-// Cores that other processes kept busy since this object was made. Children
-// count as ours once they have been waited for.
+// The mean number of cores that other processes used since this object was
+// made. A child's time counts as this process's once it has been waited for.
 class OtherCores {
  public:
   OtherCores();

@@ -5,7 +5,8 @@
 #include "cli/tessera.h"
 
 int main(int argc, char** argv) {
-  // A file over the user's limit is an error of writing it.
+  // Makes a write beyond the file size limit return an error, not end the
+  // program.
   std::signal(SIGXFSZ, SIG_IGN);
   return tessera::cli::run_program(tessera::cli::tessera_program(),
                                    {argv + 1, argv + argc});

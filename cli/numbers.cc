@@ -1,4 +1,4 @@
-// cli/numbers.cc: reads a seed, a device.
+// cli/numbers.cc: parses a seed and a device.
 #include "cli/numbers.h"
 
 #include "request/numbers.h"

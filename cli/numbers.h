@@ -8,13 +8,13 @@
 
 namespace tessera::cli {
 
-// Of --max-compiles.
+// The largest --max-compiles.
 inline constexpr int64_t kMaxCompiles = int64_t{1} << 31;
 
-// Of a checkpoint that a command reads.
+// The largest checkpoint that a command reads.
 inline constexpr int64_t kMaxCheckpointBytes = int64_t{1} << 40;
 
-// Of --seed and of --device, a number among a plugin's devices.
+// The largest --device, an index among a plugin's devices.
 inline constexpr int64_t kMaxDevices = int64_t{1} << 20;
 Result<uint64_t> parse_seed(std::string_view text);
 Result<int64_t> parse_device(std::string_view text);

@@ -1,4 +1,4 @@
-// cli/program.cc: parses the arguments, runs one command, reports.
+// cli/program.cc: parses the arguments, runs one command and prints errors.
 #include "cli/program.h"
 
 #include <fmt/format.h>
@@ -30,7 +30,7 @@ bool asks_for_json(const std::vector<std::string>& arguments) {
          arguments.end();
 }
 
-// The text that an error's column points into.
+// The mask text in the arguments, which an error's column refers to.
 std::string mask_argument(const std::vector<std::string>& arguments,
                           const Error& error) {
   for (size_t i = 0; i < arguments.size(); ++i) {
@@ -47,7 +47,8 @@ std::string mask_argument(const std::vector<std::string>& arguments,
   return {};
 }
 
-// A caret helps under text that a terminal shows as it is.
+// Whether the terminal shows the text unchanged, so that a caret under it
+// points to the right place.
 bool fits_a_line(const std::string& text) {
   return !text.empty() && text.size() + 2 <= kLineColumns &&
          std::all_of(text.begin(), text.end(),
@@ -112,7 +113,7 @@ int run_program(const Program& program,
                                in_quotes(e.code().message()),
                                in_quotes(e.path1().string()))},
                   arguments);
-  } catch (const std::system_error&) {  // of a print
+  } catch (const std::system_error&) {  // thrown by a print
     return report_lost_output(program);
   } catch (const std::bad_alloc&) {
     return report(program,

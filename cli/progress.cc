@@ -1,4 +1,4 @@
-// cli/progress.cc: how far a long run is.
+// cli/progress.cc: shows the progress of a long run.
 #include "cli/progress.h"
 
 #include <fmt/format.h>

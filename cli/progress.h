@@ -1,4 +1,5 @@
-// cli/progress.h: how far a long run is, on stderr where that is a terminal.
+// cli/progress.h: shows the progress of a long run on stderr, if it is a
+// terminal.
 #pragma once
 
 #include <chrono>
@@ -14,10 +15,10 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // Shows the share done, 0 to 1, at most a few times a second and not before
-  // the run is long.
+  // Shows the share that is done, 0 to 1: at most a few times a second, and
+  // only once the run has taken some time.
   void show(double share);
-  // show(), or empty where nobody would see it.
+  // Calls show(); empty if stderr is no terminal.
   std::function<void(double)> callback();
 
  private:

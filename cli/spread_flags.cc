@@ -1,4 +1,4 @@
-// cli/spread_flags.cc
+// cli/spread_flags.cc: the flags that spread a batch over devices.
 #include "cli/spread_flags.h"
 
 #include "cli/given_flags.h"

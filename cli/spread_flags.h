@@ -1,4 +1,4 @@
-// cli/spread_flags.h: how a batch is spread over devices, as typed.
+// cli/spread_flags.h: the flags that spread a batch over devices.
 #pragma once
 
 #include <optional>
@@ -13,9 +13,9 @@ struct SpreadFlags {
   std::optional<std::string> balance, exchange, ceilings, work, evenness;
   bool uneven = false;
 
-  // The first that was given, as "--balance"; "" where none was.
+  // The first flag that was given, as "--balance"; "" if none was.
   std::string_view given() const;
-  // Those that were given, in place of `open`.
+  // The values that were given; `open` has the others.
   ShardWords words(ShardWords open = {}) const;
 };
 

@@ -1,4 +1,4 @@
-// cli/terminal.cc: asks the system about standard output.
+// cli/terminal.cc: queries the system about standard output.
 #include "cli/terminal.h"
 
 #include <sys/ioctl.h>

@@ -1,4 +1,4 @@
-// cli/tessera.cc: what `tessera` says of itself, and its commands.
+// cli/tessera.cc: the help of `tessera`, and its commands.
 #include "cli/tessera.h"
 
 namespace tessera::cli {

@@ -17,7 +17,7 @@ Result<int> traced(const std::optional<std::string>& path, bool say,
   Result<int> code = 0;
   try {
     code = work();
-  } catch (...) {  // no memory, or stdout is gone
+  } catch (...) {  // no memory, or stdout is closed
     (void)write_file(*path, trace.json());
     throw;
   }

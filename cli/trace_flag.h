@@ -12,9 +12,10 @@ namespace tessera::cli {
 inline constexpr const char* kTraceHelp =
     "Write what ran when: open it in chrome://tracing or ui.perfetto.dev";
 
-// Runs `work`, and where there is a path writes what ran when, also of work
-// that fails: then its error is the one that is told. A path that cannot be
-// written is refused before any work. `say`: name the file on stdout.
+// Runs `work`. If there is a path, writes the trace to it, also if `work`
+// fails; the error of `work` is then the one returned. A path that cannot be
+// written is refused before any work. `say`: print the name of the file to
+// stdout.
 Result<int> traced(const std::optional<std::string>& path, bool say,
                    const std::function<Result<int>()>& work);
 

@@ -1,4 +1,4 @@
-// cli/warnings.cc: writes to stderr.
+// cli/warnings.cc: prints warnings and errors to stderr.
 #include "cli/warnings.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// cli/warnings.h: what is said on stderr.
+// cli/warnings.h: prints warnings and errors to stderr.
 #pragma once
 
 #include <string>
@@ -6,10 +6,10 @@
 
 namespace tessera::cli {
 
-// A line each.
+// Prints one line for each warning.
 void print_warnings(const std::vector<std::string>& warnings);
 
-// Where nobody can read it, it is lost.
+// Prints an error; a failure to print is ignored.
 void print_error(const std::string& text);
 
 }  // namespace tessera::cli

@@ -1,5 +1,5 @@
-// bench/attention/command.cc: `tessera-bench attention`: the cpu lane beside
-// its peers, as shares of what the machine can do.
+// bench/attention/command.cc: `tessera-bench attention`: compares the cpu lane
+// to its peers and to the peak of the machine.
 #include <fmt/format.h>
 
 #include <filesystem>

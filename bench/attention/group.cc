@@ -1,4 +1,4 @@
-// bench/attention/group.cc: ours and the peers in turn.
+// bench/attention/group.cc: measures our rows and the peers in turn.
 #include "bench/attention/group.h"
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@
 namespace tessera::bench {
 namespace {
 
-// Where the peers find the document ids.
+// Writes the document ids for the peers and returns the path.
 Result<std::string> write_ids(const TempFolder& folder, int64_t tokens) {
   const std::string path = folder.file(fmt::format("documents{}.npy", tokens));
   const int64_t shape[] = {tokens};
@@ -56,7 +56,8 @@ void add_rows(AttentionGroup& group, const AttentionFlags& o,
   for (const Direction d : {Direction::forward, Direction::backward}) {
     if (d == Direction::backward && !o.backward) continue;
     for (const AttentionCase* c : s.cases) {
-      // Its own length, and bytes are what it is about: once, narrow.
+      // A decode case has its own length and measures bytes, so it is run only
+      // once, forward in bf16.
       if (c->decode &&
           (d == Direction::backward || group.dtype != Dtype::bf16 ||
            group.tokens != s.tokens.front())) {

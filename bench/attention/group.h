@@ -26,8 +26,8 @@ struct AttentionGroup {
 void add_rows(AttentionGroup& group, const AttentionFlags& flags,
               const AttentionSettings& settings);
 
-// Ours, the peers one after the other, and ours again: a machine that slows
-// down or speeds up meanwhile favours nobody.
+// Measures our rows, then each peer, then our rows again, so that a machine
+// that changes its speed meanwhile favours neither side.
 Result<void> measure_group(AttentionGroup& group, const AttentionFlags& flags,
                            const AttentionSettings& settings,
                            const TempFolder& folder);

@@ -1,4 +1,4 @@
-// bench/attention/peers.cc: one script after the other, each within its time.
+// bench/attention/peers.cc: runs a peer's script within its time limit.
 #include "bench/attention/peers.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// bench/attention/report.cc: how groups of rows are written.
+// bench/attention/report.cc: prints groups of rows, and writes them as JSON.
 #include "bench/attention/report.h"
 
 #include <fmt/format.h>

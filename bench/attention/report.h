@@ -1,4 +1,4 @@
-// bench/attention/report.h: how groups of rows are written.
+// bench/attention/report.h: prints groups of rows, and writes them as JSON.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -13,7 +13,7 @@ void print_group(const AttentionGroup& group);
 nlohmann::json peaks_json(const Peaks& peaks, int threads);
 nlohmann::json peer_runs_json(const std::vector<AttentionGroup>& groups);
 
-// Whether the machine was otherwise idle, as far as we could see.
+// Whether the machine was otherwise idle during all measurements.
 bool was_quiet(const std::vector<AttentionGroup>& groups);
 
 }  // namespace tessera::bench

@@ -1,5 +1,4 @@
-// bench/attention/rows.cc: ratios, shares and goals are derived here and
-// nowhere else.
+// bench/attention/rows.cc: derives ratios, shares and goals of a row.
 #include "bench/attention/rows.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// bench/attention/rows.h: what one row of `tessera-bench attention` measured,
-// what follows from it, and how it is written.
+// bench/attention/rows.h: one row of `tessera-bench attention`: measurements,
+// derived figures and output.
 #pragma once
 
 #include <cstdint>
@@ -18,19 +18,19 @@ namespace tessera::bench {
 
 struct OurTimes {
   std::vector<double> ms;         // of every run
-  double prepare_ms = 0;          // least; it is part of every run
+  double prepare_ms = 0;          // the least; every run includes one
   receipt::Receipt::Check check;  // of the last run, against fp64
   double other_cores = 0;
 };
 
-// Both of the same row, measured at different times.
+// Joins two measurements of the same row.
 OurTimes joined(const OurTimes& a, const OurTimes& b);
 
 struct PeerTimes {
   std::string peer;
   std::optional<RunTimes> times;
   double error = 0;
-  std::string why;  // there are no times
+  std::string why;  // why there are no times
 };
 
 struct BenchRow {
@@ -40,25 +40,25 @@ struct BenchRow {
   int64_t tokens = 0;
   int64_t head_dim = 0;
   int threads = 1;
-  int64_t pairs = 0;  // legal ones, of one head
+  int64_t pairs = 0;  // legal pairs of one head
   Peaks peaks;
   std::optional<OurTimes> ours;
-  std::string why;  // ours is not measured
+  std::string why;  // why `ours` is not measured
   std::vector<PeerTimes> peers;
-  bool every_peer_ran = false;  // else a better one may be missing
+  bool every_peer_ran = false;  // if not, the best peer may be missing
 };
 
-// Useful operations of the whole row, over this time.
+// The useful operations of the whole row in `ms`.
 double gflops(const BenchRow& row, double ms);
-// K and V read once over this time: what a decode row is about.
+// K and V, read once in `ms`: the measure of decode rows.
 double gbytes(const BenchRow& row, double ms);
-// Of the peak that bounds the row; nothing where either is not measured.
+// Our share of the peak that bounds the row; empty if either is not measured.
 std::optional<double> share_of_peak(const BenchRow& row);
 
 const PeerTimes* best_peer(const BenchRow& row);
 std::optional<double> ratio(const BenchRow& row);  // ours to the best peer
-// Nothing where the row has no goal, or where it was not missed but a peer or a
-// peak is not measured.
+// Whether the row reached its goal. Empty if it has none, or if the goal is not
+// missed so far but a peer or a peak is not measured.
 std::optional<bool> reached(const BenchRow& row);
 
 nlohmann::json row_json(const BenchRow& row);

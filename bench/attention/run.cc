@@ -1,4 +1,4 @@
-// bench/attention/run.cc: the inputs of a row, its runs and their proof.
+// bench/attention/run.cc: makes the inputs of a row, runs and checks it.
 #include "bench/attention/run.h"
 
 #include <algorithm>
@@ -38,7 +38,7 @@ struct OneRun {
   double ms = 0, prepare_ms = 0;
 };
 
-// All that a run needs, made before the first.
+// All inputs of a run, made before the first one.
 struct Setup {
   std::optional<Session> session;
   std::optional<OwnedBatch> batch;
@@ -63,7 +63,7 @@ Result<OneRun> Setup::run() {
   return out;
 }
 
-// A mask that names a router has q and k which are worth routing.
+// For a mask with a router, q and k are made so that routing matters.
 Result<OwnedBatch> make_batch(Request request, OwnedFacts facts,
                               AttentionData& data, int threads) {
   if (!names_router(request)) {
@@ -129,7 +129,7 @@ Result<void> bind(Setup& setup, BenchRow& row, Isa isa) {
 Result<OurTimes> measure_ours(BenchRow& row, Isa isa, double seconds) {
   Setup setup;
   if (auto r = bind(setup, row, isa); !r) return r.error();
-  // The first run touches the memory and starts the threads.
+  // The first run is not counted: it touches the memory and starts the threads.
   if (auto r = setup.run(); !r) return r.error();
   const OtherCores others;
   const Rounds rounds{

@@ -7,11 +7,11 @@
 
 namespace tessera::bench {
 
-// Runs until `seconds` are spent, three times at least unless that takes four
-// times as long, after a run that does not count. A run is a session's prepare,
+// Runs once without counting, then until `seconds` are spent and at least three
+// times, unless that takes over 4 * `seconds`. A run is a session's prepare,
 // forward and, for a backward row, backward; the plan is made once, outside.
-// Fills in the row's `pairs`. What the last run wrote is judged against fp64:
-// an error where it is out of its bound.
+// Fills in the row's `pairs`. The results of the last run are compared to fp64;
+// it is an error if they are out of their bound.
 Result<OurTimes> measure_ours(BenchRow& row, Isa isa, double seconds);
 
 }  // namespace tessera::bench

@@ -1,4 +1,4 @@
-// bench/attention/settings.cc: flags, checked.
+// bench/attention/settings.cc: reads and checks the flags.
 #include "bench/attention/settings.h"
 
 #include <utility>
@@ -37,7 +37,7 @@ Result<std::vector<const AttentionCase*>> parse_cases(std::string_view text) {
   return out;
 }
 
-// The one case of --mask, which no peer knows.
+// The case of --mask, which no peer has.
 Result<std::shared_ptr<const AttentionCase>> asked_case(
     const AttentionFlags& o) {
   const auto found = cli::first_given({{"--peers", o.peers.has_value()},

@@ -1,4 +1,4 @@
-// bench/attention/settings.h: what `tessera-bench attention` is asked.
+// bench/attention/settings.h: the flags of `tessera-bench attention`.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace tessera::bench {
 
-// As typed.
+// The flags as typed.
 struct AttentionFlags {
   std::string tokens = "4096";
   std::string head_dim = "128";
@@ -30,7 +30,7 @@ struct AttentionSettings {
   std::vector<int32_t> tokens, head_dims, threads;
   std::vector<Dtype> dtypes;
   std::vector<const AttentionCase*> cases;
-  std::shared_ptr<const AttentionCase> asked;  // of --mask
+  std::shared_ptr<const AttentionCase> asked;  // the case of --mask
   double seconds = 0;
   double peer_limit = 0;
   Isa isa = Isa::portable;

@@ -52,7 +52,7 @@ constexpr GoalRow kGoals[] = {
     {"decode", Dtype::bf16, kForward, {0, 0.8}},
 };
 
-// Where documents 1 to 7 begin: the output of bench/packed_documents.py.
+// The starts of documents 1 to 7, from bench/packed_documents.py.
 struct Boundaries {
   int64_t tokens;
   std::array<int32_t, 7> starts;
@@ -93,7 +93,7 @@ std::string_view to_string(Direction d) {
 }
 
 double operations_per_pair(Direction d, int64_t head_dim) {
-  // Forward two products, backward five.
+  // Two matrix products forward; five more for forward+backward.
   return (d == Direction::forward ? 4.0 : 14.0) * static_cast<double>(head_dim);
 }
 
@@ -112,7 +112,7 @@ std::vector<int32_t> packed_ids(int64_t tokens) {
   for (const Boundaries& b : kBoundaries) {
     if (b.tokens == tokens) table = &b;
   }
-  // A length without a table has the last one's, to scale.
+  // A length without a table scales the last table.
   for (size_t i = 0; i < starts.size(); ++i) {
     starts[i] = table->starts[i] * tokens / table->tokens;
   }

@@ -1,5 +1,5 @@
-// bench/harness/cases.h: what `tessera-bench attention` measures, and what each
-// row should reach.
+// bench/harness/cases.h: the cases that `tessera-bench attention` measures, and
+// the goal of each row.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@
 
 namespace tessera::bench {
 
-// bench/peers/attention_peer.py knows the same cases by the same names.
+// bench/peers/attention_peer.py has the same cases under the same names.
 struct AttentionCase {
   std::string_view name;
   std::string_view mask;
   bool documents = false;
   double softcap = 0;
-  bool decode = false;  // one query, its own lengths and heads
+  bool decode = false;  // one query, with lengths and heads of its own
 };
 
 std::span<const AttentionCase> attention_cases();
@@ -32,15 +32,15 @@ CaseShape shape_of(const AttentionCase& c, int64_t tokens);
 
 enum class Direction : uint8_t { forward, backward };
 
-// "forward", "forward+backward": a backward row is both passes.
+// "forward" or "forward+backward": a backward row runs both passes.
 std::string_view to_string(Direction d);
 
-// Floating-point operations that count, of one legal pair of one head.
+// The floating-point operations counted for one legal pair of one head.
 double operations_per_pair(Direction d, int64_t head_dim);
 
 struct Goal {
-  double ratio = 0;  // to the best peer; 0: none
-  double share = 0;  // of the machine's peak; 0: none
+  double ratio = 0;  // to the best peer; 0: no such goal
+  double share = 0;  // of the machine's peak; 0: no such goal
 };
 Goal goal_of(const AttentionCase& c, Dtype dtype, Direction d);
 

@@ -15,19 +15,19 @@ namespace tessera::bench {
 // "f32,bf16"
 Result<std::vector<Dtype>> parse_dtypes(std::string_view text);
 
-// The folder of --peers, where it is given.
+// Checks the folder of --peers, if it is given.
 Result<void> check_peers(const std::optional<std::string>& folder);
 
-// A folder that is to keep what is compiled.
+// Checks the folder that keeps compiled programs.
 Result<void> check_cache(const std::optional<std::string>& folder);
 
-// Whether --out can be written: asked before anything is measured.
+// Checks that --out can be written, before anything is measured.
 Result<void> check_result(const std::optional<std::string>& out);
-// Writes what it asks for.
+// Writes the result to `out`, if it is given.
 Result<void> write_result(const std::optional<std::string>& out,
                           const nlohmann::json& result);
 
-// Says that a result is further off than its bound, and by how much.
+// Prints that a result is outside its error bound, and by what ratio.
 void print_out_of_bound(double ratio, const std::string& what);
 
 }  // namespace tessera::bench

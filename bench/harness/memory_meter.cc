@@ -1,5 +1,5 @@
-// bench/harness/memory_meter.cc: counts in the global operator new. One relaxed
-// add an allocation; the planner makes a few dozen.
+// bench/harness/memory_meter.cc: counts in the global operator new. Each
+// allocation costs one relaxed add; the planner makes a few dozen allocations.
 #include "bench/harness/memory_meter.h"
 
 #include <malloc.h>
@@ -37,7 +37,7 @@ void reset_heap_peak() { peak_bytes.store(now_bytes.load()); }
 
 }  // namespace tessera::bench
 
-// A sanitizer needs its own operator new; the meter then reads zero.
+// A sanitizer needs its own operator new, so there the meter reads zero.
 #ifndef TESSERA_SANITIZED
 
 void* operator new(std::size_t size) {

@@ -1,5 +1,4 @@
-// bench/harness/memory_meter.h: bytes of heap the program holds, and their
-// peak.
+// bench/harness/memory_meter.h: bytes of heap in use, and their peak.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,4 @@
-// bench/harness/peer_script.cc: a peer's script: found, run, and what it
-// prints.
+// bench/harness/peer_script.cc: runs a peer's script and reads what it prints.
 #include "bench/harness/peer_script.h"
 
 #include <fmt/format.h>

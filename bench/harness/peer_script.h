@@ -1,4 +1,4 @@
-// bench/harness/peer_script.h: a peer's script: found, run, and what it prints.
+// bench/harness/peer_script.h: runs a peer's script and reads what it prints.
 #pragma once
 
 #include <cstdint>
@@ -12,18 +12,17 @@
 
 namespace tessera::bench {
 
-// A file of `folder`, run by the interpreter that an environment variable
-// names.
+// A script in `folder`. The environment variable names its interpreter.
 struct ScriptFile {
   std::string folder, file, variable;
 };
 
-// Why it cannot be run; "" where it can.
+// Why the script cannot be run; "" if it can.
 std::string why_no_script(const ScriptFile& script);
 
 struct ScriptRun {
   std::string out;  // what it printed
-  std::string why;  // it did not come to a good end; "" where it did
+  std::string why;  // the reason of a failure; "" if it succeeded
   double seconds = 0;
 };
 ScriptRun run_script(
@@ -31,14 +30,15 @@ ScriptRun run_script(
     const std::vector<std::pair<std::string, std::string>>& environment,
     double limit_seconds);
 
-// What holds a script to our threads and to instructions no wider than ours.
+// Variables that limit a script to our number of threads and to instructions no
+// wider than ours.
 std::vector<std::pair<std::string, std::string>> peer_environment(Isa isa,
                                                                   int threads);
 
-// The lines that are JSON objects.
+// The lines of `text` that are JSON objects.
 std::vector<nlohmann::json> script_lines(std::string_view text);
 
-// A field that is there and of this type; else `into` stays.
+// Reads a field; if it is absent or of another type, `into` keeps its value.
 void read_field(const nlohmann::json& line, const char* key, int64_t& into);
 void read_field(const nlohmann::json& line, const char* key, double& into);
 void read_field(const nlohmann::json& line, const char* key, std::string& into);

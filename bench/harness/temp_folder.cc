@@ -1,4 +1,5 @@
-// bench/harness/temp_folder.cc: made by mkdtemp, removed with all in it.
+// bench/harness/temp_folder.cc: mkdtemp makes the folder; the destructor
+// removes it with all its files.
 #include "bench/harness/temp_folder.h"
 
 #include <cstdlib>

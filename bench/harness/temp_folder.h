@@ -1,5 +1,5 @@
-// bench/harness/temp_folder.h: a folder for files that other programs are
-// handed; it goes with the object.
+// bench/harness/temp_folder.h: a folder for files that are passed to other
+// programs. The destructor removes it.
 #pragma once
 
 #include <string>

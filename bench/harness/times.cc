@@ -1,4 +1,4 @@
-// bench/harness/times.cc: the least and the middle.
+// bench/harness/times.cc: minimum and median of run times.
 #include "bench/harness/times.h"
 
 #include <algorithm>

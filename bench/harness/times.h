@@ -11,9 +11,9 @@ struct RunTimes {
   double median_ms = 0;
   int64_t runs = 0;
 };
-RunTimes times_of(std::vector<double> ms);  // of at least one
+RunTimes times_of(std::vector<double> ms);  // `ms` is not empty
 
-// Where others kept more cores busy than this, figures are provisional.
+// Figures are provisional if other processes kept more cores busy than this.
 inline constexpr double kQuietCores = 0.1;
 
 }  // namespace tessera::bench

@@ -1,5 +1,5 @@
 // bench/kernels/backward.cc: the backward kernels, blocks of keys against
-// chunks of queries, with delta before and the cast of dq behind.
+// chunks of queries, with delta before them and the cast of dq after them.
 #include "kernels/backward/backward.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace tessera::bench {
 namespace {
 
-// Keys in whole blocks.
+// The keys of each size are whole blocks.
 constexpr KernelSize kSizes[] = {{"full", 128, 128, 1, 64},
                                  {"full", 128, 128, 1, 128},
                                  {"full", 512, 256, 1, 128},
@@ -37,7 +37,7 @@ class Call {
       add_block(call, k);
     }
   }
-  Call(const Call&) = delete;  // its blocks point into it
+  Call(const Call&) = delete;  // its blocks point to its members
 
   void run() {
     auto* const dq = static_cast<float*>(dq_.view().data);

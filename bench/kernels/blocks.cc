@@ -1,5 +1,5 @@
-// bench/kernels/blocks.cc: `tessera-bench blocks`: a block mask to both
-// worklists, from bytes and from bits, beside reading the bytes and PyTorch.
+// bench/kernels/blocks.cc: `tessera-bench blocks`: makes both worklists of a
+// block mask, from bytes and from bits, beside a plain read and PyTorch.
 #include <fmt/format.h>
 
 #include <cstring>
@@ -27,14 +27,14 @@ namespace {
 
 using nlohmann::json;
 
-constexpr double kGoalBytesUs = 400, kGoalBitsUs = 200;  // of the default
+constexpr double kGoalBytesUs = 400, kGoalBitsUs = 200;  // for default sizes
 
 struct Options {
   std::optional<std::string> heads, blocks, active, seconds, peers, out;
   bool json = false;
 };
 
-// A square mask a head, each block active by the same chance.
+// A random square mask for each head, all blocks with the same chance.
 struct Drawn {
   int64_t heads = 0, blocks = 0;
   std::vector<uint8_t> bytes, bits;
@@ -61,7 +61,8 @@ Drawn draw(int64_t heads, int64_t blocks, double active) {
   return out;
 }
 
-// Cell by cell, transposed by the library's counting sort.
+// Compares the lists to a scan of all cells; the transposed list is that scan
+// after the library's counting sort.
 bool is_right(const Drawn& d, const BlockLists& lists) {
   Worklist want{d.heads, d.blocks, d.blocks, {0}, {}};
   for (size_t i = 0; i < d.bytes.size(); ++i) {
@@ -87,7 +88,7 @@ Result<Times> measure(const kernels::BlockVariant& v, const Drawn& d,
     if (!made) return made.error();
     const double us = best_us(
         [&] {
-          // It was made once already.
+          // The same call succeeded before, so its result is ignored.
           (void)kernels::make_block_lists(mask, kMaxTiles, v, lists).ok();
         },
         seconds);
@@ -127,7 +128,7 @@ Result<Sizes> sizes_of(const Options& o) {
 
 struct Ran {
   double read_us = 0;
-  Times best;  // the last variant's
+  Times best;  // of the last variant
   json rows = json::array();
   std::optional<BlocksPeer> peer;
 };
@@ -143,7 +144,7 @@ void print_head(const Sizes& s, double read_us) {
 Result<Ran> measure_all(const Options& o, const Sizes& sizes) {
   const Drawn drawn = draw(sizes.heads, sizes.blocks, sizes.active);
   Ran out;
-  const void* found = nullptr;  // no byte is 2: all are read
+  const void* found = nullptr;  // no byte is 2, so memchr reads all bytes
   out.read_us = best_us(
       [&] { found = std::memchr(drawn.bytes.data(), 2, drawn.bytes.size()); },
       sizes.seconds);

@@ -1,5 +1,5 @@
-// bench/kernels/blocks_peer.cc: hands the script the mask and our lists as
-// files and reads what it says.
+// bench/kernels/blocks_peer.cc: gives the script the mask and our lists as
+// files, and reads its output.
 #include "bench/kernels/blocks_peer.h"
 
 #include <fmt/format.h>
@@ -34,7 +34,7 @@ Result<void> write_ints(const std::string& path, std::vector<int64_t> shape,
   return write_file(path, *bytes);
 }
 
-// Its blocks, and where each line's begin.
+// Writes the list's columns, and the start of each row.
 Result<void> write_list(const TempFolder& folder, const std::string& name,
                         const Worklist& list) {
   std::vector<int32_t> blocks;

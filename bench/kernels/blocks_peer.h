@@ -1,4 +1,4 @@
-// bench/kernels/blocks_peer.h: PyTorch's planner of a block mask, beside
+// bench/kernels/blocks_peer.h: PyTorch's planner of a block mask, the peer of
 // `tessera-bench blocks`.
 #pragma once
 
@@ -12,18 +12,19 @@ namespace tessera::bench {
 
 struct BlocksPeer {
   std::string call;
-  std::string why;  // it is not measured, or its lists are not ours
-  double us = 0;    // the best run
+  std::string
+      why;        // why it is not measured, or that its lists differ from ours
+  double us = 0;  // of the best run
   int64_t runs = 0;
   nlohmann::json versions = nlohmann::json::object();
 };
 
-// What else a library prints is passed over; the last line counts.
+// Reads the last line that is a measurement; other output is skipped.
 BlocksPeer parse_blocks_line(std::string_view text);
 nlohmann::json to_json(const BlocksPeer& peer);
 
-// The script of the folder on this mask of one byte a block, held to one thread
-// as we are; `lists` are ours, to which it holds its own.
+// Runs the script in `folder` on this mask of one byte a block, on one thread
+// as ours. The script compares its lists to `lists`, which are ours.
 BlocksPeer run_blocks_peer(const std::string& folder, const BlockMask& mask,
                            const BlockLists& lists, double seconds);
 

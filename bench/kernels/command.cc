@@ -1,5 +1,5 @@
 // bench/kernels/command.cc: `tessera-bench kernels`: each kernel alone, on one
-// thread, beside what its instructions can do at most.
+// thread, compared to the peak of its instructions.
 #include <fmt/format.h>
 
 #include <memory>

@@ -1,5 +1,5 @@
-// bench/kernels/decode.cc: the decode kernels, the heads of one query against
-// all keys in one part, and its merge.
+// bench/kernels/decode.cc: the decode kernels: the heads of one query against
+// all keys in one part, and the merge of that part.
 #include "kernels/decode/decode.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace tessera::bench {
 namespace {
 
-// Heads are the rows of a task.
+// The heads of a size are the rows of a task.
 constexpr KernelSize kSizes[] = {{"full", 1, 512, 1, 128},
                                  {"full", 1, 512, 4, 128},
                                  {"full", 1, 512, kernels::kDecodeRows, 128},
@@ -48,7 +48,7 @@ class Call {
     task_.scratch = static_cast<float*>(scratch_.view().data);
     task_.pairs = &pairs_;
   }
-  Call(const Call&) = delete;  // its task points into it
+  Call(const Call&) = delete;  // its task points to its members
 
   void run() {
     std::fill(sums_.begin(), sums_.end(), kernels::DecodeSums{});

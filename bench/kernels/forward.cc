@@ -30,7 +30,7 @@ class Call {
         add(h, q);
     }
   }
-  Call(const Call&) = delete;  // its tasks point into it
+  Call(const Call&) = delete;  // its tasks point to its members
 
   void run() const {
     for (const kernels::ForwardTask& task : tasks_) kernel_(task);

@@ -1,5 +1,5 @@
 // bench/kernels/functions.cc: `tessera-bench functions`: exp2, log2 and tanh of
-// each ISA on numbers that lie in the first cache, beside libm's and the limit.
+// each ISA on numbers in the L1 cache, compared to libm and to the limit.
 #include "kernels/simd/functions.h"
 
 #include <fmt/format.h>
@@ -26,16 +26,16 @@ using nlohmann::json;
 
 constexpr int64_t kCount = 2048;  // two arrays of 8 KiB
 constexpr double kHalfLn2 = 0.34657359027997264;
-constexpr double kRoundings = 8;  // that lanes/reference/bound.cc counts
+constexpr double kRoundings = 8;  // as counted in lanes/reference/bound.cc
 
-// `products`: multiplications and divisions of math.h a vector; `fused`: those
-// that have an addition with them.
+// `products`: multiplications and divisions that math.h needs for a vector;
+// `fused`: those of them that are fused with an addition.
 struct Function {
   const char* name;
   kernels::ArrayFunction kernels::ArrayFunctions::*ours;
   float (*libm)(float);
   double (*exact)(double);
-  float least, most;  // of the numbers
+  float least, most;  // range of the inputs
   double products, fused;
 };
 
@@ -55,12 +55,12 @@ const Function kFunctions[] = {
 struct Row {
   const Function* function = nullptr;
   Isa isa = Isa::portable;
-  double ns = 0, libm_ns = 0, limit_ns = 0;  // a number
-  double error = 0;                          // the worst, of 2^-24 of the value
+  double ns = 0, libm_ns = 0, limit_ns = 0;  // for one number
+  double error = 0;                          // the worst, in 2^-24 of the value
 };
 
-// The products alone at the rate of the peak, which multiplies and adds. What
-// adds, shifts or compares may have units of its own.
+// The least time of a number: its products at the peak rate of multiply-adds.
+// Additions, shifts and compares are free, as they may have their own units.
 double limit_of(const Function& f, Isa isa, const Peaks& peaks) {
   if (isa == Isa::portable) {
     return (f.products + f.fused) / peaks.fma_gflops;
@@ -85,7 +85,7 @@ Row measure(const Function& f, Isa isa, const Peaks& peaks, double seconds) {
   out.ns = ns([&] { ours(from.data(), to.data(), kCount); });
   for (size_t i = 0; i < from.size(); ++i) {
     const double want = f.exact(double{from[i]});
-    // log2 begins at 0: there, of 1.
+    // log2 is 0 at 1, so its error is relative to 1 at least.
     const double size = std::max(std::abs(want), f.least == 1 ? 1.0 : 0.0);
     const double error =
         std::abs(double{to[i]} - want) / (size * reference::kEps32);
@@ -112,7 +112,7 @@ Result<int> run(const Options& o) {
         receipt::cpu_model(), "function", "isa", "ours", "libm", "limit");
   }
   std::vector<Isa> isas = machine_isas();
-  // Those beyond have avx512's.
+  // ISAs beyond avx512 use the functions of avx512.
   std::erase_if(isas, [](Isa isa) { return isa > Isa::avx512; });
   for (const auto& [isa, peaks] : kernel_peaks(isas)) {
     for (const Function& f : kFunctions) {

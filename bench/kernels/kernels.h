@@ -1,5 +1,5 @@
-// bench/kernels/kernels.h: single kernels on tiles that lie in the caches: what
-// `tessera-bench kernels` measures. Each operation has a file.
+// bench/kernels/kernels.h: single kernels on tiles in the caches, for
+// `tessera-bench kernels`. Each operation has a file.
 #pragma once
 
 #include <cstdint>
@@ -15,43 +15,43 @@
 
 namespace tessera::bench {
 
-// Heads share K and V.
+// The size of a call. All heads share one K and V.
 struct KernelSize {
   std::string_view mask;  // full or causal
   int64_t queries = 0, keys = 0, heads = 1, dim = 0;
 };
 
-// One batch row of random numbers and what they must give.
+// A call on one batch row of random numbers.
 struct KernelCall {
   std::optional<OwnedBatch> batch;
   request::AttentionData data;
   bool causal = false;
 
-  double pairs() const;  // legal ones, of all heads
+  double pairs() const;  // legal pairs of all heads
 };
-// With what a forward pass leaves, where `backward`.
+// With `backward`, the arrays have the results of a forward pass.
 Result<KernelCall> make_kernel_call(const KernelSize& size, Dtype dtype,
                                     bool backward);
 
-// How far queries [q, q + rows) see among `keys` keys from `begin` on: a layer
-// of the kernels, `rows` numbers of which the last real one repeats. Empty
-// where each sees all of them.
+// The number of keys, among `keys` keys from `begin`, that each of the queries
+// [q, q + rows) sees: the kernels' layer. Rows beyond the last query repeat its
+// number. Empty if each query sees all keys.
 std::vector<int32_t> last_keys(const KernelCall& call, int64_t q, int64_t rows,
                                int64_t begin, int64_t keys);
 
-// A variant that this machine has, on one call.
+// A kernel variant that this machine can run, bound to one call.
 struct KernelVariant {
   Isa isa = Isa::portable;
   bool bf16_pairs = false;    // multiplies pairs by dot products
-  std::function<void()> run;  // all of the call, on this thread
+  std::function<void()> run;  // runs the whole call on this thread
 };
 
 struct KernelOperation {
-  std::string_view name;  // the folder's
+  std::string_view name;  // that of the kernels' folder
   bool backward = false;
-  double products = 0;  // of a head's dim, two operations a number and pair
+  double products = 0;  // dot products of length dim for each pair
   std::span<const KernelSize> sizes;
-  // `call` must outlive what runs it.
+  // `call` must outlive the variants.
   std::vector<KernelVariant> (*variants)(KernelCall& call) = nullptr;
 };
 
@@ -59,7 +59,7 @@ const KernelOperation& forward_operation();
 const KernelOperation& backward_operation();
 const KernelOperation& decode_operation();
 
-// Those of `all` that take the call's dtype.
+// The variants of `all` that this machine has and that take the call's dtype.
 template <class Variant, class Make>
 std::vector<KernelVariant> kernel_variants(std::span<const Variant> all,
                                            const KernelCall& call, Make make) {

@@ -1,4 +1,4 @@
-// bench/kernels/measure.cc: samples of several runs, the best one counts.
+// bench/kernels/measure.cc: takes the best of several samples of several runs.
 #include "bench/kernels/measure.h"
 
 #include <algorithm>
@@ -11,13 +11,13 @@
 namespace tessera::bench {
 namespace {
 
-constexpr double kSampleMs = 2;  // long beside what reading a clock takes
+constexpr double kSampleMs = 2;  // long compared to reading a clock
 
 Result<KernelRow> measure_one(const KernelOperation& operation,
                               const KernelSize& size, Dtype dtype,
                               size_t variant, const Peaks& peaks,
                               double seconds) {
-  // Made anew, so that no result of another variant passes for its own.
+  // A new call, so that no result of another variant is taken for this one's.
   auto call = make_kernel_call(size, dtype, operation.backward);
   if (!call) return call.error();
   const KernelVariant v = operation.variants(*call)[variant];

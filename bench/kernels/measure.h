@@ -1,4 +1,4 @@
-// bench/kernels/measure.h: the variants of an operation, each timed alone.
+// bench/kernels/measure.h: times each variant of an operation alone.
 #pragma once
 
 #include <functional>
@@ -20,7 +20,7 @@ struct KernelRow {
   bool bf16_pairs = false;
   double us = 0;      // the least of the samples
   double gflops = 0;  // of legal pairs
-  double peak = 0;    // GFLOP/s of what this variant multiplies with
+  double peak = 0;    // peak GFLOP/s of the variant's multiply instruction
   double ratio = 0;   // of the worst error to its bound
   std::string worst;
 };
@@ -28,11 +28,11 @@ struct KernelRow {
 // Microseconds of one run: the least of the samples of `seconds`.
 double best_us(const std::function<void()>& run, double seconds);
 
-// Of one thread.
+// The peaks of each ISA on one thread.
 std::map<Isa, Peaks> kernel_peaks(const std::vector<Isa>& isas);
 
-// Every size and dtype on every variant of these ISAs, `seconds` each. What
-// the last run wrote is judged by fp64.
+// Measures every size and dtype on every variant of these ISAs, `seconds` each.
+// The results of the last run are compared to fp64.
 Result<std::vector<KernelRow>> measure_kernels(
     const KernelOperation& operation, const std::map<Isa, Peaks>& peaks,
     double seconds);

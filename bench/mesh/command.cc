@@ -1,5 +1,5 @@
 // bench/mesh/command.cc: `tessera-bench mesh`: layers on one device and on a
-// mesh of them, with arrays that travel each time and arrays that stay.
+// mesh, with arrays copied for each call and arrays that stay on the devices.
 #include "cli/command.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// bench/mesh/measure.cc: sessions side by side, layer by layer.
+// bench/mesh/measure.cc: runs the sessions of all contenders in turns.
 #include "bench/mesh/measure.h"
 
 #include <fmt/format.h>
@@ -64,7 +64,7 @@ Result<MeshTimes> run_on_host(Prepared& ready, AttentionData& data,
   return out;
 }
 
-// Puts once, runs the layers, fetches once.
+// Puts the arrays once, runs the layers, fetches the results once.
 Result<MeshTimes> run_in_place(Prepared& ready, AttentionData& data,
                                int64_t layers) {
   double forward = 0, backward = 0, moved = 0;
@@ -111,7 +111,8 @@ Result<MeshTimes> run_in_place(Prepared& ready, AttentionData& data,
   return out;
 }
 
-// What one leaves behind must not pass for what the next one wrote.
+// Overwrites the outputs, so that results of one contender are not taken for
+// those of the next.
 void forget_outputs(AttentionData& data) {
   const auto clear = [](request::Array& array) {
     array.fill(std::string(array.bytes().size(), '\xff'));
@@ -171,14 +172,14 @@ Result<void> measure_mesh(const MeshSettings& s,
   data.backward = true;
   data.allocate();
   request::fill_inputs(data, 0);
-  // Before one device alone: all share the plugin's threads.
+  // Before the single device opens: all contenders share the plugin's threads.
   pjrt::raise_threads(s.devices);
   std::vector<Prepared> open;
   for (MeshContender& c : contenders) {
     Progress progress(c.name);
     auto ready = prepare(s, c, *batch, data.call());
     if (!ready) return ready.error();
-    // The first calls, whose times do not count.
+    // The first calls are checked and not timed.
     if (auto ok = judge(*batch, *ready, c, data); !ok) return ok;
     open.push_back(std::move(*ready));
   }

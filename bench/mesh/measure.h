@@ -1,5 +1,5 @@
-// bench/mesh/measure.h: one device and a mesh of them in turns, over arrays of
-// the host and over arrays that stay.
+// bench/mesh/measure.h: times one device and meshes in turns, with host arrays
+// and with arrays that stay on the devices.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@ namespace tessera::bench {
 
 struct MeshSettings {
   int64_t tokens = 8192, devices = 4, layers = 4, rounds = 3;
-  double mean = 1500;  // of documents
+  double mean = 1500;  // tokens of a document
   AttentionShape shape{8, 2, 128, 128, {}, 0};
-  std::string plugin;  // of one device too
+  std::string plugin;  // also for the single device
 };
 
-// Milliseconds a layer, of a run over either kind of arrays or medians of both;
-// `cpu` of all cores, both passes. Of arrays that stay, what put() and fetch()
-// take is apart.
+// Milliseconds of a layer, in one run or as medians of runs. `cpu` is CPU time
+// of all cores in both passes. The stay_ times are those of arrays that stay on
+// the devices, without put() and fetch(), which are in put_and_fetch.
 struct MeshTimes {
   double forward = 0, backward = 0, cpu = 0;
   double stay_forward = 0, stay_backward = 0, put_and_fetch = 0;
@@ -36,7 +36,7 @@ struct MeshContender {
 };
 
 std::vector<MeshContender> mesh_contenders(const MeshSettings& s);
-// Judges each over both kinds of arrays, then takes the times.
+// Checks each contender with both kinds of arrays, then measures all.
 Result<void> measure_mesh(const MeshSettings& s,
                           std::vector<MeshContender>& contenders);
 

@@ -1,5 +1,5 @@
-// bench/pack/command.cc: `tessera-bench pack`: how fast, how full and how even
-// rows of lognormal documents are packed.
+// bench/pack/command.cc: `tessera-bench pack`: speed, fill and balance of
+// packing lognormal documents into rows.
 #include "cli/command.h"
 
 #include <fmt/format.h>
@@ -63,7 +63,7 @@ json cost_json(const PackRow& row, const PackCost& cost) {
           {"length_spread", cost.balance.length_spread}};
 }
 
-// What is beside ours in the same run.
+// Measures the peer in the same run.
 json peer_json(const PackCase& c, bool print) {
   constexpr int32_t kOpen = 8;
   const OpenRowsCost peer = measure_open_rows(c, kOpen);

@@ -1,5 +1,5 @@
-// bench/pack/measure.cc: packs drawn lengths, first for their balance, then for
-// the time.
+// bench/pack/measure.cc: packs drawn lengths, first to measure the balance,
+// then the time.
 #include "bench/pack/measure.h"
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 namespace tessera::bench {
 namespace {
 
-// Every window in turn, into `window`, whose memory serves again.
+// Packs and visits every window in turn. `window` reuses its memory.
 template <class Visit>
 Result<void> pack_windows(std::span<const int32_t> lengths,
                           const PackOptions& options, Packing& window,

@@ -1,4 +1,4 @@
-// bench/pack/measure.h: what packing drawn lengths takes and gives.
+// bench/pack/measure.h: speed and quality of packing drawn document lengths.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ struct PackRow {
   double mixing;
 };
 
-// What is measured.
+// The strategies and mixing values that are measured.
 std::vector<PackRow> pack_table();
 
 struct PackCost {
@@ -31,7 +31,7 @@ struct PackCost {
 
 Result<PackCost> measure_pack(const PackCase& c, const PackRow& row);
 
-// Best fit among a few open rows: speed and fill alone.
+// Speed and fill of best fit among a few open rows.
 struct OpenRowsCost {
   double documents_per_second = 0;  // of the fastest round
   int64_t rows = 0;
@@ -39,7 +39,8 @@ struct OpenRowsCost {
 };
 OpenRowsCost measure_open_rows(const PackCase& c, int32_t open);
 
-// Lognormal, sigma 1, at least 1; the same on every machine with this library.
+// Lognormal lengths with sigma 1, at least 1 each. They are the same on every
+// machine with this C++ library.
 std::vector<int32_t> drawn_lengths(int64_t n, double mean, uint64_t seed);
 
 }  // namespace tessera::bench

@@ -1,4 +1,4 @@
-// bench/pack/open_rows.h: the packer that anyone writes first, as a peer.
+// bench/pack/open_rows.h: the obvious simple packer, as a peer.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,10 @@
 
 namespace tessera::bench {
 
-// A document goes to the fullest of `open` rows that it fits; where it fits
-// none, the fullest of them is closed for it. Of one beyond a row whole rows
-// are cut off first. Writes each document's row (its last part's); says how
-// many rows there are.
+// Puts each document into the fullest of `open` rows that has room. If none
+// has, the fullest row is closed and a new one opened. A document longer than a
+// row is first cut into whole rows. Writes the row of each document (of its
+// last part) and returns the number of rows.
 int64_t pack_open_rows(std::span<const int32_t> lengths, int32_t tokens,
                        int32_t open, std::vector<int64_t>& row_of);
 

@@ -1,4 +1,4 @@
-// bench/plan/command.cc: `tessera-bench plan`: time, memory and growth.
+// bench/plan/command.cc: `tessera-bench plan`: time, memory, growth of plans.
 #include "cli/command.h"
 
 #include <fmt/format.h>
@@ -40,7 +40,7 @@ struct Options {
   std::optional<std::string> out;
 };
 
-// Those of the table, or the one that was asked for.
+// The cases of the table, or the one case of --mask.
 Result<std::vector<PlanCase>> cases_of(const Options& o) {
   if (!o.mask) {
     const auto found = cli::first_given({{"--tokens", o.tokens.has_value()},
@@ -70,7 +70,7 @@ Result<int> run(const Options& o) {
   auto cases = cases_of(o);
   if (!cases) return cases.error();
   if (auto e = check_result(o.out); !e) return e.error();
-  const Tile tile = cases->front().tile;  // of all
+  const Tile tile = cases->front().tile;  // all cases have the same tile
   json rows = json::array();
   bool has_goals = false;
   bool reached = true;

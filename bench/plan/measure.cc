@@ -1,4 +1,4 @@
-// bench/plan/measure.cc: plans twice: once for the memory, then for the time.
+// bench/plan/measure.cc: plans once to measure memory, then again for the time.
 #include "bench/plan/measure.h"
 
 #include <algorithm>
@@ -38,8 +38,8 @@ int64_t bytes_of(const Plan& plan) {
                               plan.legal_pairs.size() * sizeof(int64_t));
 }
 
-// From raw ids to both lists, validation included: until the least has settled
-// or patience is over.
+// Times planning from raw ids to both lists, with validation. It runs until the
+// minimum has settled or the time limit is reached.
 Result<int64_t> best_ns(const Request& request, const Facts& facts) {
   Plan plan;
   const Rounds rounds{.least = 3, .most = 100, .seconds = 0.2, .limit = 1};

@@ -1,4 +1,4 @@
-// bench/plan/measure.h: what planning one mask takes.
+// bench/plan/measure.h: time and memory of planning one mask.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,16 @@ namespace tessera::bench {
 struct PlanCase {
   std::string mask;
   int64_t tokens;
-  std::string docs;         // where ids come from; "": no documents
-  double goal_us;           // 0: none, the row only shows growth
-  double goal_extra_bytes;  // a token; 0: none
+  std::string docs;         // source of document ids; "": no documents
+  double goal_us;           // 0: no goal, the row only shows growth
+  double goal_extra_bytes;  // for each token; 0: no goal
   Tile tile = {256, 256};
 };
 
-// The table that is measured where no mask is given.
+// The cases that are measured if no mask is given.
 std::vector<PlanCase> plan_cases();
 
-// Where documents come from unless the user says it.
+// The default source of document ids.
 inline constexpr const char* kPlanDocs = "lognormal:mean=2048,seed=0";
 
 struct PlanCost {
@@ -31,8 +31,8 @@ struct PlanCost {
   int64_t result_bytes = 0;
   int64_t extra_bytes = 0;  // peak while planning, beyond the result
   std::string digest;
-  std::string picks;    // how they were drawn, of a mask that names a router
-  double route_ms = 0;  // before planning
+  std::string picks;    // how the picks were drawn, for a mask with a router
+  double route_ms = 0;  // of routing, before planning
 };
 
 Result<PlanCost> measure_plan(const PlanCase& c);

@@ -1,5 +1,5 @@
-// bench/recompile/command.cc: `tessera-bench recompile`: how often the compiler
-// runs while every batch differs.
+// bench/recompile/command.cc: `tessera-bench recompile`: counts compiles while
+// every batch is different.
 #include <fmt/format.h>
 
 #include <cstdio>

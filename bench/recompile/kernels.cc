@@ -1,5 +1,5 @@
-// bench/recompile/kernels.cc: the TPU kernels of the batches, written for each
-// and compiled ahead of time, with no device.
+// bench/recompile/kernels.cc: writes the TPU kernels of each batch and compiles
+// them ahead of time, without a device.
 #include "bench/recompile/kernels.h"
 
 #include <utility>
@@ -26,7 +26,7 @@ Result<pjrt::Topology> find_topology(const RecompileSettings& s) {
   return pjrt::make_topology(**plugin, s.target);
 }
 
-// As the lane makes it.
+// Makes the kernel as lane mosaic does.
 Result<MosaicKernel> write_kernel(const RecompileSettings& s,
                                   const RaggedBatch& b, bool backward) {
   AttentionCall call;

@@ -1,5 +1,5 @@
-// bench/recompile/kernels.h: the TPU kernels of the batches, written for each
-// and compiled ahead of time, with no device.
+// bench/recompile/kernels.h: writes the TPU kernels of each batch and compiles
+// them ahead of time, without a device.
 #pragma once
 
 #include <cstdint>
@@ -15,12 +15,12 @@
 
 namespace tessera::bench {
 
-// Where they are compiled.
+// The target that kernels are compiled for.
 struct KernelTarget {
-  std::optional<pjrt::Topology> topology;  // none: they are not
+  std::optional<pjrt::Topology> topology;  // none: nothing is compiled
   std::string why_not;
 };
-// A compiler that is not here is an error where it `must_compile`.
+// A missing compiler is an error only with `must_compile`.
 Result<KernelTarget> open_target(const RecompileSettings& settings,
                                  bool must_compile);
 
@@ -28,8 +28,8 @@ struct KernelTotals {
   int64_t batches = 0;
   std::set<std::string> shapes;     // plan contracts
   std::set<std::string> contracts;  // of kernels, both directions
-  // With the digest of its text: a batch whose kernel is not that of its
-  // contract adds one.
+  // (contract, digest of the kernel's text). If a contract has kernels of
+  // different texts, there are more programs than contracts.
   std::set<std::pair<std::string, std::string>> programs;
   int64_t compiles = 0;  // of programs, each once
   int64_t steps = 0;     // of all worklists, both directions
@@ -39,7 +39,7 @@ struct KernelTotals {
   bool one_each() const { return programs.size() == contracts.size(); }
 };
 
-// Each batch must have room in the kernels of its contract.
+// Fails if a batch does not fit the kernels of its contract.
 Result<KernelTotals> compile_kernels(const RecompileSettings& settings,
                                      const KernelTarget& target,
                                      const std::vector<RaggedBatch>& batches);

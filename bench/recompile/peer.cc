@@ -1,5 +1,5 @@
-// bench/recompile/peer.cc: hands a script the batches as files and reads what
-// it says.
+// bench/recompile/peer.cc: gives a script the batches as files, reads its
+// output.
 #include "bench/recompile/peer.h"
 
 #include <fmt/format.h>
@@ -28,7 +28,8 @@ RecompilePeer not_measured(const std::string& why) {
   return peer;
 }
 
-// Ids [batch, row, token], and [batch, 2 + rows] of length, window and counts.
+// Writes ids, [batch, row, token], and length, window and counts of each batch,
+// [batch, 2 + rows].
 Result<void> write_batches(const RecompilePeerRequest& r,
                            const std::string& ids_path,
                            const std::string& sizes_path) {

@@ -14,7 +14,7 @@
 namespace tessera::bench {
 
 struct RecompilePeerRequest {
-  std::string folder;  // with the script
+  std::string folder;  // of the script
   std::span<const RaggedBatch> batches;
   RaggedSizes sizes;
   AttentionShape shape;
@@ -23,21 +23,22 @@ struct RecompilePeerRequest {
   double limit = 600;  // seconds
 };
 
-// One way to use it, as the script says; times are sums over the batches.
+// One way to use FlexAttention, measured by the script; times are sums of
+// batches.
 struct RecompilePeer {
   std::string mode;  // "padded", "dynamic", "static"
-  std::string why;   // it is not measured, or not to the end
+  std::string why;   // why it is not measured, or not to the end
   int64_t batches = 0, compiles = 0;
-  int64_t lengths = 0;  // different ones
+  int64_t lengths = 0;  // number of different lengths
   int64_t eager = 0;    // batches that ran as PyTorch's plain operations
-  int64_t pairs = 0;    // legal ones, of one head
+  int64_t pairs = 0;    // legal pairs of one head
   double mask_ms = 0, compile_ms = 0, run_ms = 0, error = 0;
 };
 
-// What else a library prints is passed over.
+// Lines that are no measurements are skipped.
 std::vector<RecompilePeer> parse_recompile_lines(std::string_view text);
 
-// Never empty; what goes wrong is in `why` of the last.
+// The result is never empty; `why` of the last one has a failure.
 std::vector<RecompilePeer> run_recompile_peer(
     const RecompilePeerRequest& request);
 

@@ -14,8 +14,8 @@ using request::lognormal_ids;
 
 namespace {
 
-// From `least` to `most`; the engine's numbers are the standard's, a
-// distribution's are not.
+// A random number from `least` to `most`. The C++ standard fixes the numbers of
+// the engine, but not those of its distributions, so none is used.
 int64_t draw(std::mt19937_64& random, int64_t least, int64_t most) {
   const auto range = static_cast<uint64_t>(most - least + 1);
   return least + static_cast<int64_t>(random() % range);
@@ -35,7 +35,7 @@ RaggedBatch ragged_batch(const RaggedSizes& sizes, uint64_t seed,
   std::mt19937_64 random(seed * 1'000'003 + static_cast<uint64_t>(index));
   RaggedBatch out;
   const int64_t length = draw(random, sizes.tokens * 7 / 16, sizes.tokens);
-  // One class of bounds: between two powers of two.
+  // All windows lie between the same two powers of two, which is one bucket.
   out.window = draw(random, sizes.tokens / 4 + 1, sizes.tokens / 2 - 1);
   Request& r = out.request;
   r.masks = {*make_mask(causal() & window(out.window, 0) & documents())};

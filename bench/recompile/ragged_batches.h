@@ -1,5 +1,5 @@
-// bench/recompile/ragged_batches.h: batches of packed documents as training and
-// serving see them: no two alike, under ceilings that hold for all.
+// bench/recompile/ragged_batches.h: batches of packed documents as in training
+// and serving: all different, under common ceilings.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ struct RaggedSizes {
   int64_t tile = 64;
 };
 
-// One of them. Its mask is causal, within documents and within a window whose
-// exact bound is the batch's own.
+// One batch. Its mask is causal, within documents and within a window; each
+// batch has its own window.
 struct RaggedBatch {
   Request request;
   int64_t window = 0;
@@ -27,9 +27,9 @@ struct RaggedBatch {
   int64_t length() const { return request.q_len; }
 };
 
-// Lengths from 7/16 of `tokens` up to it, which is three buckets; document
-// lengths are lognormal, a quarter of `tokens` on average. Batch `index` of
-// `seed` is the same on every machine.
+// Lengths are from 7/16 of `tokens` to `tokens`, which is three buckets.
+// Document lengths are lognormal, a quarter of `tokens` on average. Batch
+// `index` of `seed` is the same on every machine.
 RaggedBatch ragged_batch(const RaggedSizes& sizes, uint64_t seed,
                          int64_t index);
 

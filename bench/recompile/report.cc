@@ -1,4 +1,4 @@
-// bench/recompile/report.cc: how the totals are written.
+// bench/recompile/report.cc: prints the totals, and writes them as JSON.
 #include "bench/recompile/report.h"
 
 #include <fmt/format.h>
@@ -17,7 +17,7 @@ using nlohmann::json;
 
 namespace {
 
-// What the batches are, of either lane.
+// The settings of the batches, for either lane.
 json batches_json(const RecompileSettings& s, int64_t batches) {
   return {
       {"version", kVersion},

@@ -1,4 +1,4 @@
-// bench/recompile/report.h: how the totals are written.
+// bench/recompile/report.h: prints the totals, and writes them as JSON.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -20,7 +20,7 @@ void print_result(const RecompileFlags& flags,
                   const RecompileTotals& totals,
                   const std::vector<RecompilePeer>& peers);
 
-// Of lane mosaic.
+// The same for lane mosaic.
 nlohmann::json kernels_json(const RecompileSettings& settings,
                             const KernelTarget& target,
                             const KernelTotals& totals);

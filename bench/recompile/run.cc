@@ -1,4 +1,4 @@
-// bench/recompile/run.cc: the batches, each on both lanes, judged and counted.
+// bench/recompile/run.cc: runs each batch on both lanes, checks and counts it.
 #include "bench/recompile/run.h"
 
 #include <fmt/format.h>
@@ -40,7 +40,7 @@ void fill(AttentionData& data, const RaggedBatch& b, const RecompileSettings& s,
   fill_inputs(data, seed);
 }
 
-// Both directions of what a lane wrote.
+// Checks the results of a lane, forward and backward.
 Result<void> judge(const char* lane, bool flushes, int64_t index,
                    const Batch& batch, AttentionData& data,
                    RecompileTotals& t) {

@@ -1,4 +1,4 @@
-// bench/recompile/run.h: the batches, each on both lanes, judged and counted.
+// bench/recompile/run.h: runs each batch on both lanes, checks and counts it.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace tessera::bench {
 
-// All that the batches added up to.
+// Sums over all batches.
 struct RecompileTotals : CompileCounts {
   int64_t batches = 0;
   int64_t compiles_in_loop = 0;  // after the warm-up
@@ -20,20 +20,21 @@ struct RecompileTotals : CompileCounts {
   double plan_ms = 0, compile_ms = 0, transfer_ms = 0, xla_ms = 0, cpu_ms = 0;
   int64_t legal_pairs = 0;  // of one head
   bool all_rows = true;
-  int64_t rows = 0;  // that were judged
+  int64_t rows = 0;  // that were checked
   double max_ratio = 0;
   std::string worst;
   std::set<std::string> warnings;
 
   bool passed() const { return max_ratio <= 1; }
-  // Every program was come by once, and none was compiled but for its contract.
+  // Whether every program was compiled or read from disk once, and there is one
+  // for each contract.
   bool one_each() const {
     return compiles + disk_hits == static_cast<int64_t>(contracts.size()) &&
            memory_hits + compiles + disk_hits >= 2 * batches;
   }
 };
 
-// The lanes of the batches.
+// The two lanes that run each batch.
 struct RecompileLanes {
   Session xla, cpu;
 };

@@ -1,4 +1,4 @@
-// bench/recompile/settings.cc: flags, checked.
+// bench/recompile/settings.cc: reads and checks the flags.
 #include "bench/recompile/settings.h"
 
 #include "base/fail.h"
@@ -17,7 +17,8 @@ using request::parse_positive;
 
 namespace {
 
-// What is compiled ahead of time runs nowhere, and is not kept.
+// Programs compiled ahead of time neither run nor are cached, so lane mosaic
+// takes no flags about that.
 Result<LaneId> read_lane(const RecompileFlags& o) {
   if (o.lane == "xla") {
     if (!o.target) return LaneId::xla;
@@ -39,7 +40,7 @@ Result<LaneId> read_lane(const RecompileFlags& o) {
                  of_a_run);
 }
 
-// Dims and tiles that the kernel has; the tile fills any TPU's matrix unit.
+// A dim and a tile that the kernel has; the tile fills any TPU's matrix unit.
 void take_kernel_sizes(RecompileSettings& s) {
   s.shape.head_dim = s.shape.v_head_dim = 128;
   s.sizes.tile = 256;

@@ -1,4 +1,4 @@
-// bench/recompile/settings.h: what `tessera-bench recompile` is asked.
+// bench/recompile/settings.h: the flags of `tessera-bench recompile`.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace tessera::bench {
 
-// As typed.
+// The flags as typed.
 struct RecompileFlags {
   std::string batches = "200";
   std::string tokens = "512";
@@ -32,7 +32,7 @@ struct RecompileSettings {
   Dtype dtype = Dtype::f32;
   uint64_t seed = 0;
   LaneId lane = LaneId::xla;  // or mosaic
-  std::string target;         // of mosaic
+  std::string target;         // of lane mosaic
   XlaOptions xla;
   double peer_limit = 0;
 };

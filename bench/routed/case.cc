@@ -1,4 +1,4 @@
-// bench/routed/case.cc: one length of `tessera-bench routed`.
+// bench/routed/case.cc: runs one length of `tessera-bench routed`.
 #include "bench/routed/case.h"
 
 #include <fmt/format.h>

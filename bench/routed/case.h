@@ -1,5 +1,5 @@
-// bench/routed/case.h: one length of `tessera-bench routed`: its inputs, the
-// routed run stage by stage, the dense one beside it, and the proof.
+// bench/routed/case.h: one length of `tessera-bench routed`: inputs, the routed
+// run by stages, the dense run and the check.
 #pragma once
 
 #include <array>
@@ -15,10 +15,11 @@
 
 namespace tessera::bench {
 
-// What is picked, the queries that share a union, and the tile of plans.
+// The size of a picked block, of the query blocks that share a union, and of
+// the plan's tiles.
 inline constexpr int64_t kRoutedBlock = 256;
 
-// What all lengths share.
+// Settings that all lengths share.
 struct RoutedSizes {
   AttentionShape shape;
   Dtype dtype = Dtype::f32;
@@ -31,10 +32,10 @@ struct RoutedSizes {
 // Milliseconds of one run.
 struct RoutedTimes {
   std::array<double, kRouteStages> stage{};
-  double routing = 0;  // all stages and what lies between them
+  double routing = 0;  // from the first stage to the end of the last
   double plan = 0;
-  double prepare = 0;    // a session's prepare, of the cpu lane
-  double attention = 0;  // its forward
+  double prepare = 0;    // a session's prepare on the cpu lane
+  double attention = 0;  // forward on the cpu lane
 
   double planned() const { return routing + plan; }
   double whole() const { return planned() + prepare + attention; }
@@ -50,30 +51,30 @@ struct RoutedRun {
 
 class RoutedCase {
  public:
-  // `attends`: with values and outputs, else q and k alone.
+  // With `attends` there are values and outputs too, else only q and k.
   static Result<RoutedCase> make(const RoutedSizes& sizes, int64_t tokens,
                                  bool attends);
 
   // Bytes of the arrays that make() allocates.
   static double bytes(const RoutedSizes& sizes, int64_t tokens, bool attends);
 
-  // Q and K of a batch: nothing else differs between batches.
+  // Draws q and k of a batch. Nothing else differs between batches.
   void draw(int64_t batch);
   request::Clusters clusters(int64_t batch) const;
 
-  // By MoBA's rule, as far as the plan.
+  // Routes by MoBA's rule, and plans.
   Result<RoutedRun> route(int64_t top, bool hierarchical) const;
   Result<void> attend(RoutedRun& run);
-  // Of the output of the latest attend(), at sampled queries.
+  // Checks the output of the latest attend() at sampled queries.
   Result<reference::Verdict> judge(const RoutedRun& run);
-  // Milliseconds of causal attention by the cpu lane, plan and all, over the
+  // Milliseconds of causal attention on the cpu lane, with the plan, over the
   // first `heads` query heads and the heads of K and V that these read.
   Result<double> dense(int64_t heads);
 
   Request request(int64_t top) const;
   RouteSettings settings(int64_t top, bool hierarchical) const;
   int64_t causal_tiles(const RoutedRun& run) const;  // of all plan heads
-  double density(const RoutedRun& run) const;        // of the causal tiles
+  double density(const RoutedRun& run) const;        // share of causal tiles
   // The key of the plan's contract under ceilings that hold for any batch.
   Result<std::string> contract(const RoutedRun& run, int64_t top) const;
 
@@ -86,7 +87,7 @@ class RoutedCase {
 
   RoutedSizes sizes_;
   int64_t tokens_;
-  Session session_;  // of the cpu lane
+  Session session_;  // on the cpu lane
   request::AttentionData data_;
 };
 

@@ -1,5 +1,5 @@
 // bench/routed/command.cc: `tessera-bench routed`: clustered sparse attention,
-// from q and k to its output, beside dense causal attention and PyTorch.
+// from q and k to the output, beside dense causal attention and PyTorch.
 #include <fmt/format.h>
 
 #include <algorithm>

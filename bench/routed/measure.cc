@@ -1,5 +1,5 @@
-// bench/routed/measure.cc: batches of one length in turn, and routing alone as
-// lengths grow.
+// bench/routed/measure.cc: measures batches of one length in turn, and routing
+// alone at growing lengths.
 #include "bench/routed/measure.h"
 
 #include <fmt/format.h>
@@ -22,7 +22,7 @@ using cli::Progress;
 
 namespace {
 
-// Above it, dense attention is timed on one head.
+// Above this length dense attention is timed on one head.
 constexpr int64_t kMaxDenseTokens = 65536;
 // The number of picks whose plan comes nearest to the density, on the case's
 // batch. Density grows with it.
@@ -30,7 +30,7 @@ Result<int64_t> find_top(const RoutedCase& c, double wanted) {
   const int64_t rows = c.tokens() / kRoutedBlock;
   const double tiles =
       static_cast<double>(rows) * static_cast<double>(rows + 1) / 2;
-  // Were the union of a row no wider than its picks: a row r has r + 1 blocks.
+  // A first guess: the union of a row is its picks, of r + 1 blocks in row r.
   int64_t top = 1;
   const auto tiles_of = [&](int64_t n) {
     return static_cast<double>(n) * static_cast<double>(rows) -
@@ -63,7 +63,7 @@ void add(const RouteRecall& more, RouteRecall& to) {
   to.worst = std::min(to.worst, more.worst);
 }
 
-// What the table says of the first batch alone, the peer's run too.
+// Fills in the table's figures of the first batch, with the peer's run.
 Result<void> describe_first(RoutedCase& c, const RoutedRun& run,
                             const RoutedSettings& s, RoutedTable& t) {
   t.counts = run.routed().counts;
@@ -88,16 +88,16 @@ Result<void> describe_first(RoutedCase& c, const RoutedRun& run,
   return {};
 }
 
-// Those that take turns over a table's batches, a batch each round.
+// The runs that take turns over a table's batches, one batch in each round.
 class RoutedTurns {
  public:
   RoutedTurns(RoutedCase& c, const RoutedSettings& s, RoutedTable& t)
       : case_(c), settings_(s), table_(t) {}
 
-  // The next batch, whole.
+  // A whole call on the next batch.
   Result<RoutedTimes> exhaustive() {
     const int64_t batch = batches_++;
-    run_.reset();  // else its lists and the next ones take memory at once
+    run_.reset();  // frees its lists before the next ones are made
     if (batch > 0) case_.draw(batch);
     auto run = case_.route(table_.top, false);
     if (!run) return run.error();
@@ -125,7 +125,7 @@ class RoutedTurns {
     return few->times;
   }
 
-  // Its dense attention, which is nothing but attention.
+  // Dense attention on the same batch; the other times are 0.
   Result<RoutedTimes> dense() {
     auto ms = case_.dense(table_.dense_heads);
     if (!ms) return ms.error();
@@ -138,7 +138,7 @@ class RoutedTurns {
   RoutedCase& case_;
   const RoutedSettings& settings_;
   RoutedTable& table_;
-  std::optional<RoutedRun> run_;  // the whole of this round
+  std::optional<RoutedRun> run_;  // the whole call of this round
   int64_t batches_ = 0;
 };
 
@@ -161,7 +161,7 @@ Result<RoutedTable> measure(int64_t tokens, Dtype dtype,
   t.inputs = c.clusters(0).describe();
   const OtherCores others;
   {
-    // Starts the threads and touches the memory too.
+    // Also warms up: starts the threads and touches the memory.
     Progress progress(fmt::format("{} tokens", tokens));
     auto top = s.top ? *s.top : find_top(c, s.density);
     if (!top) return top.error();

@@ -1,5 +1,5 @@
-// bench/routed/measure.h: batches of one length in turn, and routing alone as
-// lengths grow.
+// bench/routed/measure.h: measures batches of one length in turn, and routing
+// alone at growing lengths.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// bench/routed/peer.cc: hands the script inputs and sampled results as a file
-// and reads what it says.
+// bench/routed/peer.cc: gives the script inputs and sampled results as a file,
+// and reads its output.
 #include "bench/routed/peer.h"
 
 #include <fmt/format.h>
@@ -24,7 +24,7 @@ using nlohmann::json;
 
 constexpr const char* kScript = "routed_torch.py";
 constexpr const char* kVariable = "TESSERA_TORCH_PYTHON";
-constexpr int64_t kSampled = 256;  // queries, of every head
+constexpr int64_t kSampled = 256;  // queries of each head
 
 RoutedPeer not_measured(const std::string& why) {
   RoutedPeer peer;
@@ -32,7 +32,7 @@ RoutedPeer not_measured(const std::string& why) {
   return peer;
 }
 
-// What is compared: our picks of queries spread over the row.
+// Our picks of queries spread over the row, to which the peer's are compared.
 struct Samples {
   std::vector<int32_t> queries;  // [sampled]
   std::vector<int32_t> picks;    // [heads, sampled, top]

@@ -1,5 +1,4 @@
-// bench/routed/rows.cc: ratios, shares and exponents are derived here and
-// nowhere else.
+// bench/routed/rows.cc: derives ratios, shares and exponents, and writes them.
 #include "bench/routed/rows.h"
 
 #include <fmt/format.h>
@@ -137,7 +136,7 @@ std::optional<double> RoutedGrowth::exponent(bool hierarchical, Part of) const {
   if (!first || first->tokens == last->tokens) return {};
   const double a = of(first->times);
   const double b = of(last->times);
-  // Less than the clock tells.
+  // Too short to measure.
   if (a < 0.01 || b < 0.01) return {};
   return std::log(b / a) / std::log(part(last->tokens, first->tokens));
 }

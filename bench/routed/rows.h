@@ -1,5 +1,5 @@
-// bench/routed/rows.h: what `tessera-bench routed` measured, what follows from
-// it, and how it is written.
+// bench/routed/rows.h: results of `tessera-bench routed`: measurements, derived
+// figures and output.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -13,12 +13,12 @@
 
 namespace tessera::bench {
 
-// What the whole should reach.
+// Goals of a whole routed call.
 inline constexpr double kGoalDense = 5;       // times faster than dense causal
-inline constexpr double kGoalPeer = 3;        // than the peer
-inline constexpr double kGoalRouting = 0.06;  // of dense causal
+inline constexpr double kGoalPeer = 3;        // times faster than the peer
+inline constexpr double kGoalRouting = 0.06;  // share of dense causal's time
 
-// One length and dtype.
+// Results for one length and dtype.
 struct RoutedTable {
   Dtype dtype = Dtype::f32;
   int64_t tokens = 0, top = 0, heads = 0;
@@ -27,7 +27,7 @@ struct RoutedTable {
   RouteCounts counts;
   int64_t widest = 0;
   int64_t tiles = 0, full_tiles = 0, causal_tiles = 0;
-  double pairs = 0, causal_pairs = 0;  // legal ones, of all query heads
+  double pairs = 0, causal_pairs = 0;  // legal pairs of all query heads
   // Of every batch, in turn.
   std::vector<RoutedTimes> exhaustive, hierarchical;
   std::vector<double> dense_ms;
@@ -42,15 +42,15 @@ struct RoutedTable {
   double density() const {
     return static_cast<double>(tiles) / static_cast<double>(causal_tiles);
   }
-  double dense() const;     // of all heads: scaled where not all were timed
-  double to_dense() const;  // how many times faster the whole is
+  double dense() const;     // ms of all heads; scaled if not all were timed
+  double to_dense() const;  // how many times faster the whole call is
   std::optional<double> to_peer() const;
-  // Legal pairs a second of attention and its preparation, of dense's.
+  // Legal pairs a second of prepare and attention, relative to dense.
   double rate_to_dense() const;
-  double routing_share() const;  // stages and plan, of dense()
+  double routing_share() const;  // of stages and plan in dense()
 };
 
-// The run of the median whole.
+// The run with the median time of the whole call.
 const RoutedTimes& median_of(const std::vector<RoutedTimes>& runs);
 
 // Routing alone at several lengths with one `top`.
@@ -64,8 +64,8 @@ struct RoutedGrowth {
   int64_t top = 0;
   std::vector<Row> rows;
 
-  // x where a time grows as tokens^x, from the shortest length to the longest;
-  // nothing where there is one length or no time.
+  // x if a time grows as tokens^x from the shortest to the longest length;
+  // empty if there is one length, or a time is too short to measure.
   using Part = double (*)(const RoutedTimes&);
   std::optional<double> exponent(bool hierarchical, Part part) const;
 };

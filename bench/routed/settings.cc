@@ -1,4 +1,4 @@
-// bench/routed/settings.cc: flags, checked, and the memory that they ask for.
+// bench/routed/settings.cc: checks the flags, and the memory that they need.
 #include "bench/routed/settings.h"
 
 #include <algorithm>
@@ -92,14 +92,14 @@ Result<std::vector<int32_t>> parse_lengths(const std::string& text,
   return out;
 }
 
-// Blocks that a query picks, at most.
+// The most blocks that a query picks.
 double most_top(const RoutedSettings& s, int64_t tokens) {
   if (s.top) return static_cast<double>(*s.top);
   const double blocks = static_cast<double>(tokens) / kRoutedBlock;
   return std::max(1.0, s.density * blocks);
 }
 
-// Of all picks of a run, in one array.
+// Bytes of all picks of a run in one array.
 double pick_bytes(const RoutedSettings& s, int64_t tokens, double top) {
   return 4 * static_cast<double>(s.sizes.shape.heads) *
          static_cast<double>(tokens) * top;
@@ -117,16 +117,16 @@ Result<void> check_memory(const RoutedSettings& s) {
           : Dtype::bf16;
   for (const int32_t tokens : s.tokens) {
     double needed = RoutedCase::bytes(sizes, tokens, true);
-    // The file for the peer, while it is made; then the peer has its own.
+    // The peer's file while it is written, then the peer's own arrays.
     if (!s.peer.folder.empty()) needed *= 3;
-    // Picks with their slots, unions and intervals, of which two runs are held.
+    // Two runs are held, each with picks, slots, unions and intervals.
     needed += 2 * 6 * pick_bytes(s, tokens, most_top(s, tokens));
     if (auto e = check(needed, tokens); !e) return e;
   }
   const double top = most_top(s, s.tokens.front());
   for (const int32_t tokens : s.growth) {
-    // Picks, slots and the unions that attention runs on, which are wider;
-    // how much, routing itself finds before it makes them.
+    // Picks, slots and unions. Unions can be wider than picks, but routing
+    // checks their size itself before it makes them.
     const double needed = RoutedCase::bytes(s.sizes, tokens, false) +
                           3 * pick_bytes(s, tokens, top);
     if (auto e = check(needed, tokens); !e) return e;

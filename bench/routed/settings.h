@@ -1,4 +1,4 @@
-// bench/routed/settings.h: what `tessera-bench routed` is asked.
+// bench/routed/settings.h: the flags of `tessera-bench routed`.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace tessera::bench {
 
-// As typed.
+// The flags as typed.
 struct RoutedFlags {
   std::string tokens = "32768,131072";
   std::string heads = "8";
@@ -32,14 +32,14 @@ struct RoutedFlags {
 struct RoutedSettings {
   RoutedSizes sizes;
   std::vector<int32_t> tokens, growth;
-  std::vector<Dtype> dtypes;  // of the tables; sizes has the first
+  std::vector<Dtype> dtypes;  // of the tables; `sizes` has the first
   double density = 0;
   std::optional<int64_t> top, dense_heads;
   int64_t rounds = 0;
   RoutedPeerRequest peer;
 };
 
-// Sizes that do not fit the memory which is free are refused too.
+// Also refuses sizes that do not fit the free memory.
 Result<RoutedSettings> read_settings(const RoutedFlags& flags);
 
 }  // namespace tessera::bench

@@ -1,4 +1,4 @@
-// bench/shard/command.cc: `tessera-bench shard`: evenness and traffic of each
+// bench/shard/command.cc: `tessera-bench shard`: balance and traffic of each
 // way to spread a batch.
 #include "cli/command.h"
 

@@ -14,7 +14,7 @@
 namespace tessera::bench {
 namespace {
 
-// What the shards of one batch are.
+// The figures of one batch's shards.
 struct Sample {
   double work, tokens, needed, sent, backward_needed, backward_sent, least,
       late, plan_ms, shard_ms;
@@ -28,7 +28,7 @@ Spread spread_of(const std::vector<Sample>& samples, double Sample::*figure) {
   return {times_of(values).median_ms, values[(n * 9 + 9) / 10 - 1]};
 }
 
-// Of this thread's processor: others on the machine do not count.
+// CPU time of this thread, which other processes do not change.
 double cpu_ms() {
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
@@ -36,7 +36,7 @@ double cpu_ms() {
          static_cast<double>(now.tv_nsec) / 1e6;
 }
 
-// The batch of a seed, planned and sharded.
+// Plans and shards the batch of a seed.
 Result<Sample> shard_once(const ShardCase& c, const ShardOptions& options,
                           uint64_t seed) {
   Request request;

@@ -1,5 +1,5 @@
-// bench/xla/command.cc: `tessera-bench xla`: what the worklist saves the xla
-// lane, beside its own chunked and dense programs and the cpu lane.
+// bench/xla/command.cc: `tessera-bench xla`: compares the xla lane with a
+// worklist to its chunked and dense programs and to the cpu lane.
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -34,7 +34,7 @@ struct Way {
   Session session;
 };
 
-// The methods, then the cpu lane.
+// Opens the methods of the xla lane, then the cpu lane.
 Result<std::vector<Way>> open_ways(const XlaSettings& s) {
   std::vector<Way> out;
   const auto open = [&out](std::string_view name,
@@ -56,7 +56,7 @@ Result<std::vector<Way>> open_ways(const XlaSettings& s) {
   return out;
 }
 
-// The text of the first program that is asked for, in place of its times.
+// Prints the text of the first program of the settings, and measures nothing.
 Result<int> print_program(const XlaSettings& s, const Session& session,
                           bool backward) {
   XlaProblem p;

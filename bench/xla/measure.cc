@@ -1,4 +1,4 @@
-// bench/xla/measure.cc: each lane's run, its proof, and the turns they take.
+// bench/xla/measure.cc: runs, checks and times the contenders in turn.
 #include "bench/xla/measure.h"
 
 #include <utility>
@@ -67,7 +67,7 @@ Result<void> measure(XlaProblem& p, std::vector<XlaContender>& contenders,
                      int64_t rounds) {
   for (XlaContender& c : contenders) {
     Progress progress(c.name);
-    // What one leaves behind must not pass for what the next one wrote.
+    // A new output: results of the contender before must not be checked again.
     p.data.out = Array(p.dtype, Layout::bhsd, 1, p.data.shape.heads,
                        p.data.q_len, p.data.shape.v_head_dim);
     auto first = time_of(c, p);

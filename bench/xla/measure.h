@@ -1,4 +1,4 @@
-// bench/xla/measure.h: one problem, and those that compute it in turn.
+// bench/xla/measure.h: one problem, and contenders that compute it in turn.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ namespace tessera::bench {
 
 inline constexpr std::string_view kCpu = "cpu";
 
-// What all of one table compute.
+// The problem that all contenders of one table compute.
 struct XlaProblem {
   const AttentionCase* what = nullptr;
   Dtype dtype = Dtype::f32;
@@ -37,23 +37,24 @@ struct XlaProblem {
   }
 };
 
-// One way to compute it, and what that took.
+// One way to compute a problem, and its times.
 struct XlaContender {
   std::string name;  // "worklist"
   const Session* session = nullptr;
   std::vector<double> ms;
-  double first_ms = 0;  // with the compile
+  double first_ms = 0;  // of the first run, with the compile
   receipt::Receipt::Check check;
-  std::string why;  // it did not run
+  std::string why;  // why it did not run
 };
 
-// Fills in all but what, dtype and direction.
+// Fills in all of `problem` but what, dtype and direction.
 Result<void> bind(XlaProblem& problem, const XlaSettings& settings);
 
-// Each once, judged; then in turn, so that a machine that slows down favours
-// nobody. Before a run that counts goes one that does not: after the gigabytes
-// of a dense program the next run, of whatever it be, takes up to twice as
-// long. What cannot run says why and is left out.
+// Runs and checks each contender once, then times all in turn, so that a
+// machine that slows down favours none. Each timed run follows one that is not
+// timed: after the gigabytes of a dense program, the next run of any contender
+// takes up to twice as long. A contender that cannot run gets `why` and no
+// times.
 Result<void> measure(XlaProblem& problem, std::vector<XlaContender>& contenders,
                      int64_t rounds);
 

@@ -1,4 +1,5 @@
-// bench/xla/report.cc: how a table of `tessera-bench xla` is written.
+// bench/xla/report.cc: prints a table of `tessera-bench xla`, and makes its
+// JSON.
 #include "bench/xla/report.h"
 
 #include <fmt/format.h>

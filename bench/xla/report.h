@@ -1,4 +1,5 @@
-// bench/xla/report.h: how a table of `tessera-bench xla` is written.
+// bench/xla/report.h: prints a table of `tessera-bench xla`, and makes its
+// JSON.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-// bench/xla/settings.cc: flags, checked.
+// bench/xla/settings.cc: reads and checks the flags.
 #include "bench/xla/settings.h"
 
 #include <utility>
@@ -13,7 +13,7 @@ namespace tessera::bench {
 using request::parse_int;
 using request::split;
 
-// All but decode, whose worklist is its keys.
+// All cases but decode, whose worklist would have every key.
 std::string xla_cases() {
   std::string out;
   for (const AttentionCase& c : attention_cases()) {

@@ -1,4 +1,4 @@
-// bench/xla/settings.h: what `tessera-bench xla` is asked.
+// bench/xla/settings.h: the flags of `tessera-bench xla`.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@
 
 namespace tessera::bench {
 
-// As typed.
+// The flags as typed.
 struct XlaFlags {
   std::string tokens = "8192";
   std::string cases = "window";
@@ -37,7 +37,7 @@ struct XlaSettings {
   XlaOptions xla;
 };
 
-// The cases it has: "full, causal, ...".
+// The names of its cases: "full, causal, ...".
 std::string xla_cases();
 
 Result<XlaSettings> read_settings(const XlaFlags& flags);

@@ -43,7 +43,7 @@ std::string type_text(const std::string& dtype,
   return fmt::format("{}[{}]", dtype, fmt::join(shape, ","));
 }
 
-// Names as wide as the widest of them.
+// A table of arrays; the name column has the width of the longest name.
 std::string arrays_text(const char* title,
                         const std::vector<AuditArray>& arrays) {
   size_t name = 0;
@@ -74,7 +74,7 @@ std::string collective_text(const AuditCollective& c) {
 
 struct Sent {
   int64_t bytes = 0;
-  bool exact = true;  // each runs once, and its sizes are known
+  bool exact = true;  // each op runs once, with sizes known at compile time
 };
 Sent sent_once(const Audit& audit) {
   Sent out;

@@ -1,4 +1,4 @@
-// cli/bridge/data.cc: the arrays of a bridge run, owned: read, drawn, written.
+// cli/bridge/data.cc: the arrays of a bridge run: read, drawn, written.
 #include "cli/bridge/data.h"
 
 #include <fmt/ranges.h>
@@ -28,7 +28,7 @@ const BridgeArray* find(const std::vector<BridgeArray>& arrays,
   return nullptr;
 }
 
-// What a plugin would take for true though it is neither true nor false.
+// Refuses BOOL bytes other than 0 and 1, which a plugin would take for true.
 Result<void> check_bools(const BridgeArray& array, std::string_view bytes) {
   if (array.dtype != Dtype::boolean) return {};
   for (const char c : bytes) {
@@ -87,7 +87,7 @@ Result<void> check_arrays_fit(const BridgeSpec& spec) {
   for (const BridgeArray& a : spec.inputs) {
     bytes += static_cast<double>(run::bridge_bytes(a));
   }
-  // Once in the plugin's memory and once in ours.
+  // Outputs are in the plugin's memory and in this process's memory.
   for (const BridgeArray& a : spec.outputs) {
     bytes += 2 * static_cast<double>(run::bridge_bytes(a));
   }

@@ -1,4 +1,4 @@
-// cli/bridge/data.h: the arrays of a bridge run, owned: read, drawn, written.
+// cli/bridge/data.h: the arrays of a bridge run: read, drawn, written.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace tessera::cli {
 
-// In the spec's order.
+// The arrays in the spec's order.
 struct BridgeData {
   std::vector<AlignedBytes> inputs, outputs;
 
@@ -19,19 +19,20 @@ struct BridgeData {
   std::vector<void*> output_pointers() const;
 };
 
-// Whether all of it fits in memory, before any is allocated.
+// Checks, before any allocation, that all arrays fit in memory.
 Result<void> check_arrays_fit(const BridgeSpec& spec);
 
-// The tensors of the file must be the spec's inputs; it may hold outputs too,
-// which are not read.
+// Reads the spec's inputs from a file, which must hold no other tensors except
+// the spec's outputs; these are not read.
 Result<std::vector<AlignedBytes>> read_bridge_inputs(const std::string& path,
                                                      const BridgeSpec& spec);
-// Floats near to normal, integers over their range, BOOL evenly; the same on
-// every machine.
+// Draws nearly normal floats, integers uniform over their range, and uniform
+// BOOL. The values are the same on every machine.
 Result<std::vector<AlignedBytes>> draw_bridge_inputs(const BridgeSpec& spec,
                                                      uint64_t seed);
 
-// Every byte 0xff: what nobody writes is seen.
+// Fills outputs with bytes 0xff, so that elements that the program does not
+// write are noticed.
 std::vector<AlignedBytes> make_bridge_outputs(const BridgeSpec& spec);
 
 Result<void> write_bridge_outputs(const std::string& path,

@@ -14,7 +14,7 @@
 namespace tessera::cli {
 namespace {
 
-// Streams of input arrays begin here, far from those that have names.
+// The first stream of input arrays, above all named streams.
 constexpr uint64_t kFirstStream = 1024;
 
 template <class T>
@@ -22,7 +22,8 @@ void put(const AlignedBytes& to, size_t i, T value) {
   std::memcpy(to.data() + i * sizeof(T), &value, sizeof(T));
 }
 
-// In [0, 1), of the normal number's own bits: even enough for test data.
+// A value in [0, 1), made from the bits of a normal number; uniform enough for
+// test data.
 double uniform(uint64_t seed, request::Stream stream, uint64_t i) {
   return 0.5 * std::erfc(-static_cast<double>(random_normal(seed, stream, i)) /
                          std::sqrt(2.0));
@@ -59,7 +60,7 @@ void draw(const BridgeArray& array, const AlignedBytes& to, uint64_t seed,
         break;
     }
     const int64_t value = integer(range, uniform(seed, stream, i));
-    // Little-endian: the low bytes come first, in every width.
+    // Little-endian: the low bytes come first for every width.
     std::memcpy(to.data() + i * static_cast<size_t>(byte_width(array.dtype)),
                 &value, static_cast<size_t>(byte_width(array.dtype)));
   }

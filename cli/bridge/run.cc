@@ -1,4 +1,4 @@
-// cli/bridge/run.cc: from flags to outputs and a receipt.
+// cli/bridge/run.cc: runs an exported operation as flags say.
 #include "cli/bridge/run.h"
 
 #include <utility>
@@ -12,7 +12,7 @@
 namespace tessera::cli {
 namespace {
 
-// Everything that strangers gave, before any work.
+// The untrusted inputs, all read and checked before any work.
 struct Asked {
   BridgeArtifact artifact;
   BridgeData data;

@@ -1,4 +1,4 @@
-// cli/bridge/run.h: from flags to outputs and a receipt.
+// cli/bridge/run.h: runs an exported operation as flags say.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace tessera::cli {
 
-// As typed.
+// The flags, not yet parsed.
 struct BridgeFlags : PluginFlags {
   std::optional<std::string> artifact, shapes, inputs, seed, outputs, receipt,
       trace;
@@ -23,7 +23,7 @@ struct BridgeOutcome {
   BridgeSpec spec;
   BridgeData data;
 };
-// Runs the operation and checks it where that was asked for. Writes nothing.
+// Runs the operation and, with --check, checks its results. Writes no file.
 Result<BridgeOutcome> run_bridge(const BridgeFlags& flags);
 
 }  // namespace tessera::cli

@@ -20,7 +20,7 @@
 namespace tessera::cli {
 namespace {
 
-// About a minute of brute force.
+// The most pairs that are checked; about a minute of brute force.
 constexpr int64_t kMaxPairs = int64_t{1} << 31;
 
 struct Options {

@@ -1,5 +1,5 @@
 // cli/choose/command.cc: `tessera choose`: which lane would run a request, and
-// why none of the others.
+// why each other lane would not.
 #include "cli/command.h"
 
 #include <fmt/format.h>

@@ -11,12 +11,12 @@
 
 namespace tessera::cli {
 
-// What was chosen for.
+// The request that a choice is for.
 struct ChoiceOf {
   PlanFacts plan;
   Tile tile;
-  std::string tile_by;  // who chose it; "": the request, or its default
-  std::optional<std::string> needs;  // what a run of it would have to be told
+  std::string tile_by;  // what chose `tile`; "": the request, or its default
+  std::optional<std::string> needs;  // a flag that a run of it would need
 };
 Json choice_json(const Choice& choice, const ChoiceOf& of,
                  const Machine& machine);

@@ -1,5 +1,5 @@
-// cli/compile/asked_kernel.cc: from flags to a kernel, without reading any
-// fact.
+// cli/compile/asked_kernel.cc: makes a kernel from flags, without reading
+// facts.
 #include "cli/compile/asked_kernel.h"
 
 #include <fmt/format.h>
@@ -14,7 +14,7 @@
 namespace tessera::cli {
 namespace {
 
-// What the kernel cannot do and no size says.
+// Refuses flags of features that the kernels lack.
 Result<void> refuse_unsupported(const RunFlags& f) {
   if (f.layout && *f.layout != "bhsd") {
     return invalid("mosaic", "--layout must be bhsd, found {}", *f.layout);

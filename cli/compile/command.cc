@@ -1,5 +1,5 @@
-// cli/compile/command.cc: `tessera compile`: a program for a device that need
-// not be here.
+// cli/compile/command.cc: `tessera compile`: compiles a program for a device
+// that this machine may lack.
 #include "cli/command.h"
 
 #include <fmt/format.h>
@@ -36,8 +36,9 @@ Result<void> write_compiled(const CompileFlags& o, const CompileTarget& target,
   return write_receipt(*o.receipt, *receipt);
 }
 
-// What no compiler could place is not compiled. The kernel of sink telemetry,
-// whose budget is beside those of the passes, is left to it.
+// Makes the kernel, and refuses one that no compiler could fit into memory.
+// Only the compiler checks the telemetry kernel, which is not among a budget's
+// passes.
 Result<AskedKernel> make_kernel(const CompileFlags& o,
                                 const std::string& target) {
   auto asked = read_asked_call(o.kernel, target);

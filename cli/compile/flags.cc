@@ -1,4 +1,4 @@
-// cli/compile/flags.cc: flags of `tessera compile`, and which go together.
+// cli/compile/flags.cc: the flags of `tessera compile`, and checks of them.
 #include "cli/compile/flags.h"
 
 #include <fmt/format.h>

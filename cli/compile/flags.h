@@ -1,4 +1,4 @@
-// cli/compile/flags.h: what `tessera compile` is asked.
+// cli/compile/flags.h: the flags of `tessera compile`.
 #pragma once
 
 #include <optional>
@@ -9,7 +9,7 @@
 
 namespace tessera::cli {
 
-// As typed.
+// The flags, not yet parsed.
 struct CompileFlags {
   KernelFlags kernel;
   std::optional<std::string> program, plugin, emit, out, receipt;
@@ -17,13 +17,13 @@ struct CompileFlags {
   bool json = false;
 };
 
-// And what its help ends with. `flags` must outlive the command.
+// Adds the flags and the footer of the help. `flags` must outlive the command.
 void add_compile_flags(Command& command, CompileFlags& flags);
 
-// Which flags go together, and that no file is written over.
+// Checks which flags go together, and that no file would overwrite another.
 Result<void> check_flags(const CompileFlags& flags);
 
-// Beside -o, for a request.
+// The file for the contract, next to the file of -o.
 std::string contract_file(const CompileFlags& flags);
 
 }  // namespace tessera::cli

@@ -10,7 +10,7 @@
 
 namespace tessera::cli {
 
-// As typed: what is a number of the kernel's options.
+// The flags of the kernel's numeric options, not yet parsed.
 struct KernelSizes {
   std::optional<std::string> tiles_per_pass, fetch_ahead, page_steps,
       query_chunk;
@@ -19,11 +19,11 @@ struct KernelSizes {
     return !tiles_per_pass && !fetch_ahead && !page_steps && !query_chunk;
   }
 };
-// Into the options, those that are given.
+// Parses the flags that are given into `options`.
 Result<void> read_kernel_sizes(const KernelSizes& flags,
                                MosaicOptions& options);
 
-// As typed. The request's own --target is the device's, as v6e:1x1.
+// The flags, not yet parsed. The request's --target is a topology, "v6e:1x1".
 struct KernelFlags : KernelSizes {
   RunFlags run;
   std::optional<std::string> keys_per_query;
@@ -31,7 +31,7 @@ struct KernelFlags : KernelSizes {
   bool sink_telemetry = false;
 };
 
-// The request flags of `plan` and `run`, less those that only a run has.
+// Adds the request flags of `plan` and `run` except those of a run only.
 void add_kernel_flags(Command& command, KernelFlags& flags);
 
 inline constexpr const char* kNumbersHelp =

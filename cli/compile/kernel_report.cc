@@ -1,4 +1,4 @@
-// cli/compile/kernel_report.cc: a TPU kernel as JSON and in words.
+// cli/compile/kernel_report.cc: a TPU kernel as JSON and text.
 #include "cli/compile/kernel_report.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// cli/compile/kernel_report.h: a TPU kernel as JSON and in words.
+// cli/compile/kernel_report.h: a TPU kernel as JSON and text.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-// cli/compile/receipt.cc: flags and a compile's report to a receipt's parts.
+// cli/compile/receipt.cc: makes a receipt from flags and a compile's report.
 #include "cli/compile/receipt.h"
 
 #include <utility>

@@ -1,4 +1,4 @@
-// cli/compile/receipt.h: the receipt of a kernel that was compiled and not run.
+// cli/compile/receipt.h: the receipt of a kernel that was only compiled.
 #pragma once
 
 #include "cli/compile/asked_kernel.h"
@@ -7,7 +7,7 @@
 
 namespace tessera::cli {
 
-// On this machine, just now.
+// The compile of `report`, on this machine.
 run::CompiledBy compiled_by(const CompileTarget& target,
                             const CompileReport& report);
 

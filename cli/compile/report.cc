@@ -1,4 +1,4 @@
-// cli/compile/report.cc: compiles a program and says what came of it.
+// cli/compile/report.cc: compiles a program and reports the result.
 #include "cli/compile/report.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// cli/compile/report.h: a program compiled ahead of time, as `tessera
-// compile` shows it.
+// cli/compile/report.h: compiles a program ahead of time, and reports the
+// result as `tessera compile` shows it.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -20,15 +20,15 @@ struct CompileReport {
   std::string api;  // "0.116"
   int64_t devices = 0;
   double compile_ms = 0;
-  std::string name, fingerprint;  // the latter in hexadecimal
+  std::string name, fingerprint;  // the fingerprint is in hexadecimal
   int64_t outputs = 0;
   pjrt::MemoryStats memory;
   std::vector<pjrt::CostProperty> cost;
   std::string bytes;  // the serialized executable
 };
 
-// Loads the plugin, compiles `program` and asks for all of the above. What a
-// plugin cannot tell besides memory stays empty.
+// Loads the plugin, compiles `program` and fills the report. A field that the
+// plugin does not provide stays empty; missing memory statistics are an error.
 Result<CompileReport> compile_program(const CompileTarget& target,
                                       std::string_view program);
 

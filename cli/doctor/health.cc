@@ -1,4 +1,4 @@
-// cli/doctor/health.cc: looks at the machine, and asks each plugin.
+// cli/doctor/health.cc: examines the machine and each plugin.
 #include "cli/doctor/health.h"
 
 #include <fmt/format.h>
@@ -17,7 +17,8 @@ std::string install_command(const pjrt::KnownPlugin& known) {
   return fmt::format("pip install {}", known.install);
 }
 
-// Where `make tpu` puts plugins; nobody's Python runs for lying in a folder.
+// The Python of the folder where `make tpu` installs plugins. It is only named
+// in advice: a Python that merely lies in a folder is never run.
 constexpr const char* kPython = ".venv/bin/python";
 
 bool is_python_unnamed() {
@@ -72,7 +73,7 @@ std::string lane_state(const LaneFacts& lane, const Health& h) {
   }
   if (own) return "runs where it is asked for";
   if (!h.machine.loads_plugins) return "this build loads no plugins";
-  // Those that run it, or else those that compile it.
+  // Plugins that run the lane; if there are none, plugins that compile for it.
   std::string with, compiles;
   for (const MachinePlugin& p : h.machine.plugins) {
     if (!lane.platform.empty() && p.platform != lane.platform) continue;

@@ -20,10 +20,10 @@ struct Health {
   std::vector<Missing> missing;
 };
 
-// Loads every plugin that is known and found.
+// Examines this machine; loads every known plugin that is found.
 Health examine_health();
 
-// What would have to be there, where a lane lacks it; else nothing.
+// One line: what the lane runs with on this machine, or what it needs.
 std::string lane_state(const LaneFacts& lane, const Health& health);
 
 }  // namespace tessera::cli

@@ -1,4 +1,4 @@
-// cli/explain/answers.h: what `tessera explain` says of a pair, or of a query.
+// cli/explain/answers.h: what `tessera explain` says about a pair or a query.
 #pragma once
 
 #include <cstdint>

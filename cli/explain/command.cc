@@ -19,7 +19,7 @@ namespace tessera::cli {
 namespace {
 
 struct Options {
-  FitFlags fit;  // of them the request without --memory
+  FitFlags fit;  // without --memory only the request flags are used
   std::optional<std::string> query, key, batch_row, head;
   bool memory = false;
   bool json = false;
@@ -51,7 +51,8 @@ Result<void> check_flags(const Options& o) {
 
 Result<Answer> explain(const Options& o) {
   request::RequestFlags request = o.fit.kernel.run.request;
-  // There it is the chip of the budget, or several: v5e:2x2.
+  // With --memory the target is the chips of the budget (v5e:2x2), which a
+  // request does not accept.
   if (o.memory) request.target.reset();
   auto planned = load_planned(request);
   if (!planned) return planned.error();
@@ -76,7 +77,6 @@ Result<Answer> explain(const Options& o) {
   } else {
     out = explain_query(*legality, plan, at);
   }
-  // What attention does with picks, where there are any.
   if (plan.meaning) out.json["meaning"] = to_string(*plan.meaning);
   return out;
 }

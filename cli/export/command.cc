@@ -25,7 +25,7 @@
 namespace tessera::cli {
 namespace {
 
-// The one that was asked for.
+// The layout that --layout names.
 Result<const ExportLayout*> layout_of(const ExportFlags& o) {
   std::vector<std::string_view> names;
   for (const ExportLayout& l : export_layouts()) {
@@ -37,8 +37,8 @@ Result<const ExportLayout*> layout_of(const ExportFlags& o) {
                  o.layout ? in_quotes(*o.layout) : "none");
 }
 
-// Tile and tiles a pass as `compile` takes them for the same request, of which
-// facts are not read.
+// Sets tile and tiles per pass as `tessera compile` does for the same request,
+// without reading facts.
 Result<AskedSetting> suit_kernel(ExportFlags& o) {
   auto asked = load_asked(o.request);
   if (!asked) return asked.error();

@@ -1,4 +1,4 @@
-// cli/export/flags.h: what `tessera export` is asked.
+// cli/export/flags.h: the flags of `tessera export`.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace tessera::cli {
 
-// As typed.
+// The flags, not yet parsed.
 struct ExportFlags : KernelSizes {
   request::RequestFlags request;
   std::optional<std::string> layout, out, batch_row, heads, q_shards,

@@ -15,7 +15,7 @@ namespace tessera::cli {
 
 namespace {
 
-// Query heads, 0: the plan's.
+// The number of query heads; 0: the plan heads.
 Result<int64_t> heads_of(const ExportFlags& flags) {
   return request::parse_int(flags.heads.value_or("0"), "--heads", 0, kMaxTiles);
 }
@@ -150,7 +150,7 @@ Result<void> add_mosaic(const Batch& batch, const ExportFlags& flags,
   if (auto e = read_mosaic_options(flags, options); !e) return e;
   auto call = mosaic_call(flags);
   if (!call) return call.error();
-  // How many heads go together says the chunk of queries, and no more.
+  // The number of heads only affects the size of the query chunks.
   if (!flags.heads) {
     const int64_t of_list = flags.backward ? 8 : 1;
     call->shape.heads = call->shape.kv_heads = of_list * batch.plan().heads;

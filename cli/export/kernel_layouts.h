@@ -1,5 +1,5 @@
-// cli/export/kernel_layouts.h: the arrays that kernels take: FlexAttention's,
-// Splash's, tokamax's, our TPU kernel's, and those of selections.
+// cli/export/kernel_layouts.h: the arrays that kernels take: of FlexAttention,
+// Splash, tokamax, Tessera's TPU kernel, and index-sparse attention (top-k).
 #pragma once
 
 #include <string>
@@ -15,9 +15,9 @@ Result<void> add_splash(const Batch& batch, const ExportFlags& flags,
                         NamedArrays& out);
 Result<void> add_tokamax(const Batch& batch, const ExportFlags& flags,
                          NamedArrays& out);
-// Whose memory lists are cut for: --target, else v6e.
+// The target whose memory determines how lists are cut: --target, else v6e.
 std::string mosaic_target(const ExportFlags& flags);
-// The call that the flags tell of, and what they say of its kernel.
+// The call that the flags describe, and the options of its kernel.
 Result<AttentionCall> mosaic_call(const ExportFlags& flags);
 Result<void> read_mosaic_options(const ExportFlags& flags,
                                  MosaicOptions& options);

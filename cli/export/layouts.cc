@@ -1,4 +1,4 @@
-// cli/export/layouts.cc: a plan's own layouts, and all by name.
+// cli/export/layouts.cc: a plan's own layouts, and the table of all layouts.
 #include "cli/export/layouts.h"
 
 #include "base/fail.h"
@@ -36,7 +36,7 @@ Result<void> add_steps(const Batch& batch, const ExportFlags&,
     auto steps = pack_steps(batch, transposed);
     if (!steps) return steps.error();
     const std::string prefix = transposed ? "transposed" : "forward";
-    std::vector<int32_t> words;  // safetensors readers lack unsigned 32 bits
+    std::vector<int32_t> words;  // not all safetensors readers have U32
     for (const Step& step : steps->steps) {
       words.push_back(static_cast<int32_t>(step.word));
     }
@@ -60,7 +60,7 @@ Result<void> add_rectangle(const Batch& batch, const ExportFlags& flags,
                                       r->rows, r->width};
     out.add(prefix + ".column", Dtype::i32, shape, r->column);
     out.add(prefix + ".class", Dtype::u8, shape, r->tile_class);
-    // The same by the names that Splash has for them.
+    // The same arrays with the names of Splash.
     out.add(prefix + ".data_next", Dtype::i32, shape, r->column);
     out.add(prefix + ".block_mask", Dtype::u8, shape, r->tile_class);
     out.add(prefix + ".grid_width", Dtype::i32, {1},

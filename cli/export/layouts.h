@@ -14,7 +14,7 @@
 
 namespace tessera::cli {
 
-// Named arrays on their way to a file; owns their bytes.
+// Named arrays for a .safetensors file; owns their bytes.
 class NamedArrays {
  public:
   using Shape = std::vector<int64_t>;
@@ -34,7 +34,8 @@ class NamedArrays {
 
  private:
   Safetensors file_;
-  std::list<std::string> bytes_;  // its strings never move
+  std::list<std::string>
+      bytes_;  // a list, since file_ has views of the strings
 };
 
 inline int64_t count(const auto& values) {

@@ -1,4 +1,4 @@
-// cli/fit/flags.cc: from flags to a budget.
+// cli/fit/flags.cc: makes a budget from flags.
 #include "cli/fit/flags.h"
 
 #include <fmt/format.h>
@@ -61,12 +61,12 @@ Result<FitCall> read_asked(const FitFlags& o, LaneId lane) {
   if (!method) return method.error();
   if (lane == LaneId::mosaic) {
     KernelFlags passes = o.kernel;
-    passes.sink_telemetry = false;  // a kernel beside those of the passes
+    passes.sink_telemetry = false;  // telemetry has a kernel of its own
     auto asked = read_asked_call(passes, chip);
     if (!asked) return asked.error();
     FitCall out = asked_fit(std::move(*asked), chip);
     out.call.sink_telemetry = o.kernel.sink_telemetry;
-    // At a tile that is given each direction has its own passes, as in a
+    // With a given tile, tiles per pass are chosen for each direction, as in a
     // session.
     const auto& request = o.kernel.run.request;
     out.open_passes = (request.tile || request.plan) && o.kernel.open();
@@ -122,7 +122,7 @@ Result<FitReport> fit_request(const FitFlags& o) {
                 std::move(*budget)};
   if (!out.budget.fits()) out.remedies = what_fits(*asked);
   for (const bool backward : {false, true}) {
-    // What does not fit does not compile either.
+    // A call that does not fit would not compile.
     if (!o.compile || !out.budget.fits()) break;
     if (backward && !out.budget.backward) break;
     auto stats =

@@ -1,4 +1,4 @@
-// cli/fit/flags.h: a call whose memory is asked for, as typed.
+// cli/fit/flags.h: the flags of `tessera fit`, and the budget of a request.
 #pragma once
 
 #include <optional>
@@ -17,13 +17,13 @@ struct FitFlags {
   bool compile = false;
 };
 
-// Flags of the kernel's settings, which lane xla and meshes do not take.
+// The flags of kernel settings, which lane xla and meshes do not accept.
 std::vector<GivenFlag> kernel_settings(const KernelFlags& flags);
 
-// Those of a request, of a kernel and of a budget.
+// Adds the flags of a request, a kernel and a budget.
 void add_fit_flags(Command& command, FitFlags& flags);
 
-// A budget that is too small is no error yet.
+// A call that does not fit is no error here; the report says so.
 Result<FitReport> fit_request(const FitFlags& flags);
 
 }  // namespace tessera::cli

@@ -1,4 +1,4 @@
-// cli/fit/mesh.cc
+// cli/fit/mesh.cc: the budget of a batch on a mesh.
 #include "cli/fit/mesh.h"
 
 #include <utility>
@@ -10,7 +10,8 @@
 namespace tessera::cli {
 namespace {
 
-// A mesh's program has one method, and settings of its own.
+// Refuses flags that a mesh's program does not have: its method and kernel
+// settings are fixed.
 Result<void> check_flags(const FitFlags& o) {
   const auto of_kernel = first_given(kernel_settings(o.kernel));
   if (!of_kernel.empty()) {
@@ -53,7 +54,7 @@ Result<FitReport> fit_on_mesh(const FitFlags& o, LaneId lane,
   auto numbers = read_numbers(run.numbers);
   if (!numbers) return numbers.error();
   MeshFitCall asked;
-  // The chip of the budget may be several, v5e:2x2; the plan asks for none.
+  // The target may name several chips (v5e:2x2), which a plan does not accept.
   asked.chip = std::exchange(run.request.target, {}).value_or("v6e");
   auto planned = load_planned(run.request);
   if (!planned) return planned.error();

@@ -7,10 +7,10 @@
 
 namespace tessera::cli {
 
-// A budget that is too small is no error yet.
+// A call that does not fit is no error here; the report says so.
 Result<FitReport> fit_on_mesh(const MeshFitCall& asked);
-// Of the batch that the flags tell of, whose facts are read. `spread` has the
-// mesh and how the batch lies on it.
+// Plans the batch of the flags, reading its facts. `spread` has the mesh and
+// the options that spread the batch over it.
 Result<FitReport> fit_on_mesh(const FitFlags& flags, LaneId lane,
                               const SessionOptions& spread);
 

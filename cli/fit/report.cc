@@ -1,4 +1,4 @@
-// cli/fit/report.cc: a table for people, an object for programs.
+// cli/fit/report.cc: a budget as a table and as JSON.
 #include "cli/fit/report.h"
 
 #include <fmt/format.h>

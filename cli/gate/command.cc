@@ -25,7 +25,7 @@ namespace {
 
 constexpr int64_t kMaxRounds = 1000;
 
-// What rows from elsewhere come to, in place of measuring.
+// Prints the verdicts of rows from a file, without measuring.
 Result<int> judge_rows(const GateFlags& o) {
   GateFlags measuring = o;
   measuring.rows.reset();

@@ -1,4 +1,4 @@
-// cli/gate/flags.cc: flags of `tessera gate`, and the sizes that they ask for.
+// cli/gate/flags.cc: the flags of `tessera gate`, and the sizes to measure.
 #include "cli/gate/flags.h"
 
 #include <set>

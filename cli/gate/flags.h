@@ -1,4 +1,4 @@
-// cli/gate/flags.h: what `tessera gate` is asked.
+// cli/gate/flags.h: the flags of `tessera gate`.
 #pragma once
 
 #include <optional>
@@ -9,7 +9,7 @@
 
 namespace tessera::cli {
 
-// As typed.
+// The flags, not yet parsed.
 struct GateFlags {
   std::optional<std::string> tokens, dtype, heads, head_dim, rounds, plugin,
       rows, out, artifact, shapes;
@@ -18,7 +18,7 @@ struct GateFlags {
   bool json = false;
 };
 
-// `flags` must outlive the command. --record is of `records` alone.
+// `flags` must outlive the command. --record is only added with `records`.
 void add_gate_flags(Command& command, GateFlags& flags, bool records);
 
 Result<GateSizes> read_sizes(const GateFlags& flags);

@@ -1,4 +1,4 @@
-// cli/gate/report.cc: the gate's table as JSON and in words.
+// cli/gate/report.cc: the gate's table as JSON and text.
 #include "cli/gate/report.h"
 
 #include <fmt/format.h>
@@ -12,7 +12,7 @@ namespace tessera::cli {
 
 namespace {
 
-// In its own unit: times to a microsecond, whole cycles.
+// A figure in its own unit: a time to a microsecond, or whole cycles.
 std::string figure(const std::optional<double>& ms,
                    const std::optional<double>& cycles) {
   if (cycles) return fmt::format("{:.0f} cycles", *cycles);

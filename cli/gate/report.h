@@ -1,4 +1,4 @@
-// cli/gate/report.h: the gate's table as JSON and in words.
+// cli/gate/report.h: the gate's table as JSON and text.
 #pragma once
 
 #include <string>
@@ -7,14 +7,14 @@
 
 namespace tessera::cli {
 
-// A table whose rows were made elsewhere.
+// Reports on a table that was read from a file.
 std::string gate_table_json(const GateTable& table);
 std::string gate_table_text(const GateTable& table);
 
 struct GateReport {
   GateMeasured measured;
   Machine machine;
-  double busy_cores = 0;  // by other programs meanwhile
+  double busy_cores = 0;  // cores that other processes used meanwhile
   bool quick = false;
 };
 std::string gate_table_json(const GateReport& report);

@@ -1,5 +1,5 @@
-// cli/model/command.cc: `tessera model`: parameters in and out of other
-// libraries' formats.
+// cli/model/command.cc: `tessera model`: converts parameters from and to the
+// formats of other libraries.
 #include "cli/command.h"
 
 #include <fmt/format.h>
@@ -64,7 +64,8 @@ Result<int> import_model(const Options& o) {
   return kOk;
 }
 
-// Into a folder that is there and empty.
+// Writes the model to the --out folder, which exists and is empty, in the
+// format of Hugging Face.
 Result<void> write_theirs(const Options& o) {
   const std::vector<std::string> files = {o.out + "/model.safetensors",
                                           o.out + "/config.json"};

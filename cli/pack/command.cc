@@ -1,4 +1,4 @@
-// cli/pack/command.cc: `tessera pack`: documents to rows, and where they went.
+// cli/pack/command.cc: `tessera pack`: packs documents into rows.
 #include "cli/command.h"
 
 #include <fmt/format.h>

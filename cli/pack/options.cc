@@ -1,4 +1,5 @@
-// cli/pack/options.cc: the flags of `tessera pack` and what they ask for.
+// cli/pack/options.cc: the flags of `tessera pack`, and options parsed from
+// them.
 #include "cli/pack/options.h"
 
 #include <algorithm>
@@ -16,7 +17,8 @@ namespace tessera::cli {
 namespace {
 
 constexpr int64_t kMaxNumber = int64_t{1} << 24;
-// Of a file, where nobody says: 256 MiB at most, which are in memory at once.
+// The default rows of a file, reduced to at most 256 MiB: a file is in memory
+// as a whole.
 constexpr int64_t kRowsPerFile = 256;
 constexpr int64_t kNumbersPerFile = int64_t{1} << 26;
 

@@ -1,4 +1,5 @@
-// cli/pack/options.h: the flags of `tessera pack` and what they ask for.
+// cli/pack/options.h: the flags of `tessera pack`, and options parsed from
+// them.
 #pragma once
 
 #include <optional>
@@ -25,9 +26,9 @@ struct PackFlags {
 
 void add_pack_flags(Command& command, PackFlags& flags);
 Result<StreamOptions> stream_options(const PackFlags& flags);
-// That read: the cores there are, where nobody says.
+// The threads that read: --threads, else one for each core.
 Result<int64_t> threads_of(const PackFlags& flags);
-// Rows of this shape.
+// The number of rows of this shape in one file.
 Result<int64_t> rows_per_file(const PackFlags& flags, const RowShape& shape);
 
 }  // namespace tessera::cli

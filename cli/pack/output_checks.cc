@@ -1,4 +1,5 @@
-// cli/pack/output_checks.cc: files are told apart by what they are.
+// cli/pack/output_checks.cc: checks of output files, by identity and not by
+// name.
 #include "cli/pack/output_checks.h"
 
 #include <filesystem>
@@ -18,7 +19,7 @@ Result<void> check_stats(const PackFlags& f, const std::string& stats,
                          bool to_folder) {
   const NamedPath picture = {"--stats", stats};
   if (auto e = check_ending(picture, ".svg"); !e) return e;
-  // A folder of rows has nothing but rows.
+  // A folder of rows may hold no other files.
   if (to_folder) {
     if (auto e = check_outside(picture, {"--out", *f.out}); !e) return e;
   }

@@ -1,4 +1,4 @@
-// cli/pack/output_checks.h: what may be written, looked at before any work.
+// cli/pack/output_checks.h: checks of output files before any work.
 #pragma once
 
 #include <string>
@@ -8,10 +8,10 @@
 
 namespace tessera::cli {
 
-// `to_folder`: --out is one.
+// Checks the file of --stats. `to_folder`: --out is a folder.
 Result<void> check_stats(const PackFlags& flags, const std::string& stats,
                          bool to_folder);
-// Nothing that is read may be written over.
+// Checks that --out would not overwrite an input.
 Result<void> check_out(const PackFlags& flags, const std::string& out);
 
 }  // namespace tessera::cli

@@ -1,4 +1,4 @@
-// cli/pack/report.cc: lines for people, one object for programs.
+// cli/pack/report.cc: what was packed, as text and JSON.
 #include "cli/pack/report.h"
 
 #include <fmt/format.h>
@@ -9,7 +9,7 @@ namespace tessera::cli {
 
 namespace {
 
-// What no step was full for is not known.
+// Null if no step was full, since the balance is then unknown.
 nlohmann::json known(const PackBalance& b, double value) {
   return b.steps == 0 ? nlohmann::json() : nlohmann::json(value);
 }

@@ -1,4 +1,4 @@
-// cli/pack/report.h: what was packed, in words and as JSON.
+// cli/pack/report.h: what was packed, as text and JSON.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -15,7 +15,7 @@ struct PackReport {
   StreamReport stream;
   int64_t files = 0;
   double seconds = 0;
-  // Of a run that was killed, which this one went on with.
+  // Work of a killed run that this run continued.
   int64_t resumed_files = 0, resumed_rows = 0, resumed_documents = 0;
 
   double documents_per_second() const {

@@ -1,4 +1,4 @@
-// cli/pack/run.cc: documents are read and rows are written.
+// cli/pack/run.cc: reads documents and writes rows.
 #include "cli/pack/run.h"
 
 #include <fmt/format.h>
@@ -24,7 +24,7 @@ Result<void> draw_stats(const PackFlags& f, const data::RowStats& stats) {
 
 using SeeRows = std::function<Result<void>(const Rows&)>;
 
-// Into files of a folder, which a run that was killed may have begun.
+// Packs into files of a folder, which a killed run may have begun.
 Result<PackReport> pack_to_folder(const PackFlags& f,
                                   RowFolderOptions options) {
   options.restart = f.restart;
@@ -42,7 +42,7 @@ Result<PackReport> pack_to_folder(const PackFlags& f,
   return report;
 }
 
-// Into one file, or nowhere.
+// Packs into one file, or without --out only counts.
 Result<PackReport> pack_stream(const PackFlags& f, RowStream& stream,
                                int64_t size, const SeeRows& see) {
   const auto next = [&](Rows spare) -> Result<Rows> {

@@ -1,4 +1,4 @@
-// cli/pack/run.h: from documents to rows in their files, and the report.
+// cli/pack/run.h: packs documents into files of rows and reports on them.
 #pragma once
 
 #include "cli/pack/report.h"

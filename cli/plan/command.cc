@@ -39,8 +39,9 @@ Result<void> check(const Options& o) {
 
 Result<int> show(const Options& o, request::Loaded loaded) {
   if (loaded.saved) {
-    // It was read, or routed before a trace began: planned here, it is timed
-    // and traced as any other. The report is of the picks that run.
+    // The batch was loaded, or routed before the trace began. It is planned
+    // here again so that planning is timed and traced. The report is on the
+    // picks that attention uses.
     auto batch =
         OwnedBatch::copy(loaded.resolved.request, loaded.saved->facts());
     if (!batch) return batch.error();

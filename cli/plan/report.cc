@@ -1,4 +1,4 @@
-// cli/plan/report.cc: what `tessera plan` finds out about a plan.
+// cli/plan/report.cc: computes the report of `tessera plan`.
 #include "cli/plan/report.h"
 
 #include <fmt/format.h>
@@ -40,7 +40,7 @@ Result<PlanReport> make_report(request::Planned planned) {
   r.picks = receipt::routing_of(batch);
   r.steps = step_count(r.plan().forward);
   r.steps_transposed = step_count(r.plan().transposed);
-  // One word a step, one a range bound.
+  // One word for each step and for each bound of the ranges.
   r.metadata_bytes = 4 * (r.steps + r.plan().forward.lists + 1);
   if (r.planned.target) {
     for (const bool transposed : {false, true}) {

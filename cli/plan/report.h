@@ -1,4 +1,4 @@
-// cli/plan/report.h: a plan in words and as JSON.
+// cli/plan/report.h: a plan as text and JSON.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -20,17 +20,17 @@ struct PlanReport {
   const Plan& plan() const { return planned.batch.plan(); }
 
   request::Planned planned;
-  std::vector<std::string> warnings;  // of the plan and of facts in vain
-  int64_t plan_ns = 0;                // that this one planning took
+  std::vector<std::string> warnings;  // as make_warnings() gives them
+  int64_t plan_ns = 0;                // the time of this planning
   Statistics statistics;
   PlanContract contract;
   std::string digest;
-  std::optional<receipt::Receipt::Routing> picks;  // where a mask names them
-  // Packed steps, and the bytes of the forward ones and their ranges.
+  std::optional<receipt::Receipt::Routing> picks;  // if a mask names picks
+  // Counts of packed steps; metadata_bytes is of forward steps and ranges.
   int64_t steps = 0;
   int64_t steps_transposed = 0;
   int64_t metadata_bytes = 0;
-  // Of the target, where one was named.
+  // Launches on the target of --target, if given.
   std::optional<int64_t> launches;
   std::optional<int64_t> launches_transposed;
 };
@@ -41,6 +41,6 @@ nlohmann::json report_json(const PlanReport& report, bool lists);
 std::span<const JsonField> report_json_fields();
 std::string report_text(const PlanReport& report);
 
-std::string took_once(int64_t ns);  // what a single run took
+std::string took_once(int64_t ns);  // text for the time of a single run
 
 }  // namespace tessera::cli

@@ -1,4 +1,4 @@
-// cli/plan/text.cc: a plan in words.
+// cli/plan/text.cc: a plan as text.
 #include <fmt/format.h>
 
 #include <string_view>

@@ -1,4 +1,4 @@
-// cli/receipt/command.cc: `tessera receipt`: shows, proves and compares
+// cli/receipt/command.cc: `tessera receipt`: shows, verifies and compares
 // receipts.
 #include "cli/command.h"
 

@@ -1,4 +1,5 @@
-// cli/receipt/flags.cc: a receipt's fields as the flags of its command.
+// cli/receipt/flags.cc: converts a receipt's fields to the flags of its
+// command.
 #include "cli/receipt/flags.h"
 
 #include <algorithm>
@@ -18,8 +19,8 @@ bool is_in(const std::vector<std::string>& names, std::string_view name) {
   return std::ranges::find(names, name) != names.end();
 }
 
-// The settings of a router; of picks that were given to it, those that judging
-// them reads.
+// The flags of the router's settings. If picks were given to the router, only
+// the settings that checking the picks reads.
 request::RouteFlags route_flags(const receipt::Receipt& r) {
   request::RouteFlags out;
   Request masks;

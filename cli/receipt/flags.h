@@ -1,4 +1,4 @@
-// cli/receipt/flags.h: what was asked, by a receipt.
+// cli/receipt/flags.h: the flags of the command that a receipt records.
 #pragma once
 
 #include "cli/compile/kernel_flags.h"
@@ -7,13 +7,14 @@
 
 namespace tessera::cli {
 
-// That nobody but its caller has them.
+// The error of a receipt whose arrays are neither drawn nor in a file, so that
+// the call cannot run again.
 Error no_arrays();
 
-// Those of the request, the router and the arrays.
+// The flags of the request, the router and the arrays.
 Result<RunFlags> flags_of(const receipt::Receipt& receipt);
 
-// Of a kernel that was compiled and not run, but for its device.
+// The flags of a kernel that was only compiled, without its device.
 Result<KernelFlags> kernel_flags_of(const receipt::Receipt& receipt);
 
 }  // namespace tessera::cli

@@ -1,4 +1,4 @@
-// cli/receipt/output.cc: into a file, and on stdout for people or programs.
+// cli/receipt/output.cc: writes a receipt to a file and prints it.
 #include "cli/receipt/output.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// cli/receipt/output.h: where the receipt of a run goes.
+// cli/receipt/output.h: writes and prints the receipt of a run.
 #pragma once
 
 #include <optional>
@@ -8,19 +8,19 @@
 
 namespace tessera::cli {
 
-// What the file of a receipt holds.
+// The content of a receipt's file.
 std::string receipt_file(const receipt::Receipt& receipt);
 Result<void> write_receipt(const std::string& path,
                            const receipt::Receipt& receipt);
 
-// As typed: files that were asked for.
+// The flags of a run that name its output files.
 struct ReceiptFlags {
-  std::optional<std::string> outputs;  // which is written already
+  std::optional<std::string> outputs;  // already written
   std::optional<std::string> receipt;
-  bool json = false;  // it alone, on stdout
+  bool json = false;  // print only the receipt, as JSON
 };
-// Writes the receipt and prints it: the exit code of the run, which a check
-// that did not pass has failed.
+// Writes and prints the receipt. Returns the run's exit code: kFailed if a
+// check did not pass.
 Result<int> give_receipt(const receipt::Receipt& receipt,
                          const ReceiptFlags& flags);
 

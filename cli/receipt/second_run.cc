@@ -1,4 +1,4 @@
-// cli/receipt/second_run.cc: the command of a receipt once more.
+// cli/receipt/second_run.cc: runs the command of a receipt again.
 #include "cli/receipt/second_run.h"
 
 #include <utility>
@@ -15,9 +15,9 @@
 namespace tessera::cli {
 namespace {
 
-constexpr const char* kNoCache = "off";  // the compiler is asked again
+constexpr const char* kNoCache = "off";  // so that the compiler runs again
 
-// The plugin, for flags of the bridge or of a training run.
+// Sets the plugin in the flags of a bridge or training run.
 Result<void> add_plugin(const receipt::Receipt& r,
                         const std::optional<std::string>& plugin,
                         PluginFlags& out) {
@@ -30,7 +30,7 @@ Result<void> add_plugin(const receipt::Receipt& r,
   return {};
 }
 
-// For flags of a run or of the bridge.
+// Sets the artifact in the flags of a run or a bridge run.
 template <class Flags>
 Result<void> add_artifact(const receipt::Receipt& r, Flags& out) {
   if (!r.artifact) return {};
@@ -44,7 +44,8 @@ Result<void> add_artifact(const receipt::Receipt& r, Flags& out) {
   return {};
 }
 
-// Its request and arrays by flags, its lane as the library repeats it.
+// Takes request and arrays from flags, and the lane's options from
+// run::options_to_repeat().
 Result<run::SecondRun> run_plan(const receipt::Receipt& claimed,
                                 const std::optional<std::string>& plugin) {
   auto flags = flags_of(claimed);
@@ -93,7 +94,7 @@ Result<run::SecondRun> train(const receipt::Receipt& claimed,
   return run::SecondRun{std::move(*found), {}};
 }
 
-// A kernel that was compiled and not run is made again, which needs no plugin.
+// Makes a kernel that was only compiled again, which needs no plugin.
 Result<run::SecondRun> make_kernel(const receipt::Receipt& claimed) {
   auto kernel = kernel_flags_of(claimed);
   if (!kernel) return kernel.error();
@@ -108,7 +109,7 @@ Result<run::SecondRun> make_kernel(const receipt::Receipt& claimed) {
   by.target = *target;
   kernel->run.request.target = target;
   by.machine = run::machine_of(claimed);
-  // Its file and its versions are what it says of itself.
+  // The plugin's file and versions are copied from the receipt, unchecked.
   by.plugin = {claimed.plugin->file,
                claimed.plugin->api,
                "tpu",

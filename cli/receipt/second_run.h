@@ -1,4 +1,4 @@
-// cli/receipt/second_run.h: runs what a receipt tells of, from its own fields
+// cli/receipt/second_run.h: runs the call of a receipt again, from its fields
 // and the files that it names.
 #pragma once
 
@@ -9,8 +9,8 @@
 
 namespace tessera::cli {
 
-// A plan, an exported operation or a kernel that was only compiled. `plugin` is
-// one that whoever asks trusts.
+// Runs a plan, an exported operation or a training run again, or makes a kernel
+// that was only compiled. `plugin` is a plugin that the user trusts.
 Result<run::SecondRun> second_run(const receipt::Receipt& claimed,
                                   const std::optional<std::string>& plugin);
 

@@ -1,5 +1,5 @@
-// cli/receipt/verdict.cc: what running a receipt again found, and how two
-// receipts differ, as text or JSON on stdout.
+// cli/receipt/verdict.cc: prints the result of verifying a receipt, and the
+// differences of two receipts, as text or JSON.
 #include "cli/receipt/verdict.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// cli/request/file_checks.cc: files are compared by what they are.
+// cli/request/file_checks.cc: compares files by identity, not by name.
 #include "cli/request/file_checks.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// As it is written where the system has no other.
+// The path with links resolved; unchanged if that fails.
 fs::path real_path(const fs::path& path) {
   std::error_code unknown;
   const fs::path whole = fs::absolute(path, unknown);
@@ -27,7 +27,7 @@ fs::path real_path(const fs::path& path) {
 
 bool lies_in(const fs::path& file, const fs::path& folder) {
   fs::path whole = real_path(folder);
-  if (!whole.has_filename()) whole = whole.parent_path();  // it ended in /
+  if (!whole.has_filename()) whole = whole.parent_path();  // a trailing /
   std::error_code unknown;
   const fs::path name = fs::absolute(file, unknown);
   for (const fs::path& at :
@@ -63,7 +63,7 @@ std::vector<std::string> request_files(const request::RequestFlags& f) {
   for (const receipt::RequestField& field : receipt::request_fields()) {
     if (field.group != std::string_view(receipt::kFactsGroup)) continue;
     for (const std::string& text : field.texts(f)) {
-      // NAME=SOURCE
+      // --same has NAME=SOURCE with a name of one letter.
       const size_t skip = field.name == "same" && text.size() > 2 ? 2 : 0;
       std::string_view file =
           request::document_file(std::string_view(text).substr(skip));

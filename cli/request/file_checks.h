@@ -1,5 +1,4 @@
-// cli/request/file_checks.h: the files of one command, looked at before any
-// work.
+// cli/request/file_checks.h: checks of a command's files before any work.
 #pragma once
 
 #include <initializer_list>
@@ -12,23 +11,24 @@
 
 namespace tessera::cli {
 
-// Those that were given.
+// The values of the flags that were given.
 std::vector<std::string> given_files(
     std::initializer_list<const std::optional<std::string>*> flags);
 
-// All that the flags of a request may read; a word that is no file is harmless.
+// All files that the flags of a request may read. The list may also have words
+// that are no files; they do no harm.
 std::vector<std::string> request_files(const request::RequestFlags& flags);
 
-// Whatever they are called. Never of a device or a pipe, which may be both read
-// and written.
+// Whether two paths are the same file, under any names. False for devices and
+// pipes, which a command may both read and write.
 bool is_same_file(const std::string& a, const std::string& b);
 
-// What is written can be, and takes the place of nothing else that is read or
-// written, whatever it is called.
+// Checks that each file in `written` can be written, and that none is the same
+// file as another one in `read` or `written`, under any names.
 Result<void> check_files(std::vector<std::string> read,
                          const std::vector<std::string>& written);
 
-// What a flag names.
+// A path and the flag that gave it.
 struct NamedPath {
   const char* flag = "";
   std::string path;
@@ -36,8 +36,8 @@ struct NamedPath {
 
 Result<void> check_ending(const NamedPath& file, std::string_view ending);
 
-// For a folder whose files belong together: where links lead counts, and so
-// does the name.
+// Checks that the file is not in the folder, neither by its name nor after
+// links are resolved.
 Result<void> check_outside(const NamedPath& file, const NamedPath& folder);
 
 }  // namespace tessera::cli

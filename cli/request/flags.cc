@@ -23,7 +23,8 @@ void add_request_flags(Command& command, request::RequestFlags& f,
     flag.group = field.group;
     if (field.name == "target" && target_help) {
       flag.about = target_help;
-      flag.group = kOptionsGroup;  // a target of the command's own
+      flag.group =
+          kOptionsGroup;  // --target has a meaning of the command's own
     }
     command.flags.push_back(std::move(flag));
   }

@@ -6,7 +6,7 @@
 
 namespace tessera::cli {
 
-// `target_help`: what --target is for, where it is not the default.
+// `target_help` replaces the default help of --target.
 void add_request_flags(Command& command, request::RequestFlags& flags,
                        const char* target_help = nullptr);
 

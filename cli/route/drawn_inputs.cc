@@ -1,4 +1,4 @@
-// cli/route/drawn_inputs.cc: the arrays of "clustered:...".
+// cli/route/drawn_inputs.cc: draws the arrays of "clustered:...".
 #include "cli/route/drawn_inputs.h"
 
 #include <algorithm>

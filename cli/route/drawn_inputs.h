@@ -1,4 +1,4 @@
-// cli/route/drawn_inputs.h: q and k that are drawn for the router's sake.
+// cli/route/drawn_inputs.h: draws q and k for the router.
 #pragma once
 
 #include "request/clustered_inputs.h"
@@ -13,15 +13,15 @@ struct DrawnInputs : request::DrawnPicks {
   request::Layout layout = request::Layout::bhsd;
 };
 
-// Clusters are the settings' tiles and blocks.
+// The sizes of clusters: query tiles and blocks of the settings.
 request::Clusters clusters_of(const request::DrawnPicks& drawn,
                               const RouteSettings& settings);
 
 struct DrawnArrays {
   request::Array q, k;
 };
-// The arrays, and what routing makes of them, must fit the memory that is
-// free.
+// Draws the arrays. An error if they and the router's memory exceed the free
+// memory.
 Result<DrawnArrays> draw_arrays(const DrawnInputs& inputs,
                                 const RouteSettings& settings,
                                 const Request& request, const Facts& facts,

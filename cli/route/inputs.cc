@@ -1,4 +1,5 @@
-// cli/route/inputs.cc: arrays and picks from and to .safetensors files.
+// cli/route/inputs.cc: reads arrays from and writes picks to .safetensors
+// files.
 #include "cli/route/inputs.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// cli/route/inputs.h: the files of the router: q and k in, picks out.
+// cli/route/inputs.h: reads q and k from files and writes picks to files.
 #pragma once
 
 #include <string>
@@ -10,14 +10,14 @@
 
 namespace tessera::cli {
 
-// Tensor `name`, [batch, heads, tokens, dim] as the layout orders it, copied:
-// bytes of a file are aligned to nothing.
+// Copies the tensor `name`: [batch, heads, tokens, dim] or another order, as
+// `layout` says. A copy is needed because tensors in a file may be unaligned.
 Result<request::Array> read_array(const Safetensors& file,
                                   std::string_view name,
                                   request::Layout layout);
 
-// picks, and slots, union_start and union_blocks where there are unions, and
-// run_picks where attention runs on others.
+// Writes picks; slots, union_start and union_blocks if there are unions; and
+// run_picks if attention uses other picks.
 Result<void> write_picks(const std::string& path, const Request& request,
                          const RouteResult& result);
 

@@ -1,4 +1,4 @@
-// cli/route/job.cc: the request and what to show, around its arrays.
+// cli/route/job.cc: makes the job of `tessera route` from flags.
 #include "cli/route/job.h"
 
 #include <utility>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr const char* kDefaultMask = "causal & routed(top=8, block=256)";
 
-// The last stage to run; nothing: all of them, then the plan.
+// The last stage to run; absent: all stages, then the plan.
 Result<std::optional<RouteStage>> stage_of(const RouteCommandFlags& o) {
   if (!o.stage || *o.stage == "plan") return std::optional<RouteStage>();
   std::vector<std::string_view> names;
@@ -36,7 +36,7 @@ std::string arrays_text(const TensorView& q, const TensorView& k) {
                      to_string(q.dtype));
 }
 
-// The request, with the lengths of q and k where they are from a file.
+// Reads the request. If q and k are from a file, it has their lengths.
 Result<void> read_request(const RouteCommandFlags& o, RouteJob& job) {
   request::RequestFlags flags = o.run.request;
   flags.picks.reset();

@@ -1,4 +1,4 @@
-// cli/route/job.h: what `tessera route` works on, read from its flags.
+// cli/route/job.h: the inputs and results of `tessera route`.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 namespace tessera::cli {
 
 struct RouteCommandFlags {
-  RunFlags run;  // of which the request and the sizes of q and k are read
+  RunFlags run;  // only the request and the sizes of q and k are used
   request::RouteFlags route;
   std::optional<std::string> stage, spread, batch_row, head, width;
   bool recall = false;
@@ -25,14 +25,14 @@ struct RouteCommandFlags {
   bool no_picture = false;
 };
 
-// Owning the arrays that the router views.
+// Owns the arrays that the router views.
 struct RouteJob {
   request::Resolved resolved;
   RouteSettings settings;
   std::optional<RouteStage> until;
   request::Array q, k;
   bool arrays = false;
-  int64_t batch_row = 0, head = 0;  // of the pictures
+  int64_t batch_row = 0, head = 0;  // shown in the pictures
   std::optional<int64_t> width;
   request::PicksFile picks;
   RouteOptions options;
@@ -46,7 +46,7 @@ struct RouteJob {
   }
 };
 
-// All that flags and files may get wrong is told here, before any work.
+// Reads and checks all flags and files, before any work.
 Result<RouteJob> make_route_job(const RouteCommandFlags& flags);
 
 }  // namespace tessera::cli

@@ -1,5 +1,5 @@
-// cli/route/job_arrays.cc: nothing is drawn before all that may be wrong has
-// been looked at.
+// cli/route/job_arrays.cc: reads or draws the arrays of a routing job. All
+// checks are done before anything is drawn.
 #include "cli/route/job_arrays.h"
 
 #include <utility>
@@ -17,7 +17,7 @@
 namespace tessera::cli {
 namespace {
 
-// Flags that say what to draw, where nothing is drawn.
+// Refuses flags for drawn arrays if no arrays are drawn.
 Result<void> check_undrawn(const RouteCommandFlags& o,
                            std::string_view source) {
   const auto found = first_given({{"--heads", o.run.heads.has_value()},

@@ -1,5 +1,5 @@
-// cli/route/job_arrays.h: q and k or picks of a routing job, from files or
-// drawn.
+// cli/route/job_arrays.h: reads or draws q and k, or reads picks, for a routing
+// job.
 #pragma once
 
 #include "cli/route/job.h"
@@ -8,14 +8,14 @@
 
 namespace tessera::cli {
 
-// q and k of --inputs.
+// Reads q and k of --inputs.
 Result<void> read_arrays(const RouteCommandFlags& flags, request::Layout layout,
                          RouteJob& job);
-// Inputs of `sizes`.
+// Draws q and k with these sizes.
 Result<void> draw_inputs(const RouteCommandFlags& flags,
                          const RunOptions& sizes, request::Layout layout,
                          RouteJob& job);
-// Those of --picks, which is a file.
+// Reads the picks of --picks, which names a file.
 Result<void> read_given_picks(const RouteCommandFlags& flags, RouteJob& job);
 
 }  // namespace tessera::cli

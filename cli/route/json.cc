@@ -1,4 +1,4 @@
-// cli/route/json.cc: what routing did, as JSON.
+// cli/route/json.cc: the routing report as JSON.
 #include "cli/route/report.h"
 #include "receipt/parts.h"
 

@@ -13,8 +13,8 @@
 namespace tessera::cli {
 namespace {
 
-// What the queries of each tile row pick: full where all pick the block,
-// partial where some do; all of them are the row's union.
+// The picks of each tile row: a block is full if all queries of the row pick
+// it, and partial if some do. The blocks shown are the row's union.
 Result<std::string> picks_picture(const RouteJob& job,
                                   const picture::Input& like) {
   const RouteSettings& s = job.settings;

@@ -8,7 +8,7 @@
 
 namespace tessera::cli {
 
-// Of the picks and of the tiles that they make.
+// Pictures of the picks, and of the tiles of the plan made from them.
 Result<std::string> route_pictures(const RouteCommandFlags& flags,
                                    const RouteJob& job, const Batch& batch);
 

@@ -1,4 +1,4 @@
-// cli/route/planned.cc: loads, routes, plans, and tells warnings.
+// cli/route/planned.cc: loads, routes and plans, and prints warnings.
 #include "cli/route/planned.h"
 
 #include <utility>

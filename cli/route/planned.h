@@ -7,7 +7,7 @@
 
 namespace tessera::cli {
 
-// Plans what is not saved; warnings go to stderr.
+// Plans the request unless its plan was loaded. Warnings go to stderr.
 Result<request::Planned> plan_loaded(request::Loaded loaded);
 Result<request::Planned> load_planned(const request::RequestFlags& flags,
                                       const request::RouteFlags& route = {});

@@ -1,4 +1,4 @@
-// cli/route/report.h: what routing did, stage by stage, in words and as JSON.
+// cli/route/report.h: the routing report, stage by stage, as text and JSON.
 #pragma once
 
 #include <array>
@@ -20,17 +20,17 @@ struct RouteReport {
   Request request;
   std::string mask;    // as written
   std::string arrays;  // "8 heads (8 K/V), dim 128, f32", or ""
-  std::string inputs;  // where q and k, or the picks, are from
-  bool given = false;  // picks of another router: nothing was scored
+  std::string inputs;  // the source of q and k, or of the picks
+  bool given = false;  // picks of another router were given; no scoring
   RouteStage until = RouteStage::expand;
   int threads = 1;
   RouteResult result;
   std::array<double, kRouteStages> ms{};
   std::optional<RouteRecall> recall;
-  // Of the plan, where it was made.
+  // Statistics of the plan, if one was made.
   std::optional<Statistics> plan;
   double plan_ms = 0;
-  int64_t causal_tiles = 0;  // of a plan with `causal` alone
+  int64_t causal_tiles = 0;  // active tiles of a plan with only `causal`
 };
 
 std::vector<RouteStage> stages_run(const RouteReport& report);
@@ -41,7 +41,7 @@ std::span<const JsonField> route_json_fields();
 
 std::string phases_text();
 
-// The picks of a plan: what attention does with them, and their unions.
+// Fields of a plan's picks: their meaning and their unions.
 inline constexpr const char* kPicksFields =
     "picks.{meaning,block,heads,slots,picks}, "
     "picks.union.{query_tile,tile_rows,blocks,widest,capacity}, "

@@ -1,4 +1,4 @@
-// cli/route/routed_batch.cc: from a source of picks to a fact of the request.
+// cli/route/routed_batch.cc: makes the picks of a request from their source.
 #include "cli/route/routed_batch.h"
 
 #include <utility>

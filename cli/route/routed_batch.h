@@ -1,5 +1,5 @@
-// cli/route/routed_batch.h: the picks of a routed(...) mask: given in a file,
-// drawn, or of the router over a command's own q and k.
+// cli/route/routed_batch.h: the picks of a routed(...) mask: from a file,
+// drawn, or computed by the router from a command's q and k.
 #pragma once
 
 #include "request/load.h"
@@ -9,14 +9,14 @@
 
 namespace tessera::cli {
 
-// Routes, or takes given picks in at legality, and plans. The router's warnings
-// go to stderr. `arrays` has the command's q and k, where it has any.
+// Routes and plans; given picks enter the router at legality. The router's
+// warnings go to stderr. `arrays` has the command's q and k, if any.
 Result<OwnedBatch> route_batch(const request::RouteFlags& flags,
                                const request::PickSource& source,
                                RouteInputs arrays, const RouteOptions& options,
                                const request::Resolved& resolved);
 
-// Routes and plans, where there are no arrays to route by.
+// Routes and plans for a command without q and k.
 Result<void> take_picks(const request::RouteFlags& route,
                         request::Loaded& loaded);
 

@@ -1,4 +1,5 @@
-// cli/route/stages.cc: routes, compares and plans, and keeps the time of each.
+// cli/route/stages.cc: routes, computes the recall and plans, and records
+// times.
 #include "cli/route/stages.h"
 
 #include <utility>

@@ -1,5 +1,5 @@
-// cli/route/stages.h: the work of `tessera route`; each fills its part of the
-// job's report.
+// cli/route/stages.h: the work of `tessera route`. Each function fills its part
+// of the job's report.
 #pragma once
 
 #include "cli/route/job.h"
@@ -9,10 +9,11 @@ namespace tessera::cli {
 
 Result<void> route_timed(RouteJob& job);
 
-// What hierarchical routing found of what exhaustive routing finds.
+// Computes the recall of hierarchical routing against exhaustive routing.
 Result<void> find_recall(RouteJob& job);
 
-// The plan of the picks, which views the job's, beside that of `causal` alone.
+// Plans with the picks, which are views of the job's arrays, and counts the
+// tiles of a plan with only `causal`.
 Result<BorrowedBatch> plan_timed(RouteJob& job);
 
 }  // namespace tessera::cli

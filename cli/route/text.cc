@@ -1,4 +1,4 @@
-// cli/route/text.cc: a line for each stage: time and counts.
+// cli/route/text.cc: the routing report as text, one line for each stage.
 #include <fmt/format.h>
 
 #include "base/units.h"

@@ -1,4 +1,4 @@
-// cli/route/view.cc: reads row, head and width within what there is.
+// cli/route/view.cc: reads row, head and width and checks their ranges.
 #include "cli/route/view.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// cli/route/view.h: what of the result the pictures of `tessera route` show.
+// cli/route/view.h: the part of the result that `tessera route` draws.
 #pragma once
 
 #include "cli/route/job.h"
@@ -6,7 +6,8 @@
 
 namespace tessera::cli {
 
-// Its batch row, head and width. `sizes` are those of drawn inputs.
+// Reads batch row, head and width of the pictures. `sizes` are those of drawn
+// inputs.
 Result<void> read_view(const RouteCommandFlags& flags, const RunOptions& sizes,
                        RouteJob& job);
 

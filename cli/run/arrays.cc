@@ -1,4 +1,4 @@
-// cli/run/arrays.cc: lengths, memory, then values.
+// cli/run/arrays.cc: checks lengths and memory, then makes the arrays.
 #include "cli/run/arrays.h"
 
 #include "base/fail.h"

@@ -1,5 +1,5 @@
-// cli/run/arrays.h: the arrays of a run: whether they fit, then from a file or
-// drawn.
+// cli/run/arrays.h: the arrays of a run: checks that they fit into memory, then
+// reads or draws them.
 #pragma once
 
 #include "cli/run/flags.h"
@@ -13,9 +13,10 @@ namespace tessera::cli {
 Result<void> check_lengths(const request::InputFile& file,
                            const Request& request);
 
-// Before anything is allocated: sizes come from flags and may be absurd. What a
-// lane takes beside the arrays is its own affair where another may step in.
-// `batch`: where it is known.
+// Checks the memory for the arrays before anything is allocated, because sizes
+// from flags may be absurd. The lane's own memory is included only without
+// --fallback, since otherwise another lane may step in. `batch`: null if
+// unknown.
 Result<void> check_memory(const RunFlags& flags, const RunOptions& options,
                           LaneId lane, double routing = 0,
                           const Batch* batch = nullptr);

@@ -1,4 +1,4 @@
-// cli/run/cache_folder.cc: where compiled programs are kept.
+// cli/run/cache_folder.cc: the folder of the cache of compiled programs.
 #include "cli/run/cache_folder.h"
 
 #include <cstdlib>
@@ -20,7 +20,7 @@ std::string variable(const char* name) {
 }  // namespace
 
 Result<std::string> cache_folder(const std::optional<std::string>& flag) {
-  std::error_code ignored;  // what cannot be looked at is the cache's to tell
+  std::error_code ignored;  // the cache reports a folder that it cannot read
   if (flag && flag->empty()) {
     return invalid("cli", "--cache must be a folder or off, found ''");
   }

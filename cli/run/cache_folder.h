@@ -1,4 +1,4 @@
-// cli/run/cache_folder.h: where compiled programs are kept.
+// cli/run/cache_folder.h: the folder of the cache of compiled programs.
 #pragma once
 
 #include <optional>
@@ -8,10 +8,11 @@
 
 namespace tessera::cli {
 
-// `flag` where there is one, else $TESSERA_CACHE, each a folder or "off", else
-// $XDG_CACHE_HOME/tessera, else $HOME/.cache/tessera. A variable that is empty
-// counts as absent, and so does one of the latter two that is no absolute path.
-// Empty: kept nowhere.
+// The first of these that is given: `flag` or $TESSERA_CACHE, each a folder or
+// "off"; $XDG_CACHE_HOME/tessera; $HOME/.cache/tessera. An empty variable
+// counts as absent, and so does one of the last two that is no absolute path.
+// The result
+// "" means no cache.
 Result<std::string> cache_folder(const std::optional<std::string>& flag);
 
 }  // namespace tessera::cli

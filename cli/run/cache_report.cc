@@ -1,4 +1,4 @@
-// cli/run/cache_report.cc: what was compiled, and where it is kept.
+// cli/run/cache_report.cc: prints what was compiled and where it is stored.
 #include "cli/run/cache_report.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// cli/run/cache_report.h: what commands say that compile for runs to come.
+// cli/run/cache_report.h: the output of commands that fill the compile cache.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,7 +10,7 @@
 
 namespace tessera::cli {
 
-// There is one: what is warmed is kept for other processes.
+// Checks that there is a cache folder: without one, warming has no effect.
 Result<void> check_cache_folder(const std::string& folder);
 
 struct CacheReport {
@@ -21,9 +21,9 @@ struct CacheReport {
 };
 inline constexpr const char* kCacheFields =
     "compiles, disk_hits, memory_hits, ms, cache, warnings";
-// Prints these, as an object with what it has besides, or behind `first`, a
-// line; warnings too, which make the exit code kFailed: what they are of may
-// not be kept.
+// Prints the report: as JSON with the fields of `more`, or as text after
+// `first`. Warnings go to stderr and make the exit code kFailed, since a
+// program may not have been stored.
 int print_cache_report(const CacheReport& report, bool as_json,
                        nlohmann::json more, const std::string& first);
 

@@ -1,4 +1,4 @@
-// cli/run/command.cc: `tessera run`: a plan, executed, with its receipt.
+// cli/run/command.cc: `tessera run`: runs a plan and gives its receipt.
 #include "cli/command.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// cli/run/flags.h: the flags of `tessera run`, as typed.
+// cli/run/flags.h: the flags of `tessera run`.
 #pragma once
 
 #include <optional>
@@ -20,7 +20,7 @@ inline constexpr const char* kRowSumHelp =
     "Row sum of our TPU kernel's probabilities: exact, or of rounded ones, as "
     "their product takes them [exact]";
 
-// As typed.
+// The flags, not yet parsed.
 struct RunFlags : PluginFlags, SpreadFlags {
   request::RequestFlags request;
   request::RouteFlags route;
@@ -34,7 +34,8 @@ struct RunFlags : PluginFlags, SpreadFlags {
   bool json = false;
 };
 
-// The request and the arrays; then those and the flags of a run.
+// add_shape_flags() adds the flags of the request and the arrays;
+// add_run_flags() adds those and the flags of a run.
 void add_shape_flags(Command& command, RunFlags& flags, const char* dtypes,
                      const char* target_help = nullptr);
 void add_mesh_flags(Command& command, RunFlags& flags,

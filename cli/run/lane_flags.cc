@@ -10,11 +10,11 @@
 namespace tessera::cli {
 namespace {
 
-// Flags that only some lanes take, which are named as an error names them.
+// A flag that only some lanes accept; `words` names these lanes in errors.
 struct LaneFlag {
   std::optional<std::string> RunFlags::*flag;
   std::string_view name;
-  uint32_t lanes;  // bits by LaneId
+  uint32_t lanes;  // bit set by LaneId
   std::string_view words;
 };
 constexpr uint32_t bits(std::initializer_list<LaneId> lanes) {
@@ -70,7 +70,7 @@ Result<void> check_choice(const RunFlags& flags, const Choice& choice,
       flags, lanes,
       fmt::format("auto, which chose {}", to_string(choice.lane)));
   if (!e || choice.plugin.empty()) return e;
-  // The choice tells of its own plugin and method, so no others may run.
+  // The rules judged this plugin and method, so no others may run.
   if (flags.plugin.value_or(choice.plugin) != choice.plugin) {
     return invalid("cli",
                    "--plugin of --lane auto must be the one that it chose, "

@@ -1,4 +1,4 @@
-// cli/run/lane_options.cc: which lanes may run, and what each is asked.
+// cli/run/lane_options.cc: the lanes that may run, and the options of each.
 #include <utility>
 
 #include "base/fail.h"
@@ -50,7 +50,7 @@ Result<void> read_xla(const RunFlags& f, XlaOptions& xla) {
   return read_plugin_flags(f, xla);
 }
 
-// What the bridge runs must give all that a run compares.
+// Reads the artifact, which must give all outputs that a run compares.
 Result<void> read_bridge(const RunFlags& f, SessionOptions& options) {
   auto artifact = read_artifact(f.artifact, f.shapes);
   if (!artifact) return artifact.error();
@@ -70,7 +70,7 @@ Result<void> read_bridge(const RunFlags& f, SessionOptions& options) {
 Result<LaneId> lane_of(std::string_view text, std::string_view flag) {
   std::string names;
   for (const lanes::Lane& lane : lanes::lanes()) {
-    // Nothing falls back to what means something else.
+    // A lane that may compute something else is no fallback.
     if (flag != "--lane" && !facts_of(lane.lane).same_meaning) continue;
     if (text == to_string(lane.lane)) return lane.lane;
     names += fmt::format(", {}", to_string(lane.lane));

@@ -1,4 +1,4 @@
-// cli/run/open_session.cc: the session that a run's options ask for.
+// cli/run/open_session.cc: opens the session for a run's options.
 #include <utility>
 
 #include "base/fail.h"
@@ -9,8 +9,8 @@
 namespace tessera::cli {
 namespace {
 
-// What a lane with kernels would refuse only when all arrays are there; `lane`
-// is what errors call it.
+// Refuses head dims early that a lane with kernels would refuse only after all
+// arrays are made. `lane` is its name in errors.
 Result<void> check_dims(const request::AttentionData& d,
                         std::string_view lane) {
   for (const auto& [dim, what] :

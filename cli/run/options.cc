@@ -1,4 +1,4 @@
-// cli/run/options.cc: flags, and what the file of inputs says in their place.
+// cli/run/options.cc: reads options from flags and the file of inputs.
 #include "cli/run/options.h"
 
 #include <charconv>
@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kDefaultHeads = 8;
 constexpr int64_t kDefaultDim = 128;
 
-// A flag, the file's value, or the default; the first two must agree.
+// A size from the flag, the file or the default. Flag and file must agree.
 Result<int64_t> size_of(const std::optional<std::string>& flag,
                         std::string_view name, std::optional<int64_t> in_file,
                         int64_t otherwise, int64_t most) {
@@ -71,7 +71,7 @@ Result<void> read_shape(const RunFlags& f, RunOptions& o) {
     std::string_view name;
     int64_t request::InputFile::*in_file;
     int64_t AttentionShape::*out;
-    // Of the default: another size, or a number.
+    // The default: that of another size, or a number.
     int64_t AttentionShape::*like;
     int64_t otherwise;
     int64_t most;

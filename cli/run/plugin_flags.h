@@ -1,5 +1,5 @@
-// cli/run/plugin_flags.h: which plugin, which of its devices, and where what it
-// compiles is kept.
+// cli/run/plugin_flags.h: the flags of a plugin, its device and the cache of
+// its compiled programs.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@
 
 namespace tessera::cli {
 
-// As typed.
+// The flags, not yet parsed.
 struct PluginFlags {
   std::optional<std::string> plugin, device, cache;
 };
@@ -27,7 +27,7 @@ void add_plugin_flags(Command& command, PluginFlags& flags,
                       const char* plugin_help = kPluginHelp,
                       const char* cache_help = kCacheHelp);
 
-// Of a lane's options plugin, device and cache_folder.
+// Sets plugin, device and cache_folder of a lane's options.
 template <class Options>
 Result<void> read_plugin_flags(const PluginFlags& flags, Options& out) {
   if (flags.plugin) out.plugin = *flags.plugin;

@@ -1,4 +1,4 @@
-// cli/run/receipt.cc: what a run's receipt holds of its flags.
+// cli/run/receipt.cc: the fields of a run's receipt that come from its flags.
 #include "cli/run/receipt.h"
 
 #include <utility>

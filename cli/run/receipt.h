@@ -1,4 +1,4 @@
-// cli/run/receipt.h: what a run's receipt holds of its flags.
+// cli/run/receipt.h: the fields of a run's receipt that come from its flags.
 #pragma once
 
 #include "cli/run/options.h"
@@ -7,8 +7,8 @@
 
 namespace tessera::cli {
 
-// To a session's receipt: who asked, the words of the request, and where the
-// arrays are from.
+// Adds to a session's receipt the command, the request as text, and the source
+// of the arrays.
 void add_given(const RunFlags& flags, const RunOptions& options,
                const request::Planned& planned, receipt::Receipt& receipt);
 

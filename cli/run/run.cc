@@ -1,4 +1,4 @@
-// cli/run/run.cc: from flags to outputs and a receipt.
+// cli/run/run.cc: runs a request as flags say.
 #include "cli/run/run.h"
 
 #include <utility>
@@ -19,7 +19,7 @@
 namespace tessera::cli {
 namespace {
 
-// The request, of the lengths of the inputs where they are from a file.
+// Loads the request. If inputs are from a file, it has their lengths.
 Result<request::Loaded> load_for(const RunFlags& flags, const RunOptions& o) {
   request::Lengths lengths;
   if (o.inputs) {
@@ -32,8 +32,8 @@ Result<request::Loaded> load_for(const RunFlags& flags, const RunOptions& o) {
   return loaded;
 }
 
-// The plan waits for picks, and those for q and k, unless picks are there:
-// `made` is whether all arrays were made for them.
+// Routes before planning. The router needs q and k unless the source has all
+// picks; then all arrays are made here, and `made` is set.
 Result<void> route_first(const RunFlags& flags, RunOptions& o,
                          request::Loaded& loaded, bool& made) {
   const request::PickSource& source = *loaded.source;
@@ -73,14 +73,15 @@ Result<request::Planned> plan_request(request::Loaded loaded,
   return planned;
 }
 
-// What is to run, where, and who chose its tile.
+// A planned request, the chosen lane, and what chose the tile.
 struct Ready {
   request::Planned planned;
   Choice choice;
   run::TileBy tile_by;
 };
 
-// A tile that is open is our TPU kernels' to choose, where they are to run it.
+// If the request leaves the tile open and Tessera's TPU kernels will run it,
+// the tile is that of their table of settings.
 Result<Ready> plan_and_choose(const RunOptions& o, const AttentionCall& call,
                               request::Loaded loaded) {
   const bool may_tile = !o.lanes.lane && run::is_tile_open(loaded);

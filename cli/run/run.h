@@ -1,4 +1,4 @@
-// cli/run/run.h: from flags to outputs and a receipt.
+// cli/run/run.h: runs a request as flags say.
 #pragma once
 
 #include "cli/run/options.h"
@@ -7,19 +7,20 @@
 
 namespace tessera::cli {
 
-// As the arrays and flags will make it, before there is an array.
+// The call, known from the options before any array is made.
 AttentionCall call_of(const RunOptions& options);
 
 struct RunOutcome {
   receipt::Receipt receipt;
-  RequestFeatures features;  // what the choice was made from
+  RequestFeatures features;  // the inputs of the choice
   PlanFacts plan;
   request::AttentionData data;
 };
-// Plans, chooses a lane, runs it and checks it where that was asked for. Writes
-// nothing.
+// Plans, chooses a lane, runs it and, with --check, checks the result. Writes
+// no file.
 Result<RunOutcome> run_request(const RunFlags& flags);
-// With options that were read from the flags before; their lanes may be others.
+// The same with options that were read from the flags before; the caller may
+// have changed `options.lanes`.
 Result<RunOutcome> run_request(const RunFlags& flags, RunOptions options);
 
 }  // namespace tessera::cli

@@ -1,4 +1,4 @@
-// cli/schedule/flags.h: the flags of `tessera schedule`, as typed.
+// cli/schedule/flags.h: the flags of `tessera schedule`.
 #pragma once
 
 #include <optional>

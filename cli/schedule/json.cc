@@ -66,7 +66,8 @@ json optional_json(const std::optional<double>& value) {
   return value ? json(*value) : json();
 }
 
-// Whole but where heads differ.
+// An integer, unless the heads' tile counts differ: then a mean with a
+// fraction.
 json tiles_json(double tiles) {
   const auto whole = static_cast<int64_t>(tiles);
   return static_cast<double>(whole) == tiles ? json(whole) : json(tiles);

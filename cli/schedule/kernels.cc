@@ -1,4 +1,4 @@
-// cli/schedule/kernels.cc: dumps that are there, and those that are made.
+// cli/schedule/kernels.cc: reads dumps, or makes them by compiling.
 #include "cli/schedule/kernels.h"
 
 #include <utility>
@@ -12,8 +12,8 @@
 namespace tessera::cli {
 namespace {
 
-// Our own kernel for the request, at the setting that suits this batch where it
-// is open: its dumps, and its trips for the plan.
+// Makes Tessera's own kernel for the request, with the setting for this batch
+// if flags leave it open. Returns its dump and sets its trips for the plan.
 Result<schedule::Dump> own_kernels(const ScheduleFlags& o,
                                    const request::Resolved& request,
                                    schedule::ScheduleOptions& options,

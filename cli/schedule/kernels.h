@@ -1,4 +1,4 @@
-// cli/schedule/kernels.h: the kernels that `tessera schedule` is asked about.
+// cli/schedule/kernels.h: reads or compiles the kernels of `tessera schedule`.
 #pragma once
 
 #include <optional>
@@ -11,15 +11,15 @@
 
 namespace tessera::cli {
 
-// The first that is given, beside those of a request and its heads, which go
-// with any program; "" where none is.
+// The first flag of a kernel that is given; "" if none is. Flags of a request
+// and its heads do not count, since they go with any program.
 std::string first_kernel_flag(const ScheduleFlags& flags);
 
-// A dump is of our kernel where its flags say so.
+// Whether the flags name Tessera's own kernel, also for a dump.
 bool asks_own_kernel(const ScheduleFlags& flags);
 
-// From a dump, or by compiling a program or our own kernel for `request`. Of
-// our own, `options` learns its trips and heads, and `own` is what it is.
+// Reads a dump, or compiles a program or Tessera's own kernel for `request`.
+// For its own kernel it sets the trips and heads in `options`, and `own`.
 Result<schedule::Dump> read_kernels(const ScheduleFlags& flags,
                                     const request::Resolved* request,
                                     schedule::ScheduleOptions& options,

@@ -1,4 +1,4 @@
-// cli/schedule/options.cc: flags as options.
+// cli/schedule/options.cc: reads and checks the options of `tessera schedule`.
 #include "cli/schedule/options.h"
 
 #include <utility>
@@ -14,7 +14,8 @@ namespace {
 
 constexpr int64_t kMaxTrips = int64_t{1} << 53;
 
-// "REGION=N"; a region's name may hold an equals sign, a number does not.
+// Parses "REGION=N" at the last equals sign, since a region's name may hold
+// one.
 Result<schedule::TripRule> parse_trips(const std::string& text) {
   const size_t equals = text.rfind('=');
   if (equals == std::string::npos || equals == 0) {
@@ -70,7 +71,7 @@ Result<schedule::ScheduleOptions> read_schedule_options(
 
 Result<std::optional<request::Resolved>> asked_request(
     request::RequestFlags f) {
-  f.target.reset();  // here it is what the program is compiled for
+  f.target.reset();  // it is the compile target here, not part of the request
   const bool asked =
       f.plan || f.spec || !f.masks.empty() || f.q_len || f.kv_len || f.docs;
   if (!asked) return std::optional<request::Resolved>();

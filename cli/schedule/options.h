@@ -1,4 +1,4 @@
-// cli/schedule/options.h: the options of `tessera schedule`, before any work.
+// cli/schedule/options.h: reads and checks the options of `tessera schedule`.
 #pragma once
 
 #include <optional>
@@ -9,14 +9,14 @@
 
 namespace tessera::cli {
 
-// Which flags go together.
+// Checks which flags go together.
 Result<void> check_flags(const ScheduleFlags& flags);
 
-// Target, trips and heads; the request is added.
+// Reads target, trips and heads; the caller adds the request.
 Result<schedule::ScheduleOptions> read_schedule_options(
     const ScheduleFlags& flags);
 
-// Nothing where no request is given.
+// Absent if no request is given.
 Result<std::optional<request::Resolved>> asked_request(
     request::RequestFlags flags);
 

@@ -1,5 +1,5 @@
-// cli/schedule/report.h: the static profile of a program's kernels, in words
-// and as JSON.
+// cli/schedule/report.h: the static profile of a program's kernels, as text and
+// JSON.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -12,7 +12,7 @@
 
 namespace tessera::cli {
 
-// `own`: our kernel, where it is of that.
+// `own`: Tessera's own kernel, if the profile is of it; else null.
 nlohmann::json schedule_json(const schedule::ScheduleReport& report,
                              const AskedKernel* own);
 std::span<const JsonField> schedule_json_fields();

@@ -1,4 +1,4 @@
-// cli/schedule/text.cc: a program's kernels in words.
+// cli/schedule/text.cc: a program's kernels as text.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,7 +21,8 @@ std::string whole(double value) {
   return with_commas(std::llround(value));
 }
 
-// Whole but where heads differ.
+// An integer, unless the heads' tile counts differ: then a mean with a
+// fraction.
 std::string tiles(double mean) {
   return std::trunc(mean) == mean ? whole(mean) : fmt::format("{:.1f}", mean);
 }

@@ -46,7 +46,7 @@ MeshFitCall asked_of(const ShardFlags& f, const request::Planned& planned,
   return out;
 }
 
-// The program and the picture, where they are asked for.
+// Writes the program and the picture, if flags ask for them.
 Result<void> write_files(const ShardFlags& f, const MeshFitCall& asked,
                          const request::Planned& planned,
                          const Shards& shards) {

@@ -101,7 +101,7 @@ Result<void> check_flags(const ShardFlags& f) {
   if (f.dlse && !f.backward) {
     return invalid("cli", "--dlse goes with --backward, found none");
   }
-  // A program of lane xla alone is for any compiler.
+  // Without --fit or --compile, a program of lane xla is not made for one chip.
   if (f.lowering_reason && f.lane != "mosaic" && !f.fit && !f.compile) {
     return invalid("cli",
                    "--lowering-reason goes with --lane mosaic, --fit or "

@@ -1,4 +1,4 @@
-// cli/shard/flags.h: what `tessera shard` is asked.
+// cli/shard/flags.h: the flags of `tessera shard`.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace tessera::cli {
 
-// As typed.
+// The flags, not yet parsed.
 struct ShardFlags : SpreadFlags {
   request::RequestFlags request;
   std::optional<std::string> mesh, heads, kv_heads, head_dim, v_head_dim, dtype,
@@ -25,11 +25,11 @@ struct ShardFlags : SpreadFlags {
 
 void add_shard_flags(Command& command, ShardFlags& flags);
 
-// That the mesh is there, which flags go together, and that no file is written
-// over.
+// Checks that there is a mesh, which flags go together, and that no file would
+// overwrite another.
 Result<void> check_flags(const ShardFlags& flags);
 
-// Balance, dtype and sizes.
+// Reads balance, dtype and sizes.
 Result<ShardOptions> shard_options(const ShardFlags& flags);
 
 }  // namespace tessera::cli

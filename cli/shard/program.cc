@@ -1,4 +1,4 @@
-// cli/shard/program.cc: budgets and schedules of a mesh's program.
+// cli/shard/program.cc: the budget and the schedule of a mesh's program.
 #include "cli/shard/program.h"
 
 #include <fmt/ranges.h>

@@ -1,5 +1,5 @@
-// cli/shard/program.h: the program of all devices of a mesh: what a chip needs,
-// and what libtpu has put beside what travels.
+// cli/shard/program.h: the program of all devices of a mesh: the memory of a
+// chip, and the ops that libtpu schedules during its collectives.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -16,14 +16,14 @@ namespace tessera::cli {
 
 struct ProgramReport {
   bool backward = false;
-  std::string target;  // that it was compiled for; "" where it was not
+  std::string target;  // compile target; "": not compiled
   FitReport fit;
   std::vector<schedule::Collective> collectives;     // of the compiled program
   std::optional<schedule::Calibration> calibration;  // of the chip
 };
 
-// Where the compiler is asked it is compiled for asked.chip, if it fits: once a
-// process.
+// With `with_compiler`, compiles the program for asked.chip if it fits. That is
+// possible once per process.
 Result<ProgramReport> report_program(const MeshFitCall& asked,
                                      bool with_compiler);
 

@@ -1,4 +1,4 @@
-// cli/shard/report.h: shards for people and as JSON.
+// cli/shard/report.h: shards as text and JSON.
 #pragma once
 
 #include <cstdint>
@@ -17,15 +17,16 @@ namespace tessera::cli {
 struct ShardRun {
   Shards shards;
   ShardOptions options;
-  // From ids to all shards, once; of a saved plan what comes after it.
+  // Time from facts to all shards, measured once; for a saved plan without the
+  // planning.
   int64_t plan_ns = 0;
   bool saved_plan = false;
   std::optional<ProgramReport> program;
-  // Arrays of the pass's program; none where the lane has none of this batch.
+  // Arrays of the pass's program; absent if the lane cannot run this batch.
   std::optional<fit::MeshArrays> arrays;
 };
 
-// Bytes as a share of an all-gather's.
+// `bytes` / the bytes of an all-gather.
 inline double beside_all_gather(const Moved& m, int64_t bytes) {
   return m.all_gather == 0
              ? 0

@@ -1,4 +1,4 @@
-// cli/shard/text.cc: shards for people.
+// cli/shard/text.cc: shards as text.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 namespace tessera::cli {
 namespace {
 
-// A line a shard is read by people only where there are few.
+// The most shards for which each one gets a line.
 constexpr size_t kMaxLines = 64;
 constexpr int64_t kBarColumns = 30;
 

@@ -1,4 +1,4 @@
-// cli/train/command.cc: `tessera train`: a model trained on packed rows.
+// cli/train/command.cc: `tessera train`: trains a model on packed rows.
 #include "cli/command.h"
 
 #include <fmt/format.h>

@@ -1,5 +1,5 @@
-// cli/train/compile_only.cc: a step that is compiled and not run, in words and
-// as JSON.
+// cli/train/compile_only.cc: compiles a step without running it, and reports on
+// it as text and JSON.
 #include "cli/train/compile_only.h"
 
 #include <fmt/format.h>
@@ -169,7 +169,7 @@ Result<int> run_warm(const TrainOptions& o, const TrainFlags& f) {
   auto trainer = Trainer::compile(o);
   if (!trainer) return trainer.error();
   const TrainCounters did = trainer->counters();
-  print_warnings(did.plugin_warnings);  // which keep nothing from being kept
+  print_warnings(did.plugin_warnings);  // they do not affect the exit code
   return print_cache_report(
       {did, did.compile_ms, o.xla.cache_folder, did.warnings}, f.json,
       {{"program", trainer->program_key()}},

@@ -1,4 +1,5 @@
-// cli/train/compile_only.h: `tessera train` that compiles and runs no step.
+// cli/train/compile_only.h: `tessera train --compile-only` and `--warm`, which
+// run no step.
 #pragma once
 
 #include <span>
@@ -9,19 +10,20 @@
 
 namespace tessera::cli {
 
-// That the step can be compiled for what was asked, or run here, as far as it
-// is known before any work.
+// Checks, as far as possible before any work, that the step can be compiled for
+// the target, or can run here.
 Result<void> check_device(const model::TrainingRun& run,
                           const TrainFlags& flags);
 
-// Compiles the step for a TPU, which need not be here, and says what it takes.
+// Compiles the step for a TPU, which this machine may lack, and prints what the
+// step needs.
 Result<int> run_compile_only(const model::TrainingRun& run,
                              const TrainFlags& flags, data::RowFiles& data);
 
-// Compiles it for the device that will run it, into the cache.
+// Compiles the step for the device that will run it, into the cache.
 Result<int> run_warm(const TrainOptions& options, const TrainFlags& flags);
 
-// Of the JSON of both.
+// The JSON fields of both.
 std::span<const JsonField> ahead_json_fields();
 
 }  // namespace tessera::cli

@@ -73,7 +73,7 @@ void add_program_flags(Command& command, TrainFlags& f) {
       });
 }
 
-// What a run starts from, and what it leaves.
+// The flags of a run's start and of its output files.
 void add_state_flags(Command& command, TrainFlags& f) {
   add_flags(
       command,
@@ -93,7 +93,7 @@ void add_state_flags(Command& command, TrainFlags& f) {
       });
 }
 
-// Runs that take no step.
+// The flags of runs without a step.
 void add_ahead_flags(Command& command, TrainFlags& f) {
   add_flags(
       command,

@@ -1,4 +1,4 @@
-// cli/train/flags.h: the flags of `tessera train`, as typed.
+// cli/train/flags.h: the flags of `tessera train`.
 #pragma once
 
 #include <optional>

@@ -1,4 +1,4 @@
-// cli/train/options.cc: the options of a trainer, which check each other.
+// cli/train/options.cc: reads and checks the trainer's options.
 #include "cli/train/options.h"
 
 #include <utility>
@@ -20,7 +20,7 @@ namespace {
 
 constexpr int64_t kMaxModelBytes = int64_t{1} << 20;
 
-// That of --model; else that of the checkpoint; else a small one.
+// The model of --model, else that of the checkpoint, else a small default.
 Result<ModelConfig> read_model(const TrainFlags& f,
                                const std::optional<std::string>& resumed) {
   if (!f.model && !resumed) return ModelConfig{};

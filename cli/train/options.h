@@ -1,4 +1,4 @@
-// cli/train/options.h: how `tessera train` trains, from its flags.
+// cli/train/options.h: reads the trainer's options from flags.
 #pragma once
 
 #include <optional>
@@ -9,10 +9,10 @@
 
 namespace tessera::cli {
 
-// Of --rows and of --steps.
+// The largest --rows and --steps.
 inline constexpr int64_t kMaxSteps = int64_t{1} << 40;
 
-// `resumed`: the checkpoint to go on from.
+// `resumed`: the content of the checkpoint to continue from.
 Result<void> read_train_options(const TrainFlags& flags,
                                 const std::optional<std::string>& resumed,
                                 TrainOptions& options);

@@ -1,4 +1,4 @@
-// cli/train/receipt.cc: a receipt's model, and its fields back to flags.
+// cli/train/receipt.cc: a receipt's model as JSON, and its fields as flags.
 #include "cli/train/receipt.h"
 
 #include <fmt/format.h>
@@ -15,7 +15,7 @@ nlohmann::json model_json(const receipt::Receipt& r) {
     out[name] = all.at(name);
   }
   out["exchange"] = all.at("exchange");
-  // Of steps that ran.
+  // These fields are about steps that ran.
   for (const char* name : {"sent", "all_gather", "tiles_max_over_mean"}) {
     if (out["exchange"].is_object()) out["exchange"].erase(name);
   }
@@ -55,7 +55,7 @@ TrainFlags flags_of_training(const receipt::Receipt& r) {
   } else {
     f.resume = t.start;
   }
-  f.json = true;  // nothing on the way
+  f.json = true;  // no progress output
   return f;
 }
 

@@ -8,10 +8,10 @@
 
 namespace tessera::cli {
 
-// The model of such a receipt, by whom and in which types.
+// The model of a receipt as JSON: sizes, spec and types.
 nlohmann::json model_json(const receipt::Receipt& receipt);
 
-// The flags of a receipt's command, but for the plugin, and its model.
+// The flags of a receipt's command, without the plugin and the model.
 TrainFlags flags_of_training(const receipt::Receipt& receipt);
 
 }  // namespace tessera::cli

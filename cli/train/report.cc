@@ -1,4 +1,4 @@
-// cli/train/report.cc: a training run in lines for people.
+// cli/train/report.cc: a training run as text.
 #include "cli/train/report.h"
 
 #include <fmt/format.h>
@@ -11,7 +11,7 @@ namespace tessera::cli {
 
 namespace {
 
-constexpr int kWidth = 10;  // of the names of lines
+constexpr int kWidth = 10;  // width of the names of lines
 
 }  // namespace
 

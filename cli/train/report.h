@@ -1,4 +1,4 @@
-// cli/train/report.h: a training run in words.
+// cli/train/report.h: a training run as text.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +10,10 @@
 
 namespace tessera::cli {
 
-// The model, by whom and in which types; the start of every report.
+// The model, its spec and its types: the begin of every report.
 std::string model_text(const receipt::Receipt& receipt);
 
-// What is trained and on what, before the first step; one step of it; the end.
+// The text before the first step, for one step, and after the last step.
 std::string head_text(const receipt::Receipt& receipt,
                       const data::RowFiles& data);
 std::string step_text(const StepReport& step, int64_t steps, double seconds);

@@ -1,4 +1,4 @@
-// cli/train/run.cc: what a run prints and keeps on its way.
+// cli/train/run.cc: runs training, prints progress and writes files.
 #include "cli/train/run.h"
 
 #include <fmt/format.h>
@@ -47,7 +47,7 @@ Result<receipt::Receipt> run_training(model::TrainingRun run,
     return {};
   };
   calls.stepped = [&](const StepReport& told, double seconds) {
-    // Some forty lines, whatever the number of steps.
+    // About forty lines, for any number of steps.
     const int64_t shown = std::max<int64_t>(1, (steps - first + 1) / 40);
     const bool is_shown =
         told.step == steps || (told.step - first) % shown == 0;
@@ -79,7 +79,7 @@ Result<receipt::Receipt> train_again(const receipt::Receipt& claimed,
   if (auto e = check_device(*run, flags); !e) return e.error();
   auto rows = model::read_training_rows(*run);
   if (!rows) return rows.error();
-  // A checkpoint is often written over by the run that goes on from it.
+  // A run often overwrites the checkpoint that it resumed.
   if (run->resumed) {
     const auto was = claimed.inputs.digests.find("start");
     const std::string found = digest_of(*run->resumed);

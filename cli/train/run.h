@@ -1,4 +1,4 @@
-// cli/train/run.h: a training run that says how it goes.
+// cli/train/run.h: runs training and prints its progress.
 #pragma once
 
 #include "cli/train/flags.h"
@@ -6,13 +6,13 @@
 
 namespace tessera::cli {
 
-// Trains, keeps the state and a picture where that was asked for, and says on
-// stdout how it goes, unless one object of JSON was asked for.
+// Trains, writes checkpoints and a picture if flags ask for them, and prints
+// progress to stdout unless --json is given.
 Result<receipt::Receipt> run_training(model::TrainingRun run,
                                       const TrainFlags& flags,
                                       model::TrainingRows& rows);
 
-// What a receipt tells of, once more. `flags` say where the plugin is.
+// Repeats the training run of a receipt, with the plugin of `flags`.
 Result<receipt::Receipt> train_again(const receipt::Receipt& claimed,
                                      const PluginFlags& flags);
 

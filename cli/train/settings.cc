@@ -1,4 +1,4 @@
-// cli/train/settings.cc: flags as a run, all checked before any work.
+// cli/train/settings.cc: reads a training run from flags, with all checks.
 #include "cli/train/settings.h"
 
 #include <cmath>
@@ -29,14 +29,14 @@ Result<double> positive(const std::optional<std::string>& text,
   if (!text) return otherwise;
   auto value = request::parse_positive(*text, flag);
   if (!value) return value;
-  // As the program takes it.
+  // The program takes the value as float32.
   const auto taken = static_cast<float>(*value);
   if (taken > 0 && std::isfinite(taken)) return value;
   return invalid("cli", "{} must be a number that float32 holds, found {}",
                  flag, in_quotes(*text));
 }
 
-// What is compiled and not run leaves nothing but its program.
+// Refuses flags of a run with --compile-only and --warm, which run no step.
 Result<void> check_compiled(const TrainFlags& f) {
   if (f.target && !f.compile_only) {
     return invalid("cli", "--target goes with --compile-only, found it alone");
@@ -46,7 +46,7 @@ Result<void> check_compiled(const TrainFlags& f) {
                                      {"--picture", f.picture.has_value()},
                                      {"--receipt", f.receipt.has_value()}};
   if (f.compile_only) {
-    // A run's model and ceilings may hang on these, and its device.
+    // The model, the ceilings and the device of a real run may depend on these.
     of_a_run.insert(of_a_run.end(), {{"--resume", f.resume.has_value()},
                                      {"--steps", f.steps.has_value()},
                                      {"--device", f.device.has_value()},
@@ -69,7 +69,8 @@ std::vector<NamedPath> outputs(const TrainFlags& f) {
   return out;
 }
 
-// Nothing is written over, nor among the rows of a folder.
+// Checks that no file would overwrite another or be written into the folder of
+// rows.
 Result<void> check_train_files(const TrainFlags& f) {
   namespace fs = std::filesystem;
   std::vector<std::string> read = {f.data}, written;
@@ -88,13 +89,13 @@ Result<void> check_train_files(const TrainFlags& f) {
     auto e = check_ending({"--checkpoint", *f.checkpoint}, ".safetensors");
     if (!e) return e;
   }
-  // They may be links to files elsewhere.
+  // The files of the folder may be links to files elsewhere.
   for (fs::directory_iterator at(f.data, error), end; !error && at != end;
        at.increment(error)) {
     read.push_back(at->path().string());
   }
   if (f.model) read.push_back(*f.model);
-  // A run may write over what it goes on from.
+  // A run may overwrite the checkpoint that it resumes.
   if (f.resume && !(f.checkpoint && is_same_file(*f.resume, *f.checkpoint))) {
     read.push_back(*f.resume);
   }

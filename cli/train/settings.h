@@ -1,4 +1,4 @@
-// cli/train/settings.h: what `tessera train` was asked for.
+// cli/train/settings.h: reads a training run from flags.
 #pragma once
 
 #include "cli/train/flags.h"

@@ -1,4 +1,4 @@
-// cli/tree/command.cc: `tessera tree`: sequences as one prefix tree.
+// cli/tree/command.cc: `tessera tree`: packs sequences into one prefix tree.
 #include "cli/command.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// cli/warm/command.cc: `tessera warm`: every program of a run, compiled before
+// cli/warm/command.cc: `tessera warm`: compiles every program of a run before
 // it.
 #include "cli/command.h"
 
@@ -46,14 +46,14 @@ Result<RunOptions> open_session(RunFlags run) {
   return options;
 }
 
-// A batch, and what the rules choose for it where no lane was named.
+// A batch, and the choice of the rules if no lane was named.
 struct Ready {
   request::Planned planned;
   std::optional<Choice> choice;
 };
 
-// As `run` plans and chooses: a tile that is open may be the kernel's to
-// choose. What is chosen has no use for flags of other lanes.
+// Plans and chooses as `tessera run` does: the kernel's settings may determine
+// an open tile, and flags that the chosen lane does not accept are refused.
 Result<Ready> plan_one(const RunFlags& flags, const RunOptions& o,
                        const AttentionCall& call,
                        const request::RequestFlags& request) {

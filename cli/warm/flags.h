@@ -1,4 +1,4 @@
-// cli/warm/flags.h: what `tessera warm` is asked.
+// cli/warm/flags.h: the flags of `tessera warm`.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace tessera::cli {
 
-// As typed.
+// The flags, not yet parsed.
 struct WarmFlags {
   RunFlags run;
   std::optional<std::string> seeds;

@@ -1,4 +1,4 @@
-// cli/warm/requests.cc: the requests whose programs are compiled.
+// cli/warm/requests.cc: the requests of `tessera warm`.
 #include "cli/warm/requests.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// cli/warm/requests.h: the requests whose programs are compiled.
+// cli/warm/requests.h: the requests of `tessera warm`.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace tessera::cli {
 
-// Each spec, or the flags, with each seed.
+// One request for each spec (without specs: the flags) and each seed.
 Result<std::vector<request::RequestFlags>> warm_requests(
     const request::RequestFlags& flags, const std::vector<std::string>& specs,
     const std::optional<std::string>& asked_seeds);

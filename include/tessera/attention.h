@@ -1,7 +1,7 @@
 // tessera/attention.h: what one attention call computes and which arrays it
-// reads and writes, whatever lane runs it. Views of arrays own nothing; any
-// layout whose last dimension is contiguous will do. docs/attention.md has the
-// exact meanings.
+// reads and writes, the same for every lane. Views do not own their arrays. Any
+// layout with a contiguous last dimension is accepted. docs/attention.md gives
+// the exact definitions.
 #pragma once
 
 #include <atomic>
@@ -33,8 +33,8 @@ enum class Dtype : uint8_t {
 std::string_view to_string(Dtype dtype);  // "I32", as .safetensors spells it
 int64_t byte_width(Dtype dtype);
 
-// [batch, heads, tokens, dim]; element (b, h, t, d) lies b * batch_stride + h *
-// head_stride + t * token_stride + d elements after `data`.
+// [batch, heads, tokens, dim]. Element (b, h, t, d) is at data + b *
+// batch_stride + h * head_stride + t * token_stride + d, in elements.
 template <class Pointer>
 struct BasicTensorView {
   Pointer data = nullptr;
@@ -71,55 +71,55 @@ struct AttentionShape {
   int64_t head_dim = 0;
   int64_t v_head_dim = 0;
   std::optional<double> scale;  // absent: 1 / sqrt(head_dim)
-  double softcap = 0;           // 0 is off
+  double softcap = 0;           // 0: off
 
   double scale_or_default() const {
     return scale.value_or(1 / std::sqrt(static_cast<double>(head_dim)));
   }
 };
 
-// The most that any lane takes; most lanes take less.
+// Upper limits over all lanes; most lanes accept less.
 inline constexpr int64_t kMaxHeads = int64_t{1} << 16;
 inline constexpr int64_t kMaxHeadDim = int64_t{1} << 16;
 
-// q, k, v and out share one dtype; no output may overlap an input.
+// q, k, v and out have one dtype. No output may overlap an input.
 struct ForwardTensors {
   TensorView q;  // [batch, heads, q_len, head_dim]
   TensorView k;  // [batch, kv_heads, kv_len, head_dim]
   TensorView v;  // [batch, kv_heads, kv_len, v_head_dim]
   std::optional<std::span<const float>> sink_logits;  // [heads]
   MutableTensorView out;  // [batch, heads, q_len, v_head_dim]
-  std::span<float> lse;   // [batch, heads, q_len]; empty: not wanted
+  std::span<float> lse;   // [batch, heads, q_len]; empty: not written
 };
 
-// What the backward pass reads and writes beside the arrays of its forward
-// pass. `dlse` may be empty: no gradient reaches the log-sum-exp.
+// What the backward pass reads and writes besides the arrays of its forward
+// pass. An empty `dlse` means that the log-sum-exp has no gradient.
 struct Gradients {
-  TensorView dout;              // [batch, heads, q_len, v_head_dim]
-  std::span<const float> dlse;  // [batch, heads, q_len] or empty
-  MutableTensorView dq, dk, dv;
-  std::span<float> dsink_logits;  // [heads], where sink logits are given
+  TensorView dout;                // [batch, heads, q_len, v_head_dim]
+  std::span<const float> dlse;    // [batch, heads, q_len] or empty
+  MutableTensorView dq, dk, dv;   // shaped as q, k, v
+  std::span<float> dsink_logits;  // [heads]; only with sink logits
 };
 
-// What a call is, known before its arrays are: with the batch, what a program
-// is compiled for.
+// The properties of a call that are known before its arrays. A program is
+// compiled for them and the contract of the batch.
 struct AttentionCall {
   AttentionShape shape;
   Dtype dtype = Dtype::f32;
   bool sink_logits = false;
   bool backward = false;
-  bool dlse = false;            // backward takes the log-sum-exp's gradient
-  bool sink_telemetry = false;  // forward passes will be asked for theirs
+  bool dlse = false;            // backward reads a gradient of the log-sum-exp
+  bool sink_telemetry = false;  // Prepared::sink_telemetry() will be called
 };
 
-// Any thread may set it. The calls that were handed it look at it between tiles
-// (on a plugin before and after its program), and end with an error of the kind
-// `stopped`. Their outputs are then unspecified.
+// Ends the calls that it was passed to. Any thread may set it. A call reads the
+// flag between tiles (on a plugin before and after its program) and then
+// returns an error of kind `stopped`; its outputs are unspecified.
 class StopFlag {
  public:
   StopFlag() = default;
-  // `asked` may say stop too, each time that a call looks, on whichever of its
-  // threads; it must not throw.
+  // `asked` is called each time that the flag is read, on any thread of the
+  // call; returning true stops the call. It must not throw.
   explicit StopFlag(std::function<bool()> asked) : asked_(std::move(asked)) {}
 
   void stop() { stopped_.store(true, std::memory_order_relaxed); }
@@ -133,9 +133,9 @@ class StopFlag {
   std::function<bool()> asked_;
 };
 
-// Sink logits that take their share of the softmax and stay out of the log-sum-
-// exp, as index-sparse kernels on GPUs have them. Attention runs without any,
-// on whichever lane, and joins them behind it:
+// Sink logits that take a share of the softmax but are not in the log-sum-exp,
+// as in index-sparse kernels on GPUs. Attention runs without sink logits, on
+// any lane, and they are applied to its output:
 //
 //   run forward: out, lse                      // of the keys alone
 //   join_sinks(out, lse, sink_logits, joined);
@@ -143,26 +143,26 @@ class StopFlag {
 //   sink_gradients(joined, lse, sink_logits, dout, dlse, to);
 //   run backward with out, lse, to.dout, to.dlse
 //
-// The sink logits of ForwardTensors are the other kind: lse holds them.
+// This differs from the sink logits of ForwardTensors, which lse includes.
 
-// joined = out / (1 + exp(sink - lse)), in fp64 and rounded once, so an element
-// of 16 bits is rounded once more than attention rounds it. A query without a
-// legal key stays 0. lse is [batch, heads, tokens], sink_logits [heads]; joined
-// may be `out` itself, else it lies before or behind it.
+// Writes joined = out / (1 + exp(sink - lse)), computed in fp64 and rounded
+// once; `out` was itself rounded, so a 16-bit element is rounded twice in all.
+// The result for a query without a legal key is 0. lse is [batch, heads,
+// tokens], sink_logits is [heads]. `joined` is `out` or does not overlap it.
 Result<void> join_sinks(const TensorView& out, std::span<const float> lse,
                         std::span<const float> sink_logits,
                         const MutableTensorView& joined);
 
-// What backward takes as dout and dlse, and the gradient of the sink logits.
-// All three are written.
+// The outputs of sink_gradients(): dout and dlse for the backward pass, and the
+// gradient of the sink logits. All three are written.
 struct SinkGradients {
-  MutableTensorView dout;         // shaped as the given one, or that one
+  MutableTensorView dout;         // the argument `dout`, or of its shape
   std::span<float> dlse;          // [batch, heads, tokens]
   std::span<float> dsink_logits;  // [heads]
 };
 
-// `dlse` may be empty: no gradient reaches the log-sum-exp. It must not be
-// to.dlse.
+// An empty `dlse` means that the log-sum-exp has no gradient. `dlse` must not
+// be to.dlse.
 Result<void> sink_gradients(const TensorView& joined,
                             std::span<const float> lse,
                             std::span<const float> sink_logits,

@@ -1,6 +1,6 @@
-// tessera/mask.h: the mask language. A mask is a static rule; it knows no
-// token. Text (`causal & window(1023, 0) & documents`) and C++ operators build
-// the same expression; make_mask checks it and brings it to canonical form.
+// tessera/mask.h: the mask language. A mask is a static rule: it holds no data
+// of a batch. Text (`causal & window(1023, 0) & documents`) and C++ operators
+// build the same expression; make_mask checks it and makes it canonical.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace tessera {
 
-// Arrays of ids that masks may name beside the documents: a, b, ... h.
+// How many id arrays same(a), same(b), ... same(h) can name.
 inline constexpr int64_t kSameNames = 8;
 
 enum class Atom : uint8_t {
@@ -28,15 +28,15 @@ enum class Atom : uint8_t {
   routed,
   tree,
   same,
-  // Operators share the enum, so that an expression is one kind of node.
+  // The operators, so that one node type serves atoms and operators.
   op_not,
   op_and,
   op_or,
 };
 
 // One node of an expression. `a` and `b` are the atom's arguments: window
-// (left, right), chunk(n), sink(n), blocks(n), routed(top, block), same(a) 0,
-// same(b) 1.
+// (left, right), chunk(n), sink(n), blocks(n), routed(top, block). For same(a)
+// to same(h) `a` is 0 to 7.
 struct Expr {
   Atom atom = Atom::full;
   int64_t a = 0;
@@ -46,8 +46,8 @@ struct Expr {
   bool operator==(const Expr&) const = default;
 };
 
-// What a mask names, judged on the expression as it was written: a name that
-// simplification drops still demands its fact and keeps its veto.
+// The names in a mask's expression as it was written. If simplification drops
+// a name, the mask still needs its fact, and its veto still applies.
 struct Names {
   bool prefix = false;
   bool documents = false;

@@ -1,8 +1,8 @@
-// tessera/mosaic.h: our own TPU kernels for attention and its gradients,
-// emitted as text that the TPU compiler takes (docs/mosaic.md).
+// tessera/mosaic.h: Tessera's TPU kernels for attention and its gradients,
+// emitted as text for the TPU compiler (docs/mosaic.md).
 //
 // One kernel serves every batch of its contract: document ids, counts, offsets,
-// exact window bounds and the worklist are arrays that it reads when it runs.
+// exact window bounds and the worklist are arrays that it reads at run time.
 #pragma once
 
 #include <cstdint>
@@ -24,180 +24,185 @@
 namespace tessera {
 
 struct MosaicOptions {
-  int64_t tiles_per_pass = 4;  // steps of a row taken at a time
-  // Passes (backward: columns of tiles) between a copy's start and its use.
+  int64_t tiles_per_pass = 4;  // steps of a row that one pass computes
+  // Passes (backward: columns of tiles) from the start of a copy to its use.
   int64_t fetch_ahead = 4;
   RowSum row_sum = RowSum::exact;
-  // Why a tile or a logical block smaller than the target's matrix unit may be
-  // lowered (tessera/machine.h). Such a one must have a reason, others must
-  // not.
+  // The reason for a tile or a logical block smaller than the target's matrix
+  // unit (tessera/machine.h): required for such a tile or block, refused else.
   std::optional<std::string> lowering_reason = {};
-  // Steps that scalar memory holds at a time; the others wait in HBM. 0: all of
-  // them where they fit, else a number that suits.
+  // Steps of a page, the part of the list that is in scalar memory at a time;
+  // the list is then in HBM. 0: all steps if they fit, else a suitable number.
   int64_t page_steps = 0;
-  // Backward: queries of a head whose dQ vector memory holds at a time, in
-  // whole tiles. The list comes in chunks of so many queries, or whole if that
-  // is all of them. 0: whole, if that fits and lets as many heads run together
-  // as chunks would; else as many queries as fit.
+  // Backward: queries of a chunk, in whole tiles. Vector memory holds dQ of one
+  // head for one chunk at a time, and the list is cut into chunks unless one
+  // chunk has all queries. 0: no cut, if all queries fit and as many heads run
+  // together as with chunks; else as many queries as fit.
   int64_t query_chunk = 0;
   Numbers numbers = Numbers::finite;
 };
 inline constexpr int64_t kMosaicMaxPageSteps = 65'536;
 inline constexpr int64_t kMosaicMaxTilesPerPass = 8;
 inline constexpr int64_t kMosaicMaxFetchAhead = 14;
-// A tile that suits the kernel, where a request leaves it open.
+// The default tile of the forward kernel, if a request names no tile.
 inline constexpr Tile kMosaicTile = {512, 256};
-// The same of the backward kernel, with its options.
+// The default tile and options of the backward kernel.
 inline constexpr Tile kMosaicBackwardTile = {512, 512};
 inline constexpr MosaicOptions kMosaicBackward = {1, 1};
 
-// What suits the kernel where a request leaves tile and passes open.
+// The tile and options for a kernel whose request does not fix them.
 struct MosaicSetting {
   Tile tile = kMosaicTile;
   MosaicOptions options;
-  // The table's row that this is from: its queries see so many keys in the
-  // mean, up to twice as many. 0: no row suits, and this is the default.
+  // The row of the table that was used: it is for queries that see `keys` to 2
+  // * `keys` keys on average. 0: no row applies; this is the default.
   int64_t keys = 0;
 };
-// From a table of predicted cycles (docs/mosaic.md). It depends on what a
-// contract holds and on `keys_per_query`, how many keys a query sees in the
-// mean, to a power of two. Give that once for all batches that a kernel serves.
-// 0: as many as the mask leaves; for a mask that names documents or segments
-// that is not known, and the default is taken.
+// The setting from a table of predicted cycles (docs/mosaic.md). It depends on
+// the terms of the contract and on `keys_per_query`, the mean number of keys
+// that a query sees, to a power of two. Pass one value for all batches that a
+// kernel serves. 0: computed from the mask; for a mask that names documents or
+// segments it is unknown, and the default setting is returned.
 MosaicSetting mosaic_setting(const Request& request, const AttentionCall& call,
                              int64_t keys_per_query = 0);
-// That mean for one batch; queries of padding count too.
+// The mean number of keys per query of one batch; padding queries count too.
 int64_t keys_per_query(const Batch& batch);
 
 struct MosaicKernel {
   std::string text;          // the kernel alone
   std::string program_text;  // StableHLO around it, ready to compile
-  // JSON that holds the kernel. Another program hands it to a custom call
-  // "tpu_custom_call" of API version 1, with the program's arrays and then the
-  // results. "" for a program of shards, which has several calls.
+  // JSON with the kernel, for another program: the backend_config of a custom
+  // call "tpu_custom_call" of API version 1, whose operands are the program's
+  // arrays and then the results. "" for a program of shards, which has several
+  // calls.
   std::string backend_config;
   PlanContract plan;
   KernelContract contract;
 
-  // What the program's arrays hold. Lengths are in whole tiles; q, k and v
-  // beyond the batch's own lengths may be anything, also NaN.
+  // Sizes of the program's arrays. Lengths are whole tiles; q, k and v beyond
+  // the batch's lengths may have any value, NaN included.
   int64_t batch = 1, q_len = 0, kv_len = 0;
   int64_t steps = 0;
-  // If scalar memory does not hold all steps, they lie in HBM, so many in a
-  // page (docs/mosaic.md). 0: it holds all.
+  // Steps of a page, if the list is in HBM (docs/mosaic.md). 0: scalar memory
+  // holds all steps.
   int64_t page = 0;
-  // Backward: queries of a chunk. 0: the kernel holds dQ of all queries.
+  // Backward: queries of a chunk. 0: no chunks; the kernel holds all of dQ.
   int64_t query_chunk = 0;
   Tile tile;
   Lowering lowering;
   MosaicOptions options;
   AttentionCall call;
-  std::string mask;  // with the classes of its window bounds; "; " joins heads'
+  // The mask with window bounds replaced by their classes. "; " separates masks
+  // of plan heads.
+  std::string mask;
   int64_t plan_heads = 1;      // each has its own list
-  int64_t heads_per_pass = 1;  // as many of one list as suit the tile
-  // Room for bitmaps of tiles, which say which pairs are legal where document
-  // ids and bounds do not; 0: those do.
+  int64_t heads_per_pass = 1;  // heads of one list that run together
+  // Room for bitmaps of tiles, which hold the legal pairs if document ids and
+  // bounds do not determine them. 0: they do, and there are no bitmaps.
   int64_t bitmaps = 0;
-  // Of tensors whose dim is no multiple of 128 the custom call has the tokens
-  // last, [batch, heads, dim, tokens], as the compiler lays them out anyway;
-  // the program around it has the dim last.
+  // The custom call has tensors whose dim is no multiple of 128 with the tokens
+  // last, [batch, heads, dim, tokens], which is the compiler's own layout for
+  // them. In the program around the call the dim is last.
   bool tokens_last = false;
 
   int64_t vector_bytes = 0;  // scratch in vector memory
-  int64_t scalar_words = 0;  // scalar arrays
+  int64_t scalar_words = 0;  // words of the scalar arrays
 
-  ShardProgramArrays of_mesh;  // of a program of shards, all arrays
+  ShardProgramArrays of_mesh;  // all arrays, of a program of shards
 };
 
-// What a kernel takes of a core's vector memory, in bytes. Its scratch equals
-// the compiler's own figure. Beside it lie registers that the compiler spills,
-// whose bytes only the compiler knows. It refuses a kernel whose scratch and
-// spills are together above `limit`.
+// A kernel's use of a core's vector memory, in bytes. `scratch` equals the
+// compiler's figure. The compiler also spills registers to vector memory, and
+// only the compiler knows how many bytes. It refuses a kernel whose scratch and
+// spills exceed `limit` together.
 struct VectorMemory {
   int64_t scratch = 0;
-  int64_t room = 0;   // the most that scratch may be here, below the limit
-  int64_t limit = 0;  // what the program asks for
+  int64_t room = 0;   // the most scratch that Tessera allows; below `limit`
+  int64_t limit = 0;  // the limit that the program requests
 };
 VectorMemory vector_memory(const MosaicKernel& kernel);
 
-// The forward kernel; where `call` is backward, the kernel of the gradients;
-// where it asks for sink telemetry, that kernel. Refuses types other than bf16
-// and f32, and head dims other than 64, 128, 192 and 256 (values may have
-// another of these). `present` only says which facts there are, and the heads
-// of picks. `target`: "v6e" or "v6e:1x1".
+// Makes the forward kernel, or the kernel of the gradients if call.backward is
+// set, or the telemetry kernel if call.sink_telemetry is set. Refuses types
+// other than bf16 and f32, and head dims other than 64, 128, 192 and 256
+// (v_head_dim may be another of these). Of `present` only the presence of each
+// fact and the heads of picks are read. `target` is "v6e" or "v6e:1x1".
 Result<MosaicKernel> make_mosaic_kernel(const Request& request,
                                         const Facts& present,
                                         const AttentionCall& call,
                                         const std::string& target,
                                         const MosaicOptions& options = {});
 
-// The program's inputs for one batch, beside the tensors. Steps are those of
-// the kernel's direction: backward the transposed list.
+// The program's integer inputs for one batch. The steps are those of the
+// forward list; backward those of the transposed list.
 struct MosaicArrays {
-  std::vector<int32_t> steps;  // [steps]; 0 beyond the batch's own
-  // [batch * plan_heads + 1]; with pages what each holds, then how many rows
-  // (backward columns) each list has. In chunks each chunk is a list, and four
-  // columns of each follow: its first, its end, the first that no chunk before
-  // has, and the end of those that no chunk after has.
+  std::vector<int32_t> steps;  // [steps]; 0 after the batch's steps
+  // [batch * plan_heads + 1]: the start of each list, then the end. With pages:
+  // the steps of each page, then the number of rows (backward: columns) of each
+  // list. With chunks each chunk is a list, and four columns for each chunk
+  // follow: its first, its end, the first that no earlier chunk has, and the
+  // end of those that no later chunk has.
   std::vector<int32_t> range;
-  std::vector<int32_t> bounds;  // [2 + batch]: of key - position, then offsets
-  // [batch, q_len]; -2: sees nothing; -3: is not there
+  // [2 + batch]: least and most of key - position, then each row's offset.
+  std::vector<int32_t> bounds;
+  // [batch, q_len]; -2: the query sees nothing; -3: there is no such query
   std::vector<int32_t> q_ids;
-  std::vector<int32_t> kv_ids;  // [batch, kv_len]; -1: nothing sees it
-  // Where the kernel has bitmaps: the number of each step's, and all of them.
-  // Bit j of word [r, q] is key j rows + r of the tile, rows = tile.kv / 32, or
-  // tile.kv / 16 where 256 does not divide that side.
+  std::vector<int32_t> kv_ids;  // [batch, kv_len]; -1: no query sees the key
+  // If the kernel has bitmaps: the number of each step's bitmap, and all
+  // bitmaps. Bit j of word [r, q] is key j * rows + r of the tile. rows is
+  // tile.kv / 32, or tile.kv / 16 if tile.kv is no multiple of 256.
   std::vector<int32_t> bits_of;  // [steps]
   std::vector<int32_t> bits;     // [bitmaps, rows, tile.q]
 };
-// A batch that the kernel has no room for is an error that names what is too
-// small.
+// If the batch does not fit the kernel, the error names the capacity that is
+// too small.
 Result<MosaicArrays> make_mosaic_arrays(const Batch& batch,
                                         const MosaicKernel& kernel);
 
-// One of them as the program takes it: int32.
+// One int32 argument of the program.
 struct MosaicArray {
   std::string_view name;
   std::vector<int64_t> shape;
   std::vector<int32_t> values;
 };
-// Those that the kernel has, in the order in which its program takes them.
+// The arrays that the kernel has, in the order of its program's arguments.
 std::vector<MosaicArray> named_arrays(const MosaicKernel& kernel,
                                       MosaicArrays arrays);
 
-// The program of all shards of a batch (tessera/shard.h), whose attention on
-// each device is calls of the kernel, over the device's own tiles and those
-// that the rounds bring, some of them while tiles travel (docs/shard.md).
-// Numbers of tiles are local there and tell no position, so that bitmaps say
-// which pairs are legal, whatever the mask. Its `program` takes the arrays that
-// make_mosaic_shard_arrays() gives, then sink_logits, q, k and v (backward also
-// out, dout, lse and dlse) with the tokens of shard 0 first, and gives out and
-// lse (backward dq, dk, dv and of each device dsink_logits); sizes and arrays
-// are those of one device.
-// dK and dV of tiles travel and are added in float32.
+// The program of all shards of a batch (tessera/shard.h). On each device it
+// calls the kernel for the device's own tiles and for those that the rounds
+// bring; some calls run while tiles are sent (docs/shard.md). Tile numbers are
+// local there and give no position, so bitmaps hold the legal pairs for every
+// mask. program_text takes the arrays of make_mosaic_shard_arrays(), then
+// sink_logits, q, k and v (backward also out, dout, lse and dlse) with the
+// tokens of shard 0 first. It returns out and lse (backward dq, dk, dv and each
+// device's dsink_logits). The sizes in the MosaicKernel are those of one
+// device. dK and dV of tiles are sent and added in float32.
 Result<MosaicKernel> make_mosaic_shards(const Batch& batch,
                                         const Shards& shards,
                                         const AttentionCall& call,
                                         const std::string& target,
                                         const MosaicOptions& options = {});
-// The integers of that program for all devices, in its order. The part of
-// device s begins at s times a device's size.
+// The integer arguments of that program for all devices, in its order. The part
+// of device s begins at s * (size on one device).
 Result<std::vector<MosaicArray>> make_mosaic_shard_arrays(
     const Batch& batch, const Shards& shards, const MosaicKernel& kernel);
 
-// The same, somewhere else.
+// A view of a MosaicArray.
 struct MosaicArrayView {
   std::string_view name;
   std::span<const int64_t> shape;
   std::span<const int32_t> values;
 };
 MosaicArrayView view_of(const MosaicArray& array);
-// [arrays, 4]: a digest of 128 bits for each array, of its values and of what
-// they are for. They go with arrays that leave the library.
+// [arrays, 4]: for each array a 128-bit digest of its values and of the kernel
+// that they are for. A caller keeps the digests with arrays that it passes
+// elsewhere.
 std::vector<int32_t> mosaic_digests(const MosaicKernel& kernel,
                                     std::span<const MosaicArrayView> arrays);
-// Ask before the kernel reads the arrays, since it checks no bounds: whether
-// they are unchanged named_arrays of a batch and of this kernel.
+// Checks that the arrays are unchanged results of named_arrays() for this
+// kernel. Call this before the kernel reads arrays from elsewhere: it checks no
+// bounds.
 Result<void> check_mosaic_arrays(const MosaicKernel& kernel,
                                  std::span<const MosaicArrayView> arrays,
                                  std::span<const int32_t> digests);

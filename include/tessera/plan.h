@@ -1,5 +1,5 @@
-// tessera/plan.h: what is asked for, the exact worklists that it plans to, and
-// whether one pair is legal. batch.h makes plans.
+// tessera/plan.h: the request, the exact worklists planned for it, and the test
+// whether one (query, key) pair is legal. batch.h makes plans.
 #pragma once
 
 #include <cstdint>
@@ -22,11 +22,11 @@ struct Tile {
   bool operator==(const Tile&) const = default;
 };
 
-// Ceilings fix the contract for a whole run; 0 leaves each to its bucket.
+// Ceilings fix the contract for a whole run. 0: the bucket of each batch.
 struct Ceilings {
   int64_t max_steps = 0;
   int64_t max_width = 0;
-  int64_t max_union = 0;  // blocks that the queries of a tile row pick together
+  int64_t max_union = 0;  // blocks in the union of a tile row's picks
 
   bool operator==(const Ceilings&) const = default;
 };
@@ -37,15 +37,15 @@ struct Request {
   int64_t q_len = 0;
   int64_t kv_len = 0;
   Tile tile;
-  // 0: the tile itself. Reports use it, and on TPUs one below the granule needs
-  // a reason (tessera/machine.h).
+  // A side of 0 is the tile's side. Reports use the logical block. On a TPU a
+  // logical block below the granule needs a reason (tessera/machine.h).
   Tile logical_block{0, 0};
   Ceilings ceilings;
 
   bool operator==(const Request&) const = default;
 };
 
-// The most that a request may ask for; more is an error.
+// Limits of a request; more is an error.
 inline constexpr int64_t kMaxTokens = int64_t{1} << 30;
 inline constexpr int64_t kMaxBatch = int64_t{1} << 20;
 inline constexpr int64_t kMinBlock = 8;
@@ -55,7 +55,7 @@ inline constexpr int64_t kMaxCeiling = int64_t{1} << 40;
 
 enum class TileClass : uint8_t { empty = 0, partial = 1, full = 2 };
 
-// One active tile of a worklist row: its column and its class in one word.
+// One active tile of a worklist row: column << 2 | class.
 struct Entry {
   uint32_t word = 0;
 
@@ -69,7 +69,8 @@ struct Entry {
 
 // The active tiles of every row, ascending by column. List l = batch row *
 // plan heads + plan head; its row r is entries [row_start[l * rows + r],
-// row_start[l * rows + r + 1]). Transposed, rows are key tiles.
+// row_start[l * rows + r + 1]). In a transposed worklist rows are key tiles and
+// columns query tiles.
 struct Worklist {
   int64_t lists = 0;
   int64_t rows = 0;
@@ -92,8 +93,8 @@ struct Plan {
   Tile tile;
   Worklist forward;
   Worklist transposed;
-  std::vector<int64_t> legal_pairs;  // per list: the work that is needed
-  // Of the picks; absent where no mask names them.
+  std::vector<int64_t> legal_pairs;  // per list
+  // The meaning of the picks; absent if no mask names picks.
   std::optional<RouteMeaning> meaning;
   std::vector<std::string> warnings;
 
@@ -103,7 +104,7 @@ struct Plan {
   bool operator==(const Plan&) const = default;
 };
 
-// Exchanges rows and columns. transpose(transpose(w)) == w.
+// Swaps rows and columns. transpose(transpose(w)) == w.
 Worklist transpose(const Worklist& w);
 
 struct ExplainStep {
@@ -122,8 +123,8 @@ struct Explanation {
   int64_t tile_column = 0;
 };
 
-// A request bound to validated facts. Holds O(tokens) of derived arrays and
-// views of the facts, which must outlive it.
+// A request bound to validated facts. Holds derived arrays of O(tokens) and
+// views of the facts; the arrays of the facts must outlive it.
 class Legality {
  public:
   static Result<Legality> bind(const Request& request, const Facts& facts);

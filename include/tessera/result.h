@@ -1,4 +1,4 @@
-// tessera/result.h: errors as values; the core never throws on bad input.
+// tessera/result.h: errors as values. The library never throws on bad input.
 #pragma once
 
 #include <string>
@@ -19,9 +19,10 @@ enum class ErrorKind {
 struct Error {
   ErrorKind kind = ErrorKind::invalid;
   std::string message;
-  int column = 0;  // 1-based, into the mask text; 0: not about a text
+  int column = 0;  // 1-based, in the mask text; 0: no place in a text
 };
 
+// A value or an error. value(), * and -> need ok().
 template <class T>
 class [[nodiscard]] Result {
  public:

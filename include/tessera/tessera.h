@@ -1,4 +1,4 @@
-// tessera/tessera.h: everything.
+// tessera/tessera.h: includes every public header.
 #pragma once
 
 #include "tessera/attention.h"

@@ -1,9 +1,9 @@
-// tessera/train.h: trains a language model on packed rows. Each step is one
-// program, compiled once; the state stays on the device.
+// tessera/train.h: trains a language model on packed rows. A step is one
+// program, which is compiled once; the state stays on the device.
 //
 //   auto trainer = Trainer::open(options);
-//   auto told = trainer->step(rows, {.learning_rate = 3e-4});  // told->loss
-//   auto bytes = trainer->checkpoint();  // a .safetensors file
+//   auto report = trainer->step(rows, {.learning_rate = 3e-4});  //
+//   report->loss auto bytes = trainer->checkpoint();  // a .safetensors file
 //   trainer->restore(*bytes);
 #pragma once
 
@@ -28,14 +28,15 @@
 
 namespace tessera {
 
-// A decoder as data: its sizes, and which factory makes each of its slots on a
-// lane. One model stays the same while kernels change.
+// A decoder as data: its sizes (ModelConfig), and for a lane the factory that
+// makes each of its slots (LayerSpec). The model stays the same if the kernels
+// change.
 //
 //   auto spec = find_layer_spec("xla");       // or fill a LayerSpec
 //   ModelConfig model;                        // sizes and settings
 //   auto parameters = model_parameters(model, *spec);
 
-// What a decoder block is made of.
+// The parts of a decoder block.
 enum class Slot : uint8_t {
   norm,
   linear_qkv,
@@ -43,12 +44,12 @@ enum class Slot : uint8_t {
   linear_fc1,
   linear_fc2,
   attention,
-  layernorm_mlp,  // norm, fc1, fc2 in one, which keeps its input alone
+  layernorm_mlp,  // norm, fc1 and fc2 fused; keeps only its input for backward
 };
 inline constexpr size_t kSlots = 7;
 std::string_view to_string(Slot slot);  // "linear_qkv"
 
-// The names of the factories of a lane; "" is a slot without one.
+// The factory names of a lane, by slot; "": the slot has no factory.
 struct LayerSpec {
   std::string name;
   std::array<std::string, kSlots> factories;
@@ -59,15 +60,15 @@ struct LayerSpec {
   std::string& of(Slot slot) { return factories[static_cast<size_t>(slot)]; }
 };
 
-// "reference": plain StableHLO, its attention over every pair. "xla": attention
+// "reference": plain StableHLO with attention over all pairs. "xla": attention
 // over the plan's worklist. "tpu": attention by the kernels of mosaic.h, which
-// run on a TPU alone. "cpu": attention by this library's own CPU kernels, which
-// the program calls: not every plugin for the CPU can.
+// run on TPUs only. "cpu": attention by this library's CPU kernels, which the
+// program calls; not every CPU plugin supports such calls.
 Result<LayerSpec> find_layer_spec(std::string_view name);
 std::vector<std::string> layer_spec_names();
-// The plugin for programs of the spec if none is named. Of a CPU it is one that
-// takes the memory of a step's state for the next, and gives the same results
-// each time on several devices (docs/train.md).
+// The default plugin for programs of the spec. The default for a CPU reuses the
+// memory of a step's state for the next step, and gives the same results on
+// every run over several devices (docs/train.md).
 std::string default_plugin(const LayerSpec& spec);
 
 enum class NormKind : uint8_t { rms, layer };
@@ -79,142 +80,149 @@ enum class MlpKind : uint8_t {
 std::string_view to_string(NormKind kind);
 std::string_view to_string(MlpKind kind);
 
-// How a layer picks, if its attention is clustered: each query attends to some
-// blocks of keys, its own and those that score best. The router is part of the
-// program, and no gradient goes through it.
+// The router of a layer with clustered attention, in which each query attends
+// to its own block of keys and the blocks that score best. The router is part
+// of the program; no gradient flows through it.
 struct LayerRoute {
-  int64_t top = 0;  // blocks that a query picks; 0: the layer is not clustered
-  int64_t block = 0;                    // keys of each, which are pooled to one
+  int64_t top = 0;    // blocks that a query picks; 0: not clustered
+  int64_t block = 0;  // keys of a block, pooled to one key
   RouteRule rule = RouteRule::kv_head;  // or query_head
 
   bool operator==(const LayerRoute&) const = default;
 };
-// The settings with which the host's router picks the same.
+// The settings that give the same picks with the router of tessera/route.h.
 RouteSettings settings_of(const LayerRoute& route);
 std::string to_string(const LayerRoute& route);  // "routed(4, 64) by kv-head"
 
 struct ModelConfig {
   int64_t vocab = 256;
   int64_t layers = 2;
-  int64_t width = 64;  // of the residual stream
+  int64_t width = 64;  // width of the residual stream
   int64_t heads = 4, kv_heads = 2, head_dim = 16;
   int64_t mlp_width = 192;
   NormKind norm = NormKind::rms;
   MlpKind mlp = MlpKind::swiglu;
-  bool fused_mlp = true;    // layernorm_mlp, else norm, fc1 and fc2
-  bool tied_head = true;    // the head is the embedding
-  bool post_norms = false;  // a norm behind attention and behind the MLP too
+  bool fused_mlp = true;    // layernorm_mlp; false: norm, fc1 and fc2
+  bool tied_head = true;    // the head has the weights of the embedding
+  bool post_norms = false;  // norms after attention and after the MLP too
   double embedding_scale = 1;
   double norm_eps = 1e-5;
   double rope_theta = 10000;
-  // If the factor is above 1, turns of RoPE that take more than rope_tokens /
-  // rope_low tokens are slower by the factor, those that take fewer than
-  // rope_tokens / rope_high do not change, and those between are blended.
+  // Scaled RoPE of Llama 3, if rope_factor is above 1. A frequency with a
+  // period of more than rope_tokens / rope_low tokens is divided by the factor,
+  // one with a period below rope_tokens / rope_high is unchanged, and between
+  // both limits it is interpolated.
   double rope_factor = 1, rope_low = 1, rope_high = 4, rope_tokens = 8192;
-  double softcap = 0;        // of scores; 0 is off
-  double final_softcap = 0;  // of logits
+  double softcap = 0;        // cap of scores; 0: off
+  double final_softcap = 0;  // cap of logits; 0: off
   double score_scale = 0;    // 0: 1 / sqrt(head_dim)
-  // How many keys before itself a query sees, one number a layer, repeated from
-  // the first where there are more layers; 0: all of its document. Empty: all.
+  // For each layer the number of keys before itself that a query sees; 0: all
+  // keys of its document. The list repeats if there are more layers. Empty: 0.
   std::vector<int64_t> windows;
-  // Which layers are clustered, repeated in the same way. Empty: no layer.
+  // The router of each layer; the list repeats in the same way. Empty: no layer
+  // is clustered.
   std::vector<LayerRoute> routes;
-  // Columns of a row's structure (tessera/data.h) by name, and how many ids
-  // each has. Each has an embedding, which is added to the token's. Id 0 is
-  // none.
+  // Columns of a row's structure (tessera/data.h) by name, with their number of
+  // ids. Each column has an embedding that is added to the token's embedding;
+  // id 0 adds nothing.
   std::map<std::string, int64_t> columns;
 
   bool operator==(const ModelConfig&) const = default;
 };
 
-// A JSON object of these names; one that is missing keeps its default.
+// Parses a JSON object with the names of the fields of ModelConfig. A missing
+// field has its default.
 Result<ModelConfig> parse_model_config(std::string_view json);
 std::string to_json(const ModelConfig& config);
-// Whether sizes divide, are in range, and together fit.
+// Checks that sizes are in range, divide each other as they must, and are not
+// too large together.
 Result<void> check_model(const ModelConfig& config);
 
 // The types that a model is computed in, the same for all specs. Only the type
-// of products can be chosen.
+// of matrix products can be chosen.
 struct Precision {
-  Dtype products = Dtype::f32;  // operands of matrix products; or bf16
+  Dtype products = Dtype::f32;  // type of the operands: f32 or bf16
 };
-// The type of each: "products", and "attention", whose arrays have that type;
-// then "softmax", "norms", "residual", "loss", "gradients", "parameters" and
-// "moments", which are float32.
+// The type of each part of the computation: "products" and "attention" have the
+// chosen type; "softmax", "norms", "residual", "loss", "gradients",
+// "parameters" and "moments" are float32.
 std::vector<std::pair<std::string, Dtype>> precision_plan(const Precision& p);
 
 // A learned array, float32.
 struct ModelParameter {
   std::string name;  // "layers.0.linear_qkv.weight"
   std::vector<int64_t> shape;
-  double fill = 0;       // before training: this number
-  double deviation = 0;  // plus a normal draw of this deviation
-  // Mesh axes that split each dimension, or ""; a vocabulary that does not
-  // divide stays whole.
+  // The initial value: `fill` plus a normal draw of this standard deviation.
+  double fill = 0;
+  double deviation = 0;
+  // For each dimension the mesh axis that splits it, or "". A vocabulary that
+  // an axis does not divide is not split.
   std::vector<std::string> axes;
-  // Sizes of the sections of the split dimension that are split one by one: q,
-  // k and v of linear_qkv. Empty: the dimension is one section.
+  // Sizes of the sections of the split dimension, each of which is split on its
+  // own: q, k and v of linear_qkv. Empty: the dimension is one section.
   std::vector<int64_t> sections = {};
 
   int64_t size() const;
 };
 
-// All parameters of a model, in the order of its programs. A spec with an empty
-// slot, or with an unknown factory, is an error here.
+// All parameters of a model, in the order of its programs. An error if the spec
+// has an empty slot or an unknown factory.
 Result<std::vector<ModelParameter>> model_parameters(const ModelConfig& config,
                                                      const LayerSpec& spec);
 
-// What a slot takes and gives in every spec: the sizes of each array, 0 where
-// the batch decides. All are float32. A slot rounds what it multiplies as the
-// precision says, attention its q, k and v.
+// The inputs and outputs of a slot, the same in every spec: the sizes of each
+// array, 0 for a size that the batch determines. All arrays are float32. A slot
+// rounds the operands of its products (attention: q, k and v) to
+// Precision::products.
 struct SlotArrays {
   std::vector<std::vector<int64_t>> inputs, outputs;
 };
 SlotArrays slot_arrays(Slot slot, const ModelConfig& config);
 
-// Bytes of a slot's arrays, as its program has them. Forward a slot reads
-// inputs and parameters, and writes outputs and what it keeps, which may be an
-// input. Backward it reads gradients of outputs, parameters and what it kept,
-// and writes gradients of inputs and parameters.
+// Bytes of a slot's arrays. Its forward pass reads inputs and parameters, and
+// writes outputs and the arrays kept for the backward pass, which may be
+// inputs. Its backward pass reads gradients of outputs, parameters and the kept
+// arrays (read_back), and writes gradients of inputs and parameters
+// (written_back).
 struct SlotBytes {
-  int64_t inputs = 0;  // of attention with the integers of its plan
+  int64_t inputs = 0;  // of attention including the integers of its plan
   int64_t parameters = 0, outputs = 0, kept = 0;
   int64_t read_back = 0, written_back = 0;
 
   bool operator==(const SlotBytes&) const = default;
 };
 
-// What a slot takes of each device in a step, over all layers, forward and
-// backward. The second forward of recomputed blocks is not counted.
+// The work of a slot on each device in one step, over all layers, forward and
+// backward. The second forward pass of recomputed blocks is not counted.
 struct SlotWork {
-  std::string slot;  // or "activation", of an MLP that is not fused
-  // Of products, multiply and add. Absent where they depend on the batch: a
-  // step tells those (StepReport::attention_flops).
+  std::string slot;  // also "activation", of an MLP that is not fused
+  // FLOPs of products; a multiply and an add count 2. Absent if they depend on
+  // the batch: see StepReport::attention_flops.
   std::optional<double> flops, flops_back;
   SlotBytes bytes;
 };
 
-// AdamW; matrices decay, norms do not.
+// AdamW. Weight decay applies to matrices, not to norms.
 struct OptimizerSettings {
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
 };
 
-// How devices that share rows, along "seq", exchange keys and values without
-// gathering all of them: each device has the tokens that the balance gives it,
-// and the tiles that its queries need travel (tessera/shard.h).
+// How devices along "seq", which share rows, exchange keys and values without
+// gathering all of them: each device has the tokens that `balance` gives it,
+// and receives the tiles that its queries need (tessera/shard.h).
 struct TrainShards {
   Balance balance = Balance::rows;
   TileExchange exchange = TileExchange::rounds;
   TileWork work;
   Evenness evenness;
   // One for each mask of the model, in the order in which its windows first
-  // occur, or one for all masks. An open ceiling has room for every batch: no
-  // step is refused, and rounds send as much as gathering would, with `tasks`
-  // also q and out. Trainer::ceilings finds closer ones.
+  // occur, or one for all masks. A ceiling of 0 has room for every batch, so no
+  // step is refused; rounds then send as much as gathering would, and with
+  // `tasks` q and out too. Trainer::ceilings finds smaller ceilings.
   std::vector<ShardCeilings> ceilings;
 };
-// Nothing for the exchange "gather". Ceilings of several masks have ';' between
-// them.
+// Absent for the exchange "gather". Ceilings of several masks are separated by
+// ';'.
 Result<std::optional<TrainShards>> parse_train_shards(const ShardWords& words);
 std::string to_string(const std::vector<ShardCeilings>& of_masks);
 
@@ -223,114 +231,117 @@ struct TrainOptions {
   LayerSpec spec;
   Precision precision;
   OptimizerSettings optimizer;
-  int64_t rows = 1;    // of every step, on all devices
-  int64_t tokens = 0;  // of a row
-  // Rows are divided along the axis "data", their tokens along "seq"; heads,
-  // the MLP's width and, where it divides, the vocabulary along "head", with
-  // their parameters and moments. Other parameters are whole on each device. No
-  // axis: one device.
+  int64_t rows = 1;    // rows of a step, over all devices
+  int64_t tokens = 0;  // tokens of a row
+  // Rows are divided along the axis "data", their tokens along "seq". Along
+  // "head" are divided the heads, the MLP's width and, if it is a multiple of
+  // the axis, the vocabulary, with their parameters and moments. Each device
+  // holds the other parameters whole. No axis: one device.
   Mesh mesh;
-  // Absent: along "seq" each device has the next part of a row, and gathers all
-  // keys and values.
+  // Absent: along "seq" each device has one contiguous part of a row and
+  // gathers all keys and values.
   std::optional<TrainShards> shards;
   Tile tile = {};
-  bool recompute = false;  // blocks keep their input alone
-  uint64_t seed = 0;       // of the parameters before the first step
-  // The plugin, and where programs are kept. No plugin: default_plugin's.
+  bool recompute = false;  // blocks keep only their input for backward
+  uint64_t seed = 0;       // of the initial parameters
+  // Plugin and compile cache. An empty plugin: that of default_plugin().
   XlaOptions xla;
 };
 
-// Slots in the order of a block, that of the model's options on its mesh.
+// The work of each slot, in the order of a block, on one device of the mesh.
 Result<std::vector<SlotWork>> model_work(const TrainOptions& options);
 
 struct StepRates {
   double learning_rate = 0;
-  double max_norm = 1;  // gradients longer than this are scaled down to it
+  double max_norm = 1;  // gradients of a larger norm are scaled to this norm
 };
 
 struct StepReport {
   int64_t step = 0;  // from 1
-  double loss = 0;   // a token, before the step
+  double loss = 0;   // mean per counted token, before the update
   double gradient_norm = 0;
-  int64_t tokens = 0;  // that counted
+  int64_t tokens = 0;  // tokens that counted in the loss
   // Score tiles of all layers: for one head, in clustered layers for each head
-  // that picks. What the program counted, and what the plans have, which know
-  // no picks. The program of a dense spec counts none.
+  // that picks. tiles_run is counted by the program; the program of a dense
+  // spec counts none. tiles_planned is from the plans, which do not know picks.
   int64_t tiles_run = 0, tiles_planned = 0;
-  // Of attention's products on all devices, multiply and add: for each pair of
-  // tokens in a planned tile 4 head dims forward, 10 backward, and 4 more where
-  // blocks are computed again. The program of a dense spec takes every pair.
+  // FLOPs of attention's products on all devices; a multiply and an add
+  // count 2. Each pair of a planned tile takes 4 * head_dim forward, 10 *
+  // head_dim backward, and 4 * head_dim more if blocks are recomputed. With a
+  // dense spec all pairs count.
   double attention_flops = 0;
-  // Planned tiles of the busiest device over the mean, over all layers, each
-  // with its own busiest device.
+  // Planned tiles of the busiest device over the mean, summed over the layers;
+  // each layer has its own busiest device.
   double tiles_max_over_mean = 1;
-  // Bytes that attention sent along "seq", there and back, and what gathering
-  // all keys and values would send.
+  // Bytes that attention sent along "seq", forward and backward, and the bytes
+  // that gathering all keys and values would send.
   int64_t sent = 0, all_gather = 0;
   double plan_ms = 0, transfer_ms = 0, run_ms = 0;
 };
 
 struct TrainCounters : CompileCounts {
   double compile_ms = 0;
-  std::vector<std::string> warnings;         // of the cache on disk
-  std::vector<std::string> plugin_warnings;  // of what its programs compute
+  std::vector<std::string> warnings;  // of the cache on disk
+  // Warnings about what the plugin's programs compute.
+  std::vector<std::string> plugin_warnings;
 };
 
-// One thread at a time may call it.
+// Only one thread at a time may call a Trainer.
 class Trainer {
  public:
-  // Compiles the step, and draws the parameters.
+  // Compiles the step and draws the initial parameters.
   static Result<Trainer> open(const TrainOptions& options);
-  // Goes on from a checkpoint; it is read before anything is compiled. Here and
-  // below `name` is how errors call a checkpoint: its file's.
+  // Continues from a checkpoint, which is read before anything is compiled.
+  // Here and below `name` is the checkpoint's name in errors: that of its file.
   static Result<Trainer> open(const TrainOptions& options,
                               std::string_view checkpoint,
                               std::string_view name = {});
-  // Only compiles; draws and sends nothing. For the cache, or before restore().
+  // Only compiles, for example to fill the cache or before restore(). There are
+  // no parameters yet.
   static Result<Trainer> compile(const TrainOptions& options);
   Trainer(Trainer&&) noexcept;
   Trainer& operator=(Trainer&&) noexcept;
   ~Trainer();
 
-  // Rows must have the shape of the options, and ids that the model has. After
-  // an error of the device the state is what it was or, if the program had
-  // taken it, lost until restore().
+  // Runs one step. Rows must have the shape of the options, and ids in the
+  // model's ranges. After an error of the device the state is unchanged or,
+  // if the program had consumed it, lost until restore().
   Result<StepReport> step(const Rows& rows, const StepRates& rates);
 
-  // Of each token, [rows, tokens, vocab]. All of them are there at once, and
-  // the first call compiles their program.
+  // The logits of each token, [rows, tokens, vocab], all held in memory at
+  // once. The first call compiles their program.
   Result<std::vector<float>> logits(const Rows& rows);
 
-  int64_t steps() const;  // so far
+  int64_t steps() const;  // steps done so far
   const std::vector<ModelParameter>& parameters() const;
   TrainCounters counters() const;
   const PluginPlace& place() const;
 
   // Parameters, both moments of each and the number of steps, as .safetensors.
   Result<std::string> checkpoint() const;
-  // Whether a step would take these rows; `first` is the number that an error
-  // gives the first of them.
+  // Whether a step would accept these rows. Errors number the rows from
+  // `first`.
   static Result<void> check(const TrainOptions& options, const Rows& rows,
                             int64_t first = 0);
-  // The ceilings that all of these batches fit, in buckets, one for each mask,
-  // whatever ceilings the options have. Of use only where the options have
-  // `shards`. `next` gives one batch after the other, and no rows after the
-  // last.
+  // The smallest ceilings, in buckets, that all of these batches fit: one for
+  // each mask, whatever ceilings the options have. Only useful if the options
+  // have `shards`. `next` returns one batch after the other, then no rows.
   static Result<std::vector<ShardCeilings>> ceilings(
       const TrainOptions& options, const std::function<Result<Rows>()>& next);
   static Result<std::vector<ShardCeilings>> ceilings(
       const TrainOptions& options, const Rows& rows);
 
-  // Of the same model. Without moments it is the start of a new run.
+  // Restores a checkpoint of the same model. One without moments starts a new
+  // run.
   Result<void> restore(std::string_view checkpoint, std::string_view name = {});
 
-  // What open() compiles, for any compiler.
+  // The StableHLO of the step that open() compiles.
   static Result<std::string> program_text(const TrainOptions& options);
   // Changes when the program changes.
   const std::string& program_key() const;
-  // The fingerprint of how its arrays lie on the mesh; "" on one device.
+  // The fingerprint of the array specs on the mesh; "" on one device.
   const std::string& program_specs() const;
-  // The tile of scores where a TPU's matrix unit takes it.
+  // The lowering of the score tile; absent if no TPU's matrix unit computes it.
   const std::optional<Lowering>& lowering() const;
 
   struct State;
@@ -340,30 +351,31 @@ class Trainer {
   std::unique_ptr<State> state_;
 };
 
-// A Llama or a Gemma 2 as Hugging Face's library keeps it in a folder.
+// A Llama or Gemma 2 model, as the Hugging Face library stores it in a folder.
 struct HuggingFaceModel {
-  std::string config;                   // config.json
-  std::vector<std::string> weights;     // each file of .safetensors, whole
-  std::vector<std::string> names = {};  // how errors call these
-  std::string config_name = {};         // and the config
+  std::string config;                   // content of config.json
+  std::vector<std::string> weights;     // content of each .safetensors file
+  std::vector<std::string> names = {};  // names of `weights` in errors
+  std::string config_name = {};         // name of `config` in errors
 };
-// model.safetensors, or all files that model.safetensors.index.json names.
+// Reads config.json and model.safetensors, or all files that
+// model.safetensors.index.json names.
 Result<HuggingFaceModel> read_hugging_face(const std::string& folder);
-// Into a folder that is new or empty.
+// Writes the model to a folder that is new or empty.
 Result<void> write_hugging_face(const HuggingFaceModel& theirs,
                                 const std::string& folder);
 
-// The start of a run, which Trainer::restore() takes: parameters alone, and the
-// model. Arrays may be F32, BF16 or F16; one that is missing, that has another
-// shape or that the model has no place for is refused by its name, and so is a
-// setting that would change what the model computes.
+// Converts the model to a checkpoint without moments, which Trainer::restore()
+// accepts as the start of a run. Arrays may be F32, BF16 or F16. An error names
+// an array that is missing, unknown or of another shape, or a setting that
+// Tessera does not have and that would change what the model computes.
 Result<std::string> import_hugging_face(const HuggingFaceModel& model);
-// From any checkpoint. A model that is neither a Llama nor a Gemma 2 is refused
-// by the setting that tells.
+// Converts any checkpoint. If the model is neither a Llama nor a Gemma 2, the
+// error names the setting that differs.
 Result<HuggingFaceModel> export_hugging_face(std::string_view checkpoint,
                                              std::string_view name = {});
 
-// The model that a checkpoint says it is of.
+// The model that a checkpoint records.
 Result<ModelConfig> checkpoint_model(std::string_view checkpoint,
                                      std::string_view name = {});
 

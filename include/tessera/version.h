@@ -1,4 +1,4 @@
-// tessera/version.h: the version; the build reads it from here.
+// tessera/version.h: the version of Tessera. The build reads it from this file.
 #pragma once
 
 namespace tessera {

@@ -146,7 +146,7 @@ bool in_c_order(const Array& array) {
   const auto& v = array.view;
   int64_t expected = 1;
   for (size_t i = v.ndim(); i-- > 0;) {
-    // Strides of nothing are whatever its maker liked.
+    // The strides of an empty array may be anything.
     if (v.shape(i) > 1 && v.stride(i) != expected) return v.size() == 0;
     expected *= static_cast<int64_t>(v.shape(i));
   }
@@ -186,10 +186,9 @@ nb::object empty_array(std::span<const int64_t> shape, Dtype dtype) {
   }
   nb::list sizes;
   for (const int64_t n : shape) sizes.append(n);
-  // Held until the process ends, as modules are: looking it up takes longer
-  // than the array.
-  // No guard of its own: an import lets other threads run, who would wait for
-  // it.
+  // Kept until the process ends: the look-up takes longer than making an array.
+  // A plain pointer, because the import can release the GIL, and other threads
+  // would wait at the guard of a static object while they hold it.
   static PyObject* kept = nullptr;
   if (!kept) {
     nb::object found = nb::module_::import_("numpy").attr("empty");
@@ -201,8 +200,8 @@ nb::object empty_array(std::span<const int64_t> shape, Dtype dtype) {
 
 namespace {
 
-// A list's numbers; its shape is that of its first elements, and a list that is
-// ragged has another number of them.
+// Appends the numbers of nested lists. The first list at each depth sets the
+// size of that dimension; a list of another size is refused as ragged.
 void append_ints(const char* name, nb::handle list, size_t depth,
                  IntArray& out) {
   nb::sequence items = nb::borrow<nb::sequence>(list);
@@ -239,8 +238,8 @@ bool fits(std::span<const int64_t> found, std::span<const int64_t> shape) {
   return true;
 }
 
-// At once it took eight times as long on a Zen 3: glibc copies 2 KiB and more
-// by `rep movsb`, which that CPU does badly.
+// Copies in pieces: one copy took eight times as long on a Zen 3, because glibc
+// copies 2 KiB and more by `rep movsb`, which is slow on that CPU.
 void add_in_pieces(std::span<const int32_t> from, std::vector<int32_t>& to) {
   constexpr size_t kPiece = 448;
   to.reserve(to.size() + from.size());
@@ -263,7 +262,7 @@ IntArray read_ints(const char* name, nb::handle object,
       refuse(std::string(name) + " must hold int32 numbers, found " +
              text_of(nb::repr(object)));
     }
-    // One number stands for each batch row.
+    // One number is the value of every batch row.
     if (shape.size() != 1 || shape[0] < 0) {
       refuse(std::string(name) + " must be an array or a list, found a number");
     }

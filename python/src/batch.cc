@@ -30,7 +30,7 @@ namespace {
 
 using Pair = std::pair<int64_t, int64_t>;
 
-// Held until the process ends, as modules are.
+// The hook of `tessera.torch`, or null; kept until the process ends.
 PyObject* watching = nullptr;
 
 void show(nb::handle made) {
@@ -63,7 +63,7 @@ NewBatch plan(nb::object mask, int64_t q_len, std::optional<int64_t> kv_len,
   auto made = without_gil([&](const StopFlag*) {
     auto out = plan::make_batch(std::move(request), std::move(facts),
                                 Interrupts::stopped);
-    // Above a ceiling there is no batch.
+    // A batch above a ceiling is an error.
     if (out && ceilings) {
       if (auto contract = make_contract(*out); !contract) {
         return Result<OwnedBatch>(contract.error());
@@ -138,7 +138,7 @@ std::string repr_of(nb::handle self) {
                       "/" + std::to_string(tiles) + ")");
 }
 
-// The request, what there is of facts, contract and counts; no array.
+// The request, the names of the facts, the contract and counts, but no array.
 nb::dict summary_of(nb::handle self) {
   const Batch& batch = batch_of(self);
   const Request& r = batch.request();

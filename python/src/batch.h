@@ -1,4 +1,4 @@
-// batch.h: one batch as Python holds it.
+// batch.h: the Python class Batch.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -15,27 +15,27 @@ namespace tessera::python {
 
 namespace nb = nanobind;
 
-class Ready;  // for PyTorch's operators (torch_calls.cc)
+class Ready;  // the batch for PyTorch's operators (torch_calls.cc)
 
 struct PyBatch {
   explicit PyBatch(OwnedBatch of) : batch(std::move(of)) {}
 
   OwnedBatch batch;
-  // Made when they are first looked at; under the GIL.
+  // Each is made at its first use, under the GIL.
   std::optional<Columns> forward, transposed;
   std::shared_ptr<Ready> ready;
 };
 
-// As Python gets it. While a framework watches (`tessera.torch`), it looks at
-// each one first, so that a batch is known to it before a compiler meets it.
+// A batch that is returned to Python. If `tessera.torch` is imported, its hook
+// sees each new batch first, so that torch.compile finds a tensor on every one.
 using NewBatch = nb::typed<nb::object, PyBatch>;
 NewBatch new_batch(OwnedBatch batch);
 
-// As a call is given it: whether it is one, batch_of says.
+// An argument that should be a batch; batch_of() refuses other types.
 using GivenBatch = nb::typed<nb::object, PyBatch>;
 const Batch& batch_of(nb::handle object);
 
-// The masks of a request, of one head after another.
+// The masks of a request as text, head by head.
 std::string mask_text(const Request& request);
 
 void bind_batch(nb::module_& m);

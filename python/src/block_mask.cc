@@ -35,7 +35,7 @@ nb::object make(nb::object mask, std::optional<int64_t> columns,
   return nb::cast(std::move(out));
 }
 
-// A bit a block, which packs the lists: every block of theirs is full.
+// The state has one bit for each block: every block in these lists is full.
 nb::dict state_of(nb::handle self) {
   const Worklist& l = nb::cast<const PyBlockLists&>(self).lists.forward;
   const auto width = static_cast<size_t>((l.columns + 7) / 8);

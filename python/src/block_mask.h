@@ -13,12 +13,13 @@ namespace tessera::python {
 
 namespace nb = nanobind;
 
-// A view of [.., rows, columns] of bool or uint8 in C order; where `columns`
-// are given, of uint8 with a bit a block. All dimensions before are lists.
+// A view of a [.., rows, columns] array of bool or uint8 in C order. If
+// `columns` is given, the array is uint8 with one bit for each block. All
+// dimensions before the rows count lists.
 BlockMask read_block_mask(const char* name, nb::handle object,
                           std::optional<int64_t> columns);
 
-// The lists of a `BlockLists`; another owner is refused.
+// The lists of `owner`, which must be a `BlockLists`.
 PyWorklist worklist_of_blocks(nb::object owner, bool transposed);
 
 void bind_block_mask(nb::module_& m);

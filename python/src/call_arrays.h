@@ -1,4 +1,4 @@
-// call_arrays.h: the arrays of one call, held as long as views of them are.
+// call_arrays.h: the arrays of one call, kept alive together with their views.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -16,12 +16,12 @@ namespace nb = nanobind;
 struct ForwardArrays {
   Array q, k, v;
   std::optional<Array> sink_logits;
-  nb::object out, lse;  // lse: nothing where it is not wanted
+  nb::object out, lse;  // lse: null if the caller does not want it
   Layout layout = Layout::bhsd;
   ForwardTensors views;
   AttentionShape shape;
 };
-// `out` None: one is made.
+// If `out` is None, a new array is made.
 ForwardArrays read_forward(nb::handle q, nb::handle k, nb::handle v,
                            nb::handle sink_logits, const std::string& layout,
                            std::optional<double> scale, double softcap,

@@ -28,7 +28,7 @@ nb::dict choice_state(nb::handle self) {
   return out;
 }
 
-// What it says; nothing runs by it.
+// The choice as plain values; no call runs from it.
 Choice choice_of_state(const nb::dict& state) {
   Choice c;
   c.lane = take(parse_lane(read_state<std::string>(state, "lane")));

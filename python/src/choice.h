@@ -1,4 +1,4 @@
-// choice.h: a choice of a lane as Python sees it.
+// choice.h: the Python class Choice, a choice of a lane.
 #pragma once
 
 #include <nanobind/nanobind.h>

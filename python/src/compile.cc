@@ -32,11 +32,11 @@
 namespace tessera::python {
 namespace {
 
-// What it was made of, of which of the facts only their presence counts: the
-// same again makes the same kernel.
+// What a kernel was made from. Equal values make the same kernel. Of the facts
+// only their presence matters.
 struct Made {
   Request request;
-  OwnedFacts present;  // empty ones
+  OwnedFacts present;  // without values
   AttentionCall call;
   std::string target;
   MosaicOptions options;
@@ -55,7 +55,7 @@ PyKernel make_kernel(Made of) {
   return {take(std::move(made)), std::move(of)};
 }
 
-// The facts of a batch by name, each without its numbers.
+// Calls f(name, optional values) for each fact.
 template <class Facts, class F>
 void each_fact(Facts& facts, F&& f) {
   f("doc_ids", facts.doc_ids);
@@ -90,8 +90,8 @@ OwnedFacts presence_of(const Facts& facts) {
   return out;
 }
 
-// What a kernel takes: what was said, and of the rest what the table has for
-// it, as far as the target's vector memory holds it.
+// The options of a kernel: those that were given; the others are the table's,
+// as far as the target's vector memory has room.
 MosaicOptions options_for(const Made& of, std::optional<int64_t> tiles_per_pass,
                           std::optional<int64_t> fetch_ahead,
                           std::optional<int64_t> query_chunk,
@@ -103,7 +103,7 @@ MosaicOptions options_for(const Made& of, std::optional<int64_t> tiles_per_pass,
   if (fetch_ahead) options.fetch_ahead = *fetch_ahead;
   options.lowering_reason = lowering_reason;
   options.numbers = numbers;
-  if (query_chunk == 0) {  // to the library that is: open
+  if (query_chunk == 0) {  // the library takes 0 for "not given"
     refuse("query_chunk must be a number of queries, found 0");
   }
   options.query_chunk = query_chunk.value_or(0);
@@ -189,7 +189,7 @@ nb::dict state_of(nb::handle self) {
   return out;
 }
 
-// Masks and facts aside.
+// Reads all of Made but masks and facts.
 Made read_made(const nb::dict& state) {
   const auto number = [&](const char* key) {
     return read_state<int64_t>(state, key);
@@ -266,7 +266,7 @@ PyKernel of_state(const nb::dict& state) {
   return out;
 }
 
-// Of a batch inside a program: what its text leaves out (frameworks.cc).
+// The sizes of a batch that its static text (frameworks.cc) does not have.
 nb::dict sizes_of(const PyBatch& batch) {
   const std::optional<Picks>& picks = batch.batch.facts().picks;
   nb::dict out;
@@ -276,14 +276,14 @@ nb::dict sizes_of(const PyBatch& batch) {
   return out;
 }
 
-// The chip that JAX finds, by what it calls its devices.
+// The chip of a JAX device, by its device kind.
 std::string target_of(const std::string& kind) {
   const std::optional<Chip> chip = chip_of_device(kind);
   if (!chip) refuse("a TPU must be of a known kind, found '" + kind + "'");
   return std::string(chip->name);
 }
 
-// Text and sizes, and the terms of a call.
+// A kernel of a batch's static text; `state` has sizes and the terms of a call.
 PyKernel kernel_of_text(const std::string& text, const nb::dict& state) {
   Made of = read_made(state);
   cpu::StaticTerms terms = take(cpu::read_static_text(text));
@@ -295,7 +295,7 @@ PyKernel kernel_of_text(const std::string& text, const nb::dict& state) {
   return make_kernel(std::move(of));
 }
 
-// (q, kv) of a tile, and tiles a pass.
+// Returns (q, kv) of the tile, and tiles a pass.
 std::pair<std::pair<int64_t, int64_t>, int64_t> tpu_setting(
     nb::handle mask, int64_t q_len, std::optional<int64_t> kv_len,
     int64_t head_dim, std::optional<int64_t> v_head_dim,
@@ -322,9 +322,9 @@ std::pair<std::pair<int64_t, int64_t>, int64_t> tpu_setting(
   return {{s.tile.q, s.tile.kv}, s.options.tiles_per_pass};
 }
 
-// Tiles a pass, how far ahead it fetches and queries a chunk: a kernel of 8
-// heads of this dim in bf16, as far as nobody says. What no kernel has is an
-// error; whether what was said has room is not looked at.
+// Returns tiles a pass, fetch distance and queries a chunk. Values that are not
+// given are those of a kernel of 8 heads of this dim in bf16. Values that no
+// kernel can have are an error; whether given values fit is not checked here.
 std::tuple<int64_t, int64_t, int64_t> tpu_passes(
     const PyBatch& batch, const std::string& target, int64_t head_dim,
     bool backward, std::optional<int64_t> tiles_per_pass,
@@ -351,7 +351,7 @@ std::tuple<int64_t, int64_t, int64_t> tpu_passes(
   return {found.tiles_per_pass, found.fetch_ahead, chunk};
 }
 
-// Of the results behind the gradients, in which the kernel keeps sums.
+// Shapes of the results after the gradients, in which the kernel keeps sums.
 nb::list kept_shapes(const PyKernel& of) {
   const Made& made = of.of;
   const auto planned = take(mosaic::plan_kernel(
@@ -363,7 +363,7 @@ nb::list kept_shapes(const PyKernel& of) {
   return out;
 }
 
-// In the order in which the program takes them.
+// Shapes by name, in the order in which the program takes the arrays.
 nb::dict array_shapes(const PyKernel& of) {
   nb::dict out;
   for (const mosaic::ArrayShape& s : mosaic::array_shapes(of.kernel)) {
@@ -390,7 +390,7 @@ nb::dict arrays(const PyKernel& of, const PyBatch& batch) {
   return out;
 }
 
-// int32 in C order, of what was given.
+// The numbers of an int32 array in C order; other arrays are refused.
 std::span<const int32_t> ints_of(const Array& array) {
   if (array.dtype != Dtype::i32 || !in_c_order(array)) {
     refuse(std::string(array.name) + " must be int32 in C order, found others");
@@ -405,7 +405,7 @@ Array named_array(const nb::dict& given, const std::string& name) {
   return read_array("an array of the kernel", given[name.c_str()]);
 }
 
-// What the program would read of a batch, before it does.
+// Refuses arrays that the kernel's arrays() did not make.
 void check(const PyKernel& of, const nb::dict& given) {
   const MosaicKernel& kernel = of.kernel;
   const std::vector<mosaic::ArrayShape> due = mosaic::array_shapes(kernel);
@@ -423,9 +423,8 @@ void check(const PyKernel& of, const nb::dict& given) {
   take(check_mosaic_arrays(kernel, views, ints_of(digests)));
 }
 
-// What it is, and what it is for.
+// Read-only properties: values of the kernel and of the call that it is for.
 void bind_values(nb::class_<PyKernel>& kernel) {
-  // A value of the kernel, or of the call that it is for.
   const auto add = [&](const char* name, auto value, const char* doc) {
     kernel.def_prop_ro(
         name, [value](const PyKernel& k) { return value(k.kernel); }, doc);
@@ -525,7 +524,7 @@ void bind_kernel(nb::module_& m) {
            })
       .def("__repr__", [](const PyKernel& of) {
         const MosaicKernel& k = of.kernel;
-        // Of its key as much as tells it from another.
+        // The first 12 characters of the key identify the contract.
         return one_line("TpuKernel('", k.mask,
                         "', q_len=" + std::to_string(k.q_len) +
                             ", kv_len=" + std::to_string(k.kv_len) +

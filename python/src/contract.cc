@@ -41,7 +41,7 @@ PlanContract contract_of_state(const nb::dict& state) {
     refuse("a contract's key must be that of its text, found " + c.key +
            " for " + of);
   }
-  // What stands in the text too must be that.
+  // Values that are also in the text must equal those of the text.
   const nb::dict text = dict_of_json(c.text);
   if (read_state<int64_t>(text, "steps") != c.steps) {
     refuse("a contract's steps must be those of its text, found " +

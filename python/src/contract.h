@@ -1,4 +1,4 @@
-// contract.h: a contract as Python sees it.
+// contract.h: the Python class Contract.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -32,8 +32,9 @@
 namespace tessera::python {
 namespace {
 
-// The loader, until it is closed. The mutex is taken without the GIL, and again
-// by a signal's handler that closes what its thread waits for.
+// The loader, until it is closed. A thread takes the mutex without the GIL. The
+// mutex is recursive, because a signal handler may close the loader while its
+// thread waits inside next().
 struct Open {
   std::recursive_mutex mutex;
   std::unique_ptr<Loader> loader;
@@ -46,9 +47,9 @@ struct Open {
         raised(std::move(exception)),
         threads(loader->threads()) {}
 
-  // Its threads do not follow a fork: nobody may wait for them there.
+  // A forked child has none of the loader's threads and must not wait for any.
   bool is_forked() const { return ::getpid() != process; }
-  // Of a source that uses its own loader: it would wait for itself.
+  // True if the loader's own source calls the loader: it would wait for itself.
   bool is_own_thread() const {
     return std::find(threads.begin(), threads.end(),
                      std::this_thread::get_id()) != threads.end();
@@ -74,8 +75,8 @@ struct Open {
   }
 };
 
-// Closes it in a thread of Python's, for which the interpreter waits at its
-// end. Where there can be no thread, it stays open for good.
+// Closes the loader in a Python thread, which the interpreter waits for at
+// exit. If no thread can be started, the loader is leaked.
 void close_elsewhere(const std::shared_ptr<Open>& open) {
   try {
     const auto close = nb::cpp_function([open] { open->close(); });
@@ -88,8 +89,7 @@ void close_elsewhere(const std::shared_ptr<Open>& open) {
   }
 }
 
-// Nobody has it any more. Python may find that out in any thread, and in a
-// child of a fork.
+// Called when the last reference is gone, in any thread or in a forked child.
 void end(const std::shared_ptr<Open>& open) {
   if (open->is_forked()) {
     (void)open->loader.release();
@@ -103,14 +103,14 @@ void end(const std::shared_ptr<Open>& open) {
 struct PyLoader {
   std::shared_ptr<Open> open;
   std::shared_ptr<Raised> raised;
-  // Of the last batch that was handed out, or of the end.
+  // The position after the last batch that was handed out, or at the end.
   StreamPosition position;
   StreamReport report;
   bool ended = false;
-  int64_t handed = 0;  // rows, since it was opened
-  int64_t tokens = 0;  // of each
+  int64_t handed = 0;  // rows handed out since the loader was opened
+  int64_t tokens = 0;  // tokens of a row
   BatchOptions options;
-  // Of documents; rows that were packed before have none.
+  // Options of a stream of documents; none for rows that are packed already.
   std::optional<StreamOptions> stream;
 
   PyLoader(std::shared_ptr<Open> of, BatchOptions as,
@@ -163,8 +163,9 @@ StreamPosition position_of(const nb::dict& dict) {
   return p;
 }
 
-// Rows that arrays share. With the last of these their memory goes back to the
-// loader; not in a fork, where a thread may have held its lock.
+// Rows that several arrays share. When the last array is freed, the memory goes
+// back to the loader, except in a forked child, where another thread may have
+// held the loader's lock at the fork.
 struct Shared {
   Rows rows;
   std::weak_ptr<SpareRows> spare;
@@ -197,7 +198,7 @@ nb::dict dict_of(LoadedBatch made, std::weak_ptr<SpareRows> spare) {
   return out;
 }
 
-// After an error: what the documents raised goes on as it was.
+// Rethrows the exception of the iterable of documents, if there is one.
 void raise_theirs(const Raised& raised) {
   const nb::object& e = raised.exception;
   if (!e.is_valid()) return;
@@ -222,7 +223,8 @@ nb::dict next(PyLoader& self) {
     if (!closed && !interrupted) {
       got = loader->next();
       spare = loader->spare();
-      const nb::gil_scoped_acquire held;  // state() and account() read these
+      // state() and account() read these under the GIL.
+      const nb::gil_scoped_acquire held;
       self.position = loader->position();
       self.report = loader->report();
       self.ended = got && !*got;
@@ -279,13 +281,13 @@ nb::dict account_of(const PyLoader& self) {
   out["cost_max_over_mean"] = known(b.steps != 0, b.max_over_mean);
   out["cost_worst_step"] = known(b.steps != 0, b.worst);
   out["length_spread"] = known(b.steps != 0, b.length_spread);
-  // What becomes of chunks and edges beyond a row's room.
+  // Counts of chunks and edges, also of those that found no room in their row.
   out["chunk_room"] = std::string(to_string(self.stream->chunk_room));
   out["chunks_in"] = c.chunks_in;
   out["chunks_out"] = c.chunks_out;
   out["chunks_cut"] = c.chunks_cut;
   out["chunks_no_room"] = c.chunks_over;
-  // Until the end some are of rows that are not out.
+  // Before the end the counts include rows that were not handed out.
   out["chunks_dropped"] = known(self.ended, c.chunks_dropped());
   out["edges_in"] = c.edges_in;
   out["edges_out"] = c.edges_out;
@@ -296,7 +298,7 @@ nb::dict account_of(const PyLoader& self) {
   return out;
 }
 
-// Not later than the interpreter's end, for the thread may need it.
+// Closes the loader before the interpreter ends: its thread may need it.
 void close_at_exit(nb::handle self, const std::shared_ptr<Open>& open) {
   nb::module_::import_("weakref").attr("finalize")(
       self, nb::cpp_function([open] { end(open); }));
@@ -456,7 +458,7 @@ void bind_data(nb::module_& m) {
       .def(
           "__exit__",
           [](PyLoader& l, const nb::args&) {
-            // A fork may leave the block by an exception of its own.
+            // In a forked child an exception may leave the block too.
             if (!l.open->is_forked()) close(l);
           },
           nb::sig("def __exit__(self, *args: object) -> None"));

@@ -1,4 +1,4 @@
-// data.h: packed rows and their loader.
+// data.h: the Python class Loader, which packs rows.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -7,6 +7,6 @@ namespace tessera::python {
 
 namespace nb = nanobind;
 
-void bind_data(nb::module_& m);  // Loader
+void bind_data(nb::module_& m);
 
 }  // namespace tessera::python

@@ -28,15 +28,15 @@ std::string kind_of(nb::handle object) {
   return nb::cast<std::string>(nb::str(object.type().attr("__name__")));
 }
 
-// Integers of an array or of lists, into a column; `called` is what errors call
-// them.
+// Reads integers of an array or of lists into a column. Errors name them by
+// `called`.
 class Reading {
  public:
   Reading(std::string called, int64_t least, int64_t most,
           std::vector<int32_t>& to)
       : called_(std::move(called)), least_(least), most_(most), to_(to) {}
 
-  // One dimension, or [any, 2].
+  // `object` has one dimension, or with `pairs` the shape [any, 2].
   Result<void> read(nb::handle object, bool pairs) {
     nb::ndarray<nb::ro, nb::device::cpu> array;
     if (nb::try_cast(object, array, false)) {
@@ -93,7 +93,7 @@ class Reading {
     if (nb::isinstance<nb::int_>(item)) {
       return out_of_range(nb::cast<std::string>(nb::str(item)));
     }
-    // NumPy's scalars are integers to Python too.
+    // NumPy scalars are no Python ints, but convert by __index__.
     if (nb::hasattr(item, "__index__")) {
       const nb::object index = nb::steal(PyNumber_Index(item.ptr()));
       if (index.is_valid()) return add_object(index);
@@ -151,7 +151,7 @@ class Reading {
   int64_t count_ = 0;
 };
 
-// A token array, or a dict of fields.
+// The fields of one document: a token array, or a dict of fields.
 class PyFields : public data::DocumentFields {
  public:
   PyFields(nb::handle item, int64_t number) : item_(item), number_(number) {}
@@ -192,7 +192,8 @@ class PyFields : public data::DocumentFields {
   int64_t number_;
 };
 
-// Read by another thread: each call takes the GIL.
+// A source of documents from a Python iterator. The loader's thread reads it,
+// so each call takes the GIL.
 class PyDocuments : public DocumentSource {
  public:
   PyDocuments(nb::object iterator, std::shared_ptr<Raised> raised)
@@ -205,7 +206,8 @@ class PyDocuments : public DocumentSource {
   }
 
   Result<bool> read(Documents& into) override {
-    // A window of rows may take longer than anybody waits for.
+    // Filling a window of rows can take long, so each document looks for
+    // close().
     if (raised_->closed) {
       return invalid("data",
                      "a loader must be open, found it closed at "
@@ -255,7 +257,7 @@ class PyDocuments : public DocumentSource {
   }
 
  private:
-  // No object after the last.
+  // Returns a null object after the last document.
   Result<nb::object> next() {
     nb::object item = nb::steal(PyIter_Next(iterator_.ptr()));
     if (item.is_valid() || PyErr_Occurred() == nullptr) return item;
@@ -308,7 +310,7 @@ std::unique_ptr<DocumentSource> documents_of(
   }
   std::vector<std::string> paths;
   std::filesystem::path path;
-  // Bytes are tokens, where elsewhere they may be a path.
+  // bytes are tokens here, although try_cast would accept them as a path.
   const auto is_path = [&](nb::handle given) {
     return !nb::isinstance<nb::bytes>(given) && nb::try_cast(given, path);
   };

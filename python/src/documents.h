@@ -1,5 +1,5 @@
-// documents.h: documents from whatever Python has: an Arrow stream, files of
-// JSON lines, an iterable.
+// documents.h: documents from Python: an Arrow stream, files of JSON lines, or
+// an iterable.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -13,13 +13,13 @@ namespace tessera::python {
 
 namespace nb = nanobind;
 
-// Of an iterable that another thread reads.
+// State shared with the loader's thread, which reads the iterable.
 struct Raised {
-  nb::object exception;             // under the GIL
-  std::atomic<bool> closed{false};  // nobody wants more of it
+  nb::object exception;             // of the iterable; under the GIL
+  std::atomic<bool> closed{false};  // the loader is closed: read no more
 };
 
-// Of an object with __arrow_c_stream__; a path or a list of paths; or an
+// `object` has __arrow_c_stream__, or is a path, a list of paths, or an
 // iterable of documents, each a token array or a dict of fields.
 std::unique_ptr<DocumentSource> documents_of(
     nb::handle object, const std::shared_ptr<Raised>& raised);

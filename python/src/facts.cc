@@ -64,7 +64,7 @@ void take_topk(nb::handle topk_idxs, const Request& request,
 }  // namespace
 
 OwnedFacts read_facts(const FactArguments& given, const Request& request) {
-  // First: a number is read as one for each batch row.
+  // Sizes are checked first, since one number is repeated for each batch row.
   take(mask::check_request(request));
   const int64_t batch = request.batch;
   const int64_t kv_len = request.kv_len;

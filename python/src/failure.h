@@ -1,4 +1,4 @@
-// failure.h: the library's errors as Python exceptions with the same one line.
+// failure.h: errors of the library as Python exceptions with the same message.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -29,7 +29,8 @@ inline void take(const Result<void>& result) {
   if (!result) throw Failure(result.error());
 }
 
-// What the binding itself refuses: what no view of the library can express.
+// An error of the binding itself, for input that the library's types cannot
+// express.
 [[noreturn]] inline void refuse(std::string message) {
   throw Failure({ErrorKind::invalid, "[python] " + std::move(message), 0});
 }

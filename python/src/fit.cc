@@ -20,7 +20,7 @@
 namespace tessera::python {
 namespace {
 
-// A budget as JSON, and the error of one that does not fit.
+// A budget as JSON, and the error if it does not fit.
 using Told = std::pair<std::string, std::optional<std::string>>;
 
 template <class Asked>
@@ -50,7 +50,7 @@ Told on_a_mesh(const Batch& batch, const AttentionCall& call, LaneId lane,
   asked.lane = lane;
   asked.chip = target;
   asked.lowering_reason = reason;
-  asked.numbers = Numbers::any;  // as sessions have it
+  asked.numbers = Numbers::any;  // as in sessions
   return tell(asked);
 }
 

@@ -1,4 +1,4 @@
-// fit.h: what a call takes of a TPU's memory.
+// fit.h: the TPU memory that a call needs (`ts.fit`).
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -16,7 +16,7 @@
 namespace tessera::python {
 namespace {
 
-// Entries, then zeros up to what the contract has room for.
+// The entries of a list, padded with zeros to the capacity of the contract.
 nb::object padded_entries(const Worklist& list, int64_t capacity) {
   std::vector<uint32_t> out(static_cast<size_t>(capacity), 0);
   for (size_t i = 0; i < list.entries.size() && i < out.size(); ++i) {
@@ -32,8 +32,8 @@ nb::object row_starts(const Worklist& list) {
   return own_array(std::move(out), {size});
 }
 
-// Of which all is static, then, unless nobody wants them, its arrays in the
-// order that calls take.
+// A batch as static values and, if `with_arrays`, its arrays in the order of a
+// call's arguments.
 nb::tuple parts(nb::handle self, bool with_arrays) {
   const Batch& batch = batch_of(self);
   const Plan& plan = batch.plan();

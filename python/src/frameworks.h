@@ -1,15 +1,15 @@
-// frameworks.h: what `tessera.jax` and `tessera.torch` are made of.
+// frameworks.h: the C++ functions that `tessera.jax` and `tessera.torch` call.
 #pragma once
 
 #include <nanobind/nanobind.h>
 
 namespace tessera::python {
 
-// A batch as plain arrays, and the handlers of XLA that take them, where the
-// build had their header.
+// A batch as plain arrays, and the XLA handlers that take them, if the build
+// had XLA's header.
 void bind_frameworks(nanobind::module_& m);
 
-// What PyTorch's operators call, and what a FlexAttention mask is made of.
+// The calls of PyTorch's operators, and the parts of a FlexAttention mask.
 void bind_torch(nanobind::module_& m);
 void bind_mask_parts(nanobind::module_& m);
 

@@ -9,8 +9,8 @@
 
 namespace tessera::python {
 
-// Lives on the stack of a call that has released the GIL. Whoever looks at its
-// stop flag on the calling thread looks for signals too, now and then.
+// Lives on the stack of a call that has released the GIL. When the calling
+// thread reads the stop flag, it also checks for signals, every 50 ms.
 class Interrupts {
  public:
   using Clock = std::chrono::steady_clock;
@@ -23,18 +23,18 @@ class Interrupts {
   Interrupts& operator=(const Interrupts&) = delete;
 
   const StopFlag* flag() const { return &flag_; }
-  // Whether the call on this thread's stack is to end.
+  // Whether the call on this thread's stack has to stop.
   static bool stopped() {
     return current() != nullptr && current()->flag_.stopped();
   }
 
  private:
-  // On other threads there is no call to ask for.
+  // Checks for signals; does nothing on threads that are not the calling one.
   static bool look() {
     Interrupts* const call = current();
     if (call == nullptr) return false;
     const auto now = Clock::now();
-    // The first look is the call's begin: most calls are too short for one.
+    // The first look only starts the clock: most calls end before 50 ms.
     if (now < call->next_) return false;
     const bool first = call->next_ == Clock::time_point();
     call->next_ = now + std::chrono::milliseconds(50);
@@ -56,8 +56,8 @@ class Interrupts {
   Clock::time_point next_;  // none before the first look
 };
 
-// Runs `work(stop flag)` without the GIL; a Python exception that a signal's
-// handler raised goes on from here.
+// Runs `work(stop flag)` without the GIL, and rethrows the Python exception of
+// a signal handler.
 template <class Work>
 auto without_gil(Work&& work) {
   auto result = [&] {

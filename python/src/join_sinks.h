@@ -1,4 +1,5 @@
-// join_sinks.h: sink logits that take their share behind attention, and back.
+// join_sinks.h: sink logits joined to results after attention, and the
+// gradients.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -17,13 +17,13 @@
 namespace tessera::python {
 namespace {
 
-// Memory of the last BlockMasks that nobody holds any more. Under the GIL.
+// Memory of freed BlockMask lists, for reuse. Guarded by the GIL.
 std::vector<std::vector<int32_t>>& spare_lists() {
   static auto* const lists = new std::vector<std::vector<int32_t>>;
   return *lists;
 }
 constexpr size_t kMaxSpareLists = 8;
-constexpr size_t kMaxSpareSize = size_t{1} << 22;  // numbers of one
+constexpr size_t kMaxSpareSize = size_t{1} << 22;  // numbers of one list
 
 void take_spare(std::vector<int32_t>& into) {
   if (spare_lists().empty()) return;
@@ -31,7 +31,7 @@ void take_spare(std::vector<int32_t>& into) {
   spare_lists().pop_back();
 }
 
-// Writable, for PyTorch takes no other.
+// A writable array, as PyTorch requires.
 nb::object indices_of(std::vector<int32_t> values, size_t b, size_t h, size_t r,
                       size_t c) {
   auto* const kept = new std::vector<int32_t>(std::move(values));
@@ -107,7 +107,7 @@ nb::dict splash_of(const PyBatch& self, int64_t batch_row, bool dkv,
   return out;
 }
 
-// What JAX's own MaskInfo is made of, but its q_sequence, which is None.
+// The fields of JAX's MaskInfo, without q_sequence, which is None.
 nb::dict splash_run(const Batch& batch, int64_t batch_row,
                     const SplashRun& run) {
   SplashMaskInfo info =
@@ -121,7 +121,7 @@ nb::dict splash_run(const Batch& batch, int64_t batch_row,
   return out;
 }
 
-// The same of tokamax's.
+// The fields of tokamax's MaskInfo.
 nb::dict tokamax_run(const Batch& batch, int64_t batch_row,
                      const SplashRun& run) {
   TokamaxMaskInfo info =

@@ -1,4 +1,4 @@
-// layouts.h: a batch's lists as other frameworks' kernels take them.
+// layouts.h: a batch's lists in the layouts of other frameworks' kernels.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -1,4 +1,4 @@
-// mask.h: masks as Python builds them, and what else takes them.
+// mask.h: the Python class Mask, and reading masks from arguments.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -14,7 +14,7 @@ namespace tessera::python {
 
 namespace nb = nanobind;
 
-// As it was written; the library brings it to canonical form, once.
+// An expression as the user wrote it. mask() makes its canonical form once.
 struct PyMask {
   explicit PyMask(Expr of) : expr(std::move(of)) {}
 
@@ -26,7 +26,8 @@ struct PyMask {
   mutable std::optional<Mask> made_;
 };
 
-// One mask, its text, or a list of either: one for each group of heads.
+// `object` is a mask, its text, or a list of these, one for each group of
+// heads.
 std::vector<Mask> read_masks(nb::handle object);
 
 void bind_mask(nb::module_& m);

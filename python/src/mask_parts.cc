@@ -1,5 +1,5 @@
-// mask_parts.cc: the masks of a batch as a tree of atoms, and the arrays that
-// its atoms read: what a function of (batch, head, query, key) is made of.
+// mask_parts.cc: the masks of a batch as trees of atoms, and the arrays that
+// the atoms read, from which a mask_mod(batch, head, query, key) is built.
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@
 namespace tessera::python {
 namespace {
 
-// ("and", child, ...), ("window", left, right), ...
+// An expression as nested tuples: ("and", child, ...), ("window", left, right).
 nb::object tree_of(const Expr& e) {
   nb::list out;
   switch (e.atom) {
@@ -48,7 +48,7 @@ bool names(const Expr& e, Atom atom) {
                      [&](const Expr& c) { return names(c, atom); });
 }
 
-// An array of [batch] or [batch, tokens], row by row.
+// Makes arrays of [batch] or [batch, tokens], row by row.
 class Rows {
  public:
   explicit Rows(const mask::Bound& bound) : bound_(bound) {}
@@ -63,7 +63,7 @@ class Rows {
     return own_array(std::move(out), {bound_.rows.size()});
   }
 
-  // `of(row, token)`.
+  // [batch, length], with of(row, token) at each token.
   template <class Of>
   nb::object tokens(int64_t length, Of of) const {
     std::vector<int32_t> out;
@@ -75,7 +75,7 @@ class Rows {
     return own_array(std::move(out), {bound_.rows.size(), n});
   }
 
-  // What `keys(row, key)` says at each query's position, `none` outside.
+  // keys(row, key) at each query's position; `none` if it is outside the keys.
   template <class Keys>
   nb::object at_queries(int32_t none, Keys keys) const {
     return tokens(bound_.q_len, [&](size_t b, size_t q) {
@@ -101,7 +101,8 @@ void add_ids(const mask::Bound& bound, nb::dict& out) {
                      : rows.at_queries(-1, key_id);
 }
 
-// What is told apart by runs, and what by ids: `segments` and `documents`.
+// Adds the segment number of each token, and for sinks the rank of each key
+// within its segment or document.
 void add_ranks(const mask::Bound& bound, const Names& named, bool sinks,
                nb::dict& out) {
   std::vector<mask::KeyArrays> keys;
@@ -171,7 +172,7 @@ nb::dict mask_parts(nb::handle self) {
   }
   for (size_t i = 0; i < static_cast<size_t>(kSameNames); ++i) {
     if ((named.same >> i & 1) == 0) continue;
-    // No two that are of no group are equal.
+    // Without a group a query is -2 and a key is -1, so that they differ.
     const auto id = [&](size_t b, size_t k) {
       return bound.rows[b].same[i][k];
     };

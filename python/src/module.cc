@@ -1,4 +1,4 @@
-// module.cc: the extension `tessera._core`: thin doors to the library.
+// module.cc: the extension `tessera._core`: thin bindings of the library.
 #include <nanobind/nanobind.h>
 
 #include "batch.h"
@@ -20,11 +20,11 @@
 #include "tree.h"
 #include "worklist.h"
 
-// What Python looks for is below: it asks first who imports.
+// Python calls PyInit__core below, which first checks the interpreter.
 NB_MODULE(core_of_the_main_interpreter, m) {
   using namespace tessera::python;
-  // Compilers of other frameworks keep what they have seen until the end of the
-  // process, and nanobind would call that a leak.
+  // Compilers of frameworks keep objects until the process ends, which nanobind
+  // would report as leaks.
   nanobind::set_leak_warnings(false);
   m.doc() = "Block-sparse attention: plans, sessions and kernels.";
   m.attr("__version__") = tessera::kVersion;
@@ -50,8 +50,8 @@ NB_MODULE(core_of_the_main_interpreter, m) {
   bind_mask_parts(m);
 }
 
-// nanobind's types belong to the interpreter that was the last to make them:
-// after a second one both would refuse their own objects.
+// nanobind's types belong to the last interpreter that made them. After an
+// import in a second interpreter, both would refuse their own objects.
 // NOLINTNEXTLINE(readability-identifier-naming): by the name of the module.
 extern "C" NB_EXPORT PyObject* PyInit__core(void) {
   if (PyInterpreterState_GetID(PyInterpreterState_Get()) != 0) {

@@ -1,4 +1,4 @@
-// repr.h: the one line by which an object shows itself.
+// repr.h: the one-line `repr` of objects.
 #pragma once
 
 #include <string>
@@ -8,10 +8,10 @@
 
 namespace tessera::python {
 
-// What a `repr` may have: it stands in a list, a log or a debugger.
+// The most characters of a `repr`.
 inline constexpr size_t kLine = 120;
 
-// before + text + after, where a text that is too long for a line is cut.
+// before + text + after; the text is cut if the line would be too long.
 inline std::string one_line(std::string before, std::string_view text,
                             std::string_view after) {
   constexpr std::string_view kCut = "...";
@@ -27,11 +27,11 @@ inline std::string one_line(std::string before, std::string_view text,
   return before;
 }
 
-// Of `__eq__`: anything may be compared, and another type is not equal.
+// The signature of `__eq__`, which accepts an object of any type.
 inline constexpr const char* kEqual =
     "def __eq__(self, other: object, /) -> bool";
 
-// As NumPy and JAX name it.
+// The name of the dtype in NumPy and JAX.
 inline const char* name_of(Dtype dtype) {
   if (dtype == Dtype::bf16) return "bfloat16";
   return dtype == Dtype::f16 ? "float16" : "float32";

@@ -1,4 +1,4 @@
-// route.h: batches whose picks the router finds, and programs for TPUs.
+// route.h: batches whose picks come from the router, and programs for TPUs.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -33,7 +33,7 @@ using Scale = std::optional<double>;
 
 struct PySession {
   Session session;
-  std::string words;  // how it shows itself
+  std::string words;  // for `repr`
 };
 
 struct PySaved {
@@ -52,7 +52,7 @@ struct PyPrepared {
   std::atomic<bool> busy{false};
 };
 
-// It belongs to one thread at a time.
+// Marks a prepared call as in use, and refuses a second thread.
 class Use {
  public:
   explicit Use(PyPrepared& p) : busy_(p.busy) {
@@ -70,7 +70,7 @@ class Use {
   std::atomic<bool>& busy_;
 };
 
-// What JAX exported, and its file of shapes.
+// Reads an artifact that JAX exported, and the file of its shapes.
 std::optional<BridgeArtifact> read_artifact(
     const std::optional<std::filesystem::path>& artifact,
     const std::optional<std::filesystem::path>& shapes) {
@@ -130,7 +130,7 @@ Session open(SessionOptions options) {
   return take(Session::open(std::move(options)));
 }
 
-// What was asked of it.
+// The options of a session, for its `repr`.
 std::string words_of(const std::optional<std::string>& lane,
                      const std::vector<std::string>& fallback, int threads,
                      const std::string& mesh) {
@@ -145,12 +145,13 @@ std::string words_of(const std::optional<std::string>& lane,
   return one_line("Session(", said, ")");
 }
 
-// Opened at the first call, for all that name none.
+// The session of all calls that name none, opened at the first of them.
 Session& default_session() {
   static std::atomic<Session*> opened{nullptr};
   if (Session* const session = opened.load()) return *session;
   SessionOptions options = options_of({}, {}, 0, {}, {}, "", false);
-  // Who waits for the first one must not hold the lock that it comes back for.
+  // A thread that waits for the first one must not hold the GIL, which the
+  // first one takes again when it returns.
   const nb::gil_scoped_release released;
   static std::once_flag once;
   std::call_once(once, [&] {
@@ -230,9 +231,9 @@ std::unique_ptr<PyPrepared> prepare(
   return std::make_unique<PyPrepared>(take(std::move(made)), std::move(batch));
 }
 
-// Python's own progress function, called from whichever thread is done with a
-// contract. What it raises ends the work, and so does Ctrl-C, which Python
-// tells the main thread alone.
+// Calls the user's progress function, from the thread that finished a contract.
+// An exception of the function ends the work, and so does Ctrl-C, which Python
+// delivers only to the main thread.
 class WarmProgress {
  public:
   explicit WarmProgress(nb::object call) : call_(std::move(call)) {}
@@ -278,7 +279,7 @@ nb::dict warm(const PySession& self, nb::iterable batches, int64_t heads,
            nb::cast<std::string>(progress.type().attr("__name__")));
   }
   WarmList list;
-  std::vector<nb::object> kept;  // the list borrows what they own
+  std::vector<nb::object> kept;  // the list refers to memory of these batches
   for (nb::handle given : batches) {
     const Batch& of = batch_of(given);
     auto added =

@@ -1,4 +1,4 @@
-// session.h: sessions, what they prepare, and one call from end to end.
+// session.h: sessions, prepared calls, and `attention` in a single call.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -9,7 +9,7 @@ namespace tessera::python {
 
 void bind_session(nanobind::module_& m);
 
-// In the dict of a trainer's, of warming's or of a pass's counters.
+// Adds the counts to `out`, a dict of counters.
 void add_compiles(const CompileCounts& counts, nanobind::dict& out);
 
 }  // namespace tessera::python

@@ -56,7 +56,7 @@ PyShards shard(GivenBatch batch, const std::string& mesh,
   return make(std::move(batch), mesh, std::move(options));
 }
 
-// [tiles, 2]: batch row and tile.
+// An array [tiles, 2] of (batch row, tile).
 nb::object tiles_of(const std::vector<TileAt>& tiles, size_t first,
                     size_t last) {
   std::vector<int32_t> flat;
@@ -86,7 +86,7 @@ nb::dict moved(const Moved& m) {
   return out;
 }
 
-// Of the program of one direction.
+// The call of the program of one direction.
 AttentionCall call_of(const PyShards& self, bool backward,
                       std::optional<double> scale, double softcap,
                       bool sink_logits, bool dlse) {
@@ -156,7 +156,7 @@ nb::dict integers(const PyShards& self) {
   return out;
 }
 
-// Whatever the call, its kernels read the same integers.
+// The same options for every call, so that all kernels read the same integers.
 MosaicOptions kernel_options(const PyShards& self, bool backward,
                              const std::optional<std::string>& reason,
                              const std::string& numbers) {
@@ -169,7 +169,7 @@ MosaicOptions kernel_options(const PyShards& self, bool backward,
   return out;
 }
 
-// The program of our TPU kernel, and its arrays.
+// The program of our TPU kernel, and the specs of its arrays.
 nb::dict kernel_program(const PyShards& self, const std::string& target,
                         bool backward, std::optional<double> scale,
                         double softcap, bool sink_logits, bool dlse,
@@ -190,7 +190,7 @@ nb::dict kernel_program(const PyShards& self, const std::string& target,
   return out;
 }
 
-// The integers of this batch, and the contract; no text is written for them.
+// The integers of this batch, and the contract. No program text is made.
 nb::tuple kernel_integers(const PyShards& self, const std::string& target,
                           bool backward, std::optional<double> scale,
                           double softcap, bool sink_logits, bool dlse,
@@ -216,7 +216,7 @@ nb::tuple kernel_integers(const PyShards& self, const std::string& target,
   return nb::make_tuple(whole, kernel.contract.key);
 }
 
-// [data, tokens of all shards along seq].
+// The token order as an array [data, tokens of all shards along seq].
 NumpyArray<int64_t> order(const PyShards& self, bool queries) {
   std::vector<int64_t> all = token_order(self.of(), self.shards, queries);
   const auto data = static_cast<size_t>(self.shards.mesh.size("data"));
@@ -244,7 +244,7 @@ std::string evenness_of(const PyShards& self) {
   return seeks_evenness(o.balance) ? to_string(o.evenness) : "";
 }
 
-// Batch, mesh and options, which make the same shards again.
+// Batch, mesh and options, from which the same shards are made again.
 nb::dict state_of(nb::handle self) {
   const auto& s = nb::cast<const PyShards&>(self);
   const ShardOptions& o = s.options;
@@ -252,7 +252,7 @@ nb::dict state_of(nb::handle self) {
   out["of"] = s.batch;
   out["mesh"] = to_string(s.shards.mesh);
   out["balance"] = std::string(to_string(o.balance));
-  // What was chosen makes the same again.
+  // The chosen exchange, since "auto" could choose another one later.
   out["exchange"] = std::string(to_string(s.shards.exchange));
   out["ceilings"] = to_string(o.ceilings);
   out["work"] = to_string(o.work);
@@ -292,7 +292,7 @@ PyShards of_state(const nb::dict& state) {
   return out;
 }
 
-// What a report of them says; tiles as lists.
+// The values of the JSON; tiles become lists.
 nb::dict values_of(nb::handle self) {
   nb::dict out;
   for (const char* const name :

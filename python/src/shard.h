@@ -1,4 +1,4 @@
-// shard.h: a batch spread over a mesh of devices.
+// shard.h: the Python class Shards, a batch divided over a mesh of devices.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -9,7 +9,7 @@
 
 namespace tessera::python {
 
-// Of a call on this mesh. Without one the words must be those of no choice.
+// The options of a call on this mesh. If `mesh` is empty, no option may be set.
 ShardOptions shard_options(const ShardWords& words, const std::string& mesh);
 
 void bind_shard(nanobind::module_& m);

@@ -49,7 +49,7 @@ nb::dict document_state(nb::handle self) {
   return out;
 }
 
-// An array of as many dimensions, of this dtype.
+// Reads an array with `dims` dimensions of dtype T from a state.
 template <class T>
 NumpyArray<T> read_numbers(const nb::dict& state, const char* key,
                            size_t dims) {

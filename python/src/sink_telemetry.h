@@ -1,5 +1,4 @@
-// sink_telemetry.h: where the attention of a forward pass went, as NumPy
-// arrays.
+// sink_telemetry.h: sink telemetry of a forward pass as NumPy arrays.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -12,10 +11,11 @@ namespace tessera::python {
 
 namespace nb = nanobind;
 
-// Refuses what no call may ask for, before any work.
+// Refuses a number of first keys that is out of range.
 void check_first_keys(int64_t first_keys);
 
-// A `SinkTelemetry` of Python, which copies nothing of its queries again.
+// The Python object `SinkTelemetry`. The arrays of `told` are moved, not
+// copied.
 nb::object sink_telemetry_of(SinkTelemetry told, const Batch& batch,
                              const AttentionShape& shape);
 

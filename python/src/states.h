@@ -1,4 +1,4 @@
-// states.h: objects as plain values: their JSON, and what they are pickled as.
+// states.h: objects as dicts of plain values, for pickle and JSON.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -13,7 +13,7 @@ namespace tessera::python {
 
 namespace nb = nanobind;
 
-// Arrays become lists.
+// `plain` holds plain values and arrays, which become lists.
 std::string json_of(nb::handle plain);
 nb::dict dict_of_json(const std::string& text);
 
@@ -33,8 +33,8 @@ T read_state(const nb::dict& state, const char* key) {
   return out;
 }
 
-// Pickles and copies a class by a dict of plain values: `to(handle)` makes it,
-// `from(dict)` an object of it, or refuses what is none.
+// Pickles and copies a class as a dict of plain values: `to(handle)` makes the
+// dict, `from(dict)` makes an object or refuses the dict.
 template <class C, class To, class From>
 void bind_pickle(nb::class_<C>& of, To to, From from) {
   of.def("__getstate__", to)
@@ -51,7 +51,7 @@ void bind_pickle(nb::class_<C>& of, To to, From from) {
           nb::arg("state").none());
 }
 
-// The same dict as text.
+// `json` and `from_json`: the same dict as text.
 template <class C, class To>
 void bind_json(nb::class_<C>& of, To to) {
   of.def(
@@ -66,8 +66,8 @@ void bind_from_json(nb::class_<C>& of, From from) {
       nb::arg("text"), "Of what `json` gave; anything else is refused.");
 }
 
-// Of what holds a device, threads or arrays that a call needs: `instead` says
-// what can be kept.
+// For a class that holds a device, threads or arrays of a call. The error names
+// in `instead` what can be pickled.
 template <class C>
 void refuse_pickle(nb::class_<C>& of, const char* instead) {
   of.def(

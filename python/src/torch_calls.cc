@@ -1,8 +1,8 @@
-// torch_calls.cc: what PyTorch's operators run. A compiler of PyTorch passes
-// tensors and nothing looser, so a batch is a tensor there: one number, in
-// memory that keeps the batch. The number is looked up, never followed; it is
-// good as long as that memory lives. It is drawn, so that one that was saved or
-// sent is no other batch's in another process.
+// torch_calls.cc: the calls of PyTorch's operators. torch.compile passes an
+// operator only tensors and numbers, so a batch is a tensor of one number
+// there, whose memory keeps the batch alive. The number is a key of a table,
+// not a pointer, and valid as long as that memory lives. It is random, so a
+// number from another process is not found.
 #include <nanobind/stl/optional.h>
 
 #include <memory>
@@ -20,7 +20,7 @@
 #include "lanes/cpu/cpu.h"
 
 namespace tessera::python {
-// A batch, made ready at its first call.
+// A batch with the CPU lane's work, which is made at the first call.
 class Ready {
  public:
   explicit Ready(OwnedBatch batch) : batch_(std::move(batch)) {}
@@ -43,7 +43,7 @@ class Ready {
 
 namespace {
 
-// Those whose tensors live.
+// The batches whose tensors are alive, by number.
 class Numbers {
  public:
   static Numbers& all() {
@@ -77,8 +77,8 @@ class Numbers {
   }
 
  private:
-  // 62 bits of the system, which a fork does not repeat; never small, so that
-  // a tensor of small numbers is refused.
+  // 62 random bits of the system, which do not repeat after a fork. Bit 62 is
+  // set, so a tensor of small numbers is never taken for a batch.
   int64_t draw() {
     const uint64_t high = entropy_(), low = entropy_();
     return static_cast<int64_t>((high << 32 | low) >> 2 | uint64_t{1} << 62);
@@ -89,7 +89,8 @@ class Numbers {
   std::unordered_map<int64_t, std::shared_ptr<Ready>> live_;
 };
 
-// int64 [1] in NumPy. The number is kept apart: the array can be written to.
+// The number as a NumPy array int64 [1]. A second copy is kept for the
+// destructor, since the array is writable.
 nb::object number_of(PyBatch& batch) {
   struct Kept {
     int64_t shown, number;

@@ -27,13 +27,13 @@
 namespace tessera::python {
 namespace {
 
-// Its sizes are those of the options that it was opened with.
+// A trainer, with the options and sizes that it was opened with.
 struct PyTrainer {
   Trainer trainer;
   TrainOptions options;
   RowShape shape;
   int64_t rows = 0;
-  std::string words;  // what it shows of its options
+  std::string words;  // its options, for `repr`
 };
 
 std::string json_of(const nb::object& model) {
@@ -86,7 +86,7 @@ void init(PyTrainer* self, const nb::object& model, int64_t rows,
   new (self) PyTrainer{std::move(opened), o, RowShape::of(tokens), rows, words};
 }
 
-// Columns by name; those that are absent are filled as a file's are.
+// Rows from columns by name. Absent columns get the defaults of a file.
 Rows rows_of(const PyTrainer& self, const nb::dict& columns) {
   Rows out = take(Rows::make(self.shape, self.rows));
   for (size_t c = 0; c < kRowColumns; ++c) {
@@ -110,7 +110,7 @@ Rows rows_of(const PyTrainer& self, const nb::dict& columns) {
         read_ints(name, columns[name], self.shape.array(column, self.rows))
             .values;
   }
-  // Padding says what its id is.
+  // The id of padding is read from the first padded row.
   for (int64_t r = 0; r < self.rows; ++r) {
     const int64_t valid = out.row(RowColumn::valid_token_count, r)[0];
     if (valid < 0 || valid >= self.shape.tokens) continue;

@@ -1,4 +1,4 @@
-// train.h: a model trained on packed rows.
+// train.h: the Python class Trainer, which trains a model on packed rows.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -7,6 +7,6 @@ namespace tessera::python {
 
 namespace nb = nanobind;
 
-void bind_train(nb::module_& m);  // Trainer
+void bind_train(nb::module_& m);
 
 }  // namespace tessera::python

@@ -53,7 +53,7 @@ nb::dict values_of(nb::handle self) {
   return out;
 }
 
-// The sequences themselves: packing them again gives the same tree.
+// The state is the sequences: packing them again gives the same tree.
 nb::dict state_of(nb::handle self) {
   const auto& tree = nb::cast<const PackedTree&>(self);
   nb::list sequences;

@@ -1,4 +1,4 @@
-// unlocked.h: work of the library's own, during which other Python threads run.
+// unlocked.h: runs work of the library without the GIL.
 #pragma once
 
 #include <nanobind/nanobind.h>

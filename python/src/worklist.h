@@ -1,4 +1,4 @@
-// worklist.h: the lists of a batch, or of a block mask, as Python sees them.
+// worklist.h: the Python class Worklist: lists of a batch or of a block mask.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -13,13 +13,13 @@ namespace tessera::python {
 
 namespace nb = nanobind;
 
-// Of a worklist's entries, column and class apart.
+// The columns and the classes of a worklist's entries, as separate arrays.
 struct Columns {
   std::vector<int32_t> column;
   std::vector<uint8_t> tile_class;
 };
 
-// The lists of one direction; `owner` is the Python object that has them.
+// The lists of one direction. `owner` is the Python object that owns them.
 struct PyWorklist {
   nb::object owner;
   const Worklist* list = nullptr;
@@ -29,7 +29,7 @@ struct PyWorklist {
   const Columns& columns() const;
 };
 
-// Of a batch.
+// `owner` is a batch.
 PyWorklist worklist_of(nb::object owner, bool transposed);
 
 void bind_worklist(nb::module_& m);

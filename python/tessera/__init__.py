@@ -6,14 +6,15 @@
     batch = ts.plan(ts.causal & ts.documents, q_len=4096, doc_ids=ids)
     out = ts.attention(q, k, v, batch)
 
-`tessera.jax` and `tessera.torch` are the same inside those frameworks; they are
-imported only when asked for.
+`tessera.jax` and `tessera.torch` offer the same calls inside those frameworks.
+Each is loaded only when you import it.
 """
 
 import os as _os
 import sys as _sys
 
-# Plugins are looked for in this Python's packages, also by programs it starts.
+# The library searches this interpreter's packages for PJRT plugins. Programs
+# that this process starts inherit the variable and do the same.
 if _sys.executable:
     _os.environ.setdefault("TESSERA_PYTHON", _sys.executable)
 

@@ -1,4 +1,4 @@
-"""`python -m tessera`: the program."""
+"""`python -m tessera`: runs the program `tessera` of this package."""
 
 import os
 import sys

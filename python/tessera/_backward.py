@@ -1,5 +1,5 @@
-"""What refuses forward mode and gradients of gradients in our own words, at no
-cost: in a program these operations are nothing."""
+"""Identities that refuse forward mode and gradients of gradients with an error
+of this package. They lower to no operation, so they cost nothing."""
 
 from typing import Any, NoReturn
 
@@ -29,24 +29,28 @@ def _identity(name: str, lower: Any) -> Primitive:
     return out
 
 
-# What gradients pass and tangents do not: a tangent is in a program where
-# somebody asks for it, for gradients are its transpose.
+# A gradient passes through `backward_only`, a tangent does not. The tangent is
+# `_tangent`, which cannot be lowered. A gradient uses only its transpose, so
+# `_tangent` stays in a program only if that program uses forward mode.
 _backward_only = _identity("tessera_backward_only", lambda x, of: x)
 _tangent = _identity("tessera_tangent", _no_tangent)
 ad.primitive_jvps[_backward_only] = lambda primals, tangents, of: (
     _backward_only.bind(*primals, of=of), _tangent.bind(*tangents, of=of))
 ad.deflinear2(_tangent, lambda gradient, _, of: [gradient])
-# Before JAX refuses to make many tangents of one, in words of its own.
+# Under a vmap over tangents, as in jax.hessian, JAX would raise an error of its
+# own later. This raises ours first.
 batching.primitive_batchers[_tangent] = _no_tangent
 _once = _identity("tessera_once", lambda x, of: x)
 ad.primitive_jvps[_once] = _no_gradient
 
 
 def backward_only(x: Any, of: str) -> Any:
-    """The same array, which forward mode refuses; `of` is the call's name."""
+    """x itself. Forward mode through the result is an error, which names the
+    call `of`."""
     return _backward_only.bind(x, of=of)
 
 
 def once(x: Any, of: str) -> Any:
-    """The same array, which no gradient flows through."""
+    """x itself. A gradient through the result is an error, which names the call
+    `of`."""
     return _once.bind(x, of=of)

@@ -1,8 +1,8 @@
 """FlexAttention's BlockMask from a batch: its lists are those of the plan, and
 its mask_mod reads ids and bounds as tensors.
 
-A compiler guards the code of a mask_mod and the shapes of its tensors, and not
-what is in them: batches of one mask and one shape compile once.
+torch.compile guards the code of a mask_mod and the shapes of its tensors, but
+not their values, so batches of one mask and one shape compile once.
 """
 
 import functools
@@ -14,7 +14,7 @@ import torch
 from . import _core
 from ._refuse import refuse
 
-# Of (batch row, head, query, key), which are tensors.
+# A mask_mod: takes (batch row, head, query, key), each a tensor of indices.
 Mod = Callable[[Any, Any, Any, Any], Any]
 
 
@@ -23,10 +23,11 @@ def block_mask(batch: _core.Batch, *, heads: int = 0,
     """A `BlockMask` for `flex_attention`, equal to `create_block_mask`'s with
     the batch's tile as BLOCK_SIZE, and never dense.
 
-    `heads`: query heads, where masks or picks differ by head and the plan has
-    fewer; 0 is the plan's own. `device`: where the lists are, and the ids and
-    bounds that mask_mod reads; None is memory of the CPU. A BlockMask's own
-    `to` moves the lists alone.
+    `heads`: the number of query heads. It is needed if masks or picks differ by
+    head and the plan has fewer heads than the call; 0 means the plan's heads.
+    `device`: the device of the lists and of the ids and bounds that mask_mod
+    reads; None means the CPU. `BlockMask.to` moves only the lists, so give the
+    device here.
     """
     from torch.nn.attention.flex_attention import BlockMask
 
@@ -70,7 +71,8 @@ def _by_head(before: Mod, mod: Mod, first: int) -> Mod:
 
 
 def _one_mask(tree: Any, same: str, t: dict[str, Any], heads: int) -> Mod:
-    """Of one head: its expression, then the vetoes that nothing undoes."""
+    """The mask_mod of one head: its expression, and the conditions that always
+    apply: valid lengths, and no padding ids."""
     parts = [_mod(tree, same, t, heads)]
     if "valid" in t:
         valid, q_end = t["valid"], t["q_end"]
@@ -135,7 +137,8 @@ def _window(at: Callable[[Any, Any], Any], left: int, right: int) -> Mod:
 
 
 def _mod(tree: Any, same: str, t: dict[str, Any], heads: int) -> Mod:
-    """A mask_mod of an expression; `same` says what `sink` counts within."""
+    """The mask_mod of an expression. `sink` counts keys within each group of
+    the atom `same` (documents or segments), or in the whole row if it is empty."""
     name, *args = tree
     at = _position(t)
     if name in ("and", "or"):

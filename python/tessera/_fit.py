@@ -1,4 +1,4 @@
-"""What a call takes of a TPU's memory, before anything is compiled."""
+"""The TPU memory that a call needs, computed before anything is compiled."""
 
 import json
 from typing import Any
@@ -9,8 +9,9 @@ _GIB = 1 << 30
 
 
 class Budget:
-    """Memory of a call on a TPU. `fields` is what `tessera fit --json` says:
-    every array of both programs, with its bytes."""
+    """The memory of a call on a TPU. `fields` is the JSON of `tessera fit
+    --json`: every array of both programs (forward and backward), with its
+    bytes."""
 
     def __init__(self, fields: dict[str, Any], error: str | None) -> None:
         self.fields = fields
@@ -18,32 +19,35 @@ class Budget:
 
     @property
     def fits(self) -> bool:
-        """Whatever the compiler does with it."""
+        """Whether the call fits, whatever the compiler does: `needed` is at
+        most `room`."""
         return self.fields["fits"]
 
     @property
     def needed(self) -> int:
-        """Bytes of the larger program, at most, with room for its code."""
+        """Upper bound in bytes of the larger program, with room for its code."""
         return self.fields["needed"]
 
     @property
     def room(self) -> int:
-        """Bytes that a device of the chip has for a program."""
+        """Bytes that one device of the chip has for a program."""
         return self.fields["chip"]["room"]
 
     @property
     def residuals(self) -> int:
-        """Bytes that the forward pass leaves for the backward pass."""
+        """Bytes of the arrays that the forward pass keeps for the backward
+        pass."""
         return self.fields["residuals"]
 
     @property
     def would_fit(self) -> list[dict[str, Any]]:
-        """Each one change alone that makes it fit; none where it does."""
+        """Changes each of which alone makes the call fit. Empty if the call
+        fits, or if no single change is enough."""
         return self.fields["would_fit"]
 
     def check(self) -> None:
-        """Raises TesseraError where it does not fit: the largest parts, and
-        what would fit."""
+        """Raises TesseraError if the call does not fit. The message names the
+        largest parts and the changes that would fit."""
         if self.error is not None:
             raise _core.TesseraError(self.error)
 
@@ -74,14 +78,14 @@ def fit(batch: _core.Batch, *, heads: int, kv_heads: int | None = None,
         balance: str = "rows", exchange: str = "rounds", ceilings: str = "",
         work: str = "", evenness: str = "", uneven: bool = False,
         lowering_reason: str | None = None) -> Budget:
-    """What a call on this batch takes of a TPU, by arithmetic: no TPU, no
-    compiler.
+    """The TPU memory that a call on this batch needs, by arithmetic alone: it
+    needs no TPU and no compiler.
 
-    Of the lane `xla` (with its `method`, 'worklist', 'chunked' or 'dense') or
-    `mosaic`. `mesh`, such as 'seq=4', with `balance`, `exchange`, `ceilings`,
-    `work`, `evenness` and `uneven` as `shard` has them: of each device.
-    `sink_telemetry`, of `mosaic` without a mesh: its program too.
-    `target`: v4, v5e, v5p, v6e or tpu7x.
+    `lane` is 'xla', with `method` 'worklist', 'chunked' or 'dense', or
+    'mosaic'. `mesh`, such as 'seq=4', asks for the memory of one device of that
+    mesh; `balance`, `exchange`, `ceilings`, `work`, `evenness` and `uneven` are
+    those of `shard`. `sink_telemetry` adds the program of sink telemetry, for
+    lane 'mosaic' without a mesh. `target` is v4, v5e, v5p, v6e or tpu7x.
     """
     told, error = _core._fit(
         batch, heads=heads, kv_heads=kv_heads, head_dim=head_dim,

@@ -1,4 +1,4 @@
-"""Where the program is."""
+"""The path of the program `tessera` in this package."""
 
 import os
 
@@ -6,7 +6,8 @@ from ._refuse import refuse
 
 
 def program() -> str:
-    """Its path. It looks for plugins where this Python does: TESSERA_PYTHON."""
+    """The program's path. It searches the packages of this interpreter for
+    plugins, because `__init__` sets TESSERA_PYTHON."""
     path = os.path.join(os.path.dirname(__file__), "_program")
     if not os.access(path, os.X_OK):
         refuse("python", "the package must hold the program", f"none at {path}")

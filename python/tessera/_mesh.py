@@ -1,9 +1,9 @@
-"""Calls of our kernels in a program that XLA divides among devices.
+"""Calls of our kernels in a program that XLA partitions among devices.
 
-To XLA a foreign call is one piece: it gathers sharded arguments, silently, and
-every device does all the work. So it is told how a call is divided, by batch
-rows and by heads, each device with its own; a call whose arguments are divided
-in any other way is refused when the program is compiled.
+XLA cannot partition a foreign call by itself: without a rule it silently gathers
+sharded arguments, and every device does all the work. These rules divide a call
+by batch rows and by heads, so that each device computes its own. A call whose
+arguments are divided in any other way is refused when the program is compiled.
 """
 
 import functools
@@ -19,7 +19,8 @@ from jax.sharding import PartitionSpec as P
 from . import _core
 from ._refuse import refuse
 
-# After the tensors: window bounds, two lists of row starts and entries, facts.
+# Arguments after the tensors: window bounds, (row starts, entries) of the forward
+# and of the transposed list, facts. The numbers below are offsets of the lists.
 _LISTS = 5
 _FORWARD, _TRANSPOSED = 1, 3
 
@@ -30,8 +31,9 @@ def _refuse(rule, found):
 
 
 def _dims(call, n):
-    """What each dimension of n arguments and of the results is: b batch rows,
-    h heads, g kv heads. The others are nobody's to divide."""
+    """A letter for each dimension: of the tensors, of the results and of the
+    other arguments, n arguments in all. b is batch rows, h heads, g kv heads;
+    dimensions of any other letter cannot be divided."""
     q, k, v, lse = "bhtd", "bgsd", "bgse", "bht"
     if call.bshd:
         q, k, v = "bthd", "bsgd", "bsge"
@@ -65,13 +67,15 @@ def _spec(x, mesh):
 
 
 class _Division:
-    """How a call of these arguments lies on a mesh; refused where it cannot."""
+    """How a call of these arguments is divided on a mesh. Arguments that cannot
+    be divided so are refused. `lead` says which arguments have a leading
+    dimension of vmap (letter n)."""
 
     def __init__(self, call, lead, mesh, given):
         self.call, self.mesh = call, mesh
         self.lead = lead or (False,) * len(given)
         tensors, self.results, self.rest = _dims(call, len(given))
-        self.first = len(tensors)  # of what is no tensor
+        self.first = len(tensors)  # index of the first list
         self.tensors = _leading(self.lead, tensors)
         self.given = given
         self.sizes = {d: n for dims, x in zip(self.tensors, given)
@@ -92,7 +96,8 @@ class _Division:
         return math.prod(self.mesh.shape[a] for a in axes)
 
     def row_starts(self, at):
-        """Those of one batch row, of a list."""
+        """The number of row starts that one batch row has in the list at offset
+        `at`."""
         n = self.given[self.first + at].shape[-1] - 1
         return n // self.sizes["b"]
 
@@ -129,7 +134,8 @@ class _Division:
 
 
 def _own_rows(starts, entries, part, count):
-    """The part of a list that has `count` row starts."""
+    """Part number `part` of a list that is cut into parts of `count` rows. The
+    entries keep their length, with zeros at the end."""
     starts = jax.lax.dynamic_slice(starts, (part * count,), (count + 1,))
     more = jnp.concatenate([entries, jnp.zeros_like(entries)])
     return starts - starts[0], jax.lax.dynamic_slice(
@@ -137,7 +143,7 @@ def _own_rows(starts, entries, part, count):
 
 
 def _run_part(run, division, args):
-    """The part of a call that is this device's."""
+    """This device's part of a call."""
     args = list(args)
     if "b" in division.axes:
         part = jax.lax.axis_index(division.axes["b"])
@@ -148,8 +154,8 @@ def _run_part(run, division, args):
             args[i:i + 2] = _own_rows(*args[i:i + 2], part, count)
     found = list(run(division.call, args))
     for i, dims in enumerate(division.results):
-        # What gradients of sinks are of all rows, and of one kv head of all
-        # heads.
+        # A result without a divided dimension is a partial sum: gradients of
+        # sinks are summed over batch rows, those of a single kv head over heads.
         for d, missing in (("b", "b" not in dims),
                            ("h", not set("hg") & set(dims) or (
                                "g" in dims and "g" not in division.axes))):
@@ -159,7 +165,8 @@ def _run_part(run, division, args):
 
 
 def _for_each(lead, run, args):
-    """run(arguments), or for each of those that are led."""
+    """run(args), or one run after the other for each index of the leading
+    dimension of those arguments that have one."""
     if lead is None:
         return run(args)
     led = [x for x, is_led in zip(args, lead) if is_led]
@@ -172,15 +179,16 @@ def _for_each(lead, run, args):
 
 
 def _rule(call, lead, mesh, given, made):
-    """The same for Shardy, which asks before."""
+    """The division as a sharding rule of Shardy, which asks for it before the
+    arguments have shardings."""
     lead = lead or (False,) * len(given)
     tensors, results, rest = _dims(call, len(given))
     tensors = _leading(lead, tensors)
     sizes = {d: n for dims, x in zip(tensors, given)
              for d, n in zip(dims, x.shape)}
     heads, kv_heads = sizes["h"], sizes["g"]
-    # Queries of a group lie where its keys are. What is no group is refused by
-    # the call.
+    # Query heads of a group are placed with the group's kv head. Head counts that
+    # form no groups are refused by the call.
     group = heads // kv_heads if kv_heads > 1 and heads % kv_heads == 0 else 0
     count = iter(range(1 << 20))
 
@@ -203,9 +211,10 @@ def _rule(call, lead, mesh, given, made):
 
 
 def divided(run, check):
-    """run(call, arguments), a foreign call whose terms are `call`, as one that
-    XLA can divide. It lowers `run` late, and in a callback: check(call,
-    argument), which gives the argument, is lowered with the program."""
+    """run(call, args), a foreign call with the static terms `call`, as a call
+    that XLA can divide. XLA lowers `run` late, in a callback. So check(call,
+    argument), which returns the argument, is lowered with the program and raises
+    its errors there."""
     @functools.partial(custom_partitioning, static_argnums=(0, 1))
     def whole(call, lead, *args):
         return _for_each(lead, lambda args: tuple(run(call, args)), args)
@@ -213,7 +222,7 @@ def divided(run, check):
     def infer(call, lead, mesh, given, made):
         try:
             return _Division(call, lead, mesh, given).result_places()
-        except _core.TesseraError:  # here it would end the process
+        except _core.TesseraError:  # raised here it would end the process
             return (NamedSharding(mesh, P()),) * len(made)
 
     def partition(call, lead, mesh, given, made):
@@ -225,7 +234,7 @@ def divided(run, check):
 
     whole.def_partition(partition, infer, sharding_rule=_rule)
 
-    # Jitted, so that a call outside of any program is one.
+    # Jitted, so that a call outside of any program becomes a program too.
     @functools.partial(jax.jit, static_argnums=0)
     def call(terms, *args):
         args = (*args[:-1], check(terms, args[-1]))
@@ -244,8 +253,9 @@ def divided(run, check):
 
 
 def undivided(run, check):
-    """The same, of one that no program of several devices may hold but in a
-    shard_map: there it has one device's arrays."""
+    """The same for a call that XLA must not divide. A program of several devices
+    is refused, unless the call is inside a shard_map, where its arrays are those
+    of one device."""
     @functools.partial(custom_partitioning, static_argnums=(0,))
     def whole(call, *args):
         return tuple(run(call, args))

@@ -1,4 +1,4 @@
-"""The package's own errors, in the words of the library's."""
+"""Errors of the Python package, in the form of the library's errors."""
 
 from typing import NoReturn
 

@@ -1,4 +1,4 @@
-"""What a batch's TPU kernel costs: `tessera schedule`, run for the batch."""
+"""The predicted cost of a batch's TPU kernel: runs `tessera schedule`."""
 
 import json
 import os
@@ -12,8 +12,8 @@ from ._refuse import refuse
 
 
 class Schedule:
-    """Predicted cycles of a TPU kernel. `fields` is what the program says in
-    JSON, `picture` an SVG of slot use, which a notebook shows."""
+    """Predicted cycles of a TPU kernel. `fields` is the JSON of `tessera
+    schedule --json`, `picture` an SVG of slot use, which a notebook shows."""
 
     def __init__(self, fields: dict[str, Any], picture: str) -> None:
         self.fields = fields
@@ -21,22 +21,23 @@ class Schedule:
 
     @property
     def cycles(self) -> float | None:
-        """Of the whole program; None where a loop's trips are not known."""
+        """Cycles of the whole program; None if a loop's trip count is not
+        known."""
         return self.fields["cycles"]
 
     @property
     def cycles_per_tile(self) -> float:
-        """Of an active tile of 256 x 256 of one head."""
+        """Cycles for each active tile of 256 x 256 of one head."""
         return self.fields["cycles_per_tile"]
 
     @property
     def tile(self) -> tuple[int, int]:
-        """Queries and keys of one of its tiles."""
+        """Queries and keys of one tile of the kernel."""
         return tuple(self.fields["own"]["tile"])
 
     @property
     def tiles_per_pass(self) -> int:
-        """Tiles that it takes at a time."""
+        """Tiles that the kernel takes in one pass."""
         return self.fields["own"]["tiles_per_pass"]
 
     def json(self) -> str:
@@ -65,11 +66,11 @@ def schedule(batch: _core.Batch, *, heads: int = 8,
              lowering_reason: str | None = None,
              query_chunk: int | None = None,
              numbers: str = "finite") -> Schedule:
-    """What our TPU kernel of this batch costs, by libtpu's own schedule.
+    """The cost of our TPU kernel for this batch, by libtpu's own schedule.
 
-    No TPU is needed, but the package `libtpu` is. It compiles in a process of
-    its own, the program's: libtpu reads where to leave its dumps once a
-    process. The arguments are those of `compile`.
+    This needs the package `libtpu`, but no TPU. libtpu compiles in a separate
+    process, because it reads the folder for its dumps only once per process. The
+    arguments are those of `compile`.
     """
     if not isinstance(batch, _core.Batch):
         refuse("python", "batch must be a tessera.Batch", type(batch).__name__)
@@ -100,7 +101,7 @@ def schedule(batch: _core.Batch, *, heads: int = 8,
 
 
 def _said(done: "subprocess.CompletedProcess[str]") -> str:
-    """The program's one line."""
+    """The program's error, which is the last line of its stderr."""
     lines = done.stderr.strip().splitlines() or [
         f"[schedule] the program must end well, found {done.returncode}"]
     return lines[-1].removeprefix("tessera: ")

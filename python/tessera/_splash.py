@@ -9,21 +9,23 @@ from ._refuse import refuse
 def splash_mask_info(batch: _core.Batch, *, batch_row: int = 0, heads: int = 0,
                      kind: str = "jax", max_blocks: int = 0
                      ) -> tuple[Any, Any]:
-    """The MaskInfo of Splash attention, forward and dkv: JAX's, whose dq kernel
-    takes the forward one, or with `kind="tokamax"` tokamax's.
+    """The two MaskInfo of Splash attention, forward and dkv: JAX's by default,
+    tokamax's with `kind="tokamax"`. JAX's dq kernel takes the forward one.
 
-    Both are to be arguments of the compiled function, which makes its
-    `SplashAttentionKernel` of them: documents then skip tiles. Their sizes are
-    ceilings, so that a run compiles once: the width of JAX's rectangle is the
-    `max_width` that the batch was planned with, the length of tokamax's list
-    its `max_steps`, and there are `max_blocks` masks of tiles, which are bools
-    of a whole tile each, forward and dkv. Without a ceiling a size is its
-    bucket, and another bucket another compile.
+    Pass both as arguments to the compiled function, and let it build its
+    `SplashAttentionKernel` from them; the kernel then skips tiles between
+    documents. Sizes are ceilings, so that a run compiles once: the width of
+    JAX's rectangle is the `max_width` of the batch's plan, the length of
+    tokamax's list is its `max_steps`, and `max_blocks` is the number of masks of
+    partial tiles, forward and dkv. Each such mask has one bool for every pair of
+    a tile. A size without a ceiling is rounded up to its bucket, and another
+    bucket compiles again.
 
-    Masks inside a tile are arrays, so the kernel needs no segment ids. The tile
-    of the batch is the kernel's block; every query needs a key. JAX's fused
-    backward kernel takes no lists that are shortened, as these are. tokamax has
-    one mask for all heads, and takes such a dkv with `dq_reduction_steps=3`.
+    The masks of partial tiles are arrays, so the kernel needs no segment ids.
+    The tile of the batch is the kernel's block. Every query must have a key.
+    JAX's fused backward kernel does not take these lists, because they are
+    shortened. tokamax has one mask for all heads, and its backward kernel takes
+    this dkv with `dq_reduction_steps=3`.
     """
     if kind not in ("jax", "tokamax"):
         refuse("jax", "kind must be 'jax' or 'tokamax'", repr(kind))

@@ -1,10 +1,10 @@
 """Attention over a mesh inside JAX: our program of all shards, with its
 exchange of tiles, called from the caller's own program.
 
-The program is StableHLO that our C++ writes, one `sdy.manual_computation` over
-all axes of the mesh. JAX takes it as it takes a module that it exported: a
-function of the same arguments is exported for their shapes and shardings, and
-our text stands in its module's place.
+The program is StableHLO that the C++ library writes: one
+`sdy.manual_computation` over all axes of the mesh. JAX loads it as an exported
+module: a stand-in function with the same arguments is exported for their shapes
+and shardings, and its module is replaced by our text.
 """
 
 import dataclasses
@@ -36,26 +36,28 @@ def _refuse(rule: str, found: object) -> NoReturn:
 
 
 def _sharding(mesh: Mesh, axes: Sequence[str]) -> NamedSharding:
-    """Of each dimension the axis that divides it, where the mesh has that."""
+    """The sharding of an array: `axes` names the mesh axis that divides each
+    dimension. An axis that the mesh does not have divides nothing."""
     return NamedSharding(mesh, PartitionSpec(
         *(a if a in mesh.shape else None for a in axes)))
 
 
 def _placed(mesh: Mesh, x: Any, axes: Sequence[str]) -> jax.Array:
-    """Where a mesh has explicit axes, types say how arrays lie, and must fit."""
+    """x, resharded to `axes` if the mesh has explicit axes: then the type of an
+    array contains its sharding, and must match."""
     if jax.sharding.AxisType.Explicit not in mesh.axis_types:
         return jnp.asarray(x)
     return jax.sharding.reshard(jnp.asarray(x), _sharding(mesh, axes))
 
 
 def _bytecode(text: str) -> bytes:
-    # JAX has no public door to it that knows Shardy's words.
+    # JAX has no public function that serializes a module of Shardy's dialect.
     try:
         from jax._src.export._export import _module_to_bytecode
         from jax.extend.mlir import ir
         with mlir.make_ir_context():
             module = ir.Module.parse(text)
-            # 0.6 asks whether Shardy's words are in it.
+            # JAX 0.6 takes a flag: whether the module uses Shardy's dialect.
             asks = "shardy_enabled" in inspect.signature(
                 _module_to_bytecode).parameters
             return _module_to_bytecode(module, *[True] * asks)
@@ -65,9 +67,10 @@ def _bytecode(text: str) -> bytes:
 
 
 class Static:
-    """What of shards on a mesh a program is compiled for. Batches of one
-    contract are equal, and any of them writes its program. `target` is the TPU
-    whose kernels attend; None: plain operations do."""
+    """The part of shards on a mesh that a program is compiled for. Objects whose
+    batches have one contract are equal, and any of them can generate the
+    program. `target` is the TPU whose kernels compute attention; None: plain
+    operations do."""
 
     def __init__(self, shards: _core.Shards, mesh: Mesh,
                  target: str | None, lowering_reason: str | None,
@@ -76,7 +79,7 @@ class Static:
         self.target, self.lowering_reason = target, lowering_reason
         self.numbers = numbers
         q, k = (next(s for s in shards.specs if s["name"] == n) for n in "qk")
-        of = shards.batch  # whose sizes spread() and gather() have
+        of = shards.batch  # spread() and gather() depend on its sizes
         self.kernels = kernels
         self.key = (shards.contract, shards.fingerprint, tuple(q["shape"]),
                     tuple(k["shape"]), q["dtype"], mesh, target,
@@ -93,7 +96,8 @@ class Static:
     def program(self, backward: bool, scale: float | None, softcap: float,
                 sinks: bool, dlse: bool) -> tuple[Any, list[dict[str, Any]],
                                                   list[dict[str, Any]]]:
-        """To call, with what it takes and gives."""
+        """The program as a function, with the specs of its arguments and
+        results."""
         words = dict(scale=scale, softcap=softcap, sink_logits=sinks, dlse=dlse)
         if self.target:
             of = dict(target=self.target, backward=backward,
@@ -101,7 +105,7 @@ class Static:
                       numbers=self.numbers)
             arrays = self.shards.kernel_program(**of, **words)
             text = arrays["text"]
-            # What shard_arrays() made, of a call without any of these words.
+            # shard_arrays() made its integers for a call without these options.
             plain, _ = self.shards.kernel_integers(**of)
             if any(not np.array_equal(value, plain[name]) for name, value in
                    self.shards.kernel_integers(**of, **words)[0].items()):
@@ -125,14 +129,15 @@ class Static:
         made = dataclasses.replace(
             made, fun_name="tessera_backward" if backward else "tessera_forward",
             mlir_module_serialized=_bytecode(text))
-        # What vmap adds is a loop: the program is of one call.
+        # The program computes one call, so vmap becomes a loop over calls.
         call = jax.custom_batching.sequential_vmap(
             lambda *args: tuple(made.call(*args)))
         return call, takes, gives
 
 
 class ShardArrays:
-    """Shards inside a program: a pytree whose arrays alone are of the batch."""
+    """Shards inside a program: a pytree. Only its arrays depend on the batch's
+    values; the static part is that of the contract."""
 
     def __init__(self, static: Static, names: tuple[str, ...],
                  arrays: Sequence[Any]) -> None:
@@ -142,7 +147,7 @@ class ShardArrays:
         return f"ShardArrays({self.static.shards.mesh}, {self.static.shards.contract})"
 
     def json(self) -> str:
-        """What is static, and the kinds of its arrays, as JSON."""
+        """The static part, and the dtypes and shapes of the arrays, as JSON."""
         s = self.static
         return json.dumps({
             "mesh": s.shards.mesh, "contract": s.shards.contract,
@@ -152,7 +157,8 @@ class ShardArrays:
     def __getstate__(self) -> dict[str, Any]:
         s = self.static
         devices = s.mesh.devices
-        # JAX pickles no device: each is the one of its number where it is read.
+        # JAX cannot pickle devices, so each is saved as (platform, id) and found
+        # by them when the pickle is read.
         return {"shards": s.shards,
                 "axes": (s.mesh.axis_names, s.mesh.axis_types),
                 "devices": [(d.platform, d.id) for d in devices.flat],
@@ -182,7 +188,8 @@ class ShardArrays:
         return dict(zip(self.names, self.arrays))
 
     def read(self) -> dict[str, Any]:
-        """The same, where a call reads their values."""
+        """The arrays by name; refused if they are only shapes and have no
+        values."""
         if any(isinstance(x, jax.ShapeDtypeStruct) for x in self.arrays):
             _refuse("arrays must have values to be called with",
                     "shapes alone (abstract=True), which go to "
@@ -191,10 +198,11 @@ class ShardArrays:
 
     def spread(self, x: jax.Array, *, axis: int = 1,
                keys: bool = False) -> jax.Array:
-        """Rows of a batch, [batch, ..., tokens, ...] with the tokens on `axis`,
-        in the order of the shards: [data, ..., tokens, ...]. 0 where there is
-        no token. Beyond attention all is token by token: spread ids, positions
-        and targets once, and stay in this order."""
+        """Rows of a batch, [batch, ..., tokens, ...], in the order of the
+        shards: [data, ..., tokens, ...]. `axis` is the dimension of the tokens,
+        and `keys` takes the order of keys instead of queries. Padding is 0. All
+        of a model but attention works token by token, so spread ids, positions
+        and targets once and stay in this order."""
         order, sizes = self._order(keys)
         x = jnp.moveaxis(_placed(self.static.mesh, x, ()), axis, 1)
         if x.shape[:2] != sizes:
@@ -212,7 +220,7 @@ class ShardArrays:
 
     def gather(self, y: jax.Array, *, axis: int = 1,
                keys: bool = False) -> jax.Array:
-        """The way back: tokens in the order of the batch."""
+        """The inverse of `spread`: tokens in the order of the batch."""
         order, sizes = self._order(keys)
         y = jnp.moveaxis(_placed(self.static.mesh, y, ()), axis, 1)
         if y.shape[:2] != order.shape:
@@ -220,7 +228,7 @@ class ShardArrays:
                     "tokens", f"{y.shape[0]} of {y.shape[1]}")
         order = order.reshape(-1)
         flat = y.reshape(-1, *y.shape[2:])
-        # A place without a token is written behind the last one, and dropped.
+        # Padding is written to one extra row at the end, which is cut off.
         size = sizes[0] * sizes[1]
         out = jnp.zeros((size + 1, *flat.shape[1:]), y.dtype)
         out = out.at[jnp.where(order < 0, size, order)].set(flat)[:size]
@@ -236,16 +244,19 @@ def shard_arrays(shards: _core.Shards, mesh: Mesh, *, lane: str | None = None,
                  target: str | None = None, lowering_reason: str | None = None,
                  numbers: str = "finite",
                  abstract: bool = False) -> ShardArrays:
-    """What `sharded_attention` reads of `ts.shard(...)` on a mesh of JAX, whose
-    axes have the names and sizes of the shards' mesh, "dp:data=2,cp:seq=4" where
-    they are a model's own. Its arrays are on their
-    devices; with `abstract` they are shapes, to lower a program for devices that
-    are not here. Under `ceilings` batches have equal trees: a function that
-    takes one is traced once and compiled once.
+    """The arrays of `ts.shard(...)` that `sharded_attention` reads, on a JAX
+    mesh.
 
-    `lane` is "xla", plain operations, or "mosaic", our TPU kernels, which begin
-    while tiles travel; where it is not told, that of the mesh's devices. `target`
-    is the TPU, else theirs. `numbers` that kernels may read: "finite", a promise,
+    The mesh must have the axis names and sizes of the shards' mesh; of
+    "dp:data=2,cp:seq=4" the axes are dp=2 and cp=4. The arrays are placed on
+    their devices. With `abstract` they are only shapes, to lower a program for
+    devices that are not present. Batches under the same `ceilings` have equal
+    trees: a function that takes one is traced once and compiled once.
+
+    `lane` is "xla" (plain operations) or "mosaic" (our TPU kernels, which begin
+    while tiles travel). By default it is "mosaic" on a mesh of TPUs, else "xla".
+    `target` is the TPU to make kernels for; by default that of the mesh.
+    `numbers` is "finite", a promise that the kernels read only finite numbers,
     or "any".
     """
     if not isinstance(shards, _core.Shards):
@@ -296,7 +307,8 @@ def shard_arrays(shards: _core.Shards, mesh: Mesh, *, lane: str | None = None,
 
 
 def _put(value: Any, place: NamedSharding, abstract: bool) -> Any:
-    """Each process has all of a value, and puts what is of its own devices."""
+    """The value as an array of this sharding, or its shape if `abstract`. Every
+    process has the whole value, and places the parts of its own devices."""
     if abstract:
         return jax.ShapeDtypeStruct(value.shape, value.dtype, sharding=place)
     return jax.make_array_from_callback(value.shape, place,
@@ -311,7 +323,7 @@ def _device(platform: str, number: int) -> jax.Device:
 
 
 def _prefix(kernels: bool, backward: bool) -> str:
-    # Each kernel has integers of its own.
+    # The forward and the backward kernel read different integers.
     return ("backward_" if backward else "forward_") if kernels else ""
 
 
@@ -328,8 +340,9 @@ def _call(static: Static, options: tuple[Any, ...], backward: bool, dlse: bool,
 
 def _of_tokens(static: Static, made: dict[str, Any], x: jax.Array,
                integers: dict[str, Any]) -> jax.Array:
-    """Kernels write nothing where no token is, and 0 times a NaN that lies there
-    would be NaN in gradients of parameters: it is what rows without a key have."""
+    """Result x with 0 in padding (-inf in lse), as in rows without a key. Kernels
+    do not write padding, and a NaN left there would make gradients of parameters
+    NaN, even times 0."""
     name = made["name"]
     if name not in ("out", "lse", "dq", "dk", "dv"):
         return x
@@ -361,7 +374,7 @@ def _attend_backward(static: Static, options: tuple[Any, ...], saved: Any,
         name: once(x, "sharded_attention") for name, x in given.items()},
         integers)
     made = {name: got["d" + name] for name in tensors}
-    if "sink_logits" in made:  # of each device
+    if "sink_logits" in made:  # one gradient from each device
         made["sink_logits"] = made["sink_logits"].sum((0, 1))
     none = jax.tree.map(
         lambda x: np.zeros(x.shape, jax.dtypes.float0), integers)
@@ -372,7 +385,7 @@ _attend.defvjp(_attend_forward, _attend_backward)
 
 
 def numbers_of(scale: Any, softcap: Any) -> tuple[float | None, float]:
-    """What of a call a program is compiled for."""
+    """scale and softcap as floats: a program is compiled for their values."""
     try:
         return None if scale is None else float(scale), float(softcap)
     except (TypeError, ValueError, jax.errors.ConcretizationTypeError):
@@ -385,13 +398,15 @@ def sharded_attention(
         scale: float | None = None, softcap: float = 0.0,
         sink_logits: jax.Array | None = None,
         return_lse: bool = False) -> jax.Array | tuple[jax.Array, jax.Array]:
-    """Attention whose query rows, and with them keys and values, are divided
-    along "seq" (batch rows along "data", heads along "head"): tiles travel to
-    where they are needed, and no others.
+    """Attention over a mesh. Queries, keys and values are divided by tokens along
+    "seq", by batch rows along "data" and by heads along "head". Tiles travel only
+    to the devices that need them.
 
-    q is [data, heads, tokens, head_dim], k and v with their heads, in the order
-    of `shards.spread`; so are the results. Gradients of q, k, v and sink_logits
-    go home the same way.
+    q is [data, heads, tokens, head_dim]; k and v have their own number of heads.
+    All are in the token order of `shards.spread`, and so are the results and the
+    gradients of q, k and v. The call is differentiable by q, k, v and
+    sink_logits, through both results. With `return_lse` it also returns the
+    natural log-sum-exp.
     """
     if not isinstance(shards, ShardArrays):
         _refuse("shards must be of shard_arrays", type(shards).__name__)

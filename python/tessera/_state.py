@@ -1,4 +1,4 @@
-"""What pytrees of JAX are pickled as, and what their JSON says of arrays."""
+"""Pickle and JSON of our JAX pytrees: the values and the kinds of arrays."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,13 +10,14 @@ from ._refuse import refuse
 
 
 def kinds_of(names: Sequence[str], arrays: Sequence[Any]) -> dict[str, Any]:
-    """Of each array dtype and shape, which it has inside a program too."""
+    """The dtype and shape of each array. Traced arrays have them too."""
     return {name: {"dtype": str(x.dtype), "shape": list(x.shape)}
             for name, x in zip(names, arrays)}
 
 
 def values_of(arrays: Sequence[Any], purpose: str) -> tuple[Any, ...]:
-    """In memory of the CPU; of an array that is a shape alone, its shape."""
+    """The arrays in CPU memory; a ShapeDtypeStruct stays one. Arrays that are
+    traced or span several processes are refused; `purpose` is for that error."""
     def one(x: Any) -> Any:
         if isinstance(x, jax.ShapeDtypeStruct):
             return jax.ShapeDtypeStruct(x.shape, x.dtype)

@@ -1,5 +1,5 @@
-"""Attention in a program for a TPU: what of a batch our kernels read, and the
-kernels that a call comes to, as calls of the text that `tessera.compile` gives."""
+"""Attention in a program for a TPU: the arrays of a batch that our kernels read,
+and the kernel calls, each with the text that `tessera.compile` makes."""
 
 import functools
 import zlib
@@ -17,8 +17,8 @@ from ._refuse import refuse
 
 
 class Terms(NamedTuple):
-    """What kernels are made for, beside a batch's text and a call. Pairs are of
-    the forward kernel and the backward one."""
+    """Settings of the kernels, beside a batch's text and a call. Pairs are
+    (forward kernel, backward kernel)."""
 
     sizes: tuple[tuple[str, Any], ...]
     target: str
@@ -28,18 +28,18 @@ class Terms(NamedTuple):
     lowering_reason: str | None
     query_chunk: int  # of the backward kernel; 0: all queries
     numbers: str
-    # Of the arrays of a kernel, in their order; of both kernels, or one alone.
-    names: tuple[str, ...] = ()
-    backward: bool = True
-    checked: bool = False  # programs look whether they are as they were made
+    names: tuple[str, ...] = ()  # of a kernel's arrays, in their order
+    backward: bool = True  # there are arrays of the backward kernel too
+    checked: bool = False  # programs compare the arrays with their checksum
 
     def leaves(self) -> tuple[str, ...]:
-        """The same with what they are known by, as they travel."""
+        """Names of a kernel's leaves: digests, checksum if any, arrays."""
         return (DIGESTS, *[CHECKSUM] * self.checked, *self.names)
 
 
 def _whole(terms: Terms) -> int:
-    """A chunk that no queries fill, of whole tiles: the kernel holds all of them."""
+    """A query chunk, in whole tiles, that is longer than any call: the kernel
+    then holds all queries."""
     return dict(terms.sizes)["tile"][0] << 32
 
 
@@ -49,30 +49,30 @@ def kernel_of(text: str, terms: Terms, backward: bool,
     return _core._tpu_kernel(text, dict(terms.sizes) | dict(
         target=terms.target, tiles_per_pass=terms.tiles_per_pass[backward],
         fetch_ahead=terms.fetch_ahead[backward],
-        row_sum="exact" if backward else terms.row_sum,  # of the forward one
+        row_sum="exact" if backward else terms.row_sum,  # forward kernel only
         query_chunk=(terms.query_chunk or _whole(terms)) if backward else 0,
         lowering_reason=terms.lowering_reason, numbers=terms.numbers,
         backward=backward) | dict(call))
 
 
-# Beside a kernel's arrays: what check() knows them by. No program reads it.
+# The leaf with the digests of a kernel's arrays. Only check() reads it.
 DIGESTS = "digests"
-# And what programs do.
+# The leaf with the checksum of the arrays, which checked programs read too.
 CHECKSUM = "checksum"
-# Numbers that NumPy takes at a time, for what it makes of them is larger.
+# Numbers that NumPy sums at a time: its temporaries are larger than the piece.
 _PIECE = 1 << 20
 
 
 def _mixed(x: Any) -> Any:
-    """One to one, of uint32: a bit changes about half of them."""
+    """A bijection of uint32: one changed bit changes about half of the bits."""
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
         x = (x ^ (x >> np.uint32(shift))) * np.uint32(factor)
     return x ^ (x >> np.uint32(16))
 
 
 def _sums(xp: Any, values: Any, first: int, seed: int) -> Any:
-    """Of numbers that lie from place `first` on. One that is another changes
-    both, for a term of each is its own, one to one."""
+    """Two sums of numbers whose places begin at `first`. One changed number
+    changes both sums, because each of its terms is a bijection of it."""
     places = xp.arange(values.size, dtype=np.uint32) + np.uint32(first)
     keys = _mixed(places ^ np.uint32(seed))
     terms = _mixed(values.astype(np.uint32) ^ keys)
@@ -81,7 +81,8 @@ def _sums(xp: Any, values: Any, first: int, seed: int) -> Any:
 
 
 def _seed(text: str, terms: Terms, backward: bool) -> int:
-    """Of what arrays are for: list, direction, passes and chunks."""
+    """A seed from all that the arrays are made for: list, direction, tiles a
+    pass and query chunk."""
     chunk = terms.query_chunk if backward else 0
     return zlib.crc32(repr((text, terms.sizes, backward,
                             terms.tiles_per_pass[backward], chunk)).encode())
@@ -89,7 +90,8 @@ def _seed(text: str, terms: Terms, backward: bool) -> int:
 
 def _checksum_of(xp: Any, text: str, terms: Terms, backward: bool,
                  arrays: Mapping[str, Any]) -> Any:
-    """Two words of a kernel's arrays, by NumPy or, in a program, by XLA."""
+    """The checksum of a kernel's arrays, two words, by NumPy or by jax.numpy (in
+    a program)."""
     out, seed = xp.zeros(2, np.uint32), _seed(text, terms, backward)
     for name in terms.names:
         seed = zlib.crc32(name.encode(), seed)
@@ -100,21 +102,23 @@ def _checksum_of(xp: Any, text: str, terms: Terms, backward: bool,
     return out
 
 
-# Arrays are those of every call. Where the backward kernel of this one does not
-# fit the chip, none does.
+# All calls of one batch read the same arrays, so they are made for this call. It
+# needs the least memory: if its backward kernel does not fit, none does.
 _SMALLEST = tuple(dict(head_dim=64, v_head_dim=64, dtype="bfloat16", scale=None,
                        softcap=0.0, sink_logits=False, dlse=False).items())
 
 
 def arrays_of(batch: _core.Batch, text: str, terms: Terms,
               needs_backward: bool) -> tuple[Terms, Sequence[Any]]:
-    """The terms with what was left open, and of each kernel the arrays."""
+    """The completed terms, and the leaves of each kernel. If the backward kernel
+    does not fit, that is an error with `needs_backward`, else its leaves are left
+    out."""
     terms = terms._replace(sizes=tuple(_core._tpu_sizes(batch).items()))
     kernels = [kernel_of(text, terms, False, _SMALLEST)]
     try:
         kernels.append(kernel_of(text, terms, True, _SMALLEST))
         terms = terms._replace(query_chunk=kernels[1].query_chunk)
-    except _core.TesseraError:  # an error of the gradients, if there are some
+    except _core.TesseraError:  # raised later by a program with gradients
         if needs_backward:
             raise
     terms = terms._replace(names=tuple(kernels[0].array_shapes),
@@ -127,7 +131,7 @@ def arrays_of(batch: _core.Batch, text: str, terms: Terms,
 
 
 def check(text: str, terms: Terms, backward: bool, arrays: Sequence[Any]) -> None:
-    """Whether they are those that were made for the kernel."""
+    """Raises an error if the leaves are not those made for the kernel."""
     given = dict(zip(terms.leaves(), arrays))
     kernel_of(text, terms, backward, _SMALLEST).check(given)
     if terms.checked and not np.array_equal(
@@ -140,8 +144,8 @@ def _refuse(rule: str, found: object) -> NoReturn:
 
 
 def _named_call(name: str) -> Primitive:
-    """`jax.ffi.ffi_call` of a kernel under a name of its own, which is what
-    profiles show: those that ffi_call makes all have one."""
+    """A primitive that is lowered as `jax.ffi.ffi_call` of a kernel. Profiles
+    show its name; the calls of ffi_call would all have the same name."""
     def lower(context: Any, *args: Any, kernel: _core.TpuKernel,
               results: Any) -> Any:
         return jax.ffi.ffi_lowering(
@@ -162,7 +166,8 @@ _CALLS = {backward: _named_call(name) for backward, name in (
 
 def _launch(kernel: _core.TpuKernel, results: Sequence[Any],
             args: Sequence[Any]) -> Sequence[Any]:
-    # Tokens, the end of a line, are a multiple of 128.
+    # With tokens_last an array whose head dim is no multiple of 128 is passed as
+    # [batch, heads, dim, tokens]. Arrays that end in tokens stay as they are.
     is_turned = lambda x: kernel.tokens_last and x.ndim == 4 and x.shape[3] % 128
     turned = lambda x: jnp.swapaxes(x, 2, 3) if is_turned(x) else x
     made = _CALLS[kernel.backward].bind(
@@ -190,7 +195,7 @@ def _check(call: Any, q: Any, k: Any, v: Any, sinks: Sequence[Any]) -> None:
 
 
 def _kernel(call: Any, words: tuple[tuple[str, Any], ...]) -> _core.TpuKernel:
-    """For lists that are cut as the arrays' are."""
+    """The kernel of a call, for lists that are cut as those of the arrays."""
     try:
         return kernel_of(call.text, call.tpu, call.backward, words)
     except _core.TesseraError:
@@ -222,15 +227,15 @@ def _are_as_made(call: Any, arrays: Mapping[str, Any],
 
 
 def _nan_unless(ok: Any, x: Any) -> Any:
-    """In the first row of each head, which XLA writes in place: a whole array
-    would be a pass over it."""
+    """x, with NaN in the first row of each head unless `ok`. XLA writes one row
+    in place; writing all rows would be a pass over the array."""
     row = jnp.where(ok, x[:, :, :1], jnp.nan)
     return jax.lax.dynamic_update_slice_in_dim(x, row, 0, axis=2)
 
 
 def attend(call: Any, *args: Any) -> Sequence[Any]:
-    """One call of one device: tensors, then what else the call has, then the
-    arrays of its kernel."""
+    """One call on one device. `args`: tensors (backward also out, lse, dout and
+    dlse), then other arguments of the call, then the arrays of its kernel."""
     turn = (lambda x: jnp.swapaxes(x, 1, 2)) if call.bshd else (lambda x: x)
     q, k, v = map(turn, args[:3])
     sinks = args[3:3 + call.sinks]
@@ -244,11 +249,12 @@ def attend(call: Any, *args: Any) -> Sequence[Any]:
     arrays = _arrays(call, kernel, args)
     if call.tpu.checked:
         ok = _are_as_made(call, arrays, args)
-        # Of an empty list the kernel runs nothing, and no copy can stray.
+        # With an empty list the kernel runs no step, so none of its copies can
+        # leave the arrays.
         arrays["range"] = jnp.where(ok, arrays["range"], 0)
 
     def whole(x: Any, n: int) -> Any:
-        """What lies beyond the batch's own lengths may be anything finite."""
+        """x padded to n tokens. The kernel accepts any finite padding."""
         more = n - x.shape[2]
         return x if more == 0 else jnp.pad(
             x, ((0, 0), (0, 0), (0, more), (0, 0)))
@@ -264,7 +270,7 @@ def attend(call: Any, *args: Any) -> Sequence[Any]:
         tensors += [queries(turn(out)), queries(turn(dout)), line(lse)]
         tensors += [line(dlse)] if call.lse else []
         results = [like(x, x.shape[2]) for x in tensors[:3]]
-        # Of a sink logit every lane has the gradient.
+        # The gradient of a sink logit is repeated in all 128 lanes.
         results += [jax.ShapeDtypeStruct((*x.shape, 1, 128), x.dtype)
                     for x in sinks]
         results += [jax.ShapeDtypeStruct(shape, jnp.float32)

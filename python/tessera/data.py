@@ -5,9 +5,9 @@
     loader = tessera.data.Loader(table, tokens=8192, rows=8, mask="causal & documents")
     for batch in loader:
         step(batch["input_ids"], batch["target_ids"], batch["loss_mask"], batch["batch"])
-        save(loader.state())  # Loader(table, ..., state=...) goes on from here
+        save(loader.state())  # Loader(table, ..., state=...) resumes from here
 
-    loader = tessera.data.Loader.open_rows("rows", rows=8)  # of `tessera pack`
+    loader = tessera.data.Loader.open_rows("rows", rows=8)  # by `tessera pack`
 """
 
 from ._core import Loader

@@ -11,13 +11,13 @@
         return tessera.jax.attention(q, k, v, batch)
 
 A batch is a pytree: its lists, ids and bounds are arguments of the program, and
-what is static is the key of its trace. Batches under the same `max_steps` have
+its static part is the key of the trace. Batches under the same `max_steps` have
 equal trees, so a function that takes one is traced once and compiled once.
 
-The program is lowered for a CPU or a TPU, each with our kernels for it, and what
-they read differs: where JAX runs on a TPU a batch becomes what its kernels read,
-elsewhere what those of a CPU read. `arrays_for(batch, "tpu")` says it, to lower
-for a TPU that is not there.
+The program is lowered for a CPU or a TPU, with our kernels for that platform.
+The two read different arrays. A `Batch` that is passed to a program becomes the
+arrays for a TPU if JAX runs on one, else those for a CPU. To lower for a TPU that
+is not present, pass `arrays_for(batch, "tpu")`.
 """
 
 import functools
@@ -50,7 +50,7 @@ for _name, _handler in _core._jax_handlers().items():
 
 
 class Static(NamedTuple):
-    """What of a batch a program is compiled for."""
+    """The part of a batch that a program is compiled for."""
 
     text: str
     batch: int
@@ -64,7 +64,8 @@ class Static(NamedTuple):
     tpu: _tpu.Terms | None = None
 
     def names(self) -> tuple[tuple[str, ...], ...]:
-        """Of the arrays: for a CPU, for a TPU's forward and backward kernel."""
+        """Names of the arrays: those for a CPU, for a TPU's forward kernel and
+        for its backward kernel."""
         tpu = self.tpu.leaves() if self.tpu else ()
         backward = tpu if self.tpu and self.tpu.backward else ()
         return (_LEAVES + self.facts if self.cpu else (),
@@ -74,23 +75,24 @@ class Static(NamedTuple):
 
 class BatchArrays:
     """A batch inside a program: its arrays may be traced, stacked or on a
-    device. `jax.device_put(batch)` makes one that is moved once, `arrays_for`
-    one for the platforms that it is told."""
+    device. `jax.device_put(batch)` makes one whose arrays are moved to the device
+    once; `arrays_for` makes one for given platforms."""
 
     def __init__(self, static: Static, arrays: Sequence[Any]) -> None:
         self.static = static
         self.arrays = arrays
 
     def _split(self) -> tuple[tuple[Any, ...], ...]:
-        """The arrays, as `Static.names` has their names."""
+        """The arrays, grouped as their names are in `Static.names`."""
         rest = iter(self.arrays)
         return tuple(tuple(itertools.islice(rest, len(names)))
                      for names in self.static.names())
 
     def check(self) -> None:
-        """An error where what a TPU's kernels would read is not as `arrays_for`
-        made it, of one batch: they check no bounds. Kernels of a CPU check
-        their lists themselves."""
+        """Raises an error if the arrays for TPU kernels are not as `arrays_for`
+        made them, all from one batch. Call it on arrays that were pickled, moved
+        or put together by hand, because TPU kernels check no bounds. CPU kernels
+        check their lists themselves."""
         of_batch = sum(map(len, self.static.names()))
         if len(self.arrays) != of_batch:
             refuse("jax", f"arrays must be all that `arrays_for` gave, {of_batch}",
@@ -107,7 +109,7 @@ class BatchArrays:
                 if part.startswith("mask ")]
 
     def json(self) -> str:
-        """What is static, and the kinds of its arrays, as JSON."""
+        """The static part, and the dtypes and shapes of the arrays, as JSON."""
         s = self.static
         return json.dumps({
             "masks": self._masks(), "batch": s.batch, "q_len": s.q_len,
@@ -177,16 +179,24 @@ def arrays_for(batch: _core.Batch, *platforms: str, target: str | None = None,
                query_chunk: int | None = None,
                numbers: str = "finite",
                checked: bool = False) -> BatchArrays:
-    """What programs for these platforms, "cpu", "tpu" or both, read of a batch.
+    """The arrays of a batch that programs for `platforms` read: "cpu", "tpu" or
+    both.
 
-    The others are of TPU kernels, as `tessera.compile` takes them; pairs are of
-    the forward kernel and the backward one, and where they are not told those of
-    the table for `head_dim`. Lists are cut for `query_chunk`, where it is not
-    told that of 8 heads of `head_dim` in bf16, and whole for all queries; told,
-    gradients that no kernel has room for are an error here, else where a program
-    takes them. `target`, where it is not told, is the TPU that JAX runs on, else
-    v6e. `checked`: programs for a TPU look whether the arrays are those that were
-    made here, and where they are not give NaN, without a step of the kernel.
+    The other arguments are settings of the TPU kernels, as in `tessera.compile`.
+    `tiles_per_pass` and `fetch_ahead` are pairs (forward kernel, backward
+    kernel); by default those of the table for `head_dim`.
+
+    The backward kernel's lists are cut into chunks of `query_chunk` queries. By
+    default it is the chunk that a call with 8 heads of `head_dim` in bf16 needs,
+    and the lists are whole if that call needs no chunks. If you give
+    `query_chunk` and no kernel has room for the gradients, that is an error here;
+    by default it is an error when a program takes the gradients.
+
+    `target` is by default the TPU that JAX runs on, or v6e if it runs on none.
+    With `checked`, programs for a TPU test whether the arrays are as they were
+    made here. If they are not, the kernel runs no step, and the log-sum-exp and
+    the first row of each head of the output and of the gradients are NaN; the
+    other rows are undefined.
     """
     if not isinstance(batch, _core.Batch):
         refuse("jax", "batch must be a tessera.Batch", type(batch).__name__)
@@ -225,7 +235,7 @@ def arrays_for(batch: _core.Batch, *platforms: str, target: str | None = None,
 
 
 class _Call(NamedTuple):
-    """What of a call is static."""
+    """The static part of a call."""
 
     backward: bool
     text: str
@@ -234,14 +244,14 @@ class _Call(NamedTuple):
     softcap: float
     bshd: bool
     sinks: bool
-    lse: bool  # the caller has it
+    lse: bool  # the caller takes the log-sum-exp
     cpu: bool
     tpu: _tpu.Terms | None
 
     def tpu_arrays(self) -> int:
         if self.tpu is None or (self.backward and not self.tpu.backward):
             return 0
-        return len(self.tpu.leaves()) - 1  # no digests
+        return len(self.tpu.leaves()) - 1  # without the digests
 
     def attributes(self) -> dict[str, Any]:
         return dict(batch=self.text, has_scale=self.scale is not None,
@@ -289,8 +299,8 @@ def _check_here(argument: Any, call: _Call) -> Any:
     return argument
 
 
-# Nothing in a program: who lowers it learns whether the call can be lowered.
-# Both primitives run by themselves only under jax.disable_jit.
+# An identity. Lowering it for a platform that the batch has no arrays for is an
+# error. JAX calls def_impl, here and below, only under jax.disable_jit.
 _checked = Primitive("tessera_platform")
 _checked.def_impl(_check_here)
 _checked.def_abstract_eval(lambda argument, call: argument)
@@ -303,7 +313,7 @@ def _lower_to(run: Any, context: Any, *args: Any, call: _Call) -> Any:
     return mlir.lower_fun(functools.partial(run, call), True)(context, *args)
 
 
-# The call itself, on one device: what it becomes its platform says.
+# The call itself, on one device. Each platform has its own lowering.
 _attention = Primitive("tessera_attention")
 _attention.multiple_results = True
 _attention.def_abstract_eval(lambda *args, call: [
@@ -326,20 +336,20 @@ _run_undivided = undivided(_foreign, _check)
 
 
 def _run(call: _Call, *args: Any) -> Sequence[jax.Array]:
-    """XLA divides a call for a CPU; one with a TPU's kernel it must not."""
+    """XLA may divide a call for a CPU, but not one with a TPU's kernel."""
     return (_run_undivided if call.tpu else _run_divided)(call, *args)
 
 
 def _axes_of(x: Any) -> frozenset[str]:
-    """The axes of a shard_map along which it differs."""
+    """The axes of a shard_map along which x varies."""
     kind = jax.typeof(x)
     kind = getattr(kind, "manual_axis_type", kind)
     return getattr(kind, "varying", None) or getattr(kind, "vma", frozenset())
 
 
 def _over(axes: frozenset[str], xs: Sequence[Any]) -> tuple[Any, ...]:
-    """The same arrays, which may differ along these axes. What was the same
-    along one has the sum of its gradients."""
+    """The same arrays, marked as varying along these axes. The gradient of an
+    array that did not vary along an axis is summed over that axis."""
     def one(x: Any) -> Any:
         more = tuple(sorted(axes - _axes_of(x)))
         if not more:
@@ -354,8 +364,9 @@ def _marked(mark: Any, xs: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(mark(x, "attention") for x in xs)
 
 
-# `kept` is q, k, v and sinks once more, for the gradients: what is marked would
-# be a copy of an argument where a program ends between forward and backward.
+# `kept` is q, k, v and sinks without the mark; the backward pass saves these. If
+# a program ends between forward and backward, each saved array that is marked
+# would be a copy of an argument.
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def _attend(call: _Call, axes: frozenset[str], qkv: Any, sinks: Any,
             arrays: Any, kept: Any) -> Any:
@@ -394,10 +405,11 @@ def attention(q: ArrayLike, k: ArrayLike, v: ArrayLike,
     """Attention of one batch, under `jit`, `grad`, `vmap` and `scan`, by our
     kernels for a CPU or a TPU.
 
-    As `tessera.attention`, with the same arguments. `batch` is a `Batch`, or
-    what it becomes inside a function that takes one. What the library refuses
-    is an error with its one line: for a CPU when the program runs, for a TPU
-    when it is lowered. On several TPUs it belongs into `jax.shard_map`.
+    The arguments are those of `tessera.attention`. `batch` is a `Batch`, or the
+    `BatchArrays` that it becomes inside a function that takes one. A call that
+    the library refuses is an error of one line: for a CPU when the program runs,
+    for a TPU when it is lowered. On several TPUs the call must be inside
+    `jax.shard_map`.
     """
     _check_layout(layout)
     for name, x in (("q", q), ("k", k), ("v", v)):

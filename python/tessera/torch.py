@@ -6,9 +6,9 @@
     batch = ts.plan(ts.causal & ts.documents, q_len=4096, doc_ids=ids)
     out = tessera.torch.attention(q, k, v, batch)
 
-`attention` is one operator with gradients, eager and under `torch.compile`,
-where a batch is an argument and never a constant: batches that differ run the
-same compiled function.
+`attention` is one operator with gradients. It runs eager and under
+`torch.compile`. A batch is an argument of a compiled function and never a
+constant, so different batches run the same compiled function.
 """
 
 import functools
@@ -25,8 +25,9 @@ __all__ = ["attention", "block_mask", "scaled_dot_product_attention"]
 
 
 def _number(batch: _core.Batch) -> torch.Tensor:
-    # A tensor that stands for the batch and keeps it; the operator's argument.
-    # Gradients save it, wherever the batch was planned.
+    # The operator's argument: a tensor that identifies the batch and keeps it
+    # alive. Autograd saves it, so it must not be an inference tensor, even if
+    # the batch was planned in inference mode.
     with torch.inference_mode(False):
         return torch.from_numpy(_core._torch_number(batch))
 
@@ -35,7 +36,7 @@ def _known(batch: Any) -> None:
     batch._torch = _number(batch)
 
 
-# A compiler must find the tensor there, so that a batch has it from the start.
+# Each new batch gets its tensor at once: torch.compile reads it as an attribute.
 _core._watch_batches(_known)
 
 
@@ -58,7 +59,8 @@ def _gradients(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
 
 
 def _plain(x: torch.Tensor) -> torch.Tensor:
-    # Gradients of sums are one number spread out: kernels read rows.
+    # Kernels read contiguous rows, but the gradient of a sum is an expanded
+    # tensor, with strides of 0.
     dense = x.stride(-1) == 1 and 0 not in x.stride()
     return x if dense else x.contiguous()
 
@@ -107,7 +109,7 @@ def _refuse_derivative(found: str) -> NoReturn:
 
 
 def _refuse_tangents(*tensors: torch.Tensor | None) -> None:
-    # Operators drop what forward mode carries, in silence.
+    # A custom operator silently drops the tangents of forward mode.
     if any(x is not None and unpack_dual(x).tangent is not None
            for x in tensors):
         _refuse_derivative("a tangent of forward mode")
@@ -143,8 +145,9 @@ _attention.register_autograd(_differentiate, setup_context=_save)
 _attention_backward.register_autograd(_refuse_second)
 
 
-# torch.func takes these two; of operators it knows no gradients. A jvp of theirs
-# that refuses would be one that torch.compile cannot read.
+# torch.func differentiates these two functions, since it knows no gradients of
+# custom operators. They have no jvp that refuses, because torch.compile could
+# not trace one.
 class _Attention(torch.autograd.Function):
     generate_vmap_rule = True
     setup_context = staticmethod(_save)
@@ -172,7 +175,7 @@ _are_transformed = torch._C._are_functorch_transforms_active
 
 
 def _run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *rest: Any) -> Any:
-    # What autocast asks of PyTorch's own attention, it asks of ours.
+    # Under autocast q, k and v are cast as for PyTorch's own attention.
     if torch.is_autocast_enabled("cpu"):
         dtype = torch.get_autocast_dtype("cpu")
         short = (torch.float32, torch.bfloat16, torch.float16)
@@ -203,8 +206,8 @@ def _check_tensors(**named: Any) -> None:
 
 def _check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
            sink_logits: Optional[torch.Tensor] = None) -> None:
-    # What the shapes of results depend on; the library checks the rest. With one
-    # tensor on `meta` PyTorch asks for shapes alone.
+    # Checks what the shapes of the results depend on; the library checks the
+    # rest. If one tensor is on `meta`, PyTorch calls only the fake operator.
     named = {"q": q, "k": k, "v": v}
     for name, x in named.items():
         if x.dim() != 4:
@@ -232,12 +235,14 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
               softcap: float = 0.0, sink_logits: torch.Tensor | None = None,
               layout: str = "bhsd", return_lse: bool = False
               ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-    """Attention of one batch: the output, or it and the natural log-sum-exp.
+    """Attention of one batch: the output, and with `return_lse` also the natural
+    log-sum-exp.
 
-    As `tessera.attention`, with the same arguments, and differentiable by q, k,
-    v and sink_logits, through both results. Tensors are read where they are;
-    float32, bfloat16 or float16 in memory of the CPU, any strides whose last
-    dimension is contiguous. It uses `torch.get_num_threads()` threads.
+    The arguments are those of `tessera.attention`. The call is differentiable by
+    q, k, v and sink_logits, through both results. Tensors are not copied. They
+    are float32, bfloat16 or float16 in CPU memory; the last dimension must be
+    contiguous, and the other strides are free. The call uses
+    `torch.get_num_threads()` threads.
     """
     if layout not in ("bhsd", "bshd"):
         refuse("torch", "layout must be 'bhsd' or 'bshd'", repr(layout))
@@ -257,7 +262,7 @@ def _plain_batch(batch: int, q_len: int, kv_len: int,
                       kv_len=kv_len, batch=batch, q_offset=[0] * batch)
 
 
-# An operator, so that a compiled function plans for the sizes that it meets.
+# An operator, so that a compiled function plans for the sizes of each call.
 @torch.library.custom_op("tessera::plain_batch", mutates_args=())
 def _plain_tensor(batch: int, q_len: int, kv_len: int,
                   is_causal: bool) -> torch.Tensor:
@@ -285,8 +290,8 @@ def scaled_dot_product_attention(query: torch.Tensor, key: torch.Tensor,
     """`torch.nn.functional.scaled_dot_product_attention`, where `attn_mask` is
     a `tessera.Batch` or None.
 
-    What it cannot honour it refuses: dropout, and masks that are tensors.
-    `is_causal` counts from the first key, as it does there.
+    Dropout and masks that are tensors are refused. With `is_causal`, query i
+    sees keys 0 to i, as in PyTorch.
     """
     _check_tensors(q=query, k=key, v=value)
     _check(query, key, value)

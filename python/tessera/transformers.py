@@ -5,9 +5,9 @@
     tessera.transformers.register()
     model.set_attn_implementation("tessera")
 
-Packed documents come from `position_ids`, as transformers itself finds them.
-A mask is read from the functions that transformers composes it of, exactly; one
-that cannot be read so is refused by name.
+Packed documents are found from `position_ids`, by transformers itself. A mask is
+read exactly, from the functions that transformers composes it of. A function that
+cannot be read exactly is refused, and the error names it.
 """
 
 from typing import Any, NoReturn
@@ -25,10 +25,11 @@ __all__ = ["register"]
 
 
 def register(name: str = "tessera") -> None:
-    """Registers attention and mask under one name, for `attn_implementation`.
+    """Registers our attention and its mask under one name, for
+    `attn_implementation`.
 
-    Both are needed: where an attention has no mask of its name, transformers
-    passes none, silently.
+    Both are needed: if no mask is registered under an attention's name,
+    transformers silently passes no mask to it.
     """
     AttentionInterface.register(name, _attention)
     AttentionMaskInterface.register(name, _mask)
@@ -38,7 +39,8 @@ def _refuse(rule: str, found: object) -> NoReturn:
     refuse("transformers", rule, found)
 
 
-# What an inner function is told by: transformers makes each from one code.
+# The code object that identifies an inner function: all functions that one maker
+# of transformers returns share it.
 def _code(maker: str, *args: Any) -> Any:
     make = getattr(_masks, maker, None)
     return None if make is None else make(*args).__code__
@@ -56,7 +58,8 @@ _KINDS = {
 
 
 class _Reader:
-    """Reads a mask function; `ids` are those of the packed documents in it."""
+    """Reads a mask function of transformers as a Mask. `ids` become the document
+    ids of its packed rows, if it has any."""
 
     def __init__(self, kv_offset: int) -> None:
         self.kv_offset = kv_offset
@@ -64,7 +67,8 @@ class _Reader:
 
     def read(self, function: Any, packed: Any = None,
              remapped: bool = False) -> _core.Mask:
-        """`packed`: ids that the function's result is conjoined with."""
+        """`packed`: document ids whose mask is and-ed with this function's.
+        `remapped`: the function's positions count within a document."""
         if function is _masks.causal_mask_function:
             return _core.causal
         if function is _masks.bidirectional_mask_function:
@@ -125,20 +129,21 @@ class _Reader:
         return _core.documents
 
     def _follow(self, positions: torch.Tensor, ids: torch.Tensor) -> None:
-        # Then distances by position are distances in the row.
+        # If positions rise by one within a document, a distance of positions is
+        # the distance in the row.
         steps = positions.diff(dim=-1) == 1
         if not (steps | (ids.diff(dim=-1) != 0)).all():
             _refuse("positions within a packed document must rise by one",
                     "others")
 
 
-@torch._dynamo.disable  # a plan depends on the ids themselves
+@torch._dynamo.disable  # a plan depends on the values of the ids
 def _mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any = 0,
           kv_offset: int = 0,
           mask_function: Any = _masks.causal_mask_function,
           attention_mask: Any = None, **kwargs: Any) -> torch.Tensor:
-    """The batch, as a tensor in the place of a dense mask of four dimensions:
-    whoever passes masks on takes it for one. It holds one number."""
+    """The batch, as a tensor of one number with the four dimensions of a dense
+    mask, so that code of transformers passes it on as a mask."""
     return _torch._tensor_of(_plan(
         batch_size, q_length, kv_length, q_offset, kv_offset, mask_function,
         attention_mask)).view(1, 1, 1, 1)
@@ -159,7 +164,7 @@ def _plan(batch_size: int, q_length: int, kv_length: int, q_offset: Any,
     if ids is not None:
         facts["doc_ids"] = ids = ids.expand(batch_size, -1).int()
     if keys is not None:
-        # Padding hides keys and no query, as in transformers.
+        # Padding hides keys but no queries, as in transformers.
         mask = mask & _core.documents
         if ids is None:
             ids = torch.zeros(batch_size, 1, dtype=torch.int32)
@@ -188,7 +193,8 @@ def _attention(module: Any, query: torch.Tensor, key: torch.Tensor,
                softcap: float | None = None, s_aux: torch.Tensor | None = None,
                is_causal: bool | None = None, **kwargs: Any
                ) -> tuple[torch.Tensor, None]:
-    """One layer: [batch, tokens, heads, dim], and no weights."""
+    """Attention of one layer: the output, [batch, tokens, heads, dim], and None
+    for the weights."""
     if dropout:
         _refuse("dropout must be 0", dropout)
     for name in ("output_attentions", "position_bias", "head_mask", "cache"):
@@ -208,7 +214,7 @@ def _attention(module: Any, query: torch.Tensor, key: torch.Tensor,
             _refuse("attention with a sliding window must have a mask", "None")
         batch = _torch._batch_of(query, key, False)
     sinks = None if s_aux is None else s_aux.float()
-    turn = lambda x: x.transpose(1, 2)  # so that the result is as they want it
+    turn = lambda x: x.transpose(1, 2)  # the result must be [b, t, h, d]
     out, _ = _torch._run(
         turn(query), turn(key), turn(value), sinks, batch, scaling,
         float(softcap or 0), True)

@@ -1,6 +1,6 @@
-// bench/harness/peak/loops.cc: loops of independent instructions, as many as
-// hide the latency of one. Each function of an ISA names it for itself alone,
-// so that no other code of this file may use it.
+// bench/harness/peak/loops.cc: loops of independent instructions, enough to
+// hide the latency of one. The ISA is a target attribute of each function, so
+// that no other code of this file uses it.
 #include "bench/harness/peak/loops.h"
 
 #include <cstring>
@@ -12,14 +12,14 @@
 namespace tessera::bench {
 namespace {
 
-// The compiler must believe that `x` is read and changed here.
+// Makes the compiler assume that `x` is read and changed here.
 template <class T>
 void opaque(T& x) {
   asm volatile("" : "+m"(x));
 }
 
-// Two a cycle with a latency of 4 need 8. They fit the 16 registers of every
-// ISA beside the operands.
+// Two instructions a cycle with a latency of 4 need 8 chains. 12 chains and the
+// operands fit the 16 registers of every ISA.
 constexpr int kChains = 12;
 
 using Float4 = float __attribute__((vector_size(16)));
@@ -92,8 +92,8 @@ __attribute__((target("avx512f,avx512bf16"))) float dot_avx512bf16(
   return total;
 }
 
-// Of tiles: 16 x 16 sums of 32 products each. One in 16 cycles with a latency
-// of 52 needs 4.
+// Chains of AMX tiles: 16 x 16 sums of 32 products each. One instruction in 16
+// cycles with a latency of 52 needs 4 chains.
 constexpr int kTileChains = 6;
 
 __attribute__((target("avx512f,amx-tile,amx-bf16"))) float dot_amx(
@@ -133,7 +133,7 @@ __attribute__((target("avx512f,amx-tile,amx-bf16"))) float dot_amx(
   _tile_stored(5, sum[5], 64);
   _tile_release();
   opaque(sum);
-  float total = 0;  // of the first number
+  float total = 0;  // of the first number of each tile
   for (const auto& tile : sum) total += tile[0];
   return total;
 }
@@ -159,7 +159,7 @@ Loop bf16_dot_loop([[maybe_unused]] Isa isa) {
 
 uint64_t read_all(const std::byte* data, size_t bytes) {
   using Words = uint64_t __attribute__((vector_size(16)));
-  // Four streams keep more lines under way than one.
+  // Four streams keep more cache lines in flight than one.
   constexpr size_t kStreams = 4;
   constexpr size_t kStep = 2 * 64;
   const size_t part = bytes / kStreams;

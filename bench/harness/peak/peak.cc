@@ -20,7 +20,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kBufferBytes = size_t{512} << 20;  // no cache holds it
+constexpr size_t kBufferBytes = size_t{512} << 20;  // larger than any cache
 constexpr size_t kPieceBytes = size_t{2} << 20;
 constexpr double kSample = 0.005;  // seconds, at least
 constexpr double kLoopTime = 0.25;
@@ -33,7 +33,7 @@ double seconds(Work work) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Each thread runs the loop once a sample.
+// Each thread runs the loop once in a sample.
 double gflops(const Loop& loop, int threads) {
   if (loop.run == nullptr) return 0;
   std::atomic<float> sink{0};
@@ -56,7 +56,7 @@ double gflops(const Loop& loop, int threads) {
 }
 
 double gbytes(int threads) {
-  // Not cleared: each page is first written by the threads below.
+  // Not cleared here: the threads below write each page first.
   const std::unique_ptr<std::byte[]> buffer(new (std::nothrow)
                                                 std::byte[kBufferBytes]);
   if (buffer == nullptr) return 0;

@@ -1,5 +1,5 @@
-// bench/harness/peak/peak.h: what this machine can do at most, measured: the
-// figures beside which kernels are judged.
+// bench/harness/peak/peak.h: measures the peak rates of this machine, to which
+// kernels are compared.
 #pragma once
 
 #include "tessera/machine.h"
@@ -7,17 +7,18 @@
 namespace tessera::bench {
 
 struct Peaks {
-  // Multiply-adds of fp32, two operations each, of the best ISA; the portable
-  // one multiplies and adds apart.
+  // fp32 multiply-adds of the best ISA, two operations each. The portable loop
+  // uses separate multiplies and adds.
   double fma_gflops = 0;
   // The dot product of AVX512-BF16 or AMX-BF16; 0: the ISA has none.
   double bf16_dot_gflops = 0;
-  double read_gbytes = 0;  // sequential reads of memory; 0: no memory for it
+  double read_gbytes = 0;  // sequential reads; 0: the buffer found no memory
 };
 
-// On `threads` threads at once, the best of several samples. About a second.
+// Measures on `threads` threads at once, the best of several samples. Takes
+// about a second.
 Peaks measure_peaks(int threads);
-// What one ISA multiplies and adds; reads are left out. Half a second.
+// Measures the products of one ISA, without reads. Takes half a second.
 Peaks measure_products(Isa isa, int threads);
 
 }  // namespace tessera::bench
