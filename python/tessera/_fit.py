@@ -25,7 +25,8 @@ class Budget:
 
     @property
     def needed(self) -> int:
-        """Upper bound in bytes of the larger program, with room for its code."""
+        """Upper bound in bytes of the larger program, with room for its
+        code."""
         return self.fields["needed"]
 
     @property

@@ -69,8 +69,8 @@ def schedule(batch: _core.Batch, *, heads: int = 8,
     """The cost of our TPU kernel for this batch, by libtpu's own schedule.
 
     This needs the package `libtpu`, but no TPU. libtpu compiles in a separate
-    process, because it reads the folder for its dumps only once per process. The
-    arguments are those of `compile`.
+    process, because it reads the folder for its dumps only once per process.
+    The arguments are those of `compile`.
     """
     if not isinstance(batch, _core.Batch):
         refuse("python", "batch must be a tessera.Batch", type(batch).__name__)
