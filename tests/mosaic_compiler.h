@@ -39,7 +39,7 @@ class MosaicCompiler : public ::testing::Test {
   Result<pjrt::Executable> compile(const std::string& program) {
     return pjrt::compile(*topology_, program);
   }
-  // The share of a test's classes that this run takes (TESSERA_CASES).
+  // Compiles the class if it is in this run's share of cases (TESSERA_CASES).
   void check(const KernelClass& c);
   void compile_class(const KernelClass& c);
 

@@ -21,8 +21,7 @@ struct RoutedBatch {
 RoutedBatch routed_batch(uint64_t seed, RouteMeaning meaning);
 
 // Picks [batch, heads, q_len, kRoutedBlocks], ascending, -1 last. With `exact`
-// they are the picks themselves, with `tile_union` those of all queries of the
-// tile row.
+// they are the query's own, with `tile_union` those of all queries of its row.
 inline constexpr int64_t kRoutedBlocks = 8;
 std::vector<int32_t> meant_picks(const RouteCase& c,
                                  const std::vector<int32_t>& picks,
