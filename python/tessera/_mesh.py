@@ -98,8 +98,7 @@ class _Division:
         return math.prod(self.mesh.shape[a] for a in axes)
 
     def row_starts(self, at):
-        """The number of row starts that one batch row has in the list at offset
-        `at`."""
+        """The row starts that one batch row has in the list at offset `at`."""
         n = self.given[self.first + at].shape[-1] - 1
         return n // self.sizes["b"]
 

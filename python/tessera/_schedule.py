@@ -21,8 +21,7 @@ class Schedule:
 
     @property
     def cycles(self) -> float | None:
-        """Cycles of the whole program; None if a loop's trip count is not
-        known."""
+        """Cycles of the whole program; None if a loop's trips are unknown."""
         return self.fields["cycles"]
 
     @property

@@ -96,8 +96,7 @@ class Static:
     def program(self, backward: bool, scale: float | None, softcap: float,
                 sinks: bool, dlse: bool) -> tuple[Any, list[dict[str, Any]],
                                                   list[dict[str, Any]]]:
-        """The program as a function, with the specs of its arguments and
-        results."""
+        """The program as a function, and specs of its arguments and results."""
         words = dict(scale=scale, softcap=softcap, sink_logits=sinks, dlse=dlse)
         if self.target:
             of = dict(target=self.target, backward=backward,
@@ -188,8 +187,7 @@ class ShardArrays:
         return dict(zip(self.names, self.arrays))
 
     def read(self) -> dict[str, Any]:
-        """The arrays by name; refused if they are only shapes and have no
-        values."""
+        """The arrays by name; refused if they are shapes without values."""
         if any(isinstance(x, jax.ShapeDtypeStruct) for x in self.arrays):
             _refuse("arrays must have values to be called with",
                     "shapes alone (abstract=True), which go to "
