@@ -17,8 +17,7 @@ TEST(PeakLoops, EveryFmaIsDone) {
   for (const Isa isa : machine_isas()) {
     const Loop loop = fma_loop(isa);
     ASSERT_NE(loop.run, nullptr);
-    // Each chain and lane gains 1e-30 in a round; the portable loop sums all
-    // lanes.
+    // A round adds 1e-30 to each chain and lane; the portable loop sums lanes.
     const double lanes = isa == Isa::portable ? 4 : 1;
     const double chains = loop.operations / 2 /
                           (isa == Isa::portable ? 4
