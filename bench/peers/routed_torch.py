@@ -1,5 +1,5 @@
-"""MoBA-style routed attention in PyTorch on the CPU, on the inputs of `tessera
-bench routed`.
+"""MoBA-style routed attention in PyTorch on the CPU, on the inputs of
+`tessera-bench routed`.
 
 The rule is that of MoBA (Lu et al., 2025, "MoBA: Mixture of Block Attention for
 Long-Context LLMs"); none of its code is used. Keys are pooled to the mean of
