@@ -1,21 +1,22 @@
 #!/usr/bin/env python3
-"""Where visiting only what a plan lists begins to pay on a TPU: predicted cycles on
-v6e of XLA's three programs and of our kernels, from the vendor's schedules. No TPU;
-the figures are those behind the rows of src/run/rules.cc.
+"""Finds where visiting only the tiles of a plan begins to pay on a TPU:
+predicted cycles on v6e of XLA's three programs and of our kernels, from the
+vendor's schedules. It needs no TPU. The rows of src/run/rules.cc are based on
+these figures.
 
     bench/dispatch_costs.py -o bench/results/v6e/dispatch.json
 
-Bf16, 8 heads, head dim 128, causal, one batch row; XLA at tiles of 256 x 256, our
-kernel at those that `tessera schedule` takes for it, without a promise of finite
-numbers, as sessions run it. XLA's programs
-are loops; a body's cycles are summed over the kernels that it calls, times its trips:
-rows and tiles for the worklist, columns for chunked. Of branches the cheaper counts,
-which is that of tiles without NaN and Inf: so a partial tile's mask is not charged,
-to neither side. Calls of one code are dumped once; they are told by equal text.
-What the worklist and our kernel are held against is dense up to 1,024 tokens and
-chunked beyond; both are there where they are near each other. XLA's programs take
-hours where our kernels take minutes: --xla-from has their cycles from a file that
-this wrote, for when our kernels alone have changed.
+Bf16, 8 heads, head dim 128, causal, one batch row. XLA has tiles of 256 x 256.
+Our kernel has the tile that `tessera schedule` takes for it, and no promise of
+finite numbers, as in sessions. XLA's programs are loops: the cycles of a body
+are the sum of the kernels that it calls, times its trips (rows and tiles for
+the worklist, columns for chunked). Of two branches the cheaper one counts,
+which is that of tiles without NaN and Inf. So neither side is charged for the
+mask of a partial tile. Calls of the same code are dumped once; they are
+recognized by equal text. The worklist and our kernel are compared to dense up
+to 1,024 tokens and to chunked above; both are given where they are close to
+each other. XLA's programs take hours to compile: --xla-from takes their
+cycles from a file that this script wrote, for when only our kernels have changed.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Packed documents and .npy files, with the standard library alone."""
+"""Packed documents and .npy files. Needs the standard library only."""
 
 import array
 import ast
@@ -8,7 +8,7 @@ import sys
 
 
 class Mt19937_64:
-    """The engine that C++ calls std::mt19937_64."""
+    """The same random engine as std::mt19937_64 of C++."""
 
     def __init__(self, seed):
         mask = (1 << 64) - 1
@@ -54,7 +54,7 @@ def lognormal_ids(mean, seed, tokens):
 
 
 def write_npy(path, ids):
-    """int32 [tokens]."""
+    """Writes ids as an .npy file, int32 [tokens]."""
     header = f"{{'descr': '<i4', 'fortran_order': False, 'shape': ({len(ids)},), }}"
     header += " " * (-(len(header) + 11) % 64) + "\n"
     if sys.byteorder == "big":
@@ -66,7 +66,7 @@ def write_npy(path, ids):
 
 
 def read_classes(path):
-    """(rows, columns, bytes) of a uint8 matrix."""
+    """Reads a uint8 matrix from an .npy file: (rows, columns, bytes)."""
     with open(path, "rb") as file:
         data = file.read()
     if data[:8] != b"\x93NUMPY\x01\x00":

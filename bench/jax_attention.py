@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""tessera.jax.attention beside jax.nn.dot_product_attention, both jitted, on the
-CPU: packed documents, 8 heads, head dim 128, every core. XLA's has the dense mask
-of the same pairs, or is called a document at a time, compiled for these documents.
-The best of many rounds.
+"""Times tessera.jax.attention and jax.nn.dot_product_attention, both jitted, on
+the CPU: packed documents, 8 heads, head dim 128, every core. XLA's attention
+has the dense mask of the same pairs, or is called for each document, compiled
+for these documents. Each time is the best of many rounds.
 
     PYTHONPATH=build/python .venv/bin/python bench/jax_attention.py [-o FILE]
 """
@@ -27,7 +27,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "python/tests"))
 import judge
 
 HEADS, DIM = 8, 128
-JUDGED = 64  # queries of every head
+JUDGED = 64  # queries of each head that are compared to fp64
 
 
 def best(call, seconds):
@@ -59,7 +59,7 @@ def per_document(edges):
 
 
 def largest_share(out, arrays, ids):
-    """Of a bound, that an element of sampled queries uses."""
+    """The largest error of the sampled queries, as a share of its bound."""
     rows = np.linspace(0, len(ids) - 1, JUDGED).astype(int)
     legal = (ids[rows, None] == ids) & (rows[:, None] >= np.arange(len(ids)))
     heads_first = lambda x: np.asarray(x, np.float32).swapaxes(1, 2)

@@ -1,35 +1,36 @@
 #!/usr/bin/env python3
-"""Puts the TPU kernels beside Splash and tokamax: predicted cycles of attention on
-v6e, forward or with --backward its gradients, by one command (`tessera schedule`)
-for all, from the vendor's own schedules. No TPU; every figure is the same on
-every machine.
+"""Compares our TPU kernels to those of Splash and tokamax: predicted cycles of
+attention on v6e, forward or with --backward the gradients. All figures come
+from one command (`tessera schedule`) and the vendor's own schedules. It needs
+no TPU, and every figure is the same on every machine.
 
     bench/kernel_peers.py --jax-python VENV/bin/python --tokamax-python ... \\
       -o bench/results/v6e/kernel.json
 
-Ours runs at the tile and tiles a pass that the program itself takes for each batch
-(bench/mosaic_tiles.py); peers at each of their blocks, or with --sweep at the best
-of many:
+Our kernel has the tile and tiles a pass that the program itself takes for each
+batch (bench/mosaic_tiles.py). Peers have each of a fixed list of blocks, or
+with --sweep the best of many:
 
     bench/kernel_peers.py --sweep --minutes 60 --dumps FOLDER \\
       --peers-from bench/results/v6e/kernel.json -o bench/results/v6e/kernel.json
 
-It predicts the first draw of each case with every shape of blocks, then at the best
-shape of each case with the other layouts and without the scheduler (backward, JAX
-Splash with two kernels, tokamax without summing dQ in 3 steps), all with lists at run time, but backward one document with
-its own compiled in. The best --finalists of a case
-get rows with all draws. What it found is kept under `sweep`, and what --peers-from
-has there is not done again: a sweep that ran out of --minutes goes on.
+A sweep predicts the first draw of each case with every shape of blocks. At the
+best shape of each case it then tries the other layouts and no scheduler
+(backward: JAX Splash with two kernels, tokamax without summing dQ in 3 steps).
+Lists are arguments, except backward for one document, where the list is
+compiled in. The best --finalists of a case get rows with all draws. Results are
+kept under `sweep`, and those that --peers-from has there are not computed
+again, so a sweep that ran out of --minutes can be continued.
 
-Bf16, 8 heads, head dim 128 unless it is said, 32,768 tokens, causal. `one document` is full tiles
-but for the diagonal. `documents` are packed: every kernel is compiled once, and its
-list of active tiles and its document ids are arguments; of the draws each row
-gives the lower median. A peer's list says partial on the diagonal alone, since its
-segment ids are compared in every tile; one document it runs with its list and
-mask compiled in. All in: what XLA puts beside a kernel counts with it. Forward,
-everyone takes q without its scale and gives the log-sum-exp; backward, everyone
-is given it. A tile is an active 256 x 256 tile of the exact plan, whatever blocks
-a kernel has.
+Bf16, 8 heads, head dim 128 by default, 32,768 tokens, causal. In `one document`
+all tiles but those of the diagonal are full. `documents` are packed: each
+kernel is compiled once, and its list of active tiles and its document ids are
+arguments. Each row gives the lower median of its draws. In a peer's list only
+tiles of the diagonal are partial, because the kernel compares segment ids in
+every tile. For one document a peer has its list and mask compiled in. What XLA
+computes beside a kernel counts with it. Forward, all kernels take q without its
+scale and return the log-sum-exp; backward, all are given it. A tile is an
+active 256 x 256 tile of the exact plan, whatever blocks a kernel has.
 """
 
 import argparse
@@ -56,7 +57,8 @@ CASES = {
 
 
 class Peer(NamedTuple):
-    """A kernel's blocks: queries, keys, and keys computed at once."""
+    """A peer's kernel and its blocks: queries, keys, and keys computed at
+    once."""
 
     name: str
     block_q: int
@@ -64,8 +66,8 @@ class Peer(NamedTuple):
     compute: int
     layouts: str = "111"  # of q, k, v; 2: tokens last
     scheduler: bool = False
-    split: bool = False  # backward, a kernel for dQ and one for dK and dV
-    three: bool = False  # backward, tokamax's dq_reduction_steps; lists always have it
+    split: bool = False  # backward: one kernel for dQ, another for dK and dV
+    three: bool = False  # backward: dq_reduction_steps of tokamax; always with lists
 
     def words(self):
         out = f"{self.name} {self.block_q}x{self.block_kv}/{self.compute}"
@@ -74,7 +76,7 @@ class Peer(NamedTuple):
             ", dq in 3 steps" * self.three
 
 
-# Forward and backward alike; layouts forward alone.
+# Run forward and backward; those with other layouts only forward.
 PEERS = (
     Peer("tokamax", 2048, 2048, 1024, scheduler=True),
     Peer("tokamax", 2048, 2048, 512, scheduler=True),
@@ -86,7 +88,7 @@ PEERS = (
     Peer("splash", 1024, 1024, 512),
 )
 
-# What --sweep tries.
+# Values that --sweep tries.
 BLOCKS = (256, 512, 1024, 2048, 4096)
 COMPUTE = (256, 512, 1024)
 LAYOUTS = ("211", "121", "112", "221", "212", "122", "222")
@@ -144,7 +146,8 @@ def draws(case, seeds):
 
 
 def row(case, kernel, counted, seeds):
-    """Of (cycles, exact tiles) of each draw, the lower median a tile."""
+    """A row of the results. `counted` has (cycles, exact tiles) of each draw;
+    the row takes the lower median of cycles a tile."""
     counted = sorted(counted, key=lambda c: c[0] / c[1])
     cycles, exact = counted[(len(counted) - 1) // 2]
     return {
@@ -166,7 +169,7 @@ def dump_name(flags, name):
 
 
 def setting(flags, kernel, docs):
-    """Tile and tiles a pass as the program takes them for one batch."""
+    """The tile and tiles a pass that the program takes for one batch."""
     planned = json.loads(run([flags.tessera, "plan", "--json", *kernel[:4],
                               "--docs", docs]))
     keys = planned["pairs"]["needed"] // TOKENS
@@ -177,7 +180,8 @@ def setting(flags, kernel, docs):
 
 
 def ours(flags, predictor):
-    """Each batch as the table has it for its keys a query."""
+    """Our rows. Each batch has the table's setting for its mean keys of a
+    query."""
     kernel = ["--mask", f"{flags.mask} & documents", "--q-len", TOKENS]
     kernel += ["--heads", HEADS, "--head-dim", flags.head_dim]
     kernel += ["--kv-heads", flags.kv_heads, "--softcap", flags.softcap]
@@ -216,7 +220,8 @@ def emit(flags, peer, listed):
 
 
 def kernels_of(flags, told):
-    """Backward, all but the forward kernel, whose log-sum-exp they need."""
+    """The kernels that count. Backward, the forward kernel is left out: it runs
+    only to make the log-sum-exp."""
     return [k for k in told["kernels"]
             if not (flags.backward and "_fwd" in k["name"])]
 
@@ -231,9 +236,9 @@ def count(flags, told):
 
 
 def mask_rules(told, bare):
-    """Where a kernel has two bodies, the one with the mask runs on the tiles that are
-    partial without documents, if they are active: on the diagonal, and at most on
-    those at a window's edge."""
+    """Trip rules of kernels with two bodies. The body with the mask runs on
+    active tiles that are partial without documents: those on the diagonal, and
+    at most those at a window's edge."""
     for kernel in told["kernels"]:
         if kernel["name"] not in bare:
             continue
@@ -255,8 +260,9 @@ def file_name(flags, peer):
 
 
 def loop_rules(told, peer):
-    """Trips of a backward kernel of square blocks that `schedule` does not know: as
-    many as the forward kernel's beside it."""
+    """Trip rules of backward kernels with square blocks that `schedule` does
+    not know: they have as many trips as the forward kernel of the same
+    program."""
     known = [k["attention"] for k in told["kernels"] if k.get("attention")]
     for kernel in told["kernels"]:
         if (kernel.get("attention") or kernel["unknown_trips"] != ["if0/loop0"] or
@@ -275,7 +281,7 @@ def loop_rules(told, peer):
 
 
 def one_row(flags, predictor, peer):
-    """One document, its list compiled in."""
+    """The row of one document, with its list compiled in."""
     asked = ["--mask", flags.mask, "--q-len", TOKENS]
     told = predictor.schedule(file_name(flags, peer), asked, emit(flags, peer, False))
     rules = list(loop_rules(told, peer))
@@ -293,7 +299,7 @@ def list_words(peer):
 
 
 def list_rows(flags, predictor, peer, cases, seeds):
-    """By the program whose list is an argument."""
+    """Rows of packed documents, from the program whose list is an argument."""
     name = list_name(flags, peer)
     bare = ["--mask", flags.mask, "--q-len", TOKENS]
     told = predictor.schedule(name, bare, emit(flags, peer, True))
@@ -313,7 +319,7 @@ def list_rows(flags, predictor, peer, cases, seeds):
 
 
 def peer_rows(flags, predictor, peer, cases):
-    """A RuntimeError says why there are none."""
+    """The rows of a peer; RuntimeError says why there are none."""
     if ONE in cases:
         yield one_row(flags, predictor, peer)
     packed = [case for case in cases if case != ONE]
@@ -322,7 +328,8 @@ def peer_rows(flags, predictor, peer, cases):
 
 
 def shapes(name, backward):
-    """The likely ones first: square, of middle size, 512 keys at once."""
+    """All shapes of blocks, the likely ones first: square, of middle size, with
+    512 keys at once."""
     tokamax = name == "tokamax"
     out = [Peer(name, q, kv, compute, scheduler=tokamax, three=tokamax and backward)
            for q in BLOCKS for kv in BLOCKS for compute in COMPUTE if compute <= kv]
@@ -340,14 +347,16 @@ def variants(flags, peer):
 
 
 def best_settings(tried, peers, case, number):
-    """Those of these peers with the fewest cycles; `tried` is by words."""
+    """The `number` peers with the fewest cycles in a case; keys of `tried` are
+    Peer.words()."""
     have = [p for p in peers if case in tried.get(p.words(), {})]
     return sorted(have, key=lambda p: tried[p.words()][case])[:number]
 
 
 def sweep(flags, predictor, tried):
-    """Fills `tried`, by words, with cycles a tile by case, or why there are none;
-    gives the settings that deserve all draws, each with its cases."""
+    """Fills `tried` (keys are Peer.words()) with cycles a tile of each case, or
+    with the reason why there are none. Returns the finalists, each with its
+    cases."""
     begin = time.monotonic()
 
     def measure(peer, share):
@@ -362,7 +371,7 @@ def sweep(flags, predictor, tried):
             cases = [c for c in CASES if c not in found]
             if "why" in found or not cases:
                 return
-            if flags.backward and ONE in cases:  # by lists, trips are often unknown
+            if flags.backward and ONE in cases:  # with a list, trips are often unknown
                 cases.remove(ONE)
                 if may(file_name(flags, peer)):
                     told = one_row(flags, predictor, peer)
@@ -393,7 +402,7 @@ def sweep(flags, predictor, tried):
 
 
 def collect(flags):
-    """All rows, why others are missing, and what a sweep tried."""
+    """All rows, the reasons for missing ones, and the results of a sweep."""
     predictor = Predictor(flags.tessera, flags.dumps)
     rows, missing, tried = [], [], {}
 
@@ -408,7 +417,7 @@ def collect(flags):
               file=sys.stderr, flush=True)
         return found, why
 
-    # Layouts and scheduler are asked of forward kernels alone.
+    # Only forward kernels are run with other layouts.
     peers = {p: list(CASES) for p in PEERS
              if not flags.backward or p.layouts == "111"}
     if flags.backward:
@@ -440,7 +449,8 @@ def is_ours(r):
 
 
 def best_of(case, rows, lead_error):
-    """The best of ours and of each peer's, and whether there is a lead."""
+    """The best row of ours and of each peer, and whether the first one
+    leads."""
     best = {}
     for r in sorted((r for r in rows if r["case"] == case),
                     key=lambda r: r["cycles_per_tile"]):

@@ -1,5 +1,5 @@
-"""What the scripts of measurements say of this machine, and where they keep what
-they found. Needs the standard library only."""
+"""Facts of this machine, timing, and storing results, for the scripts that
+measure. Needs the standard library only."""
 
 import json
 import os
@@ -24,10 +24,11 @@ def slug(text):
 
 
 def busy_seconds():
-    """CPU time the whole machine has spent, and our own part of it."""
+    """CPU seconds that the whole machine has spent, and our own part of
+    them."""
     with open("/proc/stat", encoding="utf-8") as lines:
         ticks = [int(n) for n in lines.readline().split()[1:9]]
-    # user, nice, system, irq, softirq; guests are counted in user already.
+    # user, nice, system, irq, softirq; user includes guests already.
     machine = sum(ticks[i] for i in (0, 1, 2, 5, 6))
     ours = os.times()
     return machine / os.sysconf("SC_CLK_TCK"), sum(ours[:4])
@@ -51,7 +52,8 @@ class Others:
 
 
 def process_seconds():
-    """Of this process's threads, and of its processes that have ended."""
+    """CPU seconds of this process's threads and of its ended child
+    processes."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.process_time() + ended.ru_utime + ended.ru_stime
 
@@ -61,12 +63,12 @@ def facts():
 
 
 def place(result, folder):
-    """Of a bench among the results of this machine."""
+    """The path of a result in the folder of this machine's results."""
     return pathlib.Path(folder) / slug(result["cpu"]) / f"{result['bench']}.json"
 
 
 def keep(result, out):
-    """Writes it there; where that is."""
+    """Writes the result to `out` and returns that path."""
     out.parent.mkdir(parents=True, exist_ok=True)
     aside = out.with_name(out.name + f".{os.getpid()}.tmp")
     aside.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
@@ -75,7 +77,7 @@ def keep(result, out):
 
 
 def add_keep_flags(add):
-    """Where a script that prints what it finds keeps it too."""
+    """Adds the flags that name where a script stores its result."""
     add("--results", type=pathlib.Path, metavar="FOLDER",
         help="keep it there, in a folder of this CPU")
     add("-o", "--out", type=pathlib.Path, metavar="FILE.json", help="or there")
@@ -88,21 +90,22 @@ def keep_where_asked(result, flags):
 
 
 def warm_up(runs):
-    """Each once: what it gave, and why those that cannot run cannot."""
+    """Runs each once. Returns the results by name, and the errors of those that
+    fail."""
     given, failed = {}, {}
     for name, run in runs.items():
         try:
             given[name] = run()
-        except Exception as e:  # a peer's own
+        except Exception as e:  # any error of a peer
             failed[name] = f"{type(e).__name__}: {e}".splitlines()[0]
     return given, failed
 
 
 def best_of(runs, rounds, given=None):
-    """The best of several rounds of every run, in turns, so that a machine that
-    slows down slows all of them; one round before warms up, unless `given` has
-    what it gave. For each name its seconds by the processor, of all threads and
-    of processes that ended, its seconds by the clock, and what the run gave."""
+    """The best of several rounds of each run. The runs take turns, so that a
+    machine that slows down slows all of them. A first round warms up, unless
+    `given` has its results. Each name gets CPU seconds (of all threads and
+    ended child processes), seconds by the clock, and the result of the run."""
     if given is None:
         given = {name: run() for name, run in runs.items()}
     taken = {name: [] for name in runs}

@@ -1,31 +1,34 @@
 #!/usr/bin/env python3
-"""Makes the table that picks the TPU kernels' tile and tiles a pass where a request
-leaves them open: src/lanes/mosaic/settings.inc, by predicted cycles on v6e
-(`tessera schedule`). No TPU; every figure is the same on every machine.
+"""Makes the table of the tile and tiles a pass that TPU kernels take if a
+request leaves them open: src/lanes/mosaic/settings.inc, by predicted cycles on
+v6e (`tessera schedule`). It needs no TPU, and every figure is the same on every
+machine.
 
     bench/mosaic_tiles.py --dumps FOLDER --jobs 2
     bench/mosaic_tiles.py --head-dim 64 --dumps FOLDER --jobs 2
     bench/mosaic_tiles.py --heads 1 --dumps FOLDER --jobs 2
     bench/mosaic_tiles.py --dtype f32 --dumps FOLDER --jobs 2
 
-Of another head dim it is settings_64.inc, of other candidates. Of one head it is
-settings_alone.inc, forward: for heads of which fewer than four go together. Of
-float32 it is settings_f32.inc.
-`--direction forward` leaves the other rows as they are, and so do `--mask causal`
-and `--tokens 131072`.
+Another head dim has its own table, such as settings_64.inc, with other
+candidates. With --heads 1 it is settings_alone.inc, forward only, for calls
+where fewer than four heads go together. With float32 it is settings_f32.inc.
+`--direction forward` leaves all other rows as they are, and so do `--mask
+causal` and `--tokens 131072`.
 
-Bf16, head dim 128 unless it is said, 8 heads, one batch row, as many queries as keys. Each kernel is
-compiled once a class of mask, and backward for as many heads as go together at a
-length, and then predicted for every batch of that class:
-lengths of 2,048 to 131,072 tokens, whose documents are drawn, or whose windows
-are set, from 64 tokens to all. A batch belongs to the row of its direction,
-class, length and mean keys a query, in powers of two; there each candidate gets
-the mean of its cycles an active 256 x 256 tile of the exact plan, and the least
-one is the row's. What does not fit the chip's memories is no candidate.
+Bf16, head dim 128 by default, 8 heads, one batch row, as many queries as keys.
+Each kernel is compiled once for each class of mask, and backward also for each
+number of heads that go together at a length. It is then predicted for every
+batch of the class: lengths of 2,048 to 131,072 tokens, with drawn documents or
+with windows, from 64 tokens to all. A batch belongs to the row of its
+direction, class, length and mean keys of a query, in powers of two. There each
+candidate gets the mean of its cycles for an active 256 x 256 tile of the exact
+plan, and the row takes the candidate with the least. A candidate that does not
+fit the chip's memories is left out.
 
     bench/mosaic_tiles.py --check forward,causal,2048,256
 
-makes one row's best two again and fails where the table says other figures.
+predicts the two best candidates of one row again, and fails if the table has
+other figures.
 """
 
 import argparse
@@ -44,13 +47,15 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 TABLES = ROOT / "src" / "lanes" / "mosaic"
 LENGTHS = (2048, 8192, 32768, 131072)
 SEEDS = (1, 2, 3, 4)
-# A kernel's text depends on the mask's bounds alone; so does the class.
+# The classes of masks. A kernel's text depends only on which bounds the mask
+# has, and so does the class.
 MASKS = {
     "causal": "causal & documents",
     "band": "causal & documents & window({}, 0)",
     "open": "documents",
 }
-# Keys of a tile, tiles a pass. None is below the matrix unit's 256.
+# Candidates by queries of a tile: (keys of a tile, tiles a pass). No size is
+# below the 256 of the matrix unit.
 PASSES_ALONE = {
     256: ((256, 1), (256, 2), (256, 4), (256, 8), (512, 1),
           (512, 2), (512, 4)),
@@ -59,15 +64,18 @@ PASSES_ALONE = {
     1024: ((256, 1), (256, 2), (256, 4), (256, 8), (512, 1), (512, 2),
            (512, 4), (1024, 1), (1024, 2)),
 }
-# Where heads go together: what led forward, for some number of keys, among fourteen.
+# For heads that go together: the candidates that led forward, for some number
+# of keys, among fourteen.
 PASSES = {256: ((256, 1), (256, 2)), 512: ((512, 1),)}
-# The same of other head dims, whose queries and keys fill memory otherwise.
+# The same for other head dims, whose queries and keys take other amounts of
+# memory.
 PASSES_OF_DIMS = {256: ((256, 1), (256, 2)), 512: ((512, 1), (512, 2), (1024, 2)),
                   1024: ((1024, 1),)}
-# Of 256, whose tiles are taken in strips of queries: wider ones ask less of HBM.
+# For head dim 256, whose tiles are taken in strips of queries. Wider tiles read
+# less from HBM.
 PASSES_256 = {**PASSES_OF_DIMS, 1024: ((512, 1), (1024, 1))}
-# Of float32, whose heads go through a pass alone: what led for one document and for
-# short ones.
+# For float32, where a pass has one head: the candidates that led for one
+# document and for short documents.
 PASSES_F32 = {256: ((256, 1), (256, 2)), 512: ((512, 1),), 1024: ((1024, 1),)}
 
 
@@ -99,7 +107,7 @@ class Work(NamedTuple):
 
 
 def works(mask, tokens):
-    """Batches of a class and a length, sparse to dense."""
+    """The batches of a class and a length, from sparse to dense."""
     out = [] if mask == "band" else [
         Work(MASKS[mask], tokens, f"lengths:{tokens}")]
     size = 64
@@ -141,7 +149,8 @@ class Measure:
         self.kernels = {}
 
     def keys(self, work):
-        """Those that a query sees in the mean, down to a power of two."""
+        """The mean number of keys that a query sees, rounded down to a power of
+        two."""
         told = json.loads(run([self.tessera, "plan", "--json", "--mask", work.mask,
                                "--q-len", work.tokens, "--docs", work.docs]))
         pairs = told["pairs"]["needed"]
@@ -156,8 +165,8 @@ class Measure:
         return out + ["--backward"] * (direction == "backward")
 
     def kernel(self, direction, work, s):
-        """What `compile` says of the kernel at this length; nothing where none
-        fits."""
+        """The JSON of `compile` for the kernel at this length; empty if it does
+        not fit."""
         asked = (direction, work.mask, work.tokens, s)
         if asked not in self.kernels:
             flags = self.ask(direction, work, s)
@@ -173,7 +182,8 @@ class Measure:
         return self.kernels[asked]
 
     def name(self, direction, mask, kernel, s):
-        """One for all lengths whose programs differ in sizes alone."""
+        """A dump's name, the same for all lengths whose programs differ only in
+        sizes."""
         name = f"{direction}_{mask}_{s.words().replace(' ', '_')}"
         if direction == "backward":
             name += f"_{kernel['heads_per_pass']}together"
@@ -187,9 +197,9 @@ class Measure:
         return name if self.heads == 8 else f"{name}_{self.heads}heads"
 
     def compile(self, direction, mask, s, lengths):
-        """Once a name; what each batch says is read off its dump. Forward that is at
-        32,768 tokens, of kernels with pages at their length; backward at the longest
-        of its name."""
+        """Compiles each name once; all batches are predicted from its dump. A
+        forward kernel is compiled at 32,768 tokens, or at its own length if it
+        has pages; a backward kernel at the longest length of its name."""
         def named(tokens):
             work = Work(MASKS[mask].format(1023), tokens, f"lengths:{tokens}")
             kernel = self.kernel(direction, work, s)
@@ -203,25 +213,28 @@ class Measure:
             self.predictor.schedule(name, self.ask(direction, longest[name], s))
 
     def cycles(self, direction, mask, work, s):
-        """A tile; nothing where the kernel does not fit."""
+        """Cycles a tile; None if the kernel does not fit."""
         kernel = self.kernel(direction, work, s)
         if not kernel:
             return None
         told = self.predictor.schedule(self.name(direction, mask, kernel, s),
                                        self.ask(direction, work, s))
-        # Not what a program of other lengths has beside it.
+        # The kernel alone: programs of other lengths have other operations
+        # beside it.
         (kernel,) = [k for k in told["kernels"] if k["name"].startswith("tessera_")]
         return kernel["cycles"] / self.heads / told["exact_tiles_per_head"]
 
     def groups(self, mask, tokens):
-        """The batches of a class and a length by their keys."""
+        """The batches of a class and a length, grouped by mean keys of a
+        query."""
         out = collections.defaultdict(list)
         for work in works(mask, tokens):
             out[self.keys(work)].append(work)
         return out
 
     def mean(self, row, group, s):
-        """Over the row's batches; nothing where one does not fit."""
+        """Mean cycles a tile over the row's batches; None if one does not
+        fit."""
         found = []
         for work in group:
             cycles = self.cycles(row.direction, row.mask, work, s)
@@ -232,7 +245,7 @@ class Measure:
 
 
 class Best(NamedTuple):
-    """A row's best settings, what they cost, and of how many batches."""
+    """A row's two best settings, their cycles, and the number of batches."""
 
     first: Setting
     cycles: float
@@ -275,7 +288,7 @@ def best_of(measure, row, group, pool):
     fits = sorted((c, s) for c, s in zip(cycles, tried) if c is not None)
     if not fits:
         return None
-    # One that fits alone is its own next best.
+    # If only one candidate fits, it is also the second best.
     (cycles, first), (second_cycles, second) = (fits * 2)[:2] if len(fits) == 1 else fits[:2]
     return Best(first, cycles, second, second_cycles, len(group))
 
@@ -321,7 +334,8 @@ def make(flags):
 
 
 def check(flags):
-    """The row's two best again; the figures of the table are rounded."""
+    """Predicts the row's two best settings again and compares them to the
+    table, whose figures are rounded."""
     direction, mask, tokens, keys = flags.check.split(",")
     row = Row(direction, mask, int(tokens), int(keys))
     says = read_table(flags.table).get(row)

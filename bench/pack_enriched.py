@@ -1,17 +1,18 @@
 #!/usr/bin/env python3
-"""Documents with structure, of a Parquet file, to rows of one length:
-tessera.data.Loader beside pyarrow to NumPy and padding in Python, and beside
-pyarrow's reading alone, one core: who reads by it can be no faster.
-Then the same documents in memory, in GB of rows a second, beside a plain copy
-of those rows. The best of several rounds, in turns, after one that warms up, by the
-clock and by the processor's time of all threads: what one core takes.
+"""Times packing documents with structure from a Parquet file into rows of one
+length: tessera.data.Loader, pyarrow with NumPy and padding in Python, and
+pyarrow's reading alone, which is the limit of all that read by it; on one core.
+Then the same documents are packed from memory, in GB of rows a second, and
+compared to a plain copy of those rows. Each time is the best of several rounds,
+in turns, after one that warms up: by the clock, and as CPU time of all threads,
+which is the time that one core needs.
 
     PYTHONPATH=build/python taskset -c 1 .venv/bin/python bench/pack_enriched.py \
       --documents 8000 --results bench/results
 
-Memory is measured in a process of its own, over a file and over those of four
-and of sixteen times its documents, with windows of 256 rows, of which the first
-has some.
+Memory is measured in a process of its own, for a file and for files of four and
+sixteen times its documents, with windows of 256 rows, of which the first file
+fills several.
 """
 
 import argparse
@@ -35,8 +36,8 @@ TOKEN_COLUMNS = ("structure_ids", "dep_levels", "ast_depth", "sibling_index",
 
 
 def documents(n, mean, seed=1):
-    """Chunks of some 64 tokens, and for every two of them a call and a type
-    edge back."""
+    """Documents with chunks of some 64 tokens. Every two chunks have one call
+    edge and one type edge to earlier chunks."""
     rng = np.random.default_rng(seed)
     lengths = np.clip(rng.lognormal(np.log(mean) - 0.5, 1, n), 1,
                       TOKENS).astype(np.int64)
@@ -92,7 +93,7 @@ def new_row():
 
 
 def put(row, document):
-    """The next document of a row, as NumPy does it."""
+    """Adds a document to a row with NumPy."""
     at, n = row["valid_token_count"], len(document["input_ids"])
     tokens = document["input_ids"]
     row["input_ids"][at:at + n] = tokens
@@ -119,8 +120,8 @@ def put(row, document):
 
 
 def by_hand(path):
-    """In order, a document that does not fit begins the next row: no packing,
-    no plan, no check."""
+    """Packs in order with NumPy: a document that does not fit begins the next
+    row. There is no search for a better row, no plan and no check."""
     used, rows, batches = 0, [new_row()], 0
     names = None
     for batch in pq.ParquetFile(path).iter_batches(4096):
@@ -149,7 +150,7 @@ def by_hand(path):
 
 
 def read_alone(path):
-    """The file to Arrow's arrays, and nothing of them used."""
+    """Reads the file into Arrow arrays and uses nothing of them."""
     tokens = 0
     for batch in pq.ParquetFile(path).iter_batches(4096):
         tokens += len(batch.column("input_ids").values)
@@ -162,7 +163,8 @@ def emit(rows):
 
 
 def copied(table):
-    """Batches of rows, held, copied array by array into memory that is there."""
+    """Copies batches of rows, array by array, into memory that is allocated
+    before."""
     loader = tessera.data.Loader(table, tokens=TOKENS, rows=ROWS,
                                  mask="causal & documents", max_steps=1 << 16)
     held = [[x for x in row.values() if isinstance(x, np.ndarray)]
@@ -200,7 +202,7 @@ def parse_flags():
 
 
 def measure_files(table, tokens, folder, rounds):
-    """A row a way of reading the documents from one file."""
+    """One row for each way to read the documents from one file."""
     path = os.path.join(folder, "documents.parquet")
     pq.write_table(table, path, compression="zstd", row_group_size=2048)
     found = machine.best_of({
@@ -218,7 +220,8 @@ def measure_files(table, tokens, folder, rounds):
 
 
 def measure_peaks(table, folder):
-    """In MB, by how many times the documents are in the file."""
+    """Peak memory in MB, by how often the documents are repeated in the
+    file."""
     peaks = {}
     for times in (1, 4, 16):
         path = os.path.join(folder, "long.parquet")
@@ -230,9 +233,9 @@ def measure_peaks(table, folder):
 
 
 def measure_memory(table, rounds):
-    """GB of rows a second of processor time, of ours and of a copy, each by
-    itself: what a copy reads is held. It takes few milliseconds, so the best of
-    more rounds."""
+    """GB of rows per second of CPU time, of our loader and of a copy. Each runs
+    by itself, because the copy holds all rows that it reads. The copy takes a
+    few milliseconds, so it has more rounds."""
     speed = lambda run, rounds: max(
         row["gave"][1] / row["seconds"] / 1e9
         for row in machine.best_of({"": run}, rounds).values())

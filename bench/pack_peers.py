@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""tessera.data.Loader beside TRL's, grain's and axolotl's packing: documents of lognormal
-lengths, tokens and all, to rows of one length with their loss masks. All in one process,
-in turns, by the clock and by the processor's time of all threads, which is what one core
-takes; each the best of several rounds after one that warms up. Row fill counts every row
-that was made. A peer that is not installed is said to be not measured.
+"""Times tessera.data.Loader and the packing of TRL, grain and axolotl:
+documents of lognormal lengths, with their tokens, into rows of one length with
+loss masks. All run in one process, in turns. Times are by the clock, and as CPU
+time of all threads, which is the time that one core needs. Each is the best of
+several rounds after one that warms up. Row fill counts every row that was made.
+A peer that is not installed is reported as not measured.
 
     pip install grain==0.2.18 trl==1.16.0 pyarrow==26.0.1 numba
     pip install --no-deps axolotl==0.19.0
     PYTHONPATH=build/python taskset -c 1 PYTHON bench/pack_peers.py --results bench/results
     bench/pack_peers.py --show bench/results/CPU/pack_peers.json
 
-The last prints the table of a run that was kept, and needs no package.
+The last command prints the table of a stored run and needs no package.
 """
 
 import argparse
@@ -27,7 +28,8 @@ BINS = 512  # grain's window; ours holds 4,096 rows
 
 
 def documents(n, mean, seed=1):
-    """No document is longer than a row: grain takes none, TRL cuts them."""
+    """No document is longer than a row: grain does not take longer ones, TRL
+    cuts them."""
     import numpy as np
     rng = np.random.default_rng(seed)
     lengths = np.clip(rng.lognormal(np.log(mean) - 0.5, 1, n), 1, TOKENS)
@@ -51,16 +53,16 @@ def ours(strategy):
 
 
 def trl(tokens, ends, table):
-    """Its own Arrow path, one chunk in memory; masks and position_ids are left
-    to its collator."""
+    """Packs by TRL's own Arrow path, with one chunk in memory. Masks and
+    position_ids are left to its collator."""
     from trl.data_utils import _pack_bfd
     packed = _pack_bfd(table, TOKENS, "split")  # "truncate" is slower
     return packed.num_rows, len(packed["input_ids"].chunks[0].values)
 
 
 def axolotl(tokens, ends, table):
-    """It packs lengths, in groups and bins of its defaults; what its collator
-    makes of them is made as that does, and padded."""
+    """axolotl packs only lengths, here with its default groups and bins. This
+    makes the same columns as its collator, and pads them."""
     import numpy as np
     from axolotl.utils.samplers.multipack import pack_parallel
     bins = pack_parallel(np.diff(ends), TOKENS, group_size=100_000, bin_size=200,
@@ -141,7 +143,7 @@ def measure(flags):
             rows.append({**row, "state": "not measured", "why": f"no {package}"})
             continue
         made, used = found[name].pop("gave")
-        # What is lost would be a faster packer.
+        # A packer that loses tokens would be faster.
         if used != tokens.size:
             raise SystemExit(f"{name}: {used} of {tokens.size} tokens came out")
         rows.append({**row, "state": "measured", **found[name],

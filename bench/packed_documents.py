@@ -3,8 +3,8 @@
 
     bench/packed_documents.py [TOKENS ...]
 
-Eight documents, cut at seven places that NumPy's default_rng(7) draws without
-replacement, none in the first or the last thirty-second. Needs NumPy.
+There are eight documents, cut at seven places that NumPy's default_rng(7) draws
+without replacement, none of them in the first or the last 1/32. Needs NumPy.
 """
 
 import sys

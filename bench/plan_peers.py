@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Puts Tessera's planner beside its peers: the same document file, the same
-tile, one after the other, and the same classes tile for tile.
+"""Compares Tessera's planner to its peers: they run one after the other, on the
+same document file and the same tile, and must find the same class for every
+tile.
 
     bench/plan_peers.py --jax-python VENV/bin/python --torch-python ...
 
-Needs the standard library only; each peer runs in the interpreter it is given
-(bench/peers/README.md tells how to make them) and is said to be not measured
-where there is none. Exits 1 when a class differs or a peer fails.
+Needs the standard library only. Each peer runs in the interpreter that its flag
+names (bench/peers/README.md tells how to make them); without one it is reported
+as not measured. Exits 1 if a class differs or a peer fails.
 """
 
 import argparse
@@ -22,14 +23,14 @@ import documents
 import machine
 
 HERE = pathlib.Path(__file__).resolve().parent
-# name, flag of its interpreter, script, what the ratio should reach at least
+# Name, flag of the interpreter, script, and the least ratio that is the goal.
 PEERS = (
     ("jax-splash", "jax", ["plan_splash.py"], 20000),
     ("tokamax-splash", "tokamax", ["plan_tokamax.py"], None),
     ("flex-compiled", "torch", ["plan_flex.py", "--compiled"], 2000),
     ("flex-eager", "torch", ["plan_flex.py"], None),
 )
-OUR_RUNS = 5  # before the peers, and again after them
+OUR_RUNS = 5  # before the peers, and as many after them
 
 
 def parse_flags():
@@ -77,10 +78,10 @@ def available_bytes():
 
 
 def run_json(command, limit_memory=False):
-    """The one JSON object that a command prints last."""
+    """The JSON object that a command prints last."""
 
     def limit():
-        # Eager create_block_mask must not take the machine down with it.
+        # Eager create_block_mask must not use up the machine's memory.
         bytes_ = available_bytes() * 9 // 10
         resource.setrlimit(resource.RLIMIT_DATA, (bytes_, bytes_))
 
@@ -98,7 +99,7 @@ def run_json(command, limit_memory=False):
 
 
 def our_ns(flags, docs, digest):
-    """The least of several runs of our planner, of the plan of this digest."""
+    """The least time of our planner; its plan must have this digest."""
     (case,) = run_json(
         [flags.tessera_bench, "plan", "--mask", flags.mask, "--docs", docs]
         + ["--tokens", flags.tokens, "--tile", f"{flags.tile}x{flags.tile}"]
@@ -131,7 +132,7 @@ def dense(lists, size, transposed):
 
 
 def difference(want, got, size):
-    """The first tile of `got` that is not as in `want`, in words."""
+    """Names the first tile whose class differs between `got` and `want`."""
     if got[:2] != (size, size):
         return f"{got[0]} x {got[1]} tiles for {size} x {size}"
     names = ("empty", "partial", "full")
@@ -151,7 +152,8 @@ def measure_ours(flags, docs, digest):
 
 
 def measure_peer(flags, name, venv, script, docs, folder, want):
-    """A row of the results; its `state` is measured, failed or not measured."""
+    """Measures a peer: a row whose `state` is measured, failed or not
+    measured."""
     row = {"peer": name}
     python = getattr(flags, f"{venv}_python")
     if name in flags.skip:

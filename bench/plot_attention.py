@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
-"""Draws the results of `tessera-bench attention`: ours beside the best peer.
+"""Draws the results of `tessera-bench attention`: our times and the best
+peer's.
 
     bench/plot_attention.py bench/results/CPU/attention.json [-o FILE.svg]
         [--tokens 4096] [--head-dim 128] [--threads 2]
 
-One length, head dim and number of threads; the first of each in the file by
-default. Standard library only; the picture lies beside the results by default.
+It draws one length, head dim and number of threads, by default the first of
+each in the file. Needs the standard library only. By default the picture is
+written beside the results.
 """
 
 import html
@@ -74,7 +76,7 @@ def best_of(row):
 
 
 def round_step(most):
-    """A distance of grid lines that gives four to eight of them."""
+    """A distance of grid lines, for four to eight of them."""
     for step in (5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000):
         if most / step <= 8:
             return step

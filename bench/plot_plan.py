@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Draws the results of plan_peers.py: a bar each, on a logarithmic scale.
+"""Draws the results of plan_peers.py: one bar each, on a logarithmic scale.
 
     bench/plot_plan.py bench/results/CPU/plan_peers.json [-o FILE.svg]
 
-Standard library only; the picture lies beside the results by default.
+Needs the standard library only. By default the picture is written beside the
+results.
 """
 
 import html

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Draws the results of silicon/compare.py: measured over predicted, by shape.
+"""Draws the results of silicon/compare.py: measured over predicted time, by
+shape.
 
     bench/plot_silicon.py bench/results/v6e/silicon.json [-o FILE.svg]
 
-Standard library only; the picture lies beside the results by default.
+Needs the standard library only. By default the picture is written beside the
+results.
 """
 
 import html
@@ -33,7 +35,8 @@ STYLE = """
 
 
 def mark(x, y, row):
-    """A square is causal; hollow: with residuals."""
+    """The mark of a row: a square if causal, else a circle; hollow with
+    residuals."""
     kind = f'd{row["shape"][3]}' + " hollow" * row["residuals"]
     if row["causal"]:
         return (f'<rect x="{x - 3.5:.1f}" y="{y - 3.5:.1f}" width="7" '

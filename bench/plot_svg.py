@@ -1,6 +1,7 @@
-"""What the plot_*.py share: text in an SVG, and from results to a picture.
+"""Shared code of plot_*.py: text in an SVG, and the command that draws a
+result.
 
-Standard library only.
+Needs the standard library only.
 """
 
 import argparse
@@ -17,9 +18,9 @@ def text(x, y, words, kind="", anchor="start"):
 
 
 def plot(description, draw, numbers=()):
-    """Reads flags and results, writes `draw(result, flags)` beside them.
+    """Reads flags and a result, and writes the picture `draw(result, flags)`.
 
-    `numbers`: names of further flags, each an integer.
+    `numbers` are names of further flags, each an integer.
     """
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawTextHelpFormatter

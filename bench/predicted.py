@@ -1,5 +1,5 @@
-"""`tessera schedule` from scripts: dumps are kept, so that a program that was
-compiled once is predicted again for other documents in a moment."""
+"""Runs `tessera schedule` from scripts. Dumps are kept, so that a program is
+compiled once and then predicted for other documents within moments."""
 
 import json
 import pathlib
@@ -9,7 +9,7 @@ import tempfile
 
 
 def run(command):
-    """What a command prints; RuntimeError with its last words where it fails."""
+    """The output of a command; if it fails, RuntimeError with its last line."""
     done = subprocess.run([*map(str, command)], capture_output=True, text=True)
     if done.returncode != 0:
         words = done.stderr.strip().splitlines() or ["it said nothing"]
@@ -18,7 +18,8 @@ def run(command):
 
 
 class Predictor:
-    """A folder of dumps, by name. Without one they go when the process ends."""
+    """A folder of dumps, by name. Without a folder they are deleted when the
+    process ends."""
 
     def __init__(self, tessera, folder):
         self.tessera = tessera
@@ -29,15 +30,16 @@ class Predictor:
         return (self.folder / name / "done").exists()
 
     def schedule(self, name, asked, emit=None, program=None):
-        """What it says of program `name`, as JSON. `emit` prints the program, or it is
-        the file `program`; neither where `asked` describes our own kernel."""
+        """The JSON of `schedule` for the program `name`. The command `emit`
+        prints the program, or it is in the file `program`. Without both,
+        `asked` describes our own kernel."""
         command = [self.tessera, "schedule", "--json", *asked]
         kept = self.folder / name
         if self.has(name):
             setting = (kept / "done").read_text().split()
             return json.loads(run([*command, *setting, "--dump", kept]))
         self.folder.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(kept, ignore_errors=True)  # what was cut short
+        shutil.rmtree(kept, ignore_errors=True)  # of a run that was interrupted
         command += ["--keep", kept]
         if emit:
             program = self.folder / f"{name}.mlir"

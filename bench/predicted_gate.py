@@ -11,21 +11,23 @@ against fp64: ours by the evaluator (tests/mosaic), Splash's as JAX interprets i
     bench/predicted_gate.py --dumps FOLDER --anew bench/results/v6e/gate.json \
       --jobs 2 -o gate.json
 
-One batch row; bf16, 8 heads, head dim 128 unless `--sizes` says others. XLA's cycles
-are counted as bench/dispatch_costs.py does, at tiles of 256 x 256, over the tiles of
-the case's own plan; the fastest of worklist, chunked and, while all scores are few
-enough, dense is the row's. Our kernel is a session's, which promises no finite numbers,
-at the tile and tiles a pass of its table, and the row has that tile; its density is
-that of tiles of 256 x 256, which a request has before our kernel is chosen; a backward
-row is both passes at the tile of the backward one. The same tile and tiles a pass are
-judged at two tiles of tokens and a part of one, the worst share of the bounds being the
-row's error; a window is narrowed to that length. Splash's kernel is what
-examples/export_splash.py exports, with no more room than the case needs, at the best of
-its blocks (SPLASH_BLOCKS), judged at two of them of tokens. Figures and errors go to
-`tessera gate --rows`, which gives the verdicts. `--anew` predicts and judges our
-kernels of a table's rows again, and leaves XLA's cycles and Splash's rows as they are.
-Python must have what tests/mosaic needs. A folder of dumps is of one build: another
-needs a new one.
+One batch row; bf16, 8 heads, head dim 128, unless `--sizes` says otherwise.
+XLA's cycles are counted as in bench/dispatch_costs.py, at tiles of 256 x 256,
+over the tiles of the case's own plan. A row takes the fastest of worklist,
+chunked and, if the scores fit, dense. Our kernel is that of a session, without
+a promise of finite numbers, at the tile and tiles a pass of its table, and the
+row has that tile. The row's density is that of tiles of 256 x 256, which a
+request has before our kernel is chosen. A backward row is both passes at the
+tile of the backward one. The kernel is judged with the same tile and tiles a
+pass at two tiles of tokens and a part of one; the row's error is the largest
+share of a bound. A window is narrowed to that length. Splash's kernel is the
+one that examples/export_splash.py exports, with no more room than the case
+needs, at the best of its blocks (SPLASH_BLOCKS); it is judged at two blocks of
+tokens. Figures and errors go to `tessera gate --rows`, which gives the
+verdicts. `--anew` predicts and judges our kernels of a table's rows again, and
+leaves XLA's cycles and Splash's rows as they are. Python must have the packages
+that tests/mosaic needs. A folder of dumps belongs to one build of the program;
+another build needs a new folder.
 """
 
 import argparse
@@ -43,11 +45,13 @@ from xla_cycles import Sizes, xla_costs
 
 HERE = pathlib.Path(__file__).resolve().parent
 GENERATION, XLA_TILE = "v6e", (256, 256)
-# Scores of all heads that the dense program may hold, as `tessera gate` has it.
+# The most scores of all heads that the dense program may hold, as in `tessera
+# gate`.
 DENSE_SCORES = 1 << 28
 MACHINE = {"cpu": "any", "threads": 1, "isas": ["portable"], "plugins": [
     {"name": "libtpu", "platform": "tpu", "devices": 1, "generation": GENERATION}]}
-# A case of `tessera-bench xla`, the mask, a softcap, documents of one length each.
+# By name: the case of `tessera-bench xla`, mask, softcap, and length of
+# documents.
 CASES = {
     "full": ("full", "full", 0, 0),
     "causal": ("causal", "causal", 0, 0),
@@ -58,9 +62,9 @@ CASES = {
     "documents-32": ("documents", "causal & documents", 0, 32),
 }
 DIRECTIONS = ("forward", "backward")
-OWN = ("--numbers", "any")  # as sessions have it
+OWN = ("--numbers", "any")  # as in sessions
 KERNELS = ("mosaic", "splash")
-# Queries, keys, and keys at once.
+# (queries, keys, keys computed at once)
 SPLASH_BLOCKS = ((256, 256, 256), (256, 512, 512), (512, 256, 256), (512, 512, 512),
                  (512, 1024, 512), (1024, 512, 512), (1024, 1024, 512),
                  (1024, 1024, 1024), (1024, 2048, 512), (2048, 1024, 512),
@@ -77,7 +81,7 @@ def mask_flags(case, tokens):
 
 
 def request(case, tokens, sizes):
-    """Its flags, for any command."""
+    """The flags of a case, for any command."""
     softcap = CASES[case][2]
     return [*mask_flags(case, tokens), *sizes.flags(),
             *["--softcap", softcap] * (softcap > 0)]
@@ -88,7 +92,8 @@ def tile_words(tile):
 
 
 def chosen(predictor, asked, tile):
-    """What `tessera choose` says of a request on a machine of the generation."""
+    """The JSON of `tessera choose` for a request on a machine of this
+    generation."""
     machine = predictor.folder / f"machine-{os.getpid()}.json"
     machine.write_text(json.dumps(MACHINE), encoding="utf-8")
     return json.loads(run([predictor.tessera, "choose", "--json", "--machine", machine,
@@ -96,7 +101,8 @@ def chosen(predictor, asked, tile):
 
 
 def plain_cycles(predictor, case, tokens, backward, sizes):
-    """The fastest of XLA's programs and its cycles, both passes where there are two."""
+    """The fastest of XLA's programs and its cycles; backward, those of both
+    passes."""
     density = chosen(predictor, request(case, tokens, sizes), XLA_TILE)["density"]
     rows = -(-tokens // XLA_TILE[0])
     tiles = round(density * rows * rows)
@@ -123,7 +129,7 @@ def own_cycles(predictor, case, tokens, backward, sizes, tile=None):
     if tile:
         name += f"-{tile_words(tile)}"
         asked += ["--tile", tile_words(tile)]
-    kept = predictor.folder / f"{name}.json"  # a dump alone leaves the setting open
+    kept = predictor.folder / f"{name}.json"  # a dump does not have the setting
     if not kept.exists():
         kept.write_text(json.dumps(predictor.schedule(name, asked)), encoding="utf-8")
     told = json.loads(kept.read_text(encoding="utf-8"))
@@ -132,7 +138,8 @@ def own_cycles(predictor, case, tokens, backward, sizes, tile=None):
 
 @functools.lru_cache(maxsize=None)
 def judged(tessera, mask, softcap, documents, backward, sizes, tile, tiles):
-    """The worst share of its bound that the evaluator finds, and at how many tokens."""
+    """The largest share of a bound that the evaluator finds, and the tokens it
+    ran at."""
     os.environ["TESSERA"] = str(tessera)
     sys.path.insert(0, str(HERE.parent / "tests" / "mosaic"))
     sys.path.insert(1, str(HERE.parent / "python" / "tests"))
@@ -161,7 +168,7 @@ def judged(tessera, mask, softcap, documents, backward, sizes, tile, tiles):
 
 
 def own_row(predictor, case, tokens, direction, sizes):
-    """Cycles, error, the kernel's tile, and who judged."""
+    """Cycles, error, the kernel's tile, and how it was judged."""
     _, mask, softcap, documents = CASES[case]
     backward = direction == "backward"
     cycles, tile, tiles = own_cycles(predictor, case, tokens, backward, sizes)
@@ -178,7 +185,7 @@ def own_row(predictor, case, tokens, direction, sizes):
 
 
 def export_splash(predictor, name, asked, tokens, sizes, softcap, blocks, platform):
-    """The artifact, with room for what is asked for and no more."""
+    """Exports Splash's kernel with exactly the room that the request needs."""
     tile = ["--tile", tile_words(blocks)]
     told = json.loads(run([predictor.tessera, "export", "--layout", "splash", "--json",
                            *asked, *tile, "-o", predictor.folder / f"{name}.info"]))
@@ -195,8 +202,8 @@ def export_splash(predictor, name, asked, tokens, sizes, softcap, blocks, platfo
 
 
 def splash_cycles(predictor, case, tokens, sizes, blocks):
-    """None where it does not fit the core's memory. A loop whose trips no one knows is
-    counted once, which favours it."""
+    """Cycles of Splash's kernel; None if it does not fit the core's memory. A
+    loop with unknown trips is counted once, which favours Splash."""
     at = f"{tile_words(blocks)}-{blocks[2]}"
     name = f"splash-{case}-{tokens}-{sizes.name()}-{at}"
     asked = mask_flags(case, tokens)
@@ -244,7 +251,7 @@ def splash_row(predictor, case, tokens, _, sizes):
         capture_output=True, text=True)
     if not done.stdout:
         raise RuntimeError(done.stderr.strip().splitlines()[-1])
-    error = json.loads(done.stdout)["check"]["max_bound_ratio"]  # of a wrong run too
+    error = json.loads(done.stdout)["check"]["max_bound_ratio"]  # even if out of bound
     why = (f"judged as JAX interprets it at {fewer:,} tokens, blocks of "
            f"{tile_words(blocks)}, {blocks[2]} keys at once")
     return found[blocks], error, blocks[:2], why
@@ -256,7 +263,7 @@ def row_of(predictor, kernel, case, tokens, direction, sizes, error_bar):
     cycles, error, tile, why = {"mosaic": own_row, "splash": splash_row}[kernel](
         predictor, case, tokens, direction, sizes)
     plain, plain_count = plain_cycles(predictor, case, tokens, backward, sizes)
-    # Splash takes requests of its own tile alone.
+    # The rules offer Splash only requests with its own tile.
     said = chosen(predictor, request(case, tokens, sizes),
                   tile if kernel == "splash" else XLA_TILE)
     right = error <= 1
@@ -281,7 +288,7 @@ def row_of(predictor, kernel, case, tokens, direction, sizes, error_bar):
 
 
 def case_of(predictor, row, sizes):
-    """Of a row, which has its mask and density but not its documents."""
+    """The case of a row. A row has mask and density, but not its documents."""
     for case, (_, mask, softcap, _) in CASES.items():
         if (mask, float(softcap)) != (row["mask"], row["softcap"]):
             continue
@@ -292,7 +299,7 @@ def case_of(predictor, row, sizes):
 
 
 def anew(tessera, folder, row):
-    """The row with our kernel of today."""
+    """The row, with our kernel predicted and judged again."""
     predictor = Predictor(tessera, folder)
     sizes = Sizes(row["heads"], row["kv_heads"], row["head_dim"], row["dtype"])
     direction = row["kernel"].split("/")[1]
@@ -309,7 +316,8 @@ def anew(tessera, folder, row):
 
 
 def rows_of(tessera, folder, kernels, cases, tokens, directions, sizes, error_bar):
-    """Those that share programs of XLA."""
+    """The rows of all given kernels, cases and directions. They share XLA's
+    programs."""
     predictor = Predictor(tessera, folder)
     return [row_of(predictor, kernel, case, tokens, direction, sizes, error_bar)
             for kernel in kernels for case in cases for direction in directions]
@@ -346,7 +354,7 @@ def listed(text, allowed=None):
 
 
 def sizes_in(text):
-    """8of2x64-f32: heads, K/V heads, head dim, dtype."""
+    """Parses sizes such as 8of2x64-f32: heads, K/V heads, head dim, dtype."""
     found = re.fullmatch(r"(\d+)of(\d+)x(\d+)-(bf16|f32)", text)
     if not found:
         raise argparse.ArgumentTypeError(
@@ -388,7 +396,8 @@ def main():
             parser.error("lane splash is forward alone: --directions must be forward, "
                          f"found {','.join(flags.directions)}")
         if flags.sizes.dtype != "bf16":
-            # A TPU rounds its factors to bf16, a CPU that interprets it does not.
+            # A TPU rounds the factors of products to bf16, the interpreter on a
+            # CPU does not.
             parser.error("Splash can be judged in bf16 alone: --sizes must end in bf16, "
                          f"found {flags.sizes.name()}")
     folder = pathlib.Path(flags.dumps)
@@ -401,7 +410,7 @@ def main():
             rows = made(pool, flags, folder, silicon["all"]["lead_error"])
     if flags.keep:
         rows = table(flags.keep) + rows
-    # Each kernel's rows together, in the order of the flags.
+    # Groups the rows by kernel, in the order of the flags.
     rows.sort(key=lambda row: row["kernel"], reverse=True)
     figures = folder / "rows.json"
     figures.write_text(json.dumps({"schema": 3, "rows": rows}), encoding="utf-8")

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""tessera.torch beside FlexAttention, compiled, and PyTorch's own attention a
-document at a time, by its function and by direct calls of its flash kernels:
-packed documents, 8 heads, head dim 128, every core. Then block_mask beside
-create_block_mask. The best of many rounds.
+"""Times tessera.torch, compiled FlexAttention, and PyTorch's own attention
+called for each document, by its function and by direct calls of its flash
+kernels: packed documents, 8 heads, head dim 128, every core. Then times
+block_mask and create_block_mask. Each time is the best of many rounds.
 
     PYTHONPATH=build/python $TESSERA_TORCH_PYTHON bench/python_attention.py [-o FILE]
 """
@@ -27,7 +27,7 @@ import judge
 
 HEADS, DIM = 8, 128
 DTYPES = (torch.float32, torch.bfloat16)
-JUDGED = 64  # queries of every head
+JUDGED = 64  # queries of each head that are compared to fp64
 aten = torch.ops.aten
 
 
@@ -67,8 +67,9 @@ def with_gradients(attend, inputs, dout):
 
 
 def flash_calls(edges, arrays, dout):
-    """Forward, and forward and backward, by direct calls of the flash kernels
-    a document: no autograd between them, all results written in place."""
+    """Two functions, forward, and forward with backward, that call the flash
+    kernels for each document, without autograd and with all results written in
+    place."""
     out, *grads = map(torch.empty_like, (arrays[0], *arrays))
     parts, kept = list(zip(edges, edges[1:])), {}
 
@@ -92,7 +93,7 @@ def flash_calls(edges, arrays, dout):
 
 
 def largest_share(out, q, k, v, ids):
-    """Of a bound, that an element of sampled queries uses."""
+    """The largest error of the sampled queries, as a share of its bound."""
     tokens, share = len(ids), 0.0
     dtype = str(q.dtype).removeprefix("torch.")
     rows = np.linspace(0, tokens - 1, JUDGED).astype(int)
@@ -126,16 +127,16 @@ def attention(tokens, dtype, seconds, rows):
 
     flash, flash_both = flash_calls(edges, plain, dout)
     of_sdpa = with_gradients(per_document(edges), inputs, dout)
-    # The same kernels of the same numbers.
+    # Both run the same kernels on the same numbers, so the bits must be equal.
     if not all(map(torch.equal, flash_both(), of_sdpa())):
         raise SystemExit("flash a document must have SDPA's gradients")
-    # Of each its forward pass, and both where there is a backward one.
+    # By name: the forward pass, and both passes if there is a backward one.
     ours = lambda q, k, v: tessera.torch.attention(q, k, v, batch)
     ways = {
         "tessera.torch": (ours, with_gradients(ours, inputs, dout)),
         "SDPA a document": (per_document(edges), of_sdpa),
         "flash a document": (flash, flash_both),
-        "FlexAttention": (  # it has none on a CPU
+        "FlexAttention": (  # has no backward pass on a CPU
             lambda q, k, v: compiled(q, k, v, block_mask=blocks), None),
     }
     pairs = int(batch.legal_pairs.sum()) * HEADS

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""All figures of the Python package in one run: one table, and JSON with -o.
-It calls the scripts beside it, each in the Python that has its frameworks; a
-peer that no Python here has is named as absent. Measure on a quiet machine.
+"""Measures all figures of the Python package in one run: a table, and JSON with
+-o. It calls the scripts beside it, each in the Python that has its frameworks.
+A peer that no Python here has is listed as absent. Measure on a quiet machine.
 
     TESSERA_TORCH_PYTHON=... bench/python_figures.py -o build/python_figures.json
 """
@@ -17,7 +17,7 @@ import tempfile
 import documents
 
 HERE = pathlib.Path(__file__).resolve().parent
-# What a row of ours should reach: the text, and whether a value does.
+# Goals of our rows: the text, and a test of the value.
 GOALS = {
     "plan 32768": ("under 25 us", lambda x: x < 25),
     "plan 32768, binding alone": ("under 3 us", lambda x: x < 3),
@@ -34,7 +34,7 @@ GOALS = {
 }
 NEW_MASK = "create_block_mask, compiled"
 OURS = ("tessera", "tessera.torch", "tessera.jax", "a session")
-# Attention's goal: what the C++ bench reaches over its best peer, less 5%.
+# The goal of attention: 95% of the C++ bench's ratio to its best peer.
 ATTENTION, LESS = "attention 4096, ", 0.95
 DTYPES = {"f32": "float32", "bf16": "bfloat16"}
 PASSES = {"forward": "forward", "forward+backward": "with backward"}
@@ -62,7 +62,7 @@ def has(python, *packages):
 
 
 def run(python, script, *flags, build):
-    """What it printed; it ends this run where it fails."""
+    """The output of a script. If the script fails, this program ends."""
     print(f"running {script}", file=sys.stderr, flush=True)
     done = subprocess.run(
         [python, str(HERE / script), *map(str, flags)], text=True,
@@ -82,14 +82,14 @@ def rows_of(python, script, *flags, build):
 
 
 def planners(python, script, who, build, seconds, *flags):
-    """A peer's planner on the documents that the loop has never seen."""
+    """Times a peer's planner, also on documents that it has not seen before."""
     with tempfile.TemporaryDirectory() as folder:
         ids = pathlib.Path(folder, "ids.npy")
         documents.write_npy(ids, documents.lognormal_ids(1024, 0, 32768))
         said = json.loads(run(
             python, "peers/" + script, "--docs", ids, "--mask",
             "causal & documents", "--seconds", seconds, *flags, build=build))
-    # A mask for other documents, where that costs something else.
+    # The time of a mask for other documents, if the script measures it apart.
     again = said.get("changed_documents_ms", said["ms"])
     return [{"what": what, "who": who, "value": value, "unit": "ms"}
             for what, value in (("plan 32768", said["ms"]),
@@ -97,7 +97,7 @@ def planners(python, script, who, build, seconds, *flags):
 
 
 def above_empty(rows):
-    """Of each length, what a call of ours takes beside one of nothing."""
+    """For each length, the time of our call less that of an empty one."""
     empty = {r["what"]: r["value"] for r in rows if r["who"] == "an empty call"}
     return [{"what": f"{r['what']}, above an empty call", "who": r["who"],
              "value": r["value"] - empty[r["what"]], "unit": r["unit"]}
@@ -105,8 +105,8 @@ def above_empty(rows):
 
 
 def host_ratios(rows):
-    """Host time of a batch in a loop: what FlexAttention's new mask takes over
-    what ours does, where it was run."""
+    """Host time of a batch in a loop: the ratio of FlexAttention's new mask to
+    each of our ways. Empty if FlexAttention was not run."""
     masks = [r["value"] * 1e3 for r in rows  # in us
              if (r["what"], r["who"]) == ("loop 32768", NEW_MASK)]
     return [{"what": f"{r['what']}, a new BlockMask over it", "who": r["who"],
@@ -115,8 +115,8 @@ def host_ratios(rows):
 
 
 def bench_ratios(bench, seconds, torch_python):
-    """Of the C++ bench, ours over the best peer, by dtype and passes; None where
-    no peer ran."""
+    """The C++ bench's ratio of our speed to the best peer's, by dtype and
+    passes; None if no peer ran."""
     print("running tessera-bench attention", file=sys.stderr, flush=True)
     with_torch = {"TESSERA_TORCH_PYTHON": torch_python} if torch_python else {}
     done = subprocess.run(
@@ -136,8 +136,8 @@ def ratios_of(said):
 
 
 def attention_ratios(rows, of_bench):
-    """Ours in each framework over the best peer there, and of the C++ bench of
-    the same case, where it was run."""
+    """The ratio of our speed to the best peer's in each framework, and the
+    ratio of that to the C++ bench's ratio for the same case, if it was run."""
     by_what = {}
     for r in rows:
         if ATTENTION in r["what"]:

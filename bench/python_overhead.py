@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""What Python adds: `ts.plan` at 32 Ki tokens and what of it is the planner,
-ids in and a kernel's arrays out, on one device and on four, and a jitted call
-of tessera.jax.attention beside an empty one. The best of many rounds, in us; a
-load above 1 is another's.
+"""Measures what Python adds: `ts.plan` at 32 Ki tokens and the planner's share
+of it; from ids to a kernel's arrays, on one device and on four; and a jitted
+call of tessera.jax.attention compared to an empty one. Times are the best of
+many rounds, in us. A load above 1 is that of other processes.
 
     PYTHONPATH=build/python .venv/bin/python bench/python_overhead.py [-o FILE]
 """
@@ -35,7 +35,7 @@ def packed(length, documents, seed=0):
 
 
 def planned(mask, length, ids, number=200, rounds=25):
-    """Of the best round: a call, and the planner's own time in it."""
+    """The time of a call in the best round, and the planner's share of it."""
     def one():
         begun, inside = timeit.default_timer(), 0.0
         for _ in range(number):
@@ -102,7 +102,7 @@ def jits():
         q = jax.device_put(np.zeros((1, 1, length, 8), np.float32))
         batch = jax.device_put(ts.plan(MASK, q_len=length,
                                        doc_ids=packed(length, 2)))
-        empty = jax.jit(lambda q, k, v, batch: q)  # jax drops what is unused
+        empty = jax.jit(lambda q, k, v, batch: q)  # jax drops unused arguments
         taking = jax.jit(lambda q, k, v, batch: q, keep_unused=True)
         full = jax.jit(tessera.jax.attention)
         numpy_q, host = np.asarray(q), ts.plan(

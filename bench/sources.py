@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Prints this repository's C++ sources as documents for `tessera pack`: JSON lines,
-a byte a token; with BYTES the first files that have as many.
+"""Prints this repository's C++ sources as documents for `tessera pack`: JSON
+lines with one token for each byte. With BYTES it prints the first files, until
+they have so many.
 
     bench/sources.py [BYTES] > documents.jsonl
 """
@@ -14,7 +15,7 @@ TOP = pathlib.Path(__file__).resolve().parents[1]
 
 
 def documents(most=None):
-    """A line each, in the order of their paths."""
+    """One JSON line for each file, in the order of paths."""
     names = subprocess.run(["git", "ls-files", "src/*.cc"], cwd=TOP, check=True,
                            stdout=subprocess.PIPE, text=True).stdout.split()
     taken = 0

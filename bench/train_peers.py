@@ -1,24 +1,25 @@
 #!/usr/bin/env python3
-"""Times training beside JAX and PyTorch: one model, the same packed rows, the same
-first parameters, one run of each, one after the other.
+"""Times training by Tessera, JAX and PyTorch: one model, the same packed rows
+and the same first parameters. They run one after the other, once each.
 
     .venv/bin/python bench/train_peers.py --tokens 4096 --results bench/results
     .venv/bin/python bench/train_peers.py --tokens 8192 \\
       --only "ours, spec cpu" "PyTorch, by document" --torch-python VENV/bin/python
     bench/train_peers.py --show bench/results/CPU/train_4096.json
 
-Documents are this repository's C++ sources (bench/sources.py). Plugins and JAX are
-those of the interpreter that runs this, PyTorch that of --torch-python: without it
-PyTorch is left out, and said so. The model is bench/peers/train_20m.json unless
---model names another.
+Documents are this repository's C++ sources (bench/sources.py). Plugins and JAX
+are those of the interpreter that runs this script; PyTorch is that of
+--torch-python. Without the flag PyTorch is reported as left out. The model is
+bench/peers/train_20m.json, unless --model names another.
 
-Prints a table, and with --results or -o keeps JSON: seconds of each step after the
-first, peak memory of the process, and the loss of the first step, which must be
-everybody's: no two further apart than three times what last bits of the first
-parameters move ours. Ours are timed by two runs that differ by --steps steps, so
-that neither compiling nor reading counts. Cores that other processes kept busy are
-told too. Progress goes to stderr. The last command prints the table of a run that
-was kept.
+Prints a table, and with --results or -o stores JSON: seconds of each step after
+the first, peak memory of the process, and the loss of the first step. First
+losses must agree: no two may differ by more than three times the change of our
+loss when the last bits of the first parameters change. Our steps are timed as
+the difference of two runs that differ by --steps steps, so that neither
+compiling nor reading counts. The JSON also has the cores that other processes
+kept busy. Progress goes to stderr. The last command prints the table of a
+stored run.
 """
 
 import argparse
@@ -50,7 +51,7 @@ PEERS = {
     "PyTorch, eager, by document": ["train_torch.py", "--attention", "documents",
                                     "--eager"],
     "PyTorch, dense mask": ["train_torch.py", "--attention", "dense"],
-    # No gradients: FlexAttention has none on CPUs.
+    # Forward only, because FlexAttention has no gradients on CPUs.
     "PyTorch, by document, forward alone": [
         "train_torch.py", "--attention", "documents", "--forward"],
     "PyTorch, FlexAttention, forward alone": [
@@ -63,7 +64,7 @@ def fail(rule, found):
 
 
 def run(command):
-    """What the process printed, and the most memory that it held, in MiB."""
+    """The output of the process, and its peak memory in MiB."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         child = subprocess.Popen([str(word) for word in command], stdout=out,
                                  stderr=err)
@@ -96,7 +97,8 @@ class Race:
         return json.loads(text), peak
 
     def begin_at(self, checkpoint, near):
-        """All start at its parameters; how far first losses may be apart."""
+        """Makes all runs start at the checkpoint's parameters, and computes how
+        far first losses may be apart."""
         import numpy as np
         from tensor_file import an_ulp_away, apart, parameters, store
         values = parameters(checkpoint)
@@ -118,7 +120,7 @@ class Race:
                 "plugin": all_of_them["plugin"]["file"].split("/")[-1]}
 
     def of_peer(self, python, script, *flags):
-        file = min(self.rows.glob("*.safetensors"))  # of many rows
+        file = min(self.rows.glob("*.safetensors"))  # each file has many rows
         text, _ = run([python, HERE / "peers" / script, file, self.args.model,
                        "--start", self.start, "--steps", self.args.steps,
                        "--rate", self.args.rate, *flags])

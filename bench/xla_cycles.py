@@ -1,5 +1,5 @@
 """Predicted cycles of XLA's three attention programs on v6e, from the vendor's
-schedules: what dispatch_costs.py and predicted_gate.py share."""
+schedules. Shared by dispatch_costs.py and predicted_gate.py."""
 
 import re
 import typing
@@ -9,7 +9,7 @@ BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
 
 
 class Program:
-    """A dumped program: cycles of the computations of its HLO."""
+    """A dumped program: the cycles of each computation of its HLO."""
 
     def __init__(self, told, hlo):
         self.bodies, self.entry = {}, None
@@ -33,7 +33,8 @@ class Program:
         return plain + "".join(self.text(r) for _, r in inside)
 
     def walk(self, name, depth, loops):
-        """Cycles of one pass, less its loops, which go to `loops` by depth."""
+        """Cycles of one pass over a computation without its loops, which are
+        added to `loops` by depth."""
         total = 0
         for op, rest in self.bodies[name]:
             if " while(" in rest:
@@ -50,7 +51,7 @@ class Program:
 
 
 class Sizes(typing.NamedTuple):
-    """Of a call's arrays."""
+    """Sizes of a call's arrays."""
 
     heads: int = 8
     kv_heads: int = 8
@@ -66,8 +67,8 @@ class Sizes(typing.NamedTuple):
 
 
 def xla_costs(predictor, case, method, tokens, backward, sizes):
-    """Cycles outside of the loops, of a row or column, of a tile, of a case of
-    `tessera-bench xla`."""
+    """Cycles of a case of `tessera-bench xla`: outside of the loops, of a row
+    or column, and of a tile."""
     name = f"{method}-{case}-{tokens}-{'backward' if backward else 'forward'}"
     name += f"-{sizes.name()}"
     emit = [f"{predictor.tessera}-bench", "xla", "--program", "--cases", case]

@@ -1,6 +1,6 @@
-// tests/arrow_maker.h: Arrow arrays made by hand, and a stream of them, as a
-// producer that is no library of ours hands them over. Everything that is
-// handed over is counted, so that a test sees whether all was released.
+// tests/arrow_maker.h: Arrow arrays and streams made by hand, in place of a
+// foreign producer. Exported structs are counted, so that a test can check that
+// all were released.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 
 namespace tessera::testing {
 
-// An array and its type. A buffer that is absent is a null pointer.
+// An array and its type. An absent buffer is exported as a null pointer.
 struct MadeArray {
   std::string format, name;
   int64_t length = 0, offset = 0, null_count = 0;
@@ -31,7 +31,7 @@ inline int64_t& handed_over() {
   return count;
 }
 
-// What an exported struct owns: its children lie in it.
+// The memory that an exported struct owns, with its children.
 template <class T>
 struct Exported {
   MadeArray made;
@@ -110,7 +110,7 @@ struct MadeStream {
   std::vector<MadeArray> batches;
   size_t fails_at = SIZE_MAX;  // get_next of this batch
   bool schema_fails = false;
-  // What a broken producer does to what it hands over.
+  // Changes that a broken producer makes to exported structs.
   std::function<void(ArrowSchema&)> spoil_schema;
   std::function<void(ArrowArray&)> spoil_batch;
 };
@@ -154,7 +154,7 @@ inline ArrowArrayStream stream_of(MadeStream made) {
   return out;
 }
 
-// Arrays of plain values; a value that is absent is null.
+// Arrays of plain values; an absent value is null.
 using Number = std::optional<int64_t>;
 
 inline std::optional<std::string> null_bits(const std::vector<bool>& there) {
@@ -172,7 +172,7 @@ void append(std::string& buffer, T value) {
   buffer.append(bytes, sizeof(T));
 }
 
-// Of a letter's format: "c" to "L", and "b".
+// Integers of a one-letter format: "c" to "L", or "b".
 inline MadeArray integers(const std::string& format,
                           const std::vector<Number>& values) {
   MadeArray made;
@@ -184,7 +184,7 @@ inline MadeArray integers(const std::string& format,
     there.push_back(value.has_value());
     made.null_count += value ? 0 : 1;
     const int64_t n =
-        value.value_or(-77);  // what lies under a null is anything
+        value.value_or(-77);  // the value of a null may be anything
     bits.push_back((n & 1) != 0);
     if (format == "c" || format == "C") append(data, static_cast<int8_t>(n));
     if (format == "s" || format == "S") append(data, static_cast<int16_t>(n));
@@ -197,7 +197,7 @@ inline MadeArray integers(const std::string& format,
   return made;
 }
 
-// Lists of so many of the items, one after another; -1 is null.
+// Lists of consecutive items; `counts` has their lengths, -1 for null.
 inline MadeArray lists(const std::string& format,
                        const std::vector<int64_t>& counts, MadeArray items) {
   MadeArray made;

@@ -1,5 +1,4 @@
-// tests/attention_case.cc: attention calls on random arrays, and what they
-// must give.
+// tests/attention_case.cc: attention calls on random arrays, expected results.
 #include "tests/attention_case.h"
 
 #include <fmt/format.h>
@@ -23,7 +22,7 @@ namespace tessera::testing {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-constexpr uint8_t kNanByte = 0xff;  // four or two of them are a NaN
+constexpr uint8_t kNanByte = 0xff;  // a NaN if all bytes of a number are 0xff
 
 size_t index(int64_t i) { return static_cast<size_t>(i); }
 
@@ -32,7 +31,7 @@ T one_of(std::mt19937_64& random, const T (&values)[n]) {
   return values[random() % n];
 }
 
-// About normal, the same everywhere: a sum of four uniform numbers.
+// About normal, and the same on every platform: a sum of four uniform numbers.
 double normal(std::mt19937_64& random) {
   const uint64_t bits = random();
   int64_t sum = 0;
@@ -85,7 +84,7 @@ std::vector<double> wide(std::span<const float> x) {
   return {x.begin(), x.end()};
 }
 
-// Errors of one of dk and dv, added up over the queries that see each key.
+// Sums the error bounds of dk or dv over the queries that see each key.
 class KeyErrors {
  public:
   KeyErrors(size_t rows, int64_t dim)
@@ -121,7 +120,8 @@ class Worst {
            std::span<const double> got, int64_t b, int64_t h, int64_t t,
            const reference::Rounding& rounding) {
     for (size_t d = 0; d < got.size(); ++d) {
-      // Infinite inputs leave the size of an error open, not the kind.
+      // With infinite inputs the size of an error is unknown; infinite or
+      // finite must still agree.
       if (std::isinf(want[d].value) && got[d] == want[d].value) continue;
       if (std::isfinite(want[d].value) && !std::isfinite(want[d].error) &&
           std::isfinite(got[d])) {
@@ -242,7 +242,7 @@ AttentionArrays::AttentionArrays(const AttentionCase& from)
     dsinks_.resize(sinks_.size());
   }
   for (size_t i = 0; c.dlse && i < rows; ++i) {
-    // Without a key and a sink it moves nothing.
+    // A query without a key and without a sink must not read its dlse.
     const bool moves = live.queries[i] != 0 || c.sinks;
     dlse_.push_back(moves ? static_cast<float>(normal(random_))
                           : std::numeric_limits<float>::quiet_NaN());
@@ -250,7 +250,8 @@ AttentionArrays::AttentionArrays(const AttentionCase& from)
   clear_outputs();
 }
 
-// Fused: those with as many tokens as the first one share its buffer.
+// Places a group of tensors. In the fused layout, tensors with as many tokens
+// as the first one share its buffer.
 std::vector<AttentionArrays::Tensor> AttentionArrays::place(
     const std::vector<Sizes>& group) {
   const int64_t batch = c.plan.batch;
@@ -311,7 +312,7 @@ void AttentionArrays::fill(const Tensor& t, double size,
     for (int64_t h = 0; h < t.view.heads; ++h) {
       for (int64_t i = 0; i < t.view.tokens; ++i) {
         const bool read = live[at++] != 0;
-        // What is not read stays NaN, or is Inf.
+        // A row that no legal pair reads stays NaN, or becomes Inf.
         if (!read && i % 2 == 0) continue;
         for (double& x : row) x = read ? size * normal(random_) : kInfinity;
         write_row(t.view, b, h, i, row.data());

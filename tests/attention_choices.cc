@@ -1,5 +1,5 @@
 // tests/attention_choices.cc: masks of every atom, awkward sizes, and rows of
-// choices of which any two meet.
+// choices that cover every pair of choices.
 #include "tests/attention_choices.h"
 
 #include <algorithm>
@@ -110,7 +110,7 @@ RandomCase case_of(const MaskKind& kind, int64_t batch, int64_t q_len,
   if (ids) {
     c.doc_ids = some_ids(random, batch, kv_len);
     if (runs && q_len > kv_len) {
-      // Queries past the keys need no id where a count vetoes them.
+      // Queries past the keys need no id if a count excludes them.
       c.q_offsets = each_row(0, 0);
       if (!c.valid_tokens) c.valid_tokens = each_row(kv_len, kv_len);
     } else if (q_len > kv_len || (!runs && random() % 4 == 0)) {
@@ -120,7 +120,7 @@ RandomCase case_of(const MaskKind& kind, int64_t batch, int64_t q_len,
     c.q_offsets = each_row(-5, kv_len);
   }
   if ((tree || same) && q_len > kv_len && !c.q_offsets) {
-    // Queries past the keys are no tokens, but a count vetoes them.
+    // Queries past the keys are no tokens, so a count must exclude them.
     c.q_offsets = each_row(0, 0);
     if (!c.valid_tokens) c.valid_tokens = each_row(kv_len, kv_len);
   }
@@ -141,7 +141,7 @@ RandomCase case_of(const MaskKind& kind, int64_t batch, int64_t q_len,
     (*c.prefix)[b] = std::min((*c.prefix)[b], (*c.valid_tokens)[b]);
   }
   if (kind.pick_heads > 0) {
-    const int64_t block = 8 * (3 - kind.pick_heads);  // as the masks say
+    const int64_t block = 8 * (3 - kind.pick_heads);  // as in the masks
     c.pick_heads = kind.pick_heads;
     c.pick_k = 4;
     c.picks.emplace();
@@ -155,8 +155,9 @@ RandomCase case_of(const MaskKind& kind, int64_t batch, int64_t q_len,
 
 // ---- Combinations: every pair of levels of two factors appears. ----
 
-// Rows of levels, one for each factor of so many levels. Greedy: of some random
-// rows that have a pair not seen yet, the one with the most.
+// Rows with one level for each factor; `levels` has the number of levels.
+// Greedy: of some random rows with a new pair, the one with the most new pairs
+// is taken.
 std::vector<std::vector<int>> all_pairs(const std::vector<int>& levels,
                                         Random& random) {
   using Pair = std::array<int, 4>;

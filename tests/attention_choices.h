@@ -1,5 +1,5 @@
-// tests/attention_choices.h: attention calls that between them meet every pair
-// of choices that a call has: masks, sizes, tiles, heads, dtypes, layouts.
+// tests/attention_choices.h: a list of attention calls that covers every pair
+// of choices of a call: masks, sizes, tiles, heads, dtypes, layouts.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ inline constexpr Dtype kDtypes[] = {Dtype::f32, Dtype::bf16, Dtype::f16};
 
 std::vector<AttentionCase> attention_choices(uint64_t seed);
 
-// A mask without facts, in f32 if not told otherwise.
+// A call with a mask that needs no facts, in f32.
 AttentionCase plain_attention(const char* mask, int64_t q_len, int64_t kv_len,
                               int64_t dim = 32);
 

@@ -1,4 +1,4 @@
-// tests/attention_odd.cc: bits before and after.
+// tests/attention_odd.cc: compares the bits of results before and after.
 #include "tests/attention_odd.h"
 
 #include <fmt/format.h>
@@ -89,8 +89,8 @@ std::optional<std::string> odd_numbers_fault(const char* mask, Dtype dtype,
     const std::vector<double> after = values(want_odd);
     if (before == after) return fail("nothing changed");
     const auto fault = run(arrays, want_odd);
-    // An infinite dout leaves Inf or NaN, as delta is dout . out or a sum of p
-    // times dout . v.
+    // An infinite dout may give Inf or NaN, since delta may be computed as
+    // dout . out or as a sum of p times dout . v.
     const bool vague = odd[0].array == 'd' && std::isinf(odd[0].value);
     if (fault && !vague) return fail(*fault);
     const std::vector<uint32_t> got = written(arrays);

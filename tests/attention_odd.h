@@ -1,5 +1,5 @@
-// tests/attention_odd.h: a NaN or an Inf in an input reaches what may read it,
-// and changes no bit of anything else.
+// tests/attention_odd.h: checks that a NaN or an Inf in an input reaches only
+// the outputs that read it, and changes no bit of any other.
 #pragma once
 
 #include <functional>
@@ -13,11 +13,11 @@ namespace tessera::testing {
 inline constexpr const char* kOddMasks[] = {
     "causal", "window(9, 4)", "chunk(24)", "!window(6, 6) & causal"};
 
-// Runs a lane forward and backward and judges what it wrote.
+// Runs a lane forward and backward and checks what it wrote.
 using JudgedRun =
     std::function<std::optional<std::string>(AttentionArrays&, const Wanted&)>;
 
-// Puts such numbers into q, k, v and dout of one case, a few at a time.
+// Puts NaN and Inf into q, k, v and dout of one case, a few at a time.
 std::optional<std::string> odd_numbers_fault(const char* mask, Dtype dtype,
                                              const JudgedRun& run,
                                              bool flushes = false);

@@ -1,5 +1,5 @@
-// tests/cpu_exchange.cc: a line of the program becomes many: what all have is
-// gathered, and of it each device selects what was sent to it.
+// tests/cpu_exchange.cc: replaces a line of the program by many: the tiles of
+// all devices are gathered, and each device selects those that were sent to it.
 #include "tests/cpu_exchange.h"
 
 #include <fmt/format.h>
@@ -66,7 +66,7 @@ class Plain {
              tests(c_.tiles), mask_type());
       got = select(where, shifted(sent, scalar(begins, from), here), got);
     }
-    // Each must be told how much comes.
+    // Each device must have been told the size that it receives.
     const std::string told = compare("EQ", sizes, c_.operands[5], c_.devices);
     std::string right = constant("true", "tensor<i1>");
     for (int64_t from = 0; from < c_.devices; ++from) {
@@ -104,7 +104,7 @@ class Plain {
         "channel_handle = #stablehlo.channel_handle<handle = {}{}, type = 1>",
         c_.name, 1000 + next_);
   }
-  // Of one operand, or of none.
+  // An op with one operand, or with none.
   std::string op(const char* name, const std::string& operand,
                  const std::string& attributes, const std::string& from,
                  const std::string& to) {
@@ -151,7 +151,8 @@ class Plain {
     return op("broadcast_in_dim", number, "broadcast_dimensions = array<i64>",
               "tensor<i32>", ints(c_.tiles));
   }
-  // [begin, end) of dimension 0; the others whole where the array has them.
+  // Bounds of a slice: [begin, end) of dimension 0, and all of the tile's
+  // dimensions if the array has them.
   std::string bounds(int64_t begin, int64_t end, bool with_tile) const {
     std::string low = std::to_string(begin);
     std::string high = std::to_string(end);
@@ -176,7 +177,7 @@ class Plain {
                  fmt::format("tensor<{}x{}>", c_.devices, element), one),
               "", one, fmt::format("tensor<{}>", element));
   }
-  // The tile at `there` comes to stand at `here`.
+  // Moves the tile at `there` to `here`.
   std::string shifted(const std::string& tiles, const std::string& there,
                       const std::string& here) {
     const std::string none = constant("0", array());
@@ -204,7 +205,7 @@ class Plain {
         out, slab, starts, sizes, tensor(3 * c_.tiles), types, array());
     return out;
   }
-  // What each of the group has for this device.
+  // The numbers that each device of the group has for this one.
   std::string to_receivers(const std::string& numbers) {
     return op("all_to_all", numbers,
               fmt::format("split_dimension = 0 : i64, concat_dimension = 0 : "

@@ -1,4 +1,4 @@
-// tests/cpu_plugin.h: tests of every real plugin that runs programs on the CPU.
+// tests/cpu_plugin.h: a fixture for tests of each real plugin for the CPU.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,8 +12,8 @@
 
 namespace tessera::testing {
 
-// The parameter is a plugin's name; skipped, with the reason, where it is
-// absent.
+// The parameter is a plugin's name. If the plugin is absent the test is
+// skipped, with the reason.
 class CpuPlugin : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
@@ -30,7 +30,7 @@ class CpuPlugin : public ::testing::TestWithParam<const char*> {
     return client_->devices().at(number);
   }
 
-  // Of a buffer, which must hold F32; empty where it cannot be read.
+  // The numbers of an F32 buffer; empty if it cannot be read.
   static std::vector<float> floats(const pjrt::Buffer& buffer) {
     const auto bytes = pjrt::byte_size(buffer.type());
     if (!bytes || buffer.type().dtype != Dtype::f32) return {};

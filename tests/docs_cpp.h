@@ -1,4 +1,4 @@
-// tests/docs_cpp.h: what the C++ that docs/ shows takes for granted, by page:
+// tests/docs_cpp.h: declarations that the C++ blocks of docs/ need, by page:
 // `dev/docs_cpp` compiles the blocks of docs/NAME.md in namespace docs_NAME.
 #pragma once
 
@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-// Of all pages.
+// For all pages.
 int fail(const std::string& message);
 template <class... T>
 void use(const T&...);

@@ -1,4 +1,4 @@
-// tests/full_disk.h: what a disk that fills up is to this process.
+// tests/full_disk.h: makes writes of this process fail as on a full disk.
 #pragma once
 
 #include <sys/resource.h>
@@ -7,7 +7,7 @@
 
 namespace tessera::testing {
 
-// While it lives, no file grows beyond so many bytes: a write ends in an error.
+// While the object lives, a write beyond `bytes` of a file fails.
 class FullDisk {
  public:
   explicit FullDisk(rlim_t bytes) {

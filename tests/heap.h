@@ -1,4 +1,4 @@
-// tests/heap.h: the heap meter of tests: what calls leave behind.
+// tests/heap.h: measures heap memory that calls do not free.
 #pragma once
 
 #include <malloc.h>
@@ -13,7 +13,7 @@
 
 namespace tessera::testing {
 
-// Bytes that are in use, in every arena and beside them.
+// Bytes in use, in all arenas and in mapped blocks.
 inline size_t heap_bytes() {
 #ifdef TESSERA_SANITIZED
   return __sanitizer_get_current_allocated_bytes();
@@ -23,8 +23,8 @@ inline size_t heap_bytes() {
 #endif
 }
 
-// The least that any of several runs of `work` left behind. A leak is in each
-// of them; what a plugin keeps now and then is not.
+// The least growth of the heap over several runs of `work`. A leak grows it in
+// every run; memory that a plugin keeps now and then does not.
 template <typename Work>
 int64_t least_left_by(const Work& work) {
   int64_t least = INT64_MAX;

@@ -1,5 +1,5 @@
-// tests/hold_for_all.h: one property over many random cases. The first that
-// fails is shrunk and printed with the seed that makes it again.
+// tests/hold_for_all.h: checks a property of many random cases. The first case
+// that fails is shrunk and printed with the seed that makes it again.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 
 namespace tessera::testing {
 
-// What is wrong with a case; nothing where the property holds.
+// What is wrong with a case; empty if the property holds.
 using Fault = std::optional<std::string>;
 
 inline void hold_for_all(const Failing& fault, int64_t cases) {

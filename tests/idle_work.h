@@ -1,4 +1,4 @@
-// tests/idle_work.h: prepared work that runs nothing, for fakes of lanes.
+// tests/idle_work.h: prepared work that runs nothing, for fake lanes.
 #pragma once
 
 #include <memory>

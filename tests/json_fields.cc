@@ -1,4 +1,4 @@
-// tests/json_fields.cc: paths of a list, and of a JSON object.
+// tests/json_fields.cc: compares the paths of a list and of a JSON object.
 #include "tests/json_fields.h"
 
 #include <fmt/ranges.h>
@@ -15,7 +15,7 @@ namespace {
 using nlohmann::json;
 using Path = std::vector<std::string>;
 
-// Commas within braces belong to them.
+// Splits names at commas that are outside of braces.
 std::vector<std::string> names_of(std::string_view names) {
   std::vector<std::string> out(1);
   int depth = 0;
@@ -44,8 +44,8 @@ void expand(const std::string& name, std::vector<std::string>& out) {
   }
 }
 
-// Values that hold no others, by path; true of those that may stand where an
-// object would: null and what is empty.
+// Leaf values by path. The flag is true for null and empty values, which may
+// take the place of an object.
 void leaves_of(const json& value, Path& path,
                std::set<std::pair<Path, bool>>& out) {
   if (!value.is_structured() || value.empty()) {

@@ -1,4 +1,4 @@
-// tests/judged_passes.cc
+// tests/judged_passes.cc: runs both passes of a prepared call, checked by fp64.
 #include "tests/judged_passes.h"
 
 #include <gtest/gtest.h>

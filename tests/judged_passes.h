@@ -1,5 +1,4 @@
-// tests/judged_passes.h: both passes of what a session prepared, each held to
-// fp64.
+// tests/judged_passes.h: runs both passes of a prepared call, checked by fp64.
 #pragma once
 
 #include <string>
@@ -14,7 +13,7 @@ struct JudgedPasses {
   Gradients gradients;
 };
 Result<JudgedPasses> judge_passes(Prepared& ready, AttentionArrays& arrays);
-// Their receipt, whose form holds.
+// The receipt of both passes, after a check of its form.
 Result<std::string> judged_receipt(Prepared& ready, AttentionArrays& arrays);
 
 }  // namespace tessera::testing

@@ -1,4 +1,4 @@
-// tests/kernel_case.cc: legal pairs of many kinds, and the arrays around them.
+// tests/kernel_case.cc: legal pairs of many kinds, and their arrays.
 #include "tests/kernel_case.h"
 
 #include <algorithm>
@@ -21,7 +21,7 @@ T one_of(std::mt19937_64& random, const T (&values)[n]) {
   return values[random() % n];
 }
 
-// Sets keys [begin, end) of a row that has `n`.
+// Sets keys [begin, end) of a row of `n` keys.
 void set_run(uint8_t* row, int64_t n, int64_t begin, int64_t end) {
   begin = std::clamp<int64_t>(begin, 0, n);
   end = std::clamp<int64_t>(end, begin, n);
@@ -158,7 +158,7 @@ Layers layers_of(const KernelCase& c, int64_t q_begin, int64_t q_end,
   out.any = most > 0;
   if (full || !out.any) return out;
   out.count = static_cast<int32_t>(most);
-  // What no row needs would show where it is read.
+  // Bounds that no row needs are extreme, so that reading them shows.
   out.first.assign(most * index(stride), std::numeric_limits<int32_t>::min());
   out.last.assign(most * index(stride), std::numeric_limits<int32_t>::max());
   const int64_t rows = (q_end - q_begin + step - 1) / step * step;

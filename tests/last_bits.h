@@ -1,5 +1,5 @@
-// tests/last_bits.h: how far float32 is off in steps of training, measured: by
-// how much losses and norms move when every parameter moves by its last bit.
+// tests/last_bits.h: measures the float32 error of training steps: how much
+// losses and norms change when the last bit of every parameter changes.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,12 +16,12 @@
 
 namespace tessera::testing {
 
-// How far a step's numbers may be from those of another program.
+// How far a step's loss and norm may be from those of another program.
 struct Apart {
   double loss = 0, norm = 0;
 };
 
-// A checkpoint, each of its parameters at a float beside its own.
+// The checkpoint with every parameter moved to a neighboring float.
 inline std::string an_ulp_away(const ModelConfig& config,
                                const std::vector<ModelParameter>& parameters,
                                const std::string& checkpoint,
@@ -53,10 +53,11 @@ inline std::vector<StepReport> steps_from(Trainer& trainer,
   return out;
 }
 
-// Of each step from the trainer's state on, which it then has again: how far a
-// program may be that sums in another order. Three times as far as last bits
-// took this step or one before it (once for each of the two, once for what
-// draws leave out) and the number's own; 256 roundings at most.
+// For each step from the trainer's state, how far a program may be that sums in
+// another order. The trainer's state is restored. The bound is three times the
+// change by last bits in this step or one before it, plus the number's own last
+// bit: once for each of the two programs, once for what the draws miss. It is
+// 256 roundings at most.
 inline std::vector<Apart> apart_by_last_bits(Trainer& trainer,
                                              const ModelConfig& config,
                                              const std::vector<Rows>& rows,

@@ -1,11 +1,11 @@
-// tests/layers.h: one prepared call run as a model runs it, layer after layer.
+// tests/layers.h: runs one prepared call layer after layer, as a model does.
 #pragma once
 
 #include "tessera/session.h"
 
 namespace tessera::testing {
 
-// The error of the first layer that fails.
+// Returns the error of the first layer that fails.
 inline Result<void> forward_layers(Prepared& ready, const ForwardTensors& layer,
                                    int count) {
   for (int i = 0; i < count; ++i) {

@@ -1,4 +1,4 @@
-// tests/little_memory.h: work that memory may not suffice for.
+// tests/little_memory.h: runs work with too little memory.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -17,13 +17,14 @@
 
 namespace tessera::testing {
 
-// In a process of its own, which has so many bytes more than it uses: whether
-// that does the work, or finds no memory, and ends by itself.
+// Runs `work` in a child process that may allocate only `room` bytes more.
+// Returns whether the child exits normally, after the work or after bad_alloc.
 inline bool ends_by_itself(uint64_t room, const std::function<void()>& work) {
   const pid_t child = fork();
   if (child == 0) {
     alarm(60);
-    // What was done before has left nothing to take from, nor changed how.
+    // Gives free memory back and resets the mmap threshold, so that earlier
+    // work of this process does not matter.
     mallopt(M_MMAP_THRESHOLD, 1 << 17);
     malloc_trim(0);
     std::ifstream statm("/proc/self/statm");
@@ -36,7 +37,7 @@ inline bool ends_by_itself(uint64_t room, const std::function<void()>& work) {
     try {
       work();
     } catch (const std::bad_alloc&) {
-      // What it is about: it is thrown, and no end of the process.
+      // Expected: an exception, and not the end of the process.
     }
     _exit(0);
   }

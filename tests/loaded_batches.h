@@ -1,4 +1,4 @@
-// tests/loaded_batches.h: what a loader gives.
+// tests/loaded_batches.h: reads the batches of a loader.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 
 namespace tessera::testing {
 
-// All that is left; an error is a failure.
+// All remaining batches; an error fails the test.
 inline std::vector<LoadedBatch> all_of(Loader& loader) {
   std::vector<LoadedBatch> all;
   while (true) {

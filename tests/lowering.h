@@ -1,4 +1,4 @@
-// tests/lowering.h: the reason that tests give where their tiles are small.
+// tests/lowering.h: the lowering reason that tests give for small tiles.
 #pragma once
 
 #include <optional>
@@ -8,7 +8,7 @@
 
 namespace tessera::testing {
 
-// Where a v6e asks for one.
+// A reason, if a v6e requires one for this tile.
 inline std::optional<std::string> lowering_reason(const Tile& tile) {
   if (!is_below_granule(tile, find_chip("v6e")->granule)) return {};
   return "a test of few tokens";

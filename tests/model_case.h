@@ -1,5 +1,5 @@
 // tests/model_case.h: packed rows of random tokens, and a model's loss and
-// gradients of them in float64.
+// gradients for them in float64.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@
 
 namespace tessera::model {
 
-// The last bit of numbers near 1, of float64 and of float32.
+// The last bit of numbers near 1, in float64 and in float32.
 inline constexpr double kUlp = 0x1p-52, kUlp32 = 0x1p-23;
 
 using Numbers = std::vector<double>;
@@ -86,16 +86,16 @@ inline ModelConfig small_model() {
   return out;
 }
 
-// What a program gives, and of each array how far from it another may be that
-// sums in another order.
+// The results of a program, and for each array how far the results of a program
+// that sums in another order may be from them.
 struct Expected {
   std::vector<Numbers> numbers;
   Numbers apart;
 };
 
-// Measured: three times as far as an array moves when all numbers that `run` is
-// given move by their last bit (once for each of the two, once for what draws
-// leave out) and its own last bit; 1024 of the latter at most.
+// The distance is measured: three times the change of an array when the last
+// bits of all inputs change, plus the array's own last bit (once for each of
+// the two programs, once for what the draws miss). At most 1024 last bits.
 template <class Run>
 Expected expected_of(const Run& run, const std::vector<Numbers>& at,
                      double ulp) {
@@ -139,9 +139,9 @@ inline void expect_same(const Expected& want, const std::vector<Numbers>& got) {
   }
 }
 
-// How `sum` grows with the i-th of its arrays along a random direction: as the
-// gradient of that array says, by a central difference, and how far that is
-// from one of twice the step.
+// The slope of `sum` in the i-th array along a random direction. `due` is that
+// of the gradient, `slope` a central difference, and `apart` its distance from
+// a central difference of twice the step.
 struct Growth {
   double due = 0, slope = 0, apart = 0;
 };
@@ -183,7 +183,7 @@ class ModelCase : public ::testing::Test {
     place_ = *place;
   }
 
-  // Fills s_ and what a batch brings; of a mesh what it brings to one device.
+  // Fills s_ and the integers of a batch; with a mesh, those of one device.
   void set(const ModelConfig& m, const std::string& spec, const Row& rows,
            int64_t batch, Tile tile = {16, 16}, const Mesh& mesh = {},
            int64_t device = 0) {
@@ -241,7 +241,7 @@ class ModelCase : public ::testing::Test {
     integers_["dep_levels"] = part(rows.dep_levels);
   }
 
-  // Of one device, its tokens where the balance puts them.
+  // The same for one device whose tokens are placed by a balance.
   void set_spread(const Row& rows, int64_t batch, int64_t tokens, Tile tile,
                   const Portion& portion) {
     const Ints32 counts(static_cast<size_t>(batch),
@@ -327,7 +327,7 @@ class ModelCase : public ::testing::Test {
     return pjrt::send_and_execute(program, arrays, ms, ms);
   }
 
-  // Those that are real numbers.
+  // The results that are float64.
   std::vector<Numbers> run(const pjrt::Loaded& program,
                            const std::vector<Numbers>& parameters) {
     auto found = results(program, parameters);
@@ -348,8 +348,8 @@ class ModelCase : public ::testing::Test {
     return run(compiled(gradients), parameters);
   }
 
-  // Loss and gradients; `ulp` is of what is computed most coarsely, in this
-  // program or in one that is held to it.
+  // Loss and gradients. `ulp` is the last bit of the coarsest type, in this
+  // program or in one that is compared to it.
   Expected expected(const std::vector<Numbers>& parameters, double ulp = kUlp) {
     const pjrt::Loaded program = compiled(true);
     return expected_of(
@@ -407,10 +407,10 @@ class ModelCase : public ::testing::Test {
 
   const char* plugin_;
   pjrt::Place place_;
-  // Of attention's arrays, where the spec has a choice; the CPU kernels take no
-  // float64.
+  // The type of attention's arrays, if the spec has a choice; the CPU kernels
+  // do not take float64.
   Element attention_ = Element::f64;
-  // Where tokens lie over devices as a balance says.
+  // Set if a balance places the tokens on devices.
   std::optional<TrainShards> shards_;
   StepShape s_;
   std::map<std::string, Ints32> integers_;

@@ -1,4 +1,4 @@
-// tests/mosaic_compiler.cc: a kernel of a class, compiled, and its memory.
+// tests/mosaic_compiler.cc: compiles a kernel of a class, checks its memory.
 #include "tests/mosaic_compiler.h"
 
 #include "tests/lowering.h"
@@ -53,7 +53,7 @@ void MosaicCompiler::take_target(std::string_view target) {
 }
 
 void MosaicCompiler::check(const KernelClass& c) {
-  // No test has fewer than three.
+  // Every test has at least three classes.
   if (takes_case(checks_++, 3)) compile_class(c);
 }
 
@@ -63,7 +63,7 @@ void MosaicCompiler::compile_class(const KernelClass& c) {
   present.tree_enter = present.tree_leave = Ints{};
   present.same_ids[0] = present.same_ids[1] = Ints{};
   Request request = request_of(c.mask, c.tokens, c.tile);
-  if (request.masks.front().names.picks) {  // those of each head of keys
+  if (request.masks.front().names.picks) {  // picks for each K/V head
     present.picks = Picks{};
     present.picks->heads = c.kv_heads;
   }

@@ -1,5 +1,5 @@
-// tests/mosaic_compiler.h: the vendor's compiler takes kernels of a class,
-// which tests name. Skipped without libtpu.
+// tests/mosaic_compiler.h: a fixture for tests that compile classes of kernels
+// with libtpu. They are skipped without libtpu.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -39,9 +39,8 @@ class MosaicCompiler : public ::testing::Test {
   Result<pjrt::Executable> compile(const std::string& program) {
     return pjrt::compile(*topology_, program);
   }
-  // A share of the classes of a test, where a share of the cases is run.
+  // Compiles the class if it is in this run's share of cases (TESSERA_CASES).
   void check(const KernelClass& c);
-  // Any of them.
   void compile_class(const KernelClass& c);
 
  private:

@@ -36,7 +36,7 @@ Oracle::Oracle(std::vector<Expr> as_written, const Request& request,
       kv_len_(request.kv_len),
       tile_(request.tile),
       facts_(facts) {
-  // Pick heads count only where some mask names picks.
+  // Pick heads count only if a mask names picks.
   bool any_picks = false;
   for (const Expr& mask : masks_) any_picks = any_picks || names_picks(mask);
   if (any_picks && facts_.picks) pick_heads_ = facts_.picks->heads;
@@ -47,8 +47,8 @@ Oracle::Oracle(std::vector<Expr> as_written, const Request& request,
     const auto of_row = [b](const Ints& values) -> int64_t {
       return values[static_cast<size_t>(b)];
     };
-    // Reading: an absent count vetoes nothing, so without one a query may
-    // stand past the last key. With both counts the smaller one rules.
+    // An absent count excludes nothing, so without one a query may be past the
+    // last key. With both counts the smaller one is used.
     if (facts_.valid_token_counts) {
       row.has_count = true;
       row.count = of_row(*facts_.valid_token_counts);
@@ -98,8 +98,8 @@ Oracle::Oracle(std::vector<Expr> as_written, const Request& request,
         row.rank_in_run.push_back(in_run);
       }
       for (int64_t i = 0; i < q_len_; ++i) {
-        // A query outside the keys has no id; well-formed facts let this
-        // happen only where its count vetoes it or no mask asks for ids.
+        // A query outside the keys has no id. In well-formed facts its count
+        // excludes it, or no mask reads ids.
         const int64_t at = row.position[static_cast<size_t>(i)];
         const bool inside = at >= 0 && at < kv_len_;
         row.q_segment.push_back(inside ? row.k_segment[static_cast<size_t>(at)]
@@ -128,8 +128,8 @@ bool Oracle::holds(const Expr& e, const Expr& root, int64_t b,
     case Atom::causal:
       return j <= position;
     case Atom::window: {
-      // Distances are inclusive: window(1, 0) is the key itself and the one
-      // before it. Compared as distances, so that huge bounds cannot overflow.
+      // Distances are inclusive: window(1, 0) is the key at the position and
+      // the one before it. Comparing distances cannot overflow for huge bounds.
       const int64_t behind = position - j;
       const int64_t ahead = j - position;
       if (e.a != -1 && behind > e.a) return false;
@@ -145,9 +145,9 @@ bool Oracle::holds(const Expr& e, const Expr& root, int64_t b,
     case Atom::segments:
       return row.q_segment[iq] == row.k_segment[jk];
     case Atom::sink:
-      // Reading: "named anywhere" is anywhere in this mask; another head
-      // group's mask does not change this one's sink. First n counts every key
-      // of the row, vetoed ones included (they can only come later).
+      // "Named anywhere" means anywhere in this mask; the mask of another head
+      // group does not change this sink. The first n keys include excluded ones
+      // (which can only come later).
       if (names_atom(root, Atom::segments)) {
         return row.q_segment[iq] == row.k_segment[jk] &&
                row.rank_in_run[jk] < e.a;

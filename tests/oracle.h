@@ -34,11 +34,11 @@ class Oracle {
   int64_t heads() const { return heads_; }
   bool legal(int64_t b, int64_t head, int64_t i, int64_t j) const;
   DenseClasses classes(int64_t b, int64_t head) const;
-  // No key is even looked at: the count or a negative id vetoes the query.
+  // Whether the valid count or a negative id excludes the query from all keys.
   bool query_vetoed(int64_t b, int64_t head, int64_t i) const;
 
  private:
-  // What one batch row's tokens look like, an entry a token.
+  // The tokens of one batch row, one entry for each token.
   struct Row {
     int64_t count = 0;
     bool has_count = false;
@@ -66,7 +66,7 @@ class Oracle {
   std::vector<Row> rows_;
 };
 
-// True where `atom` stands anywhere in the expression as written.
+// Whether `atom` occurs anywhere in the expression as written.
 bool names_atom(const Expr& e, Atom atom);
 bool names_ids(const Expr& e);    // documents or segments
 bool names_picks(const Expr& e);  // blocks or routed

@@ -1,4 +1,4 @@
-// tests/pack_folder.h: documents, and runs that pack them into a folder.
+// tests/pack_folder.h: makes documents, and packs them into a folder.
 #pragma once
 
 #include <fmt/format.h>
@@ -65,7 +65,7 @@ class PackFolder : public ::testing::Test {
   Result<PackedFolder> pack(const std::string& name = "out") const {
     return pack_row_folder(inputs(), out(name), options_);
   }
-  // A run that ends once it has these files, as if the system failed.
+  // A run that ends when it has these files, as in a crash.
   Result<PackedFolder> pack_files(int64_t files,
                                   ErrorKind kind = ErrorKind::io) const {
     RowFolderOptions stopped = options_;
@@ -87,7 +87,7 @@ class PackFolder : public ::testing::Test {
     }
     return files;
   }
-  // The whole is as if one run had made it.
+  // Checks that the folder is as if one run had made it.
   void expect_same(const PackedFolder& found, const PackedFolder& whole) {
     EXPECT_EQ(files_of(out()), files_of(out("whole")));
     EXPECT_EQ(found.files, whole.files);

@@ -11,7 +11,7 @@ namespace tessera::testing {
 
 class PackedProgram : public Program {
  protected:
-  // Documents of length(d) tokens, token i of document d token(d, i), in rows.
+  // Rows of documents. Document d has the tokens token(d, 0 to length(d) - 1).
   template <class Length, class Token>
   void pack_documents(int documents, Length length, Token token, int tokens,
                       const std::string& rows, const Arguments& more = {}) {
@@ -27,7 +27,7 @@ class PackedProgram : public Program {
             more);
     ASSERT_EQ(code_, cli::kOk) << err_;
   }
-  // Of 61 tokens.
+  // Documents of 61 tokens.
   template <class Length>
   void pack_documents(int documents, Length length, int tokens,
                       const Arguments& more = {}) {

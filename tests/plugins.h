@@ -1,5 +1,5 @@
-// tests/plugins.h: the plugins that tests load: fakes, and real ones where
-// `make tpu` has brought them.
+// tests/plugins.h: the plugins that tests load: fakes, and real ones that
+// `make tpu` installs.
 #pragma once
 
 #include <dlfcn.h>
@@ -11,20 +11,20 @@
 
 #include "pjrt/plugin.h"
 
-// Skips a test, or all of a fixture from its SetUp, in a build that can load no
-// plugin, fakes among them. The reason is what a user is told.
+// Skips a test, or all tests of a fixture from its SetUp, in a build that
+// cannot load plugins, not even fakes. The reason is the error that users see.
 #define TESSERA_NEEDS_PLUGINS()                          \
   if (auto ok = ::tessera::pjrt::check_available(); !ok) \
   GTEST_SKIP() << ok.error().message
 
 namespace tessera::testing {
 
-// Built from tests/plugins/<name>.cc.
+// The path of the fake that is built from tests/plugins/<name>.cc.
 inline std::string fake_plugin(const std::string& name) {
   return std::string(TESSERA_FAKE_PLUGINS) + "/" + name + ".so";
 }
 
-// What a loaded fake plugin counts of itself.
+// A counter of a loaded fake plugin.
 inline int counted(const std::string& path, const char* function) {
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD);
   auto* f =
@@ -41,14 +41,14 @@ inline void look_in_venv() {
   }
 }
 
-// Of a name: the plugin that .venv or the user's Python has.
+// The plugin of this name in .venv or in the user's Python.
 inline Result<const pjrt::Plugin*> real_plugin(const std::string& name) {
   look_in_venv();
   return pjrt::open_plugin({name, {}});
 }
 
-// Whether a plugin was not found, which a test may skip; any other error is one
-// to report.
+// Whether the error is that no plugin was found, for which a test may be
+// skipped. Any other error must fail the test.
 template <class T>
 bool is_absent(const Result<T>& plugin) {
   return !plugin && plugin.error().kind == ErrorKind::unavailable;

@@ -1,5 +1,5 @@
-// tests/program.h: tests that run the program as a user does: arguments in, an
-// exit code and text out, and a folder for files.
+// tests/program.h: a fixture for tests that run the program as a user does:
+// with arguments, an exit code, output text and a folder for files.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -37,7 +37,8 @@ inline std::span<const cli::JsonField> json_fields_of(
   return {};
 }
 
-// The help of a command lists all that its JSON has; of a receipt it has none.
+// Expects that the command's help lists all fields of its JSON. Receipts are
+// not listed there.
 inline void expect_listed(const std::string& command, const std::string& out) {
   const auto json = nlohmann::json::parse(out, nullptr, false);
   if (!json.is_object()) return;
@@ -50,7 +51,7 @@ inline void expect_listed(const std::string& command, const std::string& out) {
 
 class Program : public ::testing::Test {
  protected:
-  // What it prints is left in out_ and err_, its exit code in code_ too.
+  // Runs `tessera`. Output goes to out_ and err_, the exit code also to code_.
   int program(const Arguments& arguments) {
     captured(run_tessera, arguments);
     const bool printed =
@@ -59,7 +60,7 @@ class Program : public ::testing::Test {
     if (printed) expect_listed(arguments[0], out_);
     return code_;
   }
-  // `tessera-bench`.
+  // Runs `tessera-bench`.
   int bench(const Arguments& arguments) {
     return captured(run_bench, arguments);
   }
@@ -71,14 +72,14 @@ class Program : public ::testing::Test {
     out_ = ::testing::internal::GetCapturedStdout();
     return code_;
   }
-  // The arguments that all calls have, and more.
+  // Runs `tessera` with the arguments of all calls, and more.
   int program(Arguments arguments, const Arguments& more) {
     arguments.insert(arguments.end(), more.begin(), more.end());
     return program(arguments);
   }
 
   std::string file(const std::string& name) const { return folder_.file(name); }
-  // What writers that were killed have left beside the files.
+  // The number of temporary files that killed writers have left.
   int64_t unfinished_files() const {
     const std::filesystem::directory_iterator files(folder_.path());
     return std::count_if(begin(files), end(files), [](const auto& entry) {

@@ -15,8 +15,8 @@ namespace {
 
 using Random = std::mt19937_64;
 
-// Distributions of <random> differ between libraries; a remainder does not, so
-// a seed means the same case everywhere.
+// Distributions of <random> differ between libraries, a remainder does not. So
+// a seed gives the same case everywhere.
 int64_t uniform(Random& random, int64_t low, int64_t high) {
   const uint64_t span = static_cast<uint64_t>(high - low) + 1;
   return low + static_cast<int64_t>(random() % span);
@@ -45,7 +45,7 @@ Expr join(Atom op, std::vector<Expr> children) {
   return e;
 }
 
-// Small, near a block's edge, or far beyond every length.
+// A distance that is small, near a block's edge, or far beyond every length.
 int64_t distance(Random& random) {
   static constexpr int64_t edges[] = {0, 0,  1,  1,  2,   7,       8,
                                       9, 15, 16, 17, 255, 1 << 20, 2147483647};
@@ -93,7 +93,7 @@ int64_t terms(const Expr& e) {
   return n;
 }
 
-// Many atoms of few kinds, nested little: what a planner's bit sets must hold.
+// Many atoms of few kinds with little nesting, to fill the planner's bit sets.
 Expr wide(Random& random, int64_t pick_block) {
   std::vector<Expr> children;
   for (int64_t i = uniform(random, 6, 24); i > 0; --i) {
@@ -108,14 +108,14 @@ Expr wide(Random& random, int64_t pick_block) {
               std::move(children));
 }
 
-// What people really write.
+// Masks as users write them.
 Expr realistic(Random& random, int64_t pick_block) {
   const Expr ids = node(chance(random, 60) ? Atom::documents : Atom::segments);
   const Expr c = node(Atom::causal);
   const Expr w = node(Atom::window, bound(random), bound(random));
   const Expr s = node(Atom::sink, distance(random));
   if (chance(random, 12)) {
-    // Text that is causal, images whose tokens see each other.
+    // Causal text, and images whose tokens see each other.
     const Expr both = join(Atom::op_or, {c, node(Atom::same, 0)});
     return chance(random, 40) ? both
            : chance(random, 50)
@@ -173,8 +173,7 @@ int64_t tile_side(Random& random) {
   return one_of(random, sides);
 }
 
-// The ids of one batch row, in one of the ways batches really are or should
-// not be laid out.
+// The ids of one batch row, in a realistic or an unusual order.
 std::vector<int32_t> row_of_ids(Random& random, int64_t n) {
   std::vector<int32_t> ids(static_cast<size_t>(n), 0);
   const int64_t kind = uniform(random, 0, 9);
@@ -207,10 +206,10 @@ std::vector<int32_t> row_of_ids(Random& random, int64_t n) {
       case 6:  // padding between documents
         id = chance(random, 40) ? -1 : next++;
         break;
-      case 7:  // all padding, or a sea of it
+      case 7:  // all or mostly padding
         id = chance(random, 80) ? -1 : 7;
         break;
-      case 8: {  // far ids, in no order
+      case 8: {  // extreme ids, unordered
         static constexpr int32_t far[] = {
             std::numeric_limits<int32_t>::max(),
             std::numeric_limits<int32_t>::max() - 1,
@@ -237,7 +236,7 @@ std::vector<int32_t> row_of_ids(Random& random, int64_t n) {
   return ids;
 }
 
-// 0, everything, or something between.
+// A count: 0, `most`, or between.
 int64_t some_count(Random& random, int64_t most) {
   const int64_t kind = uniform(random, 0, 9);
   if (kind == 0) return 0;
@@ -245,7 +244,7 @@ int64_t some_count(Random& random, int64_t most) {
   return uniform(random, 0, most);
 }
 
-// Keys a row's counts leave; absent counts leave all.
+// The number of keys that the counts of a row allow; absent counts allow all.
 int64_t keys_left(const RandomCase& c, size_t b) {
   int64_t left = c.kv_len;
   if (c.valid_tokens) left = std::min<int64_t>(left, (*c.valid_tokens)[b]);
@@ -264,7 +263,7 @@ bool names_prefix(const Expr& e) { return names_atom(e, Atom::prefix); }
 bool names_tree(const Expr& e) { return names_atom(e, Atom::tree); }
 bool names_same(const Expr& e) { return names_atom(e, Atom::same); }
 
-// Every query that no count vetoes must stand at a key.
+// Whether every query that no count excludes must be at the position of a key.
 bool stands_on_keys(const RandomCase& c) {
   return any_mask(c, names_tree) || any_mask(c, names_same) ||
          (any_mask(c, names_ids) && !c.q_doc_ids);
@@ -276,7 +275,7 @@ bool queries_have_keys(const RandomCase& c) {
     const int64_t first = c.q_offsets ? (*c.q_offsets)[b] : c.kv_len - c.q_len;
     const int64_t last = first + c.q_len - 1;
     if (first < 0) return false;
-    // A count is never above kv_len, so it vetoes what lies past the keys.
+    // A count is at most kv_len, so it excludes queries past the keys.
     if (last >= c.kv_len && !c.valid_tokens && !c.valid_slots) return false;
   }
   return true;
@@ -366,13 +365,14 @@ Expr random_mask(Random& random, int64_t pick_block) {
   } else if (chance(random, 6)) {
     mask = wide(random, pick_block);
   } else {
-    // More terms than this may exceed what one mask is allowed to hold.
+    // With more terms a mask could exceed its limit.
     do {
       const int depth = static_cast<int>(uniform(random, 0, 4));
       mask = random_expr(random, depth, pick_block);
     } while (terms(mask) > 30);
   }
-  // A name that folds away must still veto and still choose the sink.
+  // A name that is simplified away must still exclude padding, and still decide
+  // what a sink counts within.
   if (chance(random, 12)) {
     Expr name = node(chance(random, 50) ? Atom::documents : Atom::segments);
     if (chance(random, 50)) {
@@ -433,7 +433,7 @@ void draw_offsets(Random& random, RandomCase& c) {
   if (chance(random, 45)) {
     c.q_offsets.emplace();
     for (size_t b = 0; b < rows; ++b) {
-      // Ids need positions on the keys, or past the count where there is one.
+      // With ids, positions must be on the keys, or past a count.
       const bool counted = c.valid_tokens || c.valid_slots;
       const bool on_keys = stands_on_keys(c);
       const int64_t low = on_keys ? 0 : -c.q_len - 20;
@@ -448,7 +448,7 @@ void draw_offsets(Random& random, RandomCase& c) {
       c.q_offsets->push_back(static_cast<int32_t>(offset));
     }
   }
-  // Where queries would stand outside the keys, q_len gives way.
+  // If queries would be outside the keys, q_len is reduced.
   if (!queries_have_keys(c) && c.q_len > c.kv_len) {
     c.q_len = uniform(random, 1, c.kv_len);
     if (c.q_doc_ids) {
@@ -463,7 +463,7 @@ void draw_offsets(Random& random, RandomCase& c) {
   }
 }
 
-// Prefixes, trees and ids of same(a) and same(b), where a mask names them.
+// Draws prefixes, trees and ids of same(a) and same(b), if a mask names them.
 void draw_key_facts(Random& random, RandomCase& c) {
   const size_t rows = static_cast<size_t>(c.batch);
   if (any_mask(c, names_prefix) || chance(random, 5)) {
@@ -495,7 +495,7 @@ void draw_key_facts(Random& random, RandomCase& c) {
 }
 
 void draw_picks(Random& random, int64_t groups, RandomCase& c) {
-  // As many as the groups, a multiple or a divisor of them.
+  // Pick heads are as many as the groups, a multiple or a divisor.
   c.pick_heads = groups;
   if (chance(random, 40)) c.pick_heads = groups * uniform(random, 1, 3);
   if (chance(random, 40)) c.pick_heads = 1;
@@ -603,7 +603,7 @@ bool well_formed(const RandomCase& c) {
     return false;  // nothing reads them; leave them out
   }
   for (const auto* ids : {&c.same_a, &c.same_b}) {
-    // What nothing reads is left out.
+    // Ids that no mask reads must be absent.
     if (any_mask(c, names_same) != ids->has_value()) return false;
     if (*ids && (*ids)->size() != keys) return false;
   }
@@ -757,7 +757,7 @@ void keep_batch_row(RandomCase& c, int64_t b) {
 }
 
 void cut_queries(RandomCase& c, int64_t keep, bool from_front) {
-  // The default offset must not move when the length does.
+  // Makes the default offset explicit, as it depends on the length.
   if (!c.q_offsets) {
     c.q_offsets.emplace(static_cast<size_t>(c.batch),
                         static_cast<int32_t>(c.kv_len - c.q_len));
@@ -802,7 +802,7 @@ void cut_keys(RandomCase& c, int64_t keep) {
   }
 }
 
-// The first `gone` keys leave, and everything moves down by as many.
+// Removes the first `gone` keys and moves everything down.
 void cut_first_keys(RandomCase& c, int64_t gone) {
   if (!c.q_offsets) {
     c.q_offsets.emplace(static_cast<size_t>(c.batch),
@@ -870,7 +870,7 @@ std::vector<RandomCase> smaller_cases(const RandomCase& c) {
   const auto with = [&](auto change) {
     RandomCase next = c;
     change(next);
-    // What no mask names any more has to go with it.
+    // Facts that no mask names any more are removed.
     if (next.picks && !any_mask(next, names_picks)) {
       next.picks.reset();
       next.pick_heads = 1;
@@ -933,7 +933,7 @@ std::vector<RandomCase> smaller_cases(const RandomCase& c) {
   }
   if (c.tile.q > 8) with([](RandomCase& n) { n.tile.q = 8; });
   if (c.tile.kv > 8) with([](RandomCase& n) { n.tile.kv = 8; });
-  // One id at a time: like the token before it, so that runs melt together.
+  // Sets one id at a time to that of the token before it, which joins runs.
   if (c.doc_ids && c.doc_ids->size() <= 64) {
     for (size_t j = 1; j < c.doc_ids->size(); ++j) {
       if ((*c.doc_ids)[j] == (*c.doc_ids)[j - 1]) continue;

@@ -1,5 +1,5 @@
 // tests/random_case.h: seeded random requests with facts, and a shrinker that
-// makes a failing one small enough to read.
+// makes a failing case small enough to read.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 namespace tessera::testing {
 
-// A request and its facts, owning everything; masks as they were written.
+// A request and its facts, with their memory. Masks are as written.
 struct RandomCase {
   uint64_t seed = 0;
   std::vector<Expr> masks;
@@ -37,44 +37,45 @@ struct RandomCase {
   std::optional<std::vector<int32_t>> tree_leave;
   std::optional<std::vector<int32_t>> same_a, same_b;  // [batch, kv_len]
 
-  // Views of this case: it must stay where it is while they live.
+  // Views of this case, which must not be moved while they live.
   Facts facts() const;
-  // Everything but the masks.
+  // The request without its masks.
   Request shape() const;
-  // With the masks through make_mask.
+  // The request, with masks made by make_mask.
   Result<Request> request() const;
 };
 
-// A small random expression of at most `depth` operators deep. blocks(n) and
-// routed(., n) use `pick_block` alone; 0 leaves them out.
+// A small random expression, at most `depth` operators deep. blocks(n) and
+// routed(., n) have n = `pick_block`; 0 leaves them out.
 Expr random_expr(std::mt19937_64& random, int depth, int64_t pick_block);
 
 RandomCase random_case(uint64_t seed);
 
-// Keeps every rule a caller must keep: lengths of the arrays, counts and
+// Whether the case keeps every rule of a caller: lengths of arrays, counts and
 // prefixes in range, an id for every query that needs one, heads that divide.
 bool well_formed(const RandomCase& c);
 
-// Flags and arrays to type again; ids as runs `id x length`.
+// Flags and arrays that reproduce the case; ids are runs `id x length`.
 std::string describe(const RandomCase& c);
 
-// As written, with every operator in parentheses; no printer of src/ in it.
+// The expression as written, with every operator in parentheses. It uses no
+// printer of src/.
 std::string spell(const Expr& e);
 
-// The smallest case found, by greedy steps, that still fails: `fails` returns
-// a message, or nothing where the case passes.
+// The smallest case that greedy steps find and that still fails. `fails`
+// returns a message, or nothing if the case passes.
 using Failing =
     std::function<std::optional<std::string>(const RandomCase& candidate)>;
 RandomCase shrink(RandomCase c, const Failing& fails, int budget = 3000);
 
-// TESSERA_SEED and TESSERA_CASES, or the given values.
+// TESSERA_SEED and TESSERA_CASES, or `otherwise` if they are not set.
 uint64_t first_seed(uint64_t otherwise);
 int64_t case_count(int64_t otherwise);
-// The step through a fixed list that meets TESSERA_CASES=10% of it, odd so that
-// lists within lists are met evenly; 1 where no share is asked for.
+// The step through a fixed list for a share such as TESSERA_CASES=10%. It is
+// odd, so that nested lists are covered evenly; 1 if no share is set.
 size_t case_stride();
-// Where that step begins in a list of `of` cases: TESSERA_CASES_TURN, so that
-// shares of successive numbers meet all. At least one is met of any list.
+// The first case of such a share in a list of `of` cases, by
+// TESSERA_CASES_TURN: successive turns cover the list, with one case at least.
 size_t first_case(size_t of = SIZE_MAX);
 size_t case_turn();  // TESSERA_CASES_TURN, or 0
 bool takes_case(size_t number, size_t of = SIZE_MAX);

@@ -1,4 +1,4 @@
-// tests/random_topk.cc: picks are a shuffled part of the blocks, with holes.
+// tests/random_topk.cc: makes picks from shuffled blocks, with unused slots.
 #include "tests/random_topk.h"
 
 #include <algorithm>

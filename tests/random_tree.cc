@@ -10,7 +10,7 @@ int64_t below(std::mt19937_64& random, int64_t n) {
   return static_cast<int64_t>(random() % static_cast<uint64_t>(n));
 }
 
-// How many of the tokens on the way to the last one are on the way to the next.
+// How many tokens of the path to the last token the path to the next one keeps.
 int64_t keep(std::mt19937_64& random, int64_t kind, int64_t token,
              int64_t depth) {
   switch (kind) {
@@ -43,7 +43,7 @@ void append_random_tree(std::mt19937_64& random, int64_t n, int64_t valid,
   // Numbers may leave gaps, and need not begin at 0.
   const int64_t gap = below(random, 3) == 0 ? 5 : 1;
   int64_t next = below(random, 2) == 0 ? 0 : below(random, 1000) - 500;
-  std::vector<int64_t> open;  // tokens on the way
+  std::vector<int64_t> open;  // tokens of the current path
   const auto close_to = [&](int64_t depth) {
     while (static_cast<int64_t>(open.size()) > depth) {
       next += below(random, gap);

@@ -1,4 +1,4 @@
-// tests/random_tree.h: prefix trees of every shape, from a seed.
+// tests/random_tree.h: random prefix trees of every shape.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace tessera::testing {
 
-// A tree, or a forest, over the first `valid` of n tokens: appends enter and
-// leave of n tokens. What stands behind `valid` is any number.
+// Appends `enter` and `leave` of n tokens: a tree or a forest over the first
+// `valid` tokens, and any numbers after them.
 void append_random_tree(std::mt19937_64& random, int64_t n, int64_t valid,
                         std::vector<int32_t>& enter,
                         std::vector<int32_t>& leave);

@@ -1,5 +1,5 @@
-// tests/random_worklist.h: worklists no mask need have made, for layouts that
-// must hold whatever the tiles are.
+// tests/random_worklist.h: random worklists, which need not come from a mask,
+// for tests of layouts with any tiles.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -39,8 +39,8 @@ inline Worklist random_worklist(std::mt19937_64& random, int64_t lists,
   return w;
 }
 
-// A plan of random tiles; half the time a length is not a whole number of them.
-// Its legal pairs are plausible numbers, nothing more.
+// A plan of random tiles. Half of the lengths are not a whole number of tiles.
+// Its legal pairs are only plausible numbers.
 inline Plan random_plan(std::mt19937_64& random) {
   Plan p;
   p.batch = random_int(random, 1, 3);
@@ -64,7 +64,7 @@ inline Plan random_plan(std::mt19937_64& random) {
   return p;
 }
 
-// Calls `check(random, seed)` for one seed after another until one fails.
+// Calls `check(random, seed)` for successive seeds until one fails.
 template <class Check>
 void for_seeds(int64_t cases, const Check& check) {
   const uint64_t first = first_seed(1);

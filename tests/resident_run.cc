@@ -1,4 +1,4 @@
-// tests/resident_run.cc: put, run, fetch, compare bits.
+// tests/resident_run.cc: puts arrays, runs, fetches results, compares bits.
 #include "tests/resident_run.h"
 
 #include "lanes/host_residents.h"

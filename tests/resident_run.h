@@ -1,5 +1,5 @@
-// tests/resident_run.h: passes over arrays that stay with a lane, held against
-// the same lane's passes over arrays of the host.
+// tests/resident_run.h: compares passes over arrays that stay with a lane to
+// the same lane's passes over host arrays.
 #pragma once
 
 #include <optional>
@@ -10,8 +10,8 @@
 
 namespace tessera::testing {
 
-// The arrays hold what the lane's host passes wrote, and must hold the very
-// bits again. A backward pass too.
+// `arrays` has the results of the lane's host passes. The resident passes,
+// forward and backward, must write the same bits again.
 std::optional<std::string> resident_fault(lanes::LaneWork& work,
                                           const Batch& batch,
                                           AttentionArrays& arrays);

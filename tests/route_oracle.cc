@@ -1,4 +1,4 @@
-// tests/route_oracle.cc: no code of src/route, and nothing clever.
+// tests/route_oracle.cc: a router in plain loops, without code of src/route.
 #include "tests/route_oracle.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kNone = -1;
 
-// One batch row: the document of each key and query, kNone where there is none.
+// One batch row: the document of each key and query, or kNone.
 struct Row {
   std::vector<int64_t> key, query;
   int64_t offset = 0;
@@ -50,7 +50,7 @@ Row row_of(const RouteCase& c, int64_t b) {
   return row;
 }
 
-// A query, or those of one document in a query tile.
+// A query, or the queries of one document in a query tile.
 struct Asker {
   int64_t document = 0, position = 0;
   std::vector<int64_t> queries;
@@ -97,12 +97,12 @@ float score_of(const RouteCase& c, int64_t b, int64_t head, const Asker& asker,
   return dot;
 }
 
-// What is scored: blocks, or groups of them that are pooled whole.
+// Sizes of the blocks, or of the groups of blocks, that are pooled and scored.
 struct Sizes {
   int64_t block, compression, stride;
 };
 
-// The score of a block; nothing where it is no candidate.
+// The score of a block; nothing if it is no candidate.
 std::optional<float> block_score(const RouteCase& c, const Sizes& s,
                                  const Row& row, int64_t b, int64_t pick_head,
                                  const Asker& asker, int64_t block) {
@@ -174,8 +174,8 @@ bool holds(const std::vector<int64_t>& list, int64_t value) {
   return std::find(list.begin(), list.end(), value) != list.end();
 }
 
-// Forced blocks and the best of the others, `top` together: ties go to the
-// lowest. Ascending.
+// The forced blocks and the best of the others, `top` in all, ascending. Of
+// blocks with equal scores the lowest is taken.
 template <class Wanted>
 std::vector<int64_t> best_of(const RouteCase& c, const Sizes& s, const Row& row,
                              int64_t b, int64_t head, const Asker& asker,
@@ -321,7 +321,8 @@ RouteCase random_route_case(uint64_t seed) {
       c.valid->push_back(static_cast<int32_t>(from(0, c.kv_len)));
     }
   }
-  // Ids are read at positions: only without them may those lie anywhere.
+  // Ids are read at positions. With q_doc_ids, or without ids, positions are
+  // free.
   const bool anywhere = !parted || c.q_doc_ids;
   if (!anywhere) c.q_len = std::min(c.q_len, c.kv_len);
   if (one_in(3)) {
@@ -331,7 +332,7 @@ RouteCase random_route_case(uint64_t seed) {
           anywhere ? from(-20, c.kv_len + 5) : from(0, c.kv_len - c.q_len)));
     }
   }
-  // Few distinct numbers make ties.
+  // Few distinct numbers give equal scores.
   const bool ties = one_in(2);
   std::normal_distribution<float> normal;
   const auto fill = [&](std::vector<float>& x, int64_t n) {

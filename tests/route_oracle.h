@@ -1,5 +1,5 @@
-// tests/route_oracle.h: the router once more, in plain loops from the
-// definitions, and random cases for it.
+// tests/route_oracle.h: a second router, in plain loops from the definitions,
+// and random cases for it.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace tessera::testing {
 
-// A request, its facts and arrays, owning everything.
+// A request, its facts and arrays, with their memory.
 struct RouteCase {
   uint64_t seed = 0;
   int64_t batch = 1, heads = 1, kv_heads = 1, q_len = 1, kv_len = 1, dim = 1;
@@ -32,7 +32,7 @@ RouteCase random_route_case(uint64_t seed);
 // [batch, pick heads, q_len, top], legal, ascending, -1 last.
 std::vector<int32_t> oracle_picks(const RouteCase& c);
 
-// Is there a key in the block that the query may see?
+// Whether the block has a key that the query may see.
 bool oracle_pick_legal(const RouteCase& c, int64_t b, int64_t query,
                        int64_t block);
 

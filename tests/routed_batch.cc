@@ -1,4 +1,4 @@
-// tests/routed_batch.cc: no code of src/route.
+// tests/routed_batch.cc: batches of a routed run, without code of src/route.
 #include "tests/routed_batch.h"
 
 #include <random>
@@ -43,7 +43,7 @@ RoutedBatch routed_batch(uint64_t seed, RouteMeaning meaning) {
   r.heads = 4;
   r.kv_heads = 2;
   r.dim = 8;
-  // Lengths of one bucket.
+  // All lengths are in one bucket.
   r.q_len = r.kv_len = 97 + static_cast<int64_t>(random() % 32);
   r.documents = true;
   r.doc_ids.emplace();

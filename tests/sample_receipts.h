@@ -1,4 +1,4 @@
-// tests/sample_receipts.h: receipts of what nobody ran.
+// tests/sample_receipts.h: made-up receipts, for tests of their form.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace tessera::testing {
 
-// As `tessera bridge` writes it; `digits` stand for every digest.
+// A receipt as `tessera bridge` writes it; `digits` is used for every digest.
 inline receipt::Receipt sample_operation(const std::string& digits) {
   receipt::Receipt r;
   r.kind = receipt::Kind::operation;

@@ -1,4 +1,4 @@
-// tests/schedule_text.h: dumps as libtpu writes them, from a few words.
+// tests/schedule_text.h: makes dumps in the form of libtpu's.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace tessera {
 
-// A bundle: what stands in its braces, and the comment behind them.
+// A bundle: the text in its braces, and the comment after it.
 struct BundleLine {
   std::string ops;
   std::string comment{};
@@ -47,7 +47,7 @@ inline Result<schedule::KernelText> parse_lines(
   return schedule::parse_kernel("k.1", bundles_text(lines), slots_text(lines));
 }
 
-// Bundles 0 to `size` - 1, empty but for those that are set.
+// `size` empty bundles, for tests that set some of them.
 inline std::vector<BundleLine> empty_lines(size_t size) {
   return std::vector<BundleLine>(size);
 }

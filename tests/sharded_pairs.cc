@@ -1,4 +1,4 @@
-// tests/sharded_pairs.cc: random shards, and an oracle over pairs of tokens.
+// tests/sharded_pairs.cc: random shards, and a check over pairs of tokens.
 #include <algorithm>
 
 #include "tests/oracle.h"
@@ -60,8 +60,8 @@ ShardedCase random_sharded(const RandomCase& plan) {
 
 namespace {
 
-// Of tiles whose rows and columns are the shard's own; and of such rows without
-// a tile.
+// Work of tiles whose row and column are the shard's own, and of own rows
+// without a tile.
 int64_t early_work(const Shard& s, const ShardOptions& options) {
   int64_t out = 0;
   for (int64_t list = 0; list < s.lists; ++list) {
@@ -89,7 +89,7 @@ Fault pairs_fault(const ShardedCase& c, const Batch& batch,
   const int64_t rows = (request.q_len + request.tile.q - 1) / request.tile.q;
   const int64_t columns =
       (request.kv_len + request.tile.kv - 1) / request.tile.kv;
-  // [batch, head, row, column]: how often it is computed, and as what.
+  // [batch, head, row, column]: how often a tile is computed, and its class.
   std::vector<int32_t> times(at(request.batch * heads * rows * columns), 0);
   std::vector<int32_t> as(times.size(), 0);
   std::vector<int32_t> row_times(at(request.batch * heads * rows), 0);

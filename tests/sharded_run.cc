@@ -1,4 +1,4 @@
-// tests/sharded_run.cc: devices played one after the other, in plain loops.
+// tests/sharded_run.cc: simulates devices one after the other, in plain loops.
 #include "tests/sharded_run.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
 // Tiles of one kind in a shard's buffer: tokens x dim numbers for each of its
-// heads, NaN where nothing came.
+// heads, NaN if the tile was not received.
 struct Buffer {
   int64_t heads = 0, tiles = 0, tokens = 0, dim = 0;
   std::vector<double> values;
@@ -32,7 +32,7 @@ struct Buffer {
   double* row(int64_t h, int64_t tile, int64_t token) {
     return values.data() + ((h * tiles + tile) * tokens + token) * dim;
   }
-  // Another's tile, all heads.
+  // Copies, or adds, a tile of another shard, all heads.
   void take(Buffer& from, int64_t tile, int64_t to, bool add) {
     for (int64_t h = 0; h < heads; ++h) {
       double* const a = from.row(h, tile, 0);
@@ -104,7 +104,7 @@ class Devices {
     travel(shards_.kv, true, {&k_here_, &v_here_});
     travel(shards_.q, false, {&q_here_, &dout_here_});
     for (size_t s = 0; s < shards_.shards.size(); ++s) compute(s, *legality);
-    // Out, its log-sum-exp and gradients go the way back.
+    // The output, its log-sum-exp and gradients are sent back.
     come_home(shards_.q, false, {&out_here_, &lse_here_, &dq_here_});
     come_home(shards_.kv, true, {&dk_here_, &dv_here_});
     for (size_t s = 0; s < shards_.shards.size(); ++s) store(s);
@@ -114,7 +114,7 @@ class Devices {
  private:
   using Buffers = std::vector<Buffer>;
 
-  // A shard's own tiles, and room for what comes.
+  // Loads a shard's own tiles, with room for tiles that it receives.
   void load(size_t index) {
     const Shard& s = shards_.shards[index];
     const auto rows = static_cast<int64_t>(s.rows.size());
@@ -186,7 +186,7 @@ class Devices {
     }
   }
 
-  // Own columns, and then those of each shard at its number there.
+  // With gather, own columns come first, then those of each shard by number.
   bool gathers() const { return shards_.exchange == TileExchange::gather; }
 
   void travel(const Traffic& traffic, bool columns,
@@ -199,7 +199,7 @@ class Devices {
               });
   }
 
-  // Gradients of K and V are added, rows have one that computed them.
+  // Gradients of K and V are added; results of a row come from one shard.
   void come_home(const Traffic& traffic, bool columns,
                  const std::vector<Buffers*>& arrays) {
     each_sent(traffic, columns,
@@ -210,13 +210,13 @@ class Devices {
               });
   }
 
-  // Of one query and the keys of one arrival.
+  // The result of one query with the keys of one arrival.
   struct Part {
     double lse = -kInf;
     std::vector<double> out;
   };
 
-  // Keys of a step that the query may see, told to visit(column, key).
+  // Calls visit(column, key) for the keys of a step that the query may see.
   template <class Visit>
   void each_key(const Shard& s, const Legality& legality, const Entry& e,
                 const TileAt& row, int64_t query, int64_t plan_head,
@@ -233,7 +233,7 @@ class Devices {
     }
   }
 
-  // The arrival that brings a column: 0 is what the shard owns.
+  // The arrival that brings a column; 0 means a column of the shard itself.
   size_t arrival(int64_t column) const {
     if (gathers()) return at(column / shards_.shapes.own_columns);
     int64_t end = shards_.shapes.own_columns;
@@ -294,7 +294,7 @@ class Devices {
     backward(index, legality, h, g, plan_head, r, i, query, score);
   }
 
-  // In the order of arrival.
+  // Merges the parts in the order of arrival.
   void join(const std::vector<Part>& parts, double* lse, double* out) const {
     *lse = -kInf;
     std::fill(out, out + shape_.v_head_dim, 0.0);

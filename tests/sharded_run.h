@@ -1,6 +1,6 @@
-// tests/sharded_run.h: shards run one by one as devices would: each has its own
-// buffers, which only its own tiles and the rounds fill, and parts of a softmax
-// are joined by their log-sum-exp.
+// tests/sharded_run.h: runs shards one by one as devices would. Each has its
+// own buffers, filled only by its own tiles and by the rounds, and parts of a
+// softmax are merged by log-sum-exp.
 #pragma once
 
 #include <optional>
@@ -20,16 +20,16 @@ struct ShardedCase {
 };
 std::string describe(const ShardedCase& c);
 
-// A mesh of 1 to 16 shards, heads and a way to balance around a mask.
+// A case with this mask and a random mesh of 1 to 16 shards, heads and balance.
 ShardedCase random_sharded(const RandomCase& plan);
 
-// What is wrong with who computes what, judged pair by pair; nothing where
-// every legal pair is computed exactly once, by a shard that has its tiles.
+// Checks pair by pair that every legal pair is computed exactly once, by a
+// shard that has its tiles. Returns what is wrong, or nothing.
 std::optional<std::string> pairs_fault(const ShardedCase& c, const Batch& batch,
                                        const Shards& shards);
 
-// Runs forward and backward on random arrays, and judges what all shards wrote
-// by fp64.
+// Runs forward and backward on random arrays, and checks the results of all
+// shards against fp64.
 std::optional<std::string> run_fault(const ShardedCase& c, const Batch& batch,
                                      const Shards& shards);
 

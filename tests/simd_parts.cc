@@ -1,4 +1,4 @@
-// tests/simd_parts.cc: the parts of plain C++, and which file has an ISA's.
+// tests/simd_parts.cc: the parts in plain C++, and the choice by ISA.
 #include "tests/simd_parts.h"
 
 #include "kernels/simd/portable.h"

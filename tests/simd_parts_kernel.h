@@ -1,5 +1,5 @@
-// tests/simd_parts_kernel.h: simd_parts.h for any vectors. Included by the
-// files of one ISA: all is in an anonymous namespace.
+// tests/simd_parts_kernel.h: simd_parts.h for any vector type. It is included
+// by one file for each ISA, so all is in an anonymous namespace.
 #pragma once
 
 #include "kernels/simd/math.h"

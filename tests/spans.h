@@ -1,4 +1,4 @@
-// tests/spans.h: what ran while a trace lived, counted.
+// tests/spans.h: counts the spans of a trace.
 #pragma once
 
 #include <map>
@@ -9,7 +9,7 @@
 
 namespace tessera::testing {
 
-// Spans by "category name".
+// The number of spans by "category name".
 inline std::map<std::string, int> spans_of(const Trace& trace) {
   std::map<std::string, int> out;
   const auto file = nlohmann::json::parse(trace.json());

@@ -1,5 +1,5 @@
-// tests/stablehlo_kernel.h: what the TPU kernels compute, as StableHLO over the
-// very arrays that they would read.
+// tests/stablehlo_kernel.h: the computation of the TPU kernels as StableHLO,
+// over the same arrays that the kernels read.
 #pragma once
 
 #include <algorithm>
@@ -15,9 +15,10 @@
 
 namespace tessera::testing {
 
-// Written where the writer stands; its arguments, or what is bound to their
-// names, are the kernel's. A pair is legal where its tile is in the list, its
-// ids are equal and its key lies within the bounds, or where its bit is set.
+// Writes the computation at the writer's position. Arguments of the program, or
+// values bound to their names, are the kernel's arrays. A pair is legal if its
+// tile is in the list, its ids are equal and its key is within the bounds, or
+// with bitmaps if its bit is set.
 class StablehloKernel {
  public:
   using Compare = xla::Compare;
@@ -25,8 +26,8 @@ class StablehloKernel {
   using Element = xla::Element;
   using Value = xla::Value;
 
-  // Without bitmaps, a mask with a lower bound of key - position `has_low`,
-  // with an upper one always. dK and dV are float32 where they are `wide_sums`.
+  // Without bitmaps a mask always has an upper bound of key - position, and
+  // with `has_low` a lower one. With `wide_sums` dK and dV are float32.
   StablehloKernel(xla::Writer& w, const MosaicKernel& kernel, bool has_low,
                   bool wide_sums = false)
       : w_(w),
@@ -35,7 +36,7 @@ class StablehloKernel {
         has_low_(has_low),
         wide_sums_(wide_sums) {}
 
-  // What a program for one kernel takes.
+  // The arguments of a program with one kernel.
   static std::vector<xla::Argument> arguments(const MosaicKernel& k);
 
   std::vector<Value> results() {
@@ -43,9 +44,10 @@ class StablehloKernel {
     return k_.call.backward ? gradients() : output();
   }
 
-  // Forward: of a call in parts (lanes/mosaic/shape.h), which writes rows that
-  // it has a step of, and `before` elsewhere, or NaN. Between calls a row's
-  // maximum, sum and sums are where the kernel has them.
+  // Forward, for a call in parts (lanes/mosaic/shape.h). Rows that have a step
+  // in this call are written; other rows keep `before`, or are NaN. Between
+  // calls a row's maximum, sum and weighted values are stored where the kernel
+  // stores them.
   std::vector<Value> forward_parts(
       const std::vector<std::optional<Value>>& before) {
     const Value named = w_.reduce_any(this->named(), {1, 3});
@@ -95,9 +97,9 @@ class StablehloKernel {
     return made;
   }
 
-  // Backward: of a call of columns in parts, what it writes where it is told
-  // rows (lanes/mosaic/shape.h), and `before` elsewhere. What a row has no
-  // part in is NaN, and so are columns of a step whose row is not told.
+  // Backward, for a call of columns in parts (lanes/mosaic/shape.h). Rows that
+  // the call is told are written; other rows keep `before`. Values without a
+  // part of any row are NaN, and so are columns with a step of a row not told.
   struct Parts {
     Value dq, dk, dv, dsink_logits, dq_so_far;
   };
@@ -127,7 +129,7 @@ class StablehloKernel {
     out.dq_so_far =
         spilled(w_.select(stays, total, unspilled(so_far, total.dims())));
     const auto [named, lost] = columns(rows.told);
-    // A column that some of the lists of a K/V head have is lost to it.
+    // A column that only some lists of a K/V head have is lost for that head.
     const Value some = keys_of(named);
     const Value lost_keys =
         w_.either(keys_of(lost), w_.both(some, keys_of(w_.negate(named))));
@@ -144,14 +146,14 @@ class StablehloKernel {
   Value nan_like(const Value& x) {
     return w_.real(__builtin_nanf(""), x.dims(), x.type.element);
   }
-  // Forward, of all rows in their order: [lists, rows].
+  // Forward: a flag of each row, [lists, rows], in the order of rows.
   Value row_flags(int32_t bit) {
     const int64_t rows = k_.q_len / k_.tile.q;
     const Value words = w_.reshape(w_.argument("rows"), {lists(), 2 + rows});
     const Value flags = w_.bits(w_.part(words, 1, 2, 2 + rows), bit, 1);
     return w_.compare(Compare::equal, flags, w_.integer(1, flags.dims()));
   }
-  // [lists, rows].
+  // Flags, each [lists, rows].
   struct Rows {
     Value told, begins, ends;
   };
@@ -171,7 +173,7 @@ class StablehloKernel {
                                       w_.broadcast(count, each, {0}));
     const Value here = w_.both(
         is_there, w_.compare(Compare::equal, field(2, 16), w_.iota(each, 2)));
-    // What any of a list's chunks is told.
+    // Whether any chunk of the list is told the row.
     const auto of_lists = [&](const Value& told) {
       return w_.reduce_any(w_.reshape(told, {lists(), chunks * most, rows}),
                            {1});
@@ -183,7 +185,7 @@ class StablehloKernel {
     };
     return {of_lists(here), has(1), has(0)};
   }
-  // Of lists and tiles, what each head's tokens have.
+  // Expands values of (list, tile) to values of each head's tokens.
   Value tokens_of(const Value& tiles, int64_t heads, int64_t tokens) {
     const int64_t n = tiles.dims()[1];
     const int64_t lists = tiles.dims()[0] / k_.batch;
@@ -195,7 +197,8 @@ class StablehloKernel {
   Value queries_of(const Value& rows) {
     return tokens_of(rows, s_.heads, k_.tile.q);
   }
-  // Of K/V heads that lists share, what any of these has.
+  // Expands flags of columns to tokens of K/V heads. A head that several lists
+  // share has a flag if any of the lists has it.
   Value keys_of(const Value& columns) {
     const int64_t share = std::max<int64_t>(1, k_.plan_heads / s_.kv_heads);
     const Value any = w_.reduce_any(
@@ -205,16 +208,16 @@ class StablehloKernel {
   Value over(const Value& tokens, const Value& array) {
     return w_.broadcast(tokens, array.dims(), {0, 1, 2});
   }
-  // [lists, columns]: those that have a step, and of these such whose row is
-  // not told.
+  // Flags [lists, columns]: columns with a step, and columns with a step whose
+  // row is not told.
   std::pair<Value, Value> columns(const Value& told) {
     const Value named = w_.reduce_any(this->named(), {1});
     const Value lost =
         w_.both(named, w_.negate(w_.broadcast(told, named.dims(), {0, 1})));
     return {w_.reduce_any(named, {1}), w_.reduce_any(lost, {1})};
   }
-  // What queries have between calls, [rows * heads, dim, block_q]. Batches have
-  // one row.
+  // Dims of the sums of queries between calls, [rows * heads, dim, block_q].
+  // The batch has one row.
   Dims dims_of_spill(const Dims& tokens) const {
     const int64_t rows = k_.q_len / k_.tile.q;
     return {rows * s_.heads, tokens[3], k_.tile.q};
@@ -238,8 +241,8 @@ class StablehloKernel {
     return queries / k_.tile.q;
   }
 
-  // [lists, steps, rows, columns]: whether step s is of list l and that tile,
-  // and no filling. Of the transposed list rows are tiles of keys.
+  // [lists, steps, rows, columns]: whether step s is of list l and of that
+  // tile, and not padding. In a transposed list a row is a tile of keys.
   Value listed() {
     const Value out = named();
     const Dims& tiles = out.dims();
@@ -248,7 +251,7 @@ class StablehloKernel {
     return w_.both(
         out, w_.compare(Compare::greater, step_class, w_.integer(0, tiles)));
   }
-  // The same, of steps of any class.
+  // The same for steps of any class.
   Value named() {
     const Dims tiles = {lists(), k_.steps, k_.q_len / k_.tile.q,
                         k_.kv_len / k_.tile.kv};
@@ -261,7 +264,7 @@ class StablehloKernel {
     return w_.both(out, w_.compare(Compare::equal, field(4, 14),
                                    w_.iota(tiles, k_.call.backward ? 2 : 3)));
   }
-  // Whether step s is of list l, and of that chunk of it that has query row r.
+  // Whether step s is of list l, and of the chunk that has query row r.
   Value in_range(const Dims& tiles) {
     const int64_t chunks = mosaic::chunks_of(k_);
     const int64_t rows = rows_of_chunk();
@@ -278,7 +281,8 @@ class StablehloKernel {
     return w_.both(w_.compare(Compare::greater_or_equal, number, ends(0)),
                    w_.compare(Compare::less, number, ends(1)));
   }
-  // Lists have as many pages each; a page says how many steps it holds.
+  // The same with pages. All lists have the same number of pages, and `range`
+  // has the number of steps of each page.
   Value in_pages(const Dims& tiles) {
     const int64_t pages = k_.steps / k_.page;
     const Dims each = {lists(), pages, k_.page};
@@ -294,7 +298,7 @@ class StablehloKernel {
                                   w_.add(begin, w_.integer(of_list, each))));
     return w_.broadcast(w_.reshape(out, {lists(), k_.steps}), tiles, {0, 1});
   }
-  // Of tiles, [lists, rows, columns, ...], what each pair has.
+  // Expands values of tiles, [lists, rows, columns], to values of pairs.
   Value as_pairs(const Value& tiles) {
     const Dims& d = tiles.dims();
     return w_.reshape(
@@ -305,7 +309,7 @@ class StablehloKernel {
   Dims pairs_of_lists() const {
     return {k_.batch, k_.plan_heads, k_.q_len, k_.kv_len};
   }
-  // A full tile is not masked; of all others the bits say it.
+  // All pairs of a full tile are legal; in other tiles the bits decide.
   Value by_bitmaps(const Value& listed) {
     const Dims& tiles = listed.dims();
     const auto of_steps = [&](const Value& word) {
@@ -315,7 +319,7 @@ class StablehloKernel {
         Compare::equal, of_steps(w_.bits(w_.argument("steps"), 2, 2)),
         w_.integer(2, tiles));
     const Value full = w_.reduce_any(w_.both(listed, is_full), {1});
-    // A tile has one step at most.
+    // A tile has at most one step, so the sum is its bitmap's number.
     const Value number =
         w_.reduce_sum(w_.select(listed, of_steps(w_.argument("bits_of")),
                                 w_.integer(0, tiles)),
@@ -381,12 +385,12 @@ class StablehloKernel {
         pairs());
   }
 
-  // What no legal pair reads may be anything, so 0 stands in for it.
+  // Numbers that no legal pair reads may be NaN or Inf; they are replaced by 0.
   Value finite(std::string_view name) {
     const Value x = w_.convert(w_.argument(name), w_.wide());
     return w_.select(w_.is_finite(x), x, w_.real(0, x.dims()));
   }
-  // Of K/V heads for every query head, and the sum back.
+  // Repeats a K/V head for each of its query heads; gathered() sums back.
   Value spread(const Value& x) {
     const int64_t group = s_.heads / s_.kv_heads;
     return w_.reshape(
@@ -409,7 +413,7 @@ class StablehloKernel {
     const Value cap = w_.real(s_.softcap, pairs());
     return w_.mul(w_.tanh(w_.div(s, cap)), cap);
   }
-  // Of the cap at these scores.
+  // The derivative of the softcap at these capped scores.
   Value slope(const Value& scores) {
     const Value bent = w_.div(scores, w_.real(s_.softcap, pairs()));
     return w_.sub(w_.real(1, pairs()), w_.mul(bent, bent));
@@ -420,7 +424,7 @@ class StablehloKernel {
     return w_.broadcast(x, pairs(), {0, 1, 2});
   }
 
-  // Of each query: the highest score, the sum of its weights, that of values.
+  // For each query: the highest score, the sum of weights, the weighted values.
   struct Sums {
     Value most, sum, out;
   };
@@ -512,7 +516,7 @@ class StablehloKernel {
     return w_.broadcast(w_.argument("sink_logits"),
                         {k_.batch, s_.heads, k_.q_len}, {1});
   }
-  // -sum(p delta) over the queries that are there; of one without a key p is 1.
+  // -sum(p * delta) over real queries; p is 1 for a query without a key.
   Value of_sinks(const Value& delta) {
     const Dims rows = delta.dims();
     const Value ids = w_.broadcast(
@@ -537,7 +541,7 @@ class StablehloKernel {
   bool has_low_;
   bool wide_sums_;
   bool wide_dq_ = false;
-  std::optional<Value> sink_rows_;  // that count; none: all
+  std::optional<Value> sink_rows_;  // queries that count for sinks; none: all
 };
 
 inline std::vector<xla::Argument> StablehloKernel::arguments(

@@ -1,4 +1,4 @@
-// tests/stablehlo_shards.cc: the kernel as StableHLO, call by call.
+// tests/stablehlo_shards.cc: writes kernels as StableHLO, call by call.
 #include "tests/stablehlo_shards.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 namespace tessera::testing {
 namespace {
 
-// What the kernel computes of the arrays that are bound to its names.
+// Writes the kernel's computation on the arrays that are bound to its names.
 xla::Writer::Values results_of(xla::Writer& w,
                                const mosaic::PlannedKernel& kernel,
                                const mosaic::CallArrays& arrays,
@@ -42,7 +42,7 @@ xla::Writer::Values results_of(xla::Writer& w,
   return out;
 }
 
-// dK and dV, which follow dQ, in arrays of so many keys each.
+// Splits dK and dV, which follow dQ, into arrays with so many keys each.
 xla::Writer::Values in_parts(xla::Writer& w, const std::vector<int64_t>& parts,
                              xla::Writer::Values made) {
   if (parts.empty()) return made;
@@ -58,7 +58,7 @@ xla::Writer::Values in_parts(xla::Writer& w, const std::vector<int64_t>& parts,
   return out;
 }
 
-// In place of the call, whose inputs have the kernel's sizes.
+// Writes the computation of a call whose inputs have the kernel's sizes.
 xla::Writer::Values attend(xla::Writer& w, const mosaic::PlannedKernel& kernel,
                            const xla::Writer::Values& inputs) {
   const mosaic::CallArrays arrays = arrays_of(kernel);

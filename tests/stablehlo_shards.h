@@ -1,5 +1,5 @@
-// tests/stablehlo_shards.h: what the TPU kernel computes in a larger program,
-// such as that of shards, as StableHLO.
+// tests/stablehlo_shards.h: the computation of a TPU kernel as StableHLO inside
+// a larger program, such as that of shards.
 #pragma once
 
 #include <string_view>
@@ -8,13 +8,13 @@
 
 namespace tessera::testing {
 
-// In place of a kernel's call: what it computes of its arrays. The program's
-// own arrays have their names again behind it.
+// Writes a kernel's computation in place of its call. Afterwards the names of
+// the program's own arrays are bound as before.
 xla::Writer::Values stablehlo_call(xla::Writer& w,
                                    const mosaic::PlannedKernel& kernel,
                                    std::string_view label,
                                    const xla::Writer::Values& inputs);
-// The same of real numbers of any type.
+// The same for floating-point numbers of any type.
 xla::Writer::Values stablehlo_call_of_any(xla::Writer& w,
                                           const mosaic::PlannedKernel& kernel,
                                           std::string_view label,

@@ -1,4 +1,4 @@
-// tests/stablehlo_types.h: how large the arrays of a program's text are.
+// tests/stablehlo_types.h: sizes of the arrays in a program's text.
 #pragma once
 
 #include <cctype>
@@ -9,7 +9,7 @@
 
 namespace tessera::testing {
 
-// "2x3xf32" to its numbers' count and bytes; a number alone is no array.
+// Elements and bytes of a type such as "2x3xf32". A scalar has 0 bytes.
 struct Counted {
   double elements = 1;
   int64_t bytes = 0;

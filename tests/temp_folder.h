@@ -1,4 +1,4 @@
-// tests/temp_folder.h: an empty folder, for as long as it lives.
+// tests/temp_folder.h: a temporary folder, removed by the destructor.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// tests/variable.h: a variable of the environment, for as long as it lives.
-// Not while other threads read the environment.
+// tests/variable.h: sets an environment variable for the object's lifetime. No
+// other thread may read the environment meanwhile.
 #pragma once
 
 #include <cstdlib>

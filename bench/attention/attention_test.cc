@@ -1,5 +1,5 @@
 // bench/attention/attention_test.cc: the cases of `tessera-bench attention`,
-// what follows from a measurement, and what it makes of the peers' lines.
+// figures derived from measurements, and reading the peers' lines.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -113,7 +113,7 @@ TEST(BenchRows, SharesAreOfThePeakThatBounds) {
   EXPECT_NEAR(*share_of_peak(row), 0.5, 1e-12);
   row.dtype = Dtype::bf16;
   EXPECT_NEAR(*share_of_peak(row), 0.25, 1e-12);
-  row.peaks.bf16_dot_gflops = 0;  // no such instruction
+  row.peaks.bf16_dot_gflops = 0;  // the ISA has no such instruction
   EXPECT_FALSE(share_of_peak(row));
   BenchRow decode = row_of("decode", Dtype::bf16, Direction::forward);
   decode.ours = ours({134.217728 / 40});  // 40 GB/s
@@ -142,13 +142,13 @@ TEST(BenchRows, AGoalIsReachedOnlyBesideEveryPeer) {
   EXPECT_EQ(reached(row), true);
   row.every_peer_ran = false;
   EXPECT_FALSE(reached(row).has_value());
-  row.peers = {peer("b", 11)};  // missed already
+  row.peers = {peer("b", 11)};  // the goal is missed already
   EXPECT_EQ(reached(row), false);
 
   BenchRow full = row_of("full", Dtype::f32, Direction::forward);
   full.ours = ours({40.96 * 200 / 2 / 160});  // 160 of 200 GFLOP/s
   full.peers = {peer("b", 1000)};
-  EXPECT_EQ(reached(full), false);  // 85% is asked for
+  EXPECT_EQ(reached(full), false);  // the goal is 85%
   full.peaks.fma_gflops = 180;
   EXPECT_EQ(reached(full), true);
   full.peaks.fma_gflops = 0;

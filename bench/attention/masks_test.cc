@@ -52,7 +52,7 @@ TEST_F(BenchMasks, PlansDocumentsAndTilesThatAreGiven) {
   const json row = plan["cases"][0];
   EXPECT_EQ(row["docs"], "lengths:600,424");
   EXPECT_GT(row["plan_ns"], 0);
-  // It is what `tessera plan` plans of them.
+  // The same plan as that of `tessera plan`.
   ASSERT_EQ(
       program({"plan", "--mask", "causal & documents", "--q-len", "1024",
                "--docs", "lengths:600,424", "--tile", "128x64", "--json"}),

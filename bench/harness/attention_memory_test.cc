@@ -1,6 +1,6 @@
-// bench/harness/attention_memory_test.cc: what attention on the cpu lane
-// allocates grows with tokens x head dim, not with queries x keys. It stands
-// here because the meter does.
+// bench/harness/attention_memory_test.cc: allocations of attention on the cpu
+// lane grow with tokens x head dim, not with queries x keys. The test is here
+// because it uses the memory meter.
 #include <gtest/gtest.h>
 
 #include <thread>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kHeads = 2, kDim = 64;
 
-// Peak bytes beyond the arrays of the call, in a thread that kept no scratch.
+// Peak bytes beyond the arrays of the call, in a thread without kept scratch.
 struct Extra {
   int64_t prepare = 0, forward = 0, backward = 0;
 };
@@ -71,11 +71,11 @@ TEST(AttentionMemory, GrowsWithTokensTimesHeadDim) {
   constexpr int64_t kFixed = int64_t{2} << 20;  // blocks of one thread
   for (const int64_t tokens : {2048, 4096, 8192}) {
     const Extra extra = measure(tokens);
-    // The lists, and some 50 bytes a query.
+    // The lists, and about 50 bytes for each query.
     EXPECT_LE(extra.prepare, kFixed + 64 * tokens) << tokens;
     EXPECT_LE(extra.forward, kFixed) << tokens;
-    // dq in fp32, lse, delta and a flag a query; 8 bytes a block of pairs, in a
-    // vector that doubles.
+    // dq in fp32, and lse, delta and a flag for each query; 8 bytes for each
+    // block of pairs, in a vector that doubles its size.
     const int64_t blocks = tokens / 128;
     EXPECT_LE(extra.backward,
               kFixed + kHeads * tokens * (4 * kDim + 16) + 32 * blocks * blocks)

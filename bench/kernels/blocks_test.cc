@@ -1,6 +1,5 @@
 // bench/kernels/blocks_test.cc: `tessera-bench blocks`: a row for each variant
-// of this machine; that its lists are right is judged by the command. And what
-// it makes of its peer.
+// of this machine, and reading its peer. The command itself checks the lists.
 #include "kernels/blocks/blocks.h"
 
 #include <gtest/gtest.h>
@@ -40,7 +39,7 @@ TEST_F(BlocksBench, HasARowForEachVariant) {
   }
   EXPECT_EQ(names, want);
   EXPECT_GT(result["read_us"], 0);
-  EXPECT_FALSE(result.contains("goals_reached"));  // of the default sizes
+  EXPECT_FALSE(result.contains("goals_reached"));  // only for default sizes
   EXPECT_EQ(bench({"blocks", "--blocks", "0"}), cli::kRefused);
   EXPECT_EQ(bench({"blocks", "--active", "-1"}), cli::kRefused);
 }
@@ -71,7 +70,7 @@ TEST(BlocksPeer, ItsLineIsRead) {
             "others");
 }
 
-// Where there is a PyTorch: its lists are ours, and others are noticed.
+// If PyTorch is installed: its lists equal ours, and wrong lists are detected.
 TEST(BlocksPeer, ItsListsAreHeldToOurs) {
   if (std::getenv("TESSERA_TORCH_PYTHON") == nullptr) {
     GTEST_SKIP() << "TESSERA_TORCH_PYTHON is not set";

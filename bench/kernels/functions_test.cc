@@ -1,5 +1,5 @@
 // bench/kernels/functions_test.cc: `tessera-bench functions`: a row for each
-// function and ISA of this machine, and what they give is right.
+// function and ISA of this machine, with right results.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>

@@ -1,5 +1,5 @@
 // bench/kernels/kernels_test.cc: `tessera-bench kernels`: every variant of this
-// machine has its rows, and what they wrote is within its bounds.
+// machine has its rows, and its results are within their bounds.
 #include "bench/kernels/kernels.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ using nlohmann::json;
 class KernelsBench : public tessera::testing::Program {};
 
 TEST_F(KernelsBench, HasARowForEverySizeDtypeAndVariant) {
-#ifdef TESSERA_SANITIZED  // where the judge takes minutes for the others
+#ifdef TESSERA_SANITIZED  // the check of the others would take minutes
   const std::vector<const KernelOperation*> operations = {&decode_operation()};
 #else
   const std::vector<const KernelOperation*> operations = {
@@ -44,7 +44,7 @@ TEST_F(KernelsBench, HasARowForEverySizeDtypeAndVariant) {
     }
     size_t floats = 0;  // variants that take every dtype
     for (const Isa isa : machine_isas()) {
-      // Decode waits for memory: it has no kernel of tiles.
+      // Decode has no AMX kernel, because it is bound by memory.
       const size_t kernels = isa == Isa::amx && name == "decode" ? 0 : 1;
       EXPECT_EQ(isas.count(std::string(to_string(isa))), kernels) << name;
       floats += isa >= Isa::avx512bf16 ? 0 : 1;
@@ -74,7 +74,7 @@ TEST_F(KernelsBench, RefusesWhatIsNotThere) {
   EXPECT_EQ(bench({"kernels", "--seconds", "0"}), cli::kRefused);
 }
 
-// A causal query sees the keys up to its own, which counts from the end.
+// A causal query sees the keys up to its own; the last one sees all keys.
 TEST(KernelsCall, LayersAreThoseOfTheMask) {
   auto call = make_kernel_call({"causal", 4, 6, 1, 8}, Dtype::f32, false);
   ASSERT_TRUE(call);

@@ -1,4 +1,4 @@
-"""Times PyTorch FlexAttention on the CPU, compiled; it has no backward there.
+"""Times compiled PyTorch FlexAttention on the CPU, where it has no backward.
 
 The block mask is made outside the timed call, as our plan is.
 """
@@ -12,7 +12,7 @@ import attention_peer as peer
 
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 BLOCK = 128
-MAX_EAGER = 8192  # tokens; create_block_mask builds every pair, uncompiled
+MAX_EAGER = 8192  # tokens; eager create_block_mask builds every pair
 
 
 def mask_mod(case, ids):

@@ -1,7 +1,7 @@
 """Times OpenVINO's scaled_dot_product_attention on the CPU, forward: whole, and
-a document or a batch of chunks of queries at a time.
+called for each document or for a batch of chunks of queries.
 
-In bfloat16 it is told to compute so; its inputs stay float32 arrays.
+For bfloat16 only the inference precision is set; inputs stay float32 arrays.
 """
 
 import numpy as np
@@ -50,7 +50,8 @@ def whole(session, case):
 
 
 def by_item(session, case, chunk):
-    """A work item at a time, K and V copied into its model's inputs."""
+    """One call for each work item, with K and V copied into the model's
+    inputs."""
     ids = session.args.ids
     q, k, v = session.tensors(case)[:3]
     out = np.empty_like(q)
@@ -81,7 +82,8 @@ def by_item(session, case, chunk):
 
 
 def by_batch(session, case, chunk):
-    """All chunks of a window in one call, each beside the keys before it."""
+    """All chunks of a window in one call, each with the keys that it may
+    see."""
     q, k, v = session.tensors(case)[:3]
     out = np.empty_like(q)
     heads, tokens, dim = q.shape[1:]

@@ -1,9 +1,9 @@
-"""What every attention peer shares: flags, cases, inputs, timing, proof, lines.
+"""Shared by all attention peers: flags, cases, inputs, timing, checks, output.
 
 A peer runs the cases of `tessera-bench attention` on one length, head dim and
 dtype, and prints a line of JSON for each measurement as soon as it has it. It
-is told the document ids by the file that ours are read from. Every measured
-call is judged once: its last head by fp64 and the bounds of the judge.
+reads the document ids from the same file as ours. The last head of every
+measured call is checked once, against fp64 and the bounds of the judge.
 """
 
 import argparse
@@ -19,14 +19,14 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "python/tests"))
 import judge
 
 HEADS = 8
-WINDOW = 1024  # keys that a query sees, its own among them
+WINDOW = 1024  # keys that a query sees, with its own
 SOFTCAP = 30.0
 DECODE_HEADS, DECODE_KV_HEADS, DECODE_KEYS = 32, 8, 32768
 CASES = ("full", "causal", "softcap", "window", "documents", "both", "decode")
 FORWARD, BACKWARD = "forward", "forward+backward"
 DTYPES = {"f32": "float32", "bf16": "bfloat16"}  # to NumPy's names
-MAX_DENSE = 8192  # tokens up to which every query is judged
-SAMPLED = 64  # queries that are judged beyond
+MAX_DENSE = 8192  # up to so many tokens every query is judged
+SAMPLED = 64  # queries that are judged above that
 
 
 def parse(description):
@@ -65,7 +65,7 @@ def parse(description):
 
 
 def to_bf16(x):
-    """float32 whose values are bfloat16's, to the nearest, ties to even."""
+    """float32 rounded to values of bfloat16, to nearest, ties to even."""
     bits = x.view(np.uint32)
     bits = bits + 0x7FFF + ((bits >> 16) & 1)
     return (bits & np.uint32(0xFFFF0000)).view(np.float32)
@@ -78,7 +78,8 @@ def document_bounds(ids):
 
 
 def key_ranges(case, ids):
-    """First and last legal key of every query: here they are intervals."""
+    """First and last legal key of every query; in all cases legal keys are an
+    interval."""
     tokens = len(ids)
     last = np.arange(tokens)
     first = np.zeros(tokens, np.int64)
@@ -93,16 +94,17 @@ def key_ranges(case, ids):
 
 
 def legal(case, ids, queries, keys):
-    """Booleans [queries, keys], for ranges of tokens."""
+    """The mask of two ranges of tokens: booleans [queries, keys]."""
     first, last = (x[queries.start : queries.stop] for x in key_ranges(case, ids))
     k = np.arange(keys.start, keys.stop)
     return (k >= first[:, None]) & (k <= last[:, None])
 
 
 def work_items(case, ids, chunk):
-    """A mask in calls that a dense kernel can do: (query, end, first key,
-    whether causal says it all). A document is one call, or, under a window,
-    chunks of queries with the keys that they may see; `end` ends both."""
+    """A mask as calls of a dense kernel: (first query, end, first key, whether
+    the mask is just causal). A document is one call, or under a window chunks
+    of queries with the keys that they may see. `end` is that of queries and
+    keys."""
     documents = case in ("documents", "both")
     items = []
     for start, end in document_bounds(ids) if documents else [(0, len(ids))]:
@@ -110,7 +112,7 @@ def work_items(case, ids, chunk):
             items.append((start, end, start, True))
             continue
         for q in range(start, end, chunk):
-            # Rounded down to whole blocks of the kernels'.
+            # Rounded down to whole blocks of the kernel.
             key = max(start, (q - WINDOW + 1) // 64 * 64)
             items.append((q, min(q + chunk, end), key, False))
     return items
@@ -124,8 +126,8 @@ def additive_mask(case, ids, item):
 
 
 def expected(case, ids, rows, q, k, v, dout, dtype, stored_every):
-    """Of one head in fp64, with bounds: `out` and, given `dout`, `dq` of the
-    rows; `dk` and `dv` too where the rows are all of them."""
+    """The results of one head in fp64, with bounds: `out` of the rows and,
+    given `dout`, their `dq`; also `dk` and `dv` if the rows are all queries."""
     first, last = key_ranges(case, ids)
     keys = np.arange(len(k))
     legal = (keys >= first[rows, None]) & (keys <= last[rows, None])
@@ -152,14 +154,14 @@ class Session:
 
     def __init__(self, args, stored_every=None):
         self.args = args
-        self.stored_every = stored_every or {}  # by case, as judge has it
+        self.stored_every = stored_every or {}  # by case, an argument of judge
         self.end = time.perf_counter() + args.budget
-        self.known = {}  # what fp64 says, by case
+        self.known = {}  # fp64 results, by case
         self.inputs = {}
 
     def tensors(self, case):
-        """q, k, v and dout as float32 [1, heads, tokens, dim]; bfloat16's
-        values where that is the dtype."""
+        """q, k, v and dout as float32 [1, heads, tokens, dim]; for bfloat16
+        they are rounded to its values."""
         kind = "decode" if case == "decode" else "packed"
         if kind not in self.inputs:
             dim, tokens = self.args.head_dim, self.args.tokens
@@ -178,8 +180,8 @@ class Session:
         return self.inputs[kind]
 
     def wanted(self, case, backward):
-        """(rows, arrays) of the last head; made once, with gradients where
-        somebody may ask for them."""
+        """(rows, fp64 arrays) of the last head; made once, with gradients if
+        any measurement may need them."""
         if case not in self.known:
             q, k, v, dout = (x[0, -1] for x in self.tensors(case))
             if case == "decode":
@@ -211,8 +213,8 @@ class Session:
         return int((last - first + 1).sum())
 
     def error(self, case, direction, results):
-        """Of the last head: the largest error as a share of the largest value,
-        and the largest share of its bound that an element used."""
+        """Errors of the last head: the largest as a share of the largest value,
+        and the largest as a share of its bound."""
         rows, want = self.wanted(case, direction == BACKWARD)
         errors, shares = [], []
         for name, right in want.items():
@@ -222,11 +224,12 @@ class Session:
             off, largest = np.abs(got - right.value), np.abs(right.value)
             errors.append(off.max() / largest.max())
             shares.append(judge.shares(got, right).max())
-        return float(np.max(errors)), float(np.max(shares))  # a NaN wins
+        return float(np.max(errors)), float(np.max(shares))  # NaN if any is NaN
 
     def measure(self, peer, case, direction, prepare):
-        """`prepare()` makes the call and a function that gives the last head's
-        results, {"out": [tokens, dim], "dq": ...}, of the latest run."""
+        """Times and checks a call. `prepare()` returns the call, and a function
+        that returns the last head's results of the latest run, {"out": [tokens,
+        dim], "dq": ...}."""
         args = self.args
         line = {
             "peer": peer,
@@ -246,7 +249,7 @@ class Session:
             if not share <= 1:
                 return self.skip(line, f"its error is {share:.2g} of its bound")
             runs = time_runs(call, args.seconds)
-        except Exception as e:  # whatever a library throws
+        except Exception as e:  # any error of a library
             words = f"{type(e).__name__}: {e}".splitlines() or ["?"]
             return self.skip(line, words[0][:200])
         line["ms"] = round(min(runs) * 1e3, 4)
@@ -261,8 +264,8 @@ class Session:
 
 
 def time_runs(call, seconds, least=3, most=200):
-    """Seconds of each run until the time is spent, at least three runs unless
-    they take four times as long as they may."""
+    """Seconds of each run, until the time is spent. At least `least` runs,
+    unless they take more than four times that time."""
     runs = []
     while len(runs) < most:
         spent = sum(runs)
@@ -275,5 +278,5 @@ def time_runs(call, seconds, least=3, most=200):
 
 
 def announce(peer, versions):
-    """The first line: who measures."""
+    """Prints the first line: the peer and its versions."""
     print(json.dumps({"peer": peer, "versions": versions}), flush=True)

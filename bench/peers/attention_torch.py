@@ -1,8 +1,8 @@
 """Times PyTorch's attention on the CPU: scaled_dot_product_attention, and its
-flash kernels called a document or a chunk of queries at a time.
+flash kernels called for each document or chunk of queries.
 
-The latter is the best that can be made of dense kernels under a mask: no
-autograd between the calls, gradients added in place.
+The direct calls are the best use of dense kernels under a mask: no autograd
+between the calls, and gradients are added in place.
 """
 
 import numpy as np
@@ -17,9 +17,10 @@ aten = torch.ops.aten
 
 
 def queries_a_block(case, tokens):
-    """Its flash kernels add a gradient up in the array that they return, a
-    block after the other; of 16 bits that costs a rounding a block. A block has
-    512 keys or at least so many of the call's queries."""
+    """The least queries of a block of the flash kernels, by the queries of a
+    call. The kernels sum a gradient block by block in the array that they
+    return, so with 16 bits each block adds a rounding, which the bound needs. A
+    block has 512 keys or at least so many queries."""
     calls = {"full": tokens, "causal": tokens, "window": min(tokens, 256)}
     queries = calls.get(case, 1)  # a document may be short
     return 256 if queries >= 768 else 64 if queries >= 192 else 32
@@ -37,7 +38,8 @@ def tensors(session, case):
 def sdpa(session, case, direction, mask):
     q, k, v, dout = tensors(session, case)
     if case == "decode":
-        # The queries of a group as rows of one head: K and V are read once.
+        # The queries of a group become rows of one head, so that K and V are
+        # read once.
         q = q.reshape(1, k.shape[1], -1, q.shape[3])
     ids = session.args.ids
     bits = None
@@ -145,7 +147,7 @@ def main():
     session = peer.Session(args, stored_every)
     peer.announce("torch", {"torch": torch.__version__, "numpy": np.__version__})
     directions = [peer.FORWARD] + ([peer.BACKWARD] if args.backward else [])
-    # The strongest first, in case time runs out.
+    # The strongest peers run first, in case the time runs out.
     for direction in directions:
         for case in args.cases:
             if case in ("full", "causal"):

@@ -1,11 +1,10 @@
 """PyTorch's planner of a block mask, on the mask of `tessera-bench blocks`.
 
-FlexAttention takes a dense block mask to its lists in
-`_create_sparse_block_from_block_mask`, which `create_block_mask` calls and
-PyTorch does not publish: another version may not have it. One list is made of
-it, of blocks whose tokens a rule would still judge, and the transposed one; a
-second of full blocks would cost as much again. Every list is compared with
-ours. One line of JSON.
+FlexAttention makes its lists from a dense block mask in the private function
+`_create_sparse_block_from_block_mask`, which other versions may not have. This
+makes one list, as for partial blocks, and its transposed list; a second list of
+full blocks would take as long again. Every list is compared to ours. Prints one
+line of JSON.
 """
 
 import argparse
@@ -33,8 +32,8 @@ def parse():
 
 
 def is_same(counts, indices, blocks, start):
-    """Whether each line has these blocks: counts [heads, lines], indices
-    [heads, lines, blocks] of which the first are meant."""
+    """Whether each line has these blocks. `counts` is [heads, lines], `indices`
+    [heads, lines, blocks], of which the first count[...] are valid."""
     counts = counts[0].numpy().ravel()
     if not np.array_equal(counts, np.diff(start)):
         return False

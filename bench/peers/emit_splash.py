@@ -1,13 +1,13 @@
 """Prints the StableHLO of JAX Splash or tokamax Splash attention for a TPU.
 
-Lowering needs no TPU; `tessera schedule` takes what this prints. With --dump
-it compiles with the libtpu of its own environment too, and leaves libtpu's
-text dumps in a folder, which `tessera schedule --dump` takes.
+Lowering needs no TPU. `tessera schedule` reads the output. With --dump it also
+compiles with the libtpu of its own environment, and leaves libtpu's text dumps
+in a folder, which `tessera schedule --dump` reads.
 
-The program is given q without its scale, k and v, of [heads, tokens, dim], and
-what it puts beside the kernel counts with it: the scale, transposes for
---layouts, segment ids spread over lanes. With --list the active tiles are
-arguments of the jitted function, so that one compile serves any documents.
+The program takes q without its scale, k and v, each [heads, tokens, dim]. Its
+operations beside the kernel count with it: the scale, transposes for --layouts,
+and segment ids spread over lanes. With --list the active tiles are arguments of
+the jitted function, so that one compile serves any documents.
 """
 
 import argparse
@@ -82,7 +82,7 @@ def one_mask(masks, a):
 
 
 def make_kernel(a):
-    """The class of segment ids, and a kernel whose lists are constants."""
+    """The library's class of segment ids, and a kernel with constant lists."""
     residuals = {"save_residuals": a.lse and a.backward == "no"}
     if a.peer == "splash":
         from jax.experimental.pallas.ops.tpu import splash_attention as lib
@@ -107,7 +107,7 @@ def make_kernel(a):
         **block_arguments(a, kernels.QKVLayout),
         attn_logits_soft_cap=a.softcap,
         use_experimental_scheduler=a.scheduler,
-        # Its backward kernel walks a list only so.
+        # tokamax's backward kernel takes a list only with this option.
         dq_reduction_steps=3 if three and a.backward != "no" else None,
     )
     return kernels.base.SegmentIds, kernels.make_splash_mha_single_device(
@@ -126,7 +126,7 @@ def traced(a, sharding):
     import jax.numpy as jnp
 
     segment_ids, kernel = make_kernel(a)
-    # A kernel is a tree whose leaves are its lists.
+    # A kernel is a pytree whose leaves are its lists.
     lists, tree = jax.tree.flatten(kernel)
     lists = [describe(x, sharding) for x in lists] if a.list else lists
     scale = a.head_dim**-0.5
@@ -142,7 +142,7 @@ def traced(a, sharding):
         q = (q * scale).astype(q.dtype)
         return attend(given[0] if a.list else lists, q, k, v, ids)
 
-    # Of the scaled q, which the forward pass has saved.
+    # Gradients with respect to the scaled q, as saved by the forward pass.
     def gradients(q, k, v, ids, dout, *given):
         def of(*qkv):
             return attend(given[0] if a.list else lists, *qkv, ids)
@@ -161,7 +161,7 @@ def traced(a, sharding):
 
 
 def describe_target(a):
-    """A device of the target, none of which need exist."""
+    """A device of the target; no such device needs to be present."""
     from jax.experimental import topologies
 
     return topologies.get_topology_desc(
@@ -186,7 +186,7 @@ def main():
         lowered = traced(a, SingleDeviceSharding(describe_target(a)))
         lowered.compile()
         return
-    # With locations, which give kernels their names.
+    # Debug info has the locations, from which kernels get their names.
     sys.stdout.write(traced(a, None).as_text(debug_info=True))
 
 

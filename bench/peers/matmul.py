@@ -1,15 +1,16 @@
-"""Whose the products of training are: those of a block and of the head of a model,
-alone, by jaxlib's own compiler and by the plugins that `tessera train` runs on, one
-after the other in one run.
+"""Times the matrix products of training, of a block and of the head of a model,
+each alone: by jaxlib's own compiler and by the plugins that `tessera train`
+runs on. All run in turns.
 
     .venv/bin/python bench/peers/matmul.py --results bench/results
     .venv/bin/python bench/peers/matmul.py --only f32 --plugins xla_cpu_pjrt
 
-Each product is one program, exported by JAX, which repeats it as often as it is
-told; `tessera bridge` runs it through a plugin. A product takes the time of --times
-of them less that of one, by --times - 1: the least of --rounds each. Prints
-GFLOP/s, and of each dtype all products of a step forward; with --results or -o
-keeps them as JSON. Measure on a quiet machine.
+Each product is one program, exported by JAX, which repeats the product as often
+as an argument says; `tessera bridge` runs it through a plugin. The time of a
+product is that of --times products less that of one, divided by --times - 1,
+each the least of --rounds runs. Prints GFLOP/s, and for each dtype the sum of
+all products of a forward step. With --results or -o stores them as JSON.
+Measure on a quiet machine.
 """
 
 import argparse
@@ -36,7 +37,8 @@ JAXLIB = "jaxlib"
 
 
 def products(m):
-    """Numbers of each input and output of a token, and how often in a step."""
+    """The products of a model: input size and output size for a token, and how
+    often a step has it."""
     heads, kv, dim = m["heads"], m["kv_heads"], m["head_dim"]
     width, hidden, layers = m["width"], m["mlp_width"], m["layers"]
     gated = 1 if m.get("mlp") == "gelu" else 2
@@ -48,8 +50,8 @@ def products(m):
 
 
 def repeated(x, weight, times):
-    """x W^T, `times` of them. A number of each goes into the next one's x, so that
-    no compiler leaves one out."""
+    """x W^T, `times` times. One number of each result goes into the next x, so
+    that no compiler removes a product."""
     def product(x):
         return jax.lax.dot_general(x, weight, (((1,), (1,)), ((), ())),
                                    precision=jax.lax.Precision.HIGHEST,
@@ -76,7 +78,8 @@ def by_jaxlib(arrays, times):
 
 
 def exported(arrays, times, name, folder):
-    """The program, and what it reads, by how many products it makes."""
+    """The path of the exported program, and its input files by number of
+    products."""
     path = save(repeated, (*arrays, jnp.int32(times)), str(folder), name,
                 ["x", "weight", "times"], ["y"], run=False)
     files = {}
@@ -103,8 +106,8 @@ def by_plugin(plugin, program, path, files, folder):
 
 
 def seconds_of(pair, times, rounds):
-    """Of one product: the least of each, so that what a run takes besides, which
-    is in both, goes."""
+    """Seconds of one product. The least times of both counts are subtracted,
+    which removes the fixed time of a run."""
     found = [pair() for _ in range(rounds)]
     one, many = (min(each) for each in zip(*found))
     if many <= one:

@@ -1,5 +1,5 @@
-"""Whether two ways to pick blocks differ only where fp32 may: at scores that are
-nearer than what both may err by. NumPy alone."""
+"""Tests whether two ways to pick blocks differ only at near ties: scores that
+are closer than the fp32 errors of both. Needs NumPy only."""
 
 import numpy as np
 
@@ -7,14 +7,16 @@ U = 2.0**-24
 
 
 def worst_swap(q, k_blocks, own, ours, theirs):
-    """Of one head, the largest share of its bound that a swap takes; above 1 it is
-    no near tie, infinite where a pick is not by score.
+    """The largest score difference of a swapped pick of one head, as a share of
+    its bound. Above 1 the swap is no near tie; infinite if a pick is not by
+    score.
 
-    q [queries, dim], k_blocks [blocks, block, dim], in float64; own, the block
-    that a query lies in, which is picked whatever it scores; picks [queries, top],
-    -1 unused. A block's score is q times the mean of its keys. In fp32, in
-    whatever order, a number of the mean is rounded block times and a term of the
-    score dim times, its product among them: each errs by U of the magnitudes.
+    q is [queries, dim] and k_blocks [blocks, block, dim], in float64. `own` is
+    the block of each query, which is always picked. Picks are [queries, top],
+    -1 for unused. A block's score is q times the mean of its keys. In fp32, in
+    any order of summation, a number of the mean is rounded `block` times and a
+    term of the score `dim` times, with its product. Each rounding errs by U of
+    the sum of magnitudes.
     """
     block, dim = k_blocks.shape[1:]
     score = q @ k_blocks.mean(1).T
@@ -27,7 +29,7 @@ def worst_swap(q, k_blocks, own, ours, theirs):
         if len(a) != len(b) or own[i] not in a & b or max(a | b) > own[i]:
             return np.inf
         if lost:
-            # Either way found its own the better one of each such pair.
+            # Of each pair of blocks the two ways chose different ones.
             gap = np.abs(score[i, extra][:, None] - score[i, lost])
             bound = error[i, extra][:, None] + error[i, lost]
             worst = max(worst, float((gap / bound).max()))

@@ -1,4 +1,4 @@
-"""What every peer script shares: flags, masks, timing, memory, the result line.
+"""Shared by all planner peers: flags, masks, timing, memory, the result line.
 
 A peer plans one mask over one file of document ids, times it, and prints one
 line of JSON. With --classes it also writes the class of every tile, 0 empty,
@@ -61,7 +61,8 @@ def arguments(description):
 
 
 def parse(parser):
-    """The flags, with `atoms` the parsed mask and `ids` the read file."""
+    """The parsed flags, with `atoms`, the parsed mask, and `ids`, the ids
+    read."""
     args = parser.parse_args()
     try:
         args.atoms = parse_mask(args.mask)
@@ -86,7 +87,7 @@ def peak_mb():
 
 
 def time_runs(run, seconds, least=3, most=50):
-    """Results of `run` until the time is spent; `run` returns its seconds."""
+    """Results of runs until the time is spent; `run` returns its seconds."""
     results = []
     start = time.perf_counter()
     while len(results) < least or (
@@ -103,7 +104,7 @@ def timed(call):
 
 
 def write_classes(path, classes):
-    """Aside, then renamed: nobody reads half a file."""
+    """Writes a temporary file and renames it, so that no reader sees a part."""
     aside = pathlib.Path(f"{path}.{os.getpid()}.tmp")
     with open(aside, "wb") as out:
         np.save(out, np.ascontiguousarray(classes, np.uint8))
@@ -111,7 +112,8 @@ def write_classes(path, classes):
 
 
 def report(args, peer, call, runs, packages, classes, transposed, **more):
-    """`runs` are tuples of seconds, one for each part of the call."""
+    """Prints the result line. `runs` are tuples of seconds, one for each part
+    of the call."""
     if args.classes:
         write_classes(args.classes, classes)
     best = min(runs, key=sum)

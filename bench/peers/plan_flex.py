@@ -1,7 +1,8 @@
 """Times PyTorch FlexAttention's create_block_mask on the CPU.
 
-Eager, it builds a boolean for every pair of tokens; with --compiled it goes
-through torch.compile, and the first call, which compiles, is reported apart.
+An eager call builds a boolean for every pair of tokens. With --compiled the
+call goes through torch.compile, and the first call, which compiles, is reported
+separately.
 """
 
 import numpy as np
@@ -30,7 +31,8 @@ def mask_mod(atoms, ids):
 
 
 def classes_of(partial, full):
-    """From a pair of (num_blocks, indices) of one batch row and head."""
+    """Tile classes from two pairs (num_blocks, indices) of one batch row and
+    head."""
     rows, columns = partial[1].shape[-2:]
     classes = np.zeros((rows, columns), np.uint8)
     for c, (count, indices) in ((1, partial), (2, full)):
@@ -69,7 +71,7 @@ def main():
     runs = peer.time_runs(run, args.seconds)
     mask = made[0]
     if args.compiled:
-        # What a training step pays: documents that it has not seen.
+        # The cost in a training step, where documents are always new.
         turned = torch.from_numpy(args.ids[::-1].copy())
         more["changed_documents_ms"] = round(run(turned)[0] * 1e3, 1)
     peer.report(

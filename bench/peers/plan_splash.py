@@ -1,8 +1,8 @@
 """Times JAX Splash attention's process_mask and process_mask_dkv.
 
-Documents are a mask class that answers for the slice it is asked, never a
-dense array: the quickest way Splash has to skip tiles by document. Its segment
-ids are looked at in the kernel and skip none.
+Documents are a lazy mask class, which computes only the slice that is asked for
+and no dense array. This is the fastest way in Splash to skip tiles by document:
+segment ids are compared inside the kernel and skip no tile.
 """
 
 import os
@@ -22,7 +22,7 @@ from splash_masks import make_mask
 
 
 def classes_of(info, tiles, dkv):
-    """Back from the shrunk grid to a class for each tile of one head."""
+    """The class of each tile of one head, from the shrunk grid."""
     classes = np.zeros((tiles, tiles), np.uint8)
     block_mask = info.block_mask[0]
     for i, j in zip(*np.nonzero(block_mask)):
@@ -39,7 +39,7 @@ def main():
     infos = []
 
     def run():
-        # A result kept from the last run would be found, not made.
+        # Without this the cached result of the last run would be returned.
         info_lib._process_mask.cache_clear()
         mask = mask_lib.MultiHeadMask([make_mask(mask_lib, args.atoms, args.ids)])
         t, (fwd, _) = peer.timed(lambda: info_lib.process_mask(mask, block))

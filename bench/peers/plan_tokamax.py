@@ -17,7 +17,8 @@ from splash_masks import make_mask
 
 
 def classes_of(info, tiles):
-    """Its lists hold active tiles; an all-full mask has none at all."""
+    """The class of each tile, from lists of active tiles; a full mask has
+    none."""
     if info.block_mask is None:
         return np.full((tiles, tiles), 2, np.uint8)
     classes = np.zeros((tiles, tiles), np.uint8)
@@ -33,7 +34,7 @@ def main():
     infos = []
 
     def run():
-        # A result kept from the last run would be found, not made.
+        # Without this the cached result of the last run would be returned.
         info_lib._process_mask.cache_clear()
         mask = make_mask(mask_lib, args.atoms, args.ids)
         t, (fwd, _) = peer.timed(lambda: info_lib.process_mask(mask, block))

@@ -1,12 +1,12 @@
 """FlexAttention, compiled, on the batches of `tessera-bench recompile`.
 
-Forward only: it has no backward on the CPU. Three ways: `padded`, each batch to
-the length that our buckets round up to, as a careful user would; `dynamic`,
-every length as it comes, which torch.compile takes for a variable from the
-second one on; `static`, with dynamic=False, where a length is part of the
-compiled code. A line of JSON for each: how often the compiler ran, what the
-masks took to build, and the runs. Every tenth batch is judged by fp64 and the
-bounds of the judge.
+Forward only, because it has no backward on the CPU. There are three ways.
+`padded`: each batch is padded to the length of our bucket, as a careful user
+would do. `dynamic`: every length as it is; torch.compile treats the length as a
+variable from the second one on. `static`: dynamic=False, where a length is part
+of the compiled code. Each prints a line of JSON: the number of compiles, the
+time to build masks, and the time of runs. Every tenth batch is checked against
+fp64 and the bounds of the judge.
 """
 
 import argparse
@@ -27,7 +27,7 @@ import judge
 
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 BLOCK = 128
-JUDGED = 10  # one batch out of so many
+JUDGED = 10  # one of so many batches is judged
 MODES = ("padded", "dynamic", "static")
 
 
@@ -58,7 +58,7 @@ class Batch:
         self.tokens = bucket(self.length) if padded else self.length
         self.ids = np.full((ids.shape[1], self.tokens), -1, np.int32)
         self.ids[:, : self.length] = ids[index][:, : self.length]
-        # What lies past the count is nobody's.
+        # Tokens past the count are padding.
         for row, count in enumerate(self.counts):
             self.ids[row, count:] = -1
 
@@ -79,8 +79,8 @@ class Batch:
 
 
 def worst(batch, dtype, q, k, v, out):
-    """Of the last head: the largest error as a share of the largest value, and
-    the largest share of its bound that an element used."""
+    """Errors of the last head: the largest as a share of the largest value, and
+    the largest as a share of its bound."""
     error = largest = share = 0.0
     for row in range(len(q)):
         legal = batch.legal(row)

@@ -1,20 +1,21 @@
-"""MoBA-style routed attention in PyTorch on the CPU, on the inputs of `tessera
-bench routed`.
+"""MoBA-style routed attention in PyTorch on the CPU, on the inputs of
+`tessera-bench routed`.
 
 The rule is that of MoBA (Lu et al., 2025, "MoBA: Mixture of Block Attention for
-Long-Context LLMs"), whose idea is used and none of its code: keys are pooled to
-the mean of their block, each query head scores the blocks before its own by an
-inner product, the own block is forced, the best make `top`. Attention over the
-picks comes in two ways, both timed; the faster one is the peer:
+Long-Context LLMs"); none of its code is used. Keys are pooled to the mean of
+their block, and each query head scores the blocks before its own by an inner
+product. A query picks its own block and the best others, `top` in all.
+Attention over the picks is timed in two ways, and the faster one is the peer:
 
-  tiles   a tile of queries at a time, all heads: its heads' unions of blocks are
-          gathered, scaled_dot_product_attention runs under a mask of the picks
-  blocks  a block of keys at a time: the queries that picked it are gathered, a
-          dense call gives their part, and parts are merged by log-sum-exp
+  tiles   for each tile of queries, all heads: the unions of its heads' blocks
+          are gathered, and scaled_dot_product_attention runs with a mask of the
+          picks
+  blocks  for each block of keys: the queries that picked it are gathered, a
+          dense call computes their part, and parts are merged by log-sum-exp
 
-A line of JSON for each. Of the sampled queries that the file of inputs holds,
-picks are compared with ours, and outputs, of some of them, judged by fp64 over
-the picks that they were made of, within the bounds of the judge.
+Each way prints a line of JSON. For the sampled queries in the file of inputs,
+picks are compared to ours. Outputs of some of them are checked against fp64
+over the same picks, within the bounds of the judge.
 """
 
 import argparse
@@ -34,8 +35,8 @@ from near_ties import worst_swap
 
 DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16}
 NUMPY = {"F32": np.float32, "BF16": np.int16, "I32": np.int32}
-QUERIES = 4096  # whose scores are held at once
-JUDGED = 32  # sampled queries of every head
+QUERIES = 4096  # queries whose scores are in memory at once
+JUDGED = 32  # sampled queries of each head that are judged
 INF = float("inf")
 flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 
@@ -53,7 +54,7 @@ def parse():
 
 
 def read_tensors(path):
-    """Name to tensor; the bytes stay in the file until they are needed."""
+    """Tensors by name. They map the file, so bytes are read when needed."""
     with open(path, "rb") as file:
         size = int.from_bytes(file.read(8), "little")
         header = json.loads(file.read(size))
@@ -79,13 +80,13 @@ class Problem:
         self.heads, self.tokens, self.dim = self.q.shape
         self.top, self.block = top, block
         self.blocks = self.tokens // block
-        # Of each query head, its head of K and V.
+        # The head of K and V of each query head.
         self.kv = torch.arange(self.heads) // (self.heads // len(self.k))
         shape = (len(self.k), self.blocks, block, self.dim)
         self.k_blocks, self.v_blocks = self.k.view(shape), self.v.view(shape)
 
     def route(self):
-        """Picks [heads, tokens, top], -1 unused, in no order."""
+        """Picks [heads, tokens, top], unordered, -1 for unused."""
         pooled = self.k_blocks.mean(2, dtype=torch.float32)[self.kv].mT
         picks = torch.full(
             (self.heads, self.tokens, self.top), -1, dtype=torch.int64
@@ -112,8 +113,8 @@ class Problem:
         )
         for tile in range(self.blocks):
             rows = slice(tile * block, (tile + 1) * block)
-            # The last column takes the picks that are unused or the own block,
-            # which goes in front by itself: all of it is causal.
+            # The last column collects unused picks and the own block. The own
+            # block is then handled separately, under a causal mask.
             others = picks[:, rows]
             others = others.masked_fill((others < 0) | (others == tile), tile)
             picked = torch.zeros(heads, block, tile + 1, dtype=torch.bool)
@@ -147,7 +148,7 @@ class Problem:
     def by_blocks(self, picks):
         heads, block, dim = self.heads, self.block, self.dim
         shape = (heads * self.blocks, 1, block, dim)
-        # Every query's own block, in one call.
+        # The own blocks of all queries, in one call.
         out, lse = flash(
             self.q.reshape(shape),
             self.k_blocks[self.kv].view(shape),
@@ -186,9 +187,9 @@ class Problem:
 
 
 def compare(problem, tensors, picks, out):
-    """The share of the sampled picks that are ours, and the largest share of its
-    bound that a swap takes; the largest error of the judged outputs, of the largest
-    value, and the largest share of a bound."""
+    """Four figures: the share of sampled picks that equal ours; the largest
+    swap of a pick, as a share of its bound; the largest error of the judged
+    outputs, as a share of the largest value and as a share of its bound."""
     queries = tensors["queries"].long()
     own = (queries // problem.block).numpy()
     ours = tensors["picks"].long().sort(-1).values
@@ -202,7 +203,7 @@ def compare(problem, tensors, picks, out):
         q = problem.q[h, queries].double().numpy()
         k = problem.k_blocks[problem.kv[h]].double().numpy()
         swap = max(swap, worst_swap(q, k, own, ours[h].numpy(), theirs[h].numpy()))
-        for some in judged.split(8):  # whose keys are held at once
+        for some in judged.split(8):  # queries whose keys are in memory at once
             want = expected(problem, h, queries[some], theirs[h, some])
             got = out[h, queries[some]].float().numpy()[:, None, None]
             error = np.maximum(error, np.abs(got - want.value).max())
@@ -274,7 +275,7 @@ def main():
                 statistics.median(r[0] for r in runs) * 1e3, 4
             )
             line["runs"] = len(runs)
-        except Exception as e:  # whatever a library throws
+        except Exception as e:  # any error of a library
             words = f"{type(e).__name__}: {e}".splitlines() or ["?"]
             line["why"] = words[0][:200]
         print(json.dumps(line), flush=True)

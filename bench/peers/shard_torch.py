@@ -1,12 +1,12 @@
-"""Counts how even PyTorch's context-parallel load balancers spread packed
-documents, beside ours and beside greedy placements, on the same documents and
+"""Counts how evenly PyTorch's context-parallel load balancers spread packed
+documents, compared to ours and to greedy placements, on the same documents and
 by the same exact count of tiles. No attention runs.
 
     PYTHONPATH=build/python TORCH_PYTHON bench/peers/shard_torch.py -o FILE
 
-PyTorch's balancers say in which order the tokens lie before they are cut into
-equal parts, and its masks and lists are then of that order, keys too. So every
-way is an order of tokens here, cut into tiles anew.
+PyTorch's balancers reorder the tokens before they are cut into equal parts. Its
+masks and lists then follow that order, for keys too. So here every way is an
+order of tokens, which is cut into tiles again.
 """
 
 import argparse
@@ -28,13 +28,13 @@ sys.path.insert(0, str(BENCH))
 import documents  # noqa: E402
 
 MASK, TILE = "causal & documents", 256
-# Tokens, mean length, shards: those of `tessera-bench shard`.
+# (tokens, mean length, shards), as in `tessera-bench shard`.
 CASES = ((1 << 17, 1536, 8), (1 << 17, 16384, 8), (1 << 20, 4096, 32))
 PADDING = -1
 
 
 class Packed:
-    """The documents of a seed, and what our planner and shards say of them."""
+    """The documents of a seed, with our plan and the figures of our shards."""
 
     def __init__(self, tokens, mean, seed, program):
         self.ids = np.array(documents.lognormal_ids(mean, seed, tokens), np.int32)
@@ -50,7 +50,7 @@ class Packed:
             raise SystemExit(f"seed {seed}: the program draws other documents")
         self.pairs = drawn["pairs"]["needed"]
         self.work = drawn["steps"]
-        # Of each row of tiles where the documents lie.
+        # Active tiles of each row of tiles, in the batch's order.
         self.rows = np.diff(self.batch.forward.row_start.astype(np.int64))
 
     def document(self, i):
@@ -58,16 +58,16 @@ class Packed:
 
 
 def active_tiles(ids, at, tile=TILE):
-    """[rows, columns] of the tiles with a legal pair, where slot x of the order
-    holds token at[x]; negative ones are padding. A key is legal for a query of
-    its own document that does not lie before it."""
+    """Booleans [rows, columns]: tiles with a legal pair, if slot x has token
+    at[x]; negative tokens are padding. A key is legal for a query of the same
+    document that is not before it."""
     tiles = len(at) // tile
     active = np.zeros((tiles, tiles), bool)
     slot = np.flatnonzero(at >= 0)
     if not slot.size:
         return active
     token = at[slot]
-    # Of each tile and document within it, the first and the last token.
+    # The first and the last token of each document within each tile.
     key = ids[token].astype(np.int64) * tiles + slot // tile
     order = np.argsort(key, kind="stable")
     key, token = key[order], token[order]
@@ -83,7 +83,7 @@ def active_tiles(ids, at, tile=TILE):
 
 
 def count(packed, orders):
-    """`orders`: of each shard the tokens that it holds."""
+    """The figures of a placement; `orders` has the tokens of each shard."""
     orders = [np.pad(o, (0, -len(o) % TILE), constant_values=PADDING)
               for o in orders]
     n, batch = len(orders), packed.batch
@@ -94,7 +94,7 @@ def count(packed, orders):
     if not np.array_equal(held, np.arange(batch.q_len)):
         raise SystemExit("an order does not hold every token once")
     active = active_tiles(packed.ids, at)
-    # As ours counts: a row without a tile is a step that writes zeros.
+    # As in our count, a row without a tile is one step, which writes zeros.
     steps = np.maximum(active.sum(1), 1)
     work = np.bincount(owner, steps, n)
     needed = sum(int(active[owner == s][:, owner != s].any(0).sum())
@@ -125,20 +125,20 @@ def ours(packed, shards, balance):
 
 
 def of_tiles(tiles):
-    """The tokens of these tiles, which lie as the batch has them."""
+    """The tokens of these tiles, in the batch's order."""
     return (np.sort(np.asarray(tiles))[:, None] * TILE + np.arange(TILE)).ravel()
 
 
-# Counts are exact, and each of the two makes a figure of them by at most three
-# roundings of float64.
+# Counts are exact. Both sides compute a figure from them with at most three
+# float64 roundings.
 ROUNDINGS = 2 * 3 * 2**-53
 
 
 def check_by_ours(packed, shards, balance):
-    """What ours reports, found again by the count that the peers get."""
+    """Our shards, whose reported figures must equal those of count()."""
     made, said = ours(packed, shards, balance)
     found = count(packed, [of_tiles(t[:, 1]) for t in made.query_tiles])
-    if balance != "tasks":  # there another shard computes
+    if balance != "tasks":  # with tasks, another shard computes some of the rows
         for name, value in said.items():
             if (name in found and
                     abs(found[name] - value) > ROUNDINGS * value):
@@ -149,7 +149,8 @@ def check_by_ours(packed, shards, balance):
 
 
 def cut(order, shards):
-    """As PyTorch shards what it has rearranged."""
+    """Cuts an order into equal parts, as PyTorch does after it has
+    reordered."""
     return list(order.reshape(shards, -1))
 
 
@@ -159,9 +160,9 @@ def torch_head_tail(packed, shards):
 
 
 def torch_per_document(packed, shards):
-    """It takes lengths that 2 x shards divides, so that each document is padded
-    to one; and its masks take parts of whole tiles, so that one more document,
-    of padding alone, fills them."""
+    """PyTorch's per-document head-tail order. It needs lengths that 2 * shards
+    divides, so each document is padded. Its masks need parts of whole tiles, so
+    a document of padding fills the last ones."""
     part = 2 * shards
     padded = packed.lengths + -packed.lengths % part
     fill = -padded.sum() % (shards * TILE)
@@ -182,9 +183,10 @@ def torch_ptrr(packed, shards):
 
 
 def greedy(costs, shards, best_fit, most=None):
-    """The dearest first. Best fit: where it leaves the least room under the
-    mean; where it fits nowhere, and always otherwise, to the least work.
-    `most` items a shard."""
+    """Places the most expensive item first. With best_fit an item goes to the
+    shard where it leaves the least room below the mean; if it fits none, or
+    without best_fit, to the shard with the least work. A shard has at most
+    `most` items."""
     mean = costs.sum() / shards
     load, items = np.zeros(shards), [[] for _ in range(shards)]
     for i in np.argsort(-costs, kind="stable"):
@@ -200,7 +202,8 @@ def greedy(costs, shards, best_fit, most=None):
 
 def rows_by(best_fit):
     def order(packed, shards):
-        """Rows of tiles by what they cost. Tokens are held to what ours are."""
+        """Places rows of tiles by their cost. The limit of tokens is that of
+        ours."""
         rows = len(packed.rows)
         most = max(int(1.02 * rows / shards + 1e-9), -(-rows // shards))
         return [of_tiles(x)
@@ -210,8 +213,8 @@ def rows_by(best_fit):
 
 def documents_by(best_fit):
     def order(packed, shards):
-        """Each document whole on one shard. One token costs its share of its
-        row of tiles, were the document to begin with a tile."""
+        """Places each document whole on one shard. A token costs its share of
+        its row of tiles, as if the document began at a tile."""
         costs = np.array([(np.arange(n) // TILE + 1).sum() / TILE
                           for n in packed.lengths])
         return [np.concatenate([np.empty(0, np.int64)]
@@ -220,7 +223,7 @@ def documents_by(best_fit):
     return order
 
 
-# PyTorch gathers all K and V or sends all around a ring, whatever is needed.
+# PyTorch always gathers all K and V, or sends all of them around a ring.
 PEERS = {
     "PyTorch head-tail": torch_head_tail,
     "PyTorch per-document head-tail": torch_per_document,
@@ -234,7 +237,8 @@ OURS = ("contiguous", "headtail", "rows", "tasks")
 
 
 def check_count():
-    """The count of tiles of an order is what create_block_mask finds in it."""
+    """Checks that active_tiles() of an order equals create_block_mask's
+    tiles."""
     tokens, shards, tile = 4096, 4, 64
     ids = np.array(documents.lognormal_ids(700, 1, tokens), np.int32)
     padded = torch.tensor(np.bincount(ids) // 8 * 8)

@@ -1,15 +1,17 @@
-"""Masks for JAX Splash and its tokamax descendant: the same words in both."""
+"""Masks for JAX Splash and for tokamax's version of it, which have one
+interface."""
 
 import numpy as np
 
 
 def legal(atoms, ids, rows, columns):
-    """The mask's booleans for two slices; no more work than atoms ask for."""
+    """The mask's booleans for two slices; computes only the atoms that it
+    has."""
     q = np.arange(rows.start, rows.stop, dtype=np.int32)[:, None]
     k = np.arange(columns.start, columns.stop, dtype=np.int32)[None, :]
     parts = []
     if "documents" in atoms:
-        # Negative ids are padding: -2 equals no id of a query below.
+        # Negative ids are padding. Padded keys become -2, which no query has.
         q_ids = ids[rows]
         k_ids = ids[columns]
         q_ids = np.where(q_ids < 0, -1, q_ids)
@@ -30,7 +32,8 @@ def legal(atoms, ids, rows, columns):
 
 
 def lazy_mask(mask_lib, atoms, ids):
-    """Answers for the slice it is asked; it never holds a dense array."""
+    """A mask that computes only the slice that is asked for, never a dense
+    array."""
 
     class LazyMask(mask_lib.Mask):
         def __init__(self, atoms, ids):
@@ -58,7 +61,8 @@ def lazy_mask(mask_lib, atoms, ids):
 
 
 def make_mask(mask_lib, atoms, ids):
-    """The library's own class where it has one."""
+    """The mask as the library's own class, if it has one, else as a lazy
+    mask."""
     shape = (len(ids), len(ids))
     if set(atoms) == {"full"}:
         return mask_lib.FullMask(shape)

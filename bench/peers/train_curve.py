@@ -1,18 +1,18 @@
-"""The losses of a run of `tessera train` beside JAX's from the same start, and
-beside JAX's own when it adds in another order: the same model with the numbers
-of its residual stream and of its MLP in other places.
+"""Compares the losses of a run of `tessera train` to JAX's from the same start,
+and to JAX's own in another order of summation: the same model with the channels
+of its residual stream and of its MLP permuted.
 
     export PYTHONPATH=build/python
     python train_curve.py rows model.json --program build/tessera --steps 200
     python train_curve.py rows model.json --batch 2 --mesh seq=4 data=2,head=2 \\
         --results bench/results
 
-Prints one JSON object: the largest distance of ours from JAX over all steps, on
-one device and on each mesh, that of each other order, and the ratio of ours to
-the largest of these. All steps of a run of ours must be of one program. With
---results or -o the object is kept, with the machine and all losses. With --keep
-the losses of each run are written as it ends, and a later call with the same
-arguments goes on after them.
+Prints one JSON object: the largest distance of our losses from JAX's over all
+steps, on one device and on each mesh; the distance of each other order of JAX;
+and the ratio of ours to the largest of those. All steps of one of our runs must
+use one program. With --results or -o the object is stored, with the machine and
+all losses. With --keep the losses of each run are stored when it ends, and a
+later call with the same arguments continues after them.
 """
 
 import argparse
@@ -38,7 +38,7 @@ COLUMNS = ("input_ids", "target_ids", "loss_mask", "positions", "doc_ids")
 
 
 def reordered(p, m, seed):
-    """The same function of the tokens: its numbers stand in other places."""
+    """Parameters of the same function of the tokens, with permuted channels."""
     rng = np.random.default_rng(seed)
     wide = rng.permutation(m["width"])
     hidden = rng.permutation(m["mlp_width"])
@@ -83,7 +83,7 @@ def jax_losses(p, rows, m, steps, peak, batch):
 
 
 class Kept:
-    """What runs told by their names, in a folder of their arguments."""
+    """Stored results of runs by name, in a folder for these arguments."""
 
     def __init__(self, folder, arguments):
         self.folder = None
@@ -141,7 +141,8 @@ def main():
             first = f"{folder}/first.safetensors"
             subprocess.run(train + ["--steps", "1", "--checkpoint", first],
                            check=True, stdout=subprocess.DEVNULL)
-            # Parameters alone are the start of a new run.
+            # Only the parameters are stored, so that a new run starts from
+            # them.
             whole = state.with_suffix(".new")
             store(whole, parameters(first))
             whole.rename(state)
@@ -154,7 +155,7 @@ def main():
                 check=True, stdout=subprocess.PIPE)
             told = json.loads(told.stdout)
             programs = told["compiles"] + sum(told["cache_hits"].values())
-            if programs != 1:  # found on disk, or compiled
+            if programs != 1:  # compiled, or read from a cache
                 sys.exit(f"[train_curve] all steps must be of one program, found "
                          f"{programs} for '{mesh}'")
             return {"losses": told["losses"], "compiles": told["compiles"],

@@ -1,7 +1,7 @@
 """Times steps of training in JAX: the model of tests/model/jax_model.py, dense
 masks, jax.checkpoint around each block, AdamW, parameters and moments donated.
-Blocks are one jax.lax.scan: as a Python loop XLA for CPUs merges what is
-recomputed with what was computed, and memory holds the scores of all blocks.
+Blocks are one jax.lax.scan. With a Python loop, XLA for CPUs would merge the
+recomputation with the first computation, and keep the scores of all blocks.
 
     python train_jax.py rows/rows-00000.safetensors model.json --steps 5
 
@@ -27,7 +27,8 @@ from tensor_file import load, parameters  # noqa: E402
 
 
 def mean_loss(p, row, m):
-    """jax_model's, with its blocks alike and in one loop of XLA's."""
+    """The mean_loss of jax_model, with its blocks, which must be alike, in one
+    loop of XLA."""
     if len(m.get("windows") or [0]) > 1:
         raise SystemExit("train_jax: a scan needs blocks with one window")
     names = [k.split(".", 2)[2] for k in p if k.startswith("layers.0.")]

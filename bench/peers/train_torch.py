@@ -1,9 +1,9 @@
 """Times steps of training in PyTorch: the model of tests/model/jax_model.py on
 packed rows, torch.compile, fused AdamW. FlexAttention has no backward on CPUs,
-so attention is what PyTorch has there: its flash kernel of each document
-(--attention documents), or one call with a dense mask (--attention dense).
---forward times the loss alone, without gradients, which FlexAttention has too
-(--attention flex, its block mask made for each row).
+so attention is its flash kernel, called for each document (--attention
+documents), or one call with a dense mask (--attention dense). --forward times
+the loss without gradients, which FlexAttention can do too (--attention flex,
+with a block mask made for each row).
 
     python train_torch.py rows/rows-00000.safetensors model.json --steps 5
 
@@ -42,7 +42,8 @@ def rope(x, turn):
 
 
 def before(p, x, turn, m):
-    """Of a block: q, k, v as [1, heads, tokens, head dim]."""
+    """The part of a block before attention: q, k, v as [1, heads, tokens, head
+    dim]."""
     h, g, d = m["heads"], m["kv_heads"], m["head_dim"]
     qkv = norm(x, p["norm1"]) @ p["linear_qkv"].T
     q, k, v = (a.view(-1, n, d).transpose(0, 1)[None]
@@ -51,7 +52,8 @@ def before(p, x, turn, m):
 
 
 def after(p, x, o):
-    """The rest of a block; `o` is [1, heads, tokens, head dim]."""
+    """The part of a block after attention; `o` is [1, heads, tokens, head
+    dim]."""
     x = x + o[0].transpose(0, 1).flatten(1) @ p["linear_proj"].T
     gate, up = (norm(x, p["norm2"]) @ p["linear_fc1"].T).chunk(2, -1)
     return x + (F.silu(gate) * up) @ p["linear_fc2"].T
@@ -68,7 +70,8 @@ def with_mask(q, k, v, mask):
 
 
 def with_blocks():
-    """Attention by FlexAttention, and what makes its block mask of ids."""
+    """Attention by FlexAttention, and the function that makes its block mask
+    from ids."""
     from torch.nn.attention.flex_attention import (create_block_mask,
                                                    flex_attention)
     flex = torch.compile(flex_attention, dynamic=False)
@@ -102,7 +105,7 @@ def last_of(p, x, row):
 
 
 def documents_of(ids):
-    """Lengths, the padding's as a document of its own, and the dense mask."""
+    """Lengths of documents (padding counts as one), and the dense mask."""
     cuts = torch.nonzero(ids[1:] != ids[:-1]).flatten() + 1
     ends = [0, *cuts.tolist(), len(ids)]
     n = torch.arange(len(ids))

@@ -1,5 +1,4 @@
-// bench/recompile/peer.cc: gives a script the batches as files, reads its
-// output.
+// bench/recompile/peer.cc: gives a script the batches and reads its output.
 #include "bench/recompile/peer.h"
 
 #include <fmt/format.h>

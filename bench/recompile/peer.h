@@ -23,8 +23,7 @@ struct RecompilePeerRequest {
   double limit = 600;  // seconds
 };
 
-// One way to use FlexAttention, measured by the script; times are sums of
-// batches.
+// One way to use FlexAttention, as the script measures it. Times are sums.
 struct RecompilePeer {
   std::string mode;  // "padded", "dynamic", "static"
   std::string why;   // why it is not measured, or not to the end

@@ -1,5 +1,5 @@
 // bench/recompile/recompile_test.cc: the batches of `tessera-bench recompile`,
-// its counts on a real plugin, and what it makes of the peer's lines.
+// its counts on a real plugin, and reading the peer's lines.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -38,7 +38,7 @@ TEST(RaggedBatches, NoTwoAreAlikeAndThreeContractsServeAll) {
         make_contract(*BorrowedBatch::make(b.request, b.facts()));
     ASSERT_TRUE(contract.ok()) << contract.error().message;
     contracts.insert(contract->key);
-    // What is compiled before the batch is known is what it needs.
+    // The program compiled before the batch is known is the one that it needs.
     EXPECT_EQ(make_ceiling_contract(b.request, b.facts())->key, contract->key);
     lengths.insert(b.length());
     windows.insert(b.window);
@@ -138,8 +138,8 @@ TEST_F(BenchRecompile, WithoutAnInterpreterThePeerIsNotMeasured) {
   EXPECT_EQ(result["peers"][0]["why"], "TESSERA_TORCH_PYTHON is not set");
 }
 
-// No two batches are alike, and each has room in the kernels of its contract,
-// whose text does not change.
+// All batches differ, and each fits the kernels of its contract, whose text
+// does not change.
 TEST(RecompileKernels, BatchesOfAContractHaveOneProgram) {
   RecompileFlags flags;
   flags.lane = "mosaic";
@@ -159,12 +159,12 @@ TEST(RecompileKernels, BatchesOfAContractHaveOneProgram) {
   EXPECT_TRUE(t->one_each());
   EXPECT_GT(t->steps, 2 * 2 * 16);
   EXPECT_EQ(t->compiles, 0);
-  // Another ceiling is another kernel.
+  // Another ceiling makes another kernel.
   ++batches.front().request.ceilings.max_steps;
   const auto more = compile_kernels(*s, {}, batches);
   ASSERT_TRUE(more) << more.error().message;
   EXPECT_EQ(more->contracts.size(), 8u);
-  // And a batch beyond it has no room.
+  // A batch above the ceiling does not fit.
   batches.front().request.ceilings.max_steps = 1;
   const auto none = compile_kernels(*s, {}, batches);
   ASSERT_FALSE(none);
@@ -174,7 +174,7 @@ TEST(RecompileKernels, BatchesOfAContractHaveOneProgram) {
 
 class BenchRecompileKernels : public tessera::testing::Program {};
 
-// Who names the compiler wants it.
+// A compiler that is named must be present.
 TEST_F(BenchRecompileKernels, ACompilerThatWasNamedMustBeThere) {
   TESSERA_NEEDS_PLUGINS();
   bench({"recompile", "--lane", "mosaic", "--batches", "1", "--plugin",

@@ -1,5 +1,5 @@
 // bench/routed/peer.h: MoBA-style attention in PyTorch on the inputs of
-// `tessera bench routed`.
+// `tessera-bench routed`.
 #pragma once
 
 #include <nlohmann/json.hpp>

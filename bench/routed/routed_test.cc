@@ -1,5 +1,5 @@
-// `tessera-bench routed`: what follows from its figures, what it hands its peer
-// and makes of the peer's lines, and whole runs of it.
+// bench/routed/routed_test.cc: `tessera-bench routed`: derived figures, the
+// file for its peer, reading the peer's lines, and whole runs.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -65,7 +65,7 @@ TEST(RoutedRows, GrowthIsAPowerOfTheTokens) {
     const auto x = static_cast<double>(n);
     RoutedTimes t;
     t.plan = x * x;
-    t.stage[0] = 1e-9 * x;  // less than a clock can tell
+    t.stage[0] = 1e-9 * x;  // too short to measure
     g.rows.push_back({n, false, t});
     t.plan = 3 * x;
     g.rows.push_back({n, true, t});
@@ -168,12 +168,12 @@ TEST_F(BenchRouted, HasEveryStageAndAProof) {
         all["prepare_ms"].get<double>() + all["attention_ms"].get<double>();
     EXPECT_NEAR(all["whole_ms"], whole, 1e-6);
     EXPECT_NEAR(t["to_dense"], t["dense"]["ms"].get<double>() / whole, 1e-9);
-    // 16 groups of 8 blocks are all there are.
+    // There are only 16 groups of 8 blocks, so the recall is 1.
     EXPECT_EQ(t["recall"]["mean"], 1);
     EXPECT_EQ(t["recall"]["worst"], 1);
     EXPECT_EQ(t["reached"]["to_dense"], t["to_dense"] >= 5);
   }
-  // From half the shortest length, doubled, exhaustive and hierarchical.
+  // Lengths from half the shortest one, doubled; exhaustive and hierarchical.
   const json& growth = result["growth"];
   EXPECT_EQ(growth["top"], result["tables"][0]["top"]);
   std::vector<int64_t> lengths;
@@ -201,7 +201,7 @@ TEST_F(BenchRouted, TopComesNearestToTheDensity) {
       EXPECT_GE(std::abs(more - wanted), std::abs(found - wanted)) << other;
     }
   }
-  // More cannot be picked than there is, nor less than the own block.
+  // At most all blocks are picked, and at least the own block.
   EXPECT_EQ(density("--density", "1").second, 1);
   EXPECT_EQ(density("--density", "0.001").first, 1);
 }
@@ -230,7 +230,7 @@ TEST_F(BenchRouted, WithoutAnInterpreterThePeerIsNotMeasured) {
   EXPECT_FALSE(result["tables"][0].contains("to_peer"));
 }
 
-// A shell in PyTorch's place, that keeps what it is handed.
+// A shell script in place of PyTorch's, which keeps its input file.
 TEST_F(BenchRouted, ThePeerIsHandedInputsAndSampledResults) {
   const std::string kept = file("kept.safetensors");
   std::ofstream(file("routed_torch.py"))
@@ -261,7 +261,7 @@ TEST_F(BenchRouted, ThePeerIsHandedInputsAndSampledResults) {
   EXPECT_EQ(shape("k"), (Shape{1, 1, 512, 16}));
   EXPECT_EQ(shape("v"), (Shape{1, 1, 512, 16}));
   EXPECT_EQ(shape("picks"), (Shape{2, 256, 2}));
-  // Two blocks and two picks: the own block, and the first once it is past.
+  // Two blocks and two picks: the own block, and the first block if it is past.
   const auto queries =
       int32_values(file->tensors.at("queries"), "queries").value();
   const auto picks = int32_values(file->tensors.at("picks"), "picks").value();

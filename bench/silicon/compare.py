@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Holds the predictions of `tessera schedule` against times that others measured
-on TPUs: emits each row's program, has libtpu compile it with no TPU, predicts,
-and divides measured by predicted.
+"""Compares predictions of `tessera schedule` to times that others measured on
+TPUs. For each row it emits the program, compiles it with libtpu (no TPU is
+needed), predicts its time, and divides the measured time by the predicted one.
 
     bench/silicon/compare.py --tokamax-python VENV/bin/python \\
       -o bench/results/v6e/silicon.json
 
 The bias is the median of that ratio. The error of a lead is the ratio of its
-95th to its 5th percentile: of two predictions that are nearer to each other than
-that, neither is ahead. Rows that the JSON holds already are not done again.
+95th to its 5th percentile: if two predictions are closer to each other than
+that, neither is ahead. Rows that the JSON has already are not run again.
 """
 
 import argparse
@@ -60,7 +60,7 @@ def parse_flags():
 
 
 def read_rows(chip):
-    """The rows of the CSV, those of a shape far from each other."""
+    """The rows of the CSV, ordered so that rows of one shape are far apart."""
     with open(HERE / f"{chip}_forward.csv", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     for row in rows:
@@ -110,7 +110,7 @@ def predict(flags, predictor, row):
 
 
 def stalls(told):
-    """The cycles of the program in which nothing is issued."""
+    """The cycles of the program in which no instruction is issued."""
     return sum(
         region["own"]["stalls"] * (region["trips"] or 0)
         for kernel in told["kernels"]
@@ -119,7 +119,7 @@ def stalls(told):
 
 
 def percentile(values, share):
-    """By linear interpolation between the nearest two."""
+    """A percentile, by linear interpolation between the two nearest values."""
     values = sorted(values)
     at = share * (len(values) - 1)
     low = int(at)
@@ -156,11 +156,12 @@ def summary(flags, rows, failed):
             str(n): reading([r for r in rows if r["shape"][1] == n])
             for n in lengths
         },
-        # What stands beside the kernel, if that took what is predicted.
+        # The same ratio for all but the kernel, if the kernel took its
+        # predicted time.
         "beside_the_kernel": round(statistics.median(
             (r["measured_ms"] - r["attention_ms"])
             / (r["predicted_ms"] - r["attention_ms"]) for r in rows), 4),
-        # Programs of which nine tenths are the kernel.
+        # Only programs whose kernel takes at least 0.9 of the time.
         "kernel_at_least_0.9": reading(kernel) if kernel else None,
         "failed": failed,
         "rows": sorted(rows, key=lambda r: r["name"]),

@@ -1,7 +1,7 @@
-"""Prints the StableHLO of tokamax's attention as its authors timed it: one row
-of a CSV beside this file, from its flags.
+"""Prints the StableHLO of tokamax's attention as its authors timed it. The
+flags describe one row of a CSV beside this file.
 
-Runs in an environment with tokamax; lowering needs no TPU.
+Runs in an environment with tokamax. Lowering needs no TPU.
 """
 
 import argparse
@@ -29,7 +29,7 @@ def arguments():
 
 def main():
     a = arguments()
-    del sys.argv[1:]  # tokamax reads flags of its own there
+    del sys.argv[1:]  # tokamax parses flags of its own from it
     import jax
     import jax.numpy as jnp
     from jax._src.pallas.mosaic import tpu_info
@@ -38,7 +38,7 @@ def main():
         splash_attention_kernel as splash,
     )
 
-    # Lowering asks what chip it is for; here it is not the one at hand.
+    # Lowering asks for the local chip; this makes it the chip of the row.
     chip = {"v6e": "TPU_V6E", "tpu7x": "TPU_7X"}[a.chip]
     tpu_info.registry["cpu"] = lambda: tpu_info.get_tpu_info_for_chip(
         getattr(tpu_info.ChipVersion, chip), 1

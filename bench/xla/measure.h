@@ -53,8 +53,7 @@ Result<void> bind(XlaProblem& problem, const XlaSettings& settings);
 // Runs and checks each contender once, then times all in turn, so that a
 // machine that slows down favours none. Each timed run follows one that is not
 // timed: after the gigabytes of a dense program, the next run of any contender
-// takes up to twice as long. A contender that cannot run gets `why` and no
-// times.
+// takes up to twice as long. A contender that cannot run has only `why`.
 Result<void> measure(XlaProblem& problem, std::vector<XlaContender>& contenders,
                      int64_t rounds);
 

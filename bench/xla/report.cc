@@ -1,5 +1,4 @@
-// bench/xla/report.cc: prints a table of `tessera-bench xla`, and makes its
-// JSON.
+// bench/xla/report.cc: prints a table of `tessera-bench xla`, makes its JSON.
 #include "bench/xla/report.h"
 
 #include <fmt/format.h>

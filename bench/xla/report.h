@@ -1,5 +1,4 @@
-// bench/xla/report.h: prints a table of `tessera-bench xla`, and makes its
-// JSON.
+// bench/xla/report.h: prints a table of `tessera-bench xla`, makes its JSON.
 #pragma once
 
 #include <nlohmann/json.hpp>

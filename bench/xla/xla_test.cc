@@ -24,7 +24,7 @@ class BenchXla : public tessera::testing::Program {
   }
 };
 
-// A row of each way, with all that is to be compared on.
+// A row for each way, with all fields for a comparison.
 TEST_F(BenchXla, HasARowForEachMethod) {
   bench({"xla", "--json", "--tokens", "512", "--heads", "1", "--head-dim", "16",
          "--dtype", "f32", "--rounds", "1", "--backward"});
@@ -48,7 +48,7 @@ TEST_F(BenchXla, HasARowForEachMethod) {
   }
 }
 
-// The program of the method alone, which a compiler reads.
+// Only the program of the method, which a compiler can read.
 TEST_F(BenchXla, PrintsAProgram) {
   bench({"xla", "--program", "--tokens", "512", "--heads", "1", "--head-dim",
          "16", "--dtype", "f32", "--methods", "dense"});

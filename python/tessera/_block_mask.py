@@ -138,7 +138,8 @@ def _window(at: Callable[[Any, Any], Any], left: int, right: int) -> Mod:
 
 def _mod(tree: Any, same: str, t: dict[str, Any], heads: int) -> Mod:
     """The mask_mod of an expression. `sink` counts keys within each group of
-    the atom `same` (documents or segments), or in the whole row if it is empty."""
+    the atom `same` (documents or segments), or in the whole row if it is
+    empty."""
     name, *args = tree
     at = _position(t)
     if name in ("and", "or"):

@@ -25,7 +25,7 @@ class Budget:
 
     @property
     def needed(self) -> int:
-        """Upper bound in bytes of the larger program, with room for its code."""
+        """Upper bound of the larger program's bytes, with room for its code."""
         return self.fields["needed"]
 
     @property
@@ -35,8 +35,7 @@ class Budget:
 
     @property
     def residuals(self) -> int:
-        """Bytes of the arrays that the forward pass keeps for the backward
-        pass."""
+        """Bytes of arrays that the forward pass keeps for the backward pass."""
         return self.fields["residuals"]
 
     @property

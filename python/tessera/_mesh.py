@@ -1,9 +1,10 @@
 """Calls of our kernels in a program that XLA partitions among devices.
 
-XLA cannot partition a foreign call by itself: without a rule it silently gathers
-sharded arguments, and every device does all the work. These rules divide a call
-by batch rows and by heads, so that each device computes its own. A call whose
-arguments are divided in any other way is refused when the program is compiled.
+XLA cannot partition a foreign call by itself: without a rule it silently
+gathers sharded arguments, and every device does all the work. These rules
+divide a call by batch rows and by heads, so that each device computes its own.
+A call whose arguments are divided in any other way is refused when the program
+is compiled.
 """
 
 import functools
@@ -19,8 +20,9 @@ from jax.sharding import PartitionSpec as P
 from . import _core
 from ._refuse import refuse
 
-# Arguments after the tensors: window bounds, (row starts, entries) of the forward
-# and of the transposed list, facts. The numbers below are offsets of the lists.
+# Arguments after the tensors: window bounds, (row starts, entries) of the
+# forward and of the transposed list, facts. The numbers below are offsets of
+# the lists.
 _LISTS = 5
 _FORWARD, _TRANSPOSED = 1, 3
 
@@ -96,8 +98,7 @@ class _Division:
         return math.prod(self.mesh.shape[a] for a in axes)
 
     def row_starts(self, at):
-        """The number of row starts that one batch row has in the list at offset
-        `at`."""
+        """The row starts that one batch row has in the list at offset `at`."""
         n = self.given[self.first + at].shape[-1] - 1
         return n // self.sizes["b"]
 
@@ -155,7 +156,8 @@ def _run_part(run, division, args):
     found = list(run(division.call, args))
     for i, dims in enumerate(division.results):
         # A result without a divided dimension is a partial sum: gradients of
-        # sinks are summed over batch rows, those of a single kv head over heads.
+        # sinks are summed over batch rows, those of a single kv head over
+        # heads.
         for d, missing in (("b", "b" not in dims),
                            ("h", not set("hg") & set(dims) or (
                                "g" in dims and "g" not in division.axes))):
@@ -187,8 +189,8 @@ def _rule(call, lead, mesh, given, made):
     sizes = {d: n for dims, x in zip(tensors, given)
              for d, n in zip(dims, x.shape)}
     heads, kv_heads = sizes["h"], sizes["g"]
-    # Query heads of a group are placed with the group's kv head. Head counts that
-    # form no groups are refused by the call.
+    # Query heads of a group are placed with the group's kv head. Head counts
+    # that form no groups are refused by the call.
     group = heads // kv_heads if kv_heads > 1 and heads % kv_heads == 0 else 0
     count = iter(range(1 << 20))
 
@@ -213,8 +215,8 @@ def _rule(call, lead, mesh, given, made):
 def divided(run, check):
     """run(call, args), a foreign call with the static terms `call`, as a call
     that XLA can divide. XLA lowers `run` late, in a callback. So check(call,
-    argument), which returns the argument, is lowered with the program and raises
-    its errors there."""
+    argument), which returns the argument, is lowered with the program and
+    raises its errors there."""
     @functools.partial(custom_partitioning, static_argnums=(0, 1))
     def whole(call, lead, *args):
         return _for_each(lead, lambda args: tuple(run(call, args)), args)
@@ -253,9 +255,9 @@ def divided(run, check):
 
 
 def undivided(run, check):
-    """The same for a call that XLA must not divide. A program of several devices
-    is refused, unless the call is inside a shard_map, where its arrays are those
-    of one device."""
+    """The same for a call that XLA must not divide. A program of several
+    devices is refused, unless the call is inside a shard_map, where its arrays
+    are those of one device."""
     @functools.partial(custom_partitioning, static_argnums=(0,))
     def whole(call, *args):
         return tuple(run(call, args))

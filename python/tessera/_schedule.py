@@ -21,13 +21,13 @@ class Schedule:
 
     @property
     def cycles(self) -> float | None:
-        """Cycles of the whole program; None if a loop's trip count is not
-        known."""
+        """Cycles of the whole program; None if a loop's trips are unknown."""
         return self.fields["cycles"]
 
     @property
-    def cycles_per_tile(self) -> float:
-        """Cycles for each active tile of 256 x 256 of one head."""
+    def cycles_per_tile(self) -> float | None:
+        """Cycles for each active tile of 256 x 256 of one head; None if `cycles`
+        is None or no tile is active."""
         return self.fields["cycles_per_tile"]
 
     @property
@@ -48,11 +48,13 @@ class Schedule:
         return self.picture
 
     def __repr__(self) -> str:
-        known = self.cycles is not None
-        return ("Schedule({}, {}, {})".format(
-            self.fields["target"],
-            f"{self.cycles:.0f} cycles" if known else "cycles not known",
-            f"{self.cycles_per_tile:.1f} a tile" if known else "trips missing"))
+        if self.cycles is None:
+            total, a_tile = "cycles not known", "trips missing"
+        else:
+            total, a_tile = f"{self.cycles:.0f} cycles", "no active tile"
+        if self.cycles_per_tile is not None:
+            a_tile = f"{self.cycles_per_tile:.1f} a tile"
+        return f"Schedule({self.fields['target']}, {total}, {a_tile})"
 
 
 def schedule(batch: _core.Batch, *, heads: int = 8,
@@ -69,8 +71,8 @@ def schedule(batch: _core.Batch, *, heads: int = 8,
     """The cost of our TPU kernel for this batch, by libtpu's own schedule.
 
     This needs the package `libtpu`, but no TPU. libtpu compiles in a separate
-    process, because it reads the folder for its dumps only once per process. The
-    arguments are those of `compile`.
+    process, because it reads the folder for its dumps only once per process.
+    The arguments are those of `compile`.
     """
     if not isinstance(batch, _core.Batch):
         refuse("python", "batch must be a tessera.Batch", type(batch).__name__)

@@ -16,10 +16,10 @@ def splash_mask_info(batch: _core.Batch, *, batch_row: int = 0, heads: int = 0,
     `SplashAttentionKernel` from them; the kernel then skips tiles between
     documents. Sizes are ceilings, so that a run compiles once: the width of
     JAX's rectangle is the `max_width` of the batch's plan, the length of
-    tokamax's list is its `max_steps`, and `max_blocks` is the number of masks of
-    partial tiles, forward and dkv. Each such mask has one bool for every pair of
-    a tile. A size without a ceiling is rounded up to its bucket, and another
-    bucket compiles again.
+    tokamax's list is its `max_steps`, and `max_blocks` is the number of masks
+    of partial tiles, forward and dkv. Each such mask has one bool for every
+    pair of a tile. A size without a ceiling is rounded up to its bucket, and
+    another bucket compiles again.
 
     The masks of partial tiles are arrays, so the kernel needs no segment ids.
     The tile of the batch is the kernel's block. Every query must have a key.

@@ -67,8 +67,8 @@ def _bytecode(text: str) -> bytes:
 
 
 class Static:
-    """The part of shards on a mesh that a program is compiled for. Objects whose
-    batches have one contract are equal, and any of them can generate the
+    """The part of shards on a mesh that a program is compiled for. Objects
+    whose batches have one contract are equal, and any of them can generate the
     program. `target` is the TPU whose kernels compute attention; None: plain
     operations do."""
 
@@ -96,8 +96,7 @@ class Static:
     def program(self, backward: bool, scale: float | None, softcap: float,
                 sinks: bool, dlse: bool) -> tuple[Any, list[dict[str, Any]],
                                                   list[dict[str, Any]]]:
-        """The program as a function, with the specs of its arguments and
-        results."""
+        """The program as a function, and specs of its arguments and results."""
         words = dict(scale=scale, softcap=softcap, sink_logits=sinks, dlse=dlse)
         if self.target:
             of = dict(target=self.target, backward=backward,
@@ -157,8 +156,8 @@ class ShardArrays:
     def __getstate__(self) -> dict[str, Any]:
         s = self.static
         devices = s.mesh.devices
-        # JAX cannot pickle devices, so each is saved as (platform, id) and found
-        # by them when the pickle is read.
+        # JAX cannot pickle devices, so each is saved as (platform, id) and
+        # found by them when the pickle is read.
         return {"shards": s.shards,
                 "axes": (s.mesh.axis_names, s.mesh.axis_types),
                 "devices": [(d.platform, d.id) for d in devices.flat],
@@ -188,8 +187,7 @@ class ShardArrays:
         return dict(zip(self.names, self.arrays))
 
     def read(self) -> dict[str, Any]:
-        """The arrays by name; refused if they are only shapes and have no
-        values."""
+        """The arrays by name; refused if they are shapes without values."""
         if any(isinstance(x, jax.ShapeDtypeStruct) for x in self.arrays):
             _refuse("arrays must have values to be called with",
                     "shapes alone (abstract=True), which go to "
@@ -254,8 +252,8 @@ def shard_arrays(shards: _core.Shards, mesh: Mesh, *, lane: str | None = None,
     trees: a function that takes one is traced once and compiled once.
 
     `lane` is "xla" (plain operations) or "mosaic" (our TPU kernels, which begin
-    while tiles travel). By default it is "mosaic" on a mesh of TPUs, else "xla".
-    `target` is the TPU to make kernels for; by default that of the mesh.
+    while tiles travel). By default it is "mosaic" on a mesh of TPUs, else
+    "xla". `target` is the TPU to make kernels for; by default that of the mesh.
     `numbers` is "finite", a promise that the kernels read only finite numbers,
     or "any".
     """
@@ -340,9 +338,9 @@ def _call(static: Static, options: tuple[Any, ...], backward: bool, dlse: bool,
 
 def _of_tokens(static: Static, made: dict[str, Any], x: jax.Array,
                integers: dict[str, Any]) -> jax.Array:
-    """Result x with 0 in padding (-inf in lse), as in rows without a key. Kernels
-    do not write padding, and a NaN left there would make gradients of parameters
-    NaN, even times 0."""
+    """Result x with 0 in padding (-inf in lse), as in rows without a key.
+    Kernels do not write padding, and a NaN left there would make gradients of
+    parameters NaN, even times 0."""
     name = made["name"]
     if name not in ("out", "lse", "dq", "dk", "dv"):
         return x
@@ -398,13 +396,13 @@ def sharded_attention(
         scale: float | None = None, softcap: float = 0.0,
         sink_logits: jax.Array | None = None,
         return_lse: bool = False) -> jax.Array | tuple[jax.Array, jax.Array]:
-    """Attention over a mesh. Queries, keys and values are divided by tokens along
-    "seq", by batch rows along "data" and by heads along "head". Tiles travel only
-    to the devices that need them.
+    """Attention over a mesh. Queries, keys and values are divided by tokens
+    along "seq", by batch rows along "data" and by heads along "head". Tiles
+    travel only to the devices that need them.
 
-    q is [data, heads, tokens, head_dim]; k and v have their own number of heads.
-    All are in the token order of `shards.spread`, and so are the results and the
-    gradients of q, k and v. The call is differentiable by q, k, v and
+    q is [data, heads, tokens, head_dim]; k and v have their own number of
+    heads. All are in the token order of `shards.spread`, and so are the results
+    and the gradients of q, k and v. The call is differentiable by q, k, v and
     sink_logits, through both results. With `return_lse` it also returns the
     natural log-sum-exp.
     """

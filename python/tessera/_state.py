@@ -17,7 +17,8 @@ def kinds_of(names: Sequence[str], arrays: Sequence[Any]) -> dict[str, Any]:
 
 def values_of(arrays: Sequence[Any], purpose: str) -> tuple[Any, ...]:
     """The arrays in CPU memory; a ShapeDtypeStruct stays one. Arrays that are
-    traced or span several processes are refused; `purpose` is for that error."""
+    traced or span several processes are refused; `purpose` is for that
+    error."""
     def one(x: Any) -> Any:
         if isinstance(x, jax.ShapeDtypeStruct):
             return jax.ShapeDtypeStruct(x.shape, x.dtype)

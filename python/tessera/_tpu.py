@@ -1,5 +1,5 @@
-"""Attention in a program for a TPU: the arrays of a batch that our kernels read,
-and the kernel calls, each with the text that `tessera.compile` makes."""
+"""Attention in a program for a TPU: the arrays of a batch that our kernels
+read, and the kernel calls, each with the text that `tessera.compile` makes."""
 
 import functools
 import zlib
@@ -90,8 +90,8 @@ def _seed(text: str, terms: Terms, backward: bool) -> int:
 
 def _checksum_of(xp: Any, text: str, terms: Terms, backward: bool,
                  arrays: Mapping[str, Any]) -> Any:
-    """The checksum of a kernel's arrays, two words, by NumPy or by jax.numpy (in
-    a program)."""
+    """The checksum of a kernel's arrays, two words, by NumPy or by jax.numpy
+    (in a program)."""
     out, seed = xp.zeros(2, np.uint32), _seed(text, terms, backward)
     for name in terms.names:
         seed = zlib.crc32(name.encode(), seed)
@@ -102,17 +102,17 @@ def _checksum_of(xp: Any, text: str, terms: Terms, backward: bool,
     return out
 
 
-# All calls of one batch read the same arrays, so they are made for this call. It
-# needs the least memory: if its backward kernel does not fit, none does.
+# All calls of one batch read the same arrays, so they are made for this call.
+# It needs the least memory: if its backward kernel does not fit, none does.
 _SMALLEST = tuple(dict(head_dim=64, v_head_dim=64, dtype="bfloat16", scale=None,
                        softcap=0.0, sink_logits=False, dlse=False).items())
 
 
 def arrays_of(batch: _core.Batch, text: str, terms: Terms,
               needs_backward: bool) -> tuple[Terms, Sequence[Any]]:
-    """The completed terms, and the leaves of each kernel. If the backward kernel
-    does not fit, that is an error with `needs_backward`, else its leaves are left
-    out."""
+    """The completed terms, and the leaves of each kernel. If the backward
+    kernel does not fit, that is an error with `needs_backward`, else its leaves
+    are left out."""
     terms = terms._replace(sizes=tuple(_core._tpu_sizes(batch).items()))
     kernels = [kernel_of(text, terms, False, _SMALLEST)]
     try:
@@ -166,8 +166,9 @@ _CALLS = {backward: _named_call(name) for backward, name in (
 
 def _launch(kernel: _core.TpuKernel, results: Sequence[Any],
             args: Sequence[Any]) -> Sequence[Any]:
-    # With tokens_last an array whose head dim is no multiple of 128 is passed as
-    # [batch, heads, dim, tokens]. Arrays that end in tokens stay as they are.
+    # With tokens_last an array whose head dim is no multiple of 128 is passed
+    # as [batch, heads, dim, tokens]. Arrays that end in tokens stay as they
+    # are.
     is_turned = lambda x: kernel.tokens_last and x.ndim == 4 and x.shape[3] % 128
     turned = lambda x: jnp.swapaxes(x, 2, 3) if is_turned(x) else x
     made = _CALLS[kernel.backward].bind(

@@ -16,8 +16,8 @@ equal trees, so a function that takes one is traced once and compiled once.
 
 The program is lowered for a CPU or a TPU, with our kernels for that platform.
 The two read different arrays. A `Batch` that is passed to a program becomes the
-arrays for a TPU if JAX runs on one, else those for a CPU. To lower for a TPU that
-is not present, pass `arrays_for(batch, "tpu")`.
+arrays for a TPU if JAX runs on one, else those for a CPU. To lower for a TPU
+that is not present, pass `arrays_for(batch, "tpu")`.
 """
 
 import functools
@@ -75,8 +75,8 @@ class Static(NamedTuple):
 
 class BatchArrays:
     """A batch inside a program: its arrays may be traced, stacked or on a
-    device. `jax.device_put(batch)` makes one whose arrays are moved to the device
-    once; `arrays_for` makes one for given platforms."""
+    device. `jax.device_put(batch)` makes one whose arrays are moved to the
+    device once; `arrays_for` makes one for given platforms."""
 
     def __init__(self, static: Static, arrays: Sequence[Any]) -> None:
         self.static = static
@@ -90,9 +90,9 @@ class BatchArrays:
 
     def check(self) -> None:
         """Raises an error if the arrays for TPU kernels are not as `arrays_for`
-        made them, all from one batch. Call it on arrays that were pickled, moved
-        or put together by hand, because TPU kernels check no bounds. CPU kernels
-        check their lists themselves."""
+        made them, all from one batch. Call it on arrays that were pickled,
+        moved or put together by hand, because TPU kernels check no bounds. CPU
+        kernels check their lists themselves."""
         of_batch = sum(map(len, self.static.names()))
         if len(self.arrays) != of_batch:
             refuse("jax", f"arrays must be all that `arrays_for` gave, {of_batch}",
@@ -182,15 +182,15 @@ def arrays_for(batch: _core.Batch, *platforms: str, target: str | None = None,
     """The arrays of a batch that programs for `platforms` read: "cpu", "tpu" or
     both.
 
-    The other arguments are settings of the TPU kernels, as in `tessera.compile`.
-    `tiles_per_pass` and `fetch_ahead` are pairs (forward kernel, backward
-    kernel); by default those of the table for `head_dim`.
+    The other arguments are settings of the TPU kernels, as in
+    `tessera.compile`. `tiles_per_pass` and `fetch_ahead` are pairs (forward
+    kernel, backward kernel); by default those of the table for `head_dim`.
 
     The backward kernel's lists are cut into chunks of `query_chunk` queries. By
-    default it is the chunk that a call with 8 heads of `head_dim` in bf16 needs,
-    and the lists are whole if that call needs no chunks. If you give
-    `query_chunk` and no kernel has room for the gradients, that is an error here;
-    by default it is an error when a program takes the gradients.
+    default it is the chunk that a call with 8 heads of `head_dim` in bf16
+    needs, and the lists are whole if that call needs no chunks. If you give
+    `query_chunk` and no kernel has room for the gradients, that is an error
+    here; by default it is an error when a program takes the gradients.
 
     `target` is by default the TPU that JAX runs on, or v6e if it runs on none.
     With `checked`, programs for a TPU test whether the arrays are as they were
@@ -364,9 +364,9 @@ def _marked(mark: Any, xs: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(mark(x, "attention") for x in xs)
 
 
-# `kept` is q, k, v and sinks without the mark; the backward pass saves these. If
-# a program ends between forward and backward, each saved array that is marked
-# would be a copy of an argument.
+# `kept` is q, k, v and sinks without the mark; the backward pass saves these.
+# If a program ends between forward and backward, each saved array that is
+# marked would be a copy of an argument.
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def _attend(call: _Call, axes: frozenset[str], qkv: Any, sinks: Any,
             arrays: Any, kept: Any) -> Any:
@@ -407,8 +407,8 @@ def attention(q: ArrayLike, k: ArrayLike, v: ArrayLike,
 
     The arguments are those of `tessera.attention`. `batch` is a `Batch`, or the
     `BatchArrays` that it becomes inside a function that takes one. A call that
-    the library refuses is an error of one line: for a CPU when the program runs,
-    for a TPU when it is lowered. On several TPUs the call must be inside
+    the library refuses is an error of one line: for a CPU when the program
+    runs, for a TPU when it is lowered. On several TPUs the call must be inside
     `jax.shard_map`.
     """
     _check_layout(layout)

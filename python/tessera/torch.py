@@ -36,7 +36,8 @@ def _known(batch: Any) -> None:
     batch._torch = _number(batch)
 
 
-# Each new batch gets its tensor at once: torch.compile reads it as an attribute.
+# Each new batch gets its tensor at once: torch.compile reads it as an
+# attribute.
 _core._watch_batches(_known)
 
 
@@ -235,13 +236,13 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
               softcap: float = 0.0, sink_logits: torch.Tensor | None = None,
               layout: str = "bhsd", return_lse: bool = False
               ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-    """Attention of one batch: the output, and with `return_lse` also the natural
-    log-sum-exp.
+    """Attention of one batch: the output, and with `return_lse` also the
+    natural log-sum-exp.
 
-    The arguments are those of `tessera.attention`. The call is differentiable by
-    q, k, v and sink_logits, through both results. Tensors are not copied. They
-    are float32, bfloat16 or float16 in CPU memory; the last dimension must be
-    contiguous, and the other strides are free. The call uses
+    The arguments are those of `tessera.attention`. The call is differentiable
+    by q, k, v and sink_logits, through both results. Tensors are not copied.
+    They are float32, bfloat16 or float16 in CPU memory; the last dimension must
+    be contiguous, and the other strides are free. The call uses
     `torch.get_num_threads()` threads.
     """
     if layout not in ("bhsd", "bshd"):

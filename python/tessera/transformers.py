@@ -5,9 +5,9 @@
     tessera.transformers.register()
     model.set_attn_implementation("tessera")
 
-Packed documents are found from `position_ids`, by transformers itself. A mask is
-read exactly, from the functions that transformers composes it of. A function that
-cannot be read exactly is refused, and the error names it.
+Packed documents are found from `position_ids`, by transformers itself. A mask
+is read exactly, from the functions that transformers composes it of. A function
+that cannot be read exactly is refused, and the error names it.
 """
 
 from typing import Any, NoReturn
@@ -39,8 +39,8 @@ def _refuse(rule: str, found: object) -> NoReturn:
     refuse("transformers", rule, found)
 
 
-# The code object that identifies an inner function: all functions that one maker
-# of transformers returns share it.
+# The code object that identifies an inner function: all functions that one
+# maker of transformers returns share it.
 def _code(maker: str, *args: Any) -> Any:
     make = getattr(_masks, maker, None)
     return None if make is None else make(*args).__code__
@@ -58,8 +58,8 @@ _KINDS = {
 
 
 class _Reader:
-    """Reads a mask function of transformers as a Mask. `ids` become the document
-    ids of its packed rows, if it has any."""
+    """Reads a mask function of transformers as a Mask. `ids` become the
+    document ids of its packed rows, if it has any."""
 
     def __init__(self, kv_offset: int) -> None:
         self.kv_offset = kv_offset

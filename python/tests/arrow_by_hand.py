@@ -1,4 +1,4 @@
-"""An Arrow C stream made with ctypes alone: lists of integers, in batches."""
+"""An Arrow C stream made with ctypes only: batches of lists of integers."""
 
 import ctypes as c
 
@@ -40,12 +40,12 @@ Stream._fields_ = [
     ("release", ReleaseStream), ("private_data", c.c_void_p)]
 
 
-EXPORTED = []  # for ever: a callback must not end while it is called
+EXPORTED = []  # never freed: a callback must not be destroyed while it runs
 
 
 class ByHand:
-    """`batches`: of each a dict, column to lists of int64; None fails. It counts
-    what is released."""
+    """A stream of `batches`. A batch is a dict from column to lists of int64,
+    or None, which fails. The stream counts the structs that are released."""
 
     def __init__(self, batches):
         self.batches = batches

@@ -1,8 +1,9 @@
-"""Every call that models of transformers make of attention, judged by fp64.
+"""Records the attention calls of models of transformers and checks them by
+fp64.
 
-What lies between the calls is transformers' own code, whichever attention a
-model has. So ours is right where each call is, under the mask, the scale and
-the rest that eager attention was given at the same place.
+The code between the calls is transformers' own, with any attention. So ours is
+right if each call is right under the mask, scale and other arguments that eager
+attention got in the same call.
 """
 
 import contextlib
@@ -16,13 +17,13 @@ from transformers import AttentionInterface
 
 
 def array(x):
-    """As it is now: a cache is written again."""
+    """A copy as NumPy array, since a cache is overwritten later."""
     return None if x is None else x.detach().float().numpy().copy()
 
 
 @contextlib.contextmanager
 def recorded(model):
-    """A list of the calls; gradients are there once they flowed back."""
+    """A list of the calls; each gets its gradients during the backward pass."""
     calls = []
 
     def watch(name, attend):
@@ -55,7 +56,8 @@ def recorded(model):
 
 
 def legal_pairs(call):
-    """[batch, queries, keys], of the mask that is added to eager's scores."""
+    """Legal pairs [batch, queries, keys], from the mask added to eager's
+    scores."""
     q, k, _ = call.arrays
     shape = (len(q), q.shape[2], k.shape[2])
     if call.mask is None:
@@ -64,8 +66,8 @@ def legal_pairs(call):
 
 
 def check_call(call, eager):
-    """Eager attention gives queries that see nothing a mean, which nobody
-    reads, and ours gives 0."""
+    """Checks a call by fp64. For a query without a key eager attention gives a
+    mean, which no later code reads, and ours gives 0."""
     turn = lambda x: None if x is None else x.swapaxes(1, 2)
     legal = legal_pairs(eager)
     want = judge.attention(
@@ -86,7 +88,7 @@ def check_call(call, eager):
 
 def check_calls(ours, eager):
     assert len(ours) == len(eager) > 0
-    # Nothing came before the first.
+    # The first calls have equal inputs: no attention ran before them.
     for x, y in zip(ours[0].arrays, eager[0].arrays):
         np.testing.assert_array_equal(x, y)
     for call, other in zip(ours, eager):

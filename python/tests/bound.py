@@ -1,6 +1,6 @@
-"""How far from float64 an element may be that was computed in fp32, and whether
-it is: the rules of the library's own judge, whose names these are. Each is
-derived in src/lanes/reference/bound.cc.
+"""Error bounds of elements computed in fp32, and checks by them. These are the
+rules of the library's own judge, with the same names. Each is derived in
+src/lanes/reference/bound.cc.
 """
 
 import dataclasses
@@ -13,11 +13,11 @@ TINY = 2.0**-126  # a probability below it may have become 0
 
 @dataclasses.dataclass
 class Rounding:
-    output: float  # of the cast at the end, relative
-    output_tiny: float  # the same where the result is subnormal, absolute
-    product: float  # of P and dS, which 16-bit inputs may round
+    output: float  # relative error of the cast at the end
+    output_tiny: float  # absolute error of that cast for a subnormal result
+    product: float  # of P and dS, which may be rounded with 16-bit inputs
     largest: float
-    lost: float  # absolute, of each product and each result
+    lost: float  # absolute error of each product and each result
 
 
 ROUNDING = {
@@ -32,7 +32,7 @@ ROUNDING = {
 @dataclasses.dataclass
 class Expected:
     value: np.ndarray
-    error: np.ndarray  # that is allowed, the cast at the end not included
+    error: np.ndarray  # allowed, without the cast at the end
     dtype: str = "float32"
 
     def __getitem__(self, at):
@@ -40,8 +40,8 @@ class Expected:
 
 
 def shares(found, expected):
-    """Of each element's bound, the share that is used; above 1 fails. NaN and
-    Inf must be met by their like, an exact 0 by 0."""
+    """Each element's error as a share of its bound; above 1 fails. NaN and Inf
+    must be equal to the expected ones, and so must an exact 0."""
     want, r = expected.value, ROUNDING[expected.dtype]
     found = np.asarray(found).astype(np.float64)
     assert found.shape == want.shape, (found.shape, want.shape)
@@ -60,7 +60,7 @@ def shares(found, expected):
 
 
 def check(found, expected, name="element"):
-    """The largest share of the bound, below 1."""
+    """The largest share of a bound; asserts that it is below 1."""
     share = shares(found, expected)
     if not share.size:
         return 0.0
@@ -73,8 +73,9 @@ def check(found, expected, name="element"):
 
 
 def sum_error(terms, r=None, stored_every=0):
-    """Where a sum is stored in the output's dtype after so many terms, what it
-    loses there is taken to grow as that of fp32 does."""
+    """The error of a sum of `terms` terms. If the sum is stored in the output's
+    dtype after every `stored_every` terms, the error of these stores is taken
+    to grow as that of fp32 does."""
     stores = np.sqrt(terms / stored_every + 1) * r.output if stored_every else 0
     return (8 + np.sqrt(terms)) * U + stores
 

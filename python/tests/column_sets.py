@@ -20,7 +20,7 @@ def whole(rng, vocab, longest):
 
 
 def column_sets(n=12, vocab=40, longest=60):
-    """What a set has, and its documents."""
+    """Yields the name of each set and its documents."""
     chunks = ("chunk_starts", "chunk_ends", "chunk_kinds")
     fields = (*TOKEN_FIELDS, *chunks, *EDGES, "token_spans")
     sets = {"all": fields, "none": ()}
@@ -36,7 +36,7 @@ def column_sets(n=12, vocab=40, longest=60):
         documents = [whole(rng, vocab, longest) for _ in range(n)]
         yield called, [{k: v for k, v in d.items()
                         if k == "input_ids" or k in has} for d in documents]
-    # Some documents have all, some none.
+    # Some documents have all fields, some have none.
     rng = np.random.default_rng(0)
     yield "all in some", [whole(rng, vocab, longest) if i % 2 else
                           {"input_ids": np.arange(5, dtype=np.int32)}

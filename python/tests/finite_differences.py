@@ -1,6 +1,6 @@
-"""Gradients beside central differences of the results themselves, which know
-nothing of a formula for them. Kernels take no float64: arrays are float32, on
-which steps are exact, and differences are taken in float64."""
+"""Compares gradients to central differences of the results, which use no
+formula of the gradients. Kernels take no float64, so arrays are float32 with
+exact steps, and differences are computed in float64."""
 
 import itertools
 
@@ -10,7 +10,7 @@ STEP = 2.0**-5
 
 
 def on_a_grid(rng, *shape):
-    """Normal numbers that a step of STEP, or twice that, leaves exact."""
+    """Normal numbers that remain exact after a step of STEP or 2 * STEP."""
     return (np.round(rng.standard_normal(shape) * 2**10) / 2**10).astype(
         np.float32)
 
@@ -25,19 +25,19 @@ def drawn(rng, length):
 
 
 def check(results, judged, gradients, given, weights, most=2**-8):
-    """`gradients(*given)` of the sum of `results` under `weights`, along a random
-    way of each array and of all of them, and along signs of the gradient, where its
-    size shows. A central difference errs by a third of what it
-    moves by when its step is halved: thrice that is allowed, and how far its sums
-    are from float64's (`judged`). Both are at most `most` of the gradient's length,
-    so that what is wrong by more shows."""
+    """Checks `gradients(*given)` of the weighted sum of `results`: along a
+    random direction of each array and of all arrays, and along the signs of the
+    gradient, which shows its size. A central difference errs by a third of its
+    change when the step is halved. Three times that is allowed, plus the
+    distance of its sums from those in float64 (`judged`). Both are at most
+    `most` of the gradient's length, so that a larger mistake is detected."""
     rng = np.random.default_rng(0)
     found = [np.asarray(x, np.float64) for x in gradients(*given)]
     ways = [[rng.choice([-1.0, 1.0], x.shape) for x in given],
             [np.sign(x) for x in found]]
 
     def loss(step, way, of):
-        """And how far it is from float64."""
+        """The weighted sum, and its distance from that in float64."""
         at = [(x + step * w).astype(np.float32) if i in of else x
               for i, (x, w) in enumerate(zip(given, way))]
         sums = [sum((np.asarray(x, np.float64) * w).sum()

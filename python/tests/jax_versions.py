@@ -1,4 +1,4 @@
-"""What JAX's oldest version that is supported calls otherwise."""
+"""Functions that have other names in the oldest supported version of JAX."""
 
 import functools
 

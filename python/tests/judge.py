@@ -1,9 +1,9 @@
-"""Attention in float64, in NumPy alone, each element with what a call that
-computes in fp32 may err by.
+"""Attention in float64, in NumPy only, with the allowed error of each element
+for a call that computes in fp32.
 
-The sums of magnitudes are those of src/lanes/reference/bound.cc, where they are
-derived and every name here has its meaning. No code is shared with it, and
-judge_test.py holds the two against each other.
+The sums of magnitudes are those of src/lanes/reference/bound.cc, which derives
+them and explains the names used here. No code is shared with it, and
+judge_test.py compares the two.
 """
 
 import dataclasses
@@ -17,12 +17,12 @@ __all__ = ["ROUNDING", "U", "Expected", "attention", "check", "check_all",
            "check_grads_of_square", "shares", "sink_telemetry",
            "sum_error"]
 
-BLOCK = 512  # queries that are computed at once
+BLOCK = 512  # queries computed at once
 
 
 def check_all(found, expected):
-    """The same of what `attention` gives, all or the first of them, or of the
-    four gradients."""
+    """Checks all or the first of the results of `attention`, or its four
+    gradients."""
     names = ("out", "lse", "dq", "dk", "dv", "dsink")
     if len(found) == 4:
         expected, names = expected[2:], names[2:]
@@ -61,8 +61,8 @@ def forward(q, k, v, legal, scale, softcap, sink, r):
 
 def backward(q, k, v, legal, scale, softcap, sink, dout, dout_error, dlse, row,
              r, stored_every):
-    """What a block of queries gives: dq, its part of dk, dv and of the sinks'
-    gradients, and of the last three the sizes of their terms."""
+    """The results of a block of queries: dq, its parts of dk, dv and of the
+    sinks' gradients, and for the last three the sizes of their terms."""
     g, h = np.abs(dout), dlse[..., None]
     dot = dot_error(v.shape[-1])
     delta = (dout * row.out).sum(-1, keepdims=True)
@@ -109,12 +109,12 @@ def backward(q, k, v, legal, scale, softcap, sink, dout, dout_error, dlse, row,
 
 def attention(q, k, v, mask, scale=None, softcap=0.0, sinks=None, dout=None,
               dlse=None, dtype=None, dout_error=None, stored_every=0):
-    """[out, lse], and where `dout` is given dq, dk, dv and the gradient of the
-    sink logits. Arrays are [batch, heads, tokens, dim], all of them finite;
-    `mask` is [batch, q, k], or [batch, heads, q, k] where heads differ. `dtype`
-    is that of a call's inputs, where it is not that of `q`; `dout_error` what
-    its `dout` may err by; `stored_every` after how many terms of a gradient it
-    stores the sum in `dtype`, if it does."""
+    """[out, lse], and if `dout` is given also dq, dk, dv and the gradient of
+    the sink logits. Arrays are [batch, heads, tokens, dim] and finite; `mask`
+    is [batch, q, k], or [batch, heads, q, k] if heads differ. `dtype` is that
+    of the call's inputs, by default that of `q`. `dout_error` is the error of
+    its `dout`. `stored_every` is the number of terms of a gradient after which
+    the call stores the sum in `dtype`; 0: it does not."""
     dtype = str(q.dtype if dtype is None else dtype)
     r = ROUNDING[dtype]
     q, k, v = (x.astype(np.float64) for x in (q, k, v))
@@ -166,9 +166,9 @@ def attention(q, k, v, mask, scale=None, softcap=0.0, sinks=None, dout=None,
 
 
 def sink_telemetry(q, k, mask, first, scale=None, softcap=0.0, sinks=None):
-    """[mass, entropy] of every query of every head, as `attention` takes its
-    arguments; `first` is the mask of the pairs whose mass counts. The bounds
-    are those of src/lanes/reference/sink_row.cc, where they are derived."""
+    """[mass, entropy] of every query of every head. Arguments are those of
+    `attention`; `first` is the mask of the pairs whose mass counts. The bounds
+    are derived in src/lanes/reference/sink_row.cc."""
     q, k = (x.astype(np.float64) for x in (q, k))
     heads, dim = q.shape[1], q.shape[-1]
     k = np.repeat(k, heads // k.shape[1], 1)
@@ -207,7 +207,8 @@ def sink_telemetry(q, k, mask, first, scale=None, softcap=0.0, sinks=None):
 
 
 def check_grads_of_square(found, q, k, v, mask):
-    """Of sum out^2: what flows back is twice the output as it was stored."""
+    """Checks the gradients of sum(out^2): dout is twice the output as
+    stored."""
     out, _ = attention(q, k, v, mask)
     r = ROUNDING[out.dtype]
     stored = out.error + r.output * np.abs(out.value) + r.output_tiny

@@ -1,13 +1,13 @@
-"""How far float32 itself is off, measured: by how much what a model gives moves
-when every weight moves by its last bit."""
+"""Measures the float32 error of a model: how much its results change when the
+last bit of every weight changes."""
 
 import numpy as np
 import torch
 
 
 def moved(model, run, draws=4):
-    """The most of some draws, by name. What `run` gives are arrays by name; the
-    model's weights are then as they were."""
+    """The largest change over some draws, by name. `run` returns arrays by
+    name. The model's weights are restored."""
     assert model.dtype == torch.float32
     weights = [p.detach().clone() for p in model.parameters()]
     before = run()
@@ -28,8 +28,9 @@ def moved(model, run, draws=4):
 
 
 def check_same(found, model, run):
-    """`found` is what `run` gives of `model`, but for one time what last bits
-    move for each of the two and one for what draws leave out."""
+    """Checks `found` against `run`'s results for `model`. Three times the
+    change by last bits is allowed: once for each of the two, once for what the
+    draws miss."""
     want, most = run(), moved(model, run)
     assert found.keys() == want.keys()
     for name, x in found.items():

@@ -9,11 +9,11 @@ ENDED, WENT_ON = 42, 43
 
 
 def interrupted(prepare, call, item, then="pass"):
-    """What a child does that runs map(call, [item]) and is interrupted: ENDED
-    where the call itself ended, WENT_ON where it gave its result first. `then`
-    is what it goes on with."""
-    # A shell's background jobs ignore Ctrl-C, and so would their children. What a
-    # call gives is kept before Python looks for signals by itself.
+    """Runs map(call, [item]) in a child process and interrupts it. Returns
+    ENDED if the call itself was interrupted, WENT_ON if it returned its result
+    first. The child then runs the code `then`."""
+    # A shell's background jobs and their children ignore Ctrl-C by default. The
+    # call's result is stored before Python checks for signals itself.
     code = prepare + f"""
 import functools, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)

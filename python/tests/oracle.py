@@ -1,7 +1,7 @@
-"""Legality from the definitions, dense and slow, in NumPy alone.
+"""Legal pairs from the definitions, dense and slow, in NumPy only.
 
 It shares no code with the package: an expression is a nested tuple here, and
-its text is what the package gets.
+the package gets its text.
 """
 
 import numpy as np
@@ -29,7 +29,8 @@ def segments(ids):
 
 
 def holds(e, pos, keys, ids, prefix, named, tree, same=None):
-    """[queries, keys] of one batch row; `pos` are the queries' positions."""
+    """The value of an expression for one batch row, [queries, keys]; `pos` has
+    the queries' positions."""
     kind, args = e[0], e[1:]
     p, k = pos[:, None], keys[None, :]
     if kind == "and":
@@ -76,7 +77,8 @@ def holds(e, pos, keys, ids, prefix, named, tree, same=None):
 
 def legal(e, q_len, kv_len, ids=None, count=None, prefix=0, offset=None,
           tree=None, same=None):
-    """[q_len, kv_len] of one batch row, vetoes too."""
+    """The legal pairs of one batch row, [q_len, kv_len]: the expression, and
+    the conditions that always apply (counts, padding)."""
     offset = kv_len - q_len if offset is None else offset
     pos, keys = np.arange(q_len) + offset, np.arange(kv_len)
     named = names(e)
@@ -89,7 +91,7 @@ def legal(e, q_len, kv_len, ids=None, count=None, prefix=0, offset=None,
 
 
 def classes(mask, tile_q, tile_kv):
-    """[rows, columns]: 0 empty, 1 partial, 2 full."""
+    """The classes of tiles, [rows, columns]: 0 empty, 1 partial, 2 full."""
     q_len, kv_len = mask.shape
     rows, columns = -(-q_len // tile_q), -(-kv_len // tile_kv)
     out = np.zeros((rows, columns), int)

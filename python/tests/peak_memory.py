@@ -1,22 +1,22 @@
-"""The most memory that a process has held."""
+"""The peak memory of a process."""
 
 import time
 
 
 def peak_kib(process="self"):
-    """Of one that has ended 0."""
-    # Not ru_maxrss: a process begins with that of the one which started it.
+    """Peak memory in KiB; 0 for a process that has ended."""
+    # Not ru_maxrss, which a process inherits from the one that started it.
     with open(f"/proc/{process}/status", encoding="ascii") as lines:
         return next((int(line.split()[1]) for line in lines
                      if line.startswith("VmHWM:")), 0)
 
 
 def peak_kib_of(child):
-    """Of a Popen, once it has ended. What it held in its last 10 ms alone may be
-    missed."""
+    """Waits for a Popen to end and returns its peak memory in KiB. A peak in
+    its last 10 ms may be missed."""
     peak = 0
     while True:
-        # Before the wait, which takes its entry away.
+        # Read before poll(), which removes the process's entry.
         peak = max(peak, peak_kib(child.pid))
         if child.poll() is not None:
             return peak

@@ -1,5 +1,5 @@
-"""Which plugins are there: asked of the Python that the package asks, which
-TESSERA_PYTHON names, else of this one."""
+"""Finds installed plugins in the same Python as the package does: the one that
+TESSERA_PYTHON names, else this one."""
 
 import functools
 import os
@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-# Of each plugin: the module that has it, and what pip calls that.
+# For each plugin: its module, and the name of its pip package.
 KNOWN = {"xla_cpu_pjrt": ("xla_plugins", "xla-cpu-pjrt"),
          "lammps_jax_pjrt_cpu": ("lammps_jax_pjrt_cpu", "lammps-jax-pjrt-cpu")}
 SCRIPT = ("import importlib.util, sys\n"
@@ -17,15 +17,15 @@ SCRIPT = ("import importlib.util, sys\n"
 
 @functools.cache
 def is_there(name, python=None):
-    """A file named in the plugin's own variable counts, unless `python` says
-    whose packages are meant."""
+    """Whether a plugin is installed. A file named by the plugin's own variable
+    counts too, unless `python` names an interpreter."""
     if python is None and os.environ.get(f"TESSERA_PJRT_{name.upper()}"):
         return True
     python = python or os.environ.get("TESSERA_PYTHON") or sys.executable
     try:
         return subprocess.run([python, "-c", SCRIPT, KNOWN[name][0]],
                               capture_output=True).returncode == 0
-    except OSError:  # there is no such Python
+    except OSError:  # no such interpreter
         return False
 
 

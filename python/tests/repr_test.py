@@ -91,6 +91,16 @@ def test_every_public_object_has_a_short_line():
     assert classes - seen == {ts.TesseraError, tessera.train.Trainer}
 
 
+def test_a_schedule_says_what_is_not_known():
+    for cycles, a_tile, line in (
+            (12.0, 3.25, "Schedule(v6e:1x1, 12 cycles, 3.2 a tile)"),
+            (12.0, None, "Schedule(v6e:1x1, 12 cycles, no active tile)"),
+            (None, None, "Schedule(v6e:1x1, cycles not known, trips missing)")):
+        fields = {"target": "v6e:1x1", "cycles": cycles,
+                  "cycles_per_tile": a_tile}
+        assert repr(ts.Schedule(fields, "<svg/>")) == line
+
+
 def test_every_public_object_has_json():
     # A mask's text is its JSON; the others belong to their process.
     for one in some_of_each():

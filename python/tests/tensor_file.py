@@ -1,4 +1,5 @@
-"""The .safetensors files of tests and peers, with no package for them."""
+"""Reads and writes .safetensors files for tests and peers, without a
+package."""
 
 import json
 import pathlib
@@ -25,7 +26,8 @@ def load(path):
 
 
 def parameters(path):
-    """Those of a checkpoint of `tessera train`, without their moments."""
+    """The parameters of a checkpoint of `tessera train`, without their
+    moments."""
     return {name: x for name, x in load(path).items()
             if not name.startswith(("first.", "second."))}
 
@@ -46,15 +48,16 @@ def store(path, arrays):
 
 
 def an_ulp_away(arrays, rng):
-    """Float32 arrays by name, each number at the one beside its own."""
+    """The float32 arrays, by name, with every number moved to a neighboring
+    one."""
     return {name: np.nextafter(
         x, np.float32(np.inf) * rng.choice([-1, 1], x.shape), dtype=np.float32)
         for name, x in arrays.items()}
 
 
 def apart(moved):
-    """How far losses of two programs may be apart, as a part of them, where last
-    bits of all parameters move one by `moved`: three times as far (once for each
-    of the two, once for what draws leave out) and a loss's own; 256 roundings at
-    most."""
+    """How far losses of two programs may be apart, relative, if the last bits
+    of all parameters change one by `moved`. It is three times that change plus
+    a loss's own last bit: once for each of the two programs, once for what the
+    draws miss. It is 256 roundings at most."""
     return np.minimum(3 * (moved + 2.0 ** -23), 256 * 2.0 ** -24)

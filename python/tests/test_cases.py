@@ -1,4 +1,4 @@
-"""Random masks with facts, planned, beside what the oracle says of them."""
+"""Random masks with facts, their plans, and the oracle's legal pairs."""
 
 import numpy as np
 import oracle
@@ -25,8 +25,8 @@ def expressions():
 
 
 def random_tree(seed, n):
-    """enter and leave of n tokens; a token's parent is on the way to the one
-    before it."""
+    """`enter` and `leave` of n tokens. A token's parent is on the path to the
+    token before it."""
     rng = np.random.default_rng(seed)
     leave = np.full(n, n, np.int32)
     way = []
@@ -72,7 +72,7 @@ def planned(case):
     if "tree" in named:
         facts["tree_enter"] = np.stack([enter for enter, _ in trees])
         facts["tree_leave"] = np.stack([leave for _, leave in trees])
-    # Ids of their own: those of the documents backwards, and in threes.
+    # Ids for same(a) and same(b): the document ids reversed, and divided by 3.
     same = [{"a": row[::-1].copy(), "b": row // 3} for row in ids]
     if "same" in named:
         facts["same"] = {name: np.stack([row[name] for row in same])

@@ -1,4 +1,5 @@
-"""An example of docs/python.md runs, and its losses are the dense ones."""
+"""Runs an example of docs/python.md, and compares its losses to the dense
+ones."""
 
 import os
 import subprocess

@@ -1,7 +1,7 @@
-"""Debian's headless Chromium, driven through its own debugging pipe.
+"""Drives Debian's headless Chromium through its debugging pipe.
 
-One browser with one page. Inputs are real ones: they pass the renderer's
-queue, and a call returns when the page has taken them.
+There is one browser with one page. Inputs are real: they pass the renderer's
+queue, and a call returns when the page has handled them.
 
     with Browser() as page:
         page.open("/tmp/a.html")
@@ -20,20 +20,20 @@ import time
 import zlib
 
 ALT, CTRL, SHIFT = 1, 2, 8
-# Of keys that type no character: the code that Chromium wants beside it.
+# Key codes that Chromium needs for keys that type no character.
 KEY_CODES = {
     "ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40,
     "Escape": 27,
 }
-PATIENCE = 60  # seconds for one answer, on a machine that does other things
+PATIENCE = 60  # seconds to wait for one answer, also on a busy machine
 
 
 class BrowserError(Exception):
-    """The browser went away, was silent for too long, or refused a call."""
+    """The browser ended, did not answer in time, or refused a call."""
 
 
 class Picture:
-    """Pixels of a screenshot, addressed as the page does: in CSS pixels."""
+    """Pixels of a screenshot, addressed in CSS pixels, as in the page."""
 
     def __init__(self, png, scale):
         self.scale = scale
@@ -78,7 +78,7 @@ def _decode_png(data):
 
 
 def _unfilter(kind, row, above, size):
-    """Adds to each byte what the PNG filter of this row predicts for it."""
+    """Adds to each byte the prediction of this row's PNG filter."""
     if kind == 1:
         for i in range(size, len(row)):
             row[i] = (row[i] + row[i - size]) & 255
@@ -98,7 +98,7 @@ def _unfilter(kind, row, above, size):
 
 
 class Browser:
-    """Starts Chromium; as a context it gives the page and ends Chromium."""
+    """A context that starts Chromium, gives its page, and ends Chromium."""
 
     def __enter__(self):
         program = shutil.which("chromium")
@@ -113,7 +113,7 @@ class Browser:
                 "bash", "-c",
                 f'exec "$0" "$@" 3<&{ours[0]} 4>&{theirs[1]}',
                 program, "--headless=new", "--remote-debugging-pipe",
-                "--no-sandbox",  # a container's root has none
+                "--no-sandbox",  # needed for root in a container
                 "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
                 "--disable-background-networking", "--disable-component-update",
                 "--disable-extensions", "--hide-scrollbars", "--mute-audio",
@@ -142,7 +142,7 @@ class Browser:
         shutil.rmtree(self._profile, ignore_errors=True)
 
     def call(self, method, session=None, **parameters):
-        """The answer of one call; events before it are kept for `take`."""
+        """The answer to one call; events before it are kept for `take`."""
         self._last += 1
         message = {"id": self._last, "method": method, "params": parameters}
         if session:
@@ -161,12 +161,12 @@ class Browser:
                 return answer["result"]
 
     def take(self):
-        """All events since the last time."""
+        """All events since the last `take`."""
         events, self._events = self._events, []
         return events
 
     def wait(self, method):
-        """Until there was such an event since `take`."""
+        """Waits until there was such an event since the last `take`."""
         until = time.monotonic() + PATIENCE
         while not any(e.get("method") == method for e in self._events):
             self._events.append(self._receive(until, method))
@@ -190,7 +190,7 @@ class Browser:
 
 
 class Page:
-    """What a user sees and does, and what the page complains of meanwhile."""
+    """The page: what a user sees and does, and the problems that it reports."""
 
     def __init__(self, browser):
         self._browser = browser
@@ -215,12 +215,12 @@ class Page:
         )
 
     def prefer(self, scheme):
-        """'light' or 'dark'."""
+        """Sets the preferred color scheme: 'light' or 'dark'."""
         feature = {"name": "prefers-color-scheme", "value": scheme}
         self._call("Emulation.setEmulatedMedia", features=[feature])
 
     def open(self, path):
-        """Returns when all of the page is loaded and its script has run."""
+        """Opens a file; returns when it is loaded and its script has run."""
         self._browser.take()
         self._address = "file://" + os.path.abspath(path)
         self._call("Page.navigate", url=self._address)
@@ -252,7 +252,7 @@ class Page:
         return answer["result"].get("value")
 
     def settle(self):
-        """Until what was asked for is drawn."""
+        """Waits until all changes are drawn."""
         self.evaluate(
             "new Promise(r => requestAnimationFrame("
             "() => requestAnimationFrame(() => r(0))))"

@@ -1,4 +1,4 @@
-"""The plans that are pictured, and the class of each of their tiles.
+"""Plans for the tests of pictures, and the class of each of their tiles.
 
 Classes come from the definitions of the masks, pair by pair.
 """
@@ -11,7 +11,7 @@ EMPTY, PARTIAL, FULL = range(3)
 
 
 class Plan:
-    """A request, and what is to be seen of it."""
+    """A request, and the tiles that its picture must show."""
 
     def __init__(self, name, masks, q_len, tile, documents=None, kv_len=None,
                  batch=1, prefixes=None, window=None, flags=()):
@@ -71,7 +71,7 @@ class Plan:
         ]
 
     def draw(self, program, path):
-        """Has the program write the page."""
+        """Makes the program write the page."""
         command = [program, "show", "-o", path]
         for mask in self.masks:
             command += ["--mask", mask]
@@ -87,7 +87,7 @@ class Plan:
 
 
 def million_documents():
-    """Lengths that fill 1 Mi tokens, many short and a few long."""
+    """Document lengths that fill 1 Mi tokens, many short and a few long."""
     draw, lengths, left = random.Random(7), [], 1 << 20
     while left:
         length = min(left, 1 + int(draw.lognormvariate(7.5, 1.2)))
@@ -99,10 +99,10 @@ def million_documents():
 PLANS = {
     plan.name: plan
     for plan in (
-        # 22 x 22 tiles, the last of each axis cut, padding at the end.
+        # 22 x 22 tiles, the last of each axis partial, padding at the end.
         Plan("packed", ["causal & documents"], 700, (32, 32),
              documents=[230, 101, 66, 258]),
-        # Two batch rows and two heads, no two lists alike.
+        # Two batch rows and two heads with four different lists.
         Plan("lists", ["causal | prefix", "causal & window(99, 0)"], 512,
              (32, 64), batch=2, prefixes=[64, 320], window=99),
         Plan("decode", ["causal & documents"], 1, (16, 32), kv_len=3000,

@@ -1,8 +1,8 @@
-// tests/fuzz/arrow_files_fuzz.cc: any bytes as a Parquet or Arrow IPC file,
-// read through the component with Apache Arrow, are documents or rows that hold
-// every rule, or an error that names the file. What is read whole is the same
-// read from any row on. The component is followed as the library is; Arrow's
-// own libraries are not.
+// tests/fuzz/arrow_files_fuzz.cc: reads any bytes as a Parquet or Arrow IPC
+// file through the component with Apache Arrow. They must give documents or
+// rows that keep every rule, or an error that names the file. A file that can
+// be read whole gives the same when read from any row. The component is
+// instrumented like the library; Arrow's own libraries are not.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -19,12 +19,12 @@ using namespace tessera;
 
 namespace {
 
-// A few bytes may be millions of rows.
+// A few bytes can encode millions of rows.
 constexpr int64_t kMaxRows = 1 << 12;
-// Columns of a Parquet file are read side by side.
+// Columns of a Parquet file are read in parallel.
 constexpr int64_t kWorkers = 2;
 
-// A file in memory, which has a path all the same.
+// A file in memory that has a path.
 class File {
  public:
   File() : descriptor_(memfd_create("fuzz", MFD_CLOEXEC)) {
@@ -49,10 +49,10 @@ void must_name(const std::string& path, const Error& error) {
 
 struct Read {
   bool failed = false;
-  bool over = false;  // the end was met
+  bool over = false;  // the end was reached
 };
 
-// Documents from `first` on are added, as many as may be.
+// Adds the documents from `first`, up to the limit.
 Read read_documents(const std::string& path, int64_t first, Documents& to) {
   std::set<std::string> ignored;
   auto source = data::open_arrow_file(path, first, kWorkers, ignored);
@@ -97,7 +97,7 @@ void documents(const std::string& path, int64_t first) {
   }
 }
 
-// As documents.
+// The same for rows.
 Read read_rows(const std::string& path, int64_t first, Rows& to) {
   auto batches = data::open_row_file(path, first);
   if (!batches) {
@@ -137,22 +137,22 @@ void rows(const std::string& path, int64_t first) {
 
 }  // namespace
 
-// Arrow asks for the memory of a batch before it reads it, however long a file
-// says that it is, and takes a refusal for an error. What it does not touch
-// costs nothing, but the sanitizer's shadow of it does: an eighth.
+// Arrow allocates the memory of a batch before it reads it, with whatever size
+// the file states, and treats a failed allocation as an error. Untouched memory
+// costs nothing, but the sanitizer's shadow takes an eighth of it.
 extern "C" const char* __asan_default_options() {
   return "allocator_may_return_null=1:max_allocation_size_mb=256";
 }
 
 extern "C" int LLVMFuzzerInitialize(int* /*count*/, char*** /*arguments*/) {
-  // So that Arrow's buffers are the sanitizer's, and their ends are watched.
+  // Makes Arrow allocate by malloc, so that the sanitizer checks buffer ends.
   setenv("ARROW_DEFAULT_MEMORY_POOL", "system", 1);
   setenv("TESSERA_ARROW", TESSERA_ARROW_FILE, 1);
   must(data::arrow_component().ok());
   return 0;
 }
 
-// The first byte says what the file is read as, and from which row on.
+// The first byte selects the kind of file, and the row to begin with.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   static const File file;

@@ -15,11 +15,11 @@ import pyarrow.parquet as pq
 
 FOLDER = pathlib.Path(__file__).parent / "corpus" / "arrow_files"
 DOCUMENTS, ROWS = 0, 1
-FROM = 2  # times the row to begin with
+FROM = 2  # factor of the first row in the input's first byte
 
 IDS = [[1, 2, 3], [], [4], [5, 6, 7, 8, 9]] * 3
 PLAIN = pa.table({"input_ids": pa.array(IDS, pa.list_(pa.int32()))})
-# Every shape of column that a document has.
+# All columns of a document, in all shapes.
 FULL = pa.table({
     "input_ids": pa.array(IDS, pa.list_(pa.int64())),
     "loss_mask": pa.array([[i % 2 == 0 for i in ids] for ids in IDS],
@@ -47,7 +47,7 @@ def arrow(new, **options):
 
 
 def with_long_body(content):
-    """The first batch of PLAIN says that it has 20 GB."""
+    """The first batch of PLAIN states that it has 20 GB."""
     at = content.index(struct.pack("<q", 72), content.index(b"\xff" * 4, 20))
     return content[:at] + struct.pack("<q", 5 << 32) + content[at + 8:]
 

@@ -1,7 +1,7 @@
-// tests/fuzz/arrow_fuzz.cc: an Arrow stream made of any bytes, its buffers as
-// long as its lengths say and what is in them anything, either gives documents
-// that hold together or an error; nothing is read that is not there, and all
-// that was handed over is released.
+// tests/fuzz/arrow_fuzz.cc: makes an Arrow stream from any bytes. Its buffers
+// have the stated lengths and any content. The stream must give consistent
+// documents or an error; nothing outside of buffers may be read, and every
+// struct must be released.
 #include <algorithm>
 
 #include "tests/fuzz/arrow_lies.h"
@@ -21,7 +21,7 @@ constexpr const char* kFormats[] = {"+l", "+L", "i",    "l",  "+w:2", "c", "C",
                                     "s",  "S",  "I",    "L",  "b",    "n", "u",
                                     "U",  "vu", "+w:0", "+s", "g",    ""};
 
-// A schema: a format and what lies in it.
+// A random schema: a format, and the types of its children.
 MadeArray draw_type(Bytes& in, int depth) {
   MadeArray type;
   type.format = kFormats[in.below(std::size(kFormats))];
@@ -35,8 +35,8 @@ MadeArray draw_type(Bytes& in, int depth) {
   return type;
 }
 
-// Offsets that fall or not, the last at most `most` where that is a bound that
-// the reader cannot know.
+// Offsets, some of them decreasing. The last one is at most `most` if the
+// reader cannot check it against the buffer.
 std::string draw_offsets(Bytes& in, int64_t n, int64_t width, int64_t most) {
   std::string out;
   int64_t at = 0;

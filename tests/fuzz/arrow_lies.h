@@ -1,5 +1,5 @@
-// tests/fuzz/arrow_lies.h: what fuzzers of Arrow streams share: the input, and
-// lies told of the arrays that are made of it.
+// tests/fuzz/arrow_lies.h: shared by the fuzzers of Arrow streams: the input,
+// and false fields in the arrays that are made from it.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace tessera::fuzz {
 
-// The input, a byte at a time, then zeros.
+// Reads the input byte by byte, then zeros.
 class Bytes {
  public:
   Bytes(const uint8_t* data, size_t size) : data_(data), size_(size) {}
@@ -17,7 +17,7 @@ class Bytes {
   uint8_t one() { return at_ < size_ ? data_[at_++] : uint8_t{0}; }
   int64_t below(int64_t n) { return one() % n; }
   bool over() const { return at_ >= size_; }
-  // `n` bytes, most of them small numbers of `width` bytes.
+  // `n` numbers of `width` bytes each, most of them small.
   std::string numbers(int64_t n, int64_t width) {
     std::string out(static_cast<size_t>(n * width), '\0');
     for (int64_t i = 0; i < n; ++i) {
@@ -37,7 +37,7 @@ class Bytes {
   size_t size_, at_ = 0;
 };
 
-// One lie that a reader can see through.
+// Makes one field of the array false, in a way that a reader can detect.
 inline void spoil(Bytes& in, ArrowArray& array) {
   constexpr int64_t kFar[] = {-1, INT64_MIN, INT64_MAX, int64_t{1} << 50};
   if (array.n_children > 0 && array.children[0] != nullptr &&

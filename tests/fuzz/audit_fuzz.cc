@@ -1,5 +1,5 @@
-// tests/fuzz/audit_fuzz.cc: any text is either refused in one line, or each of
-// its arrays has a part that divides it.
+// tests/fuzz/audit_fuzz.cc: any text is either refused in one line, or the size
+// of each of its arrays is a multiple of its part.
 #include "tessera/shard.h"
 #include "tests/fuzz/must.h"
 

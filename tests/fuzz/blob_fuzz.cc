@@ -1,5 +1,5 @@
-// tests/fuzz/blob_fuzz.cc: any bytes under an entry's name either are the entry
-// that writing their blob again makes, or are a miss with a warning.
+// tests/fuzz/blob_fuzz.cc: any bytes under an entry's name are either an entry
+// that is the same when its blob is written again, or a miss with a warning.
 #include <cstdlib>
 #include <filesystem>
 
@@ -14,7 +14,7 @@ namespace {
 constexpr const char* kKey = "key";
 constexpr int64_t kMaxBytes = 1 << 20;
 
-// Made once, and removed when the fuzzer ends.
+// A temporary folder, removed when the fuzzer ends.
 struct Folder {
   std::string path =
       (std::filesystem::temp_directory_path() / "tessera-fuzz-XXXXXX").string();
@@ -30,7 +30,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   const std::string path = store.path_of(kKey);
   Warnings warnings;
-  must(store.put(kKey, "", warnings));  // for a file of the right mode
+  must(store.put(kKey, "", warnings));  // makes a file with the right mode
   must(write_file(path, bytes).ok());
   const auto blob = store.get(kKey, warnings);
   if (!blob) {

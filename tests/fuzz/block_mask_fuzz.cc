@@ -1,7 +1,7 @@
-// tests/fuzz/block_mask_fuzz.cc: bytes as a block mask either are refused, or
-// become the lists that a loop over the cells makes, on every ISA.
+// tests/fuzz/block_mask_fuzz.cc: bytes as a block mask are either refused, or
+// give the lists that a loop over the cells makes, on every ISA.
 //
-// Input: packed or not, lists, rows and columns a byte each, then the cells.
+// Input: one byte each for packed or not, lists, rows, columns; then the cells.
 #include <vector>
 
 #include "tessera/layouts.h"
@@ -44,7 +44,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   mask.rows = next();
   mask.columns = next();
   std::vector<uint8_t> cells(data + at, data + size);
-  // What is missing is not active, where the sizes are good.
+  // If the sizes are valid, missing cells are inactive.
   const int64_t want = mask.lists * mask.rows * mask.row_bytes();
   if (want > 0 && next() % 4 != 0) cells.resize(static_cast<size_t>(want), 0);
   mask.cells = cells;

@@ -1,5 +1,5 @@
-// tests/fuzz/bridge_fuzz.cc: the file of shapes, and the module whose inputs
-// are read: an error or what can be used, never a crash.
+// tests/fuzz/bridge_fuzz.cc: any bytes as a file of shapes, and as a module
+// whose inputs are read: a usable result or an error, never a crash.
 #include "lanes/jax_bridge/attention.h"
 #include "lanes/jax_bridge/splash.h"
 #include "pjrt/input_types.h"

@@ -1,5 +1,4 @@
-// tests/fuzz/gate_fuzz.cc: any text either is a gate's table, or a machine, or
-// gives an error.
+// tests/fuzz/gate_fuzz.cc: any text is a gate's table, a machine, or an error.
 #include "cli/choose/machine_file.h"
 #include "tessera/dispatch.h"
 #include "tests/fuzz/must.h"

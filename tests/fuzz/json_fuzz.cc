@@ -1,5 +1,5 @@
-// tests/fuzz/json_fuzz.cc: any bytes either read as JSON that reads back the
-// same, or give an error.
+// tests/fuzz/json_fuzz.cc: any bytes are either JSON that is the same when
+// written and read again, or give an error.
 #include "base/json_read.h"
 #include "tests/fuzz/must.h"
 

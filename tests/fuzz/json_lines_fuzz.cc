@@ -1,9 +1,9 @@
-// tests/fuzz/json_lines_fuzz.cc: a file of any lines either is documents whose
-// rows hold every rule of packed rows, with every token accounted for, or gives
-// an error that names its line; resumed, it gives the same. Two workers, who
-// start no thread for so little, and a slow reader of the same text find the
-// same rows and the same error. The first byte picks strategy and length of a
-// row, the second where the reader's buffer ends or how long a line may be.
+// tests/fuzz/json_lines_fuzz.cc: a file of any lines is either documents whose
+// rows keep every rule of packed rows, with every token accounted for, or gives
+// an error that names the line. A resumed run gives the same. Two workers (no
+// thread starts for so little input) and a simple reader of the same text must
+// find the same rows and the same error. The first byte selects strategy and
+// length of a row, the second the end of the reader's buffer or the line limit.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -19,10 +19,10 @@ using namespace tessera;
 
 namespace {
 
-// What json_lines.cc reads at a time.
+// The bytes that json_lines.cc reads at a time.
 constexpr size_t kBuffer = size_t{1} << 16;
 
-// A file without a disk.
+// A file in memory that has a path.
 class MemoryFile {
  public:
   MemoryFile() : file_(memfd_create("lines", MFD_CLOEXEC)) { must(file_ >= 0); }
@@ -39,7 +39,7 @@ class MemoryFile {
   std::string path_ = "/proc/self/fd/" + std::to_string(file_);
 };
 
-// The lines one after another, by the definition.
+// A simple reader of lines, from the definition.
 class Lines : public DocumentSource {
  public:
   Lines(std::string_view text, std::string name, const JsonLinesLimits& limits)
@@ -74,10 +74,10 @@ class Lines : public DocumentSource {
   std::set<std::string> ignored_;
 };
 
-// All rows, some at a time, and what they end in.
+// All rows of a stream, and the error that it ends with.
 struct Read {
   std::vector<Rows> rows;
-  std::vector<StreamPosition> before;  // of each
+  std::vector<StreamPosition> before;  // the position before each batch of rows
   std::string error;
 };
 
@@ -145,12 +145,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   must(slow.ok());
   const Read want = read_all(*slow);
   must(read.rows == want.rows);
-  // No line begins as files of other kinds do, and those are told as such.
+  // A file that begins like another kind of file has an error of its own.
   if (read.error.starts_with("[data] documents must be JSON lines")) {
     must(!want.error.empty());
   } else {
     must(read.error == want.error);
-    // Whoever reads it finds the line.
+    // The error names the file, so that the line can be found.
     must(read.error.empty() || (read.error.starts_with("[data] ") &&
                                 read.error.find(path) != std::string::npos));
   }

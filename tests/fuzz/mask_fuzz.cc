@@ -1,5 +1,5 @@
-// tests/fuzz/mask_fuzz.cc: any text either parses to a mask whose canonical
-// text means the same mask, or gives an error that says where.
+// tests/fuzz/mask_fuzz.cc: any text is either a mask whose canonical text is
+// the same mask, or gives an error with its position.
 #include "tessera/mask.h"
 #include "tests/fuzz/must.h"
 
@@ -15,7 +15,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   const Result<Mask> again = parse_mask(to_string(*mask));
   must(again.ok());
-  // A name that simplification dropped stays in `names` only.
+  // Only the expressions are compared: a name that simplification drops remains
+  // in `names`.
   must(again->expr == mask->expr);
   const Result<Expr> expr = parse_expr(text);
   must(expr.ok());

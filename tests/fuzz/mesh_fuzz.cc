@@ -1,5 +1,5 @@
-// tests/fuzz/mesh_fuzz.cc: any text either parses to a mesh that is written as
-// it was read, or gives one line.
+// tests/fuzz/mesh_fuzz.cc: any text is either a mesh that is written as it was
+// read, or gives an error of one line.
 #include "tessera/shard.h"
 #include "tests/fuzz/must.h"
 

@@ -1,5 +1,5 @@
-// tests/fuzz/model_fuzz.cc: any bytes either are a model, which is written as
-// it is read, or a checkpoint of a small one, or give an error.
+// tests/fuzz/model_fuzz.cc: any bytes are a model, which is written as it was
+// read, or a checkpoint of a small one, or give an error.
 #include "model/checkpoint.h"
 #include "tessera/train.h"
 #include "tests/fuzz/must.h"

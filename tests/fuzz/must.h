@@ -1,4 +1,4 @@
-// tests/fuzz/must.h: a fuzzer's assertion; it holds in every build type.
+// tests/fuzz/must.h: a fuzzer's assertion, active in every build type.
 #pragma once
 
 namespace tessera {

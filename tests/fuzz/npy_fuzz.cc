@@ -1,5 +1,5 @@
-// tests/fuzz/npy_fuzz.cc: any bytes either are an .npy of ids that survives
-// being written again, or give an error.
+// tests/fuzz/npy_fuzz.cc: any bytes are either an .npy file of ids that is the
+// same when written again, or give an error.
 #include "base/npy.h"
 #include "tests/fuzz/must.h"
 

@@ -1,5 +1,5 @@
-// tests/fuzz/pack_journal_fuzz.cc: any text, as it is and as lines that have
-// their digests, is a journal that is written again as it was read.
+// tests/fuzz/pack_journal_fuzz.cc: any text, as it is and with digests added to
+// its lines, is a journal that is written again as it was read.
 #include "base/digest.h"
 #include "data/pack_journal.h"
 #include "tests/fuzz/must.h"

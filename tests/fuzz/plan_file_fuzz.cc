@@ -1,9 +1,10 @@
-// tests/fuzz/plan_file_fuzz.cc: any bytes either are a plan file that its own
-// request and facts plan to, byte for byte when written again, or an error.
+// tests/fuzz/plan_file_fuzz.cc: any bytes are either a plan file whose request
+// and facts give the same plan, with the same bytes when written again, or an
+// error.
 //
-// An input that starts with 's' is a header's JSON, a new line and sections;
-// lengths, canonical form and checksum are added, so that mutations get past
-// them. Any other input is the file itself.
+// An input that starts with 's' is a header's JSON, a new line and sections.
+// Lengths, canonical form and checksum are added, so that mutations pass those
+// checks. Any other input is the file itself.
 #include <cstring>
 
 #define XXH_INLINE_ALL
@@ -24,7 +25,8 @@ std::string sealed(std::string_view input) {
   const size_t line = std::min(input.find('\n'), input.size());
   std::string header(input.substr(0, line));
   const auto json = nlohmann::json::parse(header, nullptr, false);
-  // The printer recurses; what the reader refuses for its depth stays text.
+  // The printer is recursive, so a long header stays text; the reader would
+  // refuse its depth.
   if (!json.is_discarded() && header.size() < 4096) header = json.dump();
   header.resize((header.size() + 7) / 8 * 8, ' ');
   std::string out("TESSERA\0plan", 12);

@@ -1,7 +1,7 @@
-// tests/fuzz/plan_fuzz.cc: bytes become a small request with facts; if it
-// plans, every tile must be what its pairs say one by one.
+// tests/fuzz/plan_fuzz.cc: bytes become a small request with facts. If it can
+// be planned, the class of every tile must agree with its pairs.
 //
-// Input: sizes and facts a byte each, then the mask's text.
+// Input: one byte for each size and fact, then the mask's text.
 #include <algorithm>
 #include <optional>
 
@@ -18,7 +18,7 @@ class Bytes {
   Bytes(const uint8_t* data, size_t size) : data_(data), size_(size) {}
 
   uint8_t next() { return at_ < size_ ? data_[at_++] : 0; }
-  // A small signed number: facts out of range are worth a try too.
+  // A small signed number, so that facts can be out of range.
   int32_t number() { return static_cast<int8_t>(next()); }
   std::optional<std::vector<int32_t>> numbers(bool present, int64_t count) {
     if (!present) return std::nullopt;
@@ -26,7 +26,7 @@ class Bytes {
     for (int32_t& v : values) v = number();
     return values;
   }
-  // Runs of ids, as packed documents have them.
+  // Runs of ids, as in packed documents.
   std::optional<std::vector<int32_t>> ids(bool present, int64_t count) {
     if (!present) return std::nullopt;
     std::vector<int32_t> values;
@@ -38,7 +38,8 @@ class Bytes {
     }
     return values;
   }
-  // A tree of n tokens; a byte each says how many subtrees end before it.
+  // A tree of n tokens; one byte for each token is the number of subtrees that
+  // end before it.
   void tree(int64_t n, std::vector<int32_t>& enter,
             std::vector<int32_t>& leave) {
     const size_t first = enter.size();
@@ -99,7 +100,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto prefixes = bytes.numbers(present & 8, request.batch);
   const auto offsets = bytes.numbers(present & 16, request.batch);
   Facts facts;
-  std::vector<int32_t> others;  // the same from the end
+  std::vector<int32_t> others;  // the same ids in reverse order
   if (ids) {
     facts.doc_ids = *ids;
     others.assign(ids->rbegin(), ids->rend());
@@ -121,7 +122,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     for (int64_t b = 0; b < request.batch; ++b) {
       bytes.tree(request.kv_len, enter, leave);
     }
-    // One number out of place, which may or may not matter.
+    // Changes one number of the tree, which may make it invalid.
     if (present & 128 && !enter.empty()) {
       const size_t at = bytes.next() % enter.size();
       (bytes.next() % 2 == 0 ? enter : leave)[at] += bytes.number();

@@ -1,5 +1,5 @@
-// tests/fuzz/receipt_fuzz.cc: any text either is a receipt, the same however it
-// is spaced, and prints, or gives an error.
+// tests/fuzz/receipt_fuzz.cc: any text is either a receipt, which can be
+// printed and is the same with other white space, or gives an error.
 #include "receipt/parts.h"
 #include "receipt/read.h"
 #include "tests/fuzz/must.h"
@@ -19,7 +19,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   must(shown.ok() && shown->find('\r') == std::string::npos);
   const auto again =
       receipt::parse_receipt(receipt::fields_json(*receipt).dump(2));
-  if (!again) {  // a request that means nothing is no request again
+  if (!again) {  // a request with misplaced fields is not read again
     must(!receipt->misplaced.empty());
     return 0;
   }

@@ -1,8 +1,8 @@
-// tests/fuzz/rows_fuzz.cc: packed rows of strangers. Any bytes either are a
-// .safetensors file of rows that hold every rule, and the same once written and
-// read again, or an error that names the file. An Arrow stream of rows, right
-// but for what the input changes, gives the rows that it was made of, or an
-// error where it was made wrong; one that lies gives rows or an error.
+// tests/fuzz/rows_fuzz.cc: packed rows from unknown sources. Any bytes are
+// either a .safetensors file of rows that keep every rule and are the same when
+// written and read again, or give an error that names the file. A valid Arrow
+// stream gives the rows that it was made from; one that the input makes invalid
+// gives an error; one with false fields gives rows or an error.
 #include <algorithm>
 
 #include "data/import_rows.h"
@@ -35,14 +35,14 @@ void read_bytes(std::string_view bytes) {
   must(again.ok() && *again == *rows);
 }
 
-// A stream, the rows that it has, and whether it breaks a rule of streams.
+// A stream, its rows, and whether it breaks a rule of streams.
 struct Drawn {
   testing::MadeStream stream;
   Rows rows;
   bool wrong = false;
 };
 
-// Rows of one or two documents and a chunk, one number of them anything.
+// Rows of one or two documents and a chunk; one number of them is arbitrary.
 void draw_rows(Bytes& in, Rows& rows) {
   for (int64_t r = 0; r < rows.rows; ++r) {
     const auto tokens = static_cast<size_t>(in.below(rows.shape.tokens + 1));
@@ -69,9 +69,8 @@ void draw_rows(Bytes& in, Rows& rows) {
   }
 }
 
-// The numbers as lists of these sizes, with others around them that are not
-// used: of `count` lists [first, last)
-// are.
+// The numbers as lists of these sizes, with unused lists around them: of
+// `count` lists, [first, last) are used.
 MadeArray draw_lists(Bytes& in, std::span<const int64_t> sizes,
                      std::vector<int32_t> numbers, int64_t count, int64_t first,
                      int64_t last, bool& wrong) {
@@ -83,7 +82,7 @@ MadeArray draw_lists(Bytes& in, std::span<const int64_t> sizes,
   const int64_t nulls = in.below(16);
   if (nulls < 3) there = std::string(static_cast<size_t>(all / 8 + 1), '\xff');
   if (nulls == 1) array.null_count = -1;
-  if (nulls == 2) there->assign(there->size(), '\0');  // and no null is told of
+  if (nulls == 2) there->assign(there->size(), '\0');  // but null_count is 0
   if (nulls == 0 && array.length > 0) {
     const int64_t at = in.below(array.length);
     array.null_count = 1;
@@ -135,7 +134,7 @@ Drawn draw_stream(Bytes& in, Bytes& lies, std::string& metadata) {
                      {"max_edges", std::to_string(shape.max_edges) +
                                        (in.below(32) == 31 ? "x" : "")}});
   drawn.wrong = metadata.back() == 'x';
-  // Of the columns, in what order and which are as they must be.
+  // The order of the columns, and whether each is valid.
   enum class Fate : uint8_t { right, absent, other, twice };
   std::array<Fate, kRowColumns> fates = {};
   if (in.below(4) == 3) {

@@ -1,5 +1,5 @@
-// tests/fuzz/safetensors_fuzz.cc: any bytes either are a .safetensors file
-// whose every byte may be read, or give an error.
+// tests/fuzz/safetensors_fuzz.cc: any bytes are either a .safetensors file
+// whose tensors can all be read, or give an error.
 #include "base/safetensors.h"
 #include "tests/fuzz/must.h"
 

@@ -1,8 +1,8 @@
-// tests/fuzz/schedule_fuzz.cc: any bytes either are a kernel's dump, whose
-// regions hold each bundle once, or an error.
+// tests/fuzz/schedule_fuzz.cc: any bytes are either a kernel's dump, whose
+// regions have each bundle once, or an error.
 //
-// The bundles come first, then a line of '%' alone, then the slots,
-// then another and the packed bundles.
+// Input: the bundles, a line with only '%', the slots, another such line, and
+// the packed bundles.
 #include <algorithm>
 
 #include "schedule/predict.h"

@@ -1,4 +1,4 @@
-// tests/fuzz/spec_fuzz.cc: any text either is a spec that means the same when
+// tests/fuzz/spec_fuzz.cc: any text is either a spec that means the same when
 // written again, or gives an error.
 #include "request/spec.h"
 #include "tests/fuzz/must.h"

@@ -3,7 +3,8 @@ pack_journal_fuzz.cc, the journal of a folder that was not finished.
 
     .venv/bin/python tests/fuzz/text_seeds.py build/tessera
 
-Needed where a receipt's schema or a journal's fields change: tests read each.
+Run it again if a receipt's schema or a journal's fields change: tests read all
+seeds.
 """
 
 import json
@@ -14,7 +15,7 @@ import shutil
 import subprocess
 import sys
 
-# Run from here with relative names: receipts hold the names of files.
+# The program runs here with relative names, since receipts have names of files.
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CORPUS = pathlib.Path("tests/fuzz/corpus")
 RECEIPTS, JOURNALS = CORPUS / "receipt", CORPUS / "pack_journal"
@@ -38,7 +39,8 @@ def call(tessera, *args):
 def kept(tessera, name, *args):
     path = RECEIPTS / name
     call(tessera, *args, "--receipt", str(path))
-    # A plugin's name is whole, and of this machine; the digest follows.
+    # A plugin's path is absolute and of this machine; it is made relative, and
+    # the digest is updated.
     path.write_text(path.read_text().replace(f"{ROOT}/", ""))
     told = subprocess.run([tessera, "receipt", "verify", str(path)],
                           capture_output=True, text=True)
@@ -58,7 +60,7 @@ def documents(name, number):
 
 
 def journals(tessera):
-    """As it is, and without the digests, which the fuzzer adds."""
+    """The journal as it is, and without the digests, which the fuzzer adds."""
     rows = INPUTS / "unfinished"
     journal = rows / ".unfinished/journal"
     many = documents("many.jsonl", 50000)

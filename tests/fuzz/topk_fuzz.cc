@@ -1,7 +1,7 @@
-// tests/fuzz/topk_fuzz.cc: bytes as topk_idxs of a small request either are
-// refused, or plan and come back as they were.
+// tests/fuzz/topk_fuzz.cc: bytes as topk_idxs of a small request are either
+// refused, or can be planned and are the same when read back.
 //
-// Input: lengths, block, shape a byte each, then the values.
+// Input: one byte each for lengths, block and shape, then the values.
 #include <vector>
 
 #include "tessera/layouts.h"
@@ -39,7 +39,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   while (at < size && values.size() < most) {
     values.push_back(static_cast<int8_t>(next()));
   }
-  // What is missing is unused, where the shape is one that can be filled.
+  // If the shape is valid and not too large, missing values are -1 (unused).
   int64_t want = 1;
   for (const int64_t n : shape) want *= n >= 0 && n <= 128 ? n : 0;
   if (want > 0 && want <= static_cast<int64_t>(most)) {

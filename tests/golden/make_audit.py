@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes tests/golden/audit/: programs for four devices as JAX writes them.
 
-Without source locations. Needs jax: the Python of .venv.
+They have no source locations. Needs jax: the Python of .venv.
 """
 import functools
 import os

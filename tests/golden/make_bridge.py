@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/bridge/: two small attentions that JAX exported, and its
-Splash kernel, interpreted, twice: of one mask and of one for each head.
+"""Writes tests/golden/bridge/: two small attention functions that JAX exported,
+and its interpreted Splash kernel twice, with one mask and with one per head.
 
-`small` is for two platforms, so that the program takes the platform's index,
-and has an input that it does not need. `roles` takes a tree, ids of a name and
-picks. Needs jax: the Python of .venv.
+`small` is for two platforms, so the program takes the platform's index, and it
+has an unused input. `roles` takes a tree, named ids and picks. Needs jax: the
+Python of .venv.
 """
 import functools
 import pathlib

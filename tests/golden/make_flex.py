@@ -2,10 +2,10 @@
 
     python tests/golden/make_flex.py [FOLDER]
 
-Each file holds one case: the request in Tessera's words and the eight arrays
-that create_block_mask made of the same mask, built by hand as a mask_mod: no
-line of it reads the mask text. Facts are arrays; doc_ids stand as runs
-[id, length], a list for each batch row. `torch` and `python` state the versions.
+Each file has one case: the request in Tessera's language, and the eight arrays
+that create_block_mask made from the same mask. The mask_mod is written by hand
+and does not read the mask text. Facts are arrays; doc_ids are runs [id,
+length], one list for each batch row. `torch` and `python` are the versions.
 """
 
 import json
@@ -61,7 +61,7 @@ class Facts:
         if self.q_doc is not None:
             return self.q_doc[b, q]
         # A position outside the keys has no id; only queries that the count
-        # vetoes stand there.
+        # excludes have one.
         return self.doc[b, self.at(b, q).clamp(0, self.kv_len - 1)]
 
 
@@ -153,7 +153,8 @@ def by_head(heads, atoms):
 
 
 def with_vetoes(atom, f):
-    """The mask_mod: what no expression undoes comes last."""
+    """The mask_mod: the expression, and then the conditions that always
+    apply."""
 
     def mod(b, h, q, k):
         legal = atom(f, b, h, q, k)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Writes tests/golden/mosaic/: StableHLO programs around one Mosaic kernel.
 
-The kernel is text inside base64, as libtpu takes it. One compiles, one has a
-type error in the kernel, one asks for more scalar memory than a core has.
+The kernel is text in base64, as libtpu takes it. One program compiles, one has
+a type error in the kernel, one needs more scalar memory than a core has.
 """
 import base64
 import json
@@ -14,7 +14,8 @@ ARRAY = "tensor<8x128xf32>"
 
 
 def kernel(scalars="", result=VECTOR):
-    """Doubles an array; `scalars` is the type of one more operand."""
+    """A kernel that doubles an array. `scalars` is the type of a further
+    operand."""
     first = f"%s: {scalars}, " if scalars else ""
     types = ", ".join(([scalars] if scalars else []) + [WINDOW, WINDOW])
     return f"""module attributes {{stable_mosaic.version = 11 : i64}} {{

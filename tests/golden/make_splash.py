@@ -2,12 +2,12 @@
 
     JAX_PLATFORMS=cpu python tests/golden/make_splash.py [FOLDER]
 
-Each file holds one mask: the request in Tessera's words, the same mask built
-from Splash's own classes, and what process_mask and process_mask_dkv made of it
-under many options. Arrays stand once each in a table, as runs ("value*count" or
-"first..last"); booleans as the hex of numpy.packbits. Where Splash raises, the
-run holds the exception instead. Absent options have their default, absent
-arrays are None. The output states every version it depends on.
+Each file has one mask: the request in Tessera's language, and the results of
+process_mask and process_mask_dkv for the same mask, built from Splash's own
+classes, under many options. A table has each array once, as runs ("value*count"
+or "first..last"); booleans are the hex of numpy.packbits. If Splash raises, the
+run has the exception instead. Absent options have their default, absent arrays
+are None. The output has every version that it depends on.
 """
 
 import itertools
@@ -37,7 +37,7 @@ FIELDS = (
     "partial_mask_blocks",
     "q_sequence",
 )
-# Options that a run does not name.
+# The values of options that a run does not name.
 DEFAULTS = {
     "dkv": False,
     "shrink": True,
@@ -244,10 +244,10 @@ def simple_cases():
                            [chunked(q, kv, n)], **common)
         yield Case(f"full_{shape}", ["full"], [full(q, kv)], tile=tile,
                    q_offset=offset, shards=ALL)
-    # The first queries stand before every key: rows of nothing.
+    # The first queries are before every key: empty rows.
     yield Case("causal_negative_offset", ["causal"], [causal(128, 128, -40)],
                tile=(16, 16), q_offset=-40, shards=ALL, computable=True)
-    # Full everywhere, though a function computes it.
+    # A computable mask that is full everywhere.
     yield Case("computable_full_local", ["window(-1, -1)"],
                [local(128, 128, None, None)], tile=(32, 32), q_offset=0,
                shards=ALL, computable=True)
@@ -319,7 +319,7 @@ def document_cases():
                    [mask_lib.NumpyMask(same)], **common)
         yield Case(f"causal_documents_{name}", ["causal & documents"],
                    [mask_lib.NumpyMask(same & order)], **common)
-    # Padding in the middle, a document that comes back, a veto over an "or".
+    # Padding in the middle, a document that occurs twice, padding over an "or".
     ids = np.repeat(np.array([3, -1, 5, 3, -1, 0], dtype=np.int32),
                     [50, 20, 60, 40, 36, 50])
     same = same_document(ids)
@@ -367,7 +367,7 @@ def head_cases():
                        [masks[g] for g in groups for _ in range(each)],
                        tile=tile, q_offset=0, shards=heads,
                        computable="f" not in groups)
-    # A head that has nothing, beside one that has.
+    # A head with an empty mask beside one with pairs.
     empty = from_rule(q, kv, 0, lambda i, j: np.zeros_like(i + j, dtype=bool))
     yield Case("heads_empty", ["!full", "causal"], [empty, c], tile=(32, 32),
                q_offset=0, shards=((1, 1), (1, 2), (2, 1)))
@@ -382,7 +382,7 @@ def edge_cases():
     yield Case("masked_row_in_live_tile", ["causal & documents"],
                [mask_lib.NumpyMask(live & dense(causal(q, kv)))],
                tile=(32, 32), q_offset=0, shards=ALL, facts={"doc_ids": ids})
-    # A tile row with nothing live; with four shards, a shard of nothing.
+    # A tile row without a legal pair; with four shards, a shard without one.
     ids = np.full(q, 7, dtype=np.int32)
     ids[32:64] = -1
     live = (ids[:, None] >= 0) & (ids[None, :] >= 0)
@@ -393,7 +393,7 @@ def edge_cases():
     yield Case("nothing", ["!full"], [mask_lib.NumpyMask(
         np.zeros((q, kv), dtype=np.bool_))], tile=(32, 32), q_offset=0,
                shards=ALL)
-    # One shard of wide rows, another of narrow ones: the padding repeats.
+    # One shard with wide rows, another with narrow ones: the padding repeats.
     yield Case("uneven_shards", ["prefix & !window(-1, 0) | window(4, 4)"],
                [from_rule(256, 256, 0, lambda i, j: ((j > i) & (j < 130))
                           | (abs(i - j) <= 4))],
@@ -419,7 +419,7 @@ def edge_cases():
         far = 8 * column
         yield Case(name, ["window(3, 0)"], [local(8, far + 8, 3, 0, far)],
                    tile=(8, 8), q_offset=far, computable=True)
-    # What Splash refuses.
+    # Requests that Splash refuses.
     for name, shape, tile, shards in (
             ("refuses_q", (100, 128), (32, 32), ((1, 1),)),
             ("refuses_kv", (128, 100), (32, 32), ((1, 1),)),

@@ -17,7 +17,7 @@ def rope(x, positions, m):
     half = x.shape[-1] // 2
     turns = m.get("rope_theta", 1e4) ** (-np.arange(half) / half)
     if (factor := m.get("rope_factor", 1)) > 1:
-        # Llama 3's: what takes long for a turn is slower.
+        # Llama 3's scaling: slow rotations become slower.
         low, high = m.get("rope_low", 1), m.get("rope_high", 4)
         n = m.get("rope_tokens", 8192) * turns / (2 * np.pi)
         kept = np.clip((n - low) / (high - low), 0, 1)
@@ -67,14 +67,14 @@ def block(p, i, x, positions, legal, m):
 
 
 def legal_pairs(ids):
-    """[batch, tokens, tokens]: causal, and of one document."""
+    """The mask [batch, tokens, tokens]: causal, within documents."""
     n = np.arange(ids.shape[1])
     legal = (n[:, None] >= n) & (ids[:, :, None] == ids[:, None, :])
     return legal & (ids >= 0)[:, None, :]
 
 
 def loss_of(p, x, row, m):
-    """What follows the blocks."""
+    """The final norm, the head and the loss, from the output of the blocks."""
     head = p.get("head.weight", p["embedding.weight"])
     logits = norm(p, "final_norm", x, m.get("norm", "rms")) @ head.T
     if cap := m.get("final_softcap"):
@@ -86,10 +86,10 @@ def loss_of(p, x, row, m):
 
 
 def mean_loss(p, row, m):
-    """`row` has arrays [batch, tokens]."""
+    """The mean loss; `row` has arrays [batch, tokens]."""
     x = p["embedding.weight"][row["input_ids"]] * m.get("embedding_scale", 1)
     for name in m.get("columns", {}):
-        ids = row[name]  # 0 is none
+        ids = row[name]  # 0: no id
         x = x + p[f"columns.{name}.weight"][ids] * (ids > 0)[..., None]
     positions, legal = row["positions"].astype(x.dtype), legal_pairs(row["doc_ids"])
     for i in range(m["layers"]):

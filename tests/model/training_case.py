@@ -1,4 +1,5 @@
-"""Rows to fill, parameters that are drawn, and `tessera train` from there."""
+"""Empty rows to fill, random parameters, and runs of `tessera train` on
+them."""
 
 import json
 import os
@@ -12,7 +13,7 @@ PROGRAM = os.environ.get("TESSERA", "../../build/tessera")
 
 
 def empty_rows(rows, tokens):
-    """Packed rows without a document: padding alone."""
+    """Packed rows with padding only."""
     shape = (rows, tokens)
     out = {n: np.zeros(shape, np.int32)
            for n in ("input_ids", "target_ids", "loss_mask", "positions")}
@@ -53,7 +54,7 @@ def draw_parameters(rng, m):
 
 
 def our_run(folder, m, spec, *flags):
-    """What `tessera train --json` says of rows and parameters in `folder`."""
+    """The JSON of `tessera train` on the rows and parameters in `folder`."""
     command = [PROGRAM, "train", "--data", f"{folder}/rows.safetensors",
                "--model", f"{folder}/model.json", "--spec", spec,
                "--resume", f"{folder}/start.safetensors",

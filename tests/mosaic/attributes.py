@@ -57,7 +57,7 @@ def word_of(attribute):
 
 
 def operands(op, segments):
-    """The operands by segment: a list each, lengths from the operation."""
+    """The operands, a list for each segment; the operation has the lengths."""
     values = list(op.operands)
     lengths = integers(op, "operandSegmentSizes")
     if len(lengths) != segments or sum(lengths) != len(values):

@@ -1,6 +1,6 @@
-"""Requests whose masks no bounds and ids tell: any atom under &, | and !, masks
-of their own for heads, picks and trees. What is legal is said here once more,
-over whole arrays.
+"""Requests whose masks cannot be told by bounds and ids: any atom under &, |
+and !, masks by head, picks and trees. Legal pairs are computed here
+independently, over whole arrays.
 """
 
 import os
@@ -57,7 +57,7 @@ def random_tree(rng, batch, n):
 
 
 def ranks(ids):
-    """How many tokens before each are of its id."""
+    """For each token, how many tokens before it have the same id."""
     out = np.zeros(len(ids), np.int64)
     for value in np.unique(ids):
         at = np.flatnonzero(ids == value)
@@ -66,7 +66,7 @@ def ranks(ids):
 
 
 class Bits:
-    """Mixed in before a Case of a direction."""
+    """A mixin of a Case class of one direction."""
 
     @classmethod
     def draw_case(cls, rng, exprs, batch=1, picks=None, **settings):
@@ -129,7 +129,7 @@ class Bits:
         return out
 
     def legal(self, b):
-        """[heads, queries, keys]."""
+        """The legal pairs of a batch row, [heads, queries, keys]."""
         lists = max(len(self.exprs), 1 if self.picks is None else self.picks.shape[1])
         each = [self.legal_of(b, h, lists) for h in range(lists)]
         return np.repeat(np.stack(each), self.heads // lists, axis=0)
@@ -207,9 +207,9 @@ class Bits:
 
 
 class Unions:
-    """Mixed in before a Bits of a direction: of `routed` a query sees the blocks
-    that its row of tiles picks. A saved plan says so, for a file of picks alone
-    means each query's own."""
+    """A mixin of a Bits class: with `routed` a query sees the blocks that any
+    query of its row of tiles picks. This is read from a saved plan, since a
+    file of picks means the picks of each query."""
 
     def lists(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -229,7 +229,8 @@ class Unions:
             return load(path)
 
     def united(self, picks, at, block):
-        """[queries, blocks]. No query picks what begins behind it."""
+        """Booleans [queries, blocks]. Picks that begin after a query do not
+        count."""
         own = np.zeros((self.q_len, -(-self.kv_len // block)), np.bool_)
         for t, of in enumerate(picks):
             own[t, of[(of >= 0) & (of * block <= at[t])]] = True
@@ -244,12 +245,13 @@ ATOMS = (
     ("prefix",), ("documents",), ("segments",), ("sink", 5), ("tree",), ("blocks",),
     ("full",), ("same", "a"), ("same", "b"),
 )
-# Those of index-sparse attention, and one that divides no tile.
+# The granularities of index-sparse attention, and one that divides no tile.
 GRANULARITIES = (1, 4, 48, 64, 128)
 
 
 def random_picks(rng, batch, heads, q_len, kv_len, granularity):
-    """Of each query some blocks, ascending, with gaps: about 150 keys of small ones."""
+    """For each query some blocks, ascending, with gaps; about 150 keys if
+    blocks are small."""
     blocks = -(-kv_len // granularity)
     most = min(blocks, max(3, 150 // granularity))
     picks = rng.integers(0, blocks, (batch, heads, q_len, most))

@@ -1,9 +1,9 @@
-"""Requests with their facts, whose kernels run on arrays against fp64.
+"""Requests with their facts, whose kernels are run on arrays and checked by
+fp64.
 
-Masks, facts and sizes are drawn at random; the program's text comes from
-`tessera compile --emit`, its arrays from `tessera export --layout mosaic`.
-Everything that a count or a negative id vetoes, and every byte beyond the
-lengths, is NaN.
+Masks, facts and sizes are random. The program's text comes from `tessera
+compile --emit`, its arrays from `tessera export --layout mosaic`. Numbers that
+a count or a negative id excludes, and numbers beyond the lengths, are NaN.
 """
 
 import json
@@ -19,10 +19,11 @@ from program import Program
 from tensor_file import load
 
 TESSERA = os.environ.get("TESSERA", "../../build/tessera")
-# What a kernel reads before the tensors and behind them; bits where it has them.
+# Arrays that a kernel reads before the tensors and after them; bits if it has
+# them.
 SCALARS = ("steps", "range", "bounds", "bits_of")
 IDS = ("q_ids", "kv_ids", "bits")
-# Flags that the arrays' export has too.
+# Flags that `export` has too.
 DIRECTIONS = ("--backward", "--sink-telemetry")
 # Types of tensors, as the program names them.
 WORDS = {np.dtype(bfloat16): "bf16", np.dtype(np.float32): "f32"}
@@ -38,7 +39,7 @@ def tessera(*arguments):
 
 
 class Case:
-    """One request with its facts: what kernels of any direction need."""
+    """One request with its facts, for kernels of any direction."""
 
     direction = ()  # flags
 
@@ -83,8 +84,8 @@ class Case:
         self.sinks = self.draw_sinks() if sinks else None
 
     def draw_sinks(self):
-        """A logit of each head: among its scores, far below them, far above
-        some (oracle.hard_inputs), without a share or with all of it."""
+        """A logit for each head: among its scores, far below them, far above
+        some (oracle.hard_inputs), without any share or with all of it."""
         rng = self.rng
         kinds = [2 * rng.standard_normal(), -160 + 2 * rng.standard_normal(),
                  30.0, -np.inf, -3e38, 3e38]
@@ -105,10 +106,10 @@ class Case:
         return out
 
     def emit(self):
-        """The program's text and what the command says of it."""
+        """The program's text, and the JSON of the command."""
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "kernel.mlir")
-            # Counts are there in every batch; what they say is not read.
+            # Only the presence of counts matters here, not their values.
             more = [] if self.valid is None else ["--valid", "1"]
             more += [] if self.scale is None else ["--scale", self.scale]
             more += [] if self.softcap == 0 else ["--softcap", self.softcap]
@@ -139,12 +140,12 @@ class Case:
             return load(path)
 
     def scalars(self, lists):
-        """What a kernel reads before the tensors."""
+        """The arrays that a kernel reads before the tensors."""
         out = [lists[name] for name in SCALARS if name in lists]
         return out if self.sinks is None else [*out, self.sinks]
 
     def draw(self):
-        """q, k, v, and which pairs are legal."""
+        """q, k, v, and the legal pairs."""
         q, k, v = oracle.hard_inputs(
             self.rng.integers(1 << 30),
             (self.batch, self.heads, self.q_len, self.dim),
@@ -152,8 +153,8 @@ class Case:
             v_dim=self.v_dim,
             dtype=self.dtype,
         )
-        # Rows of large scores change places from tile to tile: what a kernel
-        # keeps of the tile before does not fit.
+        # Rows with large scores differ from tile to tile, so that state left
+        # from the tile before is wrong.
         for at in range(0, self.q_len, 128):
             q[:, :, at : at + 128] = np.roll(
                 q[:, :, at : at + 128], at // 128, axis=2
@@ -165,7 +166,8 @@ class Case:
         return q, k, v, legal
 
     def padded(self, x, room, tokens, axis=2):
-        """In an array of the kernel's, NaN beyond the batch's own."""
+        """x in an array of the kernel's size, with NaN beyond the batch's
+        own."""
         shape = list(x.shape)
         shape[0], shape[axis] = room["batch"], room[tokens]
         full = np.full(shape, np.nan, x.dtype)
@@ -173,7 +175,8 @@ class Case:
         return full
 
     def vetoed_queries(self, b):
-        """The same of queries, which see nothing then."""
+        """The queries that a count or a negative id excludes; they see no
+        key."""
         offset = self.kv_len - self.q_len
         if self.q_offset is not None:
             offset = self.q_offset[b]
@@ -186,7 +189,7 @@ class Case:
         return out
 
     def vetoed(self, b):
-        """The keys that a count or a negative id takes away altogether."""
+        """The keys that a count or a negative id excludes for all queries."""
         count = self.kv_len if self.valid is None else self.valid[b]
         out = np.arange(self.kv_len) >= count
         return out if self.ids is None else out | (self.ids[b] < 0)
@@ -214,7 +217,7 @@ class Case:
 
 
 def random_ids(rng, batch, n):
-    """Documents of uneven lengths, ids that come again, padding anywhere."""
+    """Documents of uneven lengths, with repeated ids and padding anywhere."""
     ids = np.zeros((batch, n), np.int32)
     for b in range(batch):
         cuts = np.sort(rng.integers(0, n, rng.integers(0, 7)))
@@ -247,7 +250,7 @@ def random_case(rng, kind, **settings):
     named = "documents" in mask or "segments" in mask
     q_offset = None
     if rng.random() < 0.3:
-        # Positions outside the keys are fine where no id is asked for.
+        # Positions may be outside the keys if no ids are read.
         low = 0 if named else -50
         high = kv_len - q_len if named else kv_len
         q_offset = rng.integers(low, high + 1, batch)
@@ -276,7 +279,7 @@ def random_case(rng, kind, **settings):
 
 
 def run_one_contract(make_case, **settings):
-    """Runs twelve batches of one contract by the one program of the first."""
+    """Runs twelve batches of one contract with the program of the first."""
     rng = np.random.default_rng(7)
     first = program = None
     for _ in range(12):

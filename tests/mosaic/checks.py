@@ -1,4 +1,4 @@
-"""What tests do with a Case: its kernel, and mutants of it, run on its arrays."""
+"""Checks of a Case: runs its kernel, and mutants of it, on its arrays."""
 
 import os
 import unittest
@@ -10,17 +10,18 @@ from share_of_cases import some, stride
 
 class CaseTest(unittest.TestCase):
     def check(self, case):
-        """Returns the text of the program, which is right."""
+        """Checks the kernel and returns the program's text."""
         text, room = case.emit()
         program = Program(text)
-        # A result that hangs on what nobody wrote would change with it. And a
-        # kernel must be right on a machine that errs where a TPU may.
+        # With another poison, a result that depends on unwritten memory
+        # changes. The kernel must also be right on a machine with the errors of
+        # a TPU.
         for poison, erring in ((-1, None), (7, 5)):
             self.check_run(case, program, room, poison=poison, erring=erring)
         return text
 
     def check_erring(self, case):
-        """The same once, where a run is long."""
+        """The same with one run only, for long runs."""
         text, room = case.emit()
         self.check_run(case, Program(text), room, erring=5)
 
@@ -29,7 +30,7 @@ class CaseTest(unittest.TestCase):
         self.assertLessEqual(case.error(outputs), 1)
 
     def one_kernel(self, cases):
-        """The kernel that serves all cases, and what judges mutants of it."""
+        """The kernel of all cases, and a function that judges mutants of it."""
         text, room = cases[0].emit()
         for case in cases:
             self.assertEqual(case.emit()[0], text)
@@ -37,7 +38,7 @@ class CaseTest(unittest.TestCase):
             Program(text), [(case, case.arrays(room)) for case in cases])
 
     def one_kernel_of_runs(self, program, runs):
-        """The same, of each (case, arrays)."""
+        """The same for given pairs (case, arrays)."""
         def judge(kernel):
             program.kernels[0] = kernel
             return all(
@@ -50,8 +51,9 @@ class CaseTest(unittest.TestCase):
         return kernel, judge
 
     def check_caught(self, found, judge, equivalent=()):
-        """All mutants are noticed, but those that mean the same; not all of
-        which need have been drawn. A run of some cases meets some of them."""
+        """Expects that the judge rejects all mutants but the equivalent ones.
+        Those need not all be in the sample; a run of some cases has only
+        some."""
         if mutants_of_each() >= ALL:
             there = {m.name for m in found}
             self.assertEqual([name for name in equivalent if name not in there], [])
@@ -65,6 +67,6 @@ ALL = 1000
 
 
 def mutants_of_each():
-    """TESSERA_MUTANTS: how many of each mutation [3, or 1 of some cases]; 1000 is
-    all."""
+    """TESSERA_MUTANTS: the number of mutants of each mutation [3, or 1 in a run
+    of some cases]; 1000 means all."""
     return int(os.environ.get("TESSERA_MUTANTS", "3" if stride() == 1 else "1"))

@@ -28,7 +28,7 @@ def semaphore_at(op):
 
 
 def views_of(value):
-    """The argument that a view is of, and the operations that make it, the last
+    """The argument of a view, and the operations that make the view, last
     first."""
     views = []
     while (op := maker(value)) is not None and op.name in VIEWS:
@@ -38,7 +38,7 @@ def views_of(value):
 
 
 def view_again(argument, views, before, change=lambda op: None):
-    """The same view of another argument, its slice changed."""
+    """The same view of another argument, with its slice changed."""
     value = argument
     for op in reversed(views):
         op = op.clone(ip=ir.InsertionPoint(before))
@@ -50,7 +50,7 @@ def view_again(argument, views, before, change=lambda op: None):
 
 
 def of_semaphores(module):
-    """The semaphores of copies that a kernel has, by type."""
+    """The semaphores of a kernel's copies, by type."""
     out = {}
     for argument in module.scratch():
         if kind_of(argument.type).element == SEMAPHORES[0]:
@@ -60,7 +60,7 @@ def of_semaphores(module):
 
 @mutation
 def wrong_semaphore(module):
-    """A copy is started on, or waited for at, another semaphore."""
+    """A copy is started, or waited for, with another semaphore."""
     alike = of_semaphores(module)
     for op in module.ops("tpu.enqueue_dma", "tpu.wait_dma2"):
         place = semaphore_at(op)
@@ -87,7 +87,7 @@ def wrong_semaphore(module):
 
 @mutation
 def merged_semaphores(module):
-    """Two semaphores are one."""
+    """Two semaphores are merged."""
     for alike in of_semaphores(module).values():
         for i, a in enumerate(alike):
             for b in alike[i + 1 :]:

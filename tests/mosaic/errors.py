@@ -1,8 +1,8 @@
-"""The one error of the evaluator, in the house form."""
+"""The error of the evaluator, in the project's form."""
 
 
 class EvaluatorError(Exception):
-    """`[evaluator] rule, found X for Y`; `op` is where, when it is known."""
+    """`[evaluator] rule, found X for Y`; `op` is the operation, if known."""
 
     def __init__(self, message, op=None):
         super().__init__(message)

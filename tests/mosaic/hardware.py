@@ -1,9 +1,9 @@
-"""A machine that errs where a TPU may.
+"""A machine with rounding errors as a TPU may have them.
 
-How far off a TPU's exp2, log, tanh and division are is not documented. Under
-`erring(seed)` a result of theirs is up to ULPS units in the last place from
-NumPy's, drawn by its own bits and the seed, and subnormal results of arithmetic
-are 0. What is exact stays so: 0, 1, infinities, NaN.
+The errors of a TPU's exp2, log, tanh and division are not documented. Under
+`erring(seed)` such a result differs from NumPy's by up to ULPS units in the
+last place, drawn from its own bits and the seed, and subnormal results of
+arithmetic are 0. Exact results stay exact: 0, 1, infinities, NaN.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ _seed = None
 
 @contextlib.contextmanager
 def erring(seed):
-    """None: a machine that is as good as NumPy."""
+    """Sets the seed of errors for a block; None: results are NumPy's."""
     global _seed
     before, _seed = _seed, seed
     try:
@@ -28,7 +28,7 @@ def erring(seed):
 
 
 def _moved(x):
-    # A float's neighbours are its bits' neighbours.
+    # Adding 1 to the bits of a float gives the next float.
     bits = x.view(np.uint32)
     with np.errstate(over="ignore"):
         drawn = (bits ^ np.uint32(_seed)) * np.uint32(0x9E3779B1)
@@ -40,7 +40,7 @@ def _moved(x):
 
 
 def result(x, is_elementary=False):
-    """What this machine gives where NumPy gives x."""
+    """This machine's result where NumPy's is x."""
     if _seed is None:
         return x
     x = np.asarray(x, np.float32)

@@ -1,9 +1,9 @@
 """A Mosaic kernel: a module that can be run on arrays.
 
-The grid runs its last dimension fastest. A window's block is fetched when its
-index changes, for the next step before this step's body has run (as a pipeline
-does), and an output's block is written back when its index changes and at the
-end. What hangs over an array's edge is garbage.
+The last dimension of the grid runs fastest. A window's block is fetched when
+its index changes. The block of the next step is fetched before this step's body
+runs, as in a pipeline. An output's block is written back when its index changes
+and at the end. The part of a block beyond an array's edge is garbage.
 """
 
 import dataclasses
@@ -27,7 +27,8 @@ WINDOW_FIELDS = {"transform_indices", "window_bounds", "pipeline_mode"}
 
 @dataclasses.dataclass
 class Window:
-    """How one operand is cut; `transform` is None where it is not."""
+    """How one operand is cut into blocks; `transform` is None if it is not
+    cut."""
 
     kind: Kind
     is_output: bool
@@ -40,10 +41,11 @@ class Kernel:
     """A parsed, verified and translated module."""
 
     def __init__(self, body, name="kernel"):
-        """`body`: text or bytecode, of stable_mosaic or of real operations."""
+        """`body` is text or bytecode, of stable_mosaic or of real
+        operations."""
         self.name = name
         with mlir_module.context():
-            # Errors show its operations, which do not outlive it.
+            # Kept, because errors show its operations.
             self.module = module = mlir_module.parse(body)
             # Mutations work on this text.
             self.text = mlir_module.text_of(module)
@@ -149,14 +151,14 @@ class Kernel:
     ):
         """Runs on `arrays`; `outputs` are (shape, dtype) each.
 
-        `aliases` maps an output to the array whose memory it takes over;
-        `erring` is the seed of a machine that is not as good as NumPy.
+        `aliases` maps an output to the array whose memory it takes;
+        `erring` is the seed of a machine with errors (hardware.py).
         """
         with hardware.erring(erring):
             return Run(self, arrays, outputs, aliases or {}, poison, max_trips)()
 
     def locate(self, error):
-        """Says at which operation an error rose."""
+        """Adds to an error the operation at which it was raised."""
         at_line = sys.exc_info()[2]
         where = None
         while at_line:
@@ -298,7 +300,7 @@ class Run:
 
 
 class Whole:
-    """An operand that is not cut: in HBM as it is, else copied in and out."""
+    """An operand that is not cut. It stays in HBM, or is copied in and out."""
 
     def __init__(self, run, kind, array, is_output, is_aliased, name):
         self.machine, self.kind, self.array = run.machine, kind, array
@@ -363,7 +365,7 @@ class Windowed:
         return index
 
     def boxes(self, index):
-        """Where a block stands in the array, and that part in the window."""
+        """The box of a block in the array, and the same part in the window."""
         far, near = [], []
         for i, bound, dim in zip(index, self.window.bounds, self.array.shape):
             start = i * bound

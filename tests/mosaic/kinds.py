@@ -1,4 +1,4 @@
-"""MLIR types as plain Python: what an element is, what a shape is."""
+"""MLIR types as plain Python: element type, shape, memory space."""
 
 import dataclasses
 

@@ -1,8 +1,8 @@
 """Memory of one kernel run: refs, copies in flight, semaphores.
 
-What nobody has written is NaN, or for integers a pattern and a flag that makes
-a read an error. A copy that was started leaves its destination NaN (integers:
-the pattern) until a wait has seen it land.
+Unwritten memory is NaN, or for integers a pattern and a flag that makes a read
+an error. After a copy is started, its destination is NaN (integers: the
+pattern) until a wait has seen it land.
 """
 
 import numpy as np
@@ -10,12 +10,12 @@ import numpy as np
 from errors import EvaluatorError
 from kinds import DTYPES, SEMAPHORES
 
-# Read as an id, a count or an index it is wrong, yet not absurd.
+# As an id, a count or an index this value is wrong, but plausible.
 DEFAULT_POISON = 0x5A5A5A5A
 
 
 def garbage(shape, dtype, poison):
-    """An array nobody has written."""
+    """An unwritten array."""
     if dtype.kind in "ib":
         if dtype.kind == "b":
             return np.ones(shape, dtype)
@@ -31,7 +31,8 @@ def overlaps(a, b):
 
 
 class Ref:
-    """A view of memory: `data`, and for integers which of it is unwritten."""
+    """A view of memory: `data`, and for integers flags of unwritten
+    elements."""
 
     __slots__ = ("machine", "data", "unwritten", "space", "writable", "name")
 
@@ -44,7 +45,7 @@ class Ref:
         self.name = name
 
     def view(self, function):
-        """The ref whose arrays are `function` of these; must not copy."""
+        """A ref whose arrays are function(array) of these; it must not copy."""
         data = function(self.data)
         flags = None if self.unwritten is None else function(self.unwritten)
         if data.size and not np.may_share_memory(data, self.data):
@@ -127,7 +128,7 @@ class Ref:
 
 
 class Semaphore:
-    """A count; for copies, what is in flight and how much was waited for."""
+    """A count; for copies, the copies in flight and the bytes waited for."""
 
     def __init__(self, name, is_dma):
         self.name = name
@@ -192,7 +193,7 @@ class Machine:
         return Ref(self, values, flags, space, writable, name)
 
     def fresh(self, kind, name):
-        """A ref of memory nobody has written, or of new semaphores."""
+        """A ref of unwritten memory, or of new semaphores."""
         if kind.element in SEMAPHORES:
             if kind.space != "semaphore_mem":
                 raise EvaluatorError(
@@ -233,7 +234,7 @@ class Machine:
         del self.scoped[mark:]
 
     def check_quiet(self, ref, when):
-        """No copy in flight touches this memory."""
+        """Checks that no copy in flight touches this memory."""
         for copy in self.copies:
             for side in (copy.source, copy.target):
                 if overlaps(ref.data, side.data):
@@ -275,8 +276,8 @@ class Machine:
     def wait_copy(self, semaphore, source, target):
         """Waits for as many bytes as the target has.
 
-        Copies that share a semaphore land in any order, so none is taken as
-        landed before all their bytes are waited for.
+        Copies that share a semaphore land in any order, so none counts as
+        landed before the bytes of all are waited for.
         """
         semaphore = self.one(semaphore, is_dma=True)
         self.check_ends(source, target)

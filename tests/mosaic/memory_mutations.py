@@ -1,4 +1,4 @@
-"""Seeded mistakes in memory: indices, slots, what is stored."""
+"""Seeded mistakes in memory: indices, slots, stores."""
 
 from jaxlib.mlir import ir
 
@@ -12,7 +12,7 @@ from mutation_sites import (
 
 @mutation
 def swapped_index(module):
-    """Two indices of one access change places."""
+    """Two indices of one access are swapped."""
     for op in accesses(module):
         places = list(indices(op))
         pairs = [
@@ -27,7 +27,7 @@ def swapped_index(module):
 
 @mutation
 def index_off_by_one(module):
-    """An index that is computed is one too large."""
+    """A computed index is one too large."""
     for op in accesses(module):
         for i in indices(op):
             value = op.operands[i]
@@ -38,7 +38,7 @@ def index_off_by_one(module):
 
 
 def sizes_of(op):
-    """How much an access takes of each dimension of its memory."""
+    """The size of an access in each dimension of its memory."""
     of = op.operands[0] if INDEXED[op.name] == 2 else op.results[0]
     shape = kind_of(of.type).shape or ()
     return (1,) * (len(indices(op)) - len(shape)) + tuple(shape)
@@ -46,7 +46,7 @@ def sizes_of(op):
 
 @mutation
 def wrong_slot(module):
-    """Scratch of several slots is used at the next, behind the last the first."""
+    """Scratch with several slots is used at the next slot, cyclically."""
     scratch = set(module.scratch())
     for op in accesses(module):
         memory = op.operands[INDEXED[op.name] - 1]
@@ -77,7 +77,7 @@ def window_off_by_one(module):
 
 
 def is_written(value):
-    """Whether memory is stored to, or is where a copy goes."""
+    """Whether memory is stored to, or is the target of a copy."""
     for use in value.uses:
         op = use.owner.operation
         if op.name in VIEWS:
@@ -95,7 +95,7 @@ def is_written(value):
 
 @mutation
 def exchanged_operands(module):
-    """Two inputs of one type, K and V for example, change places."""
+    """Two inputs of one type, for example K and V, are swapped."""
     block = module.main.regions[0].blocks[0]
     inputs = [
         argument

@@ -1,7 +1,7 @@
-"""What each operation on memory means.
+"""The meaning of each operation on memory.
 
-MEMORY_OPS maps an operation's name to a function of the operation that gives a
-function of the machine and the operands' values.
+MEMORY_OPS maps an operation's name to a function of the operation, which
+returns a function of the machine and the operands' values.
 """
 
 import numpy as np
@@ -12,7 +12,7 @@ from kinds import kind_of, scalar
 from memory import garbage
 
 MEMORY_OPS = {}
-# Those without an effect but their result: dead ones need not run.
+# Operations whose only effect is their result: dead ones need not run.
 LOADS = {
     "vector.load",
     "memref.load",
@@ -37,14 +37,14 @@ def memory_op(*names):
 
 
 def padded(sizes, rank):
-    """A vector of fewer dimensions takes the last ones of the memory."""
+    """Sizes for all dimensions: a vector with fewer takes the last ones."""
     if len(sizes) > rank:
         raise EvaluatorError(f"at most {rank} dimensions, found {sizes}")
     return (1,) * (rank - len(sizes)) + tuple(sizes)
 
 
 def box_of(ref, starts, shape, strides=None):
-    """The part of memory that a vector stands in, in the vector's shape."""
+    """The part of memory that a vector occupies, in the vector's shape."""
     rank = len(ref.data.shape)
     if strides:
         strides = (1,) * (rank - len(strides)) + tuple(strides)
@@ -199,7 +199,7 @@ def _(op):
 def _(op):
     source = kind_of(op.operands[0].type).shape
     target = kind_of(op.results[0].type).shape
-    # Which unit dimensions go: those that the target does not go on with.
+    # Unit dimensions that are not in the target are dropped.
     keep, rest = [], list(target)
     for d, size in enumerate(source):
         left = len(source) - d
@@ -215,7 +215,7 @@ def _(op):
         raise EvaluatorError(f"a squeeze of ones, found {op}")
     box = tuple(slice(None) if d in keep else 0 for d in range(len(source)))
     if not keep:
-        # An index of every dimension would give no view.
+        # Indexing every dimension would not give a view.
         return lambda machine, ref: ref.view(lambda a: a.reshape(()))
     return lambda machine, ref: ref.view(lambda array: array[box])
 
@@ -295,7 +295,7 @@ def _(op):
     return lambda machine, ref: machine.read_semaphore(ref)
 
 
-# What the grid says, and what says nothing.
+# Operations about the grid, and operations without effect.
 
 
 @memory_op("tpu.iteration_bound")

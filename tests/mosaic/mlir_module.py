@@ -1,8 +1,8 @@
 """jaxlib's parser, verifier and deserialiser for Mosaic modules.
 
-A body holds `stable_mosaic.*` operations, which MLIR sees as opaque. jaxlib's
-pass `mosaic-serde` turns them into operations of the real dialects, which
-their verifiers then read.
+A body has `stable_mosaic.*` operations, which are opaque to MLIR. jaxlib's pass
+`mosaic-serde` turns them into operations of the real dialects, which can be
+verified.
 """
 
 import base64
@@ -22,7 +22,7 @@ def context():
     """A context that knows the dialects of both programs and kernels."""
     with jax_mlir.make_ir_context() as ctx:
         tpu.register_dialect(ctx)
-        # stable_mosaic.* is nobody's dialect until it is deserialised.
+        # stable_mosaic.* has no registered dialect before it is deserialised.
         ctx.allow_unregistered_dialects = True
         with ir.Location.unknown():
             yield ctx
@@ -75,7 +75,7 @@ def body_of(backend_config):
         raise EvaluatorError(
             f"a backend config with a body in base64, found {error!r}"
         ) from error
-    # Without them the body would hold layouts that are not evaluated here.
+    # Without these passes the body has layouts, which are not evaluated here.
     if not config.get("needs_layout_passes", False):
         raise EvaluatorError("needs_layout_passes is true, found otherwise")
     return body

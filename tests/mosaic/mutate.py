@@ -1,9 +1,10 @@
-"""Seeded mistakes in a kernel, to see that a test notices them.
+"""Seeded mistakes in a kernel, to check that a test detects them.
 
 A mutation finds its sites by operations and their operands, so it works on any
-kernel; one that finds none is an error, unless the caller knows better. Dead
-operations are no sites. Some mutants mean the same as the kernel (a branch
-that only saves work, taken always): the caller names those, with the reason.
+kernel. A mutation without a site is an error, unless the caller says that there
+is none. Dead operations are no sites. Some mutants are equivalent to the kernel
+(for example a branch that only saves work, always taken): the caller names
+those.
 
     for mutant in mutants(kernel):
         caught = judge(mutant.kernel())
@@ -18,7 +19,7 @@ from kernel import Kernel
 from mutation_sites import MUTATIONS, Module
 from translate import summary
 
-# What is imported registers its mutations.
+# Each of these modules registers its mutations when it is imported.
 import copy_mutations
 import memory_mutations
 import order_mutations
@@ -37,7 +38,7 @@ class Mutant:
     original: Kernel
     mutation: str
     site: int
-    sites: int  # that the mutation has in all
+    sites: int  # number of all sites of the mutation
     where: str
 
     @property
@@ -60,9 +61,9 @@ class Mutant:
 def mutants(kernel, names=None, absent=(), sample=None, seed=0):
     """Every mutant, or at most `sample` of each mutation, drawn by `seed`.
 
-    A mutation without a site is an error. `absent`: those for which this
-    kernel is known to have none. If one has a site after all, that is an error
-    too: the list must not rot.
+    A mutation without a site is an error, except those in `absent`, for which
+    this kernel has none. If one of those has a site, that is an error too, so
+    that the list stays right.
     """
     out = []
     for name in names or MUTATIONS:
@@ -71,7 +72,7 @@ def mutants(kernel, names=None, absent=(), sample=None, seed=0):
             places = [place for place, _ in find_sites(module, name)]
             sites = range(len(places))
             if sample is not None and sample < len(places):
-                # By name, so that one mutation's draw does not hang on others.
+                # Seeded by name, so that mutations are drawn independently.
                 draw = random.Random(f"{seed} {name}")
                 sites = sorted(draw.sample(sites, sample))
             where = [words_of(places[site]) for site in sites]
@@ -89,12 +90,12 @@ def mutants(kernel, names=None, absent=(), sample=None, seed=0):
 
 
 def survivors(found, judge, equivalent=()):
-    """What is wrong: mutants that `judge` accepts, named with their place.
+    """The names and places of mutants that `judge` wrongly accepts or rejects.
 
-    `judge(kernel)` says whether the results are right; an EvaluatorError
-    catches a mutant as well. `equivalent` names mutants, "dropped_store[3]",
-    that mean the same as the kernel. They must survive: one that does not, or
-    is not there, is returned too.
+    `judge(kernel)` says whether the results are right; an EvaluatorError also
+    rejects a mutant. `equivalent` names mutants, such as "dropped_store[3]",
+    that are equivalent to the kernel. They must be accepted: one that is not,
+    or does not exist, is returned too.
     """
     out = []
     for mutant in found:
@@ -119,7 +120,7 @@ def find_sites(module, name):
 
 
 def words_of(place):
-    """Of an operation, or of words about it and the operation, or words alone."""
+    """Text of a place: an operation, (text, operation), or text."""
     if isinstance(place, str):
         return place
     if isinstance(place, tuple):

@@ -1,8 +1,8 @@
-"""What mutations are made of: the registry, a module's operations, how one looks
-around an operation, and changes.
+"""Tools for mutations: the registry, a module's operations, the surroundings of
+an operation, and changes.
 
-A mutation is a generator over a Module of (place, change): the operation, or words
-and it, and a function that changes the module.
+A mutation is a generator over a Module of (place, change): the operation, or
+(text, operation), and a function that changes the module.
 """
 
 import numpy as np
@@ -23,7 +23,7 @@ def mutation(function):
 
 
 class Module:
-    """What mutations ask of a module."""
+    """A module, with the queries of mutations."""
 
     def __init__(self, module):
         self.functions = [op.operation for op in module.body.operations]
@@ -85,7 +85,7 @@ def maker(value):
 
 
 def origin(value, shaping=SHAPING):
-    """The same, seen through what only shapes."""
+    """The same, looking through operations that only reshape."""
     op = maker(value)
     while op is not None and op.name in shaping:
         op = maker(op.operands[0])
@@ -103,7 +103,7 @@ FOLDED = {
 
 
 def constant_value(value):
-    """The one value of a constant, folded or not, or None."""
+    """The value of a constant with a single value, folded or not; or None."""
     op = origin(value)
     if op is not None and op.name in FOLDED:
         parts = [constant_value(operand) for operand in op.operands]
@@ -123,7 +123,7 @@ def constant_value(value):
 
 
 def is_same(a, b):
-    """Surely equal: one value, or constants of one value."""
+    """Whether a and b are known to be equal: one value, or equal constants."""
     if a == b:
         return True
     a, b = constant_value(a), constant_value(b)
@@ -131,7 +131,8 @@ def is_same(a, b):
 
 
 def new_constant(value, like, before):
-    """A constant of `like`'s type and one value, in front of `before`."""
+    """A constant of `like`'s type with a single value, inserted before
+    `before`."""
     kind = kind_of(like.type)
     element = like.type if kind.shape is None else like.type.element_type
     if kind.is_float:
@@ -164,7 +165,7 @@ def plus(value, amount, before):
 
 
 def next_of(value, step, count, before):
-    """The slot after this one of a ring of `count`."""
+    """The next slot in a ring of `count` slots."""
     after = plus(value, step, before)
     return binary("arith.remsi", after, new_constant(count, value, before), before)
 
@@ -201,7 +202,7 @@ def indices(op):
 
 
 def only_waited_with(op):
-    """Memory that only tells waits how many bytes to wait for."""
+    """Whether memory is only used by waits, for a number of bytes."""
     uses = [use for result in op.results for use in result.uses]
     return bool(uses) and all(
         only_waited_with(use.owner.operation)
@@ -216,7 +217,7 @@ def accesses(module):
     return [op for op in module.ops(*INDEXED) if not only_waited_with(op)]
 
 
-# Changes: each gives a function that does it later.
+# Changes: each returns a function that makes the change later.
 
 
 def set_operand(op, index, make):

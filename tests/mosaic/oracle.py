@@ -1,8 +1,8 @@
-"""Dense attention in fp64, from the definitions, and how far fp32 may be.
+"""Dense attention in fp64, from the definitions, with error bounds for fp32.
 
-Nothing here knows of tiles. `attention` gives outputs, log-sum-exps and the
-absolute error that is allowed for each; `worst` compares. Whole heads are
-computed at once; oracle_rows.py is the same a row at a time.
+Nothing here uses tiles. `attention` returns outputs and log-sum-exps, each with
+its allowed absolute error; `worst` compares. Whole heads are computed at once;
+oracle_rows.py does the same row by row.
 """
 
 import dataclasses
@@ -12,7 +12,8 @@ from ml_dtypes import bfloat16
 
 EPS32 = 2.0**-24
 TINY32 = 2.0**-126
-# Unit roundoff of a cast, and what a subnormal result errs by, which may be 0.
+# Unit roundoff of a cast, and the error of a subnormal result, which may become
+# 0.
 ROUNDING = {
     np.dtype(bfloat16): (2.0**-8, TINY32),
     np.dtype(np.float16): (2.0**-11, 2.0**-25),
@@ -39,14 +40,14 @@ def legal_pairs(
     valid_count=None,
     q_offset=None,
 ):
-    """Which query may see which key, in one batch row.
+    """The legal pairs of one batch row.
 
-    `window` holds inclusive distances, -1 is off. A negative id sees nothing
-    and is seen by nobody. Without ids, documents play no part.
+    `window` has inclusive distances, -1 for no limit. A token with a negative
+    id sees no key and is seen by no query. Without ids there are no documents.
     """
     offset = kv_len - q_len if q_offset is None else q_offset
     count = kv_len if valid_count is None else valid_count
-    # Without a count, a query may stand beyond the keys.
+    # Without a count, a query may be beyond the keys.
     end = max(kv_len, q_len + offset) if valid_count is None else valid_count
     position = np.arange(q_len)[:, None] + offset
     key = np.arange(kv_len)[None, :]
@@ -70,8 +71,8 @@ def legal_pairs(
 
 
 def scores_of(q, k, pairs, scale, softcap):
-    """Of rows and keys, -inf where they are no pair; by row the most that a score
-    is summed of, and the highest score."""
+    """Scores of rows and keys, -inf for illegal pairs; and for each row the
+    largest sum of magnitudes of a score, and the highest score."""
     scores = scale * (q @ k.T)
     size = np.abs(scale) * (np.abs(q) @ np.abs(k).T)
     size = np.where(pairs, size, 0.0).max(1, initial=0.0)
@@ -82,18 +83,18 @@ def scores_of(q, k, pairs, scale, softcap):
 
 
 def pairs_of(legal, b, h):
-    """Of one head, where each has its own; [B, Q, K] is of all."""
+    """The legal pairs of one head; [B, Q, K] is the same for all heads."""
     return legal[b] if legal.ndim == 3 else legal[b, h]
 
 
 def rounding_of_p(dtype):
-    """Of what is float32 before it is an operand."""
+    """The rounding of a float32 number that becomes an operand of this type."""
     dtype = np.dtype(dtype)
     return 0.0 if dtype == np.float32 else ROUNDING[dtype][0]
 
 
 def seen(x, legal):
-    """fp64 of keys or values [K, D], with 0 for what nobody sees."""
+    """Keys or values [K, D] in fp64, with 0 for those that no query sees."""
     x = np.where(legal.any(0)[:, None], x.astype(np.float64), 0.0)
     if not np.isfinite(x).all():
         raise ValueError("what is seen must be finite")
@@ -104,21 +105,23 @@ def attention(
     q, k, v, legal, scale=None, softcap=0.0,
     rounded_sum=False, sinks=None,
 ):
-    """q [B, H, Q, D], k [B, G, K, D], v [B, G, K, Dv], legal [B, Q, K], or
-    [B, H, Q, K] where heads differ.
+    """Attention of q [B, H, Q, D], k [B, G, K, D], v [B, G, K, Dv] with legal
+    pairs [B, Q, K], or [B, H, Q, K] if heads differ.
 
-    The probabilities may be rounded to q's type for their product, to float32 not
-    at all. `rounded_sum`: what they are divided by is the sum of those, so that
+    The probabilities may be rounded to q's type for their product (for float32
+    they are not). With `rounded_sum` they are divided by the sum of rounded
+    ones, so that
 
       lse  errs by eps_p more: the sum of p (1 + d), |d| <= eps_p;
       out  = sum p (1 + d) v / sum p (1 + d) is a mean of the values, whose
            error sum p d (v - out) is at most eps_p sum p |v - out|.
 
-    `sinks` [H]: logits that join a row's sum at its end. With d the distance
-    of such a z from the highest score, the lower of the two factors exp(-d)
-    errs by (3 d + 2) u, relative: a difference, a product, its constant, exp2.
-    All p have that factor where it is the keys', and the sum has it times its
-    share of the softmax. Product, sum and division are 6 u at most.
+    `sinks` [H] are logits that are added to a row's sum at its end. Let d be
+    the distance of such a logit z from the highest score. The smaller of the
+    two factors, exp(-d), errs by (3 d + 2) u, relative: a difference, a
+    product, its constant, exp2. If it is the factor of the keys, all p have it;
+    the sum has it times its share of the softmax. Product, sum and division are
+    6 u at most.
     """
     out_dtype = q.dtype
     q, k, v = (np.asarray(x).astype(np.float64) for x in (q, k, v))
@@ -136,7 +139,7 @@ def attention(
         pairs = pairs_of(legal, b, h)
         rows = pairs.any(1)
         kk, vv = (seen(x[b, h // group], pairs) for x in (k, v))
-        # Rows that see no key keep exactly 0 and -inf.
+        # Rows that see no key have exactly 0 and -inf.
         qq, pairs = q[b, h, rows], pairs[rows]
         scores, size, top = scores_of(qq, kk, pairs, scale, softcap)
         sums = (8 + np.sqrt(pairs.sum(1))) * EPS32
@@ -179,26 +182,27 @@ def attention(
 
 @dataclasses.dataclass
 class Entropies:
-    """[B, H, Q] of what a query's probabilities have, and its allowed error."""
+    """The entropy of each query's probabilities, [B, H, Q], and its allowed
+    error."""
 
     value: np.ndarray
     error: np.ndarray
 
 
 def entropies(q, k, legal, scale=None, softcap=0.0):
-    """H = -sum p log p over the legal keys; 0 where there are none.
+    """H = -sum p log p over the legal keys; 0 if there are none.
 
-    With d_j <= 0 the distance of score j from the highest, H = log l - t / l of
-    l = sum e^d_j, t = sum e^d_j d_j, no terms of which cancel. Let T = -t / l, N
-    be how many keys there are, A the mean of |s_j - mean s|, all by p.
-      A score errs by e = (D + 8) u S: its product D u S, scale, cap and its tanh,
-      and the roundings of what it is subtracted in. H's slope by it is -p_j (s_j -
-      mean s), so H moves by at most 2 e e^2e (A + e), and never more than log N.
-      A weight errs by delta_j = (8 + sqrt N + 4 P) u + 2 u |d_j| of itself: P is
-      how often the highest score so far may rise, once in 128 keys, and sums are
-      scaled then. That moves H by sum p_j delta_j (1 + |d_j| + T).
+    With d_j <= 0 the distance of score j from the highest, H = log l - t / l with
+    l = sum e^d_j and t = sum e^d_j d_j, whose terms do not cancel. Let T = -t / l, N
+    the number of keys, and A the mean of |s_j - mean s|; means are weighted by p.
+      A score errs by e = (D + 8) u S: its product D u S, scale, cap with its tanh,
+      and the roundings of its subtraction. The slope of H in s_j is -p_j (s_j -
+      mean s), so H changes by at most 2 e e^2e (A + e), and never by more than log N.
+      A weight has the relative error delta_j = (8 + sqrt N + 4 P) u + 2 u |d_j|. P is
+      how often the highest score so far may rise (once in 128 keys); sums are scaled
+      then. This changes H by sum p_j delta_j (1 + |d_j| + T).
       Sum t errs by (8 + sqrt N + 4 P) u T; logarithm, division, difference 8 u H.
-      A weight that is subnormal may be 0: with its d_j, up to 2^-119 each.
+      A subnormal weight may become 0: with its d_j, up to 2^-119 each.
     """
     q, k = (np.asarray(x).astype(np.float64) for x in (q, k))
     batch, heads, q_len, dim = q.shape
@@ -244,7 +248,7 @@ class Gradients:
     dq_error: np.ndarray
     dk_error: np.ndarray
     dv_error: np.ndarray
-    dsinks: np.ndarray | None = None  # [H], where there are sinks
+    dsinks: np.ndarray | None = None  # [H], if there are sinks
     dsinks_error: np.ndarray | None = None
 
 
@@ -252,19 +256,20 @@ def gradients(
     q, k, v, dout, legal, dlse=None, scale=None, out=None, lse=None,
     softcap=0.0, sinks=None,
 ):
-    """Of attention, in fp64, for kernels that round P and dS to q's type.
+    """The gradients of attention in fp64, for kernels that round P and dS to
+    q's type.
 
-    `out` and `lse`, as they were stored, are what a kernel reads. Given, they
-    are taken for true; else they are computed, and what a forward kernel may
-    have erred by in them is allowed for as well.
+    A kernel reads `out` and `lse` as they were stored. If they are given, they
+    are taken as exact; else they are computed, and the error of a forward
+    kernel in them is allowed too.
 
     With u = 2^-24, n legal keys, D the head dim, S the size of a pair's score
-    (of the row's largest, if lse is not given) and e that of a rounding to
-    bf16, 0 of float32, what is allowed is, to first order:
+    (of the row's largest, if lse is not given) and e the rounding to bf16 (0
+    for float32), the allowed errors are, to first order:
 
-      p    err pi = 12 u + (D + 4) u S + 3 u |lse|, relative: products, scale,
+      p    errs by pi = 12 u + (D + 4) u S + 3 u |lse|, relative: products, scale,
            difference; the constant, product and difference of lse; exp2.
-           More by the error of lse where it is not given.
+           The error of lse is added if it is not given.
       t    = g.v - g.out + h errs by tau = (D + 4) u (sum |g v| + sum |g out|)
            + 3 u (|g.v| + |g.out| + |h|), more by |g| times the error of out.
       ds   = p t errs by |t| ((pi + e + 8 u) p + f) + p tau + (2 + 2 D) f
@@ -272,14 +277,15 @@ def gradients(
 
     f = 2^-126: a subnormal number may become 0.
 
-    With a softcap c, tanh (erring by 4 u) and its two factors are 6 u S more of
-    p, and ds = p t w has the slope w = 1 - tanh(s / c)^2. No slope of w is above
-    0.77, so w errs by omega = 12 u + (D + 4) u S / c: the tanh and its square,
-    then s; that is |t| p omega more of ds.
+    With a softcap c, tanh (which errs by 4 u) and its two factors add 6 u S to
+    the error of p, and ds = p t w has the slope w = 1 - tanh(s / c)^2. The
+    derivative of w is at most 0.77, so w errs by omega = 12 u + (D + 4) u S /
+    c: the tanh and its square, then s. This adds |t| p omega to the error of
+    ds.
 
-    A sink z has the sum of p t over the queries that are there, with
-    p = exp(z - lse), 1 without a key, and t = h - g.out: p errs, relative, by
-    (12 + 3 |z - lse|) u, t by tau without g.v.
+    The gradient of a sink z is the sum of p t over all real queries, with p =
+    exp(z - lse) (1 without a key) and t = h - g.out. p has the relative error
+    (12 + 3 |z - lse|) u, and t errs by tau without g.v.
     """
     eps_p = rounding_of_p(q.dtype)
     eps_out, tiny_out = ROUNDING[q.dtype]
@@ -312,11 +318,12 @@ def gradients(
             slope = 1 - tanh**2
             slope_error = (12 + (dim + 4) * size / softcap) * EPS32
             scores = softcap * tanh
-        # With 0 wherever there is no pair, so in all that p is part of.
+        # p is 0 for illegal pairs, so all products with p are 0 there too.
         p = np.exp(np.where(pairs, scores - top, -np.inf))
         factors = dim + (10 if softcap else 4)
         pi = (12 + factors * size + 3 * np.abs(top)) * EPS32
-        # (Where lse is computed, its error has the size of the largest.)
+        # (If lse is computed, its error has the size of the row's largest
+        # score.)
         of_lse = lse_error[b, h, rows][:, None]
         pi += np.where(np.isfinite(top), of_lse, 0)
         a, delta = go @ vv.T, (go * oo).sum(1, keepdims=True)
@@ -375,7 +382,7 @@ def sink_gradients(full, dout, dlse, legal, sinks, out_error, lse_error):
             off[rows] = np.where(
                 p[rows] > 0, (12 + 3 * np.abs(below)) * EPS32, 0
             ) + lse_error[b, h, rows]
-            # Without a key nothing of dout counts, whatever it holds.
+            # dout of a query without a key does not count, whatever its values.
             go = np.where(rows[:, None], dout[b, h], 0)
             oo = np.where(rows[:, None], full.out[b, h], 0)
             up = np.zeros(q_len) if dlse is None else dlse[b, h].astype(float)
@@ -393,10 +400,10 @@ def sink_gradients(full, dout, dlse, legal, sinks, out_error, lse_error):
 
 
 def worst(got, want, error):
-    """The largest ratio of an error to what is allowed; above 1 fails.
+    """The largest ratio of an error to its allowed error; above 1 fails.
 
-    NaN where none is wanted is infinitely wrong, and so is anything but the
-    very value where no error is allowed.
+    An unexpected NaN has an infinite ratio, and so has any other value where no
+    error is allowed.
     """
     got = np.asarray(got).astype(np.float64)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -409,8 +416,8 @@ def worst(got, want, error):
 def hard_inputs(seed, q_shape, kv_shape, dtype=bfloat16, v_dim=None):
     """q, k, v whose rows differ in size: some scores are far below 0.
 
-    A kernel whose maximum starts at 0, for example, is right on rows whose
-    scores are near 0 and underflows on those.
+    On rows with such scores a wrong kernel underflows, for example one whose
+    maximum starts at 0. On scores near 0 it would be right.
     """
     rng = np.random.default_rng(seed)
     q, k = rng.standard_normal(q_shape), rng.standard_normal(kv_shape)

@@ -1,6 +1,6 @@
-"""The oracle once more, a pair and a row at a time: slow, and plain to read.
+"""A second oracle, pair by pair and row by row: slow, but simple.
 
-Arguments and results are those of oracle.py, which is judged by this.
+Arguments and results are those of oracle.py, which is checked against this one.
 """
 
 import numpy as np
@@ -21,7 +21,7 @@ def legal_pairs(
 ):
     offset = kv_len - q_len if q_offset is None else q_offset
     count = kv_len if valid_count is None else valid_count
-    # Without a count, a query may stand beyond the keys.
+    # Without a count, a query may be beyond the keys.
     end = max(kv_len, q_len + offset) if valid_count is None else valid_count
     legal = np.zeros((q_len, kv_len), np.bool_)
     for i in range(q_len):
@@ -100,7 +100,7 @@ def attention(
 
 
 def sink_part(z, lse, lse_error, dout, out, out_error, up, has_key):
-    """What a query gives to its sink's gradient, and the error of that."""
+    """A query's part of its sink's gradient, and the error of it."""
     if not has_key:
         return up, TINY32 * abs(up) + 3 * EPS32 * abs(up)
     p, delta = np.exp(z - lse), dout @ out
@@ -159,7 +159,8 @@ def gradients(
             omega = (12 + (dim + 4) * size / softcap) * EPS32
         p = np.exp(scores - top)
         pi = (12 + factors * size + 3 * np.abs(top)) * EPS32
-        # (Where lse is computed, its error has the size of the largest.)
+        # (If lse is computed, its error has the size of the row's largest
+        # score.)
         pi += np.where(np.isfinite(top), lse_error[b, h, i], 0)
         a, delta = vv @ go, go @ full.out[b, h, i]
         up = 0.0 if dlse is None else float(dlse[b, h, i])

@@ -11,7 +11,8 @@ from translate import walk
 
 
 def same_value(a, b):
-    """Computed alike from the same, and lists are not written."""
+    """Whether a and b are computed in the same way from the same values. (Lists
+    are never written, so equal loads give equal values.)"""
     if a == b:
         return True
     a, b = maker(a), maker(b)
@@ -25,7 +26,7 @@ def same_value(a, b):
 
 
 def start_of(value):
-    """An index as (what is computed or None, what is added to it)."""
+    """An index as (computed value or None, constant that is added to it)."""
     number = constant_value(value)
     if number is not None:
         return None, int(number)
@@ -46,7 +47,7 @@ class Part:
     def __init__(self, value, writes):
         self.memory, views = views_of(value)
         self.writes, self.box = writes, None
-        # What is not one slice of its argument is all of it.
+        # A view that is not a single slice of its argument counts as all of it.
         slices = [op for op in views if op.name == "tpu.memref_slice"]
         if len(slices) == 1 and slices[0].operands[0] == self.memory:
             self.take(slices[0])
@@ -56,7 +57,7 @@ class Part:
         self.box = list(zip(starts, sizes_of(op)))
 
     def meets(self, other):
-        """Surely shares memory with what is written, or writes it."""
+        """Whether the two surely share memory, and one of them writes it."""
         if self.memory != other.memory or not (self.writes or other.writes):
             return False
         if self.box is None or other.box is None:
@@ -100,14 +101,14 @@ def blocks_of(op):
 
 
 def needs(op, others):
-    """Whether it, or one inside it, takes a result of these."""
+    """Whether `op`, or an operation inside it, uses a result of `others`."""
     made = {result for other in others for result in other.results}
     return any(value in made for inner in walk(op) for value in inner.operands)
 
 
 @mutation
 def swapped_accesses(module):
-    """An access stands on the other side of the one before it in that memory."""
+    """An access is moved before the previous access to the same memory."""
     for block in blocks_of(module.main):
         ops = [op.operation for op in block.operations]
         parts = [parts_of(op) if module.is_live(op) else [] for op in ops]
@@ -124,7 +125,7 @@ def swapped_accesses(module):
                 yield ops[i], lambda op=op, other=ops[i]: other.move_after(op)
 
 
-# What changes places with its like without a trace.
+# Steps of one kind can be swapped without effect, so only different kinds are.
 STEPS = {
     "arith.addf": "sum", "arith.subf": "sum", "arith.mulf": "product",
     "arith.divf": "product", "arith.maximumf": "maximum", "arith.select": "choice",
@@ -133,7 +134,8 @@ STEPS = {
 
 
 def chain_operand(op):
-    """Which operand a step works on: the first that is no constant or condition."""
+    """The operand that a step works on: the first that is no constant or
+    condition."""
     for i, value in enumerate(op.operands):
         if value.type == op.results[0].type and constant_value(value) is None:
             return i
@@ -142,7 +144,7 @@ def chain_operand(op):
 
 @mutation
 def swapped_steps(module):
-    """Of two steps of arithmetic on floats the second is done first."""
+    """Two successive steps of float arithmetic are swapped."""
     for outer in module.ops(*STEPS):
         for i, value in enumerate(outer.operands):
             inner = maker(value)

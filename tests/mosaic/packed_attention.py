@@ -1,8 +1,8 @@
 """A small block-sparse attention in Pallas, driven by packed steps.
 
-It stands for kernels of that kind in the proof of the evaluator and of the
-mutations. A step is 32 bits: row 14, column 14, class 2 (0 nothing, 1 partial,
-2 full), first 1, last 1; the index maps read rows and columns from it.
+It represents kernels of that kind in the tests of the evaluator and of the
+mutations. A step has 32 bits: row 14, column 14, class 2 (0 nothing, 1 partial,
+2 full), first 1, last 1. The index maps read rows and columns from it.
 """
 
 import oracle
@@ -25,7 +25,7 @@ def pack(row, column, kind, first, last):
 
 
 def steps_of(legal):
-    """The packed steps of one mask, by looking at it."""
+    """The packed steps of one mask, given as booleans."""
     rows = legal.shape[0] // BLOCK
     out = []
     for r in range(rows):
@@ -66,7 +66,7 @@ def body(steps, q_ids, k_ids, q_ref, k_ref, v_ref, o_ref, lse_ref, m, l, acc):
         new = jnp.maximum(old, jnp.max(scores, axis=1, keepdims=True))
         p = jnp.exp(scores - new)
         if is_masked:
-            # Rows without a key yet have exp(0) everywhere.
+            # Rows that have no key so far would have exp(0) everywhere.
             p = jnp.where(scores > LOWEST / 2, p, 0.0)
         scale = jnp.exp(old - new)
         total = l[:, :1] * scale + jnp.sum(p, axis=1, keepdims=True)
@@ -113,8 +113,8 @@ def body(steps, q_ids, k_ids, q_ref, k_ref, v_ref, o_ref, lse_ref, m, l, acc):
 def case(seed=5):
     """Documents that cross tiles, negative ids, a row of tiles without keys.
 
-    Full tiles come first in a row and after partial ones: else the mutants of
-    a maximum or of a rescale would not show.
+    Rows begin with full tiles, and have full tiles after partial ones.
+    Otherwise mutants of a maximum or of a rescale would not be detected.
     """
     ids = np.repeat(np.array([0, 1, -1, 5, -1], np.int32), DOCUMENTS)
     tokens = len(ids)
@@ -126,7 +126,7 @@ def case(seed=5):
 
 
 def is_right(outputs, want):
-    """Whether out and lse are within what fp32 may err by."""
+    """Whether out and lse are within the errors of fp32."""
     out, lse = outputs
     return (
         oracle.worst(out, want.out[0], want.out_error[0]) <= 1
@@ -135,7 +135,7 @@ def is_right(outputs, want):
 
 
 def call(steps, ids, q, k, v, interpret=False):
-    """q, k, v [H, S, D]; gives out [H, S, D] and lse [H, S, 128]."""
+    """Takes q, k, v [H, S, D]; returns out [H, S, D] and lse [H, S, 128]."""
     heads, tokens, dim = q.shape
     here = (None, BLOCK, dim)
     row = pl.BlockSpec(here, lambda h, i, s: (h, row_of(s, i), 0))

@@ -1,7 +1,8 @@
-"""Pallas kernels that the evaluator is proved on: none is Tessera's own.
+"""Pallas kernels for the tests of the evaluator; none is Tessera's own.
 
 Each returns a Case: a function of arrays that takes `interpret`, and arrays.
-JAX lowers it for TPU without one; `interpret=True` is Pallas's own answer.
+JAX lowers it for TPU without having one; `interpret=True` gives Pallas's
+result.
 """
 
 import dataclasses
@@ -33,9 +34,9 @@ I32 = jnp.int32
 
 @dataclasses.dataclass
 class Case:
-    """`call(*arrays, interpret=False)`, and what NumPy knows of the result.
+    """`call(*arrays, interpret=False)`, its arrays, and NumPy's results.
 
-    `error` is what fp32 may err by in each result, 0 where it is left out.
+    `error` is the allowed fp32 error of each result, 0 if it is left out.
     `interprets` says whether Pallas can run the kernel without a TPU.
     """
 
@@ -47,8 +48,8 @@ class Case:
 
 
 def sum_error(terms, size):
-    """Of a sum of `terms` whose magnitudes add up to `size`: as the oracle
-    has it, and a function such as exp is within it too."""
+    """The error of a sum of `terms` terms whose magnitudes add up to `size`, as
+    in the oracle. It also covers a function such as exp."""
     return (8 + np.sqrt(terms)) * EPS32 * size
 
 
@@ -69,7 +70,7 @@ def normal(seed, shape, dtype=np.float32):
 
 
 def prefetched_blocks():
-    """Scalar prefetch: the index map reads which block each step takes."""
+    """Scalar prefetch: the index map reads the block of each step."""
     picks = np.array([3, 0, 2, 2, 1], np.int32)
     x = normal(1, (4 * 8, 128))
 
@@ -96,7 +97,8 @@ def prefetched_blocks():
 
 
 def double_buffered():
-    """Copies by hand, two buffers; how many blocks is read at run time."""
+    """Copies by hand with two buffers; the number of blocks is read at run
+    time."""
     count = np.array([3], np.int32)
     picks = np.array([2, 0, 3, 1], np.int32)
     x = normal(2, (4 * 16, 128))
@@ -153,7 +155,7 @@ def double_buffered():
 
 
 def gathered():
-    """Two buffers again, in a loop of known length."""
+    """The same with a loop of known length."""
     picks = np.array([2, 0, 3, 1], np.int32)
     x = normal(2, (4 * 16, 128))
 
@@ -309,7 +311,7 @@ def revisited_matmul():
 
 
 def edge_blocks():
-    """Blocks that hang over both edges: 20 x 200 in blocks of 8 x 128."""
+    """Blocks that exceed both edges: 20 x 200 in blocks of 8 x 128."""
     x = normal(6, (20, 200))
 
     def kernel(x_ref, o_ref):
@@ -331,7 +333,8 @@ def edge_blocks():
 
 
 def edge_sum():
-    """Sums rows of a ragged block, what hangs over selected away."""
+    """Sums rows of a ragged block; rows beyond the edge are masked by a
+    select."""
     x = normal(7, (20, 128))
 
     def kernel(x_ref, o_ref):
@@ -425,7 +428,8 @@ def mathematics():
             interpret=interpret,
         )(x, n)
 
-    # Of the largest: f[6] is a sum of 128 positive numbers. Others are exact.
+    # f[6], a sum of 128 positive numbers, has the largest error. The other
+    # results are exact.
     size = x.astype(np.float64).sum(1, keepdims=True).max()
     return Case(call, [x, n], error=[sum_error(128, size), 0, 0])
 
@@ -454,7 +458,7 @@ def aliased():
 
 
 def semaphore_counts():
-    """Regular semaphores: signalled twice, waited for once by two."""
+    """Regular semaphores: two signals, and one wait for a count of two."""
     x = normal(11, (8, 128))
 
     def kernel(x_ref, o_ref):
@@ -502,7 +506,8 @@ def precise_matmul():
 
 
 def dynamic_grid():
-    """As many steps as an argument says, and the kernel asks how many."""
+    """A grid with the number of steps from an argument, which the kernel
+    reads."""
     count = np.array(3, np.int32)
     picks = np.array([2, 3, 1, 0], np.int32)
     x = normal(14, (4, 16, 128))

@@ -3,7 +3,8 @@
     from program import run_program
     outputs = run_program(text, [q, k, v])
 
-Only what stands around kernels is known: constants, shapes, casts, calls.
+It knows only operations that occur around kernels: constants, shapes, casts,
+calls.
 """
 
 import re
@@ -35,7 +36,8 @@ def load_kernel(text):
 
 
 class Program:
-    """A parsed program; `kernels` may be replaced, by mutants for example."""
+    """A parsed program; its `kernels` may be replaced, for example by
+    mutants."""
 
     def __init__(self, text):
         with mlir_module.context():

@@ -6,7 +6,7 @@ import attributes as at
 from kinds import kind_of
 from mutation_sites import binary, maker, mutation, new_constant, origin, set_operand
 
-# (Any number near the highest score serves as the maximum.)
+# (maximumf is left out: any number near the highest score can be the maximum.)
 ARITHMETIC = (
     "arith.addf", "arith.subf", "arith.mulf", "arith.divf",
     "math.exp", "math.exp2", "math.log", "math.log2", "math.tanh", "tpu.matmul",
@@ -26,7 +26,7 @@ def cast(name, value, element, before):
 
 @mutation
 def early_rounding(module):
-    """What is float32 is rounded to bf16 before its time."""
+    """A float32 result is rounded to bf16 too early."""
     for op in module.ops(*ARITHMETIC):
         value = op.results[0]
         users = [use.owner.operation.name for use in value.uses]
@@ -39,7 +39,7 @@ def early_rounding(module):
             uses = [(use.owner.operation, use.operand_number) for use in value.uses]
             rounded = cast("arith.truncf", value, "bf16", op)
             wide = cast("arith.extf", rounded, "f32", op)
-            # In front of it, until it stands in front of them.
+            # The casts were made before `op`, which now moves before them.
             op.move_before(maker(rounded))
             for user, i in uses:
                 user.operands[i] = wide
@@ -48,7 +48,8 @@ def early_rounding(module):
 
 
 def was_narrow(value):
-    """Chosen among numbers that were widened, so that nothing is rounded."""
+    """Whether a value was widened from bf16, so that rounding it changes
+    nothing."""
     op = origin(value, {"vector.broadcast", "vector.shape_cast", "tpu.transpose"})
     if op is not None and op.name == "arith.select":
         return all(was_narrow(choice) for choice in list(op.operands)[1:])
@@ -57,7 +58,7 @@ def was_narrow(value):
 
 @mutation
 def cut_rounding(module):
-    """What is rounded to the nearest is cut off."""
+    """Rounding to nearest becomes truncation."""
     for op in module.ops("arith.truncf"):
         value = op.operands[0]
         if was_narrow(value):

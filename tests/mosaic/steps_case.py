@@ -1,29 +1,29 @@
-"""Requests whose probabilities stand just below a step of bf16, or just below the
-middle between two: with them what is cut off, or rounded too early, shows.
+"""Requests whose probabilities are just below a step of bf16, or just below the
+middle between two steps. They detect kernels that truncate, or round too early.
 
-At random most such errors stay below what roundings may add up to.
+With random inputs most such errors stay below the bound of rounding errors.
 """
 
 import numpy as np
 
-# Of bf16 between 1/2 and 1.
+# A step of bf16 between 1/2 and 1.
 STEP = 2.0**-8
-# A cut takes nearly a step of the first; the second loses half of one, and what it
-# adds up to is beyond the bound once that is cut as well.
+# Truncation takes nearly a step from the first. It takes half a step from the
+# second, whose sum exceeds the bound once it is truncated as well.
 BELOW_A_STEP = 0.5 + STEP - STEP / 64
 BELOW_THE_MIDDLE = 0.5 + STEP / 2 - STEP / 64
-# Gradients' are smaller by so many, for exponents that bf16 has no room for.
+# Probabilities of gradients are smaller by so many octaves.
 OCTAVES = 20
 
 
 def rising(n):
-    """1 to 2, whose sums are rounded in every way."""
+    """Numbers from 1 to 2, whose sums are rounded in every way."""
     return 1 + np.arange(n, dtype=np.float32) / 128 % 1
 
 
 class Stepped:
-    """Mixed in before a ForwardCase: each key but every 64th has the probability
-    `stepped` of those."""
+    """A mixin of ForwardCase: the probability of each key is `stepped` times
+    that of every 64th key."""
 
     stepped = BELOW_A_STEP
 
@@ -44,15 +44,16 @@ class Stepped:
 
 
 class SteppedGradients:
-    """The same of a BackwardCase, of every pair, and of dS. Those of every second
-    tile of queries stand below a step, of the others below the middle, so that what
-    one of two tiles loses is beyond the bound; every second head is all that counts.
+    """The same for a BackwardCase, for every pair, and for dS. In every second
+    tile of queries the probabilities are below a step, in the others below the
+    middle, so that the loss in one of two tiles exceeds the bound. Only every
+    second head counts.
 
-    `twice`: what stands below a step is then dS, of probabilities below the middle,
-    so that it shows which was rounded first.
+    `twice`: dS is below a step and probabilities are below the middle, which
+    shows which of the two was rounded first.
     """
 
-    turns = (0, 0)  # of each batch row: of the tiles of 128 queries below a step
+    turns = (0, 0)  # by batch row: the parity of tiles of 128 queries below a step
     head = 0
     twice = False
 
@@ -83,7 +84,8 @@ class SteppedGradients:
         return dout, dlse
 
     def saved(self, *arguments):
-        """The log-sum-exp that makes it so, and an output of 0."""
+        """The log-sum-exp that gives these probabilities, and an output of
+        0."""
         saved = super().saved(*arguments)
         saved.out[...] = 0
         stepped = [BELOW_A_STEP, BELOW_THE_MIDDLE]

@@ -1,8 +1,8 @@
 """Turns a function of a Mosaic module into a Python function, once.
 
-MLIR objects are slow to walk, so each operation becomes one line of Python that
-calls the operation's meaning; loops and branches become Python's. Line numbers
-lead back to operations when something goes wrong.
+Walking MLIR objects is slow, so each operation becomes one line of Python that
+calls the function of the operation; loops and branches become Python's. Line
+numbers map errors back to operations.
 """
 
 from jaxlib.mlir import ir
@@ -12,19 +12,20 @@ from errors import EvaluatorError
 from memory_ops import LOADS, MEMORY_OPS
 from value_ops import VALUE_OPS
 
-# Those that only end a block, and are read by the operation around it.
+# Operations that only end a block; the operation around the block reads them.
 TERMINATORS = {"scf.yield", "tpu.yield", "scf.condition", "func.return"}
 
 
 def summary(op, limit=160):
-    """An operation on one line. Slow: all that is around it gets numbers."""
+    """An operation on one line. Slow, because MLIR numbers all values around
+    it."""
     text = op.get_asm(enable_debug_info=False, large_elements_limit=8)
     text = " ".join(text.split())
     return text if len(text) <= limit else text[:limit] + "..."
 
 
 def walk(op):
-    """An operation and all inside it, in the order they stand."""
+    """An operation and all operations inside it, in order."""
     op = op.operation
     yield op
     for region in op.regions:
@@ -34,10 +35,10 @@ def walk(op):
 
 
 def dead_operations(function):
-    """Operations whose result nobody live uses and that do nothing else.
+    """Operations without effect whose result no live operation uses.
 
-    Pallas loads what it is about to overwrite; the load may read what nobody
-    has written, and is never run by a compiler either.
+    Pallas loads a block before it overwrites it. Such a load may read unwritten
+    memory, and a compiler removes it too.
     """
     dead = set()
     for op in reversed(list(walk(function))):
@@ -64,7 +65,7 @@ class Translator:
     # Writing Python.
 
     def line(self, text, op=None):
-        """A line of Python, and what it comes from: an operation or words."""
+        """Adds a line of Python and its source: an operation or text."""
         self.lines.append("  " * self.depth + text)
         self.ops.append(op)
 
@@ -91,7 +92,8 @@ class Translator:
     # Walking MLIR.
 
     def translate(self):
-        """The Python function: of a machine and the function's arguments."""
+        """The Python function; it takes a machine and the function's
+        arguments."""
         region = self.function.regions[0]
         if len(region.blocks) != 1:
             raise EvaluatorError("a function of one block, found more")
@@ -107,7 +109,8 @@ class Translator:
         return self.space["run"], file
 
     def block(self, block):
-        """A block's operations; gives the names its terminator takes."""
+        """Translates a block; returns the names of its terminator's
+        operands."""
         ended = None
         for op in block.operations:
             ended = self.operation(op.operation)

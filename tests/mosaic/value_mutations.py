@@ -1,4 +1,4 @@
-"""Seeded mistakes in what is computed: numbers, masks, branches."""
+"""Seeded mistakes in values: numbers, masks, branches."""
 
 from jaxlib.mlir import ir
 
@@ -12,7 +12,7 @@ from mutation_sites import (
 
 @mutation
 def dropped_mask_term(module):
-    """Of two conditions that must hold, one is forgotten."""
+    """One of two and-ed conditions is dropped."""
     for op in module.ops("arith.andi"):
         if kind_of(op.results[0].type).element == "i1":
             for value in op.operands:
@@ -21,7 +21,7 @@ def dropped_mask_term(module):
 
 @mutation
 def dropped_choice(module):
-    """A select takes the same value always: a mask is forgotten."""
+    """A select always takes the same value: a mask is dropped."""
     for op in module.ops("arith.select"):
         for value in list(op.operands)[1:]:
             yield op, replace_result(op, lambda v=value: v)
@@ -60,7 +60,8 @@ def wrong_scale(module):
 
 
 def from_exponential(value, depth=4):
-    """Made by exp, maybe selected; not looking past arithmetic."""
+    """Whether a value is made by exp, possibly with a select; arithmetic is not
+    followed."""
     op = origin(value)
     if op is None:
         return False
@@ -73,7 +74,7 @@ def from_exponential(value, depth=4):
 
 @mutation
 def dropped_rescale(module):
-    """What was accumulated is not rescaled when the maximum grows."""
+    """A sum is not rescaled when the maximum grows."""
     for op in module.ops("arith.mulf"):
         found = [from_exponential(value) for value in op.operands]
         if found[0] != found[1]:
@@ -83,7 +84,7 @@ def dropped_rescale(module):
 
 @mutation
 def dropped_accumulation(module):
-    """Of two terms of a sum, one is forgotten."""
+    """One of two terms of a sum is dropped."""
     for op in module.ops("arith.addf"):
         for value in op.operands:
             yield op, replace_result(op, lambda v=value: v)
@@ -91,7 +92,7 @@ def dropped_accumulation(module):
 
 @mutation
 def dropped_division(module):
-    """The sum of the weights is not divided by."""
+    """The division by the sum of weights is dropped."""
     for op in module.ops("arith.divf", "tpu.reciprocal"):
         value = op.operands[0]
         yield op, replace_result(op, lambda v=value: v)
@@ -99,7 +100,7 @@ def dropped_division(module):
 
 @mutation
 def swapped_difference(module):
-    """a - b is b - a."""
+    """a - b becomes b - a."""
     for op in module.ops("arith.subf", "arith.subi"):
         if not is_same(*op.operands):
             yield op, swap_operands(op, 0, 1)
@@ -107,7 +108,7 @@ def swapped_difference(module):
 
 @mutation
 def dropped_cap(module):
-    """A tanh is left out."""
+    """A tanh is dropped."""
     for op in module.ops("math.tanh"):
         value = op.operands[0]
         yield op, replace_result(op, lambda v=value: v)
@@ -115,7 +116,7 @@ def dropped_cap(module):
 
 @mutation
 def dropped_slope(module):
-    """A factor 1 - x is forgotten."""
+    """A factor 1 - x is dropped."""
     for op in module.ops("arith.mulf"):
         for value, other in (op.operands, reversed(list(op.operands))):
             factor = origin(other)
@@ -127,7 +128,7 @@ def dropped_slope(module):
 
 @mutation
 def wrong_base(module):
-    """exp for exp2 and the other way round."""
+    """exp in place of exp2, and the reverse."""
     other = {
         "math.exp": "math.exp2",
         "math.exp2": "math.exp",
@@ -149,12 +150,13 @@ def wrong_base(module):
 
 @mutation
 def zero_maximum(module):
-    """What starts at the lowest number, or stands for it, is 0."""
+    """A constant near the lowest number becomes 0."""
     for op in module.ops("arith.constant"):
         value = op.results[0]
         number = constant_value(value) if kind_of(value.type).is_float else None
         if number is not None and number <= -1e30:
-            # Each use apart: a start, a fill, the start of a reduction.
+            # Each use separately: an initial value, a fill, the start of a
+            # reduction.
             for use in value.uses:
                 user, i = use.owner.operation, use.operand_number
                 yield user, set_operand(
@@ -166,7 +168,7 @@ def zero_maximum(module):
 
 @mutation
 def wrong_reduction(module):
-    """A minimum for a maximum, a product for a sum."""
+    """A minimum in place of a maximum, a product in place of a sum."""
     other = {
         "maximumf": "minimumf",
         "minimumf": "maximumf",
@@ -192,7 +194,7 @@ NEIGHBOUR = {0: 1, 1: 0, 2: 3, 3: 2, 4: 5, 5: 4, 6: 7, 7: 6, 8: 9, 9: 8}
 
 @mutation
 def wrong_predicate(module):
-    """A comparison lets its edge in, or keeps it out."""
+    """A comparison includes its limit, or excludes it, wrongly."""
     for op in module.ops("arith.cmpi"):
         predicate = at.integer(op, "predicate")
         yield op, set_attribute(

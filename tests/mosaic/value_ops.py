@@ -1,8 +1,8 @@
-"""What each operation on values means, in NumPy.
+"""The meaning of each operation on values, in NumPy.
 
-VALUE_OPS maps an operation's name to a function of the operation that gives a
-function of its operands' values. Scalars are Python ints and bools (wrapped to
-their width), or NumPy floats; vectors are arrays and are never changed in
+VALUE_OPS maps an operation's name to a function of the operation, which returns
+a function of its operands' values. Scalars are Python ints and bools (wrapped
+to their width) or NumPy floats. Vectors are arrays and are never changed in
 place. Floats are rounded to their type after every operation.
 """
 
@@ -37,7 +37,7 @@ def kind_out(op):
 
 
 def finish(op, function):
-    """Rounds and shapes what `function` gives as the operation's result."""
+    """Rounds and shapes the result of `function` as the operation's result."""
     kind = kind_out(op)
     if kind.shape is None:
         return lambda *values: scalar(function(*values), kind)
@@ -94,7 +94,7 @@ def _(op):
 
 
 def unsigned(kind):
-    """A function to the same bits, unsigned."""
+    """A function that reads the same bits as unsigned."""
     if kind.element == "i1":
         return lambda a: a
     if kind.shape is None:
@@ -117,7 +117,7 @@ _unsigned_op("arith.minui", np.minimum)
 
 @value_op("math.ctpop")
 def _(op):
-    # NumPy counts the bits of the magnitude.
+    # For signed numbers NumPy would count the bits of the magnitude.
     cast = unsigned(kind_in(op))
     return finish(op, lambda a: np.bitwise_count(cast(a)))
 
@@ -311,8 +311,8 @@ def _(op):
         return finish(op, reciprocal)
 
     def run(a):
-        # What the hardware gives is not documented: no more is promised
-        # here than the 8 bits of bf16.
+        # The hardware's accuracy is not documented, so only the 8 bits of bf16
+        # are kept.
         return reciprocal(a).astype(BF16).astype(np.float32)
 
     return finish(op, run)
@@ -396,7 +396,7 @@ def _(op):
             rounding = np.rint
 
     def run(a):
-        # Saturates; NaN is 0.
+        # The cast saturates, and NaN becomes 0.
         whole = rounding(np.asarray(a).astype(np.float64))
         return np.nan_to_num(np.clip(whole, low, high)).astype(np.int64)
 
@@ -413,7 +413,8 @@ def _(op):
 
 @value_op("tpu.bitcast")
 def _(op):
-    """Between widths, narrow elements stand in rows below each other."""
+    """Between widths, the narrow elements of a wide one are in successive
+    rows."""
     source, target = kind_in(op), kind_out(op)
     if source.bits == target.bits:
         return finish(op, lambda a: np.ascontiguousarray(a).view(target.dtype))
@@ -683,7 +684,7 @@ def _(op):
     wide = np.float32 if kind.is_float else kind.dtype
 
     def run(a, start):
-        # The start is a scalar where every axis is reduced.
+        # The start is a scalar if every axis is reduced.
         out = ufunc.reduce(a.astype(wide), axis=axes, dtype=wide)
         out = ufunc(out, np.asarray(start).astype(wide))
         return hardware.result(out) if kind.is_float else out
@@ -756,14 +757,14 @@ def _(op):
     wide = np.dtype(np.float32 if left.is_float else np.int32)
     if acc.dtype != wide:
         raise EvaluatorError(f"a product into {wide}, found {acc}")
-    # One pass of the matrix unit multiplies bf16: f32 operands lose bits
-    # unless full precision is asked for.
+    # One pass of the matrix unit multiplies bf16, so f32 operands lose bits
+    # without full precision.
     rounds = [k.element == "f32" and precision != "fp32" for k in (left, right)]
     l_order = l_batch + l_free + l_sum
     r_order = r_batch + r_sum + r_free
     batch = math.prod(left.shape[d] for d in l_batch)
     summed = math.prod(left.shape[d] for d in l_sum)
-    # Where each dimension of the output stands in batch, left, right.
+    # The place of each dimension of the output in batch, left, right.
     stands = [(0, d) for d in l_batch + l_free] + [(1, d) for d in r_free]
     pairs = list(zip(order[0::2], order[1::2]))
     pairs = [

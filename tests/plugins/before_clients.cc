@@ -1,4 +1,4 @@
-// tests/plugins/before_clients.cc: a plugin that has no clients.
+// tests/plugins/before_clients.cc: a plugin without functions for clients.
 #include "tests/plugins/fake.h"
 
 extern "C" const PJRT_Api* GetPjrtApi() {

@@ -1,5 +1,5 @@
-// tests/plugins/before_execute.cc: a plugin whose struct ends before what runs
-// programs, though the memory after it holds functions.
+// tests/plugins/before_execute.cc: a plugin whose struct ends before the
+// functions that run programs, although the memory after it has functions.
 #include "tests/plugins/fake_client.h"
 
 extern "C" const PJRT_Api* GetPjrtApi() {

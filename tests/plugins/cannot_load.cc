@@ -1,5 +1,4 @@
-// tests/plugins/cannot_load.cc: a real plugin that does not take back what it
-// serialized.
+// tests/plugins/cannot_load.cc: a real plugin without DeserializeAndLoad.
 #include "tests/plugins/wrapped.h"
 
 extern "C" const PJRT_Api* GetPjrtApi() {

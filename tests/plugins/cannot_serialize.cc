@@ -1,5 +1,4 @@
-// tests/plugins/cannot_serialize.cc: a real plugin whose programs have no
-// bytes.
+// tests/plugins/cannot_serialize.cc: a real plugin that serializes no program.
 #include "tests/plugins/wrapped.h"
 
 extern "C" const PJRT_Api* GetPjrtApi() {

@@ -1,5 +1,5 @@
-// tests/plugins/fails.cc: a plugin that cannot initialize, and says each time
-// how often it was asked.
+// tests/plugins/fails.cc: a plugin that fails to initialize. Its error has the
+// number of attempts.
 #include "tests/plugins/fake.h"
 
 namespace {

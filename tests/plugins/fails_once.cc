@@ -1,5 +1,5 @@
-// tests/plugins/fails_once.cc: a real plugin of which one call fails, once: the
-// one that a test names by fail_next, counted from the next on.
+// tests/plugins/fails_once.cc: a real plugin with one call that fails once. A
+// test selects the call by fail_next, counted from the next one.
 #include <atomic>
 #include <chrono>
 #include <mutex>
@@ -16,13 +16,13 @@ const PJRT_Api& real() {
   return api;
 }
 
-// What fails, by the numbers of shard_fails_test.cc.
+// The kind of call that fails, numbered as in shard_fails_test.cc.
 enum class Fault { none, input, start, end, late, output, read, read_late };
 std::atomic<int> fault{0};
 std::atomic<int> calls_left{0};
 std::atomic<int> calls_seen{0};
 
-// Whether this is the call that fails.
+// Whether the call made now is the one that fails.
 bool fails(Fault here) {
   if (fault.load() != static_cast<int>(here)) return false;
   if (calls_left.fetch_sub(1) != 0) return false;
@@ -31,7 +31,7 @@ bool fails(Fault here) {
   return true;
 }
 
-// Errors and events of our own among the plugin's.
+// The errors and events that this file made, among those of the plugin.
 std::mutex mutex;
 std::set<PJRT_Error*> our_errors;
 std::set<PJRT_Event*> failing, late;
@@ -73,7 +73,7 @@ PJRT_Error* to_device(PJRT_Client_BufferFromHostBuffer_Args* args) {
   return real().PJRT_Client_BufferFromHostBuffer(args);
 }
 
-// `end`, `late` and `output` count devices of a run.
+// For `end`, `late` and `output` the devices of a run are counted.
 PJRT_Error* execute(PJRT_LoadedExecutable_Execute_Args* args) {
   if (fails(Fault::start)) return lost();
   PJRT_Error* error = real().PJRT_LoadedExecutable_Execute(args);
@@ -123,7 +123,7 @@ extern "C" void fail_next(int what, int after) {
   calls_left = after;
   fault = what;
 }
-// Faults that came about, and errors that nobody freed.
+// The number of faults that happened, and of errors that were not freed.
 extern "C" int faults_seen() { return calls_seen; }
 extern "C" int errors_alive() {
   const std::lock_guard lock(mutex);

@@ -1,5 +1,5 @@
-// tests/plugins/fake.h: what the fake plugins share: a plugin that states its
-// size, makes errors, and has functions for the tests to look inside.
+// tests/plugins/fake.h: shared by the fake plugins: an API table with its size,
+// errors, and functions by which tests read the plugin's counters.
 #pragma once
 
 #include <pjrt_c_api.h>
@@ -38,7 +38,7 @@ inline PJRT_Error* error_code(PJRT_Error_GetCode_Args* args) {
 
 inline PJRT_Error* initialize(PJRT_Plugin_Initialize_Args*) { return nullptr; }
 
-// The least that loads.
+// The smallest API table that can be loaded.
 inline PJRT_Api least() {
   PJRT_Api api = {};
   api.struct_size = PJRT_Api_STRUCT_SIZE;

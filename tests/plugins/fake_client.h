@@ -1,6 +1,6 @@
-// tests/plugins/fake_client.h: a plugin with clients that run programs and fail
-// where they are told to: a client by its options, an array by its size, a
-// program by its text, on the last of its devices. What it makes is counted.
+// tests/plugins/fake_client.h: a fake plugin with clients that run programs and
+// fail on request: a client by its options, an array by its size, a program by
+// its text, on the last of its devices. All objects are counted.
 #pragma once
 
 #include <cstring>
@@ -23,7 +23,7 @@ struct PJRT_Buffer {
 };
 struct PJRT_Event {
   std::string message;
-  bool reads = false;  // the caller's data, until it was waited for
+  bool reads = false;  // it reads the caller's data until it is awaited
 };
 struct PJRT_Executable {
   std::string text;
@@ -35,11 +35,11 @@ struct PJRT_LoadedExecutable {
 namespace fake {
 
 inline std::atomic<int> alive{0};    // buffers, events, executables
-inline std::atomic<int> clients{0};  // ever made
+inline std::atomic<int> clients{0};  // all that were ever made
 inline std::atomic<int> unread{0};   // reading events freed before their time
 inline PJRT_Device devices[2] = {{{7}}, {{9}}};
 
-// Sizes of one-dimensional arrays that mean something.
+// Sizes of one-dimensional arrays that request a failure.
 inline constexpr int64_t kNoRoom = 101;
 inline constexpr int64_t kNothing = 102;
 inline constexpr int64_t kNeverComes = 103;
@@ -233,7 +233,7 @@ inline PJRT_Error* execute(PJRT_LoadedExecutable_Execute_Args* args) {
   return nullptr;
 }
 
-// All of it.
+// The full API table.
 inline PJRT_Api runs() {
   PJRT_Api api = least();
   api.PJRT_Event_Destroy = free_event;

@@ -1,4 +1,4 @@
-// tests/plugins/faulty.cc: a plugin that fails where it is told to.
+// tests/plugins/faulty.cc: a plugin that fails on request (fake_client.h).
 #include "tests/plugins/fake_client.h"
 
 extern "C" int fake_alive() { return fake::alive + fake::errors_alive; }

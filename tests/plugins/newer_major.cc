@@ -1,4 +1,4 @@
-// tests/plugins/newer_major.cc: a plugin of an API that we do not know.
+// tests/plugins/newer_major.cc: a plugin with an unknown major API version.
 #include "tests/plugins/fake.h"
 
 extern "C" const PJRT_Api* GetPjrtApi() {

@@ -1,5 +1,5 @@
 // tests/plugins/no_errors.cc: a plugin whose struct ends before its functions,
-// though the memory after it holds some.
+// although the memory after it has some.
 #include "tests/plugins/fake.h"
 
 extern "C" const PJRT_Api* GetPjrtApi() {

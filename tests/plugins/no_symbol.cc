@@ -1,2 +1,2 @@
-// tests/plugins/no_symbol.cc: a library that is no plugin.
+// tests/plugins/no_symbol.cc: a library that is not a plugin.
 extern "C" int fake_nothing() { return 0; }

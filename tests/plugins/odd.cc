@@ -1,5 +1,5 @@
-// tests/plugins/odd.cc: a plugin of another age: it knows no fingerprint, its
-// memory has no peak, and its values are larger than those of our header.
+// tests/plugins/odd.cc: a plugin of another API version: it has no fingerprint,
+// no peak memory, and larger named values than our header.
 #include "tests/plugins/fake.h"
 
 struct PJRT_TopologyDescription {};
@@ -12,7 +12,7 @@ struct PJRT_SerializedExecutable {
 
 namespace {
 
-std::atomic<int> alive{0};  // topologies, executables, serialized ones
+std::atomic<int> alive{0};  // topologies, executables, serialized executables
 
 struct LargerValue {
   PJRT_NamedValue value;

@@ -1,5 +1,5 @@
-// tests/plugins/old.cc: a plugin from before PJRT_Compile: its struct ends
-// there, though the memory after it holds a function that must not be called.
+// tests/plugins/old.cc: a plugin from before PJRT_Compile. Its struct ends
+// there, and the memory after it has a function that must not be called.
 #include <cstdlib>
 
 #include "tests/plugins/fake.h"

@@ -1,5 +1,5 @@
-// tests/plugins/other_outputs.cc: a plugin whose programs say that they give
-// more than they were asked for.
+// tests/plugins/other_outputs.cc: a plugin whose programs report more outputs
+// than they have.
 #include "tests/plugins/fake_client.h"
 
 namespace {

@@ -1,10 +1,10 @@
-// tests/plugins/refuses_load.cc: a real plugin that finds fault with whatever
-// it serialized.
+// tests/plugins/refuses_load.cc: a real plugin that refuses serialized
+// programs.
 #include "tests/plugins/wrapped.h"
 
 namespace {
 
-// An error that is the real plugin's own: of a program that is none.
+// Returns a real error of the plugin, for a program that is invalid.
 PJRT_Error* refuse(PJRT_Executable_DeserializeAndLoad_Args* args) {
   static const PJRT_Api real = fake::wrapped();
   char text[] = "no program";

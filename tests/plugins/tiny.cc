@@ -1,4 +1,4 @@
-// tests/plugins/tiny.cc: a plugin whose struct has no room for a version.
+// tests/plugins/tiny.cc: a plugin whose struct is too small for a version.
 #include "tests/plugins/fake.h"
 
 extern "C" const PJRT_Api* GetPjrtApi() {

@@ -1,9 +1,9 @@
-// tests/plugins/tpu.cc: a real CPU plugin that says it is a TPU. A program with
-// a TPU kernel in it, which no CPU can compile, is replaced by the one in the
-// file that TESSERA_TEST_TPU_PROGRAM names, of the same inputs and outputs;
-// that of the gradients ends in ".backward", that of sink telemetry in
-// ".sinks". It counts what it is asked for, and a test may see what each device
-// of the latest run read.
+// tests/plugins/tpu.cc: a real CPU plugin that reports to be a TPU. A program
+// with a TPU kernel, which no CPU can compile, is replaced by a program with
+// the same inputs and outputs, from the file that TESSERA_TEST_TPU_PROGRAM
+// names (for gradients with ".backward" at its end, for sink telemetry with
+// ".sinks"). The plugin counts calls, and tests can look at the inputs of each
+// device in the latest run.
 #include <atomic>
 #include <fstream>
 #include <iterator>
@@ -25,7 +25,7 @@ const PJRT_Api& real() {
 std::atomic<int> replaced{0};
 std::atomic<int> integers{0};
 
-// What buffers were made of, and the inputs of the latest run by device.
+// The data of each buffer, and the inputs of the latest run by device.
 std::mutex mutex;
 bool records = false;
 std::map<const PJRT_Buffer*, std::string> made_of;
@@ -117,7 +117,7 @@ extern "C" void record_inputs(int wanted) {
   made_of.clear();
   latest.clear();
 }
-// Null where there is none.
+// An input of the latest run, or null.
 extern "C" const std::string* latest_input(int device, int number) {
   const std::lock_guard lock(mutex);
   const auto d = static_cast<size_t>(device);

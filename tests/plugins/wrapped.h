@@ -1,4 +1,4 @@
-// tests/plugins/wrapped.h: a real plugin, of which something is changed.
+// tests/plugins/wrapped.h: a real plugin whose functions can be replaced.
 #pragma once
 
 #include <dlfcn.h>
@@ -10,10 +10,10 @@
 
 namespace fake {
 
-// The file of the real plugin.
+// The environment variable with the path of the real plugin.
 inline constexpr const char* kWrapped = "TESSERA_TEST_WRAPPED_PLUGIN";
 
-// A copy of its functions; size 0 where it does not load.
+// A copy of its functions; struct_size is 0 if it does not load.
 inline PJRT_Api wrapped() {
   PJRT_Api api = {};
   const char* path = std::getenv(kWrapped);

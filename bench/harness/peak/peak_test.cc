@@ -1,5 +1,5 @@
-// bench/harness/peak/peak_test.cc: the loops do what they are counted for. How
-// fast they are no test can know.
+// bench/harness/peak/peak_test.cc: the loops make the operations that are
+// counted. Their speed is not tested.
 #include "bench/harness/peak/peak.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ TEST(PeakLoops, EveryFmaIsDone) {
   for (const Isa isa : machine_isas()) {
     const Loop loop = fma_loop(isa);
     ASSERT_NE(loop.run, nullptr);
-    // A chain and lane gains 1e-30 a round; the portable loop sums all lanes.
+    // A round adds 1e-30 to each chain and lane; the portable loop sums lanes.
     const double lanes = isa == Isa::portable ? 4 : 1;
     const double chains = loop.operations / 2 /
                           (isa == Isa::portable ? 4
@@ -25,7 +25,7 @@ TEST(PeakLoops, EveryFmaIsDone) {
                                                 : 16);
     for (const int64_t rounds : {0, 1, 7, 1000}) {
       const double want = static_cast<double>(rounds) * chains * lanes * 1e-30;
-      // A rounding of float32 each, and some of the sum of all chains.
+      // One float32 rounding in each round, and some in the sum of all chains.
       const double roundings = static_cast<double>(rounds) + 64;
       EXPECT_NEAR(loop.run(rounds), want, want * roundings * 0x1p-24)
           << to_string(isa) << " " << rounds;
@@ -38,7 +38,7 @@ TEST(PeakLoops, EveryDotIsDone) {
     const Loop loop = bf16_dot_loop(isa);
     EXPECT_EQ(loop.run != nullptr, isa >= Isa::avx512bf16);
     if (loop.run == nullptr) continue;
-    // Products of 1 a lane; a tile has more of both.
+    // The products and lanes of one instruction; a tile has more of both.
     const double products = isa == Isa::amx ? 32 : 2;
     const double lanes = isa == Isa::amx ? 256 : 16;
     const double chains = loop.operations / 2 / (products * lanes);

@@ -1,6 +1,6 @@
-"""Prints triangle.mlir: a small kernel with all that a grid's pipeline has.
+"""Prints triangle.mlir: a small kernel with all parts of a grid's pipeline.
 
-The texts beside it are what libtpu 0.0.51 dumped of it for v6e:1x1.
+The text files beside it are libtpu 0.0.51's dumps of it for v6e:1x1.
 """
 
 import os
