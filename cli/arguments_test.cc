@@ -1,4 +1,4 @@
-// cli/arguments_test.cc: what holds of the arguments of every command.
+// cli/arguments_test.cc: properties of the arguments of every command.
 #include "cli/arguments.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 namespace tessera::cli {
 namespace {
 
-// What its required flags ask for, so that nothing else is to blame.
+// Values for the required flags, so that no missing flag causes the error.
 testing::Arguments with_required(const Command& command) {
   testing::Arguments out = {command.name};
   for (const Flag& flag : command.flags) {

@@ -1,6 +1,6 @@
-// cli/help_test.cc: what the helps of all commands keep: a width, plain words,
-// and that each field that they list is in some JSON. That JSON has no other,
-// all tests that ask for it look at (tests/program.h).
+// cli/help_test.cc: the help of every command fits a width, has plain words,
+// and lists only fields that some JSON has. All tests that read JSON check that
+// it has no other fields (tests/program.h).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -30,8 +30,8 @@ class HelpText : public tessera::testing::Program {
     }
   }
 
-  // One of the calls has it, but for paths that begin with one of `apart`: they
-  // take a compiler or a mistake of ours.
+  // Each listed field is in the JSON of one of the calls, except paths that
+  // begin with one of `apart`, which need a compiler or an internal error.
   void expect_each(const std::string& command,
                    const std::vector<Arguments>& calls,
                    const std::vector<std::string>& apart = {}) {
@@ -60,7 +60,7 @@ class HelpText : public tessera::testing::Program {
     out.insert(out.end(), more.begin(), more.end());
     return out;
   }
-  // Picks that are drawn.
+  // Flags with drawn picks.
   Arguments with_picks(const Arguments& more) {
     Arguments out = {"--mask",  "causal & routed(top=2, block=16)",
                      "--q-len", "64",
@@ -86,7 +86,7 @@ TEST_F(HelpText, FitsATerminal) {
   }
 }
 
-// Each says what its flag or field is; these words begin a fragment.
+// A text says what its flag or field is; these words would begin a fragment.
 TEST_F(HelpText, BeginsWithNoFragment) {
   const std::set<std::string> fragments = {
       "and", "it", "of", "or", "that", "what", "who", "whoever", "whose"};
@@ -109,7 +109,7 @@ TEST_F(HelpText, BeginsWithNoFragment) {
   }
 }
 
-// All but those whose JSON is a receipt say what theirs has.
+// Every command lists the fields of its JSON unless that is a receipt.
 TEST_F(HelpText, ListsFields) {
   for (const Command& command : tessera_program().commands) {
     const bool receipt = command.name == "run" || command.name == "bridge";

@@ -1,4 +1,4 @@
-// cli/machine_test.cc: names fit for folders.
+// cli/machine_test.cc: names of folders.
 #include "cli/machine.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@ TEST(Machine, SlugIsLowerCaseWordsAndNumbers) {
   EXPECT_EQ(slug("Intel(R) Xeon(R) Processor"), "intel-xeon-processor");
   EXPECT_EQ(slug("AMD EPYC 9354P 32-Core"), "amd-epyc-9354p-32-core");
   EXPECT_EQ(slug("  Core(TM) i7 @ 3.4GHz "), "core-i7-3-4ghz");
-  EXPECT_EQ(slug("../.."), "unknown");  // never out of its folder
+  EXPECT_EQ(slug("../.."), "unknown");  // no path to another folder
   EXPECT_EQ(slug(""), "unknown");
 }
 

@@ -1,4 +1,4 @@
-// cli/terminal_test.cc: when a picture has colours.
+// cli/terminal_test.cc: when a picture is printed with colors.
 #include "cli/terminal.h"
 
 #include <gtest/gtest.h>

@@ -27,7 +27,7 @@ import jax.export
 import jax.numpy as jnp
 import numpy as np
 
-# Element types that both sides have, as .safetensors files spell them.
+# Element types that JAX and Tessera have, by their names in .safetensors.
 DTYPES = {
     "bool": "BOOL",
     "int8": "I8",
@@ -43,8 +43,8 @@ DTYPES = {
 
 
 def save_tensors(path, arrays):
-    """Named arrays as a .safetensors file."""
-    # Widest first, so that each is aligned to its own width.
+    """Writes named arrays to a .safetensors file."""
+    # Widest elements first, so that each array is aligned to its element size.
     items = sorted(arrays.items(), key=lambda item: -item[1].dtype.itemsize)
     header, parts, at = {}, [], 0
     for name, array in items:
@@ -81,7 +81,7 @@ def describe(names, avals, ranges):
 
 @contextlib.contextmanager
 def no_source_locations():
-    """Within it, programs do not name the files that they were made from."""
+    """In this context, programs do not contain the names of source files."""
     option = "jax_traceback_in_locations_limit"
     before = getattr(jax.config, option)
     jax.config.update(option, 0)
@@ -94,7 +94,7 @@ def no_source_locations():
 def save(function, arguments, folder, name, inputs, outputs, platforms=("cpu",),
          operation="other", attention=None, splash=None, ranges=None,
          run=True):
-    """Exports `function` for arguments like these, runs it, writes four files.
+    """Exports `function` for these arguments, runs it and writes four files.
 
     With `run=False` it is not run, and only the first two are written.
     `inputs` and `outputs` name the arrays in the order in which JAX flattens
@@ -119,10 +119,10 @@ def save(function, arguments, folder, name, inputs, outputs, platforms=("cpu",),
         "jax": jax.__version__,
         "calling_convention_version": exported.calling_convention_version,
         "platforms": list(exported.platforms),
-        # Of several platforms the program is told which one it is on.
+        # With several platforms the first argument is the index of the platform.
         "platform_index": len(exported.platforms) > 1,
         "inputs": describe(inputs, exported.in_avals, ranges or {}),
-        # JAX drops inputs that do not matter.
+        # JAX drops inputs that do not affect the outputs.
         "kept_inputs": list(exported.module_kept_var_idx),
         "outputs": describe(outputs, exported.out_avals, {}),
         "operation": operation,
@@ -149,8 +149,8 @@ def save(function, arguments, folder, name, inputs, outputs, platforms=("cpu",),
 
 
 def attend(q, k, v, legal, softcap=None):
-    """Attention over legal pairs, [batch, 1 or heads, queries, keys], of which
-    each query must have one."""
+    """Attention over the pairs in `legal`, [batch, 1 or heads, queries, keys].
+    Each query must have a legal key, else its output is NaN."""
     heads, dim = q.shape[1], q.shape[3]
     k, v = (jnp.repeat(x, heads // x.shape[1], axis=1) for x in (k, v))
     exact = {"precision": jax.lax.Precision.HIGHEST,
@@ -166,7 +166,7 @@ def attend(q, k, v, legal, softcap=None):
 
 
 def keys_back(q, k):
-    """How far before its query each key stands."""
+    """The distance of each key before its query, [queries, keys]."""
     return jnp.arange(q.shape[2])[:, None] - jnp.arange(k.shape[2])[None, :]
 
 
@@ -179,29 +179,29 @@ def attention(q, k, v, doc_ids, *, window, softcap):
 
 
 def tree_attention(q, k, v, tree_enter, tree_leave):
-    """A token sees itself and those on its way from the root."""
+    """A token sees itself and its ancestors."""
     token = tree_enter[:, :, None]
     legal = (tree_enter[:, None, :] <= token) & (token < tree_leave[:, None, :])
     return attend(q, k, v, legal[:, None])
 
 
 def same_attention(q, k, v, same_a):
-    """Causal attention in which the tokens of an image see each other. A token
-    of no image has a negative id."""
+    """Causal attention in which the tokens of an image also see each other. A
+    token outside of images has a negative id."""
     together = (same_a[:, :, None] == same_a[:, None, :]) & (
         same_a[:, None, :] >= 0)
     return attend(q, k, v, ((keys_back(q, k) >= 0) | together)[:, None])
 
 
 def picked_attention(q, k, v, picks, *, block):
-    """Causal attention to the blocks of keys that each query picked, by K/V
-    head: their numbers, -1 in unused slots."""
+    """Causal attention to the blocks of keys that each query picked, for each
+    K/V head. `picks` has block numbers, -1 in unused slots."""
     blocks = jnp.arange(k.shape[2]) // block
     picked = (picks[..., None] == blocks).any(axis=-2)
     legal = picked & (keys_back(q, k) >= 0)
     legal = jnp.repeat(legal, q.shape[1] // legal.shape[1], axis=1)
     out, lse = attend(q, k, v, legal)
-    # A query that sees no key has the log-sum-exp -inf, and gives 0.
+    # For a query that sees no key, lse is -inf and the output 0.
     return jnp.where(legal.any(axis=-1, keepdims=True), out, 0), lse
 
 
@@ -210,7 +210,8 @@ BATCH, HEADS, KV_HEADS, TOKENS, DIM = 1, 4, 2, 256, 64
 
 def save_any_attention(folder, name, function, facts, mask, dtype, platforms,
                        ranges=None, **declared):
-    """Of q, k, v and facts, which are called as their roles are."""
+    """Saves an attention function of q, k, v and facts. The name of each array is
+    its role."""
     keys = jax.random.split(jax.random.key(0), 3)
     q, k, v = (
         jax.random.normal(key, (BATCH, h, TOKENS, DIM), dtype)
@@ -240,10 +241,10 @@ def save_attention(folder, dtype, platforms):
 
 
 def save_tree(folder, dtype, platforms):
-    # A prompt of 64 tokens, and three answers of as many behind it.
+    # A prompt of 64 tokens, followed by three answers of 64 tokens each.
     enter = np.arange(TOKENS)
     leave = np.where(enter < 64, TOKENS, (enter // 64 + 1) * 64)
-    # Without ranges: numbers that are drawn are no tree.
+    # No ranges, because drawn numbers would not form a tree.
     save_any_attention(folder, "tree", tree_attention,
                        {"tree_enter": enter[None], "tree_leave": leave[None]},
                        "tree", dtype, platforms)

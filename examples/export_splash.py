@@ -29,8 +29,9 @@ INPUTS = ["q", "k", "v", "data_next", "mask_next", "block_mask", "mask_blocks",
 
 def splash(q, k, v, data_next, mask_next, block_mask, mask_blocks, live_queries,
            live_keys, *, scale, softcap, compute, interpret):
-    """One batch row. Splash gives a query without a key the mean of the values,
-    and multiplies by 0 what no query sees, so both are masked outside it."""
+    """One batch row. For a query without a key Splash returns the mean of the
+    values, and it multiplies values that no query sees by 0, which keeps a NaN.
+    Both are masked outside the kernel."""
     info = mask_info.MaskInfo(
         data_next=data_next, mask_next=mask_next, block_mask=block_mask,
         partial_mask_blocks=mask_blocks, q_sequence=None)

@@ -13,7 +13,7 @@ namespace {
 using nlohmann::json;
 using AuditCommand = tessera::testing::Program;
 
-// Bytes that travel are those that `tessera shard` counts.
+// The bytes sent are those that `tessera shard` counts.
 TEST_F(AuditCommand, OurProgramPasses) {
   const testing::TempFolder folder;
   const std::string file = folder.file("sharded.mlir");

@@ -1,5 +1,4 @@
-// cli/bridge/command_test.cc: `tessera bridge` from the command line to its
-// files.
+// cli/bridge/command_test.cc: `tessera bridge` as a user runs it.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -36,7 +35,7 @@ class Bridge : public tessera::testing::Program {
   }
 
   int bridge(const Arguments& more) { return program({"bridge"}, more); }
-  // Of a call that must be refused, before any plugin is loaded.
+  // The error of a call that must be refused before any plugin is loaded.
   std::string refusal(const Arguments& more) {
     Arguments all = {"--plugin", "/no/such.so"};
     all.insert(all.end(), more.begin(), more.end());
@@ -174,7 +173,7 @@ TEST_F(Bridge, FlagsAreRefused) {
                      "--check"}),
             "tessera: [cli] --check needs an operation that the file of shapes "
             "declares as attention, found 'rms_norm'\n");
-  // All is well but the plugin.
+  // Only the plugin is wrong.
   if (auto ok = pjrt::check_available(); !ok)
     GTEST_SKIP() << ok.error().message;
   EXPECT_NE(with({"--inputs", kInputs}).find("/no/such.so"), std::string::npos)
@@ -205,7 +204,7 @@ TEST_F(Bridge, ShapesFromStrangersAreRefused) {
 
 TEST_F(Bridge, InputsThatDoNotFitAreRefused) {
   const auto with = [&](const std::string& path) {
-    // The file is named behind the rule.
+    // The error names the file after the rule.
     const std::string in = " (in '" + path + "')\n";
     std::string said =
         refusal({kArtifact, "--shapes", kShapes, "--inputs", path});
@@ -240,7 +239,7 @@ TEST_F(Bridge, InputsThatDoNotFitAreRefused) {
       << err_;
 }
 
-// Ids that no document may have, found before the program runs.
+// Invalid document ids are found before the program runs.
 TEST_F(Bridge, FactsThatDoNotFitAreRefusedBeforeTheRun) {
   json shapes = json::parse(text_of(kShapes));
   shapes["attention"]["mask"] = "causal & segments & documents";
@@ -251,7 +250,7 @@ TEST_F(Bridge, FactsThatDoNotFitAreRefusedBeforeTheRun) {
       << err_;
 }
 
-// Of an artifact that takes a tree, and ids of queries beside those of keys.
+// The artifacts take a tree, and ids of queries besides ids of keys.
 TEST_F(Bridge, TreesAndIdsOfQueriesAreCheckedBeforeTheRun) {
   const std::string path = "tests/golden/bridge/roles";
   const auto spec = parse_bridge_spec(text_of(path + ".json"));

@@ -1,5 +1,5 @@
 // cli/choose/command_test.cc: `tessera choose`, `tessera doctor`, the fallback
-// of `tessera run` and random requests end to end.
+// of `tessera run`, and random requests from flags to results.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -135,8 +135,8 @@ TEST_F(Dispatch, ChooseTellsAboutMachinesThatAreNotHere) {
   }
 }
 
-// What `run` would run: a tile that nobody said is that of our TPU kernels
-// where they are chosen, and what was counted is of it.
+// As in `run`: a tile that no flag gives is that of Tessera's TPU kernels if
+// they are chosen, and the counts are for that tile.
 TEST_F(Dispatch, ChooseTakesTheTileOfOurKernels) {
   ASSERT_TRUE(write_file(file("tpu"), R"({"cpu": "A", "threads": 1, "isas": [],
       "plugins": [{"name": "libtpu", "platform": "tpu", "devices": 4,
@@ -175,8 +175,8 @@ TEST_F(Dispatch, ChooseTakesTheTileOfOurKernels) {
   }
 }
 
-// The two that go on to a lane which refuses them without a reason, and those
-// that do not.
+// Requests whose lane refuses them without a reason, and requests that need
+// none.
 TEST_F(Dispatch, ChooseTellsWhatNeedsALoweringReason) {
   const auto needs = [&](const std::string& generation, const Arguments& more) {
     EXPECT_TRUE(
@@ -202,11 +202,11 @@ TEST_F(Dispatch, ChooseTellsWhatNeedsALoweringReason) {
   EXPECT_TRUE(needs(v6e, {"--mask", "window(9, 0)", "--tile", "128x256"})
                   .starts_with("[mosaic] a tile below the granule of v6e"));
   EXPECT_EQ(needs(v6e, {"--mask", "causal"}), "");
-  EXPECT_EQ(needs("", causal), "");  // which TPU is not known
+  EXPECT_EQ(needs("", causal), "");  // the TPU is unknown
   EXPECT_EQ(needs(R"(, "generation": "v5e")",
                   {"--mask", "window(9, 0)", "--tile", "128"}),
             "");
-  // All queries for a tile's; and no tiles at all.
+  // Chunked takes all queries with a tile of keys; dense has no tiles.
   EXPECT_EQ(needs(v6e, {"--mask", "full | causal", "--tile", "64x256"}), "");
   for (const char* const queries : {"1", "64"}) {  // of a tile of 256 rows
     EXPECT_EQ(
@@ -261,7 +261,7 @@ TEST_F(Dispatch, DoctorSaysWhatIsHereAndWhatIsMissing) {
   EXPECT_TRUE(found) << d;
 }
 
-// Selection and fallback are two things.
+// A lane that does not start is replaced only with --fallback.
 TEST_F(Dispatch, ALaneThatDoesNotStartGivesWayOnlyWhereThatIsAllowed) {
   const Arguments bad = {"--lane", "xla", "--plugin", "/nowhere/none.so"};
   const json strict = attend(bad);
@@ -283,7 +283,7 @@ TEST_F(Dispatch, ALaneThatDoesNotStartGivesWayOnlyWhereThatIsAllowed) {
       "xla did not start: [pjrt] "));
   EXPECT_EQ(r["check"]["passed"], true);
 
-  // The cpu lane, made to fail by the environment.
+  // The environment makes the cpu lane fail.
   const tessera::testing::Variable isa("TESSERA_ISA", "abacus");
   const json no_cpu = attend({});
   EXPECT_EQ(code_, 2);
@@ -391,8 +391,8 @@ TEST_F(Dispatch, AGateTableGoesBeforeTheRules) {
       << out_;
 }
 
-// The same request on two generations of TPUs: a row of one says nothing of
-// the other.
+// The same request on two generations of TPUs: a row for one generation does
+// not apply to the other.
 TEST_F(Dispatch, APredictedRowDecidesForItsGeneration) {
   const auto choice_on = [&](const std::string& generation, bool is_json) {
     EXPECT_TRUE(write_file(file("tpu"),
@@ -485,7 +485,7 @@ TEST_F(Dispatch, APredictedRowDecidesForItsGeneration) {
       "program 96000, 1.2 times apart, a tie within the error bar of "
       "1.28, known of another kernel's forward passes without documents or "
       "softcap (verdict: delete)");
-  // What nobody judged is not chosen by its figures.
+  // An unjudged kernel is not chosen, whatever its figures.
   row["factor"] = 2.5;
   row["plain_cycles"] = 200000;
   row["judgement"] = "unjudged";

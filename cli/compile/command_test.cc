@@ -1,5 +1,4 @@
-// cli/compile/command_test.cc: `tessera compile` from the command line to its
-// file.
+// cli/compile/command_test.cc: `tessera compile` as a user runs it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -27,7 +26,7 @@ class Compile : public tessera::testing::Program {
  protected:
   int compile(const Arguments& more) { return program({"compile"}, more); }
 
-  // A file of one tensor of picks: each query's first is block 0.
+  // A file with one tensor of picks; the first pick of each query is block 0.
   std::string picks(const std::string& name, const std::vector<int64_t>& shape,
                     const std::string& tensor = "picks") {
     int64_t count = 1;
@@ -86,7 +85,7 @@ TEST_F(Compile, PagesAreToldWhereTheyAreAsked) {
   }
 }
 
-// The heads that pick have a list each.
+// Each pick head has a list of its own.
 TEST_F(Compile, PicksOfASavedPlanHaveTheirHeadsAndMeaning) {
   for (const char* meaning : {"exact", "union"}) {
     ASSERT_EQ(program({"plan", "--mask", "causal & routed(top=2, block=128)",
@@ -106,7 +105,7 @@ TEST_F(Compile, PicksOfASavedPlanHaveTheirHeadsAndMeaning) {
     EXPECT_EQ(terms["heads"], 2);
     EXPECT_EQ(terms["heads"], plan["heads"]);
     EXPECT_EQ(terms["picks"]["meaning"], meaning);
-    // Its union has room for every batch's.
+    // The kernel's union has room for those of all batches.
     terms["picks"]["union"] = plan["picks"]["union"];
     EXPECT_EQ(terms["picks"], plan["picks"]);
     ASSERT_EQ(
@@ -119,7 +118,7 @@ TEST_F(Compile, PicksOfASavedPlanHaveTheirHeadsAndMeaning) {
   }
 }
 
-// Those of --picks have the same, and so the same kernel.
+// Picks of --picks have the same heads and meaning, and so the same kernel.
 TEST_F(Compile, SoHavePicksThatAreGiven) {
   struct Source {
     const char* mask;
@@ -209,7 +208,7 @@ TEST_F(Compile, PicksThatNoKernelHasAreRefusedOrLeftOut) {
       << out_;
 }
 
-// Both take one row of the table, and say so in the same words.
+// `compile` and `export` take the same row of the table and report it alike.
 TEST_F(Compile, ItsTileIsTheOneThatExportTakes) {
   const std::vector<Arguments> requests = {
       {"--mask", "causal", "--q-len", "32768"},
@@ -237,7 +236,7 @@ TEST_F(Compile, ItsTileIsTheOneThatExportTakes) {
       const json made = json::parse(out_);
       EXPECT_EQ(made["chosen_by"], told["chosen_by"]);
       words.push_back(told["chosen_by"]);
-      // Of a mask without facts the room is the plan's own.
+      // For a mask without facts the room is exactly that of the plan.
       if (request[1] != "causal") continue;
       EXPECT_EQ(made["arrays"]["steps"]["shape"], json::array({told["steps"]}));
     }
@@ -361,7 +360,7 @@ TEST_F(Compile, PathsAreCheckedBeforeAnyPluginLoads) {
                 file("empty") + "'\n");
 }
 
-// A build without the header, or a machine without the package, says so.
+// The error says whether the build lacks the header or the machine the package.
 TEST_F(Compile, AnAbsentPluginSaysHowToGetIt) {
   const char* before = std::getenv("TESSERA_PYTHON");
   const std::string kept = before ? before : "";

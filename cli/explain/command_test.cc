@@ -1,4 +1,4 @@
-// cli/explain/command_test.cc: a call's memory beside why a pair is legal.
+// cli/explain/command_test.cc: `tessera explain`, for a pair and for memory.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -30,7 +30,7 @@ Arguments with(Arguments all, const Arguments& more) {
 TEST_F(Explain, MemoryIsWhatFitSays) {
   for (const char* lane : {"xla", "mosaic"}) {
     Arguments call = with(kCall, {"--lane", lane});
-    if (lane[0] == 'm') call[7] = "v6e";  // where there are kernels
+    if (lane[0] == 'm') call[7] = "v6e";  // a chip that has kernels
     ASSERT_EQ(tessera("fit", call), 0) << err_;
     const json fit = json::parse(out_);
     ASSERT_EQ(tessera("explain", with(call, {"--memory"})), 0) << err_;

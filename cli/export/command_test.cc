@@ -1,4 +1,4 @@
-// cli/export/command_test.cc: exported arrays are those of the library.
+// cli/export/command_test.cc: exported arrays equal those of the library.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -61,7 +61,7 @@ TEST_F(Export, Flex) {
   expect(file, "full_q_num_blocks", {1, 2, 8}, mask.full_q.num_blocks);
 }
 
-// What is read is written, and read again from what was written.
+// Picks that are read, exported and read again are the same.
 TEST_F(Export, TopkComesBack) {
   std::vector<int32_t> values;
   for (int32_t i = 0; i < 128 * 2; ++i) {
@@ -140,7 +140,7 @@ TEST_F(Export, TheRectangleAlsoByTheNamesOfSplash) {
   EXPECT_EQ(file.tensors.size(), 14u);
   for (const bool transposed : {false, true}) {
     const std::string of = transposed ? "transposed." : "forward.";
-    // 4 is the bucket of its width.
+    // 4 is the bucket of the rectangle's width.
     const Rectangle r =
         *make_rectangle(transposed ? plan_.transposed : plan_.forward, 4);
     expect(file, of + "column", {1, 1, 8, 4}, r.column);
@@ -159,7 +159,7 @@ TEST_F(Export, TheRectangleAlsoByTheNamesOfSplash) {
             10u);
 }
 
-// A kernel copies without bounds checks: lists are those of its own tile.
+// A kernel copies without bounds checks, so the lists must be for its own tile.
 TEST_F(Export, TheKernelsListsAreThoseOfTheKernelThatCompileMakes) {
   std::set<std::string> tiles;
   for (const char* chip : {"v4", "v5e", "v5p", "v6e", "tpu7x"}) {
@@ -214,7 +214,7 @@ TEST_F(Export, ASavedPlansListsAreThoseOfItsKernel) {
   for (const char* name : {"tile", "tiles_per_pass", "chosen_by"}) {
     EXPECT_EQ(lists[name], made[name]) << name;
   }
-  EXPECT_EQ(made["tiles_per_pass"], 1);  // no default
+  EXPECT_EQ(made["tiles_per_pass"], 1);  // not the default
 }
 
 }  // namespace

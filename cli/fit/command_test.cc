@@ -1,4 +1,4 @@
-// cli/fit/command_test.cc: `tessera fit` from the command line to its answer.
+// cli/fit/command_test.cc: `tessera fit` as a user runs it.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -54,7 +54,7 @@ TEST_F(Fit, PicksHaveABudget) {
         << err_;
     const json saved = json::parse(out_);
     EXPECT_TRUE(saved["fits"]);
-    // Picks that are given have the same.
+    // Picks from --picks give the same budget.
     ASSERT_EQ(
         fit({"--mask", "causal & routed(top=2, block=128)", "--q-len", "1024",
              "--tile", "256", "--picks", "clustered:heads=4,kv_heads=2",
@@ -65,7 +65,8 @@ TEST_F(Fit, PicksHaveABudget) {
   }
 }
 
-// What our kernel works in is no HBM: it stands by itself, as `compile` has it.
+// A kernel's vector memory is not part of HBM and is reported apart, as by
+// `compile`.
 TEST_F(Fit, AKernelsVectorMemoryStandsBesideItsRoom) {
   const Arguments call = {"--mask",  "causal", "--q-len", "2048",
                           "--heads", "8",      "--tile",  "256"};
@@ -99,7 +100,7 @@ TEST_F(Fit, AKernelsVectorMemoryStandsBesideItsRoom) {
   EXPECT_NE(out_.find("16,474,112 of 50,331,648\n"), std::string::npos) << out_;
   ASSERT_EQ(fit(with({"--json"})), 0) << err_;
   EXPECT_FALSE(json::parse(out_)["forward"].contains("vector_memory"));
-  // More than its room is an error before any compile, as it is everywhere.
+  // A kernel beyond its room is an error before any compile.
   EXPECT_EQ(fit({"--lane", "mosaic", "--mask", "causal", "--q-len", "16384",
                  "--head-dim", "256", "--tile", "1024", "--tiles-per-pass", "8",
                  "--fetch-ahead", "14"}),
@@ -149,7 +150,7 @@ TEST_F(Fit, EveryMethodOfXlaHasABudget) {
             "mosaic\n");
 }
 
-// The same that `tessera shard --fit` says, and `explain --memory`.
+// `tessera shard --fit` and `explain --memory` report the same budget.
 TEST_F(Fit, AChipOfAMeshHasABudget) {
   const Arguments call = {"--mask",     "causal & documents",
                           "--docs",     "lengths:3000,1096",

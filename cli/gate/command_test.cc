@@ -28,7 +28,7 @@ TEST(GateFlags, SizesHaveTheArtifactOfTheFlags) {
   EXPECT_FALSE(read_sizes({})->artifact);
 }
 
-// A plugin may be called anything, and the table is read all the same.
+// A plugin may have any name; the table must still be readable.
 TEST(GateReport, AnyPluginsNameIsWrittenOnALine) {
   GateReport report;
   report.machine = {"A CPU", 8, {Isa::portable}, true, true, {}};
@@ -88,7 +88,7 @@ TEST_F(GateCommand, MeasuresAndWritesATableThatRunReads) {
   for (const GateRow& row : table->rows) {
     if (row.lane == LaneId::mosaic) {
       ++tpu;
-      // By the table of heads alone, and not the request's own.
+      // The tile is from the table of settings, not from the request.
       if (row.mask == "full" && !row.backward) {
         EXPECT_EQ(row.tile, (Tile{512, 256}));
       }
@@ -108,7 +108,7 @@ TEST_F(GateCommand, MeasuresAndWritesATableThatRunReads) {
   }
   EXPECT_EQ(measured, 18);  // two of decode
   EXPECT_GE(tpu, 12);
-  // The row of a request on this machine decides.
+  // The row for the request on this machine decides.
   ASSERT_EQ(program({"choose", "--mask", "full", "--q-len", "64", "--tile",
                      "128", "--heads", "2", "--head-dim", "128", "--dtype",
                      "bf16", "--gate", path, "--json"}),
@@ -130,14 +130,14 @@ TEST_F(GateCommand, RowsFromElsewhereGetTheirVerdicts) {
             gate_json(*parse_gate(
                 *read_file("bench/results/amd-epyc/gate.json", 1 << 24))));
   json j = json::parse(out_);
-  // Verdicts are made anew; anything else must hold as it stands.
+  // Verdicts are computed again; all other fields must be consistent.
   for (json& row : j["rows"]) row["verdict"] = "promote";
   ASSERT_TRUE(write_file(file("rows"), j.dump()).ok());
   ASSERT_EQ(program({"gate", "--rows", file("rows"), "-o", file("out")}), 0)
       << err_;
   EXPECT_EQ(gate_json(*parse_gate(*read_file(file("out"), 1 << 24))),
             gate_json(*table));
-  // Rows from elsewhere stay what they were.
+  // The file of given rows is not overwritten.
   EXPECT_EQ(program({"gate", "--rows", file("rows"), "-o", file("rows")}), 2);
   EXPECT_EQ(err_,
             "tessera: [cli] each file must have a name of its own, found '" +
@@ -191,7 +191,7 @@ TEST_F(GateCommand, FlagsAreChecked) {
                      "--shapes", "tests/golden/bridge/small.json"}),
             "tessera: [cli] --artifact must be Splash's kernel, found "
             "'small'\n");
-  // The program for benchmarks alone has it.
+  // Only the program for benchmarks has --record.
   EXPECT_TRUE(refused({"--record"})
                   .starts_with("tessera: [cli] a flag must be one of "));
   EXPECT_EQ(bench({"gate", "--quick", "--record", "-o", file("x")}), 2);

@@ -84,7 +84,7 @@ TEST_F(ModelCommand, ReadsTheFilesOfAnIndex) {
           "found none (in '" + path("theirs/config.json") + "')");
 }
 
-// Told before any work, and every file stays as it is.
+// The error comes before any work, and no file changes.
 TEST_F(ModelCommand, NeverWritesOverItsSource) {
   write_start();
   program({"model", "export", path("start"), "-o", path("theirs")});
@@ -113,7 +113,7 @@ TEST_F(ModelCommand, NeverWritesOverItsSource) {
       << R"({"weight_map": {"a": "part"}})";
   refuses(path("theirs/part"));
   refuses(path("theirs/model.safetensors.index.json"));
-  // Nor is the folder given a file that would be read in place of the index.
+  // A file that would be read instead of the index is not written either.
   refuses(path("theirs/model.safetensors"));
   EXPECT_EQ(kept("theirs/part"), weights);
   EXPECT_FALSE(fs::exists(path("theirs/model.safetensors")));
@@ -126,7 +126,7 @@ TEST_F(ModelCommand, NeverWritesOverItsSource) {
   EXPECT_EQ(kept("theirs/model.safetensors"), start);
 }
 
-// Nor another model, nor a folder of rows that it would spoil.
+// It overwrites no other model, and writes into no folder of rows.
 TEST_F(ModelCommand, WritesAFolderOfItsOwn) {
   write_start();
   fs::create_directory(path("empty"));
@@ -159,7 +159,7 @@ TEST_F(ModelCommand, RefusedExportsLeaveNoFolder) {
     EXPECT_TRUE(fs::exists(path("old")));
     EXPECT_FALSE(fs::exists(path("old/deep")));
   }
-  // A place that is taken is told before the checkpoint is read.
+  // An output that exists is refused before the checkpoint is read.
   fs::create_directories(path("taken/config.json"));
   program({"model", "export", path("start"), "-o", path("taken")});
   EXPECT_EQ(code_, kRefused);

@@ -25,7 +25,7 @@ class PackProgram : public tessera::testing::Program {
     }
     ASSERT_TRUE(write_file(file("a.jsonl"), text));
   }
-  // What `tessera pack` says where it fails; "" where it does not.
+  // The error of `tessera pack`; "" if it succeeds.
   std::string err_of(testing::Arguments more) {
     more.insert(more.begin(), "pack");
     program(more);
@@ -60,7 +60,7 @@ TEST_F(PackProgram, WritesRowsAndAccountsForEveryToken) {
     }
     EXPECT_EQ(j["rows"], rows);
     EXPECT_EQ(j["tokens_out"], tokens);
-    // It does not write among what is there.
+    // It does not write into a folder that is not empty.
     program({"pack", file("a.jsonl"), "-o", out});
     EXPECT_EQ(code_, 2);
   }
@@ -87,14 +87,14 @@ TEST_F(PackProgram, DrawsWhatTheRowsAreLike) {
   EXPECT_NE(svg->find(std::to_string(j["rows"].get<int64_t>()) +
                       " rows of 64 tokens"),
             std::string::npos);
-  // That it cannot be written is known before there are rows.
+  // A picture that cannot be written is refused before any row is made.
   program({"pack", file("a.jsonl"), "-o", file("unmade"), "--stats",
            file("none/rows.svg")});
   EXPECT_NE(code_, 0);
   EXPECT_FALSE(std::filesystem::exists(file("unmade")));
 }
 
-// A run that is refused has drawn nothing.
+// A refused run writes no picture.
 TEST_F(PackProgram, APictureIsWrittenOverByRowsAlone) {
   const std::string own = "{\"input_ids\": [1]}\n";
   ASSERT_TRUE(write_file(file("own.svg"), own));
@@ -116,7 +116,7 @@ TEST_F(PackProgram, APictureIsWrittenOverByRowsAlone) {
   }
 }
 
-// Nothing that is read is written over, and no rows lie where a run failed.
+// No input is overwritten, and a failed run leaves no rows.
 TEST_F(PackProgram, LosesNothing) {
   const std::string own = "{\"input_ids\": [1]}\n";
   ASSERT_TRUE(write_file(file("own.jsonl"), own));
@@ -135,7 +135,7 @@ TEST_F(PackProgram, LosesNothing) {
         << other;
     EXPECT_FALSE(std::filesystem::exists(file(name)));
   }
-  // A file that is missing, before any row is written.
+  // A missing file is found before any row is written.
   const std::string missing =
       err_of({file("a.jsonl"), file("none.jsonl"), "-o", file("none")});
   EXPECT_TRUE(
@@ -146,7 +146,7 @@ TEST_F(PackProgram, LosesNothing) {
       err_of({file("a.jsonl"), "--mask", "prefix", "-o", file("none")});
   EXPECT_NE(mask, "");
   EXPECT_FALSE(std::filesystem::exists(file("none")));
-  // One that fails in its last line leaves no file, and the folder serves.
+  // A run that fails in the last line leaves no file; the folder can be reused.
   EXPECT_NE(
       err_of({file("a.jsonl"), file("bad.jsonl"), "--tokens", "64",
               "--window-rows", "1", "--rows-per-file", "1", "-o", file("out")}),
@@ -181,8 +181,8 @@ TEST_F(PackProgram, EveryChunkIsAccountedFor) {
   }
 }
 
-// A file has fewer rows where they are long, so that any length has its
-// default.
+// The default number of rows in a file is lower for long rows, so every length
+// has a valid default.
 TEST_F(PackProgram, RowsMayBeLong) {
   EXPECT_EQ(program({"pack", file("a.jsonl"), "--tokens", "1048576", "-o",
                      file("long")}),
@@ -193,7 +193,7 @@ TEST_F(PackProgram, RowsMayBeLong) {
   EXPECT_EQ(rows->rows, 1);
 }
 
-// A file that cannot be resumed is told apart from a folder that can.
+// --restart and --format are for a folder; one file is refused with them.
 TEST_F(PackProgram, OneFileIsNeitherRestartedNorOfAnotherFormat) {
   const std::string out = file("rows.parquet");
   for (const testing::Arguments& flag :
@@ -214,7 +214,7 @@ TEST_F(PackProgram, NoFileHasNoRows) {
             "none\n");
 }
 
-// Of rows that fill no step nothing is known.
+// The balance is unknown if no step is full.
 TEST_F(PackProgram, SaysWhatIsNotKnown) {
   program({"pack", file("a.jsonl"), "--tokens", "8192", "--json"});
   const json j = json::parse(out_);
@@ -230,7 +230,7 @@ TEST_F(PackProgram, SaysWhatIsNotKnown) {
   EXPECT_GT(json::parse(out_)["full_steps"], 0);
 }
 
-// A count of what is lost comes with the rule that lost it.
+// The report gives the count of lost chunks with the rule that dropped them.
 TEST_F(PackProgram, NamesWhatBecomesOfChunksWithoutRoom) {
   ASSERT_TRUE(write_file(
       file("chunks.jsonl"),

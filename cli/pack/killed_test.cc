@@ -27,7 +27,8 @@ class PackKilled : public testing::Program {
   void SetUp() override {
     std::mt19937_64 random(3);
     std::string text;
-    // More than two threads read ahead, so that files are finished on the way.
+    // More documents than two threads read ahead, so that files are finished
+    // during the run.
     for (int d = 0; d < 4000; ++d) {
       json ids = json::array();
       for (auto n = random() % 800; n > 0; --n) ids.push_back(random() % 50000);
@@ -54,7 +55,7 @@ class PackKilled : public testing::Program {
             "--threads",
             "2"};
   }
-  // As another process, killed after so many seconds.
+  // Runs another process and kills it after `seconds`.
   ChildRun run(const std::string& out, double seconds) const {
     Arguments command = asked(out);
     command.insert(command.begin(), TESSERA_PROGRAM);
@@ -90,13 +91,13 @@ TEST_F(PackKilled, GoesOnToTheSameRowsAndAccount) {
     fs::remove_all(part);
     for (int runs = 0;; ++runs) {
       ASSERT_LT(runs, 100);
-      // The last of many has all the time that it needs.
+      // From the ninth run on there is enough time to finish.
       const double limit =
           runs < 8 ? took.count() * static_cast<double>(random() % 1000) / 1000
                    : 60;
       const ChildRun ran = run(part, limit);
       if (ran.timed_out) {
-        // It may have ended all the same, just before.
+        // The run may have ended just before it was killed.
         if (fs::exists(part) && !fs::exists(part + "/.unfinished") &&
             !fs::is_empty(part)) {
           break;
@@ -126,8 +127,8 @@ TEST_F(PackKilled, GoesOnToTheSameRowsAndAccount) {
   EXPECT_GT(resumed, 0);
 }
 
-// One file is written anew; what a run that was killed left beside it serves
-// the next, and is gone then.
+// One file is written from the start. The next run reuses and then removes what
+// a killed run left next to it.
 TEST_F(PackKilled, LeavesNothingBesideOneFile) {
   if (auto found = data::arrow_component(); !found) {
     GTEST_SKIP() << found.error().message;

@@ -1,4 +1,4 @@
-// cli/plan/command_test.cc: what `tessera plan` saves, and what time it tells.
+// cli/plan/command_test.cc: the plan that `tessera plan` saves, and its time.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -15,7 +15,7 @@ namespace {
 using PlanCommand = tessera::testing::Program;
 using tessera::testing::Arguments;
 
-// A fact that no mask names is a warning of the report, not of the plan.
+// A fact that no mask names gives a warning in the report, not in the plan.
 TEST_F(PlanCommand, AnUnusedFactIsSavedToo) {
   program({"plan", "--mask", "causal", "--q-len", "64", "--docs",
            "lengths:30,34", "-o", file("plan")});
@@ -27,8 +27,8 @@ TEST_F(PlanCommand, AnUnusedFactIsSavedToo) {
   EXPECT_TRUE(saved->facts().doc_ids.has_value());
 }
 
-// Nothing is measured here: the time is that of the planning that it shows. A
-// saved plan is planned anew, and is the same.
+// The reported time is that of the planning whose result is shown. A saved plan
+// is planned again and is the same.
 TEST_F(PlanCommand, PlansOnceAndTellsWhatThatTook) {
   const Arguments flags = {"plan",
                            "--mask",

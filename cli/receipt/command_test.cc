@@ -1,5 +1,5 @@
-// cli/receipt/command_test.cc: `tessera receipt`: true receipts are verified,
-// forged ones of each kind are caught, though their digest fits.
+// cli/receipt/command_test.cc: `tessera receipt`: true receipts verify, and
+// forged ones of each kind are found even if their digest is right.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -35,7 +35,7 @@ class ReceiptCommand : public tessera::testing::Program {
     return program({"receipt", "verify", file(name)});
   }
 
-  // Writes the receipt with the change and a digest that fits.
+  // Writes the receipt with the change and a matching digest.
   void forge(const json& good, const std::function<void(json&)>& change) {
     json r = good;
     change(r);
@@ -44,7 +44,7 @@ class ReceiptCommand : public tessera::testing::Program {
   }
 };
 
-// A run that routed by itself says how, so it is routed again.
+// A run that routed records the settings, so verify can route again.
 TEST_F(ReceiptCommand, VerifiesRoutedRuns) {
   const Arguments routed = {
       "--mask",        "causal & documents & routed(top=3, block=4)",
@@ -74,7 +74,7 @@ TEST_F(ReceiptCommand, VerifiesRoutedRuns) {
   EXPECT_EQ(verify("forged"), 1) << out_ << err_;
 }
 
-// Picks that were drawn, and a saved plan of them.
+// Runs with drawn picks, and with a saved plan of them.
 TEST_F(ReceiptCommand, VerifiesRunsOverGivenPicks) {
   make({"--mask", "causal & documents & routed(top=3, block=4)", "--picks",
         "clustered:dim=8", "--meaning", "union", "--query-tile", "16",
@@ -82,7 +82,7 @@ TEST_F(ReceiptCommand, VerifiesRunsOverGivenPicks) {
   EXPECT_EQ(verify("good"), 0) << out_ << err_;
 }
 
-// Attention that JAX exported is a lane like any other.
+// Attention exported by JAX is verified as any other lane.
 TEST_F(ReceiptCommand, VerifiesRunsOverTheBridge) {
   const auto plugin = tessera::testing::real_plugin("xla_cpu_pjrt");
   if (tessera::testing::is_absent(plugin)) {
@@ -132,7 +132,7 @@ TEST_F(ReceiptCommand, VerifiesRunsOverTheBridge) {
             "0.35355339059327373, found 1\n");
 }
 
-// Of any operation.
+// Receipts of `tessera bridge`, for any operation.
 TEST_F(ReceiptCommand, VerifiesWhatTheBridgeRan) {
   const auto plugin = tessera::testing::real_plugin("xla_cpu_pjrt");
   if (tessera::testing::is_absent(plugin)) {
@@ -176,7 +176,7 @@ TEST_F(ReceiptCommand, VerifiesWhatTheBridgeRan) {
     });
     EXPECT_EQ(verify("forged"), 1) << field << out_ << err_;
   }
-  // What the form itself refuses.
+  // Receipts that the schema refuses.
   const std::map<std::string, json> malformed = {{"/lane/family", "numpy"},
                                                  {"/key/wider", false},
                                                  {"/ms/run", "inf"},
@@ -196,7 +196,7 @@ TEST_F(ReceiptCommand, VerifiesWhatTheBridgeRan) {
       << out_;
 }
 
-// The library writes receipts for its callers' arrays too.
+// The library also writes receipts for arrays that only the caller had.
 TEST_F(ReceiptCommand, AnOperationOfLostArraysIsNotRunAgain) {
   const std::string digest(32, 'a');
   receipt::Receipt r;
@@ -375,12 +375,12 @@ TEST_F(ReceiptCommand, CatchesForgeriesOfEachKind) {
       EXPECT_TRUE(out_.starts_with("WRONG ")) << f.what << ": " << out_;
     }
   }
-  // The same bits again are no forgery.
+  // A receipt without a change is no forgery.
   forge(good, [](json&) {});
   EXPECT_EQ(verify("forged"), 0) << out_;
 }
 
-// Needs no plugin, nor does it load the one that a receipt names.
+// Verify needs no plugin here and does not load the one that the receipt names.
 TEST_F(ReceiptCommand, VerifiesWhatWasOnlyCompiled) {
   ASSERT_EQ(program({"plan", "--mask", "causal & window(100, 0)", "--q-len",
                      "512", "--tile", "128", "-o", file("plan")}),
@@ -470,7 +470,7 @@ TEST_F(ReceiptCommand, CatchesABrokenDigest) {
       << out_;
   EXPECT_EQ(program({"receipt", "show", file("forged")}), 1);
   EXPECT_NE(out_.find("\ndigest      WRONG: "), std::string::npos) << out_;
-  // The receipt itself, whose fields no help lists.
+  // Prints the receipt itself; no help lists its fields.
   const auto show = [&](const std::string& name) {
     return captured(testing::run_tessera,
                     {"receipt", "show", file(name), "--json"});
@@ -553,8 +553,8 @@ TEST_F(ReceiptCommand, ArgumentsAreChecked) {
   EXPECT_EQ(out_, receipt_schema());
 }
 
-// It runs on the mesh again, spread as the receipt says: another way to balance
-// would be told as one.
+// Verify runs on the mesh again, spread as the receipt says; another balance is
+// reported as a difference.
 TEST_F(ReceiptCommand, VerifiesAMeshsRun) {
   const auto plugin = tessera::testing::real_plugin("lammps_jax_pjrt_cpu");
   if (tessera::testing::is_absent(plugin)) {
@@ -575,7 +575,7 @@ TEST_F(ReceiptCommand, VerifiesAMeshsRun) {
   }
 }
 
-// And under the same work of a tile of each class.
+// The second run uses the same work of a tile of each class.
 TEST_F(ReceiptCommand, VerifiesTheWorkOfAMeshsTiles) {
   const auto plugin = tessera::testing::real_plugin("lammps_jax_pjrt_cpu");
   if (tessera::testing::is_absent(plugin)) {
@@ -607,7 +607,7 @@ TEST_F(ReceiptCommand, VerifiesTheWorkOfAMeshsTiles) {
       << out_ << err_;
 }
 
-// And aiming at the same evenness.
+// The second run aims at the same evenness.
 TEST_F(ReceiptCommand, VerifiesTheEvennessOfAMesh) {
   const auto plugin = tessera::testing::real_plugin("lammps_jax_pjrt_cpu");
   if (tessera::testing::is_absent(plugin)) {

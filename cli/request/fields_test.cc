@@ -1,5 +1,5 @@
-// cli/request/fields_test.cc: every field of a request, from the table: it
-// comes back through its flag, a spec file, JSON and a receipt.
+// cli/request/fields_test.cc: every field of a request in the table keeps its
+// value through its flag, a spec file, JSON and a receipt.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -16,7 +16,7 @@
 namespace tessera::cli {
 namespace {
 
-// As a user types it, and as a spec may write it too.
+// A value as a user types it, and other forms that a spec may have.
 struct Sample {
   std::string text;
   Json spec;
@@ -48,7 +48,7 @@ Result<request::RequestFlags> typed(const std::vector<std::string>& arguments) {
   return flags;
 }
 
-// A number that is typed is a number of the request, each one of its own.
+// Each numeric flag sets a number of the request, and no two set the same one.
 TEST(RequestFields, NumbersReachTheRequest) {
   std::set<const int64_t*> places;
   Request any;
@@ -93,7 +93,7 @@ TEST(RequestFields, EachComesBackFromEverywhere) {
     const auto asked = request_text(*by_flag);
     ASSERT_TRUE(asked.ok());
     EXPECT_EQ(field.texts(*asked), std::vector{sample.text});
-    // No other field came with it.
+    // No other field was set.
     receipt::RequestText none = *asked;
     field.copy(receipt::RequestText(), none);
     EXPECT_EQ(none, receipt::RequestText());
@@ -129,8 +129,7 @@ TEST(RequestFields, EachComesBackFromEverywhere) {
   EXPECT_EQ(flags.size(), receipt::request_fields().size());
 }
 
-// What the help of a command has: its groups in their order, and the group of
-// each flag.
+// The groups of a command's help, in order, and the group of each flag.
 struct HelpGroups {
   std::vector<std::string> order;
   std::map<std::string, std::string> of_flag;

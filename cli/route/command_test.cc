@@ -145,8 +145,8 @@ TEST_F(RouteCommand, RefusesWhatDoesNotFit) {
             "[route] a tile row's union must be at most ");
 }
 
-// A flag that nobody would read is an error, and so is a bad one that is only
-// read at the end.
+// An unused flag is an error, and a bad flag is found at the start even if it
+// is used only at the end.
 TEST_F(RouteCommand, RefusesWhatNobodyReads) {
   const json first = route({"--outputs", file("picks")});
   ASSERT_EQ(code_, 0) << err_;
@@ -192,8 +192,8 @@ TEST_F(RouteCommand, RefusesWhatNobodyReads) {
   EXPECT_EQ(message({"--width", "x"}).substr(0, 21), "[cli] --width must be");
 }
 
-// Whether settings fit each other is known before anything is drawn: these
-// arrays would fit no memory.
+// Settings are checked before anything is drawn: these arrays would fit no
+// memory.
 TEST_F(RouteCommand, SettingsAreJudgedFirst) {
   for (const Arguments& command :
        {Arguments{"route"}, Arguments{"run"},
@@ -206,7 +206,7 @@ TEST_F(RouteCommand, SettingsAreJudgedFirst) {
   }
 }
 
-// Picks, and what is pooled, count as the arrays do.
+// The memory check counts picks and pooled keys as well as arrays.
 TEST_F(RouteCommand, RefusesWhatTheMemoryCannotHold) {
   const std::string rule =
       "clustered inputs and what routing makes of them must fit the memory "
@@ -226,7 +226,8 @@ TEST_F(RouteCommand, RefusesWhatTheMemoryCannotHold) {
   }
 }
 
-// Blocks that share little with 64 are pooled whole, not at every key.
+// Blocks with a small common divisor with 64 are pooled whole, not at every
+// key.
 TEST_F(RouteCommand, DefaultsFitTheBlock) {
   struct Case {
     const char *block, *more;
@@ -264,7 +265,7 @@ TEST_F(RouteCommand, RecallOfEveryMetaIsOne) {
   EXPECT_LT(few["recall"]["recall"], 1.0);
 }
 
-// A plan of drawn picks, its file, and a run of that: each tells the meaning.
+// A plan of drawn picks, its file and a run of the file record the meaning.
 TEST_F(RouteCommand, PlansRecordTheMeaning) {
   for (const char* meaning : {"exact", "union"}) {
     const Arguments drawn = {"--mask",       "causal & routed(top=3, block=16)",
@@ -341,7 +342,7 @@ TEST_F(RouteCommand, ExplainNamesPicksAndNoUnusedSlots) {
       << why("21") << err_;
 }
 
-// Picks of a file are judged in `plan` and `run` as in `route`.
+// `plan` and `run` check picks of a file as `route` does.
 TEST_F(RouteCommand, GivenPicksAreJudgedEverywhere) {
   Safetensors f;
   std::vector<int32_t> picks(256, -1);
@@ -399,7 +400,7 @@ TEST_F(RouteCommand, GivenPicksAreJudgedEverywhere) {
   }
 }
 
-// The run routes by its own q and k, and its answer is that of fp64.
+// The run routes with its own q and k, and its result matches fp64.
 TEST_F(RouteCommand, RunRoutesByItself) {
   for (const char* meaning : {"exact", "union"}) {
     const json r =

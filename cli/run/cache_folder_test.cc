@@ -1,4 +1,4 @@
-// cli/run/cache_folder_test.cc: which of flag and environment says where.
+// cli/run/cache_folder_test.cc: the order of flag and environment variables.
 #include "cli/run/cache_folder.h"
 
 #include <gtest/gtest.h>

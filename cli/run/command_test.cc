@@ -1,4 +1,4 @@
-// cli/run/command_test.cc: `tessera run` from the command line to its files.
+// cli/run/command_test.cc: `tessera run` as a user runs it.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ constexpr int64_t kKeys = 64;
 
 class Run : public tessera::testing::Program {
  protected:
-  // A small run; its exit code is left in code_.
+  // A small run; sets code_ to its exit code.
   json run(const Arguments& more,
            const Arguments& request = {"--mask", "causal & window(20, 0)",
                                        "--q-len", "48", "--kv-len", "64",
@@ -83,7 +83,7 @@ TEST_P(RunLane, PassesItsCheck) {
   }
 }
 
-// Where the trace is written, it changes no bit.
+// Writing a trace changes no bit of the results.
 TEST_P(RunLane, TraceShowsTheRunAndChangesNothing) {
   const Arguments common = {"--lane", GetParam(), "--backward", "--check"};
   Arguments with = common;
@@ -103,8 +103,8 @@ TEST_P(RunLane, TraceShowsTheRunAndChangesNothing) {
       << ::testing::PrintToString(found);
 }
 
-// The numbers of each query in the file, their means in the receipt, and not a
-// bit of difference in what the run gives.
+// The file has the numbers of each query and the receipt their means; the other
+// outputs do not change by a bit.
 TEST_P(RunLane, TellsSinkTelemetry) {
   const Arguments request = {"--mask",     "causal & documents",
                              "--q-len",    "48",
@@ -166,7 +166,7 @@ TEST_P(RunLane, TellsSinkTelemetry) {
   EXPECT_NE(out_.find("row 0, document 1: mass "), std::string::npos) << out_;
 }
 
-// Padding attends where a head's mask names no documents.
+// Padding attends if a head's mask names no documents.
 TEST_F(Run, SinkTelemetryOfPaddingIsOfNoDocument) {
   const Arguments request = {"--mask",     "causal & documents",
                              "--mask",     "causal",
@@ -210,7 +210,7 @@ TEST_P(RunLane, FilesRepeatTheRun) {
   const Arguments request = {"--lane",     GetParam(), "--mask",
                              "causal",     "--layout", "bshd",
                              "--backward", "--tile",   "16"};
-  // The arrays that a seed stands for, as a file.
+  // The arrays drawn from a seed, as a file.
   const json drawn =
       run({"--q-len", "48", "--kv-len", "64", "--heads", "4", "--kv-heads", "2",
            "--head-dim", "16", "--dtype", "bf16", "--sink-logits", "--outputs",
@@ -267,7 +267,7 @@ TEST_P(RunLane, FilesRepeatTheRun) {
   EXPECT_EQ(out.find("out")->dtype, Dtype::bf16);
   EXPECT_EQ(out.find("lse")->dtype, Dtype::f32);
 
-  // What contradicts the file is refused.
+  // Flags that contradict the file are refused.
   for (const Arguments& wrong : {Arguments{"--q-len", "49"},
                                  {"--heads", "8"},
                                  {"--batch", "1"},
@@ -300,7 +300,7 @@ TEST_P(RunLane, NanInputsStillHaveADigest) {
   EXPECT_EQ(r["check"]["max_error"], 0.0);
 }
 
-// Picks of single tokens: what tile rows read is counted pick by pick.
+// For picks of single tokens the keys that tile rows read are counted by pick.
 TEST_F(Run, ReceiptCountsWhatTokenPicksRead) {
   constexpr int64_t kTile = 16, kPicks = 3;
   std::vector<int32_t> picks;
@@ -412,7 +412,7 @@ TEST_F(Run, FilesHaveNamesOfTheirOwn) {
             "[cli] each file must have a name of its own, found '" + file("x") +
                 "' twice");
   EXPECT_FALSE(std::filesystem::exists(file("x")));
-  // By whatever name.
+  // Two names of one file are refused too.
   EXPECT_EQ(message({"--receipt", file("x"), "--trace", file("./x")}),
             "[cli] each file must have a name of its own, found '" +
                 file("./x") + "' for '" + file("x") + "'");
@@ -431,7 +431,7 @@ TEST_F(Run, FilesHaveNamesOfTheirOwn) {
   EXPECT_EQ(*read_file(file("in"), 1 << 24), before);
 }
 
-// What was done until then is in the trace, and the error is told.
+// The trace has the work before the failure, and the error is printed.
 TEST_F(Run, TraceOfARunThatFails) {
   EXPECT_EQ(
       message({"--trace", file("trace"), "--max-steps", "1"}).substr(0, 10),
@@ -522,7 +522,7 @@ TEST_F(Run, XlaFlagsAreChecked) {
             "[cli] --plugin must be a file or a known name, found ''");
 }
 
-// Told before any array is there: these sizes fit no memory.
+// The error comes before any array is made: these sizes fit no memory.
 TEST_F(Run, APluginThatIsNotThereIsTold) {
   const auto refused = [&](const std::string& plugin) {
     return message({"--lane", "xla", "--plugin", plugin, "--batch", "30000"});
@@ -549,7 +549,7 @@ TEST_F(Run, APluginThatIsNotThereIsTold) {
       << refused("xla_cpu_pjrt");
 }
 
-// Of a real plugin, where there is one.
+// Tests with a real plugin, if there is one.
 class RunXla : public Run {
  protected:
   void SetUp() override {
@@ -651,7 +651,7 @@ TEST_F(RunXla, ReceiptSaysWhatCompiledAndRan) {
   EXPECT_NE(plugin["device"], "");
   EXPECT_EQ(first["warnings"], json::array());
 
-  // Another lane, as in another process, finds both programs on disk; a trace
+  // A new lane, as in another process, finds both programs on disk. A trace
   // changes no bit.
   Arguments traced = arguments;
   traced.insert(traced.end(), {"--trace", file("trace")});

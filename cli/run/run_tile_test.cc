@@ -1,5 +1,5 @@
-// cli/run/run_tile_test.cc: an open tile is that of our TPU kernels, where
-// the rules chose them, from flags to a receipt.
+// cli/run/run_tile_test.cc: if the rules choose Tessera's TPU kernels, an open
+// tile is that of their settings, from flags to a receipt.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -23,8 +23,8 @@
 namespace tessera::cli {
 namespace {
 
-// What our kernel of that tile computes, in its place: a plugin that says it is
-// a TPU takes the program from this file.
+// Writes a program that computes what the kernel of that tile computes. A test
+// plugin that claims to be a TPU runs this file instead of the kernel.
 Result<void> write_plain_program(const std::string& path, const Tile& tile) {
   Request request;
   request.masks = {*parse_mask("causal & documents")};
@@ -52,7 +52,7 @@ Result<void> write_plain_program(const std::string& path, const Tile& tile) {
       w.module("plain", testing::StablehloKernel(w, *kernel, false).results()));
 }
 
-// From flags to a receipt that verify agrees with.
+// From flags to a receipt that verifies.
 TEST(KernelTileRun, TheRulesChoiceRunsAtIt) {
   TESSERA_NEEDS_PLUGINS();
   const auto real = testing::real_plugin("xla_cpu_pjrt");

@@ -36,7 +36,7 @@ class Schedule : public tessera::testing::Program {
                       "utilization.txt");
     fs::copy_file(golden / "triangle-packed.txt",
                   dump() + "/17-triangle.1-64-packed-bundles-post-ra.txt");
-    // The program's own frame is no kernel.
+    // The frame of the program is not a kernel.
     EXPECT_TRUE(write_file(dump() + "/9-TLP-73-final_bundles.txt", "x").ok());
   }
   std::string dump() const { return file("dump"); }
@@ -62,7 +62,7 @@ TEST_F(Schedule, PredictsAPlanFromADump) {
   with_json.push_back("--json");
   ASSERT_EQ(schedule(with_json), 0) << err_;
   const json r = json::parse(out_);
-  // Bundles, and the stalls of the grid, of a step and of its product.
+  // Bundles plus the stalls of the grid, of a step and of its product.
   const double cycles =
       21 + 34 * (64 + 3) + 32 * (37 + 15) + 8 * 2 + 32 * (27 + 244) + 8 * 3;
   EXPECT_EQ(r["cycles"], cycles);
@@ -119,7 +119,7 @@ TEST_F(Schedule, DrawsThePicture) {
   EXPECT_TRUE(text.starts_with("<svg "));
   EXPECT_TRUE(text.ends_with("</svg>\n"));
   EXPECT_NE(text.find("the body of loop0: 133 bundles"), std::string::npos);
-  // All that the loop does in a slot is in its note.
+  // The note of the loop has all uses of a slot.
   EXPECT_NE(text.find(">8 of 266 ("), std::string::npos);
 }
 
@@ -182,8 +182,8 @@ TEST_F(Schedule, KeepsNoDumpWhereThereIsOne) {
           "a folder that keeps dumps must be new or empty");
 }
 
-// A plugin reads where to dump when it loads, once a process: these run the
-// program itself.
+// A plugin reads its dump folder once per process, when it loads. So these
+// tests run the program in processes of its own.
 class ScheduleTpu : public Schedule {
  protected:
   void SetUp() override {
@@ -218,7 +218,7 @@ TEST_F(ScheduleTpu, CompilesAndKeepsTheDump) {
   ASSERT_EQ(r["kernels"].size(), 1u);
   const json& kernel = r["kernels"].at(0);
   EXPECT_EQ(kernel["grid"], json({2, 4, 4}));
-  // Another version may schedule it otherwise, not tell another structure.
+  // Another version may have another schedule, but not another structure.
   std::vector<std::string> paths;
   for (const json& region : kernel["regions"]) paths.push_back(region["path"]);
   EXPECT_EQ(paths,
@@ -227,10 +227,9 @@ TEST_F(ScheduleTpu, CompilesAndKeepsTheDump) {
   EXPECT_GT(kernel["regions"].at(4)["own"]["slots"]["MATMUL"]["used"], 0);
 }
 
-// 8 x 8 tiles: a head has 8 of keys, which meet 36 of queries, 8 of them
-// partial. Its kernel walks each once, and the queries twice; two times four
-// heads go together.
-// Of each region of the first kernel that has a name.
+// The trips of each named region of the first kernel. In 8 x 8 tiles a head has
+// 8 key tiles and 36 active tiles, 8 of them partial. The kernel walks the key
+// tiles once and the queries twice; the heads run in two groups of four.
 std::map<std::string, double> trips_of(const json& report) {
   std::map<std::string, double> trips;
   for (const json& region : report["kernels"].at(0)["regions"]) {
@@ -265,7 +264,7 @@ TEST_F(ScheduleTpu, CountsTheBackwardKernel) {
   EXPECT_GT(r["cycles"], 0);
 }
 
-// Of two batch rows, half of whose heads see all 8 x 8 tiles: 64 beside 36.
+// Two batch rows; half of the heads have all 8 x 8 tiles (64), the others 36.
 TEST_F(ScheduleTpu, CountsTheListsOfHeadsAndRows) {
   const ChildRun ran =
       child({"--mask", "causal", "--mask", "full", "--q-len", "4096", "--heads",
@@ -285,7 +284,7 @@ TEST_F(ScheduleTpu, CountsTheListsOfHeadsAndRows) {
   EXPECT_EQ(r["cycles_per_tile"], r["cycles"].get<double>() / 196 / 16);
 }
 
-// What a dump says of the vector memory of our kernel, by what it is for.
+// The vector memory of Tessera's kernel in a dump, by use.
 struct VendorMemory {
   std::map<std::string, int64_t> by_tag;
   int64_t total = 0;
@@ -298,7 +297,7 @@ VendorMemory vendor_memory(const std::string& dump) {
     const std::string page = *read_file(name, 1 << 26);
     std::istringstream data(page.substr(page.find('{', page.find("DATA"))));
     json report;
-    data >> report;  // the page goes on behind it
+    data >> report;  // more of the page follows
     for (const auto& [call, of] : report["hlo_breakdowns"].items()) {
       if (!call.starts_with("tessera_")) continue;
       EXPECT_EQ(out.total, 0) << call;
@@ -315,14 +314,14 @@ VendorMemory vendor_memory(const std::string& dump) {
 
 class ScheduleTpuMemory : public ScheduleTpu {
  protected:
-  // Ours, of a kernel that is written to kernel.mlir.
+  // Tessera's own figures for a kernel, which is written to kernel.mlir.
   json predicted(Arguments asked) {
     asked.insert(asked.end(),
                  {"--no-compile", "--json", "--emit", file("kernel.mlir")});
     EXPECT_EQ(program({"compile"}, asked), 0) << err_;
     return json::parse(out_)["kernel"]["vector_memory"];
   }
-  // The exit code of a compile of that kernel that asks for `limit`.
+  // The exit code of a compile of that kernel with the vector limit `limit`.
   int compiled_within(int64_t limit, const json& ours) {
     std::string text = *read_file(file("kernel.mlir"), 1 << 26);
     const std::string size = "size\\22: ";
@@ -341,14 +340,14 @@ class ScheduleTpuMemory : public ScheduleTpu {
   }
 };
 
-// A kernel's scratch is what the compiler says, to the byte, and beside it are
-// registers that it spills, for a kernel of v5e a little of its own, and
-// nothing else.
+// A kernel's scratch equals the compiler's figure to the byte. The compiler
+// adds only spilled registers and, for a kernel of v5e, a little memory of its
+// own.
 TEST_F(ScheduleTpuMemory, ScratchIsTheVendorsToTheByte) {
   struct Kernel {
     const char* target;
     Arguments asked;
-    int64_t of_its_own = 0;  // the compiler's
+    int64_t of_its_own = 0;  // used by the compiler itself
   };
   const std::vector<Kernel> kernels = {
       {"v6e:1x1",
@@ -405,7 +404,7 @@ TEST_F(ScheduleTpuMemory, ScratchIsTheVendorsToTheByte) {
     EXPECT_LE(ours["scratch"], ours["room"]);
     EXPECT_LE(of.total, ours["limit"]);
     if (i > 0) continue;
-    // The limit is of the two together.
+    // The limit applies to the sum of both.
     EXPECT_EQ(compiled_within(of.total, ours), 0);
     EXPECT_EQ(compiled_within(of.total - 1, ours), 2);
   }

@@ -42,7 +42,7 @@ TEST_F(ShardCommand, ReportsAsJson) {
   }
 }
 
-// Specs and their fingerprint are those of the program that is emitted.
+// The specs and their fingerprint are those of the emitted program.
 TEST_F(ShardCommand, TellsHowTheArraysOfTheProgramLie) {
   const std::string emitted = file("sharded.mlir");
   for (const char* lane : {"xla", "mosaic"}) {
@@ -86,7 +86,7 @@ TEST_F(ShardCommand, TellsHowTheArraysOfTheProgramLie) {
   }
 }
 
-// Evenness is of what tiles count.
+// Evenness is computed from the work of tiles.
 TEST_F(ShardCommand, WeighsTilesByTheirClass) {
   std::vector<std::string> flags = {
       "shard",     "--mask",    "causal",    "--tile", "64",
@@ -100,7 +100,7 @@ TEST_F(ShardCommand, WeighsTilesByTheirClass) {
   ASSERT_EQ(code_, 0) << err_;
   const json out = json::parse(out_);
   EXPECT_EQ(out["work"], "partial=5,full=1");
-  // Eight rows each, whose last tiles are partial.
+  // Each shard has eight rows, whose last tiles are partial.
   EXPECT_EQ(out["shards"][0]["work"], 8 * 5 + 28);
   EXPECT_EQ(out["shards"][1]["work"], 8 * 5 + 28 + 64);
   EXPECT_EQ(out["shards"][1]["steps"], 8 + 28 + 64);
@@ -113,7 +113,7 @@ TEST_F(ShardCommand, WeighsTilesByTheirClass) {
             "found '0'\n");
 }
 
-// Where shards may be less even, less travels.
+// If shards may be less even, fewer bytes are sent.
 TEST_F(ShardCommand, AimsAtTheEvennessThatIsAsked) {
   std::vector<std::string> flags = {"shard",
                                     "--mask",
@@ -176,7 +176,7 @@ TEST_F(ShardCommand, ReportsARaggedExchange) {
   }
 }
 
-// What was chosen is told, and makes the same contract.
+// The output has the choice, which gives the same contract if it is requested.
 TEST_F(ShardCommand, ChoosesAGatherWhereRoundsSendAsMuch) {
   const auto report = [&](const char* exchange) {
     const std::vector<std::string> flags = {
@@ -199,7 +199,7 @@ TEST_F(ShardCommand, ChoosesAGatherWhereRoundsSendAsMuch) {
   EXPECT_EQ(out_.find("K/V rounds"), std::string::npos) << out_;
 }
 
-// Its time is that of the one planning.
+// The reported time is that of the one planning.
 TEST_F(ShardCommand, ReportsAsText) {
   const Trace trace;
   program({"shard", "--mask", "causal", "--q-len", "1024", "--mesh", "seq=2"});
@@ -220,7 +220,7 @@ TEST_F(ShardCommand, DrawsAPicture) {
   EXPECT_TRUE(svg->ends_with("</svg>\n"));
 }
 
-// The TPU kernel on every device; what it sends is what the report counts.
+// The program has the TPU kernel on every device and sends the reported bytes.
 TEST_F(ShardCommand, EmitsAProgramOfTheKernel) {
   for (const bool backward : {false, true}) {
     std::vector<std::string> flags = {"shard",
@@ -291,7 +291,7 @@ TEST_F(ShardCommand, SaysWhatAChipNeeds) {
       << err_;
 }
 
-// Where dQ of all queries of a device does not fit, and where it is said.
+// The chunk is chosen if dQ of all queries does not fit, or is given by a flag.
 TEST_F(ShardCommand, SaysTheChunkOfQueries) {
   const auto backward = [&](std::vector<std::string> more) {
     more.insert(more.end(), {"--mesh", "seq=8", "--tile", "512x512",
@@ -320,7 +320,7 @@ TEST_F(ShardCommand, SaysTheChunkOfQueries) {
   EXPECT_EQ(said["contract"], small["contract"]);
 }
 
-// A chip's granule counts where there is a chip.
+// The granule matters only if a chip is given.
 TEST_F(ShardCommand, ASmallTileOnAChipHasAReason) {
   const std::vector<std::string> flags = {"shard",   "--mask", "causal",
                                           "--q-len", "2048",   "--mesh",
@@ -339,7 +339,7 @@ TEST_F(ShardCommand, ASmallTileOnAChipHasAReason) {
             "or --compile, found none\n");
 }
 
-// What an open exchange is depends on whether the program is for TPUs.
+// The automatic exchange depends on whether the program is for TPUs.
 TEST_F(ShardCommand, AnOpenExchangeIsRaggedForATpu) {
   const std::vector<std::string> flags = {
       "shard", "--mask", "causal", "--q-len", "2048",       "--mesh",
@@ -358,8 +358,8 @@ TEST_F(ShardCommand, AnOpenExchangeIsRaggedForATpu) {
   EXPECT_NE(text->find("ragged_all_to_all"), std::string::npos);
 }
 
-// libtpu's schedule of a program of four chips: what it sends, or has room for,
-// is what the audit of the program counts.
+// libtpu's schedule of a program for four chips sends, or has room for, the
+// bytes that the audit of the program counts.
 class ShardSchedule : public ShardCommand,
                       public ::testing::WithParamInterface<const char*> {};
 
@@ -410,8 +410,8 @@ TEST_P(ShardSchedule, SaysWhatRunsBesideCollectives) {
   EXPECT_EQ(theirs, ours);
 }
 
-// The compiler puts the early call beside what comes, and the last one beside
-// what goes home; where tiles travel by one op, beside all of it.
+// The compiler overlaps the early call with incoming tiles and the last call
+// with returning ones; if one op sends all tiles, calls overlap with that op.
 TEST_P(ShardSchedule, CallsRunWhileTilesTravel) {
   const auto plugin = tessera::testing::real_plugin("libtpu");
   if (tessera::testing::is_absent(plugin)) {

@@ -72,7 +72,7 @@ TEST_F(TrainCommand, GoesOnWhereItStopped) {
   EXPECT_EQ(whole["compiles"], 1);
   EXPECT_EQ(whole["tiles_run"], whole["tiles_planned"]);
   EXPECT_LT(whole["losses"][5], whole["losses"][0]);
-  // Two layers' products of 256 rows of 32 numbers with 64 of q, k and v.
+  // Two layers; in each 256 rows of 32 numbers are multiplied to 64 of q, k, v.
   EXPECT_EQ(whole["work"][1]["slot"], "linear_qkv");
   EXPECT_EQ(whole["work"][1]["flops"], 2 * 2 * 256 * 32 * 64);
   EXPECT_EQ(whole["work"][1]["flops_back"], 2 * 2 * 2 * 256 * 32 * 64);
@@ -80,17 +80,17 @@ TEST_F(TrainCommand, GoesOnWhereItStopped) {
   EXPECT_EQ(whole["work"][1]["bytes"]["written_back"],
             2 * 4 * (256 * 32 + 32 * 64));
   EXPECT_TRUE(whole["work"][2]["flops"].is_null());
-  // Known with the batches: tiles of 32 x 32, each in four heads of dim 8.
+  // The batches are known here: tiles of 32 x 32, four heads of dim 8.
   EXPECT_EQ(whole["attention_flops"],
             whole["tiles_planned"].get<double>() * 32 * 32 * 4 * 8 * 14);
   EXPECT_NE(read_file(path("loss.svg"), 1 << 20)->find("<polyline"),
             std::string::npos);
-  // The next state takes the memory of the one before.
+  // The next state reuses the memory of the previous state.
   const std::string text = *read_file(path("step.mlir"), 1 << 24);
   EXPECT_NE(text.find("module @tessera_step"), std::string::npos);
   EXPECT_NE(text.find("tf.aliasing_output"), std::string::npos);
 
-  // A run that ends at step 6 is cut after step 3, where it kept its state.
+  // A run that also saves its state after step 3 ends with the same state.
   train({"--steps", "6", "--rate", "1e-2", "--checkpoint",
          path("part.safetensors"), "--every", "3"});
   ASSERT_EQ(code_, kOk) << err_;
@@ -114,7 +114,7 @@ TEST_F(TrainCommand, GoesOnWhereItStopped) {
   EXPECT_EQ(more["first_step"], 7);
   EXPECT_EQ(more["losses"].size(), 3U);
   EXPECT_EQ(more["compiles"], 0);
-  // Without --model it is the checkpoint's.
+  // Without --model the model is that of the checkpoint.
   program({"train", "--data", path("rows"), "--rows", "2", "--tile", "32x32",
            "--cache", path("cache"), "--steps", "9", "--resume",
            path("part.safetensors"), "--json"});
@@ -142,7 +142,7 @@ TEST_F(TrainCommand, AWarmedRunCompilesNothing) {
   EXPECT_EQ(
       trained({"--warm", "--resume", path("state.safetensors")})["compiles"],
       0);
-  // Several devices, whose ceilings hang on the rows of all steps.
+  // With several devices the ceilings depend on the rows of all steps.
   const std::vector<std::string> spread = {"--mesh", "seq=2",   "--exchange",
                                            "rounds", "--steps", "3"};
   std::vector<std::string> warm = spread;
@@ -151,7 +151,7 @@ TEST_F(TrainCommand, AWarmedRunCompilesNothing) {
   EXPECT_EQ(trained(spread)["compiles"], 0);
 }
 
-// What the log says the receipt has; it keeps nothing from being kept.
+// The receipt has the warnings of the log; they do not affect the cache.
 TEST_F(TrainCommand, WarnsOfAMeshWhosePluginErrs) {
   if (!has_plugin()) GTEST_SKIP() << "no plugins for the CPU";
   std::ofstream(path("model.json"))
@@ -178,7 +178,7 @@ TEST_F(TrainCommand, WarnsOfAMeshWhosePluginErrs) {
   EXPECT_EQ(trained({"--steps", "1"})["warnings"], json::array());
 }
 
-// As of attention's programs: where nothing can be kept, that is said.
+// As for attention programs, a cache folder that cannot be written is reported.
 TEST_F(TrainCommand, AFolderThatCannotKeepWhatIsWarmedIsAFailure) {
   if (!has_plugin()) GTEST_SKIP() << "no plugins for the CPU";
   program({"train", "--data", path("rows"), "--model", path("model.json"),
@@ -189,7 +189,7 @@ TEST_F(TrainCommand, AFolderThatCannotKeepWhatIsWarmedIsAFailure) {
   EXPECT_EQ(out["compiles"], 1);
   EXPECT_FALSE(out["warnings"].empty());
   EXPECT_NE(err_.find("warning: "), std::string::npos) << err_;
-  // A run that goes on without is told so.
+  // A run that continues without a cache gets a warning.
   program({"train", "--data", path("rows"), "--model", path("model.json"),
            "--rows", "2", "--tile", "32x32", "--cache", "/proc/self/nowhere",
            "--steps", "1"});
@@ -231,7 +231,7 @@ TEST_F(TrainCommand, ADiskThatFillsUpLeavesTheLastCheckpoint) {
             "for '" +
                 path("state.safetensors") + "'\n");
   EXPECT_EQ(*read_file(path("state.safetensors"), 1 << 24), before);
-  // And is what it goes on from.
+  // The next run resumes from it.
   EXPECT_EQ(trained({"--steps", "6", "--resume",
                      path("state.safetensors")})["first_step"],
             3);
@@ -256,7 +256,7 @@ TEST_F(TrainCommand, RemovesWhatAKilledRunLeftBesideItsOutputs) {
   EXPECT_EQ(unfinished_files(), 0);
 }
 
-// In words; the model in the object has them too.
+// As text; the JSON has them in the model.
 TEST_F(TrainCommand, SaysWhichLayersAreClustered) {
   if (!has_plugin()) GTEST_SKIP() << "no plugins for the CPU";
   std::ofstream(path("model.json"))
@@ -277,8 +277,8 @@ TEST_F(TrainCommand, SaysWhichLayersAreClustered) {
           "found routed(2, 16) by kv-head for tpu");
 }
 
-// A run from a seed, and one that goes on from it on a mesh; each is run again
-// from its receipt.
+// A run from a seed, and a run that resumes it on a mesh. Both are verified
+// from their receipts.
 TEST_F(TrainCommand, HasAReceiptThatIsVerified) {
   if (!has_plugin()) GTEST_SKIP() << "no plugins for the CPU";
   const auto verify = [&](const char* name) {
@@ -291,7 +291,7 @@ TEST_F(TrainCommand, HasAReceiptThatIsVerified) {
     r["receipt_digest"] = receipt::receipt_digest(r);
     std::ofstream(path("forged")) << r;
   };
-  // Of one layer, for each verify compiles it anew.
+  // One layer only, because each verify compiles it again.
   std::ofstream(path("model.json"))
       << R"({"vocab": 61, "width": 32, "head_dim": 8, "mlp_width": 48,
              "layers": 1})";
@@ -332,12 +332,12 @@ TEST_F(TrainCommand, HasAReceiptThatIsVerified) {
   EXPECT_EQ(verify("forged"), kFailed) << out_ << err_;
   forge(more, [](json& r) { r["model"]["depth"] = 1; });
   EXPECT_EQ(verify("forged"), kRefused) << out_ << err_;
-  // The state that it went on from is not what it was.
+  // The checkpoint that the run resumed has changed.
   std::ofstream(path("state.safetensors"), std::ios::app) << "more";
   EXPECT_EQ(verify("more"), kRefused) << out_ << err_;
 }
 
-// The short run that must reach a loss: 3.6 a token at its start.
+// A short run that must reach a loss; it begins at 3.6 per token.
 TEST_F(TrainCommand, LearnsByOurCpuKernels) {
   auto plugin = testing::real_plugin("lammps_jax_pjrt_cpu");
   if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
@@ -357,8 +357,8 @@ TEST_F(TrainCommand, LearnsByOurCpuKernels) {
           "as lammps_jax_pjrt_cpu does, found");
 }
 
-// The same on a mesh, whose runs go on from one another to the bit, and whose
-// program says how its arrays lie.
+// The same on a mesh: resumed runs agree to the bit, and the program states the
+// sharding of its arrays.
 TEST_F(TrainCommand, LearnsOnAMesh) {
   if (!has_plugin()) GTEST_SKIP() << "no plugins for the CPU";
   const std::vector<std::string> on = {"--mesh", "data=2,head=2", "--rate",
@@ -393,7 +393,8 @@ TEST_F(TrainCommand, LearnsOnAMesh) {
   EXPECT_TRUE(one["mesh"].is_null() && one["specs"].is_null());
 }
 
-// Tokens where work is even; the run's own ceilings, which its receipt has.
+// Tokens are placed so that work is even. The run computes its ceilings and
+// records them in the receipt.
 TEST_F(TrainCommand, ExchangesTilesOfARow) {
   if (!has_plugin()) GTEST_SKIP() << "no plugins for the CPU";
   const json all = trained({"--steps", "2", "--mesh", "seq=2"});
@@ -497,7 +498,7 @@ TEST_F(TrainCommand, SaysWhatIsNoRows) {
   }
 }
 
-// A folder of rows is a whole, by whatever way a file would come into it.
+// No output may be written into a folder of rows, by any path.
 TEST_F(TrainCommand, WritesNothingAmongItsRows) {
   namespace fs = std::filesystem;
   const std::string row = path("rows/rows-00000.safetensors");
@@ -527,7 +528,7 @@ TEST_F(TrainCommand, WritesNothingAmongItsRows) {
   }
   EXPECT_EQ(*read_file(row, 1 << 24), before);
   EXPECT_EQ(files(), many);
-  // Nor are rows written over that lie elsewhere.
+  // Rows in another place are not overwritten either.
   const std::string elsewhere = path("elsewhere.safetensors");
   fs::rename(row, elsewhere);
   fs::create_symlink(elsewhere, row);
@@ -537,7 +538,8 @@ TEST_F(TrainCommand, WritesNothingAmongItsRows) {
   EXPECT_EQ(*read_file(elsewhere, 1 << 24), before);
 }
 
-// In a row that the first step does not take too, before there is a plugin.
+// Also in a row that the first step does not use, and before a plugin is
+// loaded.
 TEST_F(TrainCommand, RefusesWhatTheModelHasNot) {
   std::ofstream(path("model.json"))
       << R"({"vocab": 60, "layers": 1, "width": 8})";
@@ -554,7 +556,8 @@ TEST_F(TrainCommand, RefusesWhatTheModelHasNot) {
                 path("late") + "')\n");
 }
 
-// By any name: what is no state of the model is found after the names.
+// Under any name of the file. Paths are checked before the checkpoint's
+// content.
 TEST_F(TrainCommand, MayWriteOverWhatItGoesOnFrom) {
   std::filesystem::copy_file(path("rows/rows-00000.safetensors"),
                              path("state.safetensors"));

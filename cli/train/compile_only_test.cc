@@ -1,5 +1,5 @@
 // cli/train/compile_only_test.cc: `tessera train --compile-only`, and the spec
-// tpu where no TPU is.
+// tpu on a machine without a TPU.
 #include "cli/train/compile_only.h"
 
 #include <gtest/gtest.h>
@@ -60,7 +60,7 @@ class TrainCompileOnly : public testing::PackedProgram {
     EXPECT_FALSE(std::filesystem::exists(file("step.mlir")));
   }
 
-  // A plugin reads where to dump when it loads, once a process.
+  // A plugin reads its dump folder once per process, when it loads.
   json child(Arguments more) {
     const std::string command = more[0];
     more.insert(more.begin(), TESSERA_PROGRAM);
@@ -108,8 +108,8 @@ TEST_F(TrainCompileOnly, SaysWhatAStepTakes) {
            layer["backward_cycles"].get<double>();
   }
   EXPECT_EQ(attention["cycles"], sum);
-  // The lane's own kernels, and as many cycles as they take alone. Of backward
-  // the compiler lets a loop of two trips stall 3 cycles longer in the step.
+  // The kernels are those of lane mosaic and take the same cycles as alone. In
+  // the step, a backward loop of two trips stalls 3 cycles longer.
   const std::string step = *read_file(file("step.mlir"), 1 << 28);
   for (const bool backward : {false, true}) {
     Arguments alone = {"--mask",
@@ -145,7 +145,7 @@ TEST_F(TrainCompileOnly, SaysWhatAStepTakes) {
   }
 }
 
-// Rows are divided among chips; of parameters those of heads and of the MLP.
+// Rows are divided among chips, and so are the parameters of heads and MLP.
 TEST_F(TrainCompileOnly, SaysWhatAStepTakesOfEachChip) {
   TESSERA_NEEDS_PLUGINS();
   testing::look_in_venv();
@@ -154,7 +154,7 @@ TEST_F(TrainCompileOnly, SaysWhatAStepTakesOfEachChip) {
   std::ofstream(file("model.json"))
       << R"({"vocab": 61, "width": 32, "heads": 4, "kv_heads": 2,
              "head_dim": 128, "mlp_width": 48, "windows": [70, 0]})";
-  // One row a chip, of which a schedule tells.
+  // One row for each chip, whose schedule is reported.
   struct Case {
     const char *spec, *mesh, *rows, *target;
   };
@@ -184,7 +184,7 @@ TEST_F(TrainCompileOnly, SaysWhatAStepTakesOfEachChip) {
     }
     EXPECT_EQ(state < 12 * r["parameters"].get<int64_t>(), mesh.has("head"));
     EXPECT_GE(r["bytes"]["alias"], state);
-    // The state, and a part of the batch: its columns are 4 KB a row.
+    // The arguments are the state and a part of the batch, 4 KB a row.
     EXPECT_GE(r["bytes"]["argument"], r["bytes"]["alias"]);
     program({"audit", file("step.mlir"), "--json"});
     ASSERT_EQ(code_, kOk) << err_;
@@ -198,7 +198,7 @@ TEST_F(TrainCompileOnly, SaysWhatAStepTakesOfEachChip) {
                       : 0;
     }
     EXPECT_EQ(of_state, state) << audit["arguments"].dump();
-    // The compiler pads what is small.
+    // The compiler pads small arrays.
     EXPECT_GE(r["bytes"]["argument"], part);
     EXPECT_EQ(r["attention"].is_null(), spec[0] == 'x');
     if (r["attention"].is_null()) continue;
@@ -213,9 +213,9 @@ TEST_F(TrainCompileOnly, SaysWhatAStepTakesOfEachChip) {
   }
 }
 
-// A row over four chips: of the compiled program too only what was planned
-// travels, tiles there and their gradients home, and sums of gradients. The
-// cycles of our kernels are known, whatever a pass has of them.
+// A row over four chips. The compiled program too sends only what was planned:
+// tiles, their gradients back, and sums of gradients. The cycles of the kernels
+// are known for any number of kernels in a pass.
 TEST_F(TrainCompileOnly, ExchangesTilesBetweenChips) {
   TESSERA_NEEDS_PLUGINS();
   testing::look_in_venv();
@@ -295,7 +295,7 @@ TEST_F(TrainCompileOnly, ExchangesTilesBetweenChips) {
     std::ranges::replace(op, '_', '-');
     EXPECT_GT(planned[op].first, 0);
     EXPECT_EQ(found[op], planned[op]) << r["collectives"];
-    // The loss's and the parameters': sums, which it may write otherwise.
+    // The sums of the loss and the parameters, which the compiler may rewrite.
     for (const auto& [name, of] : found) {
       if (name == op) continue;
       EXPECT_LE(of.first, 2) << name;
@@ -341,8 +341,8 @@ TEST_F(TrainCompileOnly, RefusesBadInput) {
           "compile ahead needs none)");
 }
 
-// On two devices that say they are TPUs and run what our kernels compute: tiles
-// travel, and the run again is the same.
+// Two test devices claim to be TPUs and run what the kernels compute. Tiles are
+// exchanged, and a second run is the same.
 TEST_F(TrainCompileOnly, ReceiptsOfAnExchangeAreVerified) {
   TESSERA_NEEDS_PLUGINS();
   testing::look_in_venv();
@@ -420,7 +420,7 @@ TEST_F(TrainCompileOnly, ReceiptsOfAnExchangeAreVerified) {
   run({"receipt", "verify", file("receipt")});
 }
 
-// The CPU's plugin takes no tiles to a matrix unit.
+// A CPU plugin has no matrix unit, so a reason is refused.
 TEST_F(TrainCompileOnly, AReasonGoesWithATpu) {
   TESSERA_NEEDS_PLUGINS();
   testing::look_in_venv();

@@ -1,5 +1,5 @@
-// cli/train/killed_test.cc: a run that is killed again and again, each time at
-// another moment, and goes on from the checkpoint that it finds.
+// cli/train/killed_test.cc: a run that is killed repeatedly, each time at
+// another moment, and resumes from its checkpoint.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -77,7 +77,7 @@ TEST_P(TrainKilled, LosesNothing) {
   program(asked(whole));
   ASSERT_EQ(code_, kOk) << err_;
 
-  int killed_at_work = 0;  // with a checkpoint behind it
+  int killed_at_work = 0;  // killed after it wrote a checkpoint
   double seconds = 0.5;
   for (int run = 0;; ++run) {
     ASSERT_LT(run, 200);
@@ -92,7 +92,7 @@ TEST_P(TrainKilled, LosesNothing) {
     if (!ran->timed_out) {
       ASSERT_EQ(ran->exit_code, 0) << ran->err;
       if (killed_at_work > 0) break;
-      // The machine was faster than before, so that work went by: again.
+      // The run finished before it was killed: start again.
       std::filesystem::remove(part);
       seconds *= 0.7;
       continue;
@@ -101,8 +101,9 @@ TEST_P(TrainKilled, LosesNothing) {
     const auto after = read_file(part, 1 << 26);
     const bool moved = after && (!before || *before != *after);
     killed_at_work += moved;
-    if (after && *after == *read_file(whole, 1 << 26)) break;  // on its way out
-    // Longer where it did not come to work, shorter where it did.
+    if (after && *after == *read_file(whole, 1 << 26))
+      break;  // killed while exiting
+    // Wait longer next time if the run made no step, less if it did.
     seconds *= moved ? 0.97 : 1.25;
   }
   EXPECT_EQ(unfinished_files(), 0);

@@ -1,5 +1,5 @@
-// cli/train/run_test.cc: a run by the library's one call is that of
-// `tessera train`, and heeds who called it.
+// cli/train/run_test.cc: the library's run_training() equals `tessera train`
+// and handles errors of its callbacks.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -47,14 +47,14 @@ class TrainRun : public testing::PackedProgram {
     return out;
   }
 
-  // All steps of it, with what the calls say.
+  // Runs all steps with these callbacks.
   static Result<receipt::Receipt> trained(model::TrainingRun run,
                                           const model::TrainingCalls& calls) {
     auto rows = model::read_training_rows(run);
     if (!rows) return rows.error();
     return model::run_training(std::move(run), *rows, calls);
   }
-  // Calls that keep all they get.
+  // Callbacks that record all that they get.
   model::TrainingCalls keeping() {
     model::TrainingCalls out;
     out.stepped = [this](const StepReport& told, double) {
@@ -105,7 +105,7 @@ TEST_F(TrainRun, IsThatOfTheProgram) {
   EXPECT_EQ(told["output"]["digest"], receipt->output_digest);
   EXPECT_EQ(receipt->digest.size(), 32U);  // sealed
   EXPECT_EQ(steps_, (std::vector<int64_t>{1, 2, 3, 4, 5}));
-  ASSERT_EQ(kept_.size(), 3U);  // behind steps 2, 4 and 5
+  ASSERT_EQ(kept_.size(), 3U);  // after steps 2, 4 and 5
   EXPECT_EQ(kept_.back(), *read_file(file("whole.safetensors"), 1 << 24));
   EXPECT_EQ(digest_of(kept_.back()), receipt->output_digest);
 }
@@ -114,7 +114,7 @@ TEST_F(TrainRun, GoesOnFromWhatWasKept) {
   auto whole = trained(asked(4), {});
   ASSERT_TRUE(whole) << whole.error().message;
 
-  // Ended by who keeps its checkpoints, as a full disk ends it.
+  // The callback for checkpoints fails, as with a full disk.
   model::TrainingCalls calls = keeping();
   calls.keep = [&](std::string_view checkpoint) -> Result<void> {
     kept_.emplace_back(checkpoint);
@@ -131,7 +131,7 @@ TEST_F(TrainRun, GoesOnFromWhatWasKept) {
   model::TrainingRun rest = asked(4);
   rest.start = "kept";
   rest.resumed = kept_.back();
-  rest.options.seed = 9;  // with which nothing is drawn
+  rest.options.seed = 9;  // unused: a resumed run draws nothing
   auto resumed = trained(rest, {});
   ASSERT_TRUE(resumed) << resumed.error().message;
   EXPECT_EQ(resumed->inputs.seed, 0U);
@@ -153,7 +153,7 @@ TEST_F(TrainRun, TakesNoStepThatIsNotItsOwn) {
   EXPECT_EQ(more.error().message,
             "[train] a step must be one of the run's and a warm-up at least 0 "
             "steps, found step 2 of 1 and a warm-up of 2");
-  // Nor one after an error of who was told.
+  // No step runs after the callback `begun` has failed.
   model::TrainingCalls calls = keeping();
   calls.begun = [](const receipt::Receipt& r) -> Result<void> {
     return invalid("test", "found first step {}", r.training.first_step);

@@ -1,4 +1,4 @@
-// cli/tree/command_test.cc: a tree of sequences, its file, and plans of it.
+// cli/tree/command_test.cc: `tessera tree`, its file, and plans with it.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -42,7 +42,7 @@ TEST_F(TreeProgram, CountsWhatItSaves) {
   EXPECT_NE(out_.find("5 saved (45.5%)"), std::string::npos) << out_;
 }
 
-// The file has 6 tokens: they are the row's only where a mask names `tree`.
+// The file has 6 tokens. The row has as many only if a mask names `tree`.
 TEST_F(TreeProgram, ATreeThatNoMaskNamesCutsNothing) {
   const auto valid = [&](const char* mask,
                          const std::vector<std::string>& more = {}) {
@@ -85,7 +85,7 @@ TEST_F(TreeProgram, WritesWhatAPlanReads) {
   const json whole = statistics(file("tree.safetensors"), 6);
   EXPECT_EQ(whole["pairs"]["needed"], 1 + 2 + 3 + 4 + 4 + 3);
   EXPECT_EQ(statistics(file("prompts.jsonl"), 6)["digest"], whole["digest"]);
-  // What stands behind the tree is padding.
+  // Tokens after the tree are padding.
   EXPECT_EQ(statistics(file("prompts.jsonl"), 20)["pairs"]["needed"],
             whole["pairs"]["needed"]);
 }

@@ -59,7 +59,7 @@ TEST_F(Warm, RunsAfterItCompileNothing) {
   }
 }
 
-// Where nothing can be kept, that is said.
+// A cache folder that cannot be written is reported.
 TEST_F(Warm, AFolderThatCannotKeepIsAFailure) {
   const std::string none = "/proc/self/nowhere";
   Arguments all = shape();
@@ -78,8 +78,8 @@ TEST_F(Warm, AFolderThatCannotKeepIsAFailure) {
       << out_;
 }
 
-// Batches that are alike on one device may not be on a mesh: each program that
-// a run on it meets is there.
+// Batches with one contract on one device may have several on a mesh. Every
+// program that a run on the mesh needs is compiled.
 TEST_F(Warm, RunsOnAMeshCompileNothing) {
   const auto plugin = tessera::testing::real_plugin("lammps_jax_pjrt_cpu");
   if (tessera::testing::is_absent(plugin)) {
@@ -98,7 +98,7 @@ TEST_F(Warm, RunsOnAMeshCompileNothing) {
   Arguments one_device = draw;
   one_device.insert(one_device.end(), {"--backward"});
   ASSERT_EQ(run("warm", one_device), 0) << err_;
-  // Else the plan's contract would have told all of them apart.
+  // More contracts on the mesh than on one device.
   EXPECT_GT(first["contracts"], json::parse(out_)["contracts"]);
   EXPECT_EQ(first["compiles"], 2 * first["contracts"].get<int64_t>());
   for (int seed = 0; seed < 8; ++seed) {
@@ -125,7 +125,7 @@ TEST_F(Warm, SinkTelemetryIsWarmedToo) {
   EXPECT_EQ(json::parse(out_)["compiles"], 0) << out_;
 }
 
-// What the rules choose here is the cpu lane, which has no programs to keep.
+// The rules choose the cpu lane here, which compiles no programs.
 TEST_F(Warm, TheRulesMayChooseTheLane) {
   const Arguments docs = {"--docs", "lognormal:mean=60,seed=1", "--lane",
                           "auto"};

@@ -1,5 +1,6 @@
-// Packed documents under a causal window, forward and backward: one call from
-// end to end. train.cc has the loop that prepares a batch once.
+// examples/consumer/attention.cc: attention over packed documents with a causal
+// window, forward and backward, in one call. train.cc prepares a batch once and
+// runs it many times.
 #include <tessera/tessera.h>
 
 #include <cmath>
@@ -66,8 +67,8 @@ int main() {
   auto ran = tessera::run_attention({*batch, shape, forward, gradients});
   if (!ran) return fail(ran.error());
 
-  // Probabilities of a query sum to 1, so with a dout of ones the values'
-  // gradients sum to one for each of its numbers.
+  // The probabilities of a query sum to 1. With dout = 1 everywhere, the sum of
+  // dv is therefore the number of elements of out.
   double sum = 0;
   for (const float x : dv) sum += double{x};
   std::printf("%s: %lld tiles run and %lld skipped, sum of dv %.1f\n",

@@ -1,7 +1,7 @@
-// Three layers of attention over packed documents, forward and backward, again
-// and again: every batch is prepared once, and then a layer costs its kernels
-// alone. `train reference` runs on that lane, and so on; without a name the
-// library's rules choose.
+// examples/consumer/train.cc: three layers of attention over packed documents,
+// forward and backward, for several batches. Each batch is prepared once; a
+// layer then costs its kernels only. `train reference` runs on lane reference;
+// without a lane's name the library's rules choose.
 #include <tessera/tessera.h>
 
 #include <array>
@@ -23,7 +23,7 @@ int fail(const std::string& message) {
   return 1;
 }
 
-// One layer: its arrays, views of them, and what its forward pass left.
+// One layer: its arrays, views of them, and the result of its forward pass.
 struct Layer {
   std::vector<float> q, k, v, out, lse, dout, dq, dk, dv;
   ForwardTensors tensors;
@@ -41,7 +41,7 @@ struct Layer {
     tensors = {view(q), view(k), view(v), {}, output(out), lse};
     gradients = {view(dout), {}, output(dq), output(dk), output(dv), {}};
   }
-  Layer(const Layer&) = delete;  // views point into it
+  Layer(const Layer&) = delete;  // the views point into the arrays
 
   static MutableTensorView output(std::vector<float>& a) {
     const int64_t heads = int64_t(a.size()) / (kTokens * kDim);
@@ -51,7 +51,7 @@ struct Layer {
   static TensorView view(std::vector<float>& a) { return as_input(output(a)); }
 };
 
-// Documents of other lengths in every batch.
+// The document lengths differ in every batch.
 OwnedFacts facts_of(int batch) {
   OwnedFacts facts;
   facts.doc_ids.emplace();
@@ -61,9 +61,9 @@ OwnedFacts facts_of(int batch) {
   return facts;
 }
 
-// How far, relative, float32 may bring a gradient of the values: roundings of a
-// probability and of its sum over queries, as src/lanes/reference/bound.cc
-// counts them. No |q| or |k| is above 1, so no score is above sqrt(kDim).
+// The relative error bound of dv in float32: the roundings of a probability and
+// of its sum over queries, counted as in src/lanes/reference/bound.cc. No |q|
+// or |k| is above 1, so no score is above sqrt(kDim).
 double dv_error() {
   const double keys = 256, queries = keys * kHeads / kKvHeads;
   const double score = std::sqrt(double(kDim));
@@ -73,8 +73,8 @@ double dv_error() {
   return 0x1p-24 * (probability + 8 + std::sqrt(queries) + 1);
 }
 
-// Probabilities of a query sum to 1, so with a dout of ones the gradients of
-// the values sum to one for each number of the output.
+// The probabilities of a query sum to 1. With dout = 1 everywhere, the sum of
+// dv is therefore the number of elements of the output.
 bool is_right(const Layer& layer) {
   double sum = 0;
   for (const float x : layer.dv) sum += double{x};

@@ -3,7 +3,7 @@
 
     python examples/python/pack_rows.py [FOLDER] [--tokens 1024] [--rows 4]
 
-Tokens are bytes, so nothing else is needed. Documents may as well be a pyarrow
+The tokens are bytes, so no tokenizer is needed. Documents may also be a pyarrow
 Table, a Polars DataFrame, a DuckDB relation or files of JSON lines.
 """
 

@@ -4,8 +4,8 @@
     pip install grain==0.2.18
     python examples/python/rows_with_grain.py [--tokens 1024] [--rows 4] FILE...
 
-Files are JSON lines, Parquet or Arrow IPC. A process of many takes every nth
-file: Rows(files[process::processes], ...).
+Files are JSON lines, Parquet or Arrow IPC. With several processes each takes
+every nth file: Rows(files[process::processes], ...).
 """
 
 import argparse
@@ -51,7 +51,7 @@ def main():
     arguments.add_argument("--tokens", type=int, default=1024)
     arguments.add_argument("--rows", type=int, default=4)
     a = arguments.parse_args()
-    # Any of grain's transformations may follow.
+    # Any transformation of grain may follow here.
     dataset = Rows(a.files, tokens=a.tokens, rows=a.rows, strategy="cost").map(
         lambda row: (row["input_ids"], row["target_ids"], row["loss_mask"], row["batch"]))
     batches = iter(dataset)

@@ -6,9 +6,9 @@ are the same for any number of workers.
     python examples/python/rows_with_ray.py [--workers 4] [--out ROWS] FILE...
 
 Files are JSON lines, Parquet or Arrow IPC. Parquet is read by pyarrow, which Ray
-brings, and Ray's blocks are Arrow tables of rows. They come back in the order of
-the files. Where the folder ROWS is named, each file's go to a Parquet file of it
-too, as `tessera pack -o` writes them: `tessera train --data ROWS` takes them.
+installs. Ray's blocks are Arrow tables of rows, in the order of the files. With
+--out, the rows of each file are also written to a Parquet file in the folder
+ROWS, in the format of `tessera pack -o`, which `tessera train --data ROWS` reads.
 """
 
 import argparse
@@ -24,7 +24,8 @@ import tessera.data
 
 
 def documents(path):
-    """Of Parquet a stream of Arrow batches, of which some are in memory."""
+    """A source for the Loader: for Parquet a stream of Arrow batches, only some of
+    which are in memory; else the path."""
     if not path.endswith(".parquet"):
         return path
     file = pq.ParquetFile(path)
@@ -32,7 +33,8 @@ def documents(path):
 
 
 def table_of(batch, pad_id):
-    """A loader's rows: a column each, of int32 in lists of a fixed size."""
+    """A loader's batch as an Arrow table: each column is int32, or fixed-size lists
+    of int32."""
     columns = {}
     for name, array in batch.items():
         if not isinstance(array, np.ndarray):
@@ -48,7 +50,7 @@ def table_of(batch, pad_id):
 
 @ray.remote(num_cpus=0)
 class Accounts:
-    """Where the tokens of each file went; a file that is packed again counts once."""
+    """The account of each file. A file that is packed again counts once."""
 
     def __init__(self):
         self._of = {}
@@ -63,7 +65,7 @@ class Accounts:
 
 
 def pack(files, out=None, pad_id=0, accounts=None, **options):
-    """Rows of each file, some at a time."""
+    """Yields the rows of each file as Arrow tables, one for each batch."""
     for number, path in zip(files["number"], files["path"]):
         writer, part = None, out and os.path.join(out, f"rows-{number:05}.parquet")
         loader = tessera.data.Loader(documents(path), pad_id=pad_id, **options)
@@ -97,7 +99,7 @@ def main():
     a = arguments.parse_args()
     out = None
     if a.out:
-        out = pathlib.Path(a.out).absolute()  # workers have folders of their own
+        out = pathlib.Path(a.out).absolute()  # workers have other working folders
         out.mkdir()
     ray.init(num_cpus=a.workers, include_dashboard=False, logging_level="error",
              log_to_driver=False)

@@ -3,11 +3,11 @@
 
     python examples/python/rows_with_torch.py [--tokens 1024] [--rows 4] FILE...
 
-Files are JSON lines, Parquet or Arrow IPC. Rows are packed and planned ahead by
-a thread of the library, so no DataLoader worker is needed; with workers each
-takes its part of the files, so rows are others for another number of workers.
-workers= of the loader itself reads with more threads and gives the same rows. A
-rank of many takes every nth file.
+Files are JSON lines, Parquet or Arrow IPC. A thread of the library packs and plans
+rows ahead, so no DataLoader worker is needed. With DataLoader workers each worker
+takes a part of the files, so the rows depend on the number of workers. The
+option workers= of tessera.data.Loader reads with more threads and gives the same
+rows. With several ranks each rank takes every nth file.
 """
 
 import argparse
@@ -20,9 +20,9 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 class Rows(IterableDataset):
     """Batches of tessera.data.Loader(files, **options), as tensors that share its
-    memory. In a worker without their `batch`, which stays in its process: make
-    it of doc_ids and valid_token_count with tessera.plan. state_dict() is where
-    to go on, of a dataset that is read in its own process."""
+    memory. Batches from a DataLoader worker lack `batch`, which cannot leave its
+    process: make it from doc_ids and valid_token_count with tessera.plan.
+    state_dict() works only without DataLoader workers."""
 
     def __init__(self, files, **options):
         super().__init__()
@@ -46,7 +46,7 @@ class Rows(IterableDataset):
             self.account = loader.account()
 
     def state_dict(self):
-        """After the last batch that was given."""
+        """The position after the last batch that was returned."""
         return {"rows": self._last}
 
     def load_state_dict(self, state):
@@ -60,7 +60,7 @@ def main():
     arguments.add_argument("--rows", type=int, default=4)
     a = arguments.parse_args()
     dataset = Rows(a.files, tokens=a.tokens, rows=a.rows, strategy="cost")
-    # batch_size=None: they are batches already.
+    # batch_size=None, because the dataset returns whole batches.
     for number, row in enumerate(torch.utils.data.DataLoader(dataset, batch_size=None)):
         print(f"batch {number}: {tuple(row['input_ids'].shape)}, "
               f"{row['batch'].statistics()['tiles_active']} tiles")

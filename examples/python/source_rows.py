@@ -5,12 +5,12 @@
     python examples/python/source_rows.py src > sources.jsonl
     build/tessera pack sources.jsonl --tokens 4096 -o rows
 
-A token is a word, a run of blanks or one other byte; its exact bytes are in
-token_spans, so that chunks, which are known by their bytes, become tokens
-without a guess. Chunks are functions (kind 1) and types (kind 2); a call edge
-goes to the function that is called, a type edge to the type that is named, where
-the file defines it. dep_levels: how long a chain of calls begins at the token's
-function. structure_ids: the number of the token's function or type, from 1.
+A token is a word, a run of blanks or one other byte. token_spans has the byte
+range of each token, so the byte ranges of chunks convert exactly to tokens.
+Chunks are functions (kind 1) and types (kind 2). A call edge goes to the called
+function and a type edge to the named type, if the file defines it. dep_levels is
+the length of the longest chain of calls from the token's function.
+structure_ids is the number of the token's function or type, from 1.
 """
 
 import argparse
@@ -29,7 +29,7 @@ TYPES = {"class_specifier", "struct_specifier", "enum_specifier"}
 
 
 def walk(root):
-    """Every node, each before its children, with its depth and place."""
+    """Yields every node before its children, with its depth and sibling index."""
     stack = [(root, 0, 0)]
     while stack:
         node, depth, place = stack.pop()
@@ -39,7 +39,7 @@ def walk(root):
 
 
 def name_of(chunk):
-    """Of what a function or type declares; None where it has no plain name."""
+    """The name that a function or type declares; None if it has no plain name."""
     node = chunk.child_by_field_name("name")
     if node is None:
         node = chunk.child_by_field_name("declarator")
@@ -50,7 +50,7 @@ def name_of(chunk):
 
 
 def innermost(starts, ends, at):
-    """The last chunk that begins at or before a byte and holds it; None: none."""
+    """The innermost chunk that contains the byte `at`, or None."""
     for c in range(bisect.bisect_right(starts, at) - 1, -1, -1):
         if at < ends[c]:
             return c
@@ -58,8 +58,8 @@ def innermost(starts, ends, at):
 
 
 def levels(calls, chunks):
-    """The longest chain of calls from each chunk; those that call each other in a
-    circle count as one."""
+    """The length of the longest chain of calls from each chunk. Chunks that call
+    each other in a cycle count as one."""
     callees = [{b for a, b in calls if a == c} for c in range(chunks)]
     reached = []
     for c in range(chunks):
@@ -70,7 +70,8 @@ def levels(calls, chunks):
             left += new
         reached.append(found)
     level = [0] * chunks
-    # Whom a chunk reaches that does not reach it, reaches fewer.
+    # If c reaches d but d does not reach c, then d reaches fewer chunks than c. So
+    # level[d] is set before level[c].
     for c in sorted(range(chunks), key=lambda c: len(reached[c])):
         level[c] = max((level[d] + 1 for d in reached[c] if c not in reached[d]),
                        default=0)
@@ -96,7 +97,7 @@ def document(text, parser, vocabulary):
             edges[called is not None].add((source, to))
     level = levels(edges[True], len(chunks))
 
-    # Later nodes lie deeper: each byte is left with its deepest node.
+    # A node comes after its ancestors, so each byte ends with its deepest node.
     deepest = [(0, 0, 0)] * (len(text) + 1)
     for n, depth, place in nodes:
         here = (depth, place, n.kind_id)

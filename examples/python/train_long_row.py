@@ -7,8 +7,8 @@ row, which takes microseconds, and holds its own part of it. On one machine:
     python examples/python/train_long_row.py --process 0 --processes 2 &
     python examples/python/train_long_row.py --process 1 --processes 2
 
-On several, `--coordinator HOST:PORT` names process 0's. A process that dies
-ends the others with an error.
+On several machines, `--coordinator HOST:PORT` is the address of process 0. If a
+process dies, the others end with an error.
 """
 
 import argparse
@@ -41,8 +41,8 @@ TILE = 32
 
 
 def ceilings(devices):
-    """What any row may take of a device along seq, so that all are one
-    program."""
+    """Ceilings of a device along seq that fit every row, so that one program
+    serves all rows."""
     rows = LENGTH // TILE // devices
     text = f"rows={rows},steps=512"
     return text + (",kv=" + ":".join([str(rows)] * (devices - 1))
@@ -50,7 +50,7 @@ def ceilings(devices):
 
 
 def row(step):
-    """Tokens, their documents and what they should become."""
+    """Tokens, document ids and targets of a row."""
     rng = np.random.default_rng(step % 2)
     ids = np.sort(rng.integers(0, 6, LENGTH)).astype(np.int32)
     x = rng.standard_normal((1, LENGTH, WIDTH), np.float32)
@@ -96,8 +96,9 @@ def main():
                         tile=(TILE, TILE))
         of = ts.shard(batch, axes, heads=HEADS, kv_heads=KV_HEADS, head_dim=DIM,
                       dtype="f32", ceilings=ceilings(mesh.shape["seq"]))
-        # A data loader reads the tokens of its own places alone. Here each is
-        # a token's; where lengths leave some, those (-1) must not count.
+        # A real data loader would read only the tokens of its own places. Here
+        # every place has a token; with other lengths a place may have none
+        # (-1), and must not count in the loss.
         order = of.query_order[0]
         assert (order >= 0).all()
         there = lambda tokens: put(tokens[:, order], by_tokens)
@@ -108,7 +109,7 @@ def main():
             print(f"step {at}: loss {losses[-1]:.6f}", flush=True)
     if asked.process == 0:
         print(f"compiles: {train._cache_size()}")
-    # Heads lie within a process, so that each process has all of the weights.
+    # Heads are split only within a process, so each process has all weights.
     whole = [np.concatenate([np.asarray(shard.data) for shard in sorted(
         {s.index[0].start or 0: s for s in w.addressable_shards}.values(),
         key=lambda s: s.index[0].start or 0)]) for w in weights]

@@ -7,8 +7,8 @@ and no others. On one machine:
     python examples/python/train_many_hosts.py --process 0 --processes 2 &
     python examples/python/train_many_hosts.py --process 1 --processes 2
 
-On several, `--coordinator HOST:PORT` names process 0's. A process that dies
-ends the others with an error.
+On several machines, `--coordinator HOST:PORT` is the address of process 0. If a
+process dies, the others end with an error.
 """
 
 import argparse
@@ -41,8 +41,7 @@ MASK = ts.causal & ts.documents
 
 
 def row(step, at):
-    """The tokens of a row, their documents and what they should become: any
-    process could read any row."""
+    """Tokens, document ids and targets of a row. Any process can make any row."""
     rng = np.random.default_rng([step % 2, at])
     ids = np.sort(rng.integers(0, 6, LENGTH)).astype(np.int32)
     x = rng.standard_normal((LENGTH, WIDTH), np.float32)
@@ -54,7 +53,7 @@ def plan(ids):
 
 
 def local_loss(weights, x, batches, target):
-    """Of this device's rows and heads alone."""
+    """The loss of this device's rows and heads only."""
     total = 0.0
     for i in range(x.shape[0]):
         q, k, v = (jnp.einsum("td,hdc->htc", x[i], w)[None] for w in weights[:3])
@@ -111,7 +110,7 @@ def main():
             print(f"step {at}: loss {losses[-1]:.6f}", flush=True)
     if asked.process == 0:
         print(f"compiles: {train._cache_size()}")
-    # Heads lie within a process, so that each process has all of the weights.
+    # Heads are split only within a process, so each process has all weights.
     whole = [np.concatenate([np.asarray(shard.data) for shard in sorted(
         {s.index[0].start or 0: s for s in w.addressable_shards}.values(),
         key=lambda s: s.index[0].start or 0)]) for w in weights]

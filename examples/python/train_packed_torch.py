@@ -25,15 +25,16 @@ MASK = ts.causal & ts.documents
 
 
 def roundings(length):
-    """The two ways differ in attention alone: in each layer of each, float32 sums
-    over DIM and twice over the keys of a document, a third of the length at most.
-    One of n terms errs by 8 + sqrt(n) roundings (src/lanes/reference/bound.cc). That
-    is of one step; over 20 of 1,024 tokens it was seen to stay far below."""
+    """The allowed difference of the two losses in one step, in roundings. The two
+    ways differ only in attention: each layer of each has float32 sums over DIM and
+    twice over the keys of a document, at most a third of the length. A sum of n
+    terms errs by 8 + sqrt(n) roundings (src/lanes/reference/bound.cc). Over 20
+    steps of 1,024 tokens the difference was far smaller."""
     return 2 * LAYERS * sum(8 + n**0.5 for n in (DIM, length // 3, length // 3))
 
 
 def pack(rng, length):
-    """Documents that count upwards from random numbers, one after the other."""
+    """Packed documents, each of which counts upwards from a random number."""
     tokens, ids = np.zeros(length, np.int64), np.zeros(length, np.int32)
     at = document = 0
     while at < length:
@@ -46,7 +47,7 @@ def pack(rng, length):
 
 
 def dense_attention(q, k, v, legal):
-    """What there was before: a mask of tokens by tokens."""
+    """The usual way: a dense mask of tokens by tokens."""
     turn = lambda x: x.transpose(1, 2)
     return turn(F.scaled_dot_product_attention(
         turn(q), turn(k), turn(v), legal, enable_gqa=True))
@@ -93,7 +94,7 @@ class Model(nn.Module):
 
 
 def train(attend, documents_of, length, steps, seed=0):
-    """The losses, the seconds of a step, and how often it was compiled."""
+    """Returns the losses, the seconds of a step and the number of compiles."""
     rng = np.random.default_rng(seed)
     torch.manual_seed(seed)
     model = Model(attend)
@@ -132,7 +133,7 @@ WAYS = {"sparse": (sparse_attention, plan), "dense": (dense_attention, legal)}
 
 
 def report(way, length, steps):
-    """In a process of its own, so that its peak of memory is its own."""
+    """Trains in a process of its own, to measure its peak memory alone."""
     ran = subprocess.run(
         [sys.executable, __file__, "--length", str(length), "--steps",
          str(steps), "--only", way], stdout=subprocess.PIPE, text=True)
