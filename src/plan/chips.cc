@@ -21,7 +21,7 @@ constexpr int64_t kGiB = int64_t{1} << 30;
 // Room is what libtpu 0.0.51 grants a device, from its error "Used X of Y hbm",
 // found to a KiB by bisection over the size of an array (a test compiles both
 // sides): HBM less what libtpu reserves. On v4 that is more than half, as two
-// devices share a chip's memory.
+// devices share a chip's memory. On v5p libtpu grants more than the page's 95.
 // Core memory is VMEM, on v4 CMEM. It is 0 on v5p: its 64 MiB were never
 // observed to hold the data that this library's programs carry.
 constexpr Chip kChips[] = {
