@@ -339,8 +339,8 @@ void bind_options(ShardsClass& shards) {
           "The work that a tile of each class counts as, as text.")
       .def_prop_ro(
           "evenness", &evenness_of,
-          "The goal for the most of a shard over the mean, as text; '' for\n"
-          "a balance that does not seek evenness.")
+          "The most work and the most tokens that a shard should have, over\n"
+          "the mean, as text; '' for a balance that does not seek evenness.")
       .def("__len__", [](const PyShards& s) { return s.shards.shards.size(); });
 }
 
