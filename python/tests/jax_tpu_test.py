@@ -107,7 +107,7 @@ def test_the_payload_is_the_programs_too(tmp_path):
 @pytest.mark.parametrize("mask, more", [
     (ts.causal & ts.window(300, 0) & ts.documents, {}),
     (ts.causal & (ts.documents | ts.sink(4)), {}),  # takes bitmaps
-    (ts.full | ts.documents, {}),  # the name stays, although the atom is simplified away
+    (ts.full | ts.documents, {}),  # a name whose atom is simplified away
     ([ts.causal & ts.documents, ts.causal], {}),
     (ts.causal & ts.prefix, dict(prefix=[7])),
     (ts.causal & ts.same("a"), dict(same={"a": np.zeros(LENGTH, np.int32)})),
