@@ -1,5 +1,5 @@
-// tests/attention_property_test.cc: the cpu lane is the reference, for random
-// masks, facts, shapes and dtypes.
+// tests/attention_property_test.cc: the cpu lane agrees with the reference, for
+// random masks, facts, shapes and dtypes.
 #include <gtest/gtest.h>
 
 #include "plan/make_plan.h"
@@ -12,7 +12,7 @@ namespace {
 TEST(AttentionProperty, CpuLaneIsTheReference) {
   hold_for_all(
       [](const RandomCase& plan) -> Fault {
-        // What the planner refuses is none of the lane's business.
+        // Cases that the planner refuses never reach the lane.
         const auto request = plan.request();
         if (!request || !plan::make_plan(*request, plan.facts())) return {};
         const AttentionCase c = random_attention(plan);

@@ -23,20 +23,20 @@ using testing::run_tessera;
 struct Case {
   Arguments arguments;  // {DIR} is a folder with the files below
   std::string message;  // first line of stderr, after "tessera: "
-  // Of `bench <command>`: what `tessera-bench <command>` makes of it.
+  // `bench <command>` stands for the program `tessera-bench <command>`.
   bool is_bench() const {
     return arguments.size() > 1 && arguments[0] == "bench";
   }
 };
 
-// `tessera plan --q-len 64 --mask <mask>` and more.
+// `tessera plan --q-len 64 --mask <mask>` and more arguments.
 Arguments plan(const std::string& mask, Arguments more = {}) {
   Arguments a = {"plan", "--q-len", "64", "--mask", mask};
   a.insert(a.end(), more.begin(), more.end());
   return a;
 }
 
-// `tessera run --q-len 64 --mask causal` and more.
+// `tessera run --q-len 64 --mask causal` and more arguments.
 Arguments attend(Arguments more) {
   Arguments a = {"run", "--q-len", "64", "--mask", "causal"};
   a.insert(a.end(), more.begin(), more.end());
@@ -60,7 +60,7 @@ void write(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
-// Inputs of a run that fit each other, but for what a case changes.
+// Inputs of a run: consistent, except for what a case changes.
 struct Inputs {
   std::map<std::string, std::vector<int64_t>> shapes = {
       {"q", {1, 2, 3, 8}}, {"k", {1, 2, 3, 8}}, {"v", {1, 2, 3, 8}}};
@@ -107,8 +107,8 @@ void write_run_files(const std::string& folder) {
   write_inputs(folder + "/unknown" + end, i);
 }
 
-// Of 64 queries: two groups with one pick each, the last of which is 8; and one
-// group that picks block 0 twice.
+// Picks of 64 queries: one file has two groups of one pick, the last of which
+// is 8; the other has one group that picks block 0 twice.
 void write_topk_files(const std::string& folder) {
   std::vector<int32_t> picks(128, 0);
   const std::vector<int64_t> one_group = {64, 2}, two_groups = {64, 2, 1};
@@ -120,7 +120,7 @@ void write_topk_files(const std::string& folder) {
   write(folder + "/topk_float.npy", bytes);
 }
 
-// Tables of one predicted row, but for what a case changes.
+// Tables of one predicted row, except for what a case changes.
 void write_gate_files(const std::string& folder) {
   using nlohmann::json;
   const auto table = [&](const char* name, const char* key, const json& value) {

@@ -1,5 +1,5 @@
 // tests/layout_property_test.cc: packed steps, rectangles and statistics of
-// random plans, expanded and held against brute force.
+// random plans are expanded and compared with brute force.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,8 +15,8 @@
 namespace tessera::testing {
 namespace {
 
-// What the oracle says of one (batch row, head), transposed where asked, with
-// 3 for a full tile that crosses the end of the tokens.
+// The oracle's classes of one (batch row, head), transposed if asked, with 3
+// for a full tile that crosses the end of the tokens.
 struct Want {
   int64_t rows = 0;
   int64_t columns = 0;
@@ -47,8 +47,8 @@ Want wanted(const RandomCase& c, const Oracle& oracle, int64_t b, int64_t h,
   return want;
 }
 
-// The steps of a list in order: every active tile of each row ascending, or
-// one empty step, with the marks where a row begins and ends.
+// Checks the steps of a list: each row has its active tiles in ascending order,
+// or one empty step, and marks on its first and last step.
 Fault steps_fault(const Want& want, const Steps& steps, size_t list) {
   size_t at = steps.range[list];
   for (int64_t r = 0; r < want.rows; ++r) {
@@ -108,7 +108,7 @@ Fault layout_fault(const RandomCase& c) {
     const Worklist& w = transposed ? plan->transposed : plan->forward;
     const Result<Steps> steps = pack_steps(*batch, transposed);
     if (!steps.ok()) return steps.error().message;
-    // Odd extra width; a width of no tiles at all is asked for as one.
+    // Some extra width; at least 1, since a list may have no tiles.
     const int64_t width =
         std::max<int64_t>(1, grid_width(w)) + static_cast<int64_t>(c.seed % 3);
     const Result<Rectangle> rectangle = make_rectangle(w, width);
@@ -157,7 +157,7 @@ Fault statistics_fault(const RandomCase& c) {
           ++active;
           want.tiles_partial += cell == TileClass::partial;
           want.tiles_full += cell == TileClass::full;
-          // A ragged tile costs its real tokens.
+          // A ragged tile is paid for by its real tokens.
           want.pairs_paid += std::min(c.tile.q, c.q_len - r * c.tile.q) *
                              std::min(c.tile.kv, c.kv_len - col * c.tile.kv);
         }

@@ -1,5 +1,5 @@
 // tests/mask_property_test.cc: random expressions through the printer, the
-// parser and the canonical form; meaning is judged by the oracle.
+// parser and the canonical form; the oracle judges their meaning.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -26,7 +26,7 @@ Expr canonical_of(const Expr& e) {
   return mask.ok() ? mask->expr : Expr{};
 }
 
-// Calls `check` with many random expressions, saying the seed on a failure.
+// Calls `check` with many random expressions; a failure names the seed.
 template <class Check>
 void for_expressions(int64_t n, Check check) {
   const uint64_t first = first_seed(1);
@@ -65,7 +65,7 @@ TEST(MaskProperty, NoPrintedParenthesesAreIdle) {
   });
 }
 
-// A spelling with parentheses everywhere is the same tree.
+// Text with parentheses everywhere parses to the same tree.
 TEST(MaskProperty, FullyParenthesisedTextIsTheSameTree) {
   for_expressions(1000, [](const Expr& e, auto&) {
     EXPECT_EQ(parsed(spell(e)), e);
@@ -130,8 +130,8 @@ TEST(MaskProperty, NamesAreJudgedAsWritten) {
   });
 }
 
-// Flattened, no double negation, sorted, no duplicates, no `full` or `!full`
-// below an operator.
+// Whether `e` is flattened and sorted, and has no double negation, no
+// duplicates and no `full` or `!full` below an operator.
 bool is_canonical(const Expr& e, bool root) {
   if (!root && e.atom == Atom::full) return false;
   if (e.atom == Atom::op_not) {
@@ -189,8 +189,8 @@ TEST(MaskProperty, CanonicalFormIsNotCleverer) {
   }
 }
 
-// The canonical form means what was written. Where it dropped a name, the
-// flags still speak for it, so `full | that atom` is put back beside it.
+// The canonical form has the meaning of the expression. If it drops a name, the
+// flags of the mask still have it, so `full | atom` is added for the oracle.
 TEST(MaskProperty, CanonicalFormKeepsTheMeaning) {
   const uint64_t first = first_seed(1);
   for (int64_t at = 0; at < case_count(600); ++at) {

@@ -88,7 +88,7 @@ TEST(Oracle, ChunkDividesByFloor) {
                                                "####..",  //
                                                "....##",  //
                                                "....##"}));
-  // Positions -3 to 2: chunk -1 holds no key; truncation would say chunk 0.
+  // Positions -3 to 2: chunk -1 has no key; truncation would give chunk 0.
   RandomCase c = square(chunk(4));
   c.q_offsets = Ids{-3};
   EXPECT_EQ(table_of(c), (Table{"......",  //
@@ -157,10 +157,10 @@ TEST(Oracle, SinkBesideDocumentsCountsTheirKeysOverAllRuns) {
                              "#..#..",  //
                              ".##..."};
   EXPECT_EQ(table_of(c), by_document);
-  // Naming documents is enough, even where it changes nothing.
+  // The name `documents` decides, even if the atom changes nothing.
   c.masks = {sink(2) & (full() | documents())};
   EXPECT_EQ(table_of(c), by_document);
-  // Both named: segments. Runs are 0 | 1 2 | 3 4 | 5.
+  // If both are named, segments decide. The runs are 0 | 1 2 | 3 4 | 5.
   c.masks = {sink(1) & (full() | documents() | segments())};
   EXPECT_EQ(table_of(c), (Table{"#.....",  //
                                 ".#....",  //
@@ -220,11 +220,11 @@ TEST(Oracle, CountsVetoKeysAndQueriesWhateverTheMaskSays) {
   EXPECT_EQ(table_of(c), (Table{"###.", "###.", "###.", "...."}));
   c.valid_tokens = Ids{0};
   EXPECT_EQ(table_of(c), (Table{"....", "....", "....", "...."}));
-  // A query before the keys is not at or past the count; its keys are.
+  // The count does not veto queries that stand before the keys.
   c.valid_tokens = Ids{1};
   c.q_offsets = Ids{-2};
   EXPECT_EQ(table_of(c), (Table{"#...", "#...", "#...", "...."}));
-  // No count, no veto: queries may stand past the keys.
+  // Without a count there is no veto: queries may stand past the keys.
   c.valid_tokens.reset();
   c.q_offsets = Ids{9};
   EXPECT_EQ(table_of(c), (Table{"####", "####", "####", "####"}));
@@ -237,7 +237,7 @@ TEST(Oracle, SlotCountsAreTokensOfWholeBlocks) {
   EXPECT_EQ(table_of(c), (Table{"##...", "##...", ".....", ".....", "....."}));
   c.valid_slots = Ids{3};  // six tokens, of which five exist
   EXPECT_EQ(table_of(c), table_of(square(full(), 5)));
-  c.valid_tokens = Ids{1};  // the smaller one rules
+  c.valid_tokens = Ids{1};  // the smaller count holds
   EXPECT_EQ(table_of(c), (Table{"#....", ".....", ".....", ".....", "....."}));
 }
 
@@ -298,7 +298,7 @@ TEST(RandomCases, AreWellFormedAndVaried) {
 }
 
 TEST(RandomCases, ShrinkKeepsTheFailureAndLosesTheRest) {
-  // "Fails" wherever some query may attend to a key of another document.
+  // A case "fails" if some query may attend to a key of another document.
   const Failing fails = [](const RandomCase& c) -> std::optional<std::string> {
     if (!c.doc_ids || c.q_doc_ids) return std::nullopt;
     const Facts facts = c.facts();

@@ -1,5 +1,6 @@
-// tests/plan_property_test.cc: random requests, planned and judged by the
-// oracle token by token. TESSERA_SEED and TESSERA_CASES move or extend the run.
+// tests/plan_property_test.cc: random requests are planned, and the oracle
+// judges the plans token by token. TESSERA_SEED sets the first seed and
+// TESSERA_CASES the number of cases.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,8 +29,8 @@ std::string text(const Parts&... parts) {
   return out;
 }
 
-// Row starts rise to the number of entries, columns ascend within the grid, no
-// tile is listed as empty.
+// Checks that row starts rise to the number of entries, that columns ascend
+// within the grid, and that no tile is listed as empty.
 Fault worklist_fault(const Worklist& w, const char* name, int64_t lists,
                      int64_t rows, int64_t columns) {
   if (w.lists != lists || w.rows != rows || w.columns != columns) {
@@ -63,7 +64,7 @@ Fault worklist_fault(const Worklist& w, const char* name, int64_t lists,
   return std::nullopt;
 }
 
-// Back to a dense grid, class 0 where nothing is listed.
+// The list as a dense grid of classes, 0 where no tile is listed.
 std::vector<int> dense_of(const Worklist& w, int64_t list) {
   std::vector<int> dense(static_cast<size_t>(w.rows * w.columns), 0);
   for (int64_t r = 0; r < w.rows; ++r) {
@@ -176,8 +177,9 @@ Fault legal_fault(const RandomCase& c) {
   return std::nullopt;
 }
 
-// Explanations agree with legality: the root of the expression and the vetoes
-// together say the same. A few pairs a case; each makes strings.
+// Checks that explanations agree with legality: the root of the expression and
+// the vetoes together give it. Only a few pairs per case, since each
+// explanation makes strings.
 Fault explain_fault(const RandomCase& c) {
   const Result<Request> request = c.request();
   if (!request.ok()) return "make_mask refused: " + request.error().message;
@@ -207,7 +209,7 @@ Fault explain_fault(const RandomCase& c) {
   return std::nullopt;
 }
 
-// Runs cases until one fails; that one is shrunk and printed.
+// Runs cases until one fails, which is then shrunk and printed.
 TEST(PlanProperty, EveryTileIsWhatBruteForceSays) {
   hold_for_all(plan_fault, 3000);
 }
@@ -218,8 +220,8 @@ TEST(PlanProperty, LegalityIsWhatBruteForceSays) {
 
 TEST(PlanProperty, ExplanationsSayTheSame) { hold_for_all(explain_fault, 500); }
 
-// One plan's memory through hundreds of unlike requests: nothing of the last
-// one may be left in the next.
+// One plan's memory is reused for hundreds of different requests: nothing of
+// one request may be left in the next plan.
 TEST(PlanProperty, AReusedPlanEqualsAFreshOne) {
   Plan reused;
   const uint64_t first = first_seed(1);
@@ -238,8 +240,8 @@ TEST(PlanProperty, AReusedPlanEqualsAFreshOne) {
   }
 }
 
-// Only meaning may matter: the canonical expression, planned from what it
-// became, gives the same lists wherever no name was lost.
+// Only the meaning of an expression matters: a shuffled and doubled expression
+// gives the same lists, if its canonical form loses no name.
 TEST(PlanProperty, ShuffledAndDoubledExpressionsGiveTheSamePlan) {
   const uint64_t first = first_seed(1);
   for (int64_t at = 0; at < case_count(300); ++at) {

@@ -1,5 +1,5 @@
-// What README shows of C++ is of a program that builds and runs, and what docs/
-// say of the headers is of those that are there.
+// tests/readme_test.cc: the C++ in README is part of a program that builds and
+// runs, and docs/ list exactly the headers that exist.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -33,7 +33,7 @@ std::vector<std::string> lines_of(const std::string& path) {
   return out;
 }
 
-// Those between the two lines, which are left out.
+// The lines between two lines, without these two.
 std::vector<std::string> between(const std::vector<std::string>& lines,
                                  const std::string& begin,
                                  const std::string& end) {
@@ -93,7 +93,7 @@ TEST(Readme, SaysWhatEachHeaderIsFor) {
        std::filesystem::directory_iterator("include/tessera")) {
     there.insert(file.path().filename());
   }
-  there.erase("tessera.h");  // which is all of them
+  there.erase("tessera.h");  // includes all others
   for (const std::string& line : lines_of("docs/README.md")) {
     const size_t end = line.find(".h` | ");
     if (!line.starts_with("| `") || end == std::string::npos) continue;

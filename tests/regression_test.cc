@@ -1,5 +1,5 @@
-// tests/regression_test.cc: named cases of what block-sparse planners are
-// known to get wrong. Every plan is also judged tile by tile by the oracle.
+// tests/regression_test.cc: named cases that block-sparse planners are known to
+// get wrong. The oracle also judges every plan tile by tile.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -23,7 +23,8 @@ RandomCase square(Expr mask, int64_t n, int64_t tile = 8) {
   return c;
 }
 
-// "0 empty, 1 partial, 2 full", a word a tile row.
+// The classes of tiles as digits (0 empty, 1 partial, 2 full), one word for
+// each tile row.
 std::string grid(const Plan& plan, int64_t list = 0) {
   std::string out;
   for (int64_t r = 0; r < plan.forward.rows; ++r) {
@@ -37,7 +38,7 @@ std::string grid(const Plan& plan, int64_t list = 0) {
   return out;
 }
 
-// Plans, and holds the plan against the oracle before handing it on.
+// Plans a case, and compares the plan with the oracle before returning it.
 Plan planned(const RandomCase& c) {
   EXPECT_TRUE(well_formed(c)) << describe(c);
   const Result<Request> request = c.request();
@@ -109,8 +110,8 @@ TEST(Regression, ATileRowAndAColumnWithNothingLive) {
 }
 
 TEST(Regression, RowsAtBothEndsWithNothingLive) {
-  // Windows that reach only before the keys: the first rows are empty; counts
-  // cut the last ones.
+  // The windows of the first rows end before the keys, so these rows are empty;
+  // the valid count cuts off the last rows.
   RandomCase c = square(window(3, -1) & !window(-1, 8), 40);
   c.valid_tokens = Ids{23};
   const Plan plan = planned(c);
@@ -146,9 +147,9 @@ TEST(Regression, PaddingDoesNotAttendToPadding) {
   EXPECT_EQ(grid(planned(c)), "200 000 000");
   c.masks = {segments()};
   EXPECT_EQ(grid(planned(c)), "200 000 000");
-  c.masks = {!documents()};  // nor does the negation let it
+  c.masks = {!documents()};  // a negation does not lift the veto
   EXPECT_EQ(grid(planned(c)), "000 000 000");
-  c.masks = {full() | documents()};  // nor a name that folds away
+  c.masks = {full() | documents()};  // nor does a name that folds away
   EXPECT_EQ(grid(planned(c)), "200 000 000");
   c.masks = {causal() | !full() | (segments() & !full())};
   EXPECT_EQ(grid(planned(c)), "100 000 000");
@@ -181,12 +182,12 @@ TEST(Regression, ADocumentThatComesBack) {
   EXPECT_EQ(grid(planned(c)), "202 020 202");
   c.masks = {segments()};
   EXPECT_EQ(grid(planned(c)), "200 020 002");
-  // The sink of document 0 is its first tokens, wherever the query's run is.
+  // The sink of document 0 is its first tokens, for queries of both runs.
   c.masks = {documents() & sink(4)};
   EXPECT_EQ(grid(planned(c)), "100 010 100");
   c.masks = {segments() & sink(4)};
   EXPECT_EQ(grid(planned(c)), "100 010 001");
-  c.masks = {documents() & sink(12)};  // and goes on in its second run
+  c.masks = {documents() & sink(12)};  // the sink continues in the second run
   EXPECT_EQ(grid(planned(c)), "201 020 201");
   c.masks = {segments() & sink(12)};
   EXPECT_EQ(grid(planned(c)), "200 020 002");
@@ -208,8 +209,8 @@ TEST(Regression, AZeroCountIsNotAnAbsentCount) {
 }
 
 TEST(Regression, ACountDoesNotMoveTheDefaultOffset) {
-  // Queries 12 to 15 of 16 keys, of which 14 are valid; an offset of count -
-  // q_len would put them at 10 to 13.
+  // The queries stand at 12 to 15 of 16 keys, of which 14 are valid. An offset
+  // of count - q_len would put them at 10 to 13.
   RandomCase c = square(causal(), 16);
   c.q_len = 4;
   c.valid_tokens = Ids{14};
@@ -257,7 +258,7 @@ TEST(Regression, ChunksOfNegativePositionsHoldNoKey) {
   RandomCase c = square(chunk(8), 16);
   c.q_offsets = Ids{-8};
   EXPECT_EQ(grid(planned(c)), "00 20");
-  c.q_offsets = Ids{-3};  // truncation would give three queries to chunk 0
+  c.q_offsets = Ids{-3};  // truncation would put three queries in chunk 0
   EXPECT_EQ(grid(planned(c)), "10 11");
   EXPECT_EQ(planned(c).legal_pairs[0], 8 * 8 + 5 * 8);
 }
@@ -278,8 +279,8 @@ TEST(Regression, VetoedQueriesNeedNoId) {
   RandomCase c = square(causal() & documents(), 16);
   c.doc_ids = Ids(16, 1);
   c.q_offsets = Ids{8};
-  EXPECT_EQ(error_of(c).substr(0, 7), "[facts]");  // 16 to 23 have no id
-  c.valid_tokens = Ids{16};                        // now they are vetoed
+  EXPECT_EQ(error_of(c).substr(0, 7), "[facts]");  // 16 to 23 have no ids
+  c.valid_tokens = Ids{16};                        // now these are vetoed
   EXPECT_EQ(grid(planned(c)), "21 00");
   c.q_offsets = Ids{-1};  // no count vetoes a query before the keys
   EXPECT_EQ(error_of(c).substr(0, 7), "[facts]");
@@ -330,7 +331,8 @@ TEST(Regression, FewerPickHeadsThanMasksServeNeighbours) {
 }
 
 TEST(Regression, ASinkFollowsANameThatFoldsAway) {
-  // A, B, A in one tile: the canonical form is sink(1) alone, its meaning not.
+  // A, B, A in one tile. The canonical form is sink(1) alone, but the sink
+  // still goes by segments.
   RandomCase c = square(sink(1) & (full() | segments()), 8);
   c.doc_ids = Ids{0, 0, 0, 1, 1, 0, 0, 0};
   EXPECT_EQ(planned(c).legal_pairs[0], 8);
@@ -349,8 +351,7 @@ TEST(Regression, HeadsThatDoNotDivideAreRefused) {
   c.pick_k = 1;
   c.picks = Ids(24, 0);
   EXPECT_EQ(error_of(c).substr(0, 9), "[request]");
-  c.masks = {full(),
-             causal()};  // nothing reads the picks, so they do not count
+  c.masks = {full(), causal()};  // no mask reads the picks
   EXPECT_EQ(error_of(c), "");
 }
 
@@ -366,7 +367,8 @@ TEST(Regression, PicksMayRepeatAndComeInAnyOrder) {
   EXPECT_EQ(grid(planned(c)), "020 020 020");
 }
 
-// Every odd distance up to 61, by 63 different bounds; then one too many.
+// A mask of every odd distance up to 61 has 63 different bounds; then one more
+// is refused.
 TEST(Regression, AsManyBoundsAsAMaskMayHold) {
   Expr stripes = causal() & !causal();
   for (int64_t d = 1; d <= 61; d += 2) {
@@ -397,7 +399,7 @@ TEST(Regression, AsManyKeyAtomsAsAMaskMayHold) {
   EXPECT_EQ(plan.error().kind, ErrorKind::limit);
 }
 
-// Masks that did not come from make_mask must not bring the planner down.
+// The planner must refuse invalid masks that make_mask did not make.
 TEST(Regression, MasksMadeByHandAreChecked) {
   const auto error_for = [](const Expr& expr, const Names& names) {
     Request request;
@@ -424,7 +426,7 @@ TEST(Regression, MasksMadeByHandAreChecked) {
     EXPECT_EQ(error_for(expr, {}).substr(0, 6), "[mask]");
   }
   Names names;
-  names.picks = true;  // of blocks of 0 keys
+  names.picks = true;  // with blocks of 0 keys
   EXPECT_EQ(error_for(full(), names),
             "[mask] block of the picks must be from 1 to 2147483647, found 0");
   names.picks_block = 16;
@@ -437,7 +439,7 @@ TEST(Regression, MasksMadeByHandAreChecked) {
   EXPECT_EQ(error_for(full(), {}), "");
 }
 
-// Lengths no dense method can hold: sums known in closed form.
+// Lengths that no dense method can hold; the sums have a closed form.
 TEST(Regression, HugeRowsKeepTheirSums) {
   Request request;
   request.q_len = request.kv_len = kMaxTokens;

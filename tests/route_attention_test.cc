@@ -1,5 +1,5 @@
-// tests/route_attention_test.cc: attention over a router's picks: the picks are
-// held fixed, and all gradients are those of attention.
+// tests/route_attention_test.cc: attention over a router's picks. The picks are
+// fixed, so all gradients are those of attention.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -34,7 +34,7 @@ struct Arrays {
                      v = drawn(kKvHeads, 3), dout = drawn(kHeads, 4);
 };
 
-// Two documents; blocks of 8, of which a query picks two.
+// Two documents; each query picks two blocks of 8 keys.
 class RouteAttention : public ::testing::TestWithParam<RouteMeaning> {
  protected:
   RouteAttention() {
@@ -97,7 +97,8 @@ class RouteAttention : public ::testing::TestWithParam<RouteMeaning> {
     return g;
   }
 
-  // By the judge's reference, with what fp32 may err by.
+  // The expected values by the judge's reference, with the errors that fp32 may
+  // have.
   testing::Wanted wanted(const Arrays& a, const RouteResult& picks) const {
     const auto of = [](const std::vector<float>& x, int64_t heads) {
       return TensorView::bhsd(x.data(), Dtype::f32, 1, heads, kTokens, kDim);
@@ -109,8 +110,8 @@ class RouteAttention : public ::testing::TestWithParam<RouteMeaning> {
     return testing::wanted_of(request_, picks.facts(facts_), shape_, t, g);
   }
 
-  // Softmax over the keys that the meaning gives each query, in fp64: out .
-  // dout.
+  // The loss out . dout in fp64; the softmax runs over the keys that the
+  // meaning gives each query.
   double loss(const Arrays& a, const RouteResult& picks) const {
     double sum = 0;
     for (int64_t h = 0; h < kHeads; ++h) {
@@ -144,7 +145,8 @@ class RouteAttention : public ::testing::TestWithParam<RouteMeaning> {
     return sum;
   }
 
-  // By the definitions: its own picks, or those of any query of its tile.
+  // Whether a query sees a block, by the definitions: it is among its own
+  // picks, or among those of any query of its tile.
   bool sees(const RouteResult& r, int64_t head, int64_t q,
             int32_t block) const {
     const bool own = GetParam() == RouteMeaning::exact;
@@ -183,7 +185,7 @@ TEST_P(RouteAttention, GradientsAreFiniteDifferencesWithPicksHeldFixed) {
     sum += static_cast<double>(g.out[i]) * static_cast<double>(a.dout[i]);
   }
   const testing::Wanted want = wanted(a, picks);
-  double allowed = 0;  // of the sum: each output's own bound
+  double allowed = 0;  // the sum of the bounds of all outputs
   for (size_t i = 0; i < g.out.size(); ++i) {
     const double rounded = want.out[i].error + kUnit * std::abs(g.out[i]);
     allowed += rounded * static_cast<double>(std::abs(a.dout[i]));
@@ -208,24 +210,25 @@ TEST_P(RouteAttention, GradientsAreFiniteDifferencesWithPicksHeldFixed) {
         in.values[i] = before;
         return (above - below) / (double{high} - double{low});
       };
-      // What a central difference is off by is told by one of twice the step.
+      // The change at twice the step bounds the error of a central difference.
       const double near = difference(0x1p-9F), far = difference(0x1p-8F);
       const double gradient = in.gradient[i];
       const double bound =
           std::abs(far - near) + in.want[i].error + kUnit * std::abs(gradient);
       EXPECT_NEAR(gradient, near, bound) << "number " << i;
-      EXPECT_LT(bound, 0x1p-8) << "number " << i;  // the test sees something
+      EXPECT_LT(bound, 0x1p-8) << "number " << i;  // the bound is small
     }
   }
 }
 
-// The router reads other arrays than attention: while picks stay, its inputs
-// have no gradient; when they change, nothing but picks does.
+// The router reads other arrays than attention. While the picks stay the same,
+// the router's inputs have no gradient; if the inputs change attention, they do
+// so by the picks alone.
 TEST_P(RouteAttention, RouterInputsReachAttentionByPicksAlone) {
   const Arrays a;
   const RouteResult picks = routed(a);
   const Gradients g = attend(a, picks);
-  Arrays nudged;  // too little to change an order
+  Arrays nudged;  // too little to change the order of scores
   for (float& x : nudged.q) x *= 1.0F + 0x1p-20F;
   const RouteResult same = routed(nudged);
   ASSERT_EQ(same.picks, picks.picks);

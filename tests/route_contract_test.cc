@@ -1,5 +1,5 @@
-// tests/route_contract_test.cc: batches of other documents, lengths, arrays and
-// picks under fixed ceilings have one contract, and no result in common.
+// tests/route_contract_test.cc: batches of different documents, lengths, arrays
+// and picks under fixed ceilings have one contract, and different results.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -24,8 +24,8 @@ std::string text_of(const std::vector<uint8_t>& bytes) {
   return {bytes.begin(), bytes.end()};
 }
 
-// Runs the router's picks on the cpu lane; what is wrong with the result, by
-// the oracle's picks in fp64.
+// Runs the router's picks on the cpu lane. Returns what is wrong with the
+// result by the oracle's picks in fp64.
 std::optional<std::string> routed_fault(AttentionArrays& arrays,
                                         const RoutedBatch& batch,
                                         std::set<std::string>& keys) {
@@ -69,15 +69,15 @@ TEST_P(RouteContract, TwoHundredBatchesHaveOneAndShareNothing) {
     if (seed == 0) first = arrays.bits();
   }
   EXPECT_EQ(keys.size(), 1U);
-  EXPECT_GE(picks.size(), n - n / 50);  // two may pick alike by chance
+  EXPECT_GE(picks.size(), n - n / 50);  // some may have equal picks by chance
   EXPECT_EQ(results.size(), n);
-  // What came between leaves no trace.
+  // The batches in between have no effect on the first one.
   const RoutedBatch again = routed_batch(0, GetParam());
   AttentionArrays arrays(again.attention);
   EXPECT_EQ(routed_fault(arrays, again, keys), std::nullopt);
   EXPECT_EQ(arrays.bits(), first);
 
-  // The contract is known before any batch.
+  // The contract can be made before any batch.
   Request request = arrays.request;
   Facts present;
   present.doc_ids = Ints{};
@@ -88,7 +88,7 @@ TEST_P(RouteContract, TwoHundredBatchesHaveOneAndShareNothing) {
   EXPECT_EQ(ceiling->union_blocks, kRoutedCeilings.max_union);
 }
 
-// Each query picks two blocks of its own; its tile row's union is wider.
+// Each query picks two blocks; the union of its tile row is wider.
 TEST_P(RouteContract, AUnionAboveItsCeilingNamesTheTileRow) {
   const RoutedBatch batch = routed_batch(3, GetParam());
   AttentionArrays arrays(batch.attention);
@@ -103,7 +103,7 @@ TEST_P(RouteContract, AUnionAboveItsCeilingNamesTheTileRow) {
   EXPECT_EQ(routed.error().message.find("[route] " + rule), 0U)
       << routed.error().message;
   EXPECT_NE(routed.error().message.find(" for tile row "), std::string::npos);
-  // And a contract refuses picks that no router judged.
+  // A contract also refuses picks that no router checked.
   auto plan = plan::make_plan(request, arrays.facts);
   ASSERT_TRUE(plan);
   auto contract = make_contract(*BorrowedBatch::make(request, arrays.facts));

@@ -1,5 +1,5 @@
-// tests/route_property_test.cc: the router against the one in plain loops, over
-// random shapes, documents, tails, ties, heads and settings.
+// tests/route_property_test.cc: the router against an oracle in plain loops,
+// over random shapes, documents, tails, ties, heads and settings.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -35,15 +35,15 @@ TEST(RouteProperty, PicksAreTheOracles) {
   for_cases(600, [](const RouteCase& c) {
     const RouteResult r = run(c);
     EXPECT_EQ(r.picks, oracle_picks(c)) << c.describe();
-    // A single query never picks what is after it in the first place; with an
-    // id of its own, its document may begin behind it in its own block.
+    // A single query never picks blocks after itself. If query ids are given,
+    // its document may begin after it in its own block.
     if (c.settings.rule != RouteRule::query_tile && !c.q_doc_ids) {
       EXPECT_EQ(r.counts.removed_future, 0) << c.describe();
     }
   });
 }
 
-// Tokens before heads, and numbers that a 16-bit type holds: the same picks.
+// The layout, and the dtype of numbers that 16 bits hold, do not change picks.
 TEST(RouteProperty, LayoutsAndDtypesPickTheSame) {
   for_cases(80, [](RouteCase c) {
     for (float& x : c.q) x = std::round(4 * x) / 4;
@@ -83,8 +83,8 @@ TEST(RouteProperty, LayoutsAndDtypesPickTheSame) {
   });
 }
 
-// Picks of another router, of any kind: what is left is what is legal, and what
-// went is counted.
+// Arbitrary picks of another router: the legal ones are kept, and the removed
+// ones are counted.
 TEST(RouteProperty, LegalityLeavesWhatTheOracleAllows) {
   for_cases(200, [](const RouteCase& c) {
     std::mt19937_64 random(c.seed);
@@ -184,7 +184,7 @@ TEST(RouteProperty, UnionsLeadBackToEachQuerysOwnPicks) {
   });
 }
 
-// Tiles of the plan against every pair, for both meanings.
+// Compares the tiles of the plan with every pair, for both meanings.
 TEST(RouteProperty, PlanHoldsWhatTheMeaningSays) {
   for_cases(150, [](RouteCase c) {
     for (const RouteMeaning meaning :
@@ -215,7 +215,7 @@ TEST(RouteProperty, PlanHoldsWhatTheMeaningSays) {
             }
             for (int64_t t = 0; t < c.kv_len; ++t) {
               if (!seen.contains(t / s.block)) continue;
-              // The token-level rule of `causal` and of what parts the keys.
+              // `causal` and documents hold for single tokens.
               RouteCase one = c;
               one.settings.block = 1;
               const int64_t offset =
@@ -249,8 +249,8 @@ TEST(RouteProperty, EveryMetaKeptIsExhaustiveRouting) {
   });
 }
 
-// Few metas: the picks are the oracle's, which pools, scores and keeps groups
-// from the definition.
+// With few metas the picks are those of an oracle that pools, scores and keeps
+// groups by the definition.
 TEST(RouteProperty, FewMetasPickAmongTheirChildren) {
   int64_t lost = 0;
   for_cases(200, [&](RouteCase c) {

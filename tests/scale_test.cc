@@ -1,5 +1,5 @@
-// tests/scale_test.cc: plans too long for brute force, held against smaller
-// tiles of themselves and against single pairs.
+// tests/scale_test.cc: plans too long for brute force are compared with plans
+// of smaller tiles and with single pairs.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -82,8 +82,8 @@ Plan plan_with(RandomCase& c, Tile tile) {
   return plan.ok() ? *plan : Plan{};
 }
 
-// A tile is full when its four quarters are, empty when they are, and partial
-// otherwise; whatever the tile, the legal pairs are the same.
+// A tile is full if its four quarters are full, empty if they are empty, else
+// partial. The legal pairs do not depend on the tile.
 TEST(Scale, LargeTilesAreTheirQuarters) {
   const uint64_t first = first_seed(1);
   for (int64_t at = 0; at < case_count(60); ++at) {
@@ -128,7 +128,7 @@ TEST(Scale, LargeTilesAreTheirQuarters) {
   }
 }
 
-// Pairs drawn at random: none legal in an unlisted tile, all in a full one.
+// Random pairs: none is legal in an unlisted tile, all are legal in a full one.
 TEST(Scale, SinglePairsAgreeWithTheirTile) {
   const uint64_t first = first_seed(1);
   for (int64_t at = 0; at < case_count(60); ++at) {
@@ -153,7 +153,7 @@ TEST(Scale, SinglePairsAgreeWithTheirTile) {
   }
 }
 
-// Packed documents in closed form: each is a triangle of its own length.
+// Packed causal documents have a closed form: each is a triangle.
 TEST(Scale, PackedCausalDocumentsAreTriangles) {
   Random random(7);
   RandomCase c;
@@ -172,8 +172,9 @@ TEST(Scale, PackedCausalDocumentsAreTriangles) {
   EXPECT_EQ(plan_with(c, {509, 131}).legal_pairs[0], pairs);
 }
 
-// Routing of thousands of documents that take turns, in closed form: each has a
-// key in every sixteenth block, so its n-th query has n blocks to score.
+// Routing of thousands of interleaved documents has a closed form: each
+// document has a key in every sixteenth block, so its n-th query scores n
+// blocks.
 TEST(Scale, RoutingOfInterleavedDocumentsIsCounted) {
   constexpr int64_t kTokens = 1 << 16;
   constexpr int64_t kDocuments = 4096;

@@ -1,6 +1,6 @@
-// tests/sinks_test.cc: sinks joined behind the cpu lane are the reference's
-// sinks, whose log-sum-exp is that of a run without them; gradients too. They
-// are held to the bounds of one call that has the sinks itself.
+// tests/sinks_test.cc: sinks that are joined after the cpu lane give the output
+// and the gradients of the reference with sinks, and the log-sum-exp of a run
+// without them. The bounds are those of one call that has the sinks itself.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -36,7 +36,7 @@ class Sinks : public ::testing::Test {
   std::mt19937_64 random_{11};
 };
 
-// Gradients and the errors of two calls are added where one call has both.
+// The sum of two calls' gradients and errors, for one call that has both parts.
 std::vector<reference::Expected> sum(
     std::vector<reference::Expected> a,
     const std::vector<reference::Expected>& b) {
@@ -90,7 +90,8 @@ TEST_F(Sinks, AreTheReferencesAndStayOutOfTheLogSumExp) {
                                      r.kv_len, kDim);
     };
 
-    // With sinks, the gradient by the output; without, by the log-sum-exp.
+    // The gradient of the output goes to a call with sinks, that of the
+    // log-sum-exp to one without.
     const Facts view = facts.view();
     std::vector<float> out(q.size()), lse(static_cast<size_t>(nq)),
         joined(out.size());
@@ -141,11 +142,11 @@ TEST_F(Sinks, AreTheReferencesAndStayOutOfTheLogSumExp) {
     expect_within(dq, sum(want.dq, plain.dq), "dq");
     expect_within(dk, sum(want.dk, plain.dk), "dk");
     expect_within(dv, sum(want.dv, plain.dv), "dv");
-    // Where no key is there the reference's log-sum-exp is the logit's; its
-    // output is 0 all the same, so nothing reaches the logit.
+    // Without a legal key the reference's log-sum-exp is the logit. The output
+    // is 0 nevertheless, so no gradient reaches the logit.
     expect_within(dsinks, want.dsinks, "dsink_logits");
 
-    // In place, and without a gradient of the log-sum-exp, the same.
+    // The same in place, and without a gradient of the log-sum-exp.
     ASSERT_TRUE(join_sinks(as_input(t.out), lse, sinks, t.out));
     EXPECT_EQ(out, joined);
     std::vector<float> none(lse.size()), again(dsinks.size());

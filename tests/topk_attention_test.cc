@@ -1,6 +1,6 @@
 // tests/topk_attention_test.cc: attention over topk_idxs of every granularity
-// and group form: the reference lane against plain loops over the definition,
-// the cpu and xla lanes against the reference, forward and backward.
+// and group form, forward and backward: the reference lane against plain loops
+// over the definition, the cpu and xla lanes against the reference.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -75,7 +75,7 @@ Dense dense_attention(const RandomTopk& c, const std::vector<double>& q,
       p[j] = std::exp(s * scale);
       sum += p[j];
     }
-    d.lse.push_back(std::log(sum));  // of no key: -inf
+    d.lse.push_back(std::log(sum));  // -inf without a key
     if (sum == 0) continue;
     for (size_t j = 0; j < n; ++j) {
       p[j] /= sum;
@@ -140,8 +140,9 @@ TEST(TopkAttention, TheReferenceIsTheDefinition) {
     const reference::AttentionInputs inputs{q, k, v, {}};
     const auto ran = reference::reference_forward(r, facts, shape, inputs);
     ASSERT_TRUE(ran) << ran.error().message;
-    // Both are fp64: a score is wrong by a few eps of its parts, a probability
-    // relatively by as much, a gradient by a sum of such products.
+    // Both are fp64. The error of a score is a few eps of its terms, the
+    // relative error of a probability is as large, and a gradient is a sum of
+    // such products.
     const double unit =
         16 * 0x1p-52 * (1 + std::sqrt(double{kDim}) * max_abs(q) * max_abs(k));
     const double ds = unit * 2 * kDim * max_abs(dout) * max_abs(v);
@@ -181,7 +182,7 @@ TEST(TopkAttention, TheXlaLaneIsTheReference) {
   if (is_absent(lane)) GTEST_SKIP() << lane.error().message;
   ASSERT_TRUE(lane) << lane.error().message;
   const std::vector<RandomTopk> cases = topk_cases(5, 12);
-  // Each granularity and each group form; each is a program of its own.
+  // Each granularity and each group form; each one is a separate program.
   for (const size_t i : {0u, 3u, 5u, 8u, 10u}) {
     AttentionArrays arrays(attention_of(cases[i], i));
     const Wanted want = wanted(arrays, true);

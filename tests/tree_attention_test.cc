@@ -1,5 +1,5 @@
-// tests/tree_attention_test.cc: a tree of sequences gives each of their tokens
-// what its sequence alone gives it.
+// tests/tree_attention_test.cc: attention over a tree of sequences gives each
+// token the result that its sequence alone gives.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ AttentionShape shape() {
   return s;
 }
 
-// q, k or v of each token, the same wherever the token stands.
+// q, k or v of the given tokens; a token has the same values in every place.
 std::vector<double> rows_of(const std::vector<std::vector<float>>& of_node,
                             const std::vector<int32_t>& nodes) {
   std::vector<double> out;
@@ -138,7 +138,7 @@ TEST(TreeAttention, ASharedPrefixGivesWhatTheSequencesGive) {
         const auto is_near = [&](const reference::Expected& e, float got) {
           return reference::compare(e, got, oracle->rounding()).ratio <= 1;
         };
-        // Of the oracle the same sums in the same order.
+        // The oracle has the same sums in the same order, so results are equal.
         EXPECT_EQ(packed->lse[there], want->lse[here]);
         EXPECT_TRUE(is_near(row.lse, lse[there]));
         for (size_t d = 0; d < size_t{kDim}; ++d) {

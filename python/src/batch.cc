@@ -217,12 +217,14 @@ void bind_files(nb::class_<PyBatch>& batch) {
                 take(unlocked([&] { return encode_plan(b.batch); }));
             return nb::bytes(bytes.data(), bytes.size());
           },
-          "A plan file.")
+          "The batch as the bytes of a plan file.")
       .def_static(
           "from_bytes",
           [](const nb::bytes& bytes) { return new_batch(read_plan(bytes)); },
           nb::arg("bytes"),
-          "Of a plan file; its lists are checked against its facts.")
+          "Reads a batch from the bytes of a plan file. Raises a\n"
+          "TesseraError if the file is damaged or its lists differ from\n"
+          "those that its facts plan to.")
       .def("__getstate__",
            [](nb::handle self) { return self.attr("to_bytes")(); })
       .def("__setstate__",
@@ -236,14 +238,16 @@ void bind_files(nb::class_<PyBatch>& batch) {
           [](const PyBatch& b, const std::filesystem::path& path) {
             take(unlocked([&] { return save_plan(path, b.batch); }));
           },
-          nb::arg("path"), "Writes a plan file.")
+          nb::arg("path"), "Writes the batch to a plan file.")
       .def_static(
           "load",
           [](const std::filesystem::path& path) {
             return new_batch(take(unlocked([&] { return load_plan(path); })));
           },
           nb::arg("path"),
-          "Reads a plan file; its lists are checked against its facts.");
+          "Reads a batch from a plan file. Raises a TesseraError if the\n"
+          "file is damaged or its lists differ from those that its facts\n"
+          "plan to.");
 }
 
 void bind_request(nb::class_<PyBatch>& batch) {
@@ -257,68 +261,80 @@ void bind_request(nb::class_<PyBatch>& batch) {
             }
             return out;
           },
-          "Their texts: one for all heads, or one for each group of heads.")
+          "The masks as text: one for all heads, or one for each group of "
+          "heads.")
       .def_prop_ro(
           "batch", [](const PyBatch& b) { return b.batch.plan().batch; },
-          "Batch rows.")
+          "Number of batch rows.")
       .def_prop_ro(
           "heads", [](const PyBatch& b) { return b.batch.plan().heads; },
-          "Plan heads: 1 unless masks or picks differ by head.")
+          "Number of plan heads: 1 unless masks or picks differ by head.")
       .def_prop_ro(
           "q_len", [](const PyBatch& b) { return b.batch.plan().q_len; },
-          "Queries of a batch row.")
+          "Number of queries of a batch row.")
       .def_prop_ro(
           "kv_len", [](const PyBatch& b) { return b.batch.plan().kv_len; },
-          "Keys of a batch row.")
+          "Number of keys of a batch row.")
       .def_prop_ro(
           "keys_per_query",
           [](const PyBatch& b) { return keys_per_query(b.batch); },
-          "The keys that a query sees in the mean.")
+          "The mean number of keys that a query sees, rounded down. Padding\n"
+          "queries count too.")
       .def_prop_ro(
           "tile",
           [](const PyBatch& b) {
             const Tile t = b.batch.plan().tile;
             return Pair{t.q, t.kv};
           },
-          "Queries and keys of a tile.");
+          "The queries and the keys of a tile: (q, kv).");
 }
 
 void bind_lists(nb::class_<PyBatch>& batch) {
   batch
       .def_prop_ro(
           "forward", [](nb::object self) { return worklist_of(self, false); },
-          "The lists by query tile.")
+          "The worklist whose rows are query tiles.")
       .def_prop_ro(
           "transposed", [](nb::object self) { return worklist_of(self, true); },
-          "The lists by key tile, of a backward pass.")
+          "The worklist whose rows are key tiles. Backward passes use it.")
       .def_prop_ro(
           "contract",
           [](const PyBatch& b) { return take(make_contract(b.batch)); },
-          "What a compiled program of it depends on.")
+          "The plan contract: everything static that a compiled program of\n"
+          "this batch depends on.")
       .def_prop_ro(
           "digest",
           [](const PyBatch& b) { return plan_digest(b.batch.plan()); },
-          "Of sizes and lists: two plans are equal when it is.")
-      .def_prop_ro("facts", &facts_of, "Read-only views of what was given.")
+          "Digest of the plan's sizes and lists. Plans with equal digests\n"
+          "are equal.")
+      .def_prop_ro(
+          "facts", &facts_of,
+          "The facts of this batch by name, as read-only int32 arrays.\n"
+          "`picks` is [batch, heads, q_len, k]; ids and trees are [batch,\n"
+          "tokens]; counts, prefixes and offsets are [batch].")
       .def_prop_ro(
           "warnings", [](const PyBatch& b) { return make_warnings(b.batch); },
-          "What is right and probably not meant, a line each.")
+          "Warnings, one line each, about input that is valid but probably\n"
+          "not intended.")
       .def_prop_ro(
           "legal_pairs",
           [](nb::handle self) {
             return view_of<int64_t>(batch_of(self).plan().legal_pairs, self);
           },
-          "Pairs of a query and a key that it sees, of each list.")
+          "Number of legal (query, key) pairs in each list: int64 [lists].")
       .def_prop_ro(
           "plan_ms", [](const PyBatch& b) { return b.batch.plan_ms(); },
-          "Milliseconds that binding the facts and planning took.")
+          "Milliseconds that it took to bind the facts and to plan.")
       .def("statistics", &statistics_of,
-           "Counts of tiles and of pairs that are needed and paid for.")
+           "Counts of tiles (total, active, partial, full) and of pairs\n"
+           "(total, needed: legal; paid: in active tiles), the density, the\n"
+           "widest rows, and the number of empty rows, as a dict.")
       .def("summary", &summary_of,
-           "Request, contract, digest and counts as plain values.")
+           "The request, the names of the facts, the contract's key, the\n"
+           "digest and the statistics, as a dict of plain values.")
       .def(
           "json", [](nb::handle self) { return json_of(summary_of(self)); },
-          "`summary` as JSON.");
+          "The values of `summary` as JSON text.");
 }
 
 void bind_plan(nb::module_& m) {
@@ -334,14 +350,33 @@ void bind_plan(nb::module_& m) {
         nb::arg("max_width") = 0, nb::arg("max_union") = 0,
         nb::arg("topk_idxs") = nb::none(), nb::arg("block_mask") = nb::none(),
         nb::arg("same") = nb::none(),
-        "Plans one batch: a mask, its lengths and what changes each batch.\n\n"
-        "Facts are int32 arrays (NumPy, DLPack) or lists; they are kept, so a "
-        "batch never goes stale. `kv_len` is `q_len` where it is not given. "
-        "`max_*` fix the contract for a whole run: a batch above one is an "
-        "error. `topk_idxs` are picks as [queries, groups, k], `block_mask` as "
-        "[batch, heads, rows, columns] of bool: which blocks of n queries and "
-        "n keys, for a mask that names `blocks(n)`. `same` has the ids of "
-        "`same(a)`, `same(b)`, ...: {'a': ids, 'b': ids}.");
+        "Plans one batch from a mask, lengths and facts. Returns a Batch.\n\n"
+        "`mask` is a Mask, its text, or a list of either with one mask\n"
+        "for each group of heads. `kv_len` is `q_len` unless it is given.\n"
+        "`tile` is the queries and the keys of a tile.\n\n"
+        "Facts are what changes with each batch: int32 arrays (NumPy,\n"
+        "DLPack) or lists. The batch keeps its own copy, so later changes\n"
+        "of the arrays do not affect it.\n\n"
+        "- `doc_ids`: [batch, kv_len]; a negative id is padding\n"
+        "- `cu_seqlens`: boundaries of documents, in place of `doc_ids`,\n"
+        "  for a batch of one row\n"
+        "- `position_ids`: [batch, kv_len], in place of `doc_ids`\n"
+        "- `q_doc_ids`: [batch, q_len]\n"
+        "- `valid_token_counts`, `prefix`, `q_offset`: [batch];\n"
+        "  `q_offset` is kv_len - q_len unless it is given\n"
+        "- `picks`: [batch, heads, q_len, k], block numbers; -1 is an\n"
+        "  unused slot\n"
+        "- `topk_idxs`: picks as [queries, groups, k]\n"
+        "- `block_mask`: picks as [batch, heads, rows, columns] of bool,\n"
+        "  which says of each block of n queries and n keys whether it is\n"
+        "  active; for a mask that names `blocks(n)`\n"
+        "- `tree_enter`, `tree_leave`: [batch, kv_len]; `pack_tree` makes\n"
+        "  them\n"
+        "- `same`: the ids of `same(a)`, `same(b)`, ...: {'a': ids, 'b':\n"
+        "  ids}\n\n"
+        "`max_steps`, `max_width` and `max_union` are ceilings that fix\n"
+        "the contract for a whole run; 0 leaves a size to its bucket.\n"
+        "Raises a TesseraError if the batch is above a ceiling.");
 }
 
 }  // namespace
@@ -349,11 +384,13 @@ void bind_plan(nb::module_& m) {
 void bind_batch(nb::module_& m) {
   nb::class_<PyBatch> batch(
       m, "Batch", nb::dynamic_attr(), nb::is_weak_referenceable(),
-      "One batch: a request, its facts and the exact worklists that they plan "
-      "to. It never changes. `plan` makes it.");
+      "One batch: a request, its facts and the exact worklists that\n"
+      "they plan to. A batch never changes. `plan` makes it.");
   bind_request(batch);
   bind_lists(batch);
-  batch.def("html", &html_of, "The page that `tessera show` makes.")
+  batch
+      .def("html", &html_of,
+           "The HTML page that `tessera show` makes of this batch, as text.")
       .def("_repr_html_",
            [](nb::handle self) {
              nb::object escape = nb::module_::import_("html").attr("escape");

@@ -112,16 +112,18 @@ BlockMask read_block_mask(const char* name, nb::handle object,
 }
 
 void bind_block_mask(nb::module_& m) {
-  nb::class_<PyBlockLists> lists(m, "BlockLists", "The lists of a block mask.");
+  nb::class_<PyBlockLists> lists(
+      m, "BlockLists",
+      "Both worklists of a block mask. `block_lists` makes them.");
   lists
       .def_prop_ro(
           "forward",
           [](nb::object self) { return worklist_of_blocks(self, false); },
-          "The lists by row.")
+          "The worklist whose rows are the rows of the mask.")
       .def_prop_ro(
           "transposed",
           [](nb::object self) { return worklist_of_blocks(self, true); },
-          "The lists by column.")
+          "The worklist whose rows are the columns of the mask.")
       .def("__repr__", [](const PyBlockLists& b) {
         const Worklist& l = b.lists.forward;
         return "BlockLists(lists=" + std::to_string(l.lists) +
@@ -137,11 +139,15 @@ void bind_block_mask(nb::module_& m) {
         nb::sig("def block_lists(mask: object, *, columns: int | None = None, "
                 "max_tiles: int | None = None, isa: str | None = None) -> "
                 "BlockLists"),
-        "Both worklists of a mask that is whole blocks, [heads, rows, columns] "
-        "of bool.\n\nFor kernels of one's own; `plan` has `block_mask`. Where "
-        "`columns` are given, the mask is uint8 with a bit a block, as "
-        "`numpy.packbits(mask, -1, 'little')` makes it. More active blocks "
-        "than `max_tiles` are an error.");
+        "Makes both worklists of a mask that is whole blocks. Returns\n"
+        "BlockLists.\n\n"
+        "`mask` is [heads, rows, columns] of bool or uint8 in C order;\n"
+        "dimensions before the rows count lists. If `columns` is given,\n"
+        "the mask is uint8 with one bit for each block, as\n"
+        "`numpy.packbits(mask, -1, 'little')` makes it. The lists are for\n"
+        "kernels of your own; for a Batch, give the mask to `plan` as\n"
+        "`block_mask`. Raises a TesseraError if more than `max_tiles`\n"
+        "blocks are active.");
 }
 
 }  // namespace tessera::python

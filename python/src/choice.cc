@@ -65,26 +65,28 @@ Choice choice_of_state(const nb::dict& state) {
 }  // namespace
 
 void bind_choice(nb::module_& m) {
-  nb::class_<Choice> choice(m, "Choice", "Which lane runs a call, and why.");
+  nb::class_<Choice> choice(
+      m, "Choice", "The lane that runs a call, and why it was chosen.");
   choice
       .def_prop_ro(
           "lane",
           [](const Choice& c) { return std::string(to_string(c.lane)); },
-          "Its name.")
-      .def_ro("reason", &Choice::reason, "Why that lane.")
+          "The name of the lane.")
+      .def_ro("reason", &Choice::reason, "Why this lane was chosen.")
       .def_prop_ro(
           "rule",
           [](const Choice& c) -> std::optional<std::string> {
             if (!c.rule) return {};
             return std::string(c.rule->name);
           },
-          "The row of the thresholds that decided; None: no row did.")
+          "The name of the row of dispatch thresholds that decided, or None\n"
+          "if no row did.")
       .def_prop_ro(
           "request_class",
           [](const Choice& c) {
             return std::string(to_string(c.request_class));
           },
-          "Where the request belongs.")
+          "The class of request that this one belongs to.")
       .def_prop_ro(
           "rejected",
           [](const Choice& c) {
@@ -94,7 +96,7 @@ void bind_choice(nb::module_& m) {
             }
             return out;
           },
-          "Why not, of every other lane.")
+          "The reason against each other lane, by the lane's name.")
       .def("__repr__", [](const Choice& c) {
         return one_line(
             "Choice('" + std::string(to_string(c.lane)) + "': ", c.reason, ")");

@@ -431,86 +431,96 @@ void bind_values(nb::class_<PyKernel>& kernel) {
   };
   using K = MosaicKernel;
   add(
-      "text", [](const K& k) { return k.text; }, "The kernel alone.");
+      "text", [](const K& k) { return k.text; }, "The kernel alone, as text.");
   add(
       "program_text", [](const K& k) { return k.program_text; },
-      "StableHLO around it.");
+      "The StableHLO program that holds the kernel, ready to compile.");
   add(
       "backend_config", [](const K& k) { return k.backend_config; },
-      "JSON that holds the kernel: what a framework hands to "
+      "JSON text that holds the kernel. A framework passes it to\n"
       "`tpu_custom_call`.");
   add(
       "key", [](const K& k) { return k.contract.key; },
-      "32 hex digits, a digest of `contract`.");
+      "Digest of `contract`: 32 hex digits.");
   add(
       "contract", [](const K& k) { return k.contract.text; },
-      "All that the kernel depends on, as canonical JSON.");
+      "Everything that the kernel depends on, as canonical JSON text.");
   add(
       "backward", [](const K& k) { return k.call.backward; },
-      "It is that of the gradients.");
+      "Whether this is the kernel of the gradients.");
   add(
       "dlse", [](const K& k) { return k.call.dlse; },
-      "It takes a gradient of the log-sum-exp.");
+      "Whether the kernel takes a gradient of the log-sum-exp.");
   add(
       "sink_logits", [](const K& k) { return k.call.sink_logits; },
-      "It takes a logit a head.");
+      "Whether the kernel takes a sink logit for each head.");
   add(
       "scale", [](const K& k) { return k.call.shape.scale_or_default(); },
-      "Of the scores.");
+      "The factor of the scores.");
   add(
       "softcap", [](const K& k) { return k.call.shape.softcap; },
-      "Of the scores; 0: none.");
+      "The cap of the scores; 0: no cap.");
   add(
       "head_dim", [](const K& k) { return k.call.shape.head_dim; },
-      "Of queries and keys.");
+      "The head dim of queries and keys.");
   add(
       "v_head_dim", [](const K& k) { return k.call.shape.v_head_dim; },
-      "Of values and the output.");
+      "The head dim of the values and the output.");
   add(
       "dtype", [](const K& k) { return name_of(k.call.dtype); },
-      "Of the arrays, 'bfloat16' or 'float32'.");
+      "The dtype of the tensors: 'bfloat16' or 'float32'.");
   add(
       "batch", [](const K& k) { return k.batch; },
-      "Batch rows that it has room for.");
+      "Number of batch rows that the program has room for.");
   add(
       "q_len", [](const K& k) { return k.q_len; },
-      "Queries that it has room for, in whole tiles.");
+      "Number of queries that the program has room for, in whole tiles.");
   add(
       "kv_len", [](const K& k) { return k.kv_len; },
-      "Keys that it has room for, in whole tiles.");
+      "Number of keys that the program has room for, in whole tiles.");
   add(
       "steps", [](const K& k) { return k.steps; },
-      "Tiles that it has room for.");
+      "Number of steps that the program has room for.");
   add(
       "mask", [](const K& k) { return k.mask; },
-      "Of which windows are classes, and bounds arguments.");
+      "The mask as text. Its window bounds are classes; the exact\n"
+      "bounds are arguments of the program.");
   add(
       "query_chunk", [](const K& k) { return k.query_chunk; },
-      "Backward, in chunks of queries: how many each has; 0: none are needed.");
-  kernel.def_prop_ro("kept_shapes", &kept_shapes,
-                     "Of float32 arrays that the custom call gives behind the "
-                     "gradients, of use to the kernel alone.");
+      "Number of queries in a chunk of the backward kernel; 0: the\n"
+      "kernel works without chunks.");
+  kernel.def_prop_ro(
+      "kept_shapes", &kept_shapes,
+      "Shapes of the float32 arrays that the custom call returns after\n"
+      "the gradients. The kernel keeps sums there; nothing else reads\n"
+      "them.");
   kernel.def_prop_ro(
       "tokens_last", [](const PyKernel& of) { return of.kernel.tokens_last; },
-      "Whether the custom call has some tensors as [batch, heads, dim, "
-      "tokens]: those whose dim is no multiple of 128. The program around it "
+      "Whether tensors whose dim is not a multiple of 128 are [batch,\n"
+      "heads, dim, tokens] in the custom call. The program around it\n"
       "has the dim last.");
-  kernel.def_prop_ro("array_shapes", &array_shapes,
-                     "Of what the program reads of a batch, all int32.");
+  kernel.def_prop_ro(
+      "array_shapes", &array_shapes,
+      "Shapes of the int32 arrays that the program reads of a batch, by\n"
+      "name, in the order in which the program takes them.");
 }
 
 void bind_kernel(nb::module_& m) {
   nb::class_<PyKernel> kernel(
       m, "TpuKernel",
-      "A TPU program of attention or of its gradients, as text: it serves "
-      "every batch of its contract.");
+      "A TPU program of attention or of its gradients, as text. One\n"
+      "program serves every batch of its contract. `compile` makes it.");
   bind_values(kernel);
   kernel
       .def("arrays", &arrays, nb::arg("batch"),
-           "What the program reads of a batch beside q, k and v, and digests "
-           "of it.")
+           "The int32 arrays that the program reads of `batch` beside q, k\n"
+           "and v, by name, and their `digests`. Raises a TesseraError that\n"
+           "names what is too small if the program has no room for the\n"
+           "batch.")
       .def("check", &check, nb::arg("arrays"),
-           "That `arrays` are this kernel's, as they were made.")
+           "Checks that `arrays` are what this kernel's `arrays` made,\n"
+           "unchanged. Raises a TesseraError that names the first array that\n"
+           "is not.")
       .def(
           "__eq__",
           [](const PyKernel& l, const PyKernel& r) {
@@ -547,42 +557,57 @@ void bind_compile(nb::module_& m) {
         nb::arg("head_dim") = 128, nb::arg("v_head_dim") = nb::none(),
         nb::arg("dtype") = "bf16", nb::arg("backward") = false,
         nb::arg("keys_per_query") = 0,
-        "The tile for `plan` and the `tiles_per_pass` for `compile` that suit "
-        "the TPU kernels, by a table of predicted cycles. `keys_per_query`: "
-        "how many keys a query sees in the mean (`Batch.keys_per_query` is "
-        "that of one batch); say it once for all batches that one program "
-        "shall serve.");
+        "Returns the setting that suits the TPU kernels, by a table of\n"
+        "predicted cycles: the tile for `plan` and the `tiles_per_pass`\n"
+        "for `compile`, as ((q, kv), tiles_per_pass).\n\n"
+        "`keys_per_query` is the mean number of keys that a query sees\n"
+        "(`Batch.keys_per_query` is that of one batch). Give one number\n"
+        "for all batches that one program is to serve. 0 takes as many\n"
+        "keys as the mask leaves; for a mask that names documents or\n"
+        "segments these are unknown, and the default setting is returned.");
   m.def("_tpu_sizes", &sizes_of);
   m.def("_tpu_target", &target_of);
   m.def("_tpu_passes", &tpu_passes);
   m.def("_tpu_kernel", &kernel_of_text);
-  m.def(
-      "compile", &compile, nb::arg("batch"), nb::kw_only(), nb::arg("heads"),
-      nb::arg("kv_heads") = nb::none(), nb::arg("head_dim") = 128,
-      nb::arg("v_head_dim") = nb::none(), nb::arg("dtype") = "bf16",
-      nb::arg("scale") = nb::none(), nb::arg("softcap") = 0.0,
-      nb::arg("sink_logits") = false, nb::arg("target") = "v6e",
-      nb::arg("backward") = false, nb::arg("dlse") = false,
-      nb::arg("tiles_per_pass") = nb::none(),
-      nb::arg("fetch_ahead") = nb::none(), nb::arg("row_sum") = "exact",
-      nb::arg("lowering_reason") = nb::none(),
-      nb::arg("query_chunk") = nb::none(), nb::arg("numbers") = "finite",
-      "The TPU program for batches like this one: of `dtype`, bf16 or f32, any "
-      "mask, head dims of 64, 128, 192 or 256, scores "
-      "capped by `softcap` unless it is 0, with one more logit a head where "
-      "`sink_logits` says so. "
-      "`backward`: that of the "
-      "gradients, which takes the log-sum-exp's with `dlse`. `row_sum`: "
-      "\"exact\", or \"rounded\" as the product takes the probabilities. "
-      "`tiles_per_pass` and `fetch_ahead` are the table's, as far as the "
-      "target's vector memory holds them, unless they are said. "
-      "`lowering_reason`: why a tile or a logical block below the granule of "
-      "the target's matrix unit is lowered; such a one must have it, others "
-      "must not. `query_chunk`: queries whose dQ the backward kernel holds at "
-      "a time, whole tiles, or all; what lets most heads go together, unless "
-      "it is said. `numbers` that it may read: \"finite\", a promise, or "
-      "\"any\": NaN and "
-      "infinity reach what they are legal for and nothing else.");
+  m.def("compile", &compile, nb::arg("batch"), nb::kw_only(), nb::arg("heads"),
+        nb::arg("kv_heads") = nb::none(), nb::arg("head_dim") = 128,
+        nb::arg("v_head_dim") = nb::none(), nb::arg("dtype") = "bf16",
+        nb::arg("scale") = nb::none(), nb::arg("softcap") = 0.0,
+        nb::arg("sink_logits") = false, nb::arg("target") = "v6e",
+        nb::arg("backward") = false, nb::arg("dlse") = false,
+        nb::arg("tiles_per_pass") = nb::none(),
+        nb::arg("fetch_ahead") = nb::none(), nb::arg("row_sum") = "exact",
+        nb::arg("lowering_reason") = nb::none(),
+        nb::arg("query_chunk") = nb::none(), nb::arg("numbers") = "finite",
+        "Compiles the TPU program for all batches of this batch's\n"
+        "contract. Returns a TpuKernel.\n\n"
+        "The program takes any mask. Raises a TesseraError for a call\n"
+        "that the kernels cannot run.\n\n"
+        "- `kv_heads`, `v_head_dim`: `heads` and `head_dim` unless they\n"
+        "  are given\n"
+        "- `head_dim`, `v_head_dim`: 64, 128, 192 or 256\n"
+        "- `dtype`: 'bf16' or 'f32'\n"
+        "- `scale`: 1 / sqrt(head_dim) unless it is given\n"
+        "- `softcap`: the cap of the scores; 0: no cap\n"
+        "- `sink_logits`: adds one logit to each head\n"
+        "- `target`: a TPU such as 'v6e'\n"
+        "- `backward`: compiles the program of the gradients; with `dlse`\n"
+        "  it also takes the gradient of the log-sum-exp\n"
+        "- `tiles_per_pass`, `fetch_ahead`: the table's values unless\n"
+        "  they are given, as far as the target's vector memory holds\n"
+        "  them\n"
+        "- `row_sum`: what the probabilities are divided by: 'exact',\n"
+        "  their float32 sum, or 'rounded', the sum of the probabilities\n"
+        "  as the product takes them\n"
+        "- `lowering_reason`: why a tile or a logical block below the\n"
+        "  granule of the target's matrix unit is lowered. Required for\n"
+        "  such a tile or block, an error for any other\n"
+        "- `query_chunk`: the queries whose dQ the backward kernel holds\n"
+        "  at a time, in whole tiles, or all of them. By default all, if\n"
+        "  they fit and as many heads run together as with chunks; else\n"
+        "  as many queries as fit\n"
+        "- `numbers`: 'finite' promises that all numbers are finite; with\n"
+        "  'any', NaN and infinity reach only what they are legal for");
 }
 
 }  // namespace tessera::python

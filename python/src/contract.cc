@@ -63,23 +63,27 @@ PlanContract contract_of_state(const nb::dict& state) {
 void bind_contract(nb::module_& m) {
   nb::class_<PlanContract> contract(
       m, "Contract",
-      "Everything static that a compiled program of this batch depends on; "
-      "`key` is its cache key.");
+      "The plan contract: everything static that a compiled program of\n"
+      "a batch depends on. `key` is its cache key.");
   contract
       .def_ro("key", &PlanContract::key,
-              "32 hex digits, a digest of `text`: the same on every machine.")
-      .def_ro("text", &PlanContract::text, "Canonical JSON.")
-      .def_ro("steps", &PlanContract::steps,
-              "That a packed worklist of either direction may have.")
+              "Digest of `text`: 32 hex digits, the same on every machine.")
+      .def_ro("text", &PlanContract::text,
+              "The terms of the contract, as canonical JSON text.")
+      .def_ro(
+          "steps", &PlanContract::steps,
+          "The most steps that a packed worklist of either direction may have.")
       .def_ro("union_blocks", &PlanContract::union_blocks,
-              "Blocks that the queries of a tile row may pick together; 0 "
-              "where no mask names picks.")
+              "The most blocks that the queries of a tile row may pick\n"
+              "together; 0 if no mask names picks.")
       .def_ro("window_bounds", &PlanContract::window_bounds,
-              "Exact window bounds, which are no part of the key.")
+              "The exact window bounds. The key does not depend on them.")
       .def_ro("unused_facts", &PlanContract::unused_facts,
-              "Facts that were given and that no mask names.")
-      .def_ro("folded", &PlanContract::folded,
-              "A line for each thing that was folded.")
+              "Names of the facts that were given but that no mask names.")
+      .def_ro(
+          "folded", &PlanContract::folded,
+          "One line for each value that was folded: replaced by its class,\n"
+          "its bucket or a ceiling, or left out.")
       .def(
           "__eq__",
           [](const PlanContract& l, const PlanContract& r) {

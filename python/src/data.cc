@@ -379,20 +379,24 @@ void close(PyLoader& self) {
 }
 
 constexpr const char* kAbout =
-    "Fixed-shape batches of packed rows, each with its attention plan, made "
-    "ahead by threads.\n\n"
-    "`documents` is anything with `__arrow_c_stream__` (a pyarrow Table or "
-    "RecordBatchReader, a Polars DataFrame, a DuckDB relation), a path or a "
-    "list of paths of JSON lines, Parquet or Arrow IPC, or an iterable of "
-    "documents: token arrays, or dicts of fields. A batch is a dict: each "
-    "column of a row as a NumPy int32 "
-    "array [rows, ...], `batch`, the `tessera.Batch` of their doc_ids and "
-    "valid_token_count under `mask` (None: causal & documents), and `filled`, "
-    "how many rows are not padding alone, fewer than `rows` in the last batch "
-    "only. `workers` threads plan batches, read columns of Parquet and parse "
-    "JSON lines: batches are the same for any number. `state()` is where to go "
-    "on: `Loader(same documents, ..., state=state)` gives the same batches "
-    "from there.";
+    "Fixed-shape batches of packed rows, each with its attention\n"
+    "plan. Threads make the batches ahead.\n\n"
+    "`documents` is one of these:\n\n"
+    "- anything with `__arrow_c_stream__`: a pyarrow Table or\n"
+    "  RecordBatchReader, a Polars DataFrame, a DuckDB relation\n"
+    "- a path or a list of paths of JSON lines, Parquet or Arrow IPC\n"
+    "- an iterable of documents: token arrays, or dicts of fields\n\n"
+    "A batch is a dict. It has each column of the rows as a NumPy\n"
+    "int32 array [rows, ...]; `batch`, the `tessera.Batch` of their\n"
+    "doc_ids and valid_token_count under `mask` (None: causal &\n"
+    "documents); and `filled`, the number of rows that are not\n"
+    "padding alone, which is below `rows` in the last batch only.\n\n"
+    "`workers` threads plan batches, read columns of Parquet and\n"
+    "parse JSON lines. The batches are the same for any number of\n"
+    "workers. `ahead` is how many batches are made before they are\n"
+    "asked for.\n\n"
+    "`state()` is where to go on: `Loader(same documents, ...,\n"
+    "state=state)` gives the same batches from there.";
 
 }  // namespace
 
@@ -423,12 +427,15 @@ void bind_data(nb::module_& m) {
                   "| None = None, tile: tuple[int, int] = (256, 256), "
                   "max_steps: int = 0, max_width: int = 0, ahead: int = 2, "
                   "workers: int = 1, state: dict | None = None) -> Loader"),
-          "A loader of rows that were packed before, by `tessera pack`, say: a "
-          "file of safetensors, Parquet or Arrow IPC, or a folder of such, "
-          "taken by name. Batches are as of documents, in the order of the "
-          "rows. What the files are is checked at once, a row when it is read. "
-          "`state()` is a row of a file: `open_rows(same path, "
-          "state=state)` goes on from there. There is no account().")
+          "Opens a loader of rows that were packed before, for example by\n"
+          "`tessera pack`.\n\n"
+          "`path` is a file of safetensors, Parquet or Arrow IPC, or a\n"
+          "folder of such files, which are read in the order of their\n"
+          "names. Batches are as those of documents, in the order of the\n"
+          "rows. The files are checked at once, each row when it is read.\n"
+          "`state()` names a row of a file; `open_rows(same path,\n"
+          "state=state)` goes on from there. Such a loader has no\n"
+          "account().")
       .def(
           "__iter__", [](nb::handle self) { return nb::borrow(self); },
           nb::sig("def __iter__(self) -> Loader"))
@@ -438,20 +445,23 @@ void bind_data(nb::module_& m) {
           "state", [](const PyLoader& l) { return dict_of(l.position); },
           nb::sig(
               "def state(self) -> dict[str, int | float | str | list[str]]"),
-          "Where to go on after the last batch: plain numbers, what was "
-          "counted "
-          "up to there, and digests of the options and of the files (names, "
-          "sizes, order), for JSON or pickle.")
+          "Where to go on after the last batch, as a dict for JSON or\n"
+          "pickle: plain numbers, what was counted so far, and digests of\n"
+          "the options and of the files (names, sizes, order).")
       .def("__repr__", &words)
       .def("account", &account_of,
            nb::sig("def account(self) -> dict[str, object]"),
-           "Where tokens, chunks and edges went, when the last batch was made: "
-           "of the windows packed by then and the chunks handed out. When the "
-           "loader has ended it is of all documents; one that goes on from a "
-           "state counts what was before it. `ignored_columns` were met, and "
-           "rows have no place for them.")
+           "Where tokens, chunks and edges went, as a dict.\n\n"
+           "The counts are those of the time when the last batch was made:\n"
+           "of the windows that were packed by then and of the chunks that\n"
+           "were handed out. When the loader has ended they are of all\n"
+           "documents. A loader that goes on from a state also counts what\n"
+           "was before the state. `ignored_columns` are the columns that the\n"
+           "documents have and the rows have no place for. Raises a\n"
+           "TesseraError for a loader of packed rows.")
       .def("close", &close,
-           "Stops the thread. Batches that were handed out stay.")
+           "Stops the threads of the loader. Batches that were handed out\n"
+           "stay valid.")
       .def(
           "__enter__", [](nb::handle self) { return nb::borrow(self); },
           nb::sig("def __enter__(self) -> Loader"))

@@ -39,10 +39,11 @@ void translate(const std::exception_ptr& p, void*) {
 void bind_failure(nb::module_& m) {
   tessera_error = PyErr_NewExceptionWithDoc(
       "tessera.TesseraError",
-      "What the library refuses, in one line: `[where] rule, found X for Y`.\n"
-      "\n"
-      "`kind` is invalid, limit, io, unavailable or stopped; `column` points "
-      "into a mask's text, from 1, or is 0.",
+      "An error of the library. Its message is one line: `[where] rule,\n"
+      "found X for Y`.\n\n"
+      "`kind` is 'invalid', 'limit', 'io', 'unavailable' or 'stopped'.\n"
+      "`column` is the position in a mask's text, from 1, or 0 if there\n"
+      "is none.",
       PyExc_ValueError, nullptr);
   if (tessera_error == nullptr) throw nb::python_error();
   m.attr("TesseraError") = nb::handle(tessera_error);

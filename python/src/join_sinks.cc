@@ -67,30 +67,32 @@ nb::tuple gradients_of(nb::handle joined, nb::handle lse,
 }  // namespace
 
 void bind_join_sinks(nb::module_& m) {
-  m.def(
-      "join_sinks", &join, nb::arg("out"), nb::arg("lse"),
-      nb::arg("sink_logits"), nb::kw_only(), nb::arg("layout") = "bhsd",
-      nb::arg("joined") = nb::none(),
-      "out / (1 + exp(sink - lse)): sink logits that take their share of the "
-      "softmax and stay out of the log-sum-exp, as index-sparse kernels on "
-      "GPUs have them. `out` and `lse` are those of `attention` without "
-      "`sink_logits`.\n\n"
-      "lse is float32 [batch, heads, q_len] and sink_logits float32 [heads]. "
-      "It is computed in float64 and rounded once to the dtype of `out`; a "
-      "query without a legal key stays 0. `joined` is written where it is "
-      "given, and must be `out` itself or lie before or behind it; else it is "
-      "a new array.");
+  m.def("join_sinks", &join, nb::arg("out"), nb::arg("lse"),
+        nb::arg("sink_logits"), nb::kw_only(), nb::arg("layout") = "bhsd",
+        nb::arg("joined") = nb::none(),
+        "Joins sink logits to attention that ran without them: returns\n"
+        "out / (1 + exp(sink - lse)).\n\n"
+        "The sink logits take their share of the softmax but stay out of\n"
+        "the log-sum-exp, as in index-sparse kernels on GPUs. `out` and\n"
+        "`lse` are those of `attention` without `sink_logits`; `lse` is\n"
+        "float32 [batch, heads, q_len] and `sink_logits` float32 [heads].\n\n"
+        "The result is computed in float64 and rounded once to the dtype\n"
+        "of `out`. The output of a query without a legal key stays 0. The\n"
+        "result is written to `joined` if it is given, else to a new\n"
+        "array. `joined` must be `out` itself or lie wholly before or\n"
+        "after it in memory.");
   m.def("sink_gradients", &gradients_of, nb::arg("joined"), nb::arg("lse"),
         nb::arg("sink_logits"), nb::arg("dout"), nb::arg("dlse") = nb::none(),
         nb::kw_only(), nb::arg("layout") = "bhsd",
-        "The way back of `join_sinks`: (dout, dlse, dsink_logits), new arrays, "
-        "of which the first two are what a backward pass of attention without "
-        "`sink_logits` takes.\n\n"
-        "`dout` is the gradient by `joined`, which `join_sinks` gave, and "
-        "`dlse` that by the log-sum-exp of the keys, float32 [batch, heads, "
-        "q_len]; None: none reaches it. The backward pass must have been "
-        "prepared with `dlse`. They are computed in float64 and rounded once; "
-        "a query without a legal key has a `dout` of 0, whatever it was "
+        "The backward pass of `join_sinks`. Returns (dout, dlse,\n"
+        "dsink_logits) as new arrays; the first two are for the backward\n"
+        "pass of attention without `sink_logits`, which must have been\n"
+        "prepared with `dlse`.\n\n"
+        "`joined` is what `join_sinks` returned. `dout` is the gradient\n"
+        "of `joined`. `dlse` is the gradient of the log-sum-exp of the\n"
+        "keys, float32 [batch, heads, q_len]; None if no gradient reaches\n"
+        "it. The results are computed in float64 and rounded once. A\n"
+        "query without a legal key gets a `dout` of 0, whatever was\n"
         "given.");
 }
 

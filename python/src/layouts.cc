@@ -150,12 +150,23 @@ NumpyArray<int32_t> topk_of(const PyBatch& b) {
 void bind_layouts(nb::module_& m, nb::class_<PyBatch>& batch) {
   batch
       .def("flex_lists", &flex_of, nb::arg("heads") = 0,
-           "FlexAttention's BlockMask as arrays.")
+           "The arrays of FlexAttention's BlockMask, int32, by name:\n"
+           "num_blocks [batch, heads, rows] and indices [batch, heads, rows,\n"
+           "columns] of kv, full_kv, q and full_q. `heads` repeats the\n"
+           "plan's lists over so many query heads; 0: as many as the plan\n"
+           "has.")
       .def("splash_arrays", &splash_of, nb::arg("batch_row") = 0, nb::kw_only(),
            nb::arg("dkv") = false, nb::arg("shrink") = true,
            nb::arg("downcast") = true, nb::arg("heads") = 0,
-           "Splash attention's MaskInfo as arrays.")
-      .def("topk_idxs", &topk_of, "The picks as [queries, groups, k], int32.");
+           "The arrays of Splash attention's MaskInfo for one batch row, by\n"
+           "name; a field that the mask does not need is None. `dkv` makes\n"
+           "those of the kernel of dK and dV. `shrink` and `downcast` are\n"
+           "Splash's shrink_grid and downcast_smem_data. `heads` is the\n"
+           "number of query heads, a multiple of the plan's; 0: as many as\n"
+           "the plan has.")
+      .def("topk_idxs", &topk_of,
+           "The picks as int32 [queries, groups, k], or [queries, k] for one\n"
+           "group; the queries of all batch rows follow one another.");
   m.def(
       "_splash_run",
       [](GivenBatch of, bool tokamax, int64_t batch_row, int64_t heads,

@@ -58,27 +58,32 @@ void bind_atoms(nb::module_& m) {
         refuse("same takes a letter from a to h, found '" + name + "'");
       },
       nb::arg("name"),
-      "Keys of the query's own group; `plan(same={name: ids})` has the ids, "
-      "name a letter a to h. Negative ids are of no group.");
+      "Mask of the keys in the query's own group. `name` is a letter, a\n"
+      "to h; `plan(same={name: ids})` has the ids. A token with a\n"
+      "negative id is in no group.");
   m.def(
       "window",
       [](int64_t left, int64_t right) { return PyMask{window(left, right)}; },
       nb::arg("left"), nb::arg("right"),
-      "Keys at most `left` before the query and `right` after it; -1: any.");
+      "Mask of the keys at most `left` before the query and at most\n"
+      "`right` after it; -1: no limit.");
   m.def(
       "chunk", [](int64_t n) { return PyMask{chunk(n)}; }, nb::arg("n"),
-      "Keys of the query's own chunk of n.");
+      "Mask of the keys in the query's own chunk of n keys.");
   m.def(
       "sink", [](int64_t n) { return PyMask{sink(n)}; }, nb::arg("n"),
-      "The first n keys; of the query's document where documents are named.");
+      "Mask of the first n keys: of the query's document or segment if\n"
+      "the mask names documents or segments, else of the batch row.");
   m.def(
       "blocks", [](int64_t n) { return PyMask{blocks(n)}; }, nb::arg("n"),
-      "Blocks of n keys that each query picks; the picks are facts.");
+      "Mask of the keys in the blocks that each query picks; a block is\n"
+      "n keys. The picks are facts: see `plan`.");
   m.def(
       "routed",
       [](int64_t top, int64_t block) { return PyMask{routed(top, block)}; },
       nb::arg("top"), nb::arg("block"),
-      "Blocks that the router picks for each query.");
+      "Mask of the keys in the blocks that the router picks for each\n"
+      "query: `top` blocks of `block` keys. `route` runs the router.");
 }
 
 }  // namespace
@@ -86,8 +91,9 @@ void bind_atoms(nb::module_& m) {
 void bind_mask(nb::module_& m) {
   nb::class_<PyMask>(
       m, "Mask",
-      "A static rule of which key a query may see: build it by `&`, `|` and "
-      "`~`, or from its text. It knows no token.")
+      "A static rule that says which keys a query may see. Build it\n"
+      "with `&`, `|` and `~`, or from its text. A mask holds no data of\n"
+      "a batch; those are facts.")
       .def(
           "__init__",
           [](PyMask* self, const std::string& text) {
@@ -114,12 +120,14 @@ void bind_mask(nb::module_& m) {
                 "masks must be joined by &, | and ~, found one that is asked "
                 "whether it is true, as by and, or, not and if");
           },
-          "An error: `and`, `or` and `not` would drop a mask without a word.")
+          "Raises a TesseraError, since `and`, `or` and `not` would\n"
+          "silently drop a mask.")
       .def(
           "__eq__",
           [](const PyMask& l, const PyMask& r) { return l.mask() == r.mask(); },
           nb::is_operator(), nb::sig(kEqual),
-          "Whether both mean the same in canonical form.")
+          "Whether both masks have the same canonical form and name the same "
+          "facts.")
       .def("__hash__",
            [](const PyMask& e) {
              return nb::hash(nb::str(to_string(e.mask()).c_str()));
@@ -135,7 +143,7 @@ void bind_mask(nb::module_& m) {
            })
       .def_prop_ro(
           "canonical", [](const PyMask& e) { return to_string(e.mask()); },
-          "Its text in canonical form.");
+          "The text of the mask in canonical form.");
   bind_atoms(m);
 }
 

@@ -91,9 +91,26 @@ void bind_route(nb::module_& m) {
         nb::arg("top_metas") = s.top_metas, nb::arg("meaning") = "exact",
         nb::arg("max_steps") = 0, nb::arg("max_width") = 0,
         nb::arg("max_union") = 0,
-        "A batch whose picks the router finds: the mask names "
-        "routed(top, block), q and k say which blocks of keys each query "
-        "attends to. No gradient flows through it.");
+        "Makes a batch whose picks the router finds. Returns a Batch.\n\n"
+        "`mask` names `routed(top, block)`. The router scores blocks of\n"
+        "keys by q and k and picks those that each query attends to. q is\n"
+        "[batch, heads, q_len, dim] and k [batch, kv_heads, kv_len, dim],\n"
+        "or with the layout 'bshd' [batch, tokens, heads, dim]. No\n"
+        "gradient flows through the picks.\n\n"
+        "- `rule`: who picks: 'kv-head', the query heads of a KV head\n"
+        "  together; 'query-head', each query head alone; or\n"
+        "  'query-tile', the queries of one document in a query tile\n"
+        "  together\n"
+        "- `compression`: keys that are pooled to one; `stride`: keys\n"
+        "  from one such group to the next\n"
+        "- `query_tile`: queries that share a union of picks; `kv_tile`:\n"
+        "  keys of a routing tile\n"
+        "- `sink_blocks`: first blocks that are always picked\n"
+        "- `hierarchical`: scores groups of `meta_ratio` blocks first,\n"
+        "  and then the blocks of the best `top_metas` groups\n"
+        "- `meaning`: 'exact', each query attends to its own picks, or\n"
+        "  'union', to those of all queries of its tile row\n"
+        "- `max_steps`, `max_width`, `max_union`: ceilings, as in `plan`");
 }
 
 }  // namespace tessera::python

@@ -420,8 +420,8 @@ std::vector<std::string> verify(const std::string& receipt, nb::handle q,
 void bind_saved(nb::module_& m) {
   nb::class_<PySaved> saved(
       m, "Saved",
-      "What a forward pass leaves for its backward pass; it keeps the arrays, "
-      "which must stay as they were.");
+      "What a forward pass leaves for its backward pass. It refers to\n"
+      "the arrays of the call, which must not change in between.");
   refuse_pickle(saved, "keep out and lse");
   saved
       .def_prop_ro(
@@ -449,26 +449,30 @@ void bind_saved(nb::module_& m) {
 void bind_prepared(nb::module_& m) {
   nb::class_<PyPrepared> prepared(
       m, "Prepared",
-      "One batch on one lane: a layer costs its kernels and nothing else. It "
-      "belongs to one thread at a time.");
+      "One batch that is ready on one lane, so a layer costs its\n"
+      "kernels and nothing else. One thread at a time may use it.");
   refuse_pickle(prepared, "pickle its batch and prepare it again");
   prepared
       .def("forward", &forward, nb::arg("q"), nb::arg("k"), nb::arg("v"),
            nb::kw_only(), nb::arg("sink_logits") = nb::none(),
            nb::arg("layout") = "bhsd", nb::arg("out") = nb::none(),
-           "Attention of the batch: its `out` and `lse`, and what `backward` "
-           "takes.")
+           "Runs attention of the batch. Returns a Saved, which has `out`\n"
+           "and `lse` and is an argument of `backward`. The result is\n"
+           "written to `out` if it is given, else to a new array.")
       .def("backward", &backward, nb::arg("saved"), nb::arg("dout"),
            nb::kw_only(), nb::arg("dlse") = nb::none(),
-           "dq, dk, dv and dsink_logits, which is None without sink logits.")
+           "Runs the backward pass of `saved`. Returns (dq, dk, dv,\n"
+           "dsink_logits) as new arrays; dsink_logits is None without sink\n"
+           "logits. `dlse` is the gradient of the log-sum-exp.")
       .def("sink_telemetry", &sink_telemetry, nb::arg("saved"),
            nb::arg("first_keys"),
            nb::sig("def sink_telemetry(self, saved: Saved, first_keys: int) "
                    "-> SinkTelemetry"),
-           "Where the attention of a forward pass went; the call must have "
+           "Computes where the attention of a forward pass went: the mass on\n"
+           "the first `first_keys` keys, and the entropy. The call must have\n"
            "been prepared with sink_telemetry=True.")
       .def("receipt", &receipt, nb::arg("saved"),
-           "What the latest passes ran, as JSON.")
+           "A receipt of what the latest passes ran, as JSON text.")
       .def(
           "next",
           [](PyPrepared& self, GivenBatch batch) {
@@ -478,32 +482,33 @@ void bind_prepared(nb::module_& m) {
             take(done);
             self.batch = std::move(batch);
           },
-          nb::arg("batch"), "The next batch, on the same lane.")
+          nb::arg("batch"), "Moves on to the next batch, on the same lane.")
       .def(
           "program_text",
           [](const PyPrepared& p, bool back) {
             return take(p.prepared.program_text(back));
           },
           nb::arg("backward") = false,
-          "The program that the lane compiled, as text; an error where it has "
-          "none.")
+          "The program that the lane compiled, as text. Raises a\n"
+          "TesseraError if the lane has no program.")
       .def_prop_ro(
           "batch",
           [](const PyPrepared& p) { return nb::borrow<NewBatch>(p.batch); },
-          "That is ready.")
+          "The batch that is ready.")
       .def_prop_ro(
           "lane",
           [](const PyPrepared& p) {
             return std::string(to_string(p.prepared.lane()));
           },
-          "That runs it.")
+          "The name of the lane that runs the batch.")
       .def_prop_ro(
           "reason",
           [](const PyPrepared& p) { return p.prepared.choice().reason; },
-          "Why that lane was chosen.")
+          "Why the lane was chosen.")
       .def_prop_ro(
           "fallback", [](const PyPrepared& p) { return p.prepared.fallback(); },
-          "Why another lane stepped in; None where none did.")
+          "Why another lane runs the batch than the one that was chosen;\n"
+          "None if the chosen lane runs it.")
       .def("__repr__",
            [](const PyPrepared& p) {
              const AttentionCall& call = p.prepared.call();
@@ -520,8 +525,9 @@ void bind_prepared(nb::module_& m) {
                      (call.backward ? ", backward" : "") + ")");
            })
       .def("counters", &counters,
-           "What ran and what it took: tiles, passes, compiles, "
-           "milliseconds.");
+           "Counts of tiles, pairs, passes and compiles, and the\n"
+           "milliseconds of prepare, compile, transfer and passes, as a\n"
+           "dict.");
 }
 
 void bind_open(nb::class_<PySession>& session) {
@@ -560,35 +566,48 @@ void bind_open(nb::class_<PySession>& session) {
           nb::arg("artifact") = nb::none(), nb::arg("shapes") = nb::none(),
           nb::arg("lowering_reason") = nb::none(), nb::arg("numbers") = "any",
           nb::arg("max_compiles") = 0, nb::arg("row_sum") = "exact",
-          "`artifact` and `shapes` are files of what JAX exported, for the "
-          "lanes splash and jax_bridge (docs/bridge.md). `mesh`, such as "
-          "'data=2,seq=4', spreads every call over devices of "
-          "the plugin, on lane xla or mosaic; `exchange`, how tiles travel "
-          "between them, is 'rounds', 'gather', 'auto' or on TPUs 'ragged', "
-          "with `ceilings` "
-          "batches that differ "
-          "share one program, `work` weighs tiles by class, and "
-          "`evenness` is what shards are to have at most (see ts.shard). "
-          "`lowering_reason`: why tiles or logical blocks below the granule of "
-          "a TPU's matrix unit are lowered to it. `numbers`: 'finite' promises "
-          "that no NaN or infinity is among what lane mosaic reads, which "
-          "saves it cycles. `max_compiles`: programs to "
-          "compile at most, else "
-          "an error that says what varied; 0 is no limit. `row_sum` of that "
-          "lane's forward kernels: 'exact', or 'rounded' as their product "
-          "takes the probabilities.");
+          "Opens a session.\n\n"
+          "- `lane`: runs every call on this lane, or raises an error;\n"
+          "  None: the dispatch rules choose\n"
+          "- `fallback`: lanes that may step in, in this order\n"
+          "- `threads`: threads of the lane cpu; 0: every core that this\n"
+          "  process may use\n"
+          "- `isa`: the instruction set of the lane cpu\n"
+          "- `plugin`: the path or the name of a PJRT plugin\n"
+          "- `cache_folder`: keeps compiled programs for other processes;\n"
+          "  '': nowhere\n"
+          "- `input_digests`: adds digests of the inputs to receipts, for\n"
+          "  which all inputs are read\n"
+          "- `mesh`: spreads every call over devices of the plugin, on the\n"
+          "  lane xla or mosaic, such as 'data=2,seq=4'\n"
+          "- `balance`, `exchange`, `ceilings`, `work`, `evenness`,\n"
+          "  `uneven`: how a mesh spreads calls; see `shard`. With\n"
+          "  `ceilings` batches that differ share one program\n"
+          "- `artifact`, `shapes`: the files that JAX exported, for the\n"
+          "  lanes splash and jax_bridge (docs/bridge.md)\n"
+          "- `lowering_reason`: why tiles or logical blocks below the\n"
+          "  granule of a TPU's matrix unit are lowered to it\n"
+          "- `numbers`: 'finite' promises that the lane mosaic reads no NaN\n"
+          "  or infinity, which saves cycles\n"
+          "- `max_compiles`: the most programs to compile; one more raises\n"
+          "  an error that says what varied; 0: no limit\n"
+          "- `row_sum`: what the forward kernels of the lane mosaic divide\n"
+          "  the probabilities by: 'exact', their float32 sum, or\n"
+          "  'rounded', the sum of the probabilities as the product takes\n"
+          "  them");
 }
 
 void bind_calls(nb::class_<PySession>& session) {
   session
-      .def("prepare", &prepare, nb::arg("batch"), nb::kw_only(),
-           nb::arg("heads"), nb::arg("head_dim"),
-           nb::arg("kv_heads") = nb::none(), nb::arg("v_head_dim") = nb::none(),
-           nb::arg("dtype") = "f32", nb::arg("scale") = nb::none(),
-           nb::arg("softcap") = 0.0, nb::arg("sink_logits") = false,
-           nb::arg("backward") = false, nb::arg("dlse") = false,
-           nb::arg("sink_telemetry") = false,
-           "Chooses a lane and makes the batch ready on it.")
+      .def(
+          "prepare", &prepare, nb::arg("batch"), nb::kw_only(),
+          nb::arg("heads"), nb::arg("head_dim"),
+          nb::arg("kv_heads") = nb::none(), nb::arg("v_head_dim") = nb::none(),
+          nb::arg("dtype") = "f32", nb::arg("scale") = nb::none(),
+          nb::arg("softcap") = 0.0, nb::arg("sink_logits") = false,
+          nb::arg("backward") = false, nb::arg("dlse") = false,
+          nb::arg("sink_telemetry") = false,
+          "Chooses a lane and makes the batch ready on it. Returns a Prepared.")
       .def("warm", &warm, nb::arg("batches"), nb::kw_only(), nb::arg("heads"),
            nb::arg("head_dim"), nb::arg("kv_heads") = nb::none(),
            nb::arg("v_head_dim") = nb::none(), nb::arg("dtype") = "f32",
@@ -605,19 +624,22 @@ void bind_calls(nb::class_<PySession>& session) {
                    "threads: int = 0, progress: "
                    "collections.abc.Callable[[int, int], object] | None = None)"
                    " -> dict[str, object]"),
-           "Compiles what these batches will need, one of each contract, side "
-           "by side: afterwards the session, and the folder of its cache, have "
-           "every program. `progress` is called with contracts done and all of "
-           "them. Says how many batches and contracts there were, what was "
-           "compiled, and in `warnings` what the cache's folder could not "
-           "keep.")
+           "Compiles the programs that these batches will need, one for each\n"
+           "contract, in parallel. Afterwards the session and its cache\n"
+           "folder have every program.\n\n"
+           "`threads` is the number of compiles at a time; 0: every core\n"
+           "that this process may use. `progress` is called with the number\n"
+           "of contracts that are done and the number of all. Returns a\n"
+           "dict: `batches`, `contracts`, `compiles`, `memory_hits`,\n"
+           "`disk_hits`, `ms`, and in `warnings` what the cache folder could\n"
+           "not keep.")
       .def("choose", &choose_in, nb::arg("batch"), nb::kw_only(),
            nb::arg("heads"), nb::arg("head_dim"),
            nb::arg("kv_heads") = nb::none(), nb::arg("v_head_dim") = nb::none(),
            nb::arg("dtype") = "f32", nb::arg("scale") = nb::none(),
            nb::arg("softcap") = 0.0, nb::arg("sink_logits") = false,
            nb::arg("backward") = false, nb::arg("sink_telemetry") = false,
-           "The choice of a lane alone; nothing is opened.");
+           "Returns the Choice of a lane for such a call. Opens nothing.");
 }
 
 void bind_functions(nb::module_& m) {
@@ -627,35 +649,39 @@ void bind_functions(nb::module_& m) {
         nb::arg("scale") = nb::none(), nb::arg("softcap") = 0.0,
         nb::arg("sink_logits") = false, nb::arg("backward") = false,
         nb::arg("sink_telemetry") = false,
-        "Which lane would run such a call here, and why not the others.");
+        "Returns the Choice for such a call: the lane that would run it\n"
+        "here, and the reasons against the other lanes.");
   m.def("attention", &attention, nb::arg("q"), nb::arg("k"), nb::arg("v"),
         nb::arg("batch"), nb::kw_only(), nb::arg("scale") = nb::none(),
         nb::arg("softcap") = 0.0, nb::arg("sink_logits") = nb::none(),
         nb::arg("layout") = "bhsd", nb::arg("return_lse") = false,
         nb::arg("out") = nb::none(), nb::arg("sink_telemetry") = nb::none(),
         nb::arg("session") = nb::none(),
-        "Attention of one batch: the output, then the natural log-sum-exp "
-        "where `return_lse` asks for it, then where it went "
-        "(`SinkTelemetry`) where `sink_telemetry` says on how many first "
-        "keys.\n\n"
-        "q is [batch, heads, q_len, dim] and k and v [batch, kv_heads, kv_len, "
-        "dim], or with the layout 'bshd' [batch, tokens, heads, dim]; float32, "
-        "bfloat16 or float16. `scale` is 1 / sqrt(dim) where it is not given. "
-        "A query that may see no key gives 0.");
+        "Attention of one batch. Returns the output; or a tuple of the\n"
+        "output, the natural log-sum-exp if `return_lse` is true, and a\n"
+        "SinkTelemetry if `sink_telemetry` is a number of first keys.\n\n"
+        "q is [batch, heads, q_len, dim], and k and v are [batch,\n"
+        "kv_heads, kv_len, dim]; with the layout 'bshd' they are [batch,\n"
+        "tokens, heads, dim]. The dtype is float32, bfloat16 or float16.\n"
+        "The log-sum-exp is float32 [batch, heads, q_len].\n\n"
+        "`scale` is 1 / sqrt(dim) unless it is given. The result is\n"
+        "written to `out` if it is given, else to a new array. The output\n"
+        "of a query that may see no key is 0. `session` runs the call;\n"
+        "None: a session that all such calls share.");
   m.def("verify", &verify, nb::arg("receipt"), nb::arg("q"), nb::arg("k"),
         nb::arg("v"), nb::arg("batch"), nb::kw_only(),
         nb::arg("scale") = nb::none(), nb::arg("softcap") = 0.0,
         nb::arg("sink_logits") = nb::none(), nb::arg("layout") = "bhsd",
         nb::arg("dout") = nb::none(), nb::arg("dlse") = nb::none(),
         nb::arg("sink_telemetry") = nb::none(),
-        "Runs the call of a receipt again: the fields that differ, none where "
-        "the receipt is true.");
+        "Runs the call of a receipt again. Returns the fields that\n"
+        "differ; an empty list if the receipt is true.");
   m.def(
       "receipt_text",
       [](const std::string& receipt) { return take(receipt_text(receipt)); },
       nb::arg("receipt"),
-      "A receipt for people, a line for each thing, as `tessera receipt show` "
-      "prints it.");
+      "A receipt as text, one line for each thing, as `tessera receipt\n"
+      "show` prints it.");
 }
 
 }  // namespace
@@ -665,8 +691,8 @@ void bind_session(nb::module_& m) {
   bind_prepared(m);
   nb::class_<PySession> session(
       m, "Session",
-      "Open lanes with their compiled programs, and the rules that choose one. "
-      "Threads may share it.");
+      "Open lanes with their compiled programs, and the rules that\n"
+      "choose a lane. Threads may share a session.");
   refuse_pickle(session, "open one where it is used");
   bind_open(session);
   bind_calls(session);

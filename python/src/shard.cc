@@ -312,33 +312,35 @@ void bind_options(ShardsClass& shards) {
       .def_prop_ro(
           "batch",
           [](const PyShards& s) { return nb::borrow<NewBatch>(s.batch); },
-          "That is spread.")
+          "The batch that is spread over the mesh.")
       .def_prop_ro(
           "mesh", [](const PyShards& s) { return to_string(s.shards.mesh); },
-          "Its axes and their sizes, as text.")
+          "The axes of the mesh and their sizes, as text.")
       .def_prop_ro(
           "balance",
           [](const PyShards& s) {
             return std::string(to_string(s.options.balance));
           },
-          "How rows were spread.")
+          "How query rows are spread: the `balance` of `shard`.")
       .def_prop_ro(
           "exchange",
           [](const PyShards& s) {
             return std::string(to_string(s.shards.exchange));
           },
-          "How tiles travel: where 'auto' was asked for, what was chosen.")
+          "How tiles travel between shards. If 'auto' was asked for, the\n"
+          "exchange that was chosen.")
       .def_prop_ro(
           "ceilings",
           [](const PyShards& s) { return to_string(ceilings_of(s.shards)); },
-          "What they have room for, as text: under it, other batches that fit "
-          "have the same contract.")
+          "What the shards have room for, as text. Under these ceilings all\n"
+          "other batches that fit have the same contract.")
       .def_prop_ro(
           "work", [](const PyShards& s) { return to_string(s.options.work); },
-          "What a tile of each class counts, as text.")
-      .def_prop_ro("evenness", &evenness_of,
-                   "The most that a shard was to have over the mean, as text; "
-                   "'' of a balance that looks for none.")
+          "The work that a tile of each class counts as, as text.")
+      .def_prop_ro(
+          "evenness", &evenness_of,
+          "The most work and the most tokens that a shard should have, over\n"
+          "the mean, as text; '' for a balance that does not seek evenness.")
       .def("__len__", [](const PyShards& s) { return s.shards.shards.size(); });
 }
 
@@ -347,30 +349,36 @@ void bind_report(ShardsClass& shards) {
       .def_prop_ro(
           "work_max_over_mean",
           [](const PyShards& s) { return s.shards.report.work_max_over_mean; },
-          "Of the shard with the most; 1 is even.")
+          "The work of the shard with the most work, over the mean; 1 is even.")
       .def_prop_ro(
           "least_needed_bytes",
           [](const PyShards& s) { return s.shards.report.least_needed; },
-          "Bytes of K and V that a forward pass must send, however rows are "
-          "spread so evenly. A lower bound: even the best way may need more.")
+          "A lower bound of the bytes of K and V that a forward pass must\n"
+          "send, over all ways to spread rows that are as even as was\n"
+          "asked, or as this one if it is less even. Even the best way may\n"
+          "need more.")
       .def_prop_ro(
           "tokens_max_over_mean",
           [](const PyShards& s) {
             return s.shards.report.tokens_max_over_mean;
           },
-          "Of the shard with the most; 1 is even.")
+          "The tokens of the shard with the most tokens, over the mean; 1 is "
+          "even.")
       .def_prop_ro(
           "early_work",
           [](const PyShards& s) { return s.shards.report.early_work; },
-          "Of all forward work, what needs no tile of another shard.")
+          "The share of all forward work that needs no tile of another shard.")
       .def_prop_ro(
           "forward",
           [](const PyShards& s) { return moved(s.shards.report.forward); },
-          "Bytes that travel in a forward pass.")
+          "Bytes that travel in a forward pass: a dict of needed_bytes,\n"
+          "sent_bytes (with padding), capacity_bytes (the program's room),\n"
+          "busiest_bytes (the most needed bytes of one shard) and\n"
+          "all_gather_bytes.")
       .def_prop_ro(
           "backward",
           [](const PyShards& s) { return moved(s.shards.report.backward); },
-          "Bytes that travel in a backward pass.")
+          "Bytes that travel in a backward pass: a dict as for `forward`.")
       .def_prop_ro(
           "steps",
           [](const PyShards& s) {
@@ -380,41 +388,44 @@ void bind_report(ShardsClass& shards) {
             }
             return steps;
           },
-          "That each shard runs forward.")
+          "The number of steps that each shard runs in a forward pass.")
       .def_prop_ro(
           "kv_tiles",
           [](const PyShards& s) {
             const auto n = static_cast<size_t>(s.shards.mesh.size("seq"));
             return own_array(s.shards.report.kv_tiles, {n, n});
           },
-          "[from, to]: K/V tiles that travel along seq.")
+          "Number of K/V tiles that travel along seq: int64 [from, to].")
       .def_prop_ro(
           "query_tiles", [](const PyShards& s) { return held(s, true); },
-          "Of each shard, an array [tiles, 2] of the batch row and the tile "
-          "that it holds: a data loader puts these tokens there.")
+          "For each shard an int32 array [tiles, 2] of the batch row and\n"
+          "the number of each query tile that it holds. A data loader puts\n"
+          "the tokens of these tiles there.")
       .def_prop_ro(
           "key_tiles", [](const PyShards& s) { return held(s, false); },
-          "The same of keys and values.");
+          "For each shard the key tiles that it holds, as in `query_tiles`.");
 }
 
 void bind_layout(ShardsClass& shards) {
   shards
       .def_prop_ro(
           "specs", [](const PyShards& s) { return specs_of(s.shards.specs); },
-          "How every array of tokens of a call lies on the mesh.")
+          "How every array of tokens of a call lies on the mesh: a list of\n"
+          "dicts of name, dtype, shape and axes.")
       .def_prop_ro(
           "query_order", [](const PyShards& s) { return order(s, true); },
-          "[data, tokens]: which token of the batch, row times tokens plus "
-          "token, stands where in the program's arrays; -1: none.")
+          "The query token at each place of the program's arrays, as batch\n"
+          "row times tokens plus token; -1: no token. int64 [data, tokens].")
       .def_prop_ro(
           "key_order", [](const PyShards& s) { return order(s, false); },
-          "The same of keys and values.")
+          "As `query_order`, for keys and values.")
       .def_prop_ro(
           "contract", [](const PyShards& s) { return s.shards.contract_key; },
-          "The key of what their program depends on; no batch is in it.")
+          "The key of the contract: what the program of these shards\n"
+          "depends on. It does not contain the batch.")
       .def_prop_ro(
           "fingerprint", [](const PyShards& s) { return s.shards.fingerprint; },
-          "Of mesh and specs: 32 hex digits.");
+          "Digest of the mesh and the specs: 32 hex digits.");
 }
 
 void bind_programs(ShardsClass& shards) {
@@ -423,23 +434,24 @@ void bind_programs(ShardsClass& shards) {
            nb::kw_only(), nb::arg("scale") = nb::none(),
            nb::arg("softcap") = 0.0, nb::arg("sink_logits") = false,
            nb::arg("dlse") = false,
-           "The program of all shards as StableHLO, for a compiler with "
+           "The program of all shards as StableHLO text, for a compiler with "
            "Shardy.")
       .def("program_arrays", &program_arrays, nb::arg("backward") = false,
            nb::kw_only(), nb::arg("scale") = nb::none(),
            nb::arg("softcap") = 0.0, nb::arg("sink_logits") = false,
            nb::arg("dlse") = false,
-           "Its arguments and results in their order: names, whole shapes, and "
-           "the axes that divide them.")
-      .def(
-          "kernel_program", &kernel_program, nb::arg("target"),
-          nb::arg("backward") = false, nb::kw_only(),
-          nb::arg("scale") = nb::none(), nb::arg("softcap") = 0.0,
-          nb::arg("sink_logits") = false, nb::arg("dlse") = false,
-          nb::arg("lowering_reason") = nb::none(),
-          nb::arg("numbers") = "finite",
-          "The program whose attention is our TPU kernel, for a target such as "
-          "'v6e': text, arguments and results.")
+           "The arguments and the results of the program of `program_text`,\n"
+           "in order: a dict of two lists, with the name, the dtype, the\n"
+           "whole shape and the dividing axes of each array.")
+      .def("kernel_program", &kernel_program, nb::arg("target"),
+           nb::arg("backward") = false, nb::kw_only(),
+           nb::arg("scale") = nb::none(), nb::arg("softcap") = 0.0,
+           nb::arg("sink_logits") = false, nb::arg("dlse") = false,
+           nb::arg("lowering_reason") = nb::none(),
+           nb::arg("numbers") = "finite",
+           "The program whose attention is our TPU kernel, for a target such\n"
+           "as 'v6e': a dict of `text`, `arguments` and `results`, the last\n"
+           "two as in `program_arrays`.")
       .def(
           "kernel_integers", &kernel_integers, nb::arg("target"),
           nb::arg("backward") = false, nb::kw_only(),
@@ -453,12 +465,12 @@ void bind_programs(ShardsClass& shards) {
                   "lowering_reason: str | None = None, numbers: str = "
                   "\"finite\") -> tuple[dict[str, "
                   "numpy.ndarray], str]"),
-          "The integer arrays that it takes, whole, by name, and the key of "
-          "the "
-          "kernel's contract.")
+          "The int32 arrays that the program of `kernel_program` takes,\n"
+          "whole, by name, and the key of the kernel's contract.")
       .def("integers", &integers,
-           "The integer arrays that it takes, whole, by name: lists, ids and "
-           "what travels. They alone are of the batch.");
+           "The int32 arrays that the program of `program_text` takes,\n"
+           "whole, by name: worklists, ids and which tiles travel. No other\n"
+           "argument depends on the batch.");
 }
 
 }  // namespace
@@ -480,7 +492,8 @@ ShardOptions shard_options(const ShardWords& words, const std::string& mesh) {
 void bind_shard(nb::module_& m) {
   ShardsClass shards(
       m, "Shards",
-      "A batch spread over a mesh: who computes what, how even, what travels.");
+      "A batch that is spread over a mesh: what each shard computes,\n"
+      "how even the work is, and what travels. `shard` makes it.");
   bind_options(shards);
   bind_report(shards);
   bind_layout(shards);
@@ -495,20 +508,28 @@ void bind_shard(nb::module_& m) {
         nb::arg("kv_heads") = nb::none(), nb::arg("head_dim") = 128,
         nb::arg("v_head_dim") = nb::none(), nb::arg("dtype") = "bf16",
         nb::arg("uneven") = false, nb::arg("target") = nb::none(),
-        "Spreads a batch over a mesh such as 'data=2,seq=4': batch rows along "
-        "data, heads along head, query rows along seq. `balance` is "
-        "'contiguous', 'headtail', 'rows' or 'tasks'; `exchange` is "
-        "'rounds', 'gather' (all K and V go to all), 'auto' (rounds, or gather "
-        "where they would send as much; with the TPU of `target`, 'v6e', "
-        "'ragged') or 'ragged', for TPUs. `ceilings`, "
-        "what a shard may hold, is text as "
-        "`Shards.ceilings` gives it ('rows=16,steps=128,kv=6:12:8'): batches "
-        "that fit have one contract, others are an error. `work` is what a "
-        "tile counts where work is spread, by its class "
-        "('partial=3,full=2'); else 1 each. `evenness` is the most that a "
-        "shard of 'rows' or 'tasks' is to have over the mean, of work and of "
-        "tokens ('work=1.05,tokens=1.02'): where it is more, less may have to "
-        "travel. A session with a mesh runs it.");
+        "Spreads a batch over a mesh such as 'data=2,seq=4': batch rows\n"
+        "along data, heads along head, query rows along seq. Returns\n"
+        "Shards. A session with a mesh runs such calls.\n\n"
+        "- `balance`: 'contiguous', 'headtail', 'rows' or 'tasks'\n"
+        "- `exchange`: how tiles travel: 'rounds'; 'gather', which sends\n"
+        "  all K and V to every shard; 'ragged', for TPUs; or 'auto',\n"
+        "  which is 'gather' if rounds would send as much, else 'rounds',\n"
+        "  and 'ragged' if `target` names a TPU such as 'v6e'\n"
+        "- `ceilings`: the most that a shard may hold, as\n"
+        "  `Shards.ceilings` has it ('rows=16,steps=128,kv=6:12:8').\n"
+        "  Batches that fit have one contract; a batch that does not fit\n"
+        "  raises a TesseraError\n"
+        "- `work`: what a tile counts, by its class ('partial=3,full=2'),\n"
+        "  where work is spread; 1 unless it is given\n"
+        "- `evenness`: the most that a shard of 'rows' or 'tasks' should\n"
+        "  have over the mean, of work and of tokens\n"
+        "  ('work=1.05,tokens=1.02'). If shards may be less even, less\n"
+        "  may have to travel\n"
+        "- `heads`, `kv_heads`, `head_dim`, `v_head_dim`, `dtype`: the\n"
+        "  call, which decides the bytes of a tile\n"
+        "- `uneven`: pads batch rows and groups of heads that an axis\n"
+        "  does not divide, which are an error otherwise");
 }
 
 }  // namespace tessera::python

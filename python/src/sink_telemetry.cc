@@ -140,32 +140,41 @@ nb::object sink_telemetry_of(SinkTelemetry told, const Batch& batch,
 void bind_sink_telemetry(nb::module_& m) {
   nb::class_<PyDocument> document(
       m, "SinkDocument",
-      "One document, or segment, of a batch row; `document` is its number, "
-      "None for what is of none. Arrays are by query head: queries that have a "
-      "legal key, and their means.");
-  document.def_ro("batch_row", &PyDocument::batch_row, "That it is of.")
+      "Sink telemetry of one document, or segment, of a batch row. The\n"
+      "arrays have one element for each query head.");
+  document
+      .def_ro("batch_row", &PyDocument::batch_row,
+              "The batch row of the document.")
       .def_ro("document", &PyDocument::document,
-              "Its id, or the number of the segment; None: of none.")
+              "The id of the document, or the number of the segment. None for\n"
+              "the queries that belong to no document.")
       .def_ro("queries", &PyDocument::queries,
-              "Those that have a legal key, by head.")
-      .def_ro("mass", &PyDocument::mass, "The mean of theirs, by head.")
-      .def_ro("entropy", &PyDocument::entropy, "The mean of theirs, by head.")
+              "Number of queries that have a legal key: int64 [heads].")
+      .def_ro("mass", &PyDocument::mass,
+              "Mean mass that these queries put on the first keys: float64 "
+              "[heads].")
+      .def_ro("entropy", &PyDocument::entropy,
+              "Mean entropy of these queries in nats: float64 [heads].")
       .def("__repr__", &words_of_document);
   bind_json(document, &document_state);
   bind_pickle(document, &document_state, &document_of_state);
   nb::class_<PyTelemetry> telemetry(
       m, "SinkTelemetry",
-      "The mass that each query puts on the first keys, and the entropy of its "
-      "probabilities in nats: [batch, heads, q_len], and by document.");
+      "Where attention goes: the mass that each query puts on the first\n"
+      "keys, and the entropy of its probabilities in nats, for each\n"
+      "query and for each document.");
   telemetry
       .def_ro("first_keys", &PyTelemetry::first_keys,
-              "Of how many keys the mass is.")
-      .def_ro("mass", &PyTelemetry::mass,
-              "On the first keys: float32 [batch, heads, q_len].")
+              "The number of first keys that the mass is summed over.")
+      .def_ro(
+          "mass", &PyTelemetry::mass,
+          "The mass that each query puts on the first keys: float32 [batch,\n"
+          "heads, q_len]; 0 for a query without a legal key.")
       .def_ro("entropy", &PyTelemetry::entropy,
-              "In nats: float32 [batch, heads, q_len].")
+              "The entropy of each query's probabilities in nats: float32\n"
+              "[batch, heads, q_len]; 0 for a query without a legal key.")
       .def_ro("documents", &PyTelemetry::documents,
-              "A SinkDocument for each of each batch row.")
+              "A SinkDocument for each document of each batch row.")
       .def("__repr__", &words);
   bind_json(telemetry, &telemetry_values);
   bind_pickle(telemetry, &telemetry_state, &telemetry_of_state);

@@ -56,14 +56,16 @@ template <class C, class To>
 void bind_json(nb::class_<C>& of, To to) {
   of.def(
       "json", [to](nb::handle self) { return json_of(to(self)); },
-      "Its values as JSON.");
+      "The values of this object as JSON text.");
 }
 template <class C, class From>
 void bind_from_json(nb::class_<C>& of, From from) {
   of.def_static(
       "from_json",
       [from](const std::string& text) { return from(dict_of_json(text)); },
-      nb::arg("text"), "Of what `json` gave; anything else is refused.");
+      nb::arg("text"),
+      "Makes the object from the text that `json` returned. Raises a\n"
+      "TesseraError for any other text.");
 }
 
 // For a class that holds a device, threads or arrays of a call. The error names

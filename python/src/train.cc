@@ -242,21 +242,26 @@ double cosine_rate(int64_t step, int64_t steps, double peak,
 }
 
 constexpr const char* kAbout =
-    "A decoder trained on packed rows, a step one compiled program whose state "
-    "stays on the device (docs/train.md).\n\n"
-    "`model` is a dict or JSON of sizes and settings. `step(rows, "
-    "learning_rate)` takes a dict of int32 arrays [rows, ...] by the names of "
-    "a row's columns, as `tessera.data.Loader` gives them, and tells loss, "
-    "norm and tiles. `checkpoint()` is a .safetensors file as bytes; "
-    "`restore()` goes on from one, bit for bit. `mesh`, "
-    "\"data=2,head=2,seq=2\", divides rows of a step, heads with the MLP's "
-    "width (and the vocabulary where it divides), and tokens among devices. "
-    "Where tokens are divided `exchange` is \"gather\", or of the specs xla "
-    "and tpu \"rounds\" or \"ragged\" (tpu takes one of these), with "
-    "`balance`, `ceilings`, `work` and `evenness` as `tessera train` has "
-    "them; left open, ceilings have room for every batch, and rounds then "
-    "send what gathering would, of tasks q and out besides. `ceilings(rows)` "
-    "says what a batch takes.";
+    "Trains a decoder on packed rows. A step is one compiled program,\n"
+    "whose state stays on the device (docs/train.md).\n\n"
+    "`model` is a dict or JSON text of sizes and settings.\n"
+    "`step(rows, learning_rate)` takes a dict of int32 arrays [rows,\n"
+    "...] by the names of a row's columns, as `tessera.data.Loader`\n"
+    "gives them, and returns the loss, the norm of the gradients and\n"
+    "counts of tiles. `checkpoint()` returns the bytes of a\n"
+    ".safetensors file; `restore()` goes on from such bytes, bit for\n"
+    "bit.\n\n"
+    "`mesh`, such as 'data=2,head=2,seq=2', divides work among\n"
+    "devices: the rows of a step along data; heads, the MLP's width\n"
+    "and, if it divides, the vocabulary along head; and tokens along\n"
+    "seq.\n\n"
+    "`exchange` is how keys and values travel along seq: 'gather', or\n"
+    "with the specs xla and tpu 'rounds' or 'ragged'. The spec tpu\n"
+    "needs one of the last two. `balance`, `ceilings`, `work` and\n"
+    "`evenness` go with these, as in `tessera train`. Without\n"
+    "`ceilings` there is room for every batch, and rounds then send\n"
+    "as much as gathering would; the balance 'tasks' also sends q and\n"
+    "out. `ceilings(rows)` returns the ceilings that a batch needs.";
 
 }  // namespace
 
@@ -278,53 +283,60 @@ void bind_train(nb::module_& m) {
            nb::arg("max_norm") = 1.0,
            nb::sig("def step(self, rows: dict[str, object], learning_rate: "
                    "float, max_norm: float = 1.0) -> dict[str, int | float]"),
-           "One step of training on a batch of rows: its loss, the norm of its "
-           "gradients, tokens, tiles and milliseconds.")
+           "Trains one step on a batch of rows. Returns a dict of the step's\n"
+           "number, the loss, the norm of the gradients, tokens, tiles,\n"
+           "FLOPs of attention, bytes sent and milliseconds. Gradients whose\n"
+           "norm is above `max_norm` are scaled down to it.")
       .def("ceilings", &ceilings, nb::arg("rows"),
            nb::sig("def ceilings(self, rows: dict[str, object]) -> str"),
-           "What a batch takes of an exchange in rounds, as `ceilings` of "
-           "another trainer takes it.")
+           "The ceilings that a batch of rows needs with an exchange in\n"
+           "rounds, as text for the argument `ceilings` of another trainer.")
       .def("logits", &logits, nb::arg("rows"),
            nb::sig("def logits(self, rows: dict[str, object]) -> "
                    "numpy.ndarray"),
-           "Of every token: float32 [rows, tokens, vocab].")
+           "The logits of every token: float32 [rows, tokens, vocab].")
       .def("checkpoint", &checkpoint,
            "The state of training as the bytes of a .safetensors file.")
       .def("restore", &restore, nb::arg("checkpoint"), nb::kw_only(),
            nb::arg("name") = "",
-           "Goes on from a checkpoint, bit for bit. `name` is how errors call "
-           "it: its file's.")
+           "Goes on from the bytes of a checkpoint, bit for bit. Error\n"
+           "messages call the checkpoint `name`, which should be its file's\n"
+           "name.")
       .def_prop_ro(
           "steps", [](const PyTrainer& t) { return t.trainer.steps(); },
-          "That were done, those before a checkpoint too.")
+          "The number of steps that were done, with those before a checkpoint.")
       .def("parameters", &parameters,
            nb::sig("def parameters(self) -> dict[str, tuple[int, ...]]"),
-           "Shapes by name.")
+           "The shape of each parameter, by its name.")
       .def("__repr__", &repr_of)
       .def("counters", &counters,
            nb::sig("def counters(self) -> dict[str, int | float | "
                    "list[str]]"),
-           "Compiles, how many of them came from the cache's folder, "
-           "milliseconds, and warnings of the plugin and of that folder.");
-  m.def(
-      "cosine_rate", &cosine_rate, nb::arg("step"), nb::kw_only(),
-      nb::arg("steps"), nb::arg("peak"), nb::arg("warmup") = nb::none(),
-      "The learning rate of a step, the first of which is 1, as `tessera "
-      "train` has it: it rises over `warmup` steps to `peak` (left open, over "
-      "a twentieth of `steps`), then falls as a cosine to a tenth of it at "
-      "the last of `steps`.");
+           "A dict of counts of compiles and of programs that came from\n"
+           "memory or from the cache folder, the milliseconds of compiling,\n"
+           "and warnings of the plugin and of the cache folder.");
+  m.def("cosine_rate", &cosine_rate, nb::arg("step"), nb::kw_only(),
+        nb::arg("steps"), nb::arg("peak"), nb::arg("warmup") = nb::none(),
+        "The learning rate of a step, as in `tessera train`. The first\n"
+        "step is 1. The rate rises to `peak` over `warmup` steps (None: a\n"
+        "twentieth of `steps`), then falls as a cosine to a tenth of\n"
+        "`peak` at the last of `steps`.");
   m.def("import_hugging_face", &import_model, nb::arg("folder"),
-        "A Llama or a Gemma 2 as Hugging Face's library keeps it in a folder, "
-        "as a checkpoint that a Trainer restores: the start of a run.");
+        "Reads a Llama or a Gemma 2 from a folder of Hugging Face's\n"
+        "library. Returns the bytes of a checkpoint that\n"
+        "`Trainer.restore` takes as the start of a run.");
   m.def("export_hugging_face", &export_model, nb::arg("checkpoint"),
         nb::arg("folder"), nb::kw_only(), nb::arg("name") = "",
-        "Writes config.json and model.safetensors into a folder that is new "
-        "or empty. `name` is how errors call the checkpoint.");
+        "Writes the model of a checkpoint as config.json and\n"
+        "model.safetensors into a folder that is new or empty. Raises a\n"
+        "TesseraError for a model that is neither a Llama nor a Gemma 2.\n"
+        "Error messages call the checkpoint `name`.");
   m.def("checkpoint_model", &model_of, nb::arg("checkpoint"), nb::kw_only(),
         nb::arg("name") = "",
         nb::sig("def checkpoint_model(checkpoint: bytes, *, name: str = '') -> "
                 "dict[str, object]"),
-        "The model that a checkpoint is of. `name` is how errors call it.");
+        "The sizes and settings of the model that a checkpoint is of, as\n"
+        "a dict. Error messages call the checkpoint `name`.");
 }
 
 }  // namespace tessera::python

@@ -81,20 +81,24 @@ PackedTree of_state(const nb::dict& state) {
 void bind_tree(nb::module_& m) {
   nb::class_<PackedTree> packed(
       m, "PackedTree",
-      "Sequences as one row of tokens, depth-first, in "
-      "which each common prefix stands once.");
+      "Sequences packed as one row of tokens in depth-first order, in\n"
+      "which each common prefix stands once. `pack_tree` makes it.");
   packed
-      .def_prop_ro("tokens", &array_of<&PackedTree::tokens>, "The row: int32.")
+      .def_prop_ro("tokens", &array_of<&PackedTree::tokens>,
+                   "The tokens of the row: int32 [tokens].")
       .def_prop_ro("enter", &array_of<&PackedTree::enter>,
-                   "For `plan`: tree_enter.")
+                   "The argument `tree_enter` of `plan`: int32 [tokens].")
       .def_prop_ro("leave", &array_of<&PackedTree::leave>,
-                   "For `plan`: tree_leave.")
-      .def_prop_ro("depth", &array_of<&PackedTree::depth>,
-                   "The position of each token in its sequences.")
+                   "The argument `tree_leave` of `plan`: int32 [tokens].")
+      .def_prop_ro(
+          "depth", &array_of<&PackedTree::depth>,
+          "The position of each token in its sequences: int32 [tokens].")
       .def_prop_ro("paths", &paths_of,
-                   "Of each sequence, its tokens' places in the row.")
-      .def_prop_ro("tokens_saved", &PackedTree::tokens_saved,
-                   "How many tokens fewer the row has than the sequences.")
+                   "For each sequence an int32 array of the places of its "
+                   "tokens in the row.")
+      .def_prop_ro(
+          "tokens_saved", &PackedTree::tokens_saved,
+          "The number of tokens in the sequences minus the number in the row.")
       .def("__len__", &PackedTree::size)
       .def("__repr__", [](const PackedTree& tree) {
         return "PackedTree(sequences=" + std::to_string(tree.sequences()) +
@@ -103,9 +107,10 @@ void bind_tree(nb::module_& m) {
   bind_json(packed, &values_of);
   bind_pickle(packed, &state_of, &of_state);
   m.def("pack_tree", &pack, nb::arg("sequences"),
-        "Packs sequences of tokens that share prefixes for the mask `tree`.\n\n"
-        "`tokens_saved` is how many tokens fewer the row has than the "
-        "sequences.");
+        "Packs sequences of tokens into one row in which each common\n"
+        "prefix stands once, for the mask `tree`. Returns a PackedTree.\n\n"
+        "`sequences` is an iterable of int32 arrays or lists of one\n"
+        "dimension.");
 }
 
 }  // namespace tessera::python

@@ -66,37 +66,39 @@ PyWorklist worklist_of(nb::object owner, bool transposed) {
 void bind_worklist(nb::module_& m) {
   nb::class_<PyWorklist> worklist(
       m, "Worklist",
-      "The active tiles of every row, ascending by column, as NumPy views: row "
-      "r of list l is [row_start[l * rows + r], row_start[l * rows + r + 1]). "
-      "Classes are 1 partial and 2 full.");
+      "The active tiles of every row, ascending by column, as NumPy\n"
+      "views.\n\n"
+      "The tiles of row r of list l are [row_start[l * rows + r],\n"
+      "row_start[l * rows + r + 1]) of `column` and `tile_class`. The\n"
+      "class is 1 for a partial tile and 2 for a full one.");
   worklist
       .def_prop_ro(
           "lists", [](const PyWorklist& w) { return w.list->lists; },
-          "Of each batch row one, or one a plan head.")
+          "Number of lists: one for each plan head of each batch row.")
       .def_prop_ro(
           "rows", [](const PyWorklist& w) { return w.list->rows; },
-          "Tile rows of a list.")
+          "Number of tile rows of a list.")
       .def_prop_ro(
           "columns", [](const PyWorklist& w) { return w.list->columns; },
-          "Tile columns of a list.")
+          "Number of tile columns of a list.")
       .def_prop_ro(
           "row_start",
           [](const PyWorklist& w) {
             return view_of<uint32_t>(w.list->row_start, w.owner);
           },
-          "Where each row begins in `column`: uint32 [lists * rows + 1].")
+          "The start of each row in `column`: uint32 [lists * rows + 1].")
       .def_prop_ro(
           "column",
           [](const PyWorklist& w) {
             return view_of<int32_t>(w.columns().column, w.owner);
           },
-          "Of each active tile: int32.")
+          "The column of each active tile: int32 [tiles].")
       .def_prop_ro(
           "tile_class",
           [](const PyWorklist& w) {
             return view_of<uint8_t>(w.columns().tile_class, w.owner);
           },
-          "Of each active tile: uint8, 1 partial and 2 full.")
+          "The class of each active tile, 1 partial or 2 full: uint8 [tiles].")
       .def("__len__",
            [](const PyWorklist& w) { return w.list->entries.size(); })
       .def("__repr__", [](const PyWorklist& w) {

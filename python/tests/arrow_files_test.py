@@ -1,5 +1,5 @@
-"""Parquet and Arrow IPC files: the rows of JSON lines, whatever the encoding;
-what is broken is refused by its place."""
+"""Parquet and Arrow IPC files give the rows of JSON lines in every encoding; a
+broken file is refused with the place of the fault."""
 
 import itertools
 import json
@@ -28,7 +28,7 @@ def loader(source, **more):
 
 
 def documents(n=120, seed=0):
-    """Of every field, each absent in some documents."""
+    """Documents with every field; each field is absent in some."""
     rng = random.Random(seed)
     out = []
     for _ in range(n):
@@ -50,7 +50,7 @@ def documents(n=120, seed=0):
 
 
 def json_file(docs, path):
-    """A field that is absent is null in one half of the documents."""
+    """An absent field is null in every other document, and missing in the rest."""
     path.write_text("".join(
         json.dumps({k: v for k, v in d.items() if v is not None or at % 2}) + "\n"
         for at, d in enumerate(docs)))
@@ -81,7 +81,7 @@ def write_ipc(made, path, new, **options):
 
 
 def files(docs, folder):
-    """The same documents in many files."""
+    """Writes the same documents to files of many encodings; yields the paths."""
     for number, width in enumerate(WIDTHS):
         path = folder / f"{number}.parquet"
         pq.write_table(table(docs, width), path, row_group_size=31,
@@ -130,7 +130,7 @@ def test_every_encoding_gives_the_rows_of_json_lines(tmp_path):
 @pytest.mark.parametrize("item", [pa.int32(), pa.int64()])
 @pytest.mark.parametrize("null", [False, True])
 def test_lists_are_read_whatever_may_be_null(item, null, tmp_path):
-    """Thousands of short lists over pages of some numbers, some of them empty."""
+    """Thousands of short lists, some empty, over pages of a few numbers."""
     rng = random.Random(3)
     docs = [{"input_ids": [rng.randrange(100) for _ in range(rng.randrange(7))]}
             for _ in range(9000)]
@@ -158,7 +158,7 @@ def test_lists_are_read_whatever_may_be_null(item, null, tmp_path):
 @pytest.mark.parametrize("item", [pa.int32(), pa.int64()])
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 def test_pages_without_values_are_passed_over(item, version, tmp_path):
-    """PyArrow writes such pages between others where pages are small."""
+    """PyArrow writes pages without values between others if pages are small."""
     docs = [{"input_ids": list(range(n))} for n in (3, 2, 0, 0, 5, 1)]
     path = tmp_path / "a.parquet"
     schema = pa.schema([("input_ids", pa.list_(item))])
@@ -200,7 +200,7 @@ def test_a_bad_value_is_told_by_file_row_and_column(tmp_path):
     want = (f"[data] element 2 of input_ids of row 200 of '{path}' must be an "
             "integer of 0 to 2147483647, found the integer -5 for it")
     assert said(path) == want
-    # The row is the file's also where reading began later.
+    # The error counts rows of the file, also if reading starts later.
     made = loader(path, window_rows=1, rows=1)
     next(made), next(made)
     assert said(path, window_rows=1, rows=1, state=made.state()) == want
@@ -267,8 +267,8 @@ def test_a_stream_cut_between_batches_is_refused(tmp_path):
 
 
 def test_a_file_that_shrinks_gives_its_own_rows_alone(tmp_path):
-    """Arrow takes what lies in memory for the bytes that a file has no more:
-    those of the batch before, say."""
+    """If a file shrinks while it is read, Arrow takes stale memory, such as
+    the previous batch, for the missing bytes. Such rows must not appear."""
     made = pa.table({"input_ids": [list(range(100 * d, 100 * d + 60))
                                    for d in range(80)]})
     options = dict(tokens=60, rows=1, window_rows=1, strategy="inorder", ahead=1)
@@ -318,7 +318,7 @@ def test_bytes_that_changed_are_rows_or_an_error(tmp_path):
         broken = bytearray((tmp_path / f"whole.{kind}").read_bytes())
         for _ in range(rng.choice([1, 4, 30])):
             at = rng.randrange(len(broken))
-            if rng.random() < 0.5:  # where both formats describe themselves
+            if rng.random() < 0.5:  # the metadata of both formats is at the end
                 at = len(broken) - 1 - rng.randrange(1200)
             broken[at] = rng.randrange(256)
         path = tmp_path / f"broken.{kind}"
@@ -333,10 +333,10 @@ def test_bytes_that_changed_are_rows_or_an_error(tmp_path):
 
 
 def hostile_files(folder):
-    """A few bytes that claim to be much: the file, and what is said of it."""
+    """Small files that claim huge sizes; yields each path and its error."""
     most = 2**31 - 1
     ids = pa.array([[1]], pa.list_(pa.int32()))
-    # Nulls, and lists of no room, take no byte.
+    # Nulls, and lists of width 0, take no bytes.
     nulls = pa.ListArray.from_arrays(pa.array([0, most], pa.int32()), pa.nulls(most))
     nothing = pa.Array.from_buffers(pa.list_(pa.int32(), 0), 2**40, [None],
                                     children=[pa.array([], pa.int32())])
@@ -355,7 +355,8 @@ def hostile_files(folder):
                 allow_64bit=True)) as out:
             out.write_batch(batch)
         yield path, says
-    # A row of nulls, which a file of Parquet has as runs; the first is told.
+    # A row of nulls, which Parquet stores as runs; the error names the first
+    # null.
     n = 2**24
     many = pa.Array.from_buffers(pa.int32(), n, [pa.py_buffer(bytes(n // 8)),
                                                  pa.py_buffer(bytes(4 * n))])
@@ -363,7 +364,7 @@ def hostile_files(folder):
     pq.write_table(pa.table({"input_ids": pa.ListArray.from_arrays(
         pa.array([0, n], pa.int32()), many)}), path, compression="zstd")
     yield path, "element 0 of input_ids of row 0 of "
-    # A batch of 4008 bytes: its length stands before it and in the file's end.
+    # A batch of 4008 bytes; its length is stored before it and in the footer.
     path = folder / "length.arrow"
     write_ipc(pa.table({"input_ids": [list(range(500))]}), path, ipc.new_file)
     whole, length = path.read_bytes(), (4008).to_bytes(8, "little")

@@ -329,14 +329,14 @@ def test_joined_sinks_take_their_share(layout, dtype):
     assert joined.dtype == given.dtype and joined.shape == given.shape
     assert (given == kept).all()
     turned = joined if layout == "bhsd" else joined.swapaxes(1, 2)
-    # exp() of libm and of NumPy may differ in the last of 53 bits, and so may
-    # then what is rounded to dtype.
+    # exp() of libm and of NumPy may differ in the last of 53 bits, which may
+    # change the rounding to dtype.
     unit = float(ml_dtypes.finfo(dtype).eps)
     least = float(ml_dtypes.finfo(dtype).smallest_subnormal)
     assert (np.abs(turned.astype(np.float64) - want) <=
             np.maximum(unit / 2 * (1 + 2**-20) * np.abs(want), least)).all()
     assert (turned[1, 2, 3] == 0).all()
-    # In place, which gives what it wrote.
+    # In place: the call returns the array that it wrote.
     assert ts.join_sinks(given, lse, sinks, layout=layout,
                          joined=given) is given
     assert (given == joined).all()
@@ -369,13 +369,13 @@ def test_masks():
     m = ts.causal & ts.window(1023, 0) & ts.documents
     assert m == ts.Mask("documents & causal & window(1023, 0)")
     made = ts.plan(m, q_len=8, doc_ids=[0] * 8)
-    for one in (m, made, made.contract):  # another type is another thing
+    for one in (m, made, made.contract):  # not equal to other types
         assert one == one and one != 3 and one != "causal" and one != None
     assert m != ts.causal and hash(m) == hash(ts.Mask(str(m)))
     assert str(~(ts.sink(3) | ts.chunk(8))) == str(ts.Mask("!(sink(3) | chunk(8))"))
     assert pickle.loads(pickle.dumps(m)) == m
     for joined in (lambda: ts.causal and m, lambda: m or ts.causal,
-                   lambda: not m):  # they would give one of the two
+                   lambda: not m):  # Python would return one operand
         with pytest.raises(ts.TesseraError, match="joined by &, [|] and ~"):
             joined()
     with pytest.raises(ts.TesseraError, match="from a to h, found 'A'"):
@@ -393,12 +393,12 @@ def test_documents_from_anywhere():
     for facts in [dict(doc_ids=ids.tolist()), dict(doc_ids=[ids.tolist()]),
                   dict(cu_seqlens=[0, 3, 5, 8]),
                   dict(cu_seqlens=np.array([0, 3, 5, 8], np.int32)),
-                  dict(doc_ids=array.array("i", ids)),  # by their buffers
+                  dict(doc_ids=array.array("i", ids)),  # by its buffer
                   dict(doc_ids=memoryview(ids)),
                   dict(position_ids=[0, 1, 2, 0, 1, 0, 1, 2])]:
         got = ts.plan(**facts, **base)
         assert got == want and got.digest == want.digest, facts
-    ids[:] = 0  # a batch keeps its own
+    ids[:] = 0  # the batch has its own copy
     assert want.facts["doc_ids"].tolist() == [[0, 0, 0, 1, 1, 2, 2, 2]]
     assert not want.facts["doc_ids"].flags.writeable
     assert not want.forward.row_start.flags.writeable
@@ -424,7 +424,7 @@ def test_batches_say_what_they_are():
 
 
 class Named:
-    """No path of pathlib's, but what names a file."""
+    """An os.PathLike that is not a pathlib path."""
 
     def __init__(self, path):
         self.path = path
@@ -489,7 +489,8 @@ def test_bad_input_is_refused():
             (lambda: ts.plan(7, q_len=8), "mask"),
             (lambda: ts.plan(ts.causal, q_len=0), "q_len"),
             (lambda: ts.plan(ts.causal, q_len=8, batch=2, cu_seqlens=[0, 8]), "batch"),
-            # A number is one for each row: not before there may be so many.
+            # One number is repeated for each row, only after `batch` is
+            # checked.
             (lambda: ts.plan(ts.prefix, q_len=8, batch=2**45, prefix=1),
              "batch must be from 1 to 1048576, found 35184372088832"),
             (lambda: ts.plan(ts.causal, q_len=8, batch=2**45, q_offset=1),
@@ -504,12 +505,12 @@ def test_bad_input_is_refused():
             (lambda: ts.attention(q.astype(np.float16), k, v, made), "F32"),
             (lambda: ts.attention(q[:, :, :9], k, v, made), "q"),
             (lambda: ts.attention(q.tolist(), k, v, made), "array"),
-            # Of as many numbers, in another order.
+            # The size is right, the shape is not.
             (lambda: ts.attention(q, k, v, made, sink_logits=np.zeros(
                 (2, 2), np.float32)), r"shape \[4\], found \[2, 2\]"),
             (lambda: backward(q, dlse=np.zeros((1, 192, 4), np.float32)),
              r"dlse must have the shape \[1, 4, 192\], found \[1, 192, 4\]"),
-            # Strides of nothing are no fault.
+            # Strides of an empty array are not the error.
             (lambda: ts.attention(q[:, :0], k, v, made),
              r"^\[run\] heads must be from 1 to 65536, found 0"),
             (lambda: ts.attention(q[:, :, :0], k, v, made, return_lse=True),
@@ -555,8 +556,9 @@ def test_routed_batches():
     made = ts.route(ts.causal & ts.routed(2, 16), q, k, tile=(16, 16), **sizes)
     picks = made.facts["picks"]
     assert picks.shape == (1, 2, 128, 2)
-    # One pooled key of every 8 keys; a block is as good as the better of its
-    # two that are whole and not after the query; its own block is one of 2.
+    # Each 8 keys are pooled to one. The score of a block is the larger one of
+    # its two pooled keys, of those that end at or before the query. A query picks
+    # its own block and one more.
     pooled = k.reshape(1, 2, 16, 8, 8).astype(np.float64).mean(3)
     score = np.einsum("gqd,pd->qp", q[0, :2].astype(np.float64), pooled[0, 0])
     for at in range(128):
@@ -587,7 +589,7 @@ def test_topk_idxs():
         mask = np.zeros((2, 96, 96), bool)
         for at in range(96):
             if at % 11 == 0:
-                continue  # sees nothing
+                continue  # this query picks no block
             for group in range(2):
                 some = rng.permutation(blocks)[:2]
                 topk[at, group, [2, 0][:len(some)]] = some
@@ -732,9 +734,9 @@ def test_the_setting_of_a_tpu_program():
     ids = np.repeat(np.arange(8, dtype=np.int32), 1024)
     mask = ts.causal & ts.documents
     seen = ts.plan(mask, q_len=8192, doc_ids=ids)
-    assert seen.keys_per_query == 512  # 512.5, of all queries
+    assert seen.keys_per_query == 512  # the mean is 512.5
     usual = ts.tpu_setting(mask, q_len=8192)
-    assert usual == ((512, 256), 4)  # nobody said how long documents are
+    assert usual == ((512, 256), 4)  # without the lengths of documents
     tile, tiles = ts.tpu_setting(mask, q_len=8192,
                                  keys_per_query=seen.keys_per_query)
     assert (tile, tiles) != usual
@@ -784,8 +786,9 @@ def test_threads_share_a_batch():
     assert not wrong
 
 
-# The first call opens what all calls share; none may wait for it with Python's
-# lock, which it needs to come back. In a new process, where nothing is open yet.
+# The first call opens the session that all calls share. The other threads must not
+# hold the GIL while they wait, since the first one needs it to return. This runs in
+# a new process, where the session is not open yet.
 FIRST_CALLS = """
 import threading
 import numpy as np
@@ -819,7 +822,8 @@ def test_other_threads_run_during_a_call():
     while call.is_alive():
         turns += 1
         time.sleep(1e-4)
-    # The call takes 10 ms and more; with the GIL held there would be one or two.
+    # The call takes 10 ms or more. If it held the GIL, this loop would run once
+    # or twice.
     assert turns > 10
 
 
@@ -867,7 +871,7 @@ def test_arrays_are_read_and_written_where_they_are():
     assert ts.attention(q, k, v, made, out=out) is out
     assert (out == want).all()
     assert (ts.attention(*map(memoryview, (q, k, v)), made) == want).all()
-    # Any strides whose last dimension is contiguous.
+    # Any strides are allowed if the last dimension is contiguous.
     wide = np.full((4, 192, 3, 16), np.nan, np.float32)
     view = wide[None, :, :, 1]
     view[:] = q
@@ -875,7 +879,7 @@ def test_arrays_are_read_and_written_where_they_are():
     saved = ready.forward(view, k, v)
     assert (saved.out == want).all() and (saved.lse == lse).all()
     wide[:] = np.nan
-    assert np.isnan(ready.forward(view, k, v).out).any()  # it was no copy
+    assert np.isnan(ready.forward(view, k, v).out).any()  # the memory is read in place
 
 
 def test_names_that_others_rely_on():
@@ -927,7 +931,8 @@ def test_memory_does_not_grow():
     before = resident()
     for _ in range(10_000):
         step()
-    # A batch of this is 16 KiB of ids and more: 160 MB, were it kept.
+    # A batch has 16 KiB of ids and more: 10,000 batches would be 160 MB if they
+    # were kept.
     assert resident() - before < 8 << 20
 
 

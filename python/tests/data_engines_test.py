@@ -20,7 +20,7 @@ EXAMPLES = os.path.join(os.path.dirname(__file__), "..", "..", "examples", "pyth
 
 @pytest.fixture
 def files(tmp_path):
-    """Of many lengths, one of them empty."""
+    """Files of various numbers of documents; one file is empty."""
     rng = random.Random(0)
     out = []
     for number, documents in enumerate([30, 1, 0, 12, 7, 25, 3, 9]):
@@ -60,7 +60,7 @@ OPTIONS = dict(tokens=128, rows=3, strategy="cost", window_rows=8)
 
 
 def packed(files):
-    """Rows of each file, as arrays."""
+    """The packed rows of each file, as arrays."""
     for path in files:
         for b in tessera.data.Loader(path, tokens=128, strategy="cost"):
             yield {name: array[:b["filled"]] for name, array in b.items()
@@ -93,7 +93,7 @@ def test_ray_gives_the_same_rows_for_any_number_of_workers(files):
 
 
 def parquet(files, folder):
-    """The same documents, two a row group."""
+    """The same documents in Parquet files, two documents in a row group."""
     pa = pytest.importorskip("pyarrow")
     import pyarrow.parquet as pq
     out = []
@@ -107,7 +107,7 @@ def parquet(files, folder):
 
 
 def test_ray_writes_row_files_that_are_trained_on(files, tmp_path):
-    """Of Parquet, which no reader of ours reads here."""
+    """Ray itself reads the Parquet files; our reader is not available here."""
     pytest.importorskip("ray")
     out = tmp_path / "rows"
     said = run("rows_with_ray.py", "--workers", "4", "--tokens", "128", "--out",
@@ -160,7 +160,8 @@ def test_grain_gives_the_loaders_batches_and_resumes(files, monkeypatch):
 
 @pytest.fixture
 def torch_worker(monkeypatch):
-    """PyTorch's, or as much of it as the example needs: which worker runs."""
+    """PyTorch's worker info, settable; without PyTorch a stand-in for the parts
+    that the example needs."""
     chosen = {"worker": None}
     try:
         from torch.utils import data
@@ -189,7 +190,7 @@ def test_torch_dataset_gives_the_loaders_batches_and_resumes(
     assert all(a["batch"] == b["batch"] for a, b in zip(got, want))
     made.load_state_dict(state)
     same(list(made), want[5:])
-    same(list(made), want)  # an epoch later from the beginning
+    same(list(made), want)  # the next epoch starts from the beginning
 
 
 def test_torch_workers_take_every_file_once(files, torch_worker, monkeypatch):
@@ -217,7 +218,7 @@ def parts(batches):
     return sorted(out)
 
 
-# Not a skip: dev/check engines, which has no torch, lets none pass.
+# Not a skip: dev/check engines has no torch and allows no skipped test.
 if importlib.util.find_spec("torch"):
     def test_torch_data_loader_gives_every_document_once(files, monkeypatch):
         from torch.utils.data import DataLoader
@@ -226,7 +227,7 @@ if importlib.util.find_spec("torch"):
                                     timeout=60 if workers else 0))
                     for workers in (0, 2))
         same(one, list(tessera.data.Loader(files, **OPTIONS)))
-        # Workers take turns, and each has its part of the files.
+        # The workers take turns; each one reads its own part of the files.
         turns = itertools.zip_longest(*(
             tessera.data.Loader(files[n::2], **OPTIONS) for n in (0, 1)))
         same(two, [b for turn in turns for b in turn if b is not None])

@@ -1,4 +1,4 @@
-"""Packed rows in Python: every door gives the same rows, judged by an oracle."""
+"""Packed rows in Python: every kind of source gives the oracle's rows."""
 
 import gc
 import json
@@ -48,7 +48,7 @@ def same(a, b):
 
 def test_rows_in_order_are_the_oracles():
     docs = documents()
-    # A window is packed alone, so one holds all.
+    # Each window is packed by itself; here one window holds all documents.
     rows = [r for b in loader(docs, strategy="inorder", window_rows=4096)
             for r in [{k: v[i] for k, v in b.items() if isinstance(v, np.ndarray)}
                       for i in range(b["filled"])]]
@@ -88,8 +88,8 @@ def test_batches_have_one_shape_and_the_plan_of_their_rows(strategy):
 
 
 def loss_and_gradient(session, table, targets_table, ids, targets, mask, batch):
-    """Of <attention, row of its target> over the tokens that count, and the
-    sums of magnitudes of either."""
+    """The loss, which is the sum of <attention, row of the target> over the
+    tokens that count, its gradient, and the sums of magnitudes of both."""
     x = np.ascontiguousarray(table[ids].transpose(0, 2, 1, 3))
     dout = targets_table[targets] * mask[..., None, None]
     dout = np.ascontiguousarray(dout.transpose(0, 2, 1, 3).astype(np.float32))
@@ -123,11 +123,11 @@ def test_training_on_rows_is_training_on_the_documents_apart():
         got = loss_and_gradient(session, table, targets_table, d[None],
                                 targets[None], mask[None], alone)
         apart = [p + g for p, g in zip(apart, got)]
-    # The reference computes in fp64 and rounds each number once; U / 1024 is
-    # for the order of sums in fp64.
+    # The reference computes in fp64 and rounds each number once. U / 1024
+    # covers the order of sums in fp64.
     for a, b, size in zip(packed[:2], apart[:2], packed[2:]):
         assert (np.abs(a - b) <= (2 + 2**-10) * U * size).all()
-        wrong = b * (1 + 2.0**-16)  # would be refused
+        wrong = b * (1 + 2.0**-16)  # this error exceeds the bound
         assert (np.abs(a - wrong) > (2 + 2**-10) * U * size).any()
 
 
@@ -250,7 +250,7 @@ def test_the_rule_for_chunks_without_room_is_named():
 
 @pytest.mark.parametrize("ends", [[], [[]] * 5, [[2] * 20] * 3])
 def test_the_account_at_the_end_is_of_all_documents(ends):
-    """What comes after the last row is counted too: empty, or dropped."""
+    """Documents after the last row, empty or dropped, are counted too."""
     docs = [[1] * 8, *ends]
     made = loader(docs, tokens=8, rows=1, window_rows=1, strategy="inorder",
                   long_documents="drop")
@@ -274,8 +274,8 @@ def test_the_account_at_the_end_is_of_all_documents(ends):
 
 @pytest.mark.parametrize("rule", ["split", "keep_head", "keep_tail", "drop"])
 def test_chunks_and_edges_sum_whatever_is_dropped(rule):
-    """Of 12 documents a third are longer than a row; of each chunk an edge goes
-    to the one before it."""
+    """A third of 12 documents are longer than a row. Each chunk has an edge to
+    the chunk before it."""
     docs = []
     for n in range(12):
         chunks = 5 if n % 3 == 0 else 2
@@ -374,8 +374,8 @@ def test_any_number_of_workers_reads_the_same_lines(tmp_path):
 
 
 def test_killed_anywhere_it_goes_on_with_the_same_rows(tmp_path):
-    """A process is killed, by the system, while it loads; the next one goes on
-    from the last state that was written."""
+    """Processes are killed while they load. Each next process goes on from the
+    last state that was written."""
     path, log = tmp_path / "a.jsonl", tmp_path / "log"
     path.write_text("".join(json.dumps({"input_ids": d.tolist()}) + "\n"
                             for d in documents(300, seed=8)))
@@ -406,7 +406,7 @@ def test_killed_anywhere_it_goes_on_with_the_same_rows(tmp_path):
             while log.read_text().count("\n") < wanted and process.poll() is None:
                 time.sleep(0.002)
             process.kill()
-        # A line that was cut is not a state.
+        # A line that is cut off is not a state.
         lines = log.read_text().splitlines(keepends=True)
         log.write_text("".join(x for x in lines if x.endswith("\n")))
         assert wanted <= len(written()) < len(whole)
@@ -463,7 +463,7 @@ def test_what_is_refused_is_named():
 
 
 def test_packed_rows_are_no_documents():
-    """Also as tables and dicts, as other libraries hand them over."""
+    """Packed rows are refused as documents, in tables and in dicts."""
     said = (r"documents must not be packed rows already, found the columns of such "
             r"\(input_ids, target_ids, loss_mask, doc_ids, valid_token_count, num_docs\) "
             r"for ")
@@ -472,7 +472,7 @@ def test_packed_rows_are_no_documents():
         next(loader([batch]))
     row = {name: batch[name][0] for name in ("input_ids", "target_ids", "loss_mask",
                                              "doc_ids", "valid_token_count")}
-    assert len(list(loader([row]))) == 1  # documents may have such columns
+    assert len(list(loader([row]))) == 1  # documents may have some of the columns
     with pytest.raises(ts.TesseraError, match=said + "document 1"):
         list(loader([row, {**row, "num_docs": 1}]))
     columns = {name: [batch[name][0].tolist()] for name in row if name in (
@@ -489,7 +489,7 @@ HAS_ARROW = os.path.exists(os.path.join(os.path.dirname(ts.__file__),
 @pytest.fixture(params=["rows", "rows --format parquet", "rows --format arrow",
                         "rows.parquet", "rows.arrow", "rows.arrows"])
 def packed(request, tmp_path):
-    """Documents, and their rows as `tessera pack` writes them."""
+    """A file of documents, and the rows that `tessera pack` makes of it."""
     if request.param != "rows" and not HAS_ARROW:
         pytest.skip("this build has no component tessera_arrow.so")
     docs = tmp_path / "docs.jsonl"
@@ -550,7 +550,7 @@ def test_rows_of_files_are_resumed_anywhere(packed):
         assert len(rest) == len(batches) - at
         for a, b in zip(rest, batches[at:]):
             same(a, b)
-    # In batches of another size too.
+    # A state also works with another batch size.
     one = next(open_rows(packed[1], state=states[2], rows=1))
     assert (one["input_ids"][0] == batches[2]["input_ids"][0]).all()
     with pytest.raises(ts.TesseraError, match="must be of a stream of the same options"):
@@ -602,7 +602,7 @@ def test_what_an_iterable_raises_is_raised_in_its_turn():
     assert batches > 3
     with pytest.raises(KeyError, match="gone"):
         next(made)
-    # Its turn may come while a loader passes over what is before its state.
+    # The exception may also come while a loader skips to its state.
     state = {**loader(documents(1)).state(), "offset": 50}
     with pytest.raises(KeyError, match="gone"):
         loader(broken(), state=state)
@@ -612,7 +612,7 @@ def test_what_is_exported_is_released():
     stream = ByHand([{"input_ids": [[1, 2]]}] * 3)
     with loader(stream) as made:
         assert len(list(made)) == 1
-    # The schema, three batches, the stream.
+    # Released: the schema, three batches and the stream.
     assert stream.released == 5
 
 
@@ -643,7 +643,7 @@ def test_memory_is_flat_over_a_stream():
     ran = subprocess.run([sys.executable, "-c", code, os.path.dirname(__file__)],
                          capture_output=True, text=True, timeout=120)
     assert ran.returncode == 0, ran.stderr
-    # KiB; the columns of 600 batches are 390 MB.
+    # KiB. The columns of 600 batches would be 390 MB.
     assert int(ran.stdout) < 8192
 
 
@@ -675,11 +675,12 @@ def test_sources_become_rows_with_their_structure(tmp_path):
     assert [row["dep_levels"][at[c]] for c in range(3)] == [0, 0, 1]
     assert [row["structure_ids"][at[c]] for c in range(3)] == [1, 2, 3]
     assert row["ast_depth"][at[1]] > 0 and row["node_type"][at[1]] > 0
-    # Chunks in a circle count as one, and a long chain is no deep recursion.
+    # A cycle of chunks counts as one chunk. A long chain must not recurse
+    # deeply.
     assert source_rows.levels({(0, 1), (1, 0), (1, 2), (3, 0)}, 4) == [1, 1, 0, 2]
     chain = {(c, c + 1) for c in range(1199)}
     assert source_rows.levels(chain, 1200) == list(range(1199, -1, -1))
-    # This project's own headers.
+    # The headers of this project as sources.
     lines = tmp_path / "sources.jsonl"
     with lines.open("w") as out:
         subprocess.run([sys.executable, os.path.join(EXAMPLES, "source_rows.py"),
@@ -719,7 +720,7 @@ def printed_by(code):
 
 def test_ctrl_c_ends_the_wait_for_a_slow_source():
     code = ("import os, signal, threading, time, tessera.data\n"
-            # Children of a shell's background jobs ignore it.
+            # Background jobs of a shell ignore SIGINT, and children inherit that.
             "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
             "def slow():\n"
             "    time.sleep(3)\n"
@@ -849,7 +850,7 @@ def library_doors(docs):
             (batch for table in made.iter(7) for batch in table.to_batches()))
 
     def dataset():
-        # Kept in another order than it is in, which its memory does not tell.
+        # select() reverses the order; the table in memory keeps the old one.
         made = pytest.importorskip("datasets").Dataset.from_dict(
             {"input_ids": lists[::-1], "name": ["x"] * len(docs)})
         return stream_of(made.select(range(len(docs) - 1, -1, -1)))

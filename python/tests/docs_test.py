@@ -1,5 +1,5 @@
-"""The Python that README and docs/ show runs as it is shown: the blocks of a
-page one after the other, in one namespace."""
+"""The Python in README and docs/ runs as it is shown: the blocks of a page run
+one after the other, in one namespace."""
 
 import importlib.util
 import json
@@ -15,7 +15,7 @@ import plugins
 import pytest
 import tessera as ts
 
-# Examples train on meshes after one device (docs/train.md).
+# The examples train on one device first, then on meshes (docs/train.md).
 os.environ.setdefault("NPROC", "8")
 if importlib.util.find_spec("jax"):
     import jax
@@ -23,7 +23,7 @@ if importlib.util.find_spec("jax"):
 
 ROOT = pathlib.Path(__file__).parents[2]
 N = 4096
-# Another library's code, which ours stands beside.
+# Blocks with these words show another library's code and do not run.
 OTHERS = ("flash_attn_varlen_func(", "make_splash_mha",
           "from export_jax import", "dataset.with_format(")
 
@@ -40,7 +40,7 @@ def tensors(gradients=True, **sizes):
 
 
 def tiny_model():
-    """A model of transformers, and a row of two documents for it."""
+    """A small model of transformers, and a row of two documents for it."""
     import torch
     from transformers import AutoModelForCausalLM, LlamaConfig
     return dict(
@@ -70,8 +70,8 @@ def usual():
 
 
 def given(page):
-    """What a reader has before the page's first block."""
-    if page == "docs/first_steps.md":  # which runs as it stands
+    """The names that a page's first block expects."""
+    if page == "docs/first_steps.md":  # this page needs no names
         return {}
     names = usual()
     if page == "docs/topk.md":
@@ -104,7 +104,7 @@ def given(page):
 
 
 def before(page, block, names):
-    """What a reader has made between the block before and this one."""
+    """Adds the names that this block expects and no earlier block makes."""
     if page == "docs/python.md" and "ready.forward" in block:
         q, k, v = arrays(8, 2)
         names.update(q=q, k=k, v=v, dout=np.ones_like(q))
@@ -116,7 +116,7 @@ def before(page, block, names):
     if "tessera.transformers" in block:
         names.update(tiny_model())
     if page == "docs/migrate.md" and "flex_attention(" in block:
-        # Flex holds all scores on the CPU, and has no gradients there.
+        # On the CPU, Flex holds all scores and has no gradients: small inputs.
         import tessera.torch
         import torch
         from torch.nn.attention.flex_attention import (create_block_mask,
@@ -142,7 +142,7 @@ def blocks(page):
 
 
 def needs(block):
-    """What a block needs that is not there."""
+    """The modules and plugins that a block needs and that are missing."""
     out = [name for name in ("torch", "transformers", "jax")
            if re.search(rf"(import|from) .*\b{name}\b|tessera\.{name}\b", block)]
     if "flex_attention(" in block:

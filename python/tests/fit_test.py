@@ -1,4 +1,4 @@
-"""`ts.fit`: the program's own words on a batch's memory; and `Session.warm`."""
+"""`ts.fit` gives the program's memory budget of a batch; `Session.warm`."""
 
 import json
 import pickle
@@ -26,7 +26,7 @@ def test_it_is_what_the_program_says(lane, method):
     steps = 512
     found = ts.fit(packed(max_steps=steps), lane=lane, method=method,
                    softcap=30.0, target="v5e", **CALL)
-    # Our kernel's as sessions have it, which promise no finite numbers.
+    # ts.fit takes the kernels of sessions, which do not promise finite numbers.
     flags = ["--method", method] if lane == "xla" else ["--numbers", "any"]
     done = subprocess.run(
         [program(), "fit", "--mask", "causal & documents", "--q-len", "4096",
@@ -63,7 +63,7 @@ def test_what_does_not_fit_says_what_would():
     assert str(raised.value) == over.error
     heads = next(r for r in over.would_fit if r["change"].startswith("heads"))
     assert ts.fit(batch, **{**large, "heads": heads["fits"]}).fits
-    # The next number that a mesh's axis could leave a chip.
+    # A mesh axis could leave a chip twice as many heads next; they do not fit.
     assert not ts.fit(batch, **{**large, "heads": 2 * heads["fits"]}).fits
 
 
@@ -96,7 +96,7 @@ def test_a_budget_is_a_value():
 
 
 def test_what_compiles_has_a_budget():
-    """Whatever vector memory leaves of the table's passes."""
+    """What compiles, with the passes that fit vector memory, has a budget."""
     tried = 0
     for target in "v4", "v5e", "tpu7x":
         for tile in (512, 512), (1024, 1024):
@@ -107,7 +107,7 @@ def test_what_compiles_has_a_budget():
                     try:
                         ts.compile(batch, backward=backward, **call)
                     except ts.TesseraError:
-                        break  # a call with gradients needs both
+                        break  # no backward kernel without the forward one
                     assert ts.fit(batch, lane="mosaic", backward=backward,
                                   **call).fits
                     tried += 1
@@ -148,7 +148,7 @@ SMALL = dict(heads=2, head_dim=16)
 
 
 def batches():
-    """Of three contracts, each met twice."""
+    """Six batches of three contracts, two of each."""
     for length in 64, 96, 128, 64, 96, 128:
         yield ts.plan("causal", q_len=length, tile=(32, 32))
 
@@ -184,7 +184,7 @@ def test_what_ends_warming():
     with pytest.raises(KeyError):
         ts.Session("xla").warm(batches(), progress=stop, threads=1, **SMALL)
     assert ts.Session("cpu").warm([], **SMALL)["contracts"] == 0
-    # Before any work.
+    # These arguments are refused before any work.
     for more, rule in [(dict(progress=5), "progress must be callable, found int"),
                        (dict(threads=-1), "threads must be 0 or more, found -1"),
                        (dict(dlse=True),

@@ -1,5 +1,5 @@
-"""Ctrl-C during long calls: which of them end, and which give their result
-first (docs/python.md says so)."""
+"""Ctrl-C during long calls: some calls end, others return their result first
+(docs/python.md has the list)."""
 
 import importlib.util
 import subprocess
@@ -54,7 +54,7 @@ CALLS = {
     "sink telemetry": ("(lambda p, x: functools.partial(p.sink_telemetry, "
                        "p.forward(x, x, x)))(prepared(1 << 13, threads=1), "
                        "row(8, 1 << 13))", "4"),
-    # Of a shorter call: what it says is compared after the run.
+    # The receipt is of a shorter call; it is compared after the long run.
     "verify": ("functools.partial(ts.verify, receipt(), *[row(2, 1 << 17)] * 3)",
                "ts.plan(ts.full, q_len=1 << 17)"),
     "a loader": ("next", "tessera.data.Loader(documents(), tokens=1 << 20)"),
@@ -77,7 +77,7 @@ small = ts.plan(ts.causal, q_len=64)
 """
 
 
-# One call of a plugin's compiler cannot be stopped. What it made stands.
+# A plugin's compiler cannot be stopped; the program that it made is kept.
 @plugins.needs("xla_cpu_pjrt")
 def test_a_compile_gives_its_result_first():
     again = ("kept[0].forward(x, x, x); "

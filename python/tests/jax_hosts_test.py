@@ -1,6 +1,6 @@
-"""The examples over several processes: two of two devices each, on the loopback,
-train as one process of four does; where one is killed, the other ends with an
-error."""
+"""The examples over several processes: two processes of two devices each, over
+loopback, train as one process of four devices does. If one is killed, the other
+ends with an error."""
 
 import os
 import pathlib
@@ -14,7 +14,7 @@ import pytest
 from bound import U
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples" / "python"
-# Rows are divided over processes, or the tokens of one row.
+# One example divides rows over processes, the other the tokens of one row.
 both = pytest.mark.parametrize("example", ["train_many_hosts", "train_long_row"])
 
 
@@ -32,7 +32,7 @@ def free_port():
 
 
 def pair(example, *of_second, out=None):
-    """Both processes, begun."""
+    """Starts both processes."""
     where = ("--coordinator", f"127.0.0.1:{free_port()}", "--processes", "2")
     more = ("--out", str(out)) if out else ()
     return (start(example, "--process", "0", *where, *more),
@@ -58,13 +58,13 @@ def test_two_processes_train_as_one(example, tmp_path):
     assert "compiles: 1" in text
 
     two, one = (np.load(tmp_path / f"{n}.npz") for n in ("two", "one"))
-    # A loss is the sum of what four devices have, none below 0, in any order:
-    # three roundings a side.
+    # A loss is the sum of four devices' losses, all >= 0, in any order: three
+    # roundings in each of the two losses.
     off = np.abs(two["losses"] - one["losses"])
     assert (off <= 6 * U * one["losses"]).all(), off
     assert one["losses"][-1] < one["losses"][0]
     for name in "qkvo":
-        # Gradients are sums of two, which have one order.
+        # Gradients are sums of two terms, whose order does not matter.
         np.testing.assert_array_equal(two[name], one[name])
 
 

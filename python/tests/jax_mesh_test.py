@@ -1,5 +1,5 @@
-"""`tessera.jax` where arguments are sharded and nobody calls `shard_map`: each
-device does its own rows and heads, or the program is refused."""
+"""`tessera.jax` with sharded arguments and no `shard_map`: each device computes
+its own rows and heads, or the program is refused."""
 
 import os
 
@@ -28,7 +28,7 @@ def mesh():
 
 
 def case(seed, heads=4, kv_heads=2):
-    """Each row has its own documents, and a count."""
+    """A batch whose rows have their own documents and valid counts."""
     rng = np.random.default_rng(seed)
     ids = np.sort(rng.integers(0, 5, (BATCH, LENGTH))).astype(np.int32)
     counts = np.array([LENGTH, 40, 9, LENGTH], np.int32)
@@ -72,7 +72,7 @@ def test_rows_and_heads_are_each_devices_own():
         out, lse = forward(*args)
         assert out.sharding.spec == P(*spec)
         judge.check_all((out, lse), want[:2])
-        # Without a program around it too.
+        # The same outside of jit.
         eager = tessera.jax.attention(*args[:3], batch, sink_logits=sinks)
         assert eager.sharding.spec == P(*spec) and (eager == out).all()
         grads = jax.jit(jax.grad(loss, (0, 1, 2, 3)))(*args)
@@ -141,7 +141,7 @@ def test_what_would_be_gathered_is_refused():
             with pytest.raises(jax.errors.JaxRuntimeError, match=words) as e:
                 jax.block_until_ready(call(*args))
             assert "TesseraError: [jax] " in str(e.value)
-    # In shard_map nobody is asked.
+    # In shard_map the program has no custom partitioning.
     one = jax.jit(shard_map(
         attend, mesh=mesh(), in_specs=(P(None, "h"),) * 3 + (P(),),
         out_specs=P(None, "h")))

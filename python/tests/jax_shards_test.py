@@ -1,10 +1,11 @@
-"""`tessera.jax.sharded_attention`: query rows divided over devices, against the
-NumPy oracle, with what travels counted; over two processes as over one."""
+"""`tessera.jax.sharded_attention`: query rows are divided over devices. Results
+are compared with the NumPy oracle, the traffic is counted, and two processes give
+what one gives."""
 
 import os
 
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
-# Shards need it, and an old JAX uses it where it is told to.
+# Shards need Shardy; an old JAX uses it only if this is set.
 os.environ["JAX_USE_SHARDY_PARTITIONER"] = "1"
 
 import importlib.util
@@ -52,7 +53,7 @@ def shard(made, mesh, **more):
 
 
 def attend(q, k, v, shards, **more):
-    """In the order of the batch, and both results back in it."""
+    """Takes tensors in the order of the batch and returns both results in it."""
     q, k, v = (shards.spread(x, keys=i > 0, axis=2)
                for i, x in enumerate((q, k, v)))
     out, lse = sharded_attention(q, k, v, shards, return_lse=True, **more)
@@ -159,7 +160,7 @@ def test_vmap_runs_each():
     for i in range(3):
         judge.check_all([np.asarray(x[i]) for x in got], judge.attention(
             q[i], k[i], v[i], legal, dout=dout[i], dlse=dlse[i]))
-    # Of keys and values that all share, and twice.
+    # Nested vmap, with keys and values that all calls share.
     got = jax.jit(jax.vmap(jax.vmap(attend, (0, None, None, None)),
                            (0, None, None, None)))(
         q[:2, None], k[0], v[0], shards)
@@ -231,7 +232,7 @@ def test_only_tiles_travel():
             n > 0 for n in map(int, of.ceilings.split("kv=")[1].split(":")))
     for other in ("all-gather", "all-reduce", "all-to-all"):
         assert other not in text
-    # What comes out lies as q does.
+    # The output has the sharding of q.
     out = jax.jit(sharded_attention)(*placed, shards)
     assert out.sharding.is_equivalent_to(placed[0].sharding, 4)
 
@@ -261,13 +262,13 @@ def test_kernels_of_any_numbers_are_others():
 
 
 def test_kernels_in_chunks_read_the_integers_of_any_call():
-    """Arrays are made before a call is known; v4 does not hold dQ of all queries
-    of a device here."""
+    """The integer arrays are made before the call is known. Here a v4 does not
+    hold dQ of all queries of a device, so the kernels work in chunks."""
     made = ts.plan(ts.causal & ts.window(1023, 0), q_len=1 << 16,
                    tile=(512, 512))
     of = ts.shard(made, "seq=4", heads=8, kv_heads=8, head_dim=128)
     plain, _ = of.kernel_integers("v4", True)
-    assert plain["range"].shape[-1] >= 3 + 2 * 4  # of two chunks at least
+    assert plain["range"].shape[-1] >= 3 + 2 * 4  # at least two chunks
     for words in (dict(sink_logits=True), dict(dlse=True),
                   dict(sink_logits=True, dlse=True)):
         others, _ = of.kernel_integers("v4", True, **words)
@@ -277,8 +278,9 @@ def test_kernels_in_chunks_read_the_integers_of_any_call():
 
 
 def test_what_kernels_leave_unwritten_is_nothing(monkeypatch):
-    """Memory that no kernel writes may hold NaN. Those who stay in the order of
-    the shards multiply it by 0, which is NaN, in gradients of parameters."""
+    """Memory that no kernel writes may hold NaN. A program that stays in the
+    order of the shards multiplies it by 0 in gradients of parameters, and NaN * 0
+    is NaN."""
     made = ts.plan(ts.causal, q_len=1900, tile=(256, 256))
     of = ts.shard(made, "seq=4", heads=2, kv_heads=1, head_dim=128, dtype="f32")
     shards = shard_arrays(of, mesh_of("seq=4"), lane="mosaic", target="v6e:2x2")
@@ -389,7 +391,7 @@ def test_a_training_step_compiles_for_four_chips(lane):
     mesh = Mesh(np.array(topologies.get_topology_desc("v6e:2x2", "tpu").devices),
                 ("seq",))
     shards = shard_arrays(of, mesh, lane=lane, abstract=True)
-    if lane == "mosaic":  # of a TPU
+    if lane == "mosaic":  # the lane of the mesh by default
         assert shards.static == shard_arrays(of, mesh, abstract=True).static
     place = NamedSharding(mesh, PartitionSpec(None, None, "seq", None))
     q, k, v = (jax.ShapeDtypeStruct((1, h, 8192, 128), jnp.bfloat16,

@@ -24,7 +24,7 @@ splash_mask_info = tessera.jax.splash_mask_info
 
 
 def make_step():
-    """Loss, output and gradients under lists that are arguments."""
+    """A jitted step of loss, output and gradients whose lists are arguments."""
     sizes = kernel.BlockSizes(
         block_q=BLOCK, block_kv=BLOCK, block_kv_compute=BLOCK,
         block_q_dkv=BLOCK, block_kv_dkv=BLOCK, block_kv_dkv_compute=BLOCK,
@@ -53,7 +53,7 @@ def check_step(step, batch, infos, seed):
     judge.check(out, want[0][0])
     for g, w in zip(grads, want[2:5]):
         judge.check(g, w[0])
-    # Tiles of other documents are not there at all.
+    # Tiles across documents are not listed.
     for info in infos:
         assert (info.block_mask != 0).sum() == len(batch.forward)
 
@@ -70,7 +70,7 @@ def shapes_of(infos):
 def test_batches_under_ceilings_are_one_program():
     step, lists = make_step(), set()
     for seed, starts in enumerate(EIGHT_CUTS):
-        # Behind a document of one tile three are left.
+        # The first document takes one of four tiles, so no row is wider than 3.
         ids = cut_ids(LENGTH, BLOCK, *(BLOCK + at for at in starts))
         batch = planned(ids, max_width=3)
         infos = splash_mask_info(batch, max_blocks=9)
@@ -100,7 +100,7 @@ def test_shapes_are_ceilings_or_buckets():
             planned(ids, max_width=100), max_blocks=200)))
         ids = np.sort(np.random.default_rng(seed).integers(0, 12, 2048))
         even.add(shapes_of(splash_mask_info(planned(ids.astype(np.int32)))))
-    # No width is above all columns.
+    # A width is limited to the number of columns.
     grid = ((1, 64, 64),) * 3 + ((200, BLOCK, BLOCK),)
     assert under == {grid * 2} and len(free) > 4 >= len(even)
 
@@ -117,7 +117,7 @@ def test_what_is_above_a_ceiling_is_refused():
     with pytest.raises(ts.TesseraError, match=r"^\[splash\] max_blocks must be "
                        "0 or more, found -1$"):
         splash_mask_info(batch, max_blocks=-1)
-    # Of heads that differ JAX's lists are whole.
+    # If heads differ, JAX's lists are not shortened.
     heads = ts.plan([ts.window(BLOCK - 1, 0), ts.window(2 * BLOCK - 1, 0)],
                     q_len=LENGTH, tile=(BLOCK, BLOCK), max_width=3)
     for info in splash_mask_info(heads, max_blocks=8):
@@ -125,7 +125,7 @@ def test_what_is_above_a_ceiling_is_refused():
 
 
 def test_tokamax_is_asked_for_when_its_lists_are_there():
-    """Its kernels are those of tokamax_test; here is the door to its lists."""
+    """The lists alone need no tokamax; tokamax_test runs its kernels on them."""
     batch = planned(cut_ids(LENGTH, 200), max_steps=11)
     words = dict(tokamax=True, batch_row=0, heads=0, max_blocks=5)
     for dkv, tiles in ((False, batch.forward), (True, batch.transposed)):
@@ -143,7 +143,7 @@ def test_tokamax_is_asked_for_when_its_lists_are_there():
         assert (made["mask_next"][n:] == made["mask_next"][n - 1]).all()
         assert made["partial_mask_blocks"].dtype == np.int8
         assert made["partial_mask_blocks"].shape == (5, BLOCK, BLOCK)
-    # What is refused needs no tokamax.
+    # Refusals need no tokamax.
     with pytest.raises(ts.TesseraError, match=r"^\[splash\] heads must be 0 for "
                        "tokamax, whose heads have one mask, found 2$"):
         splash_mask_info(batch, kind="tokamax", heads=2)

@@ -23,7 +23,7 @@ from jax.sharding import PartitionSpec as P
 from jax_versions import shard_map
 
 LENGTH = 96
-# Which of them an error becomes depends on whether JAX runs a program at once.
+# Which class is raised depends on whether JAX runs the program at once.
 REFUSED = (ValueError, jax.errors.JaxRuntimeError)
 MASK = ts.causal & ts.window(20, 0) & ts.documents
 TUPLE = ("and", ("causal",), ("window", 20, 0), ("documents",))
@@ -67,18 +67,18 @@ def test_one_trace_and_one_compile_for_100_batches():
         judge.check_all((out, lse), judge.attention(q, k, v, legal(ids)))
     assert len(seen) == 100
     assert len(traced) == 1 and f._cache_size() == 1
-    # An exact window bound is an argument too: 20 and 25 are of one class.
+    # Exact window bounds are arguments: 20 and 25 have one class.
     out, _ = f(q, k, v, planned(ids, ts.causal & ts.window(25, 0) & ts.documents))
     wider = ("and", ("causal",), ("window", 25, 0), ("documents",))
     judge.check(out, judge.attention(q, k, v, legal(ids, mask=wider))[0])
     assert len(traced) == 1 and f._cache_size() == 1
-    # Another mask is another program.
+    # Another mask needs another program.
     f(q, k, v, planned(ids, ts.causal & ts.documents))
     assert len(traced) == 2
 
 
 def test_one_compile_over_data_sets_with_and_without_each_column():
-    """A step of all columns and of attention over them, whatever a set has."""
+    """One step that reads all columns serves data sets that lack some."""
     traced, forms, given = [], set(), {}
 
     @jax.jit
@@ -99,7 +99,7 @@ def test_one_compile_over_data_sets_with_and_without_each_column():
                 assert sums[name] == x.sum(), (called, name)
                 given.setdefault(name, set()).add(bool(x.any()))
     assert len(forms) == len(traced) == step._cache_size() == 1
-    # Columns that sets may lack were all padding, and were not.
+    # Each optional column was all padding in some batch, and not in another.
     assert all(given[name] == {False, True} for name in (
         "structure_ids", "dep_levels", "ast_depth", "sibling_index", "node_type",
         "num_chunks", "chunk_kinds", "num_call_edges", "num_type_edges"))
@@ -117,7 +117,7 @@ def test_without_ceilings_there_is_one_trace_and_one_compile_a_bucket():
     q, k, v = arrays(rng)
     contracts, steps, worklists = set(), set(), set()
     for i in range(100):
-        # From one document to one a token: worklists of many sizes.
+        # One document up to almost one for each token: worklists of many sizes.
         ids = np.sort(rng.integers(0, 1 + i, LENGTH)).astype(np.int32)
         batch = ts.plan(ts.causal & ts.documents, q_len=LENGTH, doc_ids=ids,
                         tile=(8, 8))
@@ -166,7 +166,7 @@ def test_eight_threads_get_the_bits_of_one():
         return (out ** 2).sum() + lse.sum(where=jnp.isfinite(lse)), (out, lse)
 
     step = jax.jit(jax.value_and_grad(loss, (0, 1, 2), has_aux=True))
-    # More batches than one that is kept, of one program.
+    # Eight different batches for one program.
     inputs = [(*arrays(rng), planned(ids_of(rng))) for _ in range(8)]
     bits = lambda found: [np.asarray(x).tobytes()
                           for x in jax.tree.leaves(found)]
@@ -216,7 +216,7 @@ def test_gradients(layout, softcap):
 
 
 def check_gradients_of_the_square(seed):
-    """What was planned and given, for more to be asked of it."""
+    """Checks gradients; returns the ids, the batch and the arrays."""
     rng = np.random.default_rng(seed)
     ids = ids_of(rng)
     batch = planned(ids)
@@ -444,7 +444,8 @@ def test_named_ids_are_arguments_of_one_program():
 
 def test_drafts_are_a_tree_behind_the_cache():
     rng = np.random.default_rng(16)
-    # Two drafts of three tokens behind the cache; the second row's is shorter.
+    # Two drafts of three tokens after the cache. The second row has one token
+    # less.
     enter = np.tile(np.arange(LENGTH, dtype=np.int32), (2, 1))
     leave = np.full((2, LENGTH), LENGTH, np.int32)
     leave[:, -6:-3] = LENGTH - 3
@@ -544,8 +545,8 @@ def test_what_is_not_a_batch_of_its_facts_is_refused():
 
 
 def test_a_changed_batch_is_never_answered_with_the_last_ones():
-    """What is kept from call to call is found by value: same shapes, same
-    buffers, other numbers."""
+    """Cached batches are found by value: here shapes and buffers are the same
+    and the numbers differ."""
     rng = np.random.default_rng(10)
     q, k, v = arrays(rng)
     f = jax.jit(functools.partial(tessera.jax.attention, return_lse=True))
@@ -568,13 +569,14 @@ def test_memory_does_not_grow():
             return int(file.read().split()[1]) * resource.getpagesize()
 
     def calls(n):
-        for i in range(n):  # each prepares its batch: more than are kept
+        for i in range(n):  # 20 batches exceed the cache, so each call prepares its own
             f(q, k, v, batches[i % len(batches)])
         return resident()
 
     batches = [planned(ids_of(rng)) for _ in range(20)]
     before = calls(1000)
-    # What is kept of a call is 2 KB and more: 20 MB of 10,000.
+    # A prepared batch is at least 2 KB: 10,000 would be 20 MB if they were
+    # kept.
     assert calls(10_000) - before < 8 << 20
 
 
@@ -600,7 +602,7 @@ def test_shard_map_over_heads_and_over_rows():
         q, k, v)
     judge.check_grads_of_square(grads, q, k, v, mask)
 
-    # One KV head for all: its gradients are the sum of all devices'.
+    # All devices share one KV head; its gradients are sums over devices.
     sinks = jnp.linspace(-1, 1, q.shape[1])
     call = lambda q, k, v, z, batch: tessera.jax.attention(
         q, k, v, batch, sink_logits=z)
@@ -614,7 +616,7 @@ def test_shard_map_over_heads_and_over_rows():
             got, due, rtol=0, atol=q.shape[1] * np.finfo(np.float32).eps *
             float(jnp.abs(due).max()))
 
-    # A batch for each device: its rows are its own.
+    # Each device has a batch of its own row.
     rows = [ts.plan(MASK, q_len=LENGTH, doc_ids=i, tile=(16, 16), max_steps=64)
             for i in ids]
     stacked = jax.tree.map(lambda *x: jnp.stack(x), *rows)

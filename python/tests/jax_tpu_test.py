@@ -58,7 +58,7 @@ def body(kernel):
 
 
 def payloads(text):
-    """Of the calls in it, in their order."""
+    """The payloads of the kernel calls in a program, in order."""
     return re.findall(r'\\22body\\22: ?\\22([^\\]*)\\22', text)
 
 
@@ -90,7 +90,7 @@ def test_payloads_are_the_librarys_byte_for_byte(words):
 
 
 def test_the_payload_is_the_programs_too(tmp_path):
-    """Byte for byte what `tessera compile --emit` writes."""
+    """A payload has the bytes that `tessera compile --emit` writes."""
     words = ["--mask", "causal & documents", "--q-len", str(LENGTH), "--heads",
              "4", "--kv-heads", "2", "--tile", "512x256", "--tiles-per-pass",
              "2", "--max-steps", "64", "--target", "v6e:1x1", "--no-compile"]
@@ -106,8 +106,8 @@ def test_the_payload_is_the_programs_too(tmp_path):
 
 @pytest.mark.parametrize("mask, more", [
     (ts.causal & ts.window(300, 0) & ts.documents, {}),
-    (ts.causal & (ts.documents | ts.sink(4)), {}),  # by bitmaps
-    (ts.full | ts.documents, {}),  # named, though simplified away
+    (ts.causal & (ts.documents | ts.sink(4)), {}),  # takes bitmaps
+    (ts.full | ts.documents, {}),  # a name whose atom is simplified away
     ([ts.causal & ts.documents, ts.causal], {}),
     (ts.causal & ts.prefix, dict(prefix=[7])),
     (ts.causal & ts.same("a"), dict(same={"a": np.zeros(LENGTH, np.int32)})),
@@ -162,7 +162,7 @@ def test_what_a_kernel_is_made_with_can_be_said():
 
 
 def test_gradients_in_chunks_of_queries():
-    """Arrays are cut for 8 heads of their own, or as it is said."""
+    """Arrays are cut into chunks for 8 KV heads, or for a given query_chunk."""
     grads = jax.grad(lambda q, k, v, batch: attention(q, k, v, batch).astype(
         jnp.float32).sum(), (0, 1, 2))
 
@@ -180,7 +180,8 @@ def test_gradients_in_chunks_of_queries():
     assert step(long, 8) == body(back)
     assert step(long, 1) == body(ts.compile(
         long, heads=8, kv_heads=1, backward=True, query_chunk=back.query_chunk))
-    # More heads go together in chunks there, unless all queries are asked for.
+    # With 8 KV heads of their own, chunks let more heads run together, so the
+    # kernel works in chunks unless all queries are asked for.
     chunk = ts.compile(short, heads=8, backward=True).query_chunk
     assert 0 < chunk < short.q_len
     whole = dict(heads=8, backward=True, query_chunk=1 << 16)
@@ -195,7 +196,8 @@ def test_gradients_in_chunks_of_queries():
     assert step(short, 1, query_chunk=shared.query_chunk) == body(shared)
     with pytest.raises(ts.TesseraError, match="of a head stays there"):
         step(long, 1, query_chunk=1 << 18)
-    # Where arrays are whole a call is, though its heads would have chunks.
+    # If the arrays are whole, so is the call, although its heads alone would
+    # get chunks.
     even = ts.plan(ts.causal & ts.window(500, 0), q_len=1 << 15,
                    tile=(512, 512), max_steps=2000)
     assert ts.compile(even, heads=8, backward=True).query_chunk == 0
@@ -220,24 +222,24 @@ def test_both_layouts_are_one_kernel():
         assert payloads(text) == [body(kernel)]
         turns[layout] = text.count("stablehlo.transpose")
         assert "stablehlo.pad" not in text
-    # Of q, k, v and the output.
+    # Transposes of q, k, v and the output.
     assert turns == {"bhsd": 0, "bshd": 4}
 
 
 def one_chip():
-    """Of v6e, for libtpu to compile for."""
+    """The sharding of one v6e chip, for which libtpu compiles."""
     pytest.importorskip("libtpu")
     return SingleDeviceSharding(topologies.get_topology_desc(
         platform="tpu", topology_name="v6e:2x2").devices[0])
 
 
 def compiled(f, *args):
-    """By libtpu for one chip, as text of its HLO."""
+    """The HLO text of the program that libtpu compiles for one chip."""
     return lowered(f, *shapes(args, one_chip())).compile().as_text()
 
 
 def copies(text, size):
-    """Of arrays of so many numbers: what a transpose is where it is not free."""
+    """The number of copies and transposes of arrays of `size` elements."""
     found = [math.prod(map(int, dims.split(","))) for dims in re.findall(
         r"= \w+\[([\d,]+)\]\S* (?:copy|transpose)\(",
         text[text.index("\nENTRY"):])]
@@ -259,19 +261,19 @@ def test_projections_to_tokens_first_cost_no_copy():
     trained = compiled(step, bf16(1, LENGTH, width), w, w, w,
                        bf16(heads, 128, width), on_tpu())
     assert copies(trained, size) == 0
-    # Nor is the log-sum-exp copied between the passes.
+    # The log-sum-exp is not copied between the passes either.
     assert copies(trained, heads * LENGTH) == 0
-    # By their own names, as profiles show them.
+    # The calls have the names that profiles show.
     for name in ("forward", "backward"):
         assert len(re.findall(
             rf"%tessera_{name}[.\d]* = .* custom-call\(", trained)) == 1
-    # What the program itself is given lies as it lies.
+    # The layout of a program argument is fixed, so it is copied.
     q = bf16(1, LENGTH, heads, 128)
     assert copies(compiled(attend, q, q, q, on_tpu()), size) > 0
 
 
 def test_a_whole_training_step_is_compiled_ahead():
-    """Loss, gradients, momentum and weights, which are written where they lay."""
+    """A step of loss, gradients, momentum and weights, in donated buffers."""
     heads, width, words = 2, 512, 1024
     f32 = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.float32)
     weights = {"words": f32(words, width), "out": f32(heads, 128, width),
@@ -331,7 +333,7 @@ def test_scanned_mapped_and_exported():
     mapped = jax.vmap(layers(call), (0, 0, 0) + (None,) * len(leaves))
     text = compiled(mapped, many, many, many, *leaves)
     assert text.count('custom_call_target="tpu_custom_call"') == 1
-    # Each with a batch of its own, and gradients.
+    # Rows with a batch each, and gradients.
     stacked = jax.tree.map(lambda a: jax.ShapeDtypeStruct(
         (3, *a.shape), a.dtype), batch)
     step = jax.grad(lambda q, batch: jax.vmap(attention)(
@@ -355,7 +357,7 @@ def test_100_batches_trace_once_and_are_one_program():
         texts.add(step.trace(array(2), shapes(batch)).lower(
             lowering_platforms=("tpu",)).as_text())
     assert len(seen) == 100 and len(traced) == 1 and len(texts) == 1
-    # Exact bounds are arguments too: 300 and 400 are of one class.
+    # Exact window bounds are arguments: 300 and 400 have one class.
     bound = lambda n: jax.tree.structure(arrays_for(planned(
         0, ts.causal & ts.window(n, 0) & ts.documents), "tpu"))
     assert bound(300) == bound(400) != bound(600)
@@ -385,7 +387,7 @@ def test_one_program_for_both_platforms():
         kernel = ts.compile(small, backward=backward,
                             tiles_per_pass=passes[backward], **words)
         assert body(kernel) in made.mlir_module()
-    # Here it is what a program for this platform alone is.
+    # On this platform the result equals that of a program for it alone.
     alone = jax.jit(jax.grad(lambda q, batch: (attention(
         q, q, q, batch) ** 2).sum()))(q, small)
     assert (step(q, *leaves) == alone).all()
@@ -409,7 +411,7 @@ def test_kernels_are_for_the_tpu_that_jax_runs_on(monkeypatch, kind, target):
     run_on(monkeypatch, kind)
     terms = arrays_for(planned(0), "tpu").static.tpu
     assert terms.target == target
-    # Less goes into the 16 MiB of a v4.
+    # The 16 MiB of a v4 hold less, so its passes are smaller.
     usual = arrays_for(planned(0), "tpu", target="v6e").static.tpu
     same = (terms.tiles_per_pass, terms.fetch_ahead) == (
         usual.tiles_per_pass, usual.fetch_ahead)
@@ -476,7 +478,7 @@ def test_what_the_kernels_cannot_is_refused_where_it_is_lowered():
             (sinks, (*of(q), z(2, jnp.bfloat16)), "sink_logits must be float")):
         with pytest.raises(ts.TesseraError, match=words):
             lowered(f, *args)
-    # One batch's arrays under another's terms.
+    # The arrays of one batch with the static terms of another.
     made, other = (arrays_for(b, "tpu") for b in (
         planned(0), ts.plan(ts.causal & ts.documents, q_len=LENGTH,
                             doc_ids=np.zeros(LENGTH, np.int32))))
@@ -491,7 +493,7 @@ def test_what_the_kernels_cannot_is_refused_where_it_is_lowered():
 
 
 def test_gradients_that_do_not_fit_the_chip_are_refused_alone():
-    """The forward kernel is there without them."""
+    """The forward kernel alone is lowered."""
     batch = shapes(arrays_for(
         ts.plan(ts.causal, q_len=LENGTH, tile=(512, 512)), "tpu", target="v4",
         tiles_per_pass=(1, 8), fetch_ahead=(1, 1)))
@@ -565,7 +567,7 @@ def test_arrays_that_are_not_as_they_were_made_are_found(chunk, checked):
             if (array == own.arrays[i]).all():
                 continue
             arrays = (*own.arrays[:i], array, *own.arrays[i + 1:])
-            # Of digests: the array that they are not of.
+            # A wrong digest is reported as the array that it is for.
             due = "" if name.endswith("digests") else name.split("_", 1)[1]
             due += " must be as it was made"
             with pytest.raises(ts.TesseraError, match=due):
@@ -575,7 +577,7 @@ def test_arrays_that_are_not_as_they_were_made_are_found(chunk, checked):
 
 
 def test_a_checked_program_looks_for_itself():
-    """Before each call, and NaN goes into a row of each result."""
+    """The sums are checked before each call; NaN goes into a row of each result."""
     q = array(2)
     step = jax.grad(lambda q, k, v, batch: attention(q, k, v, batch).astype(
         jnp.float32).sum(), (0, 1, 2))
@@ -603,7 +605,7 @@ def test_a_checked_program_copies_no_result():
 @pytest.mark.parametrize("mask", [ts.causal & ts.documents,
                                   ts.causal & (ts.documents | ts.sink(4))])
 def test_a_checksum_is_of_every_number(monkeypatch, mask, backward):
-    """In a program as in NumPy, whole and in pieces."""
+    """A program and NumPy compute the same sum, whole and in pieces."""
     of = tessera.jax._tpu
     made = arrays_for(planned(0, mask), "tpu", checked=True)
     text, terms = made.static.text, made.static.tpu
@@ -621,12 +623,12 @@ def test_a_checksum_is_of_every_number(monkeypatch, mask, backward):
             changed = array.copy()
             changed.flat[at] ^= 1 << 7
             found = in_program(arrays | {name: changed})
-            # Each word is one to one in each number.
+            # Both words of the sum change with any one number.
             assert (np.asarray(found) != given).all(), (name, at)
     swapped = arrays["steps"].copy()
     swapped[[0, 1]] = swapped[[1, 0]]
     assert (np.asarray(in_program(arrays | dict(steps=swapped))) != given).any()
-    # What is for another direction, or other passes, is none of these.
+    # Another direction, other passes or another text give other sums.
     tiles = terms._replace(tiles_per_pass=tuple(
         n + 1 for n in terms.tiles_per_pass))
     for words in ((text, terms, not backward), (text, tiles, backward),
@@ -685,10 +687,10 @@ def test_it_compiles_for_v6e_alone_and_on_four_chips():
     for collective in ("all-gather", "all-reduce", "collective-permute",
                        "all-to-all"):
         assert collective not in text
-    # Without it every chip would do all heads.
+    # Without shard_map every chip would compute all heads.
     with pytest.raises(ts.TesseraError, match="must be in a jax.shard_map"):
         lowered(layer, q, q, q, on_tpu(sharding=nowhere))
-    # A batch for a CPU is refused there too.
+    # A batch for a CPU is refused in shard_map too.
     with pytest.raises(ts.TesseraError, match="arrays_for"):
         lowered(layer, q, q, q, shapes(jax.tree.map(
             lambda x: x, planned(0)), nowhere))

@@ -1,5 +1,5 @@
-"""`tessera.jax.attention` on a TPU on numbers, with no TPU: what it hands to its
-kernels goes to their text, evaluated in NumPy (tests/mosaic)."""
+"""`tessera.jax.attention` for a TPU, on numbers and with no TPU: its kernels' text
+is evaluated in NumPy on what the program passes to them (tests/mosaic)."""
 
 import functools
 import pathlib
@@ -24,7 +24,7 @@ TUPLE = ("and", ("causal",), ("documents",))
 
 
 def parser_reads_kernels():
-    """That of JAX 0.6 knows versions of Mosaic up to 4."""
+    """Whether this JAX parses our kernels: JAX 0.6 knows Mosaic up to version 4."""
     with mlir_module.context():
         try:
             mlir_module.parse(
@@ -86,7 +86,7 @@ def test_both_layouts_are_the_oracles_bit_for_bit(softcap, chunk):
 
 
 def with_other_list(batch, name):
-    """The arrays, but that the first step of a list names a tile far away."""
+    """The arrays with one change: the list's first step names a tile far away."""
     at = sum(batch.static.names(), ()).index(name)
     steps = batch.arrays[at].copy()
     steps[0] ^= 1 << 29
@@ -96,7 +96,7 @@ def with_other_list(batch, name):
 
 @pytest.mark.parametrize("chunk", [None, 128])
 def test_a_list_that_is_another_is_not_run(monkeypatch, chunk):
-    """What no kernel wrote is 0 here: what is NaN is so by the guard."""
+    """Memory that no kernel writes is set to 0 here, so NaN is from the guard."""
     launch = tessera.jax._tpu._launch
     monkeypatch.setattr(tessera.jax._tpu, "_launch", lambda *words: tuple(
         jnp.where(jnp.isnan(x), 0, x) for x in launch(*words)))
@@ -125,7 +125,7 @@ def test_a_list_that_is_another_is_not_run(monkeypatch, chunk):
     assert not any(np.isnan(x).any() for x in due)
     for x, y in zip(due, run(own)):
         assert x.tobytes() == y.tobytes()
-    # Nothing ran, and nothing strayed.
+    # No step ran.
     (out, lse), _ = forward(with_other_list(own, "forward_steps"))
     out, lse = np.asarray(out), np.asarray(lse)
     assert np.isnan(lse).all() and np.isnan(out[:, :, 0]).all()
@@ -136,6 +136,6 @@ def test_a_list_that_is_another_is_not_run(monkeypatch, chunk):
     for x in (dq, dk, dv):
         assert np.isnan(x[:, :, 0]).all() and (x[:, :, 1:] == 0).all()
     assert np.isnan(dsinks).all()
-    # As it would be.
+    # Without the check the wrong step is evaluated, which is an error.
     with pytest.raises(EvaluatorError):
         forward(with_other_list(plain, "forward_steps"))

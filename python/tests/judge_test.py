@@ -1,5 +1,5 @@
-"""The bounds of judge.py: they are the library's own, honest results use less
-than all of them, and what is wrong by little is refused."""
+"""The bounds of judge.py equal the library's own, correct results stay below
+them, and small errors are refused."""
 
 import json
 import os
@@ -18,7 +18,7 @@ LENGTH, HEADS, KV_HEADS, DIM = 96, 4, 2, 16
 
 
 def problem(dtype=np.float32, softcap=0.0, seed=0):
-    """What a session makes of random arrays, and what is expected."""
+    """The results of a session on random arrays, and the expected ones."""
     rng = np.random.default_rng(seed)
     ids = np.sort(rng.integers(0, 4, LENGTH)).astype(np.int32)
     made = ts.plan(ts.causal & ts.documents, q_len=LENGTH, doc_ids=ids,
@@ -40,7 +40,8 @@ def problem(dtype=np.float32, softcap=0.0, seed=0):
     return [np.array(x) for x in found], want, (q, k, v, mask, call)
 
 
-# The largest element. Of 16 bits, by what P and dS may lose in a sum.
+# The largest element is changed by `step`. For dtypes of 16 bits the step is what
+# rounding P and dS may cost in a sum.
 @pytest.mark.parametrize("dtype,step", [(np.float32, 2**-10),
                                         (np.float16, 2**-7),
                                         (ml_dtypes.bfloat16, 2**-4)])
@@ -50,14 +51,15 @@ def test_one_element_that_is_wrong_is_refused(dtype, step, softcap):
     for name, x, w in zip(NAMES, found, want):
         assert 0 < judge.check(x, w, name) < 1
         at = np.unravel_index(np.abs(w.value).argmax(), w.value.shape)
-        # The bound of a sum over all queries is that of errors of one sign.
+        # The bound of a sum over all queries allows all errors to have one
+        # sign.
         by = 4 * step if name == "dsink" and dtype is not np.float32 else step
         for wrong in (w.value[at] * (1 + by), np.nan, np.inf, -np.inf):
             y = x.astype(np.float64)
             y[at] = wrong
             with pytest.raises(AssertionError, match=rf"^{name}\[{at[0]}"):
                 judge.check(y, w, name)
-        if dtype is np.float32:  # most of the others too
+        if dtype is np.float32:  # most other elements are refused too
             assert (judge.shares(w.value * (1 + step), w) > 1).mean() > 0.8
 
 
@@ -69,7 +71,7 @@ def test_keys_and_values_in_another_order_are_refused():
         wrong = judge.attention(*arrays, mask, **call)
         for name, x, w in zip(NAMES, wrong, want):
             if arrays[1] is k and name in ("lse", "dv"):
-                continue  # no value is part of it
+                continue  # they do not depend on the values
             with pytest.raises(AssertionError, match=rf"^{name}\["):
                 judge.check(x.value, w, name)
 
@@ -94,8 +96,9 @@ def test_kinds_must_match():
 
 
 def test_gradients_are_finite_differences():
-    """Of the expected values themselves: a central difference errs by a third
-    of what it moves by when its step is halved; thrice that is allowed."""
+    """Gradients equal central differences of the expected values. The error of
+    a difference is a third of its change when the step is halved; three times that
+    is allowed."""
     _, _, (q, k, v, mask, call) = problem(softcap=5.0)
     rng = np.random.default_rng(1)
     parts = [x.astype(np.float64) for x in (q, k, v, call["sinks"])]
@@ -115,7 +118,7 @@ def test_gradients_are_finite_differences():
         wide, narrow = slope(2e-4), slope(1e-4)
         want = (g.value * way).sum()
         assert abs(narrow - want) <= abs(narrow - wide), NAMES[2 + i]
-        assert abs(narrow - wide) < 2**-10 * abs(want)  # which would show
+        assert abs(narrow - wide) < 2**-10 * abs(want)  # the allowed error is small
 
 
 def test_queries_in_blocks_are_the_same():
@@ -126,15 +129,15 @@ def test_queries_in_blocks_are_the_same():
     finally:
         judge.BLOCK = whole
     for a, b in zip(again, want):
-        # What is left are fp64's own roundings, of sums in another order.
+        # Only roundings of fp64 differ, since sums have another order.
         assert judge.check(a.value, b) < 2**-16
         np.testing.assert_allclose(a.error, b.error,
                                    rtol=HEADS * LENGTH * 2.0**-52)
 
 
 def test_shares_are_those_of_the_librarys_judge(tmp_path):
-    """The program says which element used most of its bound, and how much:
-    both must find the same, whichever array it is of."""
+    """The program reports the element that used most of its bound, and its share.
+    judge.py must find the same, in every array."""
     program = os.path.join(os.path.dirname(ts.__file__), "_program")
     if not os.path.exists(program):
         pytest.skip("the program is not beside the package")
@@ -167,8 +170,9 @@ def test_shares_are_those_of_the_librarys_judge(tmp_path):
             told = receipt["check"]
             most = max(share, key=share.get)
             assert told["worst"].startswith(most + "["), (told, share)
-            # Both are differences of fp64: some 2^-28 apart.
+            # Both are differences in fp64, about 2^-28 apart.
             assert abs(told["max_bound_ratio"] / share[most] - 1) < 2**-16
             worst.add(most)
-    # Only kernels that round products to bfloat16 have gradients that are worst.
+    # Gradients are the worst array only in kernels that round products to
+    # bfloat16.
     assert len(worst) >= (4 if "bf16" in receipt["isa"] else 2), worst

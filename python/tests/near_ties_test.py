@@ -1,4 +1,4 @@
-"""Picks of PyTorch and of ours may differ at near ties of scores alone."""
+"""Picks of PyTorch and ours may differ only at near ties of scores."""
 
 import pathlib
 import sys
@@ -19,7 +19,7 @@ def problem(seed):
 
 
 def picks(score, own):
-    """The own block and the best of those before it."""
+    """The picks of each query: its own block and the best blocks before it."""
     out = np.full((len(own), TOP), -1)
     for i, last in enumerate(own):
         best = np.argsort(-score[i, :last], kind="stable")[: TOP - 1]
@@ -35,7 +35,7 @@ def test_sums_in_another_order_are_near_ties():
     swapped = 0
     for seed in range(20):
         q, k, own = problem(seed)
-        k[1:] = k[:1] + 1e-7 * k[1:]  # means that fp32 hardly tells apart
+        k[1:] = k[:1] + 1e-7 * k[1:]  # the means are almost equal in fp32
         ours = picks(q @ k.mean(1).T, own)
         backwards = k[:, ::-1, ::-1].cumsum(1)[:, -1] / np.float32(BLOCK)
         theirs = picks(q[:, ::-1] @ backwards.T, own)
@@ -61,7 +61,7 @@ def test_picks_that_are_not_by_score():
     ours = picks(q @ k.mean(1).T, own)
     for at, block in ((0, BLOCKS - 1), (TOP - 1, 0), (1, -1)):
         wrong = ours.copy()
-        i = (BLOCKS - 2) * BLOCK  # of the last block but one
+        i = (BLOCKS - 2) * BLOCK  # a query of the last block but one
         if block == 0:
             block = next(b for b in range(own[i]) if b not in ours[i])
         wrong[i, at] = block

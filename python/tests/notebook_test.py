@@ -1,6 +1,6 @@
-"""The notebook runs, a cell after another, and says what it has stored.
+"""The notebook's cells run in order and give the outputs that are stored in it.
 
-    python python/tests/notebook_test.py   # stores anew what its cells say
+    python python/tests/notebook_test.py   # stores the outputs again
 """
 
 import ast
@@ -46,7 +46,7 @@ def run(notebook):
 
 
 def plain(outputs):
-    """What does not change with the version of the page or the picture."""
+    """The text outputs, which do not change with the version of the page."""
     return [out["text"] if "text" in out else out["data"]["text/plain"]
             for out in outputs]
 

@@ -1,4 +1,4 @@
-"""Peaks of processes are their own."""
+"""The peak memory of a process does not include that of other processes."""
 
 import subprocess
 import sys

@@ -1,5 +1,5 @@
-"""Every public object shows itself by one short line, which says what a user
-wants to know of it; every public function says what it does."""
+"""The repr of every public object is one short line of what a user wants to know;
+every public function has a docstring."""
 
 import ast
 import importlib
@@ -10,7 +10,7 @@ import os
 import pathlib
 import pickle
 
-# Shards need it, and an old JAX uses it where it is told to.
+# Shards need Shardy; an old JAX uses it only if this is set.
 os.environ.setdefault("JAX_USE_SHARDY_PARTITIONER", "1")
 
 import numpy as np
@@ -43,7 +43,7 @@ def loader(**more):
 
 
 def of_a_batch(batch):
-    """What is made of one, by class."""
+    """The objects of every class that is made from a batch."""
     q = np.zeros((1, 4, 2048, 16), np.float32)
     ready = ts.Session().prepare(batch, heads=4, head_dim=16, backward=True,
                                  sink_telemetry=True)
@@ -87,7 +87,7 @@ def test_every_public_object_has_a_short_line():
         check(one)
         seen.add(type(one))
     classes = {c for _, _, c in public(inspect.isclass)}
-    # One is an exception, the other needs a plugin: below.
+    # The first is an exception; the second needs a plugin and is tested below.
     assert classes - seen == {ts.TesseraError, tessera.train.Trainer}
 
 
@@ -102,7 +102,7 @@ def test_a_schedule_says_what_is_not_known():
 
 
 def test_every_public_object_has_json():
-    # A mask's text is its JSON; the others belong to their process.
+    # A mask has its text instead; the others belong to their process.
     for one in some_of_each():
         without = isinstance(one, (ts.Mask, ts.Session, ts.Prepared, ts.Saved,
                                    tessera.data.Loader))
@@ -160,7 +160,7 @@ def test_what_lines_say():
         assert repr(shown) == line
     ready.backward(saved, q)
     assert "with gradients" in repr(saved)
-    # A mask that is too long for a line is cut at its end, the rest is not.
+    # A mask that is too long for the line is cut at its end; nothing else is.
     long = repr(planned(LONG))
     assert len(long) == LINE and long.startswith("Batch('window(1, 3) | ")
     assert "...', batch=1, q_len=2048, kv_len=2048, tiles=" in long
@@ -169,19 +169,19 @@ def test_what_lines_say():
     assert repr(after) == "Loader(tokens=32, rows=2, 2 rows handed out)"
     windows = loader(window_rows=1)
     rows = sum(b["filled"] for b in windows)
-    assert rows > 4  # of more windows than one
+    assert rows > 4  # more than one window
     assert repr(windows) == f"Loader(tokens=32, rows=2, {rows} rows handed out)"
 
 
 def says_nothing(function):
-    """Its docstring has no line beside the signatures."""
+    """Whether the docstring has no line but signatures."""
     lines = [line.strip() for line in (function.__doc__ or "").splitlines()]
     signature = function.__name__ + "("
     return not any(line and not line.startswith(signature) for line in lines)
 
 
 def members(kind):
-    """Public ones of a class, as they stand there."""
+    """The public members that a class itself defines."""
     return {name: getattr(member, "__func__", member)
             for name, member in vars(kind).items() if not name.startswith("_")}
 
@@ -190,7 +190,7 @@ def test_every_public_name_says_what_it_is():
     silent = [module.__name__ for module in MODULES if not module.__doc__]
     for module, name, one in public(lambda x: True):
         if isinstance(one, (str, ts.Mask)):
-            continue  # __version__, and values that the class speaks for
+            continue  # __version__, and values that their class documents
         if not inspect.isclass(one):
             silent += [f"{module.__name__}.{name}"] * says_nothing(one)
             continue
@@ -245,7 +245,7 @@ def annotated(function):
 
 
 def test_python_sources_are_annotated():
-    """What is written in Python has no stub: its types stand in it."""
+    """Python sources have no stubs, so they must be annotated."""
     seen, bare = 0, []
     for module, name, one in public(lambda x: True):
         of = members(one) if inspect.isclass(one) else {"": one}

@@ -1,4 +1,4 @@
-"""`ts.schedule`: the program's own words on a batch's TPU kernel."""
+"""`ts.schedule` gives what the program says of a batch's TPU kernel."""
 
 import ast
 import inspect

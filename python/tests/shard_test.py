@@ -1,5 +1,5 @@
-"""Batches over a mesh: what `ts.shard` says, and a session with a mesh against
-the NumPy oracle."""
+"""Batches over a mesh: the report of `ts.shard`, and sessions with a mesh compared
+with the NumPy oracle."""
 
 import pickle
 
@@ -99,13 +99,14 @@ def test_work_counts_tiles_by_their_class():
     of = lambda **words: ts.shard(made, "seq=2", balance="contiguous", **words)
     shards = of(work="partial=9")
     assert shards.work == "partial=9,full=1" and of().work == "partial=1,full=1"
-    # Four rows each, whose last tiles are partial; before them 0 to 7 are full.
+    # Each shard has four rows. The last tile of a row is partial; the 0 to 7 tiles
+    # before it are full.
     first, second = 4 * 9 + 6, 4 * 9 + 22
     assert shards.work_max_over_mean == 2 * second / (first + second)
     again = pickle.loads(pickle.dumps(shards))
     assert again.work == shards.work
     assert again.work_max_over_mean == shards.work_max_over_mean
-    assert shards.contract == of().contract  # weights are in no key
+    assert shards.contract == of().contract  # the work of a tile is in no contract
     for words, call in [
             ("work of a full tile must be 1 to 1048576, found '0'",
              lambda: of(work="full=0")),
@@ -183,7 +184,8 @@ def test_refusals():
 @plugins.needs("lammps_jax_pjrt_cpu")
 def test_what_is_of_tpus_is_refused_on_a_cpu():
     with pytest.raises(ts.TesseraError, match="ragged exchange must be on a T"):
-        # Of as many devices as below: a process opens its most first.
+        # As many devices as in the tests below, since a process must open its
+        # largest number first.
         ts.Session("xla", mesh="head=2,seq=3", exchange="ragged")
     with pytest.raises(ts.TesseraError, match="a TPU must be there"):
         ts.Session("mosaic", mesh="head=2,seq=3")

@@ -1,5 +1,5 @@
-"""The way back of sinks that are joined behind attention: central differences in
-float64, and what is refused."""
+"""`ts.sink_gradients` against central differences in float64, and what it
+refuses."""
 
 import ml_dtypes
 import numpy as np
@@ -12,8 +12,8 @@ DEAD = (1, 2, 3)                          # the query without a legal key
 
 
 def arrays(seed):
-    """out, lse and sink logits as attention gives them, gradients by what is made of
-    them: all of them exact in float64."""
+    """out, lse and sink logits as attention gives them, and gradients of the joined
+    output and the lse. All are exact in float64."""
     rng = np.random.default_rng(seed)
     out = rng.standard_normal(SHAPE, np.float32)
     lse = rng.standard_normal(SHAPE[:3], np.float32)
@@ -24,14 +24,14 @@ def arrays(seed):
 
 
 def loss(out, lse, sinks, dout, dlse):
-    """What has these gradients by the joined output and the log-sum-exp."""
+    """A loss with these gradients with respect to the joined output and the lse."""
     joined = out / (1 + np.exp(sinks[:, None] - lse))[..., None]
     live = np.isfinite(lse)
     return (dout * joined).sum() + (dlse[live] * lse[live]).sum()
 
 
 def difference(given, number, at, step):
-    """The central difference by one element of one of out, lse and sinks."""
+    """The central difference with respect to one element of out, lse or sinks."""
     ends = []
     for way in (step, -step):
         moved = [a.astype(np.float64) for a in given]
@@ -41,8 +41,8 @@ def difference(given, number, at, step):
 
 
 def sizes(out, lse, sinks, dout, dlse):
-    """What float32's roundings of each gradient are relative to: the result, and the
-    joined output that was rounded before."""
+    """The magnitudes that float32 roundings of each gradient are relative to: the
+    result, and the joined output, which was rounded before."""
     share = 1 / (1 + np.exp(sinks[:, None] - lse))
     joined = np.abs(out) * share[..., None]
     moved = (1 - share) * (np.abs(dout) * joined).sum(-1)
@@ -61,7 +61,7 @@ def test_sink_gradients_are_central_differences(layout):
     assert [a.shape for a in got] == [joined.shape, lse.shape, sinks.shape]
     assert all(a.dtype == np.float32 for a in got)
     got = [turn(got[0]), *got[1:]]
-    # The sum's own roundings, over the step that divides them.
+    # The roundings of the sum are divided by the step.
     step, terms = 2.0**-12, 2 * dout.size
     whole = (np.abs(dout * out).sum() +
              np.abs(dlse * lse)[np.isfinite(lse)].sum())
@@ -73,11 +73,11 @@ def test_sink_gradients_are_central_differences(layout):
             if number < 2 and at[:3] == DEAD:
                 continue
             want = difference(given, number, at, step)
-            # It errs by less than it moves when the step is twice as long.
+            # Its error is below its change when the step is doubled.
             bound = (abs(difference(given, number, at, 2 * step) - want) +
                      rounded[number][at] + of_sum)
             assert abs(float(gradient[at]) - want) <= bound, (number, at)
-            assert bound < 1e-4, (number, at)     # else this would say nothing
+            assert bound < 1e-4, (number, at)     # the bound is small
             checked += 1
     assert checked == sum(a.size for a in got) - SHAPE[-1] - 1
 
@@ -90,7 +90,7 @@ def test_a_query_without_a_key_moves_nothing():
     assert (by_out[DEAD] == 0).all() and by_lse[DEAD] == dlse[DEAD]
     for a in (by_out, by_lse, by_sinks):
         assert np.isfinite(a).all()
-    # No gradient reaches the log-sum-exp: as one of zeros.
+    # Without dlse the result is that of zeros.
     without = ts.sink_gradients(joined, lse, sinks, dout)
     zeros = ts.sink_gradients(joined, lse, sinks, dout, np.zeros_like(dlse))
     for a, b in zip(without, zeros):

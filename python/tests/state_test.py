@@ -1,5 +1,5 @@
-"""What objects are pickled as, and their JSON: what comes back is equal, what
-was changed on the way is refused by one line."""
+"""Pickles and JSON of objects: loading gives an equal object; a state that was
+changed is refused with one line."""
 
 import copy
 import importlib.util
@@ -8,7 +8,7 @@ import os
 import pickle
 import re
 
-# Shards need it, and an old JAX uses it where it is told to.
+# Shards need Shardy; an old JAX uses it only if this is set.
 os.environ.setdefault("JAX_USE_SHARDY_PARTITIONER", "1")
 
 import numpy as np
@@ -63,7 +63,7 @@ def blocks():
 
 
 def values(one):
-    """All that it shows, as plain values."""
+    """All public values of an object, as plain values."""
     if isinstance(one, np.ndarray):
         return [str(one.dtype), one.tolist()]
     if isinstance(one, dict):
@@ -100,7 +100,7 @@ def same(one, other):
 @pytest.mark.parametrize("name", KEPT)
 def test_what_is_pickled_comes_back(name):
     one = KEPT[name]()
-    assert values(one)  # something is compared
+    assert values(one)  # the object has values to compare
     for protocol in range(2, pickle.HIGHEST_PROTOCOL + 1):
         same(one, pickle.loads(pickle.dumps(one, protocol)))
     same(one, copy.copy(one))
@@ -172,7 +172,7 @@ def of_state(one, state):
     made.__setstate__(state)
 
 
-# Two are Python's own.
+# Budget and Schedule are Python classes, which Python itself pickles.
 @pytest.mark.parametrize("name", sorted(
     KEPT.keys() - {"Batch", "Budget", "Schedule"}))
 def test_a_state_that_is_none_is_refused(name):
@@ -277,7 +277,7 @@ needs_jax = pytest.mark.skipif(not importlib.util.find_spec("jax"),
 
 
 def pytrees():
-    """What batches and shards are in programs of JAX."""
+    """The pytrees of batches and shards in programs of JAX."""
     import jax
     import tessera.jax
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("seq",))
@@ -332,7 +332,7 @@ def test_json_of_pytrees():
     import jax
     whole, cpu, *_, spread, abstract = pytrees()
     said = json.loads(whole.json())
-    # A window is of its class: what it is exactly is an argument.
+    # The text has the class of the window; the exact bound is an argument.
     assert said["masks"] == ["causal & documents & window(1024, 0)"]
     assert (said["q_len"], said["tile"]) == (2048, [512, 256])
     assert (said["platforms"], said["target"]) == (["cpu", "tpu"], "v6e")
@@ -345,7 +345,7 @@ def test_json_of_pytrees():
     said = json.loads(abstract.json())
     assert (said["mesh"], said["lane"], said["target"]) == (
         "seq=1", "mosaic", "v6e")
-    # Inside a program too, where no array has values to be pickled.
+    # In a traced program arrays have no values, so pickling is refused.
     def told(one):
         assert one.json() == cpu.json()
         refused(lambda: pickle.dumps(one))

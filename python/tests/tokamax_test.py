@@ -15,15 +15,15 @@ from tokamax._src.ops.experimental.tpu.splash_attention import (
 from tokamax._src.ops.experimental.tpu.splash_attention import (
     splash_attention_mask_info as mask_info)
 
-# Three tiles of keys: with more, dq's partial sums are added up in place, which
-# the interpreter does not do (its own lists give wrong gradients then, too).
+# Three tiles of keys. With more, the kernel adds partial sums of dq in place, which
+# the interpreter does not do (tokamax's own lists give wrong gradients then, too).
 LENGTH, BLOCK, HEADS, DIM = 384, 128, 2, 128
 DOCUMENTS = ("and", ("causal",), ("documents",))
 splash_mask_info = tessera.jax.splash_mask_info
 
 
 def make_step(q_len=LENGTH):
-    """Loss, output and gradients under lists that are arguments."""
+    """A jitted step of loss, output and gradients whose lists are arguments."""
     config = kernel.SplashConfig(
         block_q=BLOCK, block_kv=BLOCK, block_q_dkv=BLOCK, block_kv_dkv=BLOCK,
         block_kv_dkv_compute=BLOCK, dq_reduction_steps=3, interpret=True)
@@ -54,7 +54,7 @@ def check_step(step, infos, legal, seed):
 
 
 def steps_of(info):
-    """(row, column, class, the block where it is partial) of what is visited."""
+    """(row, column, class, mask block or None if full) of each visited tile."""
     for i in range(int(info.num_active_blocks[0])):
         kind = int(info.block_mask[i])
         block = info.partial_mask_blocks[int(info.mask_next[i])]
@@ -74,7 +74,7 @@ def shapes_of(infos):
 def check_batch(step, batch, infos, seed):
     check_step(step, infos, oracle.legal(DOCUMENTS, LENGTH, LENGTH,
                                          batch.facts["doc_ids"][0]), seed)
-    # Tiles of other documents are not there at all.
+    # Tiles across documents are not listed.
     for info in infos:
         assert sum(s[2] != 0 for s in steps_of(info)) == len(batch.forward)
 
@@ -137,7 +137,7 @@ def test_shapes_are_ceilings_or_buckets():
         ids = np.sort(np.random.default_rng(seed).integers(0, 12, 2048))
         even.add(shapes_of(splash_mask_info(planned(ids.astype(np.int32)),
                                             kind="tokamax")))
-    # No list is longer than one of all tiles.
+    # A list is at most as long as the number of tiles.
     lists = ((64 * 64,),) * 4 + ((1,), (200, BLOCK, BLOCK))
     assert under == {lists * 2} and len(free) > 4 >= len(even)
 

@@ -30,7 +30,7 @@ def same_lists(found, right):
 
 
 def made_by_torch(mask, tile):
-    """From the oracle's dense [batch, heads, q, k]."""
+    """create_block_mask of the oracle's dense mask [batch, heads, q, k]."""
     dense = torch.from_numpy(mask)
     return create_block_mask(lambda b, h, q, k: dense[b, h, q, k], *mask.shape,
                              device="cpu", BLOCK_SIZE=tile)
@@ -54,7 +54,7 @@ def test_it_is_what_create_block_mask_makes(case):
     found = tessera.torch.block_mask(batch)
     same_lists(found, made_by_torch(mask, tile))
     assert (evaluated(found.mask_mod, *mask.shape) == mask).all()
-    # Its own mask_mod makes the same lists.
+    # create_block_mask makes the same lists of its mask_mod.
     same_lists(found, create_block_mask(found.mask_mod, *mask.shape,
                                         device="cpu", BLOCK_SIZE=tile))
 
@@ -110,7 +110,7 @@ def test_flex_attention_under_it_is_ours_and_compiles_once():
 
 
 def captured(f):
-    """The tensors that a function reads, and those that it calls."""
+    """The tensors in the closures of a function and of the functions it calls."""
     for cell in f.__closure__ or ():
         x = cell.cell_contents
         if isinstance(x, torch.Tensor):
@@ -156,7 +156,7 @@ def test_128_ki_tokens_and_nothing_dense():
         taken.append(time.perf_counter() - started)
     assert int(blocks.kv_num_blocks.sum() + blocks.full_kv_num_blocks.sum()
                ) == len(batch.forward)
-    # 5 ms on a quiet machine; the tests' may be busy.
+    # 5 ms on a quiet machine; a machine of tests may be busy.
     assert min(taken) < 0.05
 
 

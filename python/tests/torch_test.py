@@ -49,7 +49,7 @@ def tensors(arrays, dtype=torch.float32, grad=False):
 
 
 def counted(f):
-    """A compiled function, and what counts its compiles."""
+    """A compiled function, and the counter of its compiles."""
     counter = CompileCounterWithBackend("inductor")
     torch._dynamo.reset()
     return torch.compile(f, fullgraph=True, backend=counter), counter
@@ -130,7 +130,7 @@ def test_gradients_of_one_result_and_of_spread_numbers():
         want = judge.attention(*given, legal(ids), dout=dout, dlse=dlse)[2:]
         for found, right in zip((q.grad, k.grad, v.grad), want):
             judge.check(found, right)
-    # Only one of them asks for a gradient.
+    # Only k requires a gradient.
     q, k, v = tensors(given)
     k.requires_grad_()
     tessera.torch.attention(q, k, v, batch).sum().backward()
@@ -174,12 +174,12 @@ def test_one_compile_for_100_batches(backward):
         want = judge.attention(*given, legal(ids),
                                dout=np.full(given[0].shape, 2))
         judge.check(out.detach() / 2, want[0])
-        if backward:  # the batch is nobody's by now but the graph's
+        if backward:  # by now only the graph refers to the batch
             gc.collect()
             out.sum().backward()
             judge.check(k.grad, want[3])
     assert len(seen) == 100 and counter.frame_count == 1
-    # The program knows no mask: another one runs it too.
+    # The program does not depend on the mask, so another mask runs it too.
     other = planned(ids, ts.causal & ts.documents)
     want = legal(ids, ("and", ("causal",), ("documents",)))
     judge.check(f(*tensors(given, grad=backward), other).detach() / 2,
@@ -236,7 +236,7 @@ def test_views_are_read_where_they_are():
 
 
 def test_numbers_are_never_their_negatives():
-    # Memory that holds minus a tensor's numbers, which DLPack does not say.
+    # The memory holds the negated numbers, and DLPack does not say so.
     rng = np.random.default_rng(9)
     ids = ids_of(rng)
     batch = planned(ids)
@@ -274,7 +274,7 @@ def test_scaled_dot_product_attention(compiled):
         ours, _ = counted(ours)
     torchs = torch.nn.functional.scaled_dot_product_attention
     for more in ({}, {"is_causal": True}, {"scale": 0.3}):
-        for x in (q, q[:, :, :40]):  # causal from the first key
+        for x in (q, q[:, :, :40]):  # is_causal aligns at the first key
             mask = np.ones((1, x.shape[2], LENGTH), bool)
             mask = np.tril(mask) if "is_causal" in more else mask
             want, _ = judge.attention(x, k, v, mask, scale=more.get("scale"))
@@ -296,7 +296,7 @@ def test_what_it_cannot_do_is_refused_by_name():
     sdpa = tessera.torch.scaled_dot_product_attention
     copy = batch._torch.clone()
     stale = torch.ops.tessera.attention
-    gone = planned(ids_of(rng))._torch.clone()  # its batch is nobody's
+    gone = planned(ids_of(rng))._torch.clone()  # its batch is gone
     gc.collect()
     rest = (None, 0.0, False)
     for call, words in [
@@ -337,7 +337,7 @@ def test_what_it_cannot_do_is_refused_by_name():
                           enable_gqa=True), "tessera.Batch")]:
         with pytest.raises(ts.TesseraError, match=r"\[[a-z]+\] .*" + words):
             call()
-    # A copy is good while its batch lives.
+    # A copy may be used as long as its batch lives.
     assert (stale(q, k, v, None, copy, *rest)[0] == f(q, k, v, batch)).all()
 
 
@@ -435,7 +435,7 @@ def test_batches_come_back_from_files_and_processes():
 
 
 def run(text, *args):
-    """What a program of its own says last."""
+    """The output of a Python program in a new process."""
     return subprocess.run([sys.executable, "-c", text, *args], text=True,
                           capture_output=True, check=True).stdout.strip()
 
@@ -480,7 +480,7 @@ def test_autocast_is_that_of_torchs_own(compiled):
     q, k, v = tensors(arrays(rng), grad=True)
     want = run(*(x.bfloat16() for x in (q, k, v)))
     f = counted(run)[0] if compiled else run
-    mixed = (q, k, v.bfloat16())  # as rotary embeddings leave them
+    mixed = (q, k, v.bfloat16())  # rotary embeddings give such mixed dtypes
     with torch.autocast("cpu", torch.bfloat16):
         out = f(*mixed)
         assert out.dtype == torchs(*mixed).dtype == torch.bfloat16
@@ -558,5 +558,5 @@ made = ts.plan(ts.full, q_len=1 << 19)
 tessera.torch.attention(*[x[:, :, :64]] * 3, ts.plan(ts.full, q_len=64))
 """
     call = "functools.partial(tessera.torch.attention, x, x, x)"
-    # Whole it would take minutes, longer than is waited for.
+    # The whole call would take minutes, longer than the test waits.
     assert interrupted(prepare, call, "made") == ENDED

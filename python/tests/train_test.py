@@ -1,4 +1,4 @@
-"""Training from Python: rows of a loader in, losses out."""
+"""Training from Python on the rows of a loader."""
 
 import json
 import math
@@ -20,7 +20,7 @@ from tensor_file import apart as losses_apart
 has_plugin = plugins.needs("lammps_jax_pjrt_cpu")
 has_other_plugin = plugins.needs("xla_cpu_pjrt")
 
-# Meshes come after trainers on one device here (docs/train.md).
+# Trainers on one device come first here, then meshes (docs/train.md).
 os.environ.setdefault("NPROC", "8")
 
 MODEL = {"vocab": 40, "width": 32, "head_dim": 8, "mlp_width": 48,
@@ -46,8 +46,9 @@ def trainer(**more):
 
 
 def apart(one, some, folder):
-    """How far another program may be from the losses of these steps, by how far
-    last bits took them or one before. The trainer is then as it was."""
+    """How far the losses of another program may differ in these steps: as far as
+    changes of last bits moved the loss of a step or of one before it. The trainer's
+    state is restored."""
     start, file = one.checkpoint(), folder / "state.safetensors"
     file.write_bytes(start)
     first = parameters(file)
@@ -125,7 +126,7 @@ def test_a_limit_of_compiles_is_kept():
     for _ in range(2):
         one.step(batch, 1e-2)
     with pytest.raises(ts.TesseraError, match="compiles must be at most 1, found"):
-        one.logits(batch)  # a program of its own
+        one.logits(batch)  # logits need a second program
     with pytest.raises(ts.TesseraError, match="max_compiles must be 0"):
         trainer(max_compiles=-1)
 
@@ -161,7 +162,7 @@ def test_warns_of_a_mesh_whose_plugin_errs():
 @has_plugin
 def test_exchanges_tiles_of_a_divided_row(tmp_path):
     one = trainer()
-    roomy = trainer(mesh="seq=2", exchange="rounds")  # for every batch
+    roomy = trainer(mesh="seq=2", exchange="rounds")  # has room for every batch
     some = list(batches())[:3]
     assert re.fullmatch(r"rows=\d+,steps=\d+,kv=\d+", roomy.ceilings(some[0]))
     close = trainer(mesh="seq=2", balance="headtail", ceilings="kv=4")
@@ -197,8 +198,8 @@ def test_names_a_plugin_that_does_not_call_our_kernels():
 
 
 def test_rates_are_those_of_their_formula():
-    # Roundings of 2^-53, in shares of the peak: those of
-    # src/model/learning_rate_test.cc, and as many of the formula here.
+    # Roundings of 2^-53, relative to the peak: those that
+    # src/model/learning_rate_test.cc counts, and as many of the formula here.
     most = 2 * 13 * 2**-53
     for steps in (1, 7, 40, 200):
         for warmup in (None, 0, 1, steps, 2 * steps):
@@ -219,7 +220,7 @@ def test_rates_are_those_of_their_formula():
 
 
 def small_llama(folder):
-    """A checkpoint, from a folder as Hugging Face's library writes it."""
+    """The checkpoint of a small folder as Hugging Face's library writes it."""
     folder.mkdir()
     size, inner = 8, 16
     (folder / "config.json").write_text(json.dumps({
@@ -250,7 +251,7 @@ def test_exports_into_a_folder_of_its_own(tmp_path):
     (tmp_path / "mine" / "notes.txt").write_text("mine")
     for folder, file in files.items():
         kept = (tmp_path / folder / file).read_bytes()
-        # In the words of `tessera model export`, and before any work.
+        # The message is that of `tessera model export`, before any work.
         for checkpoint in (start, b"no checkpoint"):
             with pytest.raises(
                     ts.TesseraError,
@@ -270,7 +271,7 @@ def test_refuses():
         tessera.train.Trainer({"depth": 3}, tokens=T)
     with pytest.raises(ts.TesseraError, match="spec must be one of"):
         tessera.train.Trainer(MODEL, tokens=T, spec="cudnn")
-    for float8 in ("f8e4m3", "float8_e5m2"):  # no device here has it
+    for float8 in ("f8e4m3", "float8_e5m2"):  # not supported
         with pytest.raises(ts.TesseraError, match=f"dtype must be f32, bf16 or "
                                                   f"f16, found '{float8}'"):
             tessera.train.Trainer(MODEL, tokens=T, dtype=float8)

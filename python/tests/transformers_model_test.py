@@ -1,6 +1,6 @@
-"""Models of transformers imported, trained and exported again: logits
-beside transformers' own in float32. They differ by at most three times what the
-last bit of every weight makes there (last_bits.py)."""
+"""Models of transformers are imported, trained and exported again. Their logits
+are compared with those of transformers in float32; they differ by at most three
+times the effect of the last bit of every weight there (last_bits.py)."""
 
 import last_bits
 import numpy as np
@@ -14,7 +14,7 @@ pytestmark = plugins.needs("lammps_jax_pjrt_cpu")
 torch.set_num_threads(1)
 
 VOCAB, T = 29, 32
-LENGTHS = (13, 17)  # documents of the row; two tokens of padding
+LENGTHS = (13, 17)  # tokens of the row's documents; two more are padding
 SIZES = dict(vocab_size=VOCAB, hidden_size=32, intermediate_size=48,
              num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
              head_dim=8, max_position_embeddings=128, pad_token_id=0,
@@ -44,7 +44,7 @@ def random_model(name, dtype=torch.float32):
 
 
 def logits_of(model, ids):
-    """[T, VOCAB] of each document by itself."""
+    """The logits [T, VOCAB] of documents that run one by one."""
     out, at = [], 0
     with torch.no_grad():
         for n in LENGTHS:

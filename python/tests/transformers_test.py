@@ -1,6 +1,6 @@
-"""`tessera.transformers` beside eager attention, in tiny random models: every
-call of either is judged by fp64, and logits and gradients are held to eager's by
-what the last bit of every weight makes there (last_bits.py)."""
+"""`tessera.transformers` compared with eager attention in tiny random models. Every
+call of both is judged by fp64. Logits and gradients may differ from eager's by the
+effect of the last bit of every weight there (last_bits.py)."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ CONFIGS = {
 
 
 def two(name):
-    """The same weights with each attention."""
+    """Two models with the same weights, eager and ours."""
     torch.manual_seed(0)
     models = [AutoModelForCausalLM.from_config(
         CONFIGS[name](), attn_implementation=a) for a in ("eager", "tessera")]
@@ -53,7 +53,7 @@ def packed_positions(*lengths):
 
 
 def gradients(model, loss):
-    """By name."""
+    """The gradients of a loss, by parameter name."""
     model.zero_grad()
     loss.backward()
     return {n: p.grad.numpy() for n, p in model.named_parameters()
@@ -61,8 +61,8 @@ def gradients(model, loss):
 
 
 def step(model, labels=None, read=None, **inputs):
-    """The gradients of a loss by name, beside the logits of the tokens that
-    somebody reads."""
+    """The gradients of a loss by name, and the logits of the tokens that `read`
+    selects."""
     out = model(**inputs, labels=inputs["input_ids"] if labels is None
                 else labels, use_cache=False)
     logits = out.logits.detach().numpy()
@@ -71,7 +71,7 @@ def step(model, labels=None, read=None, **inputs):
 
 
 def of_each(models, run):
-    """What `run` gives of each model, and the calls of attention that it made."""
+    """For each model the result of `run`, and the attention calls it made."""
     results, calls = [], []
     for model in models:
         with recorded(model) as made:
@@ -95,19 +95,20 @@ def test_logits_and_gradients_are_eagers(name):
                 position_ids=packed_positions(9, 1, 14))
 
 
-# GptOss tells its mask no positions: there transformers finds no documents.
+# GptOss does not pass positions to its mask, so transformers finds no documents
+# there.
 @pytest.mark.parametrize("name", ["llama", "gemma2"])
 def test_packed_is_unpacked(name):
     models = two(name)
     lengths = (9, 4, 11)
     row = tokens(1, sum(lengths))
-    with torch.no_grad():  # with a cache transformers looks for no documents
+    with torch.no_grad():  # with a cache transformers ignores packed documents
         _, (eager, ours) = of_each(models, lambda m: m(
             row, position_ids=packed_positions(*lengths), use_cache=False))
         alone = [of_each(models[:1], lambda m: m(x))[1][0]
                  for x in row.split(lengths, 1)]
     check_calls(ours, eager)
-    # The pairs of a document are those that it has by itself, no others.
+    # A document has the pairs that it has when it runs alone, and no others.
     for layer, call in enumerate(eager):
         at, want = 0, np.zeros((1, row.shape[1], row.shape[1]), bool)
         for n, calls in zip(lengths, alone):
@@ -121,7 +122,7 @@ def test_a_packed_row_has_eagers_logits_and_gradients_of_each_document(name):
     eager, ours = two(name)
     lengths = (9, 4, 11)
     row = tokens(1, sum(lengths))
-    # A loss that is a sum of tokens', so that gradients of documents add up.
+    # The loss is a sum over tokens, so gradients of documents add up.
     weight = torch.from_numpy(np.random.default_rng(2).standard_normal(
         (*row.shape, SIZES["vocab_size"]), np.float32))
 
@@ -142,7 +143,7 @@ def test_padding(name, side):
     real = torch.ones(3, 20, dtype=torch.bool)
     for i, n in enumerate((0, 5, 13)):
         real[i, (slice(0, n) if side == "left" else slice(20 - n, 20))] = False
-    # What a padded token predicts is no one's: nor is the first real token.
+    # No loss on predictions of padded tokens, nor on the first real token.
     labels = row.where(real & real.roll(1, 1), -100)
     check_steps(two(name), input_ids=row, labels=labels,
                 attention_mask=real.long(), read=real)
@@ -163,7 +164,7 @@ def test_generating_with_a_cache(name, cache):
 
 def test_attention_without_causality():
     torch.manual_seed(0)
-    # A config each: it is where a model looks its attention up.
+    # Each model has its own config, since that names its attention.
     config = lambda: BertConfig(
         vocab_size=61, hidden_size=32, num_hidden_layers=2,
         num_attention_heads=4, intermediate_size=48)
@@ -224,7 +225,7 @@ def test_a_mask_is_read_as_transformers_evaluates_it(name):
 
 
 def packed_mask(function, positions, ids):
-    """As transformers composes it, up to 5.23 in one call."""
+    """The mask as transformers composes it; up to 5.23 in one call."""
     if hasattr(masks, "packed_sequence_compatibility_function"):
         return masks.packed_sequence_compatibility_function(
             function, positions, ids)
@@ -291,7 +292,7 @@ def test_what_attention_cannot_honour_is_refused_by_name():
         layer.self_attn.attention_dropout = 0.1
     with pytest.raises(ts.TesseraError, match="dropout must be 0, found 0.1"):
         model.train()(row)
-    model.eval()(row)  # there is none then
+    model.eval()(row)  # no dropout in eval mode
     dense = torch.zeros(1, 1, 8, 8)
     with pytest.raises(ts.TesseraError, match="of the same name made"):
         model(row, attention_mask=dense)

@@ -1,6 +1,6 @@
-"""tests/bridge/export_test.py: what examples/export_jax.py exports runs through
-`tessera bridge` on every plugin for the CPU, and gives what JAX gives: both are
-judged by fp64, within bounds that are derived."""
+"""tests/bridge/export_test.py: the exports of examples/export_jax.py run through
+`tessera bridge` on every plugin for the CPU and give JAX's results. Both are judged by
+fp64, within derived bounds."""
 
 import json
 import os
@@ -26,7 +26,7 @@ PLUGINS = ("xla_cpu_pjrt", "lammps_jax_pjrt_cpu")
 
 
 def back_of(arrays):
-    """How far before its query each key stands."""
+    """The distance of each key before each query: [queries, keys]."""
     return np.subtract.outer(np.arange(arrays["q"].shape[2]),
                              np.arange(arrays["k"].shape[2]))
 
@@ -43,7 +43,7 @@ def expected_attention(arrays):
 
 
 def expected_tree(arrays):
-    """A key is seen by the tokens of its interval."""
+    """A key is seen by the tokens in its interval [enter, leave)."""
     enter, leave = arrays["tree_enter"], arrays["tree_leave"]
     legal = np.zeros((*enter.shape, enter.shape[1]), bool)
     for b, row in enumerate(enter):
@@ -63,7 +63,7 @@ def expected_same(arrays):
 
 
 def expected_blocks(arrays):
-    """A list for each K/V head, which two query heads share."""
+    """Each K/V head has a list, which two query heads share."""
     picks, keys = arrays["picks"], arrays["k"].shape[2]
     picked = np.zeros((*picks.shape[:3], keys), bool)
     for place in np.ndindex(picks.shape):
@@ -74,9 +74,9 @@ def expected_blocks(arrays):
 
 
 def expected_rms_norm(arrays):
-    """y = x r w, r the root: half the relative error of the sum of n squares,
-    of their own rounding, the division and eps; two roundings of the root, two
-    of the products."""
+    """y = x r w with the root r. The relative error is half that of the sum of n
+    squares, with their own rounding, the division and eps; plus two roundings of the
+    root and two of the products."""
     x, weight = (arrays[n].astype(np.float64) for n in ("x", "weight"))
     y = x / np.sqrt((x * x).mean(-1, keepdims=True) + 1e-6) * weight
     error = (judge.sum_error(x.shape[-1]) + 3 * judge.U) / 2 + 4 * judge.U
@@ -112,7 +112,7 @@ class Export(unittest.TestCase):
         return done, mine
 
     def expect_same(self, path, expected, *more):
-        """As `expected` has it, JAX's own too; without it, JAX's very bits."""
+        """Compares ours and JAX's with `expected`; without it, ours has JAX's bits."""
         theirs = load(path + ".out.safetensors")
         want = expected and expected(load(path + ".in.safetensors"))
         for name, array in theirs.items() if want else ():
@@ -136,7 +136,7 @@ class Export(unittest.TestCase):
     def test_examples_give_what_jax_gives(self):
         for name, save in export_jax.EXAMPLES.items():
             check = ["--check"] if name != "rms_norm" else []
-            # What facts there are is nothing to the dtype.
+            # Facts do not depend on the dtype, so only two examples test others.
             dtypes = ["float32"]
             if name in ("attention", "rms_norm"):
                 dtypes += ["bfloat16", "float16"]
@@ -167,14 +167,14 @@ class Export(unittest.TestCase):
             done = self.tessera(
                 "bridge", path + ".mlirbc", "--shapes", path + ".json", "--seed",
                 "3", "--cache", "off", "--check")
-            # A tree is none that anybody may draw.
+            # A tree cannot be drawn at random.
             self.assertEqual(done.returncode, 2 if name == "tree" else 0,
                              done.stderr + done.stdout)
             if name == "tree":
                 self.assertIn("found neither for 'tree_enter'", done.stderr)
 
     def run_lane(self, lane, path, *flags):
-        """A run of 256 queries by the artifact, judged; its receipt."""
+        """Runs 256 queries by the artifact with --check; returns the receipt."""
         done = self.tessera(
             "run", "--lane", lane, "--artifact", path + ".mlirbc", "--shapes",
             path + ".json", "--q-len", "256", "--heads", "4", "--kv-heads", "2",
@@ -230,7 +230,7 @@ class Export(unittest.TestCase):
                     {"float32": "f32", "bfloat16": "bf16"}.get(dtype, "f16"),
                     "--plugin", plugin)
                 self.assertEqual(receipt["lane"]["family"], "tpu/splash")
-                # Another process, other documents: the same program.
+                # Another process and other documents use the same program.
                 first = docs == "lengths:100,156"
                 self.assertEqual(receipt["compiles"], int(first))
                 self.assertEqual(receipt["cache_hits"]["disk"], int(not first))
@@ -281,7 +281,7 @@ class Export(unittest.TestCase):
         self.assertIn("must be exported for the plugin's platform 'cpu', "
                       "found 'tpu'", done.stderr)
 
-    # JAX calls LAPACK by a name that only its own process knows.
+    # JAX calls LAPACK by a custom call that exists only in its own process.
     def test_a_call_that_the_plugin_lacks_is_named(self):
         matrix = jnp.eye(4) * 2
         path = export_jax.save(jnp.linalg.cholesky, (matrix,),

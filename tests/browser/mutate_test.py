@@ -1,4 +1,4 @@
-"""Seeded mistakes in the page: the test that is about each notices it.
+"""Mistakes are put into the page one by one; the test of that feature must fail.
 
     TESSERA=build/tessera python3 mutate_test.py
 """
@@ -11,7 +11,7 @@ import unittest
 
 import page_test
 
-# A test, what stands in the page once, and the mistake in its place.
+# (test, text that the page has once, the mistake that replaces it)
 MISTAKES = (
     # It draws.
     ("every_tile_in_the_colour_of_its_class", "#f0a332", "#2667ba"),
@@ -225,7 +225,7 @@ class MutateTest(unittest.TestCase):
             with contextlib.redirect_stdout(io.StringIO()):
                 result = unittest.TextTestRunner(io.StringIO()).run(suite)
             del os.environ["TESSERA_PAGES"]
-        # An error is our own mistake, not one that was noticed.
+        # An error is a fault of this test, not a mistake that was found.
         self.assertEqual(result.errors, [])
         return bool(result.failures)
 

@@ -39,14 +39,14 @@ def tokens(begin, end):
 
 
 class View:
-    """Which token is where: what the page has to do with zoom and moves."""
+    """The place of each token on the page after zooms and moves."""
 
     def __init__(self, plan, stage):
         self.plan = plan
         self.left, self.top = stage["x"] + LEFT, stage["y"] + TOP
         self.width = stage["width"] - LEFT - PAD
         self.height = stage["height"] - TOP - PAD
-        # One scale for both axes unless that hides one of them.
+        # One scale for both axes, unless an axis would be too short to see.
         both = min(self.width / plan.kv_len, self.height / plan.q_len)
         self.base_x = max(both, min(64, self.width) / plan.kv_len)
         self.base_y = max(both, min(64, self.height) / plan.q_len)
@@ -87,7 +87,7 @@ class View:
         self.keep_inside()
 
     def show(self, row, column):
-        """Moves as little as brings the tile into view."""
+        """Moves the view by the least that shows the tile."""
         k0, k1 = self.plan.keys(column)
         q0, q1 = self.plan.queries(row)
         self.x = min(max(self.x, k1 - self.width / self.sx), k0)
@@ -95,14 +95,14 @@ class View:
         self.keep_inside()
 
     def token(self, x, y):
-        """(key, query) at the point, with fractions."""
+        """The (key, query) at the point, as fractions."""
         return (
             self.x + (x - self.left) / self.sx,
             self.y + (y - self.top) / self.sy,
         )
 
     def tile(self, x, y):
-        """(row, column), or None; "edge" where rounding may decide."""
+        """The tile (row, column) at the point, or None; "edge" if rounding decides."""
         key, query = self.token(x, y)
         if x < self.left or y < self.top:
             return None
@@ -114,7 +114,7 @@ class View:
         return int(row), int(column)
 
     def middle(self, row, column):
-        """The pixel in the middle of a tile; inputs are of whole pixels."""
+        """The pixel in the middle of a tile, rounded as input events are."""
         k0, k1 = self.plan.keys(column)
         q0, q1 = self.plan.queries(row)
         return (
@@ -123,7 +123,7 @@ class View:
         )
 
     def holds(self, x, y, margin):
-        """Whether the point is on the map, that far from its border."""
+        """Whether the point is on the map, at least `margin` from its border."""
         return (
             self.left + margin <= x <= self.left + self.width - margin
             and self.top + margin <= y <= self.top + self.height - margin
@@ -194,14 +194,14 @@ class PageTest(unittest.TestCase):
         )
 
     def tip(self):
-        """(heading, rows) of what stands beside the pointer, or None."""
+        """The (heading, rows) of the box at the pointer, or None."""
         page.settle()
         if page.evaluate("document.getElementById('tip').hidden"):
             return None
         return self.text("#tip > div"), self.rows("#tip table")
 
     def tip_of(self, row, column, batch_row=0, head=0):
-        """What it has to say of a tile."""
+        """The (heading, rows) that the box must show for a tile."""
         plan = self.plan
         q, k = plan.queries(row), plan.keys(column)
         rows = [["tile", f"row {commas(row)}, column {commas(column)}"]]
@@ -225,14 +225,14 @@ class PageTest(unittest.TestCase):
         return ", ".join(names[:6]) + (f" and {more} more" if more > 0 else "")
 
     def look_at(self, x, y):
-        """The pointer there tells of the tile that the view has there."""
+        """Checks that the box at a point is that of the view's tile there."""
         want = self.view.tile(x, y)
         self.assertNotEqual(want, "edge")
         page.point(x, y)
         self.assertEqual(self.tip(), want and self.tip_of(*want), (x, y))
 
     def look_around(self):
-        """The same at points all over the map, off the edges of tiles."""
+        """Checks points all over the map, away from the edges of tiles."""
         view = self.view
         seen = set()
         for i in range(7):
@@ -248,7 +248,7 @@ class PageTest(unittest.TestCase):
         page.point(1, 1)
 
     def expect_tiles(self, colours=LIGHT, classes=None):
-        """Each tile in view has its class's colour; returns the picture."""
+        """Checks the colour of each tile in view; returns the screenshot."""
         self.away()
         shot = page.screenshot()
         classes = classes or self.plan.classes()
@@ -266,9 +266,9 @@ class PageTest(unittest.TestCase):
         return shot
 
     def kind_at(self, shot, x, y, colours):
-        """The class that most pixels around the point have the colour of.
+        """The class whose colour most pixels around the point have.
 
-        Of partial tiles, whose hatch is lighter, the nearest colour.
+        The hatch of partial tiles is lighter, so the nearest colour counts.
         """
         found = dict.fromkeys(colours, 0)
         for dx in range(-3, 4):
@@ -313,7 +313,7 @@ class PageTest(unittest.TestCase):
         shot = page.screenshot()
         begin = 0
         for i, length in enumerate(self.plan.documents + [45]):
-            # A pixel inside each end of the band, where no label stands.
+            # A pixel near each end of the band, away from labels.
             for at in (begin + 3, begin + length - 3):
                 want = BANDS[i % 2] if i < 4 else (0xF0, 0xF2, 0xF5)
                 x, y = view.left + at * view.sx, view.top + at * view.sy
@@ -494,7 +494,7 @@ class PageTest(unittest.TestCase):
         half = 16 * view.sx
         edge = after.at(x - half, y)
         self.assertLess(distance(edge, 0x1F2937), 60, edge)
-        # Its row and column are a little darker, the rest is as it was.
+        # Its row and column are a little darker; the rest is unchanged.
         for point in ((x, view.middle(1, 0)[1]), (view.middle(0, 20)[0], y)):
             self.assertLess(sum(after.at(*point)), sum(before.at(*point)))
         self.assertEqual(
@@ -514,7 +514,7 @@ class PageTest(unittest.TestCase):
             self.look_at(x, y)
             self.look_around()
         self.expect_tiles()
-        for _ in range(4):  # more than it takes: it stops where all is seen
+        for _ in range(4):  # more than needed: zooming out stops when all is visible
             page.wheel(x, y, 240)
         view.reset()
         self.look_around()
@@ -684,12 +684,12 @@ class PageTest(unittest.TestCase):
         self.expect_shares(view, shot)
 
     def expect_shares(self, view, shot):
-        """Pixels of many tiles: ink where tiles are active, none elsewhere."""
+        """Checks pixels of many tiles: ink where tiles are active, else none."""
         longest = max(range(len(self.plan.documents)),
                       key=self.plan.documents.__getitem__)
         begin = sum(self.plan.documents[:longest])
         length = self.plan.documents[longest]
-        # Inside the lower triangle of the longest document it is full.
+        # Inside the lower triangle of the longest document all tiles are full.
         x = view.left + (begin + 0.25 * length) * view.sx
         y = view.top + (begin + 0.75 * length) * view.sy
         near = distances(shot.at(x, y), LIGHT)

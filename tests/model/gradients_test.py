@@ -57,7 +57,7 @@ def draw_model(rng):
 
 
 def draw_rows(rng, m, rows, tokens):
-    """Documents of any length, and padding; some targets do not count."""
+    """Rows of documents of any length and padding; some targets do not count."""
     out = empty_rows(rows, tokens)
     vocab = m["vocab"]
     for name, size in m.get("columns", {}).items():
@@ -81,7 +81,7 @@ def draw_rows(rng, m, rows, tokens):
 
 
 def jax_moments(m):
-    @jax.jit  # as one program: each op alone would be compiled for each shape
+    @jax.jit  # one program, else JAX compiles each op for each shape
     def moments(p, rows):
         zeros = {k: jnp.zeros_like(v) for k, v in p.items()}
         grads = jax.grad(lambda p: mean_loss(p, rows, m))(p)
@@ -92,7 +92,7 @@ def jax_moments(m):
 
 
 def an_ulp_away(rng, parameters):
-    """Every number moved to a neighbour of it, up or down."""
+    """The parameters with every number moved by one ulp, up or down."""
     return {k: np.nextafter(v, np.float32(np.inf) * rng.choice([-1, 1], v.shape),
                             dtype=np.float32)
             for k, v in parameters.items()}
@@ -121,12 +121,12 @@ class GradientsBesideJax(unittest.TestCase):
             our_run(folder, m, spec, "--steps", "1", "--checkpoint",
                     f"{folder}/end.safetensors", *flags)
             ours = load(f"{folder}/end.safetensors")
-        # Beside the largest gradient of its parameter: how far each is off.
+        # The largest error of a parameter, relative to its largest gradient.
         far = lambda a, k: float(np.abs(a - truth[k]).max()
                                  / (np.abs(truth[k]).max() or 1))
-        # JAX's own distance is what float32 costs in one order of its sums, and
-        # ours has another; one parameter alone, or a few starts, may be lucky:
-        # of one model they were 3e-6 to 2e-4 off.
+        # JAX's own distance is the error of float32 in one order of sums; ours has
+        # another order. One parameter or a few starts may have small errors by
+        # chance: in one model the errors were 3e-6 to 2e-4.
         near = [parameters] + [an_ulp_away(rng, parameters) for _ in range(15)]
         theirs = [moments(p, rows, np.float32) for p in near]
         spread = max(far(t[k], k) for t in theirs for k in truth) + 2.0 ** -23

@@ -1,5 +1,5 @@
-"""`tessera train` beside the same model in JAX. JAX in float64 is the truth; ours may be three times as far from
-it as JAX in float32 is."""
+"""`tessera train` compared with the same model in JAX. JAX in float64 is the truth;
+ours may be three times as far from it as JAX in float32 is."""
 
 import tempfile
 import unittest
@@ -77,9 +77,9 @@ class TrainBesideJax(unittest.TestCase):
                 if spec == "xla":
                     self.assertEqual(told["tiles_run"], told["tiles_planned"])
                 ours = np.array(told["losses"])
-                # Measured: JAX's own distance from float64 is what fp32 costs
-                # in one order of its sums, and ours has another. Over all the
-                # steps, since one alone may be exact.
+                # The bound is measured: JAX's own distance from float64 is the
+                # error of fp32 in one order of sums; ours has another order. It
+                # is the largest over all steps, since one step may be exact.
                 spread = np.abs(theirs - truth).max() + 1e-7 * truth[0]
                 self.assertLess(np.abs(ours - truth).max(), 3 * spread, spec)
 

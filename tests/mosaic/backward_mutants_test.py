@@ -11,7 +11,7 @@ from steps_case import SteppedGradients
 
 
 class NumberedCase(BackwardCase):
-    """Only its id says that a query is vetoed."""
+    """A vetoed query is marked only by its id, not by a NaN log-sum-exp."""
 
     gone_lse = 0.0
 
@@ -26,14 +26,14 @@ def stepped(turns, head, twice):
 
 # Mutations for which the kernel has no site.
 ABSENT = ("window_off_by_one", "dropped_cap", "dropped_slope", "dropped_division")
-# Why these mean the same as the kernel here.
+# Mutants that are equivalent to the kernel here, and why.
 EQUIVALENT = (
-    # No list is without a step.
+    # Each list has a step.
     "wrong_predicate[0]",
     "ignored_condition[0]",
-    # Both steps of a pass name its column.
+    # Both steps of a pass have the same column.
     "wrong_constant[1]",
-    # All heads are of one group, which is group 0 whatever its number hangs on.
+    # All heads are in one group, whose number is 0 in every expression.
     "swapped_index[8]",
     "swapped_index[16]",
     "swapped_index[187]",
@@ -47,7 +47,7 @@ EQUIVALENT = (
     "wrong_constant[168]",
     "wrong_constant[169]",
     "wrong_constant[171]",
-    # The first row of tiles is row 0, and its slot 0, whatever they are multiplied by.
+    # The first row of tiles and its slot are number 0, which no factor changes.
     "swapped_index[59]",
     "swapped_index[60]",
     "swapped_index[61]",
@@ -66,36 +66,36 @@ EQUIVALENT = (
     "wrong_constant[24]",
     "wrong_constant[25]",
     "wrong_constant[26]",
-    # Full tiles masked as well: slower, and the same. So are those of a pass that
-    # ends its column.
+    # Full tiles are masked too: slower, with the same result. So are those of a pass
+    # that ends its column.
     "ignored_condition[13]",
     "wrong_constant[83]",
     "wrong_constant[84]",
-    # Every pass of heads writes dK and dV; what the last one writes stays.
+    # Every pass of heads writes dK and dV; only the last write stays.
     "dropped_choice[42]",
-    # Scores of a vetoed key are not chosen, whatever they are: a full tile has none,
-    # and no query has its id. Others take K from where it is turned and cleaned.
+    # Scores of a vetoed key are never chosen: no full tile has such a key, and no query
+    # has its id. Other uses read K after it is transposed and cleaned.
     "dropped_store[7]",
-    # A query that no veto takes sees itself: its log-sum-exp is above -inf.
+    # A query without a veto sees itself, so its log-sum-exp is above -inf.
     "dropped_mask_term[1]",
     "dropped_mask_term[3]",
-    # The copies of ids have landed before the first of dK starts; those of queries
-    # before the first of dQ, and these before the next of queries.
+    # The copies of ids land before the first copy of dK starts, those of queries
+    # before the first of dQ, and those of dQ before the next of queries.
     "merged_semaphores[1]",
     "merged_semaphores[2]",
-    # 0 or -inf times a factor is the same.
+    # A factor does not change 0 or -inf.
     "swapped_steps[0]",
     "swapped_steps[3]",
     "swapped_steps[22]",
     "swapped_steps[27]",
     "swapped_steps[32]",
     "swapped_steps[37]",
-    # 0 minus the 0 that is chosen with it, or what P of 0 is multiplied by.
+    # 0 minus a 0 that is chosen with it, or a factor of P = 0.
     "swapped_steps[1]",
     "swapped_steps[2]",
     "swapped_steps[4]",
     "swapped_steps[5]",
-    # What is turned and then rounded is rounded before.
+    # The value is rounded before the transpose instead of after it.
     "early_rounding[88]",
     "early_rounding[89]",
     "early_rounding[90]",
@@ -103,11 +103,11 @@ EQUIVALENT = (
 
 
 def mutation_cases():
-    """Batches of one program that together tell its parts apart.
+    """Batches of one program that together detect a change in each of its parts.
 
     Lists of one pass and of several, with full tiles first or late, or on both
-    sides of a masked one; keys that nobody sees; heads of one group in turns.
-    Probabilities beside a step of bf16.
+    sides of a masked one; keys that no query sees; heads of one group in turns.
+    Probabilities are close to a rounding step of bf16.
     """
     rng = np.random.default_rng(8)
     cases = []
@@ -120,14 +120,15 @@ def mutation_cases():
                 row[at : at + n] = rng.integers(-1, 5)
                 at += n
         valid, offset = rng.integers(500, 641, 2), rng.integers(0, 129, 2)
-        if mean == 2000:  # its first column: full, masked, full and full
+        if mean == 2000:  # the first column of tiles: full, masked, full, full
             ids[0], valid[0], offset[0] = 0, 640, 128
             ids[0, 300:310] = 1
         kind = NumberedCase if mean == 40 else BackwardCase
         cases.append(
             mutation_case(kind, rng, ids=ids, valid=valid, q_offset=offset)
         )
-    # One document, whose first column of tiles is full; documents within a pass.
+    # A row of one document, whose first column of tiles is full, and a row of
+    # documents that are shorter than a pass.
     one, short = np.zeros(640, int), np.arange(640) // 96 % 5
     for head in (0, 1):
         for turns, twice in (((0, 0), False), ((1, 1), False), ((0, 1), True)):
@@ -145,7 +146,7 @@ def mutation_case(kind, rng, **facts):
         rng,
         "causal & documents",
         batch=2,
-        # Two heads a pass.
+        # Two heads go through a pass together.
         heads=10,
         kv_heads=1,
         q_len=512,

@@ -13,9 +13,9 @@ from share_of_cases import some
 
 
 class BackwardCase(Case):
-    """Reads the out and the log-sum-exp of fp64, as a forward kernel rounds."""
+    """Takes out and log-sum-exp in fp64, rounded as a forward kernel rounds."""
 
-    gone_lse = np.nan  # of queries that a veto takes
+    gone_lse = np.nan  # the log-sum-exp of vetoed queries
 
     def __init__(self, rng, *arguments, dlse=None, **options):
         super().__init__(rng, *arguments, **options)
@@ -23,7 +23,7 @@ class BackwardCase(Case):
         self.direction = ["--backward"] + ["--dlse"] * self.has_dlse
 
     def draw_gradients(self, legal):
-        """dout, and that of the log-sum-exp where there is one."""
+        """dout, and the gradient of the log-sum-exp or None."""
         shape = (self.batch, self.heads, self.q_len)
         dout = self.rng.standard_normal((*shape, self.v_dim)).astype(self.dtype)
         dlse = self.rng.standard_normal(shape).astype(np.float32)
@@ -41,7 +41,7 @@ class BackwardCase(Case):
         return self.inputs(room, q, k, v, out, dout, lse, dlse)
 
     def saved(self, q, k, v, legal):
-        """What a forward kernel leaves."""
+        """The results of a forward kernel, in fp64."""
         return oracle.attention(
             q, k, v, legal, scale=self.scale, softcap=self.softcap,
             sinks=self.sinks,
@@ -51,7 +51,7 @@ class BackwardCase(Case):
         gone = np.stack([self.vetoed_queries(b) for b in range(self.batch)])
         gone = np.broadcast_to(gone[:, None], (*gone.shape[:1], *lse.shape[1:]))
         of_queries = [q, out, dout, lse] + [dlse] * self.has_dlse
-        # Of a query that is there dlse goes to the sink.
+        # With sinks, the dlse of a vetoed query goes to the sink, so it stays.
         for x in of_queries if self.sinks is None else of_queries[:4]:
             x[gone] = np.nan
         lse[gone] = self.gone_lse
@@ -69,7 +69,7 @@ class BackwardCase(Case):
         ]
 
     def error(self, outputs):
-        """The largest share of the allowed error; above 1 is wrong."""
+        """The largest error as a share of the allowed one; above 1 is wrong."""
         want = self.want
         lengths = (self.q_len, self.kv_len, self.kv_len)
         dq, dk, dv = (
@@ -88,7 +88,7 @@ class BackwardCase(Case):
         )
 
 
-# Where heads go together.
+# Cases whose heads go through a pass together.
 SHIPPED_TOGETHER = (((256, 256), 1), ((256, 256), 2), ((512, 512), 1))
 
 
@@ -112,8 +112,8 @@ class Backward(CaseTest):
                 )
 
     def test_heads_that_go_together(self):
-        """All heads of a pass share keys, or some do, or none; groups in a pass, and
-        groups whose passes take turns."""
+        """All heads of a pass share keys, or some do, or none; whole groups in a pass,
+        and groups whose passes take turns."""
         for seed, (heads, kv_heads, due) in enumerate((
             (8, 1, 4), (8, 2, 4), (8, 4, 4), (6, 6, 3), (9, 3, 3), (12, 2, 3),
             (10, 5, 2), (6, 1, 3), (5, 1, 1),
@@ -144,7 +144,7 @@ class Backward(CaseTest):
                 self.assertLessEqual(case.error(outputs), 1)
 
     def test_rows_and_keys_without_a_pair(self):
-        """Gradients of exactly 0, where -inf and NaN went in."""
+        """Their gradients are exactly 0, although inputs are -inf and NaN."""
         rng = np.random.default_rng(6)
         ids = np.full((2, 400), -1, np.int32)
         ids[1, 130:140] = 3
@@ -175,7 +175,7 @@ class Backward(CaseTest):
         self.check(case)
 
     def test_after_the_forward_kernel(self):
-        """Both texts, one after the other, against fp64 of q, k and v alone."""
+        """Forward and then backward kernel, compared with fp64 of q, k and v alone."""
         rng = np.random.default_rng(11)
         n = 500
         options = dict(batch=2, heads=4, kv_heads=2, q_len=n, kv_len=n)

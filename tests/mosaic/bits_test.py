@@ -38,7 +38,7 @@ class BitsTest(CaseTest):
                     self.check(random_bits_case(rng, kind))
 
     def test_picks_of_every_granularity(self):
-        """Of all heads, of each head of keys and of each query head."""
+        """Picks for all heads, for each KV head and for each query head."""
         for kind in (ForwardBits, BackwardBits):
             for granularity in some(GRANULARITIES):
                 for pick_heads in (1, 2, 4):
@@ -46,7 +46,7 @@ class BitsTest(CaseTest):
                         rng = np.random.default_rng(granularity)
                         picks = random_picks(rng, 1, pick_heads, 200, 300, granularity)
                         mask = ("&", ("causal",), ("blocks", granularity))
-                        # A mask for each pick head: the text knows no facts.
+                        # The text knows no facts: one mask for each pick head.
                         case = kind.draw_case(
                             rng, [mask] * pick_heads, picks=picks,
                             heads=4, kv_heads=2, q_len=200, kv_len=300,
@@ -54,8 +54,8 @@ class BitsTest(CaseTest):
                         self.check(case)
 
     def test_picks_of_a_row_of_tiles(self):
-        """All its queries see what one of them picks, as far as the mask lets
-        them."""
+        """All queries of a tile row see the picks of each of them, as far as the mask
+        allows."""
         for kind in (ForwardUnions, BackwardUnions):
             for seed, block in some(list(enumerate((64, 128, 256)))):
                 for tile in ((128, 128), (256, 128)):
@@ -68,13 +68,13 @@ class BitsTest(CaseTest):
                             q_len=520, kv_len=520, tile=tile,
                         )
                         self.check(case)
-                        # It is more than each query's own.
+                        # Some query sees more than its own picks.
                         legal = case.legal(0)[0]
                         own = (picks[0, 0][:, :, None] == np.arange(520) // block)
                         self.assertTrue((legal & ~own.any(1)).any())
 
     def test_ids_of_names(self):
-        """One overlay, two, and one in packed documents."""
+        """Masks with one group, with two, and with one in packed documents."""
         a, b = ("same", "a"), ("same", "b")
         for kind in (ForwardBits, BackwardBits):
             for number, mask in some(list(enumerate((
@@ -90,7 +90,7 @@ class BitsTest(CaseTest):
                     ))
 
     def test_backward_heads_that_go_together(self):
-        """Of one list, in turns and not; of two lists, each with passes of its own."""
+        """Heads of one list, in one turn or several; heads of two lists."""
         for heads, kv_heads, masks, due in (
             (8, 1, MASKS[:1], 4), (6, 6, MASKS[:1], 3), (8, 2, MASKS, 4),
             (12, 2, MASKS, 3),
@@ -105,7 +105,7 @@ class BitsTest(CaseTest):
                 self.check(case)
 
 
-# Heads with masks of their own: one of documents or chunks, one of prefix.
+# Heads with different masks: one of documents or chunks, one of a prefix.
 MASKS = (
     ("&", ("causal",), ("|", ("documents",), ("chunk", 200))),
     ("|", ("prefix",), ("&", ("causal",), ("!", ("window", 300, 0)))),
@@ -113,8 +113,8 @@ MASKS = (
 
 
 def mutation_cases(kind, **settings):
-    """Batches of one program: full passes first and late, empty rows, rows of
-    one pass and of several."""
+    """Batches of one program: full passes first and late, empty rows, and rows of one
+    pass and of several."""
     rng = np.random.default_rng(21)
     cases = []
     for mean in (60, 2000):
@@ -134,7 +134,7 @@ def mutation_cases(kind, **settings):
     return cases
 
 
-# What the masked passes do with bitmaps: their numbers, copies and slots.
+# Sites of masked passes that use bitmaps: their numbers, copies and slots.
 KINDS = ("swapped_index", "index_off_by_one", "dropped_wait", "dropped_start")
 PLACES = ("8x128xi32", "16x128xi32", "%arg4[")
 

@@ -1,5 +1,5 @@
-"""Backward kernels that take a list in chunks of queries, run on arrays against fp64;
-chunks so small that a few tiles make several."""
+"""Backward kernels that take a list in chunks of queries, run on arrays against fp64.
+The chunks are so small that a few tiles make several."""
 
 import random
 import re
@@ -19,7 +19,7 @@ from share_of_cases import some
 
 
 def chunked(kind, rows=None):
-    """`rows` tiles of queries a chunk, or from one to as many as there are."""
+    """A case with chunks of `rows` tiles of queries; None: from one to all."""
     class Chunked(kind):
         def __init__(self, rng, mask, **settings):
             super().__init__(rng, mask, **settings)
@@ -59,8 +59,8 @@ class Chunks(CaseTest):
                 self.check(random_bits_case(rng, kind))
 
     def test_heads(self):
-        """Together, and in turns whose sums wait; groups of one list and of several,
-        and all queries, which are no chunk."""
+        """Heads together, and in turns whose sums wait; groups of one list and of
+        several; and all queries at once, without chunks."""
         for seed, (heads, kv_heads, rows, due) in enumerate((
             (8, 1, 1, 4), (8, 2, 2, 4), (6, 6, 1, 3), (12, 2, 1, 3), (5, 1, 1, 1),
             (5, 1, 4, 1), (3, 3, 4, 3),
@@ -83,7 +83,7 @@ class Chunks(CaseTest):
             ))
 
     def test_shipped_settings(self):
-        """What long rows of 8 heads of their own get, in two chunks and a part."""
+        """The settings of long rows with 8 KV heads, in two chunks and a part."""
         for tile, tiles in (((512, 512), 1), ((256, 256), 2)):
             with self.subTest(tile=tile):
                 tokens = 4 * tile[0] + 100
@@ -98,7 +98,7 @@ class Chunks(CaseTest):
                 self.check(case)
 
     def test_chunks_without_a_tile(self):
-        """Padding first, in the middle and last, and a chunk beyond the batch."""
+        """Padding first, in the middle and last, and a chunk after the batch's end."""
         rng = np.random.default_rng(3)
         ids = np.full((2, 500), -1, np.int32)
         ids[0, 300:310] = 4
@@ -115,7 +115,7 @@ class Chunks(CaseTest):
                          tile=(128, 128), tiles=1, ahead=2, dlse=True)
 
 
-# Copies, loads and stores of sums; those of dK and dV come and go.
+# Copies, loads and stores of sums; those of dK and dV are read and written.
 PLACES = re.compile(r"memref<\d+x128x128xf32")
 KINDS = ("swapped_index", "index_off_by_one", "dropped_wait", "dropped_start",
          "wrong_semaphore", "wrong_slot", "swapped_accesses", "dropped_store",
@@ -125,7 +125,7 @@ KINDS = ("swapped_index", "index_off_by_one", "dropped_wait", "dropped_start",
 class Mutants(CaseTest):
     def test_backward(self):
         rng = np.random.default_rng(5)
-        # Full tiles in columns of either slot.
+        # Columns of both slots have full tiles.
         ids = np.repeat([0, 1, 2], [400, 100, 268])[None, :].astype(np.int32)
         cases = [
             chunked(BackwardCase, 2)(

@@ -1,4 +1,4 @@
-"""Kernels of other head dims than 128, and of values with a dim of their own, run
+"""Kernels of head dims other than 128, and of values with another dim than keys, run
 on arrays against fp64."""
 
 import random
@@ -17,7 +17,7 @@ from forward_test import ForwardCase, RoundedCase
 from numbers_test import ForwardBitsStrays, ForwardStrays
 from program import Program
 
-# Of queries and keys, of values.
+# (dim of queries and keys, dim of values)
 DIMS = ((64, 64), (256, 256), (192, 128), (192, 192), (64, 256))
 KINDS = (ForwardCase, RoundedCase, BackwardCase)
 
@@ -72,8 +72,8 @@ class Dims(CaseTest):
                         self.assertTrue((x[1][:, empty] == 0).all())
 
     def test_strips_of_a_tile(self):
-        """Of head dim 256 a tile of 512 queries is two, of heads that go together
-        and share keys."""
+        """With head dim 256 a tile of 512 queries is two strips, for heads that go
+        together and share keys."""
         kinds = (ForwardCase, RoundedCase, ForwardStrays)
         for at, kind in enumerate(kinds):
             with self.subTest(kind=kind.__name__):
@@ -89,7 +89,7 @@ class Dims(CaseTest):
                 self.check_run(case, Program(text), room)
 
     def test_strips_of_long_tiles(self):
-        """Of any dims a tile of 1,024 queries is four."""
+        """With any dims a tile of 1,024 queries is four strips."""
         for at, dims in enumerate(((64, 64), (192, 128), (128, 256))):
             with self.subTest(dims=dims):
                 rng = np.random.default_rng(at)
@@ -112,7 +112,7 @@ class Dims(CaseTest):
         run_one_contract(BackwardCase, dims=(192, 128), dlse=True)
 
 
-# What hangs on a dim: what is cleaned, sums and their places, copies.
+# Mutations of what depends on a dim: cleaning, sums and their places, copies.
 KINDS_OF_DIMS = ("dropped_choice", "dropped_store", "dropped_wait",
                  "dropped_start", "index_off_by_one")
 
@@ -120,7 +120,7 @@ KINDS_OF_DIMS = ("dropped_choice", "dropped_store", "dropped_wait",
 class Mutants(CaseTest):
     def check_mutants(self, kind, dims, tiles, kinds, **settings):
         cases = []
-        # One document, whose passes are full too; then many, with padding.
+        # First one document, which has full passes; then many, with padding.
         for seed in range(3):
             rng = np.random.default_rng(seed)
             ids, valid = np.ones((1, 1024), np.int32), [1024]
@@ -135,7 +135,7 @@ class Mutants(CaseTest):
         drawn = []
         has_dim = re.compile(r"[<x]({}|{})x(\d+x)*(bf16|f32)".format(*dims))
         for name in kinds:
-            # Of vectors and arrays with a dim, which no tile's side is.
+            # Only sites of vectors and arrays with a dim; no tile has such a side.
             found = [m for m in mutate.mutants(kernel, [name])
                      if has_dim.search(m.where)]
             self.assertTrue(found, name)

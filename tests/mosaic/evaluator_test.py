@@ -40,8 +40,8 @@ class Pallas(unittest.TestCase):
                 if case.interprets:
                     want = case.call(*case.arrays, interpret=True)
                     want = want if isinstance(want, (list, tuple)) else [want]
-                    # Both may err; and XLA may fuse a product and a sum,
-                    # which drops a rounding of each of a few steps.
+                    # Both have errors. XLA may also fuse a product and a
+                    # sum, which drops a rounding in each of a few steps.
                     fused = [
                         3 * EPS32 * np.nanmax(np.abs(w.astype(np.float64)))
                         if g.dtype == np.float32
@@ -62,7 +62,7 @@ class Pallas(unittest.TestCase):
             self.assertTrue((off <= e).all(), (off - e).max())
 
     def test_a_pattern_changes_nothing(self):
-        """Results do not hang on what unwritten integers hold."""
+        """Results do not depend on the values of unwritten integers."""
         for make in (pallas.double_buffered, pallas.dynamic_grid):
             case = make()
             program = Program(pallas.lowered(case))
@@ -92,7 +92,7 @@ class Splash(unittest.TestCase):
         self.assertLessEqual(
             oracle.worst(lse, want.lse[0], want.lse_error[0]), 1
         )
-        # The oracle tells: the same results are far off under another mask.
+        # The oracle can tell: under another mask the errors are large.
         other = oracle.attention(
             q, k, v, np.tril(legal, -1)[None], scale=1.0, softcap=softcap or 0.0
         )
@@ -121,14 +121,14 @@ class Packed(unittest.TestCase):
         for poison in (0, 1, -1):
             got = program.run(case.arrays, poison=poison)
             self.assertTrue(packed_attention.is_right(got, want))
-        # Rows without a key, exactly.
+        # Rows without a key are exact.
         empty = case.arrays[1] < 0
         self.assertTrue((got[0][0, empty] == 0).all())
         self.assertTrue((got[1][0, empty] == -np.inf).all())
 
 
 def with_bodies(text, change):
-    """The program with each body, as bytes, changed."""
+    """The program with `change` applied to the bytes of each body."""
 
     def one(match):
         config = re.sub(
@@ -149,7 +149,7 @@ def with_bodies(text, change):
 
 class Bodies(unittest.TestCase):
     def test_text_of_stable_operations(self):
-        """A body may be text: what a program without MLIR can write."""
+        """A body may be text, which a program without MLIR can write."""
 
         def as_text(body):
             with mlir_module.context():

@@ -22,7 +22,7 @@ FULL = "precision = #tpu.contract_precision<fp32>, "
 
 
 def text_of_kernel(program):
-    """As it stands readable behind the program."""
+    """The readable text of the kernel, which follows the program."""
     at = program.index("// The kernel, ")
     lines = program[at:].splitlines()[2:]
     return "\n".join(line.removeprefix("// ") for line in lines)
@@ -30,7 +30,7 @@ def text_of_kernel(program):
 
 class Float32(CaseTest):
     def check(self, case):
-        """No product that loses bits, and no bf16 at all."""
+        """Each product has full precision, and nothing is bf16."""
         kernel = text_of_kernel(super().check(case))
         self.assertGreater(kernel.count("tpu.matmul"), 1)
         self.assertEqual(kernel.count("tpu.matmul"), kernel.count(FULL))
@@ -73,7 +73,7 @@ class Float32(CaseTest):
                 ))
 
     def test_every_product_needs_its_precision(self):
-        """Without it, of any one product, results are beyond the bound."""
+        """If any one product lacks its precision, results exceed the bound."""
         for kind in KINDS:
             rng = np.random.default_rng(2)
             ids = np.zeros((1, 700), np.int32)

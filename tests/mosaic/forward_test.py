@@ -28,7 +28,7 @@ class ForwardCase(Case):
         return inputs + [arrays[name] for name in IDS if name in arrays]
 
     def error(self, outputs):
-        """The largest share of the allowed error; above 1 is wrong."""
+        """The largest error as a share of the allowed one; above 1 is wrong."""
         out = outputs[0][: self.batch, :, : self.q_len]
         lse = outputs[1][: self.batch, :, 0, : self.q_len]
         want = self.want
@@ -43,7 +43,7 @@ class RoundedCase(ForwardCase):
     rounded_sum = True
 
 
-# Where heads go together.
+# Cases whose heads go through a pass together.
 SHIPPED_TOGETHER = (((256, 256), 1), ((256, 256), 2), ((512, 512), 1))
 
 
@@ -59,8 +59,8 @@ class Forward(CaseTest):
                 self.check(random_case(np.random.default_rng(seed), RoundedCase))
 
     def test_heads_that_go_together(self):
-        """All heads of a pass share keys, or some do, or none; passes of all heads,
-        and of some after others."""
+        """All heads of a pass share keys, or some do, or none; one pass has all heads,
+        or several passes have some each."""
         for seed, (heads, kv_heads) in enumerate(
             ((8, 1), (9, 3), (10, 5), (10, 10), (12, 6))
         ):
@@ -88,7 +88,7 @@ class Forward(CaseTest):
                 self.assertLessEqual(case.error(outputs), 1)
 
     def test_a_rounded_sum_is_no_exact_one(self):
-        """Its log-sum-exp is beyond the bound of an exact sum."""
+        """The log-sum-exp of a rounded sum exceeds the bound of an exact sum."""
         rng = np.random.default_rng(9)
         ids = np.sort(random_ids(rng, 1, 600))
         case = RoundedCase(

@@ -128,7 +128,7 @@ class Copies(unittest.TestCase):
             "a copy leaves a copy in flight alone",
             copy + start("p", "a", "t"),
         )
-        # Out of scratch memory: its source must stay as well.
+        # A copy out of scratch memory: its source must not change either.
         self.fails(
             "a store leaves a copy in flight alone",
             store
@@ -255,7 +255,7 @@ class Semaphores(unittest.TestCase):
 
 
 class Windows(unittest.TestCase):
-    """Fetched and written back when their block changes."""
+    """Windows are fetched and written back when their block changes."""
 
     TRANSFORMS = """
       func.func @same(%i: i32) -> (i32, i32) {

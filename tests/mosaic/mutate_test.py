@@ -1,4 +1,4 @@
-"""Mutants of kernels that Tessera did not write: each is caught."""
+"""Every mutant of kernels that Tessera did not write is caught."""
 
 import unittest
 
@@ -10,17 +10,18 @@ import packed_attention
 import pallas_kernels as pallas
 from program import Program
 
-# Roundings show with numbers that stand beside a step (steps_case.py), which these
-# kernels' tests have none of; orders are tried on copies below and on our kernels.
+# Rounding mutants show only with numbers close to a rounding step (steps_case.py),
+# which the tests of these kernels do not have. Order mutants are tested on copies below
+# and on our kernels.
 LEFT_OUT = ("early_rounding", "cut_rounding", "swapped_accesses", "swapped_steps")
 KINDS = [name for name in mutate.MUTATIONS if name not in LEFT_OUT]
 
 
-# Why these mutants mean the same as Splash.
+# Mutants that are equivalent to Splash, and why.
 SPLASH_EQUIVALENT = (
-    # The first row of tiles in causal order is the same read either way.
+    # The first row of tiles in causal order is read the same in both directions.
     "swapped_index[5]",
-    # Scratch is cleared after the last step, for nobody.
+    # Scratch is cleared after the last step, and then not read.
     "dropped_store[8]",
     "dropped_store[9]",
     "dropped_store[10]",
@@ -61,11 +62,11 @@ class Splash(unittest.TestCase):
         )
 
 
-# The same of packed attention.
+# The same for packed attention.
 PACKED_EQUIVALENT = (
     # Without a key, log(0) makes the log-sum-exp -inf as well.
     "dropped_choice[6]",
-    # Every step writes the row's output; the last one stays.
+    # Every step writes the row's output; only the last write stays.
     "ignored_condition[6]",
 )
 PACKED_ABSENT = SPLASH_ABSENT + ("swapped_index", "dropped_cap")

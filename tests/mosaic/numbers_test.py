@@ -1,6 +1,6 @@
-"""Kernels that may read any numbers: strays, NaN and infinities, in q, k, v and what
-backward takes, where no veto is. What they are not legal for is as without
-them."""
+"""Kernels that may read any numbers: strays (NaN and infinities) in q, k, v and the
+other inputs of the backward pass, at tokens without a veto. Results that no stray is
+legal for are as without strays."""
 
 import unittest
 
@@ -19,22 +19,22 @@ from program import Program
 from share_of_cases import some, stride
 
 STRAYS = np.array([np.nan, np.inf, -np.inf], np.float32)
-# A NaN of all bits: no part of it stands for the whole.
+# A NaN with all bits set, so each part of its bits matters.
 FULL_NAN = np.array(0x7FFFFFFF, np.uint32).view(np.float32)
 
 
 def of_heads(legal, heads):
-    """[batch, heads, queries, keys]."""
+    """The legal pairs as [batch, heads, queries, keys]."""
     if legal.ndim == 4:
         return legal
     return np.broadcast_to(legal[:, None], (len(legal), heads, *legal.shape[1:]))
 
 
 class Strays:
-    """Mixed in before a Case of a direction: draws where strays are, once all is
-    made from what has none."""
+    """A mixin before a Case of a direction. Draws the places of strays after the arrays
+    and the expected results are made without strays."""
 
-    odds = None  # of a token of an array; open: drawn, since few leave more to judge
+    odds = None  # probability of a stray in a token of an array; None: drawn
 
     def emit(self):
         self.direction = [*self.direction, "--numbers", "any"]
@@ -49,8 +49,8 @@ class Strays:
         return q, k, v, legal
 
     def scatter(self, x, n):
-        """Strays in some numbers of some of an array's n tokens: which tokens have
-        one, and which a NaN."""
+        """Puts strays into some numbers of some of an array's n tokens. Returns which
+        tokens have a stray, and which have a NaN."""
         own = x[: self.batch, :, :n]
         there = ~np.isnan(own.astype(np.float32)).any(-1)
         hit = there & (self.rng.random(there.shape) < self.odds)
@@ -66,36 +66,36 @@ class Strays:
         return self.reached_of(self.spoiled)
 
     def reached_of(self, queries):
-        """The keys that one of these queries sees."""
+        """The keys that at least one of these queries sees."""
         own = (self.pairs & queries[..., None]).any(2)
         group = self.heads // self.kv_heads
         return own.reshape(self.batch, self.kv_heads, group, -1).any(2)
 
     def reads(self, of_keys):
-        """The queries that see a key of these."""
+        """The queries that see at least one of these keys."""
         keys = np.repeat(of_keys, self.heads // self.kv_heads, axis=1)
         return (self.pairs & keys[:, :, None]).any(-1)
 
     def spoil(self, tensors):
-        """`tensors`: q, k, v and what backward has more."""
+        """Puts strays into `tensors`: q, k, v and the other inputs of backward."""
         q, k, v = tensors[:3]
         if self.odds is None:
             self.odds = self.rng.choice([0.02, 0.003, 1 / self.kv_len / 4])
         own, own_nan = self.scatter(q, self.q_len)
         hits = [self.scatter(x, self.kv_len) for x in (k, v)]
         self.mark(own, hits[0][0] | hits[1][0])
-        # What must not look as if nothing was there.
+        # The results of these queries must show that a stray was there.
         certain = own_nan | self.reads(hits[0][1] | hits[1][1])
         self.certain = certain & self.pairs.any(-1)
 
     def mark(self, queries, keys):
-        """Which queries such queries and keys spoil."""
+        """Stores which queries are spoiled by strays in these queries and keys."""
         self.spoiled = queries | self.reads(keys)
         self.certain = self.spoiled & self.pairs.any(-1)
 
     def spoil_one(self, tensors, array, head, token, alone=False):
-        """A NaN in one number of one token of tensors[array]. Of one in q, k or v a
-        forward kernel leaves more; `alone`: it does not."""
+        """Puts a NaN into one number of one token of tensors[array]. A NaN in q, k or v
+        also spoils what a forward kernel leaves for backward, unless `alone`."""
         of_queries = np.zeros((self.batch, self.heads, self.q_len), np.bool_)
         of_keys = np.zeros((self.batch, self.kv_heads, self.kv_len), np.bool_)
         (of_keys if array in (1, 2) else of_queries)[0, head, token] = True
@@ -117,15 +117,15 @@ class Strays:
         return oracle.worst(found[clean], want[clean], error[clean])
 
     def claims(self):
-        """Whether there are clean queries with a legal key, and clean keys with a
-        legal query, beside such as are not."""
+        """Whether there are clean queries with a legal key, clean keys with a legal
+        query, and spoiled queries with a legal key."""
         queries, keys = self.pairs.any(-1), self.reached_of(self.pairs.any(-1))
         return np.array([(queries & ~self.spoiled).any(),
                          (keys & ~self.reached()).any(),
                          (queries & self.spoiled).any()])
 
     def hides(self, rows):
-        """A row that a NaN is legal for has nothing but numbers."""
+        """Whether a row that a NaN is legal for has only finite numbers."""
         finite = np.isfinite(rows.astype(np.float32)).all(-1)
         return bool((finite & self.certain).any())
 
@@ -148,7 +148,7 @@ class OfBackward(Strays):
         super().spoil(tensors)
         _, _, _, out, dout, *rows = tensors
         spoiled = self.spoiled
-        # As a forward kernel leaves them: all of it, or a number of out.
+        # As a forward kernel leaves a row: all of it is a stray, or one number of out.
         inside = (slice(self.batch), slice(None), slice(self.q_len))
         for at in np.argwhere(spoiled):
             b, h, t = at
@@ -220,7 +220,7 @@ class Numbers(CaseTest):
         self.claims += case.claims()
 
     def tearDown(self):
-        # Whatever was drawn, something was judged.
+        # With all cases, each claim is judged at least once.
         if stride() == 1:
             self.assertTrue((self.claims > 0).all(), self.claims)
 
@@ -274,9 +274,8 @@ class Numbers(CaseTest):
 
 
 class OneStray(unittest.TestCase):
-    """A NaN in one number, in turn of each array, head, and part that is looked
-    through at a time: tiles of documents that share them are not marked, so that
-    what leaks shows."""
+    """One NaN, in turn in each array, head and part that is scanned at a time. Other
+    documents in the same tiles are not spoiled, so a leak into them shows."""
 
     def check(self, kind, tokens=384, step=64, **settings):
         rng = np.random.default_rng(tokens)
@@ -291,7 +290,7 @@ class OneStray(unittest.TestCase):
         clean = case.arrays(room)
         first = next(i for i, x in enumerate(clean) if x.ndim == 4)
         backward = "--backward" in case.direction
-        # Of out and its log-sum-exp the forward kernel has no say here.
+        # Only dout: out and its log-sum-exp are results of the forward kernel.
         arrays = {0: 4, 1: 2, 2: 2} | ({4: 4} if backward else {})
         places = [(array, head, token) for array, heads in arrays.items()
                   for head in range(heads) for token in range(5, tokens, step)]
@@ -316,7 +315,7 @@ class OneStray(unittest.TestCase):
         self.check(BackwardStrays, step=128, softcap=30.0, sinks=True)
 
     def test_a_promise_that_is_broken_shows(self):
-        """Without the flag strays reach more."""
+        """Without the flag strays reach more results."""
         for kind in KINDS[::2]:
             with self.subTest(kind=kind.__name__):
                 rng = np.random.default_rng(3)

@@ -152,13 +152,13 @@ class Elementwise(unittest.TestCase):
                 "minimumf": np.minimum(*wide),
             }.items():
                 with self.subTest(op, dtype=dtype):
-                    # Correctly rounded, so by way of f32 as well.
+                    # Correctly rounded, so a result by way of f32 is equal.
                     want = want.astype(np.float32)
                     self.check(f"arith.{op}", want, x, y)
 
     def test_mathematics(self):
         a = np.abs(random(5, (8, 128))) + np.float32(0.05)
-        # The oracle has 8 roundings for a function in fp32.
+        # The oracle counts 8 roundings for a function in fp32.
         for op in "exp exp2 expm1 log log2 log1p tanh sqrt floor ceil".split():
             with self.subTest(op):
                 want = getattr(np, op)(a.astype(np.float64))
@@ -224,7 +224,7 @@ class Elementwise(unittest.TestCase):
     def test_casts(self):
         a = random(12, (8, 128))
         got = self.convert("truncf", a, BF16)
-        # To nearest, ties to even, from the bits.
+        # Round to nearest, ties to even, computed from the bits.
         bits = a.view(np.uint32).astype(np.uint64)
         want = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
         np.testing.assert_array_equal(got.view(np.uint16), want)
@@ -253,7 +253,7 @@ class Elementwise(unittest.TestCase):
 
 
 class Erring(unittest.TestCase):
-    """A machine that errs where a TPU may (hardware.py)."""
+    """The evaluator with the rounding errors that a TPU may make (hardware.py)."""
 
     def both(self, op, *arrays, erring=3):
         kind = f"vector<{type_of(arrays[0])}>"
@@ -394,7 +394,7 @@ class Products(unittest.TestCase):
         return got.astype(np.float64) - 0.5
 
     def close(self, got, a, b):
-        """The product, within what the oracle has for a sum in fp32."""
+        """Checks a product within the oracle's bound for a sum in fp32."""
         a, b = a.astype(np.float64), b.astype(np.float64)
         size = np.abs(a) @ np.abs(b) + 0.5
         error = (8 + np.sqrt(a.shape[-1] + 1)) * oracle.EPS32 * size

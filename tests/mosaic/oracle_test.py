@@ -1,4 +1,4 @@
-"""The oracle, against what is known without it."""
+"""The oracle against results that are known independently."""
 
 import unittest
 
@@ -63,14 +63,14 @@ class Attention(unittest.TestCase):
         q, k, v = self.arrays()
         legal = np.ones((1, 4, 4), np.bool_)
         legal[0, 1] = False
-        # What nobody sees may be anything.
+        # A key that no query sees may hold anything.
         legal[0, :, 2] = False
         k[0, 0, 2] = v[0, 0, 2] = np.nan
         want = oracle.attention(q, k, v, legal)
         self.assertTrue((want.out[0, :, 1] == 0).all())
         self.assertTrue((want.lse[0, :, 1] == -np.inf).all())
         self.assertTrue(np.isfinite(want.out).all())
-        # Exactly 0 and -inf, nothing near it.
+        # Exactly 0 and -inf.
         self.assertEqual(oracle.worst(want.out, want.out, want.out_error), 0)
         near = want.out.copy()
         near[0, 0, 1, 0] = 1e-30
@@ -114,7 +114,7 @@ class Attention(unittest.TestCase):
         want = (loss(sinks + step) - loss(sinks - step)) / (2 * step)
         twice = (loss(sinks + 2 * step) - loss(sinks - 2 * step)) / (4 * step)
         got = oracle.gradients(q, k, v, dout, legal, dlse, sinks=sinks)
-        # The difference errs by a third of what twice its step changes.
+        # The error is a third of the change at twice the step.
         allowed = np.abs(twice - want)
         self.assertLess((np.abs(got.dsinks - want) / allowed).max(), 1)
 
@@ -131,10 +131,10 @@ class Attention(unittest.TestCase):
 
 
 class RowByRow(unittest.TestCase):
-    """Both ways to write the oracle agree, in values and in what is allowed."""
+    """Both implementations of the oracle agree in values and in allowed errors."""
 
     def request(self, rng):
-        """Sizes, and which pairs are legal by both."""
+        """A random request: sizes and facts, with the legal pairs of both oracles."""
         kv_len = int(rng.integers(1, 40))
         q_len = int(rng.integers(1, kv_len + 1))
         facts = dict(
@@ -155,20 +155,20 @@ class RowByRow(unittest.TestCase):
         return legal
 
     def agree(self, got, want, size):
-        """What counts roundings of fp32 counts those of fp64 too, 2^-29 as large,
-        and each way has its own. `size` of the largest score: a bound is a sum of
-        what is not negative, and errs as the probabilities in it do."""
+        """The bounds count roundings of fp32; those of fp64 are 2^-29 as large, and each
+        implementation has its own. `size` is the largest score. A bound is a sum of
+        non-negative terms, so its relative error is that of the probabilities."""
         for name, value in vars(want).items():
             ours = getattr(got, name)
             if value is None:
                 self.assertIsNone(ours, name)
                 continue
             if name.endswith("_error"):
-                # (D + 4) of each score, and of the rest fewer than 64.
+                # (D + 4) roundings of each score, and fewer than 64 others.
                 roundings = 2 * (64 + 20 * size) * 2.0**-53
                 np.testing.assert_allclose(ours, value, roundings)
                 continue
-            # Where fp32 may not err, the very value.
+            # The value is exact if fp32 has no error.
             allowed = 2 * 2.0**-29 * getattr(want, f"{name}_error")
             self.assertLessEqual(oracle.worst(ours, value, allowed), 1, name)
 

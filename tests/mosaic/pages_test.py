@@ -1,5 +1,5 @@
-"""Kernels whose steps wait in HBM and come a page at a time, run on arrays against
-fp64; pages so small that lists of few tiles take several."""
+"""Kernels whose steps lie in HBM and are read a page at a time, run on arrays against
+fp64. The pages are so small that lists of few tiles take several."""
 
 import random
 import re
@@ -19,7 +19,7 @@ from telemetry_test import TelemetryBits
 
 
 def bucket(n):
-    """The least of 2^k and 1.5 2^k that holds n."""
+    """The least of 2^k and 1.5 * 2^k that is at least n."""
     power = 1
     while power < n:
         power *= 2
@@ -34,7 +34,7 @@ def paged(kind):
             backward = "--backward" in self.direction
             tokens = self.q_len if backward else self.kv_len
             tiles = -(-bucket(tokens) // tile[0 if backward else 1])
-            # Of a row as long as any, and sometimes more.
+            # A page holds the longest possible row, and sometimes a few steps more.
             row = -(-tiles // self.tiles) * self.tiles
             self.static += ["--page-steps", row + self.ahead % 4]
 
@@ -68,7 +68,7 @@ class Pages(CaseTest):
                              tiles=1, ahead=2, **more)
 
 
-# What brings pages and says what they hold; bounds are three words.
+# Sites that read pages and their ranges; bounds have three words.
 PLACES = re.compile(
     r"-> memref<1024xi32|dma.*smem|load .*memref<(?!1024x|3x)\d+xi32, [^,]*smem"
 )
@@ -79,7 +79,7 @@ KINDS = ("index_off_by_one", "dropped_wait", "dropped_start", "wrong_semaphore",
 class Mutants(CaseTest):
     def check_mutants(self, kind, kinds, **settings):
         rng = np.random.default_rng(5)
-        # Lists of several pages, and of one.
+        # Lists of several pages, and lists of one page.
         cases = []
         for length in (256, 128):
             ids = np.arange(768)[None, :].astype(np.int32) // length

@@ -1,7 +1,7 @@
-"""The calls of a device's program of a mesh, run on arrays against fp64: early,
-late and last, each going on in the arrays of the one before. Which pairs are
-legal and which call takes a row or a column is drawn here, as no shard would
-have it too."""
+"""The calls of a device's program of a mesh, run on arrays against fp64: the early,
+the late and the last call, each of which continues in the arrays of the one before.
+The legal pairs, and the call that takes each row or column, are drawn here, also in
+ways that no shard would have."""
 
 import base64
 import os
@@ -46,13 +46,13 @@ def part_name(array, part):
 
 
 class Call:
-    """One call as a program of its own; `shapes` are those of its operands."""
+    """One call as a separate program; `shapes` are those of its operands."""
 
     def __init__(self, found, turned):
         _, attributes, operands, results, self.label = found
         body = base64.b64decode(re.search(r"body\\22: \\22(.*?)\\22", attributes)[1])
         types = types_of(operands)
-        # Tokens of a pass: of keys, backward of queries.
+        # Tokens of a pass: keys, in backward calls queries.
         ring = "q_ring" if "backward" in self.label else "k_ring"
         found = re.search(rf"%{ring}: memref<\d+x(\d+)x(\d+)x", body.decode())
         self.pass_tokens = int(found[2 if turned else 1])
@@ -71,14 +71,14 @@ class Call:
 
 
 class Mesh:
-    """The calls of the program that `tessera shard` emits for two devices, or
-    for more: then keys that come lie in an array for each round. Backward in
-    chunks of `chunk` rows of tiles, where that is told."""
+    """The calls of the program that `tessera shard` emits for two devices, or for
+    more: then the keys that travel lie in one array for each round. If `chunk` is
+    given, backward works in chunks of that many rows of tiles."""
 
     def __init__(self, backward, heads, kv_heads, tile, sinks=False, dlse=False,
                  balance="rows", tokens=1280, dim=128, seq=2, numbers="finite",
                  chunk=None, row_sum="exact"):
-        # A dim that does not fill lanes stands before the tokens.
+        # A dim that does not fill lanes comes before the tokens.
         self.turned = dim % 128 != 0
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "mesh.mlir")
@@ -107,11 +107,11 @@ class Mesh:
             assert rows > chunk and told == [-(-rows // chunk) * (2 + chunk)], told
 
     def turn(self, array):
-        """A tensor as calls have it, or back."""
+        """Swaps tokens and dim if the calls have the tokens last."""
         return array.swapaxes(2, 3) if self.turned else array
 
     def names(self, call, parts=None):
-        """Of its operands, in the kernel's order."""
+        """The names of the call's operands, in the kernel's order."""
         parts = parts or self.parts(call)
         out = ["steps", "range", "bounds", "bits_of", "rows"]
         out += ["sink_logits"] * self.sinks + ["q"]
@@ -128,12 +128,12 @@ class Mesh:
         return out + [f"{name}_before" for name in results if name in before]
 
     def parts(self, call):
-        """Arrays of keys: of the late call one of each round, forward behind
-        the device's own."""
+        """The number of the call's arrays of keys. The late call has one for each
+        round, forward after the device's own."""
         return 1 + (len(call.shapes) - len(self.names(call, 1))) // 2
 
     def came_tokens(self):
-        """Of each array of keys that come."""
+        """The number of tokens in each array of keys that travel."""
         late = self.calls[1]
         shapes = dict(zip(self.names(late), late.shapes))
         parts = range(not self.backward, self.parts(late))
@@ -145,22 +145,22 @@ class Mesh:
         sinks = ("dsink_logits",) if self.sinks else ()
         parts = self.parts(call) if call else 1
         keys = [part_name(name, i) for name in ("dk", "dv") for i in range(parts)]
-        # What waits between chunks no other call reads.
+        # No other call reads the sums that wait between chunks.
         waits = ("dk_so_far", "dv_so_far") if self.chunk else ()
         return ("dq", *keys, *sinks, "dq_so_far", *waits)
 
     def sizes(self):
-        """Tokens: queries, own keys, keys that come."""
+        """The numbers of queries, own keys and keys that travel, in tokens."""
         early = dict(zip(self.names(self.calls[0]), self.calls[0].shapes))
         tokens = 3 if self.turned else 2
         return early["q"][tokens], early["k"][tokens], sum(self.came_tokens())
 
 
 class MeshCase:
-    """Arrays of a device, random; what each call is told of them."""
+    """Random arrays of a device, and the integers of each call."""
 
-    full = 0.3  # of tiles, all pairs
-    there = 0.9, 0.95  # of queries and keys, that see and are seen
+    full = 0.3  # share of tiles in which all pairs are legal
+    there = 0.9, 0.95  # shares of queries that see, and of keys that are seen
 
     def __init__(self, rng, mesh, density):
         self.rng, self.mesh = rng, mesh
@@ -174,7 +174,7 @@ class MeshCase:
         pairs = rng.random((self.q_len, self.kv_len)) < 0.4
         tiles = np.kron(active, np.ones((bq, bkv), bool))
         pairs |= np.kron(full, np.ones((bq, bkv), bool))
-        # Some queries and keys are not there, or see nothing.
+        # Some queries and keys are missing or vetoed.
         self.q_ids = np.where(rng.random(self.q_len) < self.there[0], 0, -2)
         self.q_ids[-5:] = NOT_THERE
         self.kv_ids = np.where(rng.random(self.kv_len) < self.there[1], 0, NO_KEY)
@@ -212,7 +212,7 @@ class MeshCase:
         rng, shape = self.rng, q.shape[:3]
         dout = rng.standard_normal((*shape, self.mesh.dim)).astype(bfloat16)
         dlse = rng.standard_normal(shape).astype(np.float32)
-        # One that is not there has no gradient.
+        # A missing query has no gradient.
         dout[:, :, -5:] = 0
         dlse[:, :, -5:] = 0
         dlse = dlse if self.mesh.dlse else None
@@ -224,7 +224,7 @@ class MeshCase:
         self.arrays |= {"out": out, "dout": dout, "lse": lse, "dlse": dlse}
 
     def run(self, poison):
-        """What the calls leave, by name; `came` what the late one has apart."""
+        """The results of the calls by name, and those that only the late call has."""
         mesh = self.mesh
         calls = self.backward_calls() if mesh.backward else self.forward_calls()
         left, apart = {}, {}
@@ -274,7 +274,7 @@ class MeshCase:
         return self.arrays[name].reshape(shape)
 
     def keys_of(self, call, name):
-        """Of K or V what an array of a call has."""
+        """The tokens of K or V that an array of a call has."""
         mesh = self.mesh
         array, _, part = name.partition("_")
         part, late = int(part or 0), call is mesh.calls[1]
@@ -285,7 +285,7 @@ class MeshCase:
         return self.arrays[array][:, :, edges[at]:edges[at + 1]]
 
     def bitmaps(self, shape):
-        """One of each tile, behind those of no pair and all pairs."""
+        """The bitmaps: no pair, all pairs, then one for each tile."""
         bq, bkv = self.mesh.tile
         words, lines = np.zeros(shape, np.uint32), shape[1]
         words[1] = (1 << (bkv // lines)) - 1
@@ -298,7 +298,7 @@ class MeshCase:
         return words.view(np.int32)
 
     def steps(self, runs):
-        """Of runs (number, tiles, key of a tile's bitmap): of a call."""
+        """The steps of a call, from runs of (number, tiles, bitmap of a tile)."""
         words, bits = [], []
         side = self.mesh.tile[0 if self.mesh.backward else 1]
         of_pass = self.mesh.calls[0].pass_tokens // side
@@ -308,8 +308,8 @@ class MeshCase:
             for i in range(filled):
                 flags = (i == 0) << 1 | (i + 1 == filled)
                 at = tiles[min(i, live - 1)] if tiles else self.spare
-                # Forward a class 3 has keys that must be cleaned, of no pair
-                # too, and 2 all pairs; what fills a pass up is class 0.
+                # Forward, class 3 has keys that must be cleaned, also without a
+                # legal pair, and class 2 has all pairs. Padding is class 0.
                 kind = 1 if self.mesh.backward else 3
                 if tiles and i < live and self.is_full(bitmap(at)):
                     kind = 2
@@ -329,11 +329,11 @@ class MeshCase:
     def forward_calls(self):
         self.spare = 0
         own = np.arange(self.active.shape[1]) < self.own_columns
-        # Of some rows all is late, as of queries that come.
+        # In some rows all tiles are late, like those of queries that travel.
         moved = self.rng.random(self.rows) < 0.2
         early = self.active & own & ~moved[:, None]
         late = self.active & ~early
-        # One without a key is early, or came.
+        # A row without a key is late if its queries travel, else early.
         none = ~self.active.any(1)
         has = np.stack([early.any(1) | none & ~moved, late.any(1) | none & moved])
         out = []
@@ -369,7 +369,7 @@ class MeshCase:
             told = {"range": [0], "steps": [], "bits_of": [], "rows": []}
             chunks = self.chunks(begin, end)
             for rows, columns, _ in chunks:
-                # Where it has no row one comes and goes.
+                # If the chunk has no row of this column, one row is read and written.
                 own = [words[r] for r in rows if r in words] or [rows[0] << 2]
                 self.spare = own[0] >> 2
                 part = self.steps([
@@ -388,9 +388,10 @@ class MeshCase:
         return [self.fit(told) for told in out]
 
     def chunks(self, begin, end):
-        """Of a call's columns from `begin` to `end`, one at least: of each chunk
-        its rows, its columns, and the words of these (shape.h). Columns are those
-        from the first to the last that it needs, or all; both rise."""
+        """For each chunk of a call: its rows, its columns (at least one of those from
+        `begin` to `end`), and the words of the columns (shape.h). The columns are those
+        from the first to the last that the chunk needs, or all. First and last columns
+        rise from chunk to chunk."""
         size = self.mesh.chunk or self.rows
         rows = [range(r, min(r + size, self.rows))
                 for r in range(0, self.rows, size)]
@@ -409,13 +410,13 @@ class MeshCase:
         if self.mesh.chunk and self.rng.random() < 0.3:
             first[:-1] = [begin] * len(rows)
             last = [end] * len(rows)
-        met = [begin, *last[:-1]]  # by chunks before
-        due = [*first[1:-1], last[-1]]  # by chunks behind, from there on
+        met = [begin, *last[:-1]]  # the end of the columns of earlier chunks
+        due = [*first[1:-1], last[-1]]  # the first column of later chunks
         return [(rows[i], range(first[i], last[i]), (first[i], last[i], met[i], due[i]))
                 for i in range(len(rows))]
 
     def fit(self, told):
-        """In arrays of the kernel's sizes."""
+        """Pads the integers to the sizes of the kernel's arrays."""
         room = dict(zip(self.mesh.names(self.mesh.calls[0]), self.mesh.calls[0].shapes))
         assert len(told["range"]) == room["range"][0], (told["range"], room["range"])
         for name, fill in (("steps", 0), ("bits_of", 0), ("rows", 0)):
@@ -426,7 +427,7 @@ class MeshCase:
         return told
 
     def made(self, poison):
-        """The results of all calls, by the names that the oracle has."""
+        """The results of all calls, by the oracle's names."""
         left, apart = self.run(poison)
         turn = self.mesh.turn
         if not self.mesh.backward:
@@ -448,7 +449,7 @@ class MeshCase:
         return oracle.worst(*(x[clean] for x in (found, *want)))
 
     def clean(self, name):
-        """Of what there is a claim: of each row, and of a sink's head."""
+        """The elements that are judged: all rows, and all heads of sinks."""
         return ...
 
     def claims(self):
@@ -463,9 +464,9 @@ FORWARD = (
     dict(heads=4, kv_heads=4, tile=(128, 256), sinks=True),
     dict(heads=4, kv_heads=2, tile=(128, 128), dim=64),
     dict(heads=2, kv_heads=1, tile=(128, 128), tokens=1920, seq=4),
-    # Nine rounds are joined.
+    # The keys of nine rounds are joined.
     dict(heads=1, kv_heads=1, tile=(128, 128), seq=10),
-    # Two strips a tile.
+    # Two strips for each tile.
     dict(heads=2, kv_heads=1, tile=(512, 128), dim=256, tokens=2048),
 )
 BACKWARD = (
@@ -477,7 +478,7 @@ BACKWARD = (
     dict(heads=4, kv_heads=2, tile=(128, 128), tokens=1920, seq=4),
     dict(heads=1, kv_heads=1, tile=(128, 128), seq=10),
 )
-# In chunks of so many rows of tiles, of which a device has 3 to 5.
+# `chunk` is in rows of tiles, of which a device has 3 to 5.
 CHUNKS = (
     dict(heads=2, kv_heads=1, tile=(128, 128), chunk=2),
     dict(heads=4, kv_heads=2, tile=(128, 128), sinks=True, dlse=True, chunk=1),
@@ -492,13 +493,13 @@ BACKWARD_CALLS = ["tessera_backward_early", "tessera_backward",
 
 
 class StrayCase(Strays, MeshCase):
-    """With NaN and infinity where no veto is (numbers_test.py)."""
+    """A case with NaN and infinity at tokens without a veto (numbers_test.py)."""
 
     batch = 1
 
     def draw(self):
         MeshCase.draw(self)
-        # Pairs are many: one stray reaches half of what there is.
+        # There are many pairs, so one stray reaches half of all results.
         self.odds = 1 / self.kv_len / 8
         self.heads, self.kv_heads = self.mesh.heads, self.mesh.kv_heads
         self.pairs = of_heads(self.legal[None], self.heads)
@@ -531,7 +532,7 @@ class Shards(unittest.TestCase):
                     case = case_of(rng, mesh, density)
                     self.assertLessEqual(case.error((-1, 7)[seed % 2]), 1)
                     judged += case.claims()
-        if stride() == 1:  # whatever was drawn, something was judged
+        if stride() == 1:  # with all cases, each claim is judged at least once
             self.assertTrue((judged > 0).all(), judged)
 
     def test_forward(self):
@@ -547,7 +548,7 @@ class Shards(unittest.TestCase):
         self.check(True, CHUNKS, BACKWARD_CALLS)
 
     def test_chunks_of_a_device_without_work(self):
-        """Gradients are 0, and a sink has those of queries without a key."""
+        """Gradients are 0, except a sink's, which has queries without a key."""
         for kind in some(CHUNKS[1:3]):
             with self.subTest(kind=kind):
                 case = MeshCase(np.random.default_rng(7), Mesh(True, **kind), 0.0)

@@ -1,7 +1,7 @@
-"""Each tile and number of tiles a pass that the tables of settings name, and what a
-call gets where none has a row for it, run on arrays against fp64: masks of bounds and
-ids, of the classes that the tables have, and masks that take bitmaps, by turns, with
-softcap and sinks too. On a machine that errs.
+"""Each tile and number of tiles a pass in the tables of settings, and the defaults for
+calls without a row, run on arrays against fp64. The masks are masks of bounds and ids,
+of each class in the tables, and masks that take bitmaps, in turn; softcap and sinks are
+tested too. The evaluator makes the rounding errors that a TPU may make (hardware.py).
 """
 
 import itertools
@@ -36,8 +36,8 @@ CALLS = {
 }
 DIRECTIONS = ("Forward", "Backward")
 WITHOUT_A_ROW = (("Forward", (512, 256), 4), ("Backward", (512, 512), 1))
-# Of each class of the tables, masks of bounds and ids. Bounded below alone is none, and
-# takes the rows of causal masks.
+# For each class of the tables, masks of bounds and ids. Masks with only a lower bound
+# have no class of their own and take the rows of causal masks.
 BOUNDS = {
     "Band": ("causal & window(700, 0) & documents", "window(600, 300)",
              "window(500, 90) & segments"),
@@ -46,8 +46,8 @@ BOUNDS = {
     "Open": ("documents", "full", "segments"),
 }
 CHUNKED = ("&", ("causal",), ("chunk", 700))
-PICKED = 48  # divides no tile
-# A mask, or one of each head, that bounds and ids do not tell.
+PICKED = 48  # does not divide any tile
+# One mask, or one for each head, that bounds and ids alone cannot express.
 BITS = (
     (("|", CHUNKED, ("sink", 5)), ("|", CHUNKED, ("prefix",))),
     (("&", ("causal",), ("blocks", PICKED)),),
@@ -56,12 +56,12 @@ BITS = (
     (("!", ("|", ("window", 800, 90), ("same", "b"))), ("full",)),
     (("&", ("segments",), ("|", ("window", 90, 0), ("sink", 4))),),
 )
-# More is no faster, and is allowed.
+# More tiles a pass are not faster, but allowed.
 PASSES = range(5, 9)
 
 
 def rows_of(table):
-    """Classes by (direction, tile, tiles); those of the defaults are all."""
+    """The classes by (direction, tile, tiles); the defaults have all classes."""
     out = {row: set(BOUNDS) for row in WITHOUT_A_ROW}
     for direction, of, q, kv, tiles in ROW.findall(table.read_text()):
         row = direction, (int(q), int(kv)), int(tiles)
@@ -70,11 +70,11 @@ def rows_of(table):
 
 
 def shipped():
-    """(direction, tile, tiles, settings of a Case, class of mask), of each table and
-    direction, whose classes take turns."""
+    """(direction, tile, tiles, settings of a Case, class of mask) of each row of each
+    table; the classes of a row take turns."""
     out = []
     for path in sorted(TABLES.glob("settings*.inc")):
-        call = CALLS[path.stem]  # an unknown table has no call here
+        call = CALLS[path.stem]  # an unknown table is an error
         turns = dict.fromkeys(DIRECTIONS, 0)
         for row, classes in sorted(rows_of(path).items()):
             turn = turns[row[0]]
@@ -85,8 +85,8 @@ def shipped():
 
 
 def drawn():
-    """The same, each with a mask of its class and masks that take bitmaps, which take
-    turns in a direction."""
+    """The rows of shipped(), each with a mask of its class and masks that take bitmaps;
+    the masks take turns in each direction."""
     bounds = {(direction, of): itertools.cycle(masks)
               for direction in DIRECTIONS for of, masks in BOUNDS.items()}
     bits = {direction: itertools.cycle(BITS) for direction in DIRECTIONS}
@@ -95,8 +95,8 @@ def drawn():
 
 
 def shipped_together():
-    """The same where heads go through a pass together: (direction, tile, tiles,
-    dims) of tiles of up to 512. Tables of heads alone name no others."""
+    """(direction, tile, tiles, dims) of the rows whose heads go through a pass together,
+    with tiles of up to 512. The tables of single heads have no other rows."""
     rows = {
         (direction, tile, tiles, call.get("dims", (128, 128)))
         for direction, tile, tiles, call, _ in shipped()
@@ -142,8 +142,8 @@ class Shipped(CaseTest):
                 self.check_tile(number, direction, tile, tiles, call, *masks)
 
     def test_the_rows_meet_every_class(self):
-        """Of each table and direction; and each mask in each direction, so that every
-        atom is one of them."""
+        """Every class of each table and direction is tested, and every mask in each
+        direction, so every atom is too."""
         rows = drawn()
         for path in TABLES.glob("settings*.inc"):
             call = CALLS[path.stem]
@@ -161,7 +161,7 @@ class Shipped(CaseTest):
         self.assertEqual(named, {name for atom in ATOMS for name in names(atom)})
 
     def test_eight_heads_and_any_numbers(self):
-        """As sessions run them; and with the promise that numbers are finite."""
+        """For any numbers, as sessions run them, and with the promise of finite ones."""
         kinds = {
             "Forward": (ForwardCase, ForwardStrays),
             "Backward": (BackwardCase, BackwardStrays),
@@ -184,7 +184,7 @@ class Shipped(CaseTest):
                     self.check_run(case, Program(text), room, erring=5)
                     if kind in (ForwardStrays, BackwardStrays):
                         claims += case.claims()
-        if stride() == 1:  # whatever was drawn, something was judged
+        if stride() == 1:  # with all cases, each claim is judged at least once
             self.assertTrue((claims > 0).all(), claims)
 
     def test_every_number_of_tiles_a_pass(self):

@@ -52,7 +52,7 @@ class Sinks(CaseTest):
                     self.check(random_case(rng, kind, sinks=True, dims=dims))
 
     def test_rows_without_a_key(self):
-        """Their log-sum-exp is the sink, whatever it is, and their dlse its."""
+        """Their log-sum-exp is the sink logit, and their dlse is its gradient."""
         ids = np.full((2, 400), -1, np.int32)
         ids[1, 130:140] = 3
         empty = np.flatnonzero(ids[1] < 0)
@@ -76,7 +76,7 @@ class Sinks(CaseTest):
         self.assertLessEqual(case.error(run(case)), 1)
 
     def test_without_a_share_it_is_as_without_one(self):
-        """Of -inf every bit is that of the kernel without sinks."""
+        """A sink logit of -inf gives the bits of the kernel without sinks."""
         ids = random_ids(np.random.default_rng(4), 2, 300)
         for kind in KINDS_OF_CASES:
             more = dict(dlse=True) if kind is BackwardCase else {}
@@ -95,7 +95,7 @@ class Sinks(CaseTest):
                                      joined[:, :, :300].tobytes())
 
     def test_after_the_forward_kernel(self):
-        """Both texts, one after the other, against fp64 of q, k and v alone."""
+        """Forward and then backward kernel, compared with fp64 of q, k and v alone."""
         options = dict(batch=2, heads=4, kv_heads=2, q_len=500, kv_len=500)
         options |= dict(ids=random_ids(np.random.default_rng(1), 2, 500), sinks=True)
         mask = "causal & documents"
@@ -117,8 +117,8 @@ class Sinks(CaseTest):
         self.assertLessEqual(case.error(outputs), 1)
 
     def test_any_size(self):
-        """At the ends of what float32 holds, of which some times log2(e) are beyond
-        it: beside keys too, and where that would look like a stray."""
+        """Logits at the limits of float32, whose products with log2(e) may overflow,
+        with and without keys, also where an overflow would look like a stray."""
         most = np.finfo(np.float32).max
         for kind in (*KINDS_OF_CASES, ForwardStrays, BackwardStrays):
             for dtype in (bfloat16, np.float32):
@@ -134,11 +134,11 @@ class Sinks(CaseTest):
                     case.sinks = np.array(
                         [3e38, -3e38, most, -most, 2.4e38, -2.4e38], np.float32
                     )
-                    case.odds = 0  # no stray is there
+                    case.odds = 0  # no strays
                     self.assertLessEqual(case.error(run(case)), 1)
 
     def test_one_that_is_no_number_is_its_heads(self):
-        """NaN and inf make a head with keys NaN, and no other."""
+        """A logit of NaN or inf makes its head NaN where it has keys; no other head."""
         for sink in (np.nan, np.inf):
             case = ForwardCase(
                 np.random.default_rng(2), "causal", heads=2, sinks=True
@@ -155,15 +155,15 @@ class Sinks(CaseTest):
         run_one_contract(BackwardCase, sinks=True, dlse=True)
 
 
-# What the end of a row does, and the sum of the gradient: lines of queries.
+# Mutated are the end of a row and the sum of the gradient, at lines of queries.
 KINDS = ("dropped_choice", "swapped_difference", "wrong_base", "wrong_scale",
          "dropped_accumulation", "dropped_store", "index_off_by_one",
          "dropped_wait", "dropped_start")
 LINES = r"vector<1x(256|128)xf32>|[<x]4x1x128xf32|1x(256|128)xf32, #tpu|4xf32, #tpu"
 
 
-# Of four heads, the last of which is alone at the kernel's end: they take all of
-# some rows and nothing of others, or are at the ends of what there is.
+# Sink logits of four heads; the last head is alone in the kernel's last pass. They
+# take all or nothing of the softmax in some rows, or are at the limits of the range.
 SINKS = ([0.5, -159, 20, 1.5], [3, -np.inf, -2, -161], [1, 2, 3, 17],
          [-3e38] * 4, [-np.inf] * 4)
 
@@ -199,7 +199,7 @@ class Mutants(CaseTest):
         self.check_mutants(draw, (256, 128), kinds)
 
     def test_backward(self):
-        # A document's first query sees nothing, though no veto takes it.
+        # A document's first query sees no key, although it is not vetoed.
         mask = ("&", ("causal",), ("documents",), ("!", ("window", 0, 0)))
 
         def draw(rng, **words):

@@ -14,7 +14,7 @@ from forward_test import ForwardCase, RoundedCase
 from program import Program
 from share_of_cases import some
 
-# Most scores far beyond the cap, some, none.
+# Caps below most scores, below some, and above all.
 CAPS = (2.0, 30.0, 500.0)
 
 
@@ -52,7 +52,7 @@ class Softcap(CaseTest):
                     ))
 
     def test_a_cap_bounds_the_scores(self):
-        """Of one key, the log-sum-exp is its score."""
+        """With one key, the log-sum-exp is the score of the key."""
         rng = np.random.default_rng(4)
         case = ForwardCase(
             rng, "causal & window(0, -1)", scale=1e3, softcap=7.0
@@ -64,15 +64,15 @@ class Softcap(CaseTest):
         self.assertTrue((lse > 6.9).any() and (lse < -6.9).any())
 
 
-# The tanh is forgotten, a factor is wrong.
+# Mutations that drop the tanh or change a factor.
 KINDS = ("dropped_cap", "wrong_scale", "swapped_difference", "wrong_base")
 
 
 class Mutants(CaseTest):
     def check_mutants(self, kind, kinds, scores, **settings):
-        """`scores`: keys of a tile of them."""
+        """`scores`: the number of keys in a tile of scores."""
         cases = []
-        # Masked passes alone, then full ones too.
+        # First only masked passes, then full ones too.
         for seed in range(2):
             rng = np.random.default_rng(seed)
             ids = random_ids(rng, 1, 640) if seed == 0 else np.ones((1, 640))
@@ -86,7 +86,7 @@ class Mutants(CaseTest):
         kernel, judge = self.one_kernel(cases)
         sample = mutants_of_each()
         found = mutate.mutants(kernel, kinds, sample=sample, seed=1)
-        # What is illegal is a score all the same.
+        # Mutants in which illegal pairs keep their scores.
         found += [
             m for m in mutate.mutants(kernel, ["dropped_choice"])
             if f"vector<{scores}x128xf32>" in m.where

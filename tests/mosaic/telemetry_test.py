@@ -45,8 +45,8 @@ class TelemetryBits(Bits, TelemetryCase):
 
 
 class LargestScores(TelemetryBits):
-    """All alike, and so large that their distance from what a row begins with is
-    beyond float32: only what is legal makes a row's entropy."""
+    """All scores are equal and so large that their distance from a row's initial
+    maximum overflows float32. Only legal scores may contribute to the entropy."""
 
     def draw(self):
         q, k, v, legal = super().draw()
@@ -56,14 +56,14 @@ class LargestScores(TelemetryBits):
     def error(self, outputs):
         entropy = outputs[1][: self.batch, :, 0, : self.q_len]
         want = self.entropies.value
-        # Of n keys that are alike it is log n: the sums of n and 8 roundings.
+        # For n equal keys it is log n, with the roundings of sums of n and 8 more.
         allowed = (8 + np.exp(want / 2) + 8 * want) * oracle.EPS32
         return max(super().error(outputs), oracle.worst(entropy, want, allowed))
 
 
 class SpoiledQuery(TelemetryBits):
-    """One is NaN, and so are its numbers alone: in its lane of the next tile of
-    queries nothing is left of them."""
+    """One query is NaN, and only its results are NaN. The same lane in the next tile
+    of queries keeps nothing of them."""
 
     SPOILED = 517
 
@@ -83,7 +83,7 @@ class SpoiledQuery(TelemetryBits):
 
 
 class FirstKeys(TelemetryBits):
-    """The program of the mask, over the list of `mask & sink(n)`."""
+    """The program of the mask, run over the list of `mask & sink(n)`."""
 
     @classmethod
     def draw_case(cls, rng, exprs, **settings):
@@ -179,7 +179,7 @@ class Telemetry(CaseTest):
         self.assertLessEqual(case.error([lse, entropy]), 1)
 
     def test_what_is_known_of_entropy(self):
-        """Of n equal scores it is log n, of one key 0, of others -sum p log p."""
+        """Entropy is log n for n equal scores, 0 for one key, else -sum p log p."""
         q = np.zeros((1, 1, 4, 8), np.float32)
         k = np.zeros((1, 1, 6, 8), np.float32)
         legal = np.arange(6) < np.array([1, 2, 6, 0])[:, None]
@@ -193,7 +193,7 @@ class Telemetry(CaseTest):
         np.testing.assert_allclose(found, -(p * np.log(p)).sum(1), 64 * 2.0**-53)
 
 
-# Heads with masks of their own, whose lists both cross the tiles.
+# Heads with different masks, both with partial tiles.
 MASKS = (
     ("&", ("causal",), ("|", ("documents",), ("chunk", 200))),
     ("&", ("causal",), ("|", ("documents",), ("chunk", 96))),
@@ -201,8 +201,8 @@ MASKS = (
 
 
 def mutation_cases():
-    """Batches of one program: full passes first and late, empty rows, rows of
-    one pass and of several."""
+    """Batches of one program: full passes first and late, empty rows, and rows of one
+    pass and of several."""
     rng = np.random.default_rng(21)
     cases = []
     for mean in (60, 2000):
@@ -213,7 +213,7 @@ def mutation_cases():
             ids[0, at : at + n] = rng.integers(0, 5)
             at += n
         for kind in (TelemetryBits, LargestScores, SpoiledQuery):
-            # Of one document, the second pass of all is full: its row's first.
+            # With one document, the second pass of all is full and begins its row.
             offset = 384 if mean == 2000 else rng.integers(0, 385)
             cases.append(
                 kind.draw_case(
@@ -226,16 +226,16 @@ def mutation_cases():
     return cases
 
 
-# What the walk does is the forward kernel's, whose mutants are caught there; this
-# is what is told of a row.
+# The walk over steps is the forward kernel's, whose tests catch its mutants. Mutated
+# here are the results of a row.
 LINES = r"vector<(1|8|512)x128x(f32|i1)>|1x1x128xf32|x1x128xf32"
 KINDS = ("dropped_choice", "swapped_difference", "wrong_base", "wrong_scale",
          "dropped_accumulation", "dropped_store", "dropped_division",
          "dropped_rescale", "dropped_wait", "dropped_start", "index_off_by_one")
-# Why these mean the same as the kernel here.
+# Mutants that are equivalent to the kernel here, and why.
 EQUIVALENT = (
-    # 0 times what was left there is 0: in this arm only a list's first row begins,
-    # behind no NaN of its own list.
+    # 0 times the previous values is 0: this branch only begins the first row of a
+    # list, so no NaN of its own list comes before.
     "dropped_choice[73]",
     "dropped_choice[83]",
 )

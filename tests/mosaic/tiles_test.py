@@ -1,5 +1,5 @@
-"""bench/mosaic_tiles.py makes rows of its table again: libtpu says the figures that
-stand there, and a table that says others is noticed."""
+"""bench/mosaic_tiles.py makes rows of its table again: libtpu gives the figures of
+the table, and a table with other figures is reported."""
 
 import importlib.util
 import os

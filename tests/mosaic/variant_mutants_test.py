@@ -1,6 +1,6 @@
-"""Mutants of what variants of the forward kernel have beside the one that its own test
-mutates: rounded row sums, any numbers, and the sums that calls of a mesh leave to each
-other."""
+"""Mutants of the parts that variants of the forward kernel add to the kernel of
+forward_mutants_test.py: rounded row sums, any numbers, and the sums that the calls of a
+mesh pass on."""
 
 import collections
 import copy
@@ -19,20 +19,20 @@ from shards_test import Mesh, MeshCase
 
 
 def plain(where):
-    """Of an operation, without the numbers of values and arguments."""
+    """The text of an operation without the numbers of values and arguments."""
     return re.sub(r"%[\w#.]+|(?<=arguments )\d+ and \d+", "%", where)
 
 
 def sites_of(kernel, name):
     try:
         return mutate.mutants(kernel, [name])
-    except mutate.MutationError:  # has none
+    except mutate.MutationError:  # the kernel has no such site
         return []
 
 
 def own_mutants(kernel, base, places=("",)):
-    """At operations that the base has not, or of which it has fewer, and that name one
-    of `places`."""
+    """Mutants at operations that the base lacks or has fewer of, and whose text names
+    one of `places`."""
     out = []
     for name in mutate.MUTATIONS:
         there = collections.Counter(plain(m.where) for m in sites_of(base, name))
@@ -60,8 +60,8 @@ def kernel_of(case):
 
 
 def drawn_cases(kind, tiles=2, **settings):
-    """Batches of one program: documents of some tokens, of some tiles, and one, whose
-    passes are full; keys that a veto takes."""
+    """Batches of one program: short documents, long documents, and one document, whose
+    passes are full; some keys are vetoed."""
     rng = np.random.default_rng(8)
     out = []
     for mean in (40, 300, None):
@@ -78,29 +78,29 @@ def drawn_cases(kind, tiles=2, **settings):
     return out
 
 
-# Why these mean the same as the kernels here.
+# Mutants that are equivalent to the kernels here, and why.
 ROUNDED_EQUIVALENT = (
-    # The first pass of a row takes what the row before left, which is finite, 0
-    # times.
+    # The first pass of a row multiplies the values of the previous row, which are
+    # finite, by 0.
     "dropped_store[36]",
 )
 ANY_EQUIVALENT = (
-    # Passes without a stray are repaired as well: slower, and the same.
+    # Passes without a stray are repaired too: slower, with the same result.
     "dropped_choice[10]",
     "dropped_choice[44]",
     "wrong_predicate[10]",
     "wrong_predicate[29]",
     "ignored_condition[6]",
     "ignored_condition[18]",
-    # A bit of the fraction carries into no sign, and bf16 has not the last one of
-    # float32.
+    # A bit of the fraction does not carry into the sign, and bf16 lacks the last
+    # bit of float32.
     *(f"wrong_constant[{i}]" for i in (*range(61, 72), *range(185, 194), 213, 214)),
-    # Strays that were counted are some, however that is rounded.
+    # Rounding does not make a positive count of strays 0.
     "early_rounding[0]",
     "early_rounding[3]",
     "early_rounding[34]",
     "early_rounding[63]",
-    # What a veto took and nobody cleaned, or not yet, is a stray.
+    # A vetoed key that is not cleaned, or not yet, counts as a stray.
     "dropped_store[22]",
     "swapped_accesses[6]",
     "swapped_accesses[7]",
@@ -110,34 +110,34 @@ ANY_EQUIVALENT = (
     "swapped_accesses[47]",
     "swapped_accesses[48]",
     "swapped_accesses[49]",
-    # Of scores and their maximum one is NaN all the same.
+    # A score or the maximum is NaN in either case.
     "dropped_store[35]",
     "dropped_store[37]",
     "swapped_accesses[14]",
     "swapped_accesses[52]",
-    # The second step of a pass names the row of its first.
+    # Both steps of a pass have the same row.
     "index_off_by_one[130]",
     "index_off_by_one[140]",
     "index_off_by_one[151]",
-    # All heads go through one pass, which is number 0.
+    # All heads go through one pass, number 0.
     "wrong_constant[250]",
     "wrong_constant[252]",
     "wrong_constant[254]",
     "wrong_constant[266]",
 )
-# Of a tile of queries a row leaves maximum, sum and O'.
+# The shape of the state that a row of tiles leaves: maximum, sum and O'.
 STATE = "144x128xf32"
 
 
 class WholeCase(MeshCase):
-    """With passes of full tiles."""
+    """A case with passes of full tiles."""
 
     full = 0.9
     there = 1, 1
 
 
 class LastCase(MeshCase):
-    """Whose last row of tiles alone needs what comes."""
+    """A case in which only the last row of tiles needs keys that travel."""
 
     def draw(self):
         self.legal[: -self.mesh.tile[0], self.own :] = False
@@ -146,7 +146,7 @@ class LastCase(MeshCase):
 
 
 class OwnCase(MeshCase):
-    """That needs nothing of what comes: no row is left for another call."""
+    """A case that needs no keys that travel, so no row is left for a later call."""
 
     def draw(self):
         self.legal[:, self.own :] = False
@@ -157,19 +157,19 @@ class OwnCase(MeshCase):
 # Cases, their densities and seeds.
 MESH_KINDS = [(MeshCase, 0.35, 0), (LastCase, 0.9, 1), (MeshCase, 0.8, 2),
               (MeshCase, 0.1, 3), (WholeCase, 0.5, 4), (OwnCase, 0.5, 12)]
-# The last one has a row that goes on behind another's and before full tiles.
+# The last seed has a row that continues another call's sums before full tiles.
 MESH_KINDS += [(WholeCase, 0.8, seed) for seed in (*range(5, 12), 20)]
 
 
 class MeshMutants(CaseTest):
     def check_mesh(self, mesh, places, equivalent):
-        """Mutants of each call that name one of `places`; `equivalent` of a call by its
-        label."""
+        """Checks the mutants of each call whose text names one of `places`. `equivalent`
+        has the equivalent mutants of a call by its label."""
         cases = [
             kind(np.random.default_rng((9, seed)), mesh, density)
             for kind, density, seed in MESH_KINDS
         ]
-        # Which rows are late is drawn by each run.
+        # Each run draws the rows that are late.
         drawn_by = [copy.deepcopy(case.rng) for case in cases]
 
         def error(case, rng):
@@ -206,13 +206,13 @@ class Mutants(MeshMutants):
         self.check_caught(own_mutants(kernel, base), judge, ANY_EQUIVALENT)
 
     def test_calls_of_a_mesh(self):
-        """What rows leave for another call, and what it goes on with."""
+        """The state that rows leave for another call, and that it continues from."""
         mesh = Mesh(False, heads=2, kv_heads=1, tile=(128, 128))
         self.check_mesh(mesh, [STATE], {})
 
 
 def stray_runs(kind, **settings):
-    """Batches with strays and without: their program, its room, what is run."""
+    """The program of batches with and without strays, its room, and the runs."""
     text, room = drawn_cases(kind, **settings)[0].emit()
     runs = []
     for number, odds in enumerate((0, 0.002, 0.01)):
@@ -223,8 +223,8 @@ def stray_runs(kind, **settings):
 
 
 def any_runs():
-    """Of these, and of one alone, in each part of V that is looked through at a time,
-    in K and in Q."""
+    """These runs, and runs with a single stray in each part of V that is scanned at a
+    time, in K and in Q."""
     program, room, runs = stray_runs(ForwardStrays)
     places = [(2, 0, token) for token in range(5, 740, 32)]
     places += [(1, 0, 250), (0, 0, 300), (0, 1, 40)]
@@ -235,7 +235,7 @@ def any_runs():
 
 
 def single_strays(case, room, tokens, places):
-    """A NaN in one of `places` of documents of so many tokens."""
+    """Runs with one NaN each, at `places`, in documents of `tokens` tokens."""
     case.ids, case.odds = np.arange(768)[None] // tokens, 0
     clean = case.arrays(room)
     first = next(i for i, x in enumerate(clean) if x.ndim == 4)
