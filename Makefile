@@ -53,10 +53,10 @@ demo:
 	@echo '  make tpu     # the TPU kernel, compiled and counted with no TPU'
 	@echo '  $(TESSERA) --help'
 
-# Everything is tested: what needs PJRT plugins and JAX too, which come into
-# .venv. With TESSERA_NO_PYTHON=1, or no network, those tests are skipped.
-# A tenth of the cases, and plugins that compile for the CPU in haste:
-# dev/check --full has them all, as has TESSERA_CASES=100% XLA_FLAGS= make test.
+# Runs all tests. PJRT plugins and JAX, which some tests need, are fetched into
+# .venv; with TESSERA_NO_PYTHON=1, or no network, these tests are skipped. A tenth
+# of the cases runs, and plugins compile for the CPU without slow optimisations.
+# dev/check --full runs all, as does TESSERA_CASES=100% XLA_FLAGS= make test.
 test: export TESSERA_CASES ?= 10%
 test: export XLA_FLAGS ?= --xla_backend_optimization_level=0
 test:
@@ -66,7 +66,7 @@ test:
 	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error -j $(JOBS)
 	@dev/skipped $(BUILD)
 
-# Compiling for TPUs needs no TPU. The rest of the project does not need this.
+# Compiling for TPUs needs no TPU. The rest of the project works without this.
 tpu:
 	@dev/setup
 	@dev/python_setup
@@ -76,8 +76,8 @@ tpu:
 	TESSERA_PYTHON=.venv/bin/python $(TESSERA) schedule \
 	  --mask 'causal & documents' --q-len 8192 --heads 8 $(DOCS)
 
-# Peers are those whose interpreters are set: bench/README.md. PLAN_FLAGS and
-# BENCH_FLAGS are for smaller runs.
+# A peer runs if the variable of its Python interpreter is set (bench/README.md).
+# PLAN_FLAGS and BENCH_FLAGS are for smaller runs.
 RESULTS ?= $(BUILD)/results
 bench: configure
 	@cmake --build $(BUILD) -j $(JOBS) --target tessera-bench
@@ -86,7 +86,7 @@ bench: configure
 	  --results $(RESULTS) $(BENCH_FLAGS)
 	for f in $(RESULTS)/*/attention.json; do bench/plot_attention.py $$f; done
 
-# CHECK_FLAGS: as dev/check takes them.
+# CHECK_FLAGS: arguments of dev/check.
 check:
 	@dev/check $(CHECK_FLAGS)
 

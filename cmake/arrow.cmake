@@ -1,8 +1,8 @@
-# The component with Apache Arrow C++ (arrow_files/): a shared object that the library
-# loads when a Parquet or Arrow file is first met, and never links.
-# TESSERA_ARROW_ROOT names the folder that has include/ and Arrow's libraries, as
-# the pyarrow wheel has them, or is OFF; else pyarrow of .venv is looked for.
-# Arrow's libraries are named by their major, and this is the one.
+# The component with Apache Arrow C++ (arrow_files/) is a shared object. The library
+# loads it at the first Parquet or Arrow file and never links it.
+# TESSERA_ARROW_ROOT names the folder with include/ and Arrow's libraries, as in the
+# pyarrow wheel, or is OFF. If it is empty, pyarrow of .venv is used if present.
+# The names of Arrow's libraries hold the major version; only arrow_major is accepted.
 set(TESSERA_ARROW_ROOT "" CACHE STRING
   "The folder with Arrow's include/ and libraries, OFF, or nothing to look in .venv")
 file(STRINGS src/data/arrow_component.h arrow_line REGEX "define TESSERA_ARROW_MAJOR")
@@ -11,7 +11,8 @@ string(REGEX MATCH "[0-9]+" arrow_major "${arrow_line}")
 set_property(SOURCE src/data/arrow_component.cc APPEND PROPERTY
   COMPILE_DEFINITIONS TESSERA_BIN_TO_LIB="${bin_to_lib}")
 
-# The folder with Arrow's headers and libraries; nothing where one is missing.
+# Sets arrow_libraries to libarrow and libparquet under `root`. Unsets it if a file
+# is missing or the major version differs.
 function(tessera_find_arrow root)
   unset(arrow_libraries PARENT_SCOPE)
   set(config "${root}/include/arrow/util/config.h")
@@ -72,7 +73,7 @@ target_include_directories(tessera_arrow PRIVATE . src include)
 target_include_directories(tessera_arrow SYSTEM PRIVATE "${arrow_root}/include")
 target_link_libraries(tessera_arrow PRIVATE ${arrow_libraries})
 tessera_compile(tessera_arrow QUICK)
-if(NOT TESSERA_SANITIZE)  # each number of a Parquet file passes through it
+if(NOT TESSERA_SANITIZE)  # handles each number of a Parquet file
   set_source_files_properties(arrow_files/list_column.cc PROPERTIES
     COMPILE_OPTIONS "$<$<CONFIG:Release>:-O3>")
 endif()
@@ -80,7 +81,7 @@ set_target_properties(tessera_arrow PROPERTIES
   PREFIX ""
   LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}"
   CXX_VISIBILITY_PRESET hidden
-  INSTALL_RPATH "${arrow_folder}")  # Arrow stays where it is
+  INSTALL_RPATH "${arrow_folder}")  # Arrow's libraries are not installed
 if(TARGET tessera-cli)
   add_dependencies(tessera-cli tessera_arrow)
 endif()

@@ -1,6 +1,6 @@
-# The program `tessera-bench`, on the parts that it shares with `tessera`. All
-# of it but main() is a library, so that tests reach it. It counts memory in
-# its own operator new, which nothing that is installed has.
+# The program `tessera-bench` and the parts that it shares with `tessera`.
+# Everything except main() is a library, so that tests can call it. The program
+# counts memory in its own operator new, which no installed target has.
 file(GLOB_RECURSE bench_sources CONFIGURE_DEPENDS bench/*.cc)
 list(FILTER bench_sources EXCLUDE REGEX "(_test|/main)\\.cc$")
 add_library(tessera_bench STATIC ${bench_sources})
@@ -9,11 +9,11 @@ target_link_libraries(tessera_bench
   PUBLIC tessera_cli PRIVATE tessera_private_deps)
 tessera_compile(tessera_bench QUICK)
 tessera_unite_folders(tessera_bench bench/kernels)
-# What the machine can do at most takes as much of the compiler as kernels have.
+# The loops that measure the machine's peak are compiled at -O3, as kernels are.
 set_source_files_properties(
   bench/harness/peak/loops.cc bench/harness/peak/peak.cc PROPERTIES
   COMPILE_OPTIONS "$<$<CONFIG:Release>:-O3>")
-# A peer at its best: -O3 makes its branches slower.
+# open_rows.cc is a peer, compiled at its fastest: -O3 makes its branches slower.
 set_source_files_properties(bench/pack/open_rows.cc PROPERTIES
   COMPILE_OPTIONS "$<$<CONFIG:Release>:-O2>")
 

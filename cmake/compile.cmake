@@ -1,27 +1,28 @@
-# How every target of the project is compiled: C++20, warnings, the build type,
-# sanitizers, ccache where there is one. Nothing here reaches a user's target.
+# How every target of the project is compiled: C++20, warnings, build type,
+# sanitizers, and ccache if installed. No flag here reaches a user's target.
 
 if(PROJECT_IS_TOP_LEVEL)
   if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
     set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
   endif()
-  # One that is named, or off; else one that is there when a file is compiled.
+  # CCACHE names a launcher or is OFF. By default, ccache.sh looks for ccache
+  # whenever a file is compiled.
   if(NOT DEFINED CCACHE)
     set(CCACHE sh ${PROJECT_SOURCE_DIR}/cmake/ccache.sh)
   endif()
   if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-    # Paths relative to the project, so that every clone shares the cache.
+    # Paths are relative to the project, so that all clones share the cache.
     set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
       CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${CCACHE})
   endif()
 endif()
 
 set(tessera_flags -Wall -Wextra -Wundef -Wshadow
-  # A fused multiply-add rounds once: results would differ by compiler.
+  # A fused multiply-add rounds once, so results would depend on the compiler.
   -ffp-contract=off)
 set(tessera_link_flags)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-  # g++ 12 sees overlaps in std::string that are not there (GCC bug 105651).
+  # g++ 12 warns wrongly of overlaps in std::string (GCC bug 105651).
   list(APPEND tessera_flags -Wno-restrict)
 endif()
 
@@ -33,10 +34,10 @@ if(sanitizers)
   list(APPEND tessera_link_flags -fsanitize=${sanitizers})
 endif()
 
-# Only code that runs often is worth the compiler's full effort: the kernels,
-# the planner, the lanes that compute. All else is built at -O1 in a release, in
-# two thirds of the time: the program and the tests (QUICK), and these files of
-# the library (tessera_seldom). Under sanitizers they are at -O0, in half of it.
+# Only code that runs often is compiled at -O3: the kernels, the planner and the
+# lanes that compute. In a release, the rest is compiled at -O1, which takes two
+# thirds of the time: the program and the tests (QUICK), and the library's files
+# below (tessera_seldom). Under sanitizers -O0 takes half of the time.
 set(tessera_quick $<$<CONFIG:Release>:-O1>)
 if(sanitizers)
   set(tessera_quick -O0)
@@ -68,37 +69,37 @@ function(tessera_compile target)
     POSITION_INDEPENDENT_CODE ON)
 endfunction()
 
-# Puts the library's own objects before those of a program. Under sanitizers its
-# own are at -O0, and of inline functions that are alike the linker keeps the
-# first: so the library runs as it was optimised.
+# Links the library's objects before the program's. Under sanitizers the program's
+# objects are at -O0. The linker keeps the first copy of an inline function, so
+# this order keeps the library's optimised copies.
 function(tessera_library_first target)
   if(TESSERA_SANITIZE)
     target_sources(${target} PRIVATE $<TARGET_OBJECTS:tessera>)
   endif()
 endfunction()
 
-# Off, each file is compiled alone: for tools that look at files.
+# OFF compiles each file alone, for tools that work on single files.
 option(TESSERA_UNITE "Compile some files at a time" ON)
 
-# What files keep to themselves, g++ takes for a header's when one source includes
-# them.
+# Turns on CMake's unity build for a target whose sources have a UNITY_GROUP.
 function(tessera_united target)
   set_target_properties(${target} PROPERTIES
     UNITY_BUILD ${TESSERA_UNITE} UNITY_BUILD_MODE GROUP)
-  # CMake names the files by where the clone lies, which __FILE__ of assertions
-  # and tests would keep in the text: clones could not share ccache.
+  # CMake includes the files by absolute path. __FILE__ in assertions and tests
+  # would put that path into the object, and clones could not share ccache.
   get_target_property(type ${target} TYPE)
   if(NOT CMAKE_BUILD_TYPE STREQUAL "Release" OR type STREQUAL "EXECUTABLE")
     target_compile_options(${target} PRIVATE
       "-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=")
   endif()
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # g++ takes an included .cc for a header and warns of its local types.
     target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
   endif()
 endfunction()
 
-# Compiles the files of a folder at once: the headers that they share are read
-# once. Not those of the folders that are named: their files name things alike.
+# Compiles the files of each folder together, so that shared headers are read once.
+# Folders named as further arguments are left out: their files define equal names.
 function(tessera_unite_folders target)
   get_target_property(sources ${target} SOURCES)
   foreach(source IN LISTS sources)
@@ -112,12 +113,12 @@ function(tessera_unite_folders target)
   tessera_united(${target})
 endfunction()
 
-# The same for files of many folders, AT_A_TIME of them. They are dealt like
-# cards, so that those of one namespace come into different groups, and what they
-# keep to themselves never meets. Those of `tessera` come last, since namespaces
-# within it would see theirs. Sources with flags of their own stay alone, and those
-# that have them by what the machine has (SKIP_UNITY_BUILD_INCLUSION) in any case,
-# so that the groups stay as they are when a header comes.
+# The same for files of many folders, AT_A_TIME in a group. The files, sorted by
+# namespace, are dealt to the groups in turn. So files of one namespace are in
+# different groups, and their internal names cannot clash. Files of `tessera` itself
+# come last in a group, since nested namespaces would see their names. CMake compiles
+# sources with flags of their own alone. Sources that get flags only if a header is
+# present have SKIP_UNITY_BUILD_INCLUSION, so that the groups do not depend on it.
 function(tessera_unite target at_a_time)
   get_target_property(sources ${target} SOURCES)
   set(cards)
@@ -129,8 +130,8 @@ function(tessera_unite target at_a_time)
       continue()
     endif()
     set(where)
-    # What the build writes is not there yet when it is first configured, and the
-    # groups must be the same then.
+    # A generated source does not exist at the first configure, and the groups must
+    # be the same there. So its namespace is not read.
     cmake_path(IS_PREFIX PROJECT_BINARY_DIR "${source}" written)
     if(NOT written)
       file(STRINGS "${source}" where REGEX "^namespace tessera" LIMIT_COUNT 1)

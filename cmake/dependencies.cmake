@@ -1,8 +1,8 @@
-# What the build needs from outside, with the oldest versions it is tested
-# with: those of Debian 12. dev/packages.txt names the same as packages.
+# The libraries that the build needs, with the oldest tested versions: those of
+# Debian 12. dev/packages.txt lists the same as Debian packages.
 set(missing "")
 
-# Looks for a package's CMake config; notes the Debian package when absent.
+# Finds a CMake package, or adds its Debian package to `missing`.
 macro(tessera_need name version debian_package)
   find_package(${name} ${version} QUIET)
   if(NOT ${name}_FOUND)
@@ -35,9 +35,9 @@ if(missing)
     "${missing}\nOn Debian 12, dev/setup installs them.")
 endif()
 
-# What the library's own sources use: headers alone. fmt has a compiled part,
-# which is one file of ours (src/base/fmt.cc). Its names are our own, so that a
-# program that uses a libfmt beside ours gets two that never meet.
+# The library's sources use these dependencies as headers only. The compiled part
+# of fmt is src/base/fmt.cc. fmt gets a namespace of our own, so that a program that
+# also uses libfmt has two copies whose symbols do not clash.
 add_library(tessera_private_deps INTERFACE)
 target_include_directories(tessera_private_deps SYSTEM INTERFACE
   "${XXHASH_INCLUDE_DIR}"

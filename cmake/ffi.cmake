@@ -1,10 +1,11 @@
-# The header of XLA's foreign functions, which src/lanes/cpu/ffi_handlers.cc alone
-# sees: programs of JAX and of PJRT plugins call our kernels through it. It comes
-# with jaxlib, of which no more is used. TESSERA_XLA_FFI names its folder, or is
-# OFF; else it is looked for in .venv, and where the Python package is built, in
-# its Python (cmake/python.cmake). There alone for `pip install`, whose jaxlib is
-# the oldest supported: what is built with a newer one does not load in it.
-# Without it that file says how to get it.
+# The header of XLA's foreign functions. Only src/lanes/cpu/ffi_handlers.cc includes
+# it: programs of JAX and of PJRT plugins call our kernels through that file. The
+# header is all that is used of jaxlib. TESSERA_XLA_FFI names its folder, or is OFF.
+# If TESSERA_XLA_FFI is empty, the header is looked for in .venv and, if the Python
+# package is built, in that package's Python (cmake/python.cmake). `pip install`
+# looks only in the latter, which has the oldest supported jaxlib: a build with a
+# newer header does not load in an older jaxlib. Without the header, ffi_handlers()
+# returns an error that says how to get it.
 set(TESSERA_XLA_FFI "" CACHE STRING
   "The folder that holds xla/ffi/api/ffi.h, OFF, or nothing to look for it")
 

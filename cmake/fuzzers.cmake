@@ -1,10 +1,11 @@
-# One libFuzzer program per tests/fuzz/<name>_fuzz.cc, built when asked for:
-# the target `fuzzers` is all of them.
+# One libFuzzer program for each tests/fuzz/<name>_fuzz.cc. The target `fuzzers`
+# builds them all; the default target builds none.
 if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   message(FATAL_ERROR "Fuzzers need clang, found ${CMAKE_CXX_COMPILER_ID}")
 endif()
-# They follow what the library, the program and the component with Arrow do; not
-# the tests, and not the fp64 reference, whose inner loops would wait for it.
+# The fuzzers take coverage from the library, the program and the component with
+# Arrow. Tests and the fp64 reference are compiled without coverage, which would slow
+# down the inner loops of the reference.
 foreach(target tessera tessera_seldom tessera_cli tessera_arrow)
   if(TARGET ${target})
     target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link)

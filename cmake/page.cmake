@@ -1,5 +1,5 @@
 # The page that draws a plan in a browser: src/picture/page.{html,css,js} become
-# one string in one generated source. Run as a script, this file writes it.
+# one string in a generated source. Run as a script, this file writes that source.
 if(NOT CMAKE_SCRIPT_MODE_FILE)
   set(page_source "${PROJECT_BINARY_DIR}/picture/page.cc")
   set(page_folder "${PROJECT_SOURCE_DIR}/src/picture")
@@ -16,7 +16,7 @@ endif()
 foreach(part html css js)
   file(READ "${PAGE}/page.${part}" ${part})
 endforeach()
-# A part goes in whole, after its element's tag, on lines of its own.
+# Replaces `mark`, which must occur once in the page, by `text` on lines of its own.
 function(put_part mark text)
   string(FIND "${html}" "${mark}" first)
   string(FIND "${html}" "${mark}" last REVERSE)

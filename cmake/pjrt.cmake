@@ -1,7 +1,7 @@
-# The header of the PJRT C API, which src/pjrt/ alone sees, so that nothing else
-# is built anew when it comes. TESSERA_PJRT_HEADER names its folder, or is OFF;
-# else it is looked for where `make tpu` puts it.
-# Without it the library has src/pjrt/no_plugin.cc, which says how to get it.
+# The header of the PJRT C API. Only src/pjrt/ includes it, so no other file is
+# rebuilt when the header is installed. TESSERA_PJRT_HEADER names its folder, or is
+# OFF. If it is empty, the header is looked for where `make tpu` puts it. Without the
+# header the library has src/pjrt/no_plugin.cc, whose error says how to get it.
 set(TESSERA_PJRT_HEADER "" CACHE STRING
   "The folder that holds pjrt_c_api.h, OFF, or nothing to look in .venv")
 

@@ -1,5 +1,5 @@
-# The Python package (python/). AUTO: where .venv has what it is built with, so
-# that `make test` tests it; `pip install .` says ON (pyproject.toml).
+# The Python package (python/). AUTO builds it if .venv has nanobind, so that
+# `make test` tests it; `pip install .` sets ON (pyproject.toml).
 set(TESSERA_BUILD_PYTHON AUTO CACHE STRING "The Python package: ON, OFF or AUTO")
 
 set(build_python ${TESSERA_BUILD_PYTHON})
@@ -18,7 +18,8 @@ if(build_python STREQUAL "AUTO")
   endif()
 endif()
 
-# They say so where they are skipped.
+# The tests are added even if the package is not built: each then says that it is
+# skipped.
 if(TESSERA_BUILD_TESTS AND NOT TESSERA_SANITIZE)
   file(GLOB python_tests CONFIGURE_DEPENDS python/tests/*_test.py)
   foreach(test IN LISTS python_tests)
@@ -50,15 +51,15 @@ execute_process(COMMAND "${Python_EXECUTABLE}" -m nanobind --cmake_dir
 find_package(nanobind 3.1 CONFIG REQUIRED)
 message(STATUS "Python: the package for ${Python_EXECUTABLE}")
 
-# Split mode: nanobind's own code comes from the package nanobind-backend, so
-# one stable-ABI library serves Python 3.10 and newer.
+# Split mode: nanobind's code comes from the package nanobind-backend, so one
+# stable-ABI library serves Python 3.10 and newer.
 file(GLOB python_sources CONFIGURE_DEPENDS python/src/*.cc)
 nanobind_add_module(tessera_python BACKEND_MODULE nanobind_backend
   NB_SUPPRESS_WARNINGS ${python_sources})
 target_include_directories(tessera_python PRIVATE python/src src)
 target_link_libraries(tessera_python PRIVATE tessera tessera_private_deps)
 tessera_compile(tessera_python QUICK)
-# Nothing of the library is seen from outside: two versions may live together.
+# Symbols of the library are not exported, so two versions can be loaded together.
 target_link_options(tessera_python PRIVATE -Wl,--exclude-libs,ALL)
 
 if(NOT has_xla_ffi AND TESSERA_XLA_FFI STREQUAL "")
@@ -71,7 +72,7 @@ if(NOT has_xla_ffi)
   message(STATUS "Python: no headers of jaxlib, so no handlers for JAX")
 endif()
 
-# In the build tree it is a package too: build/python is a PYTHONPATH.
+# The build tree holds the package too: build/python can be a PYTHONPATH.
 set(python_tree "${PROJECT_BINARY_DIR}/python/tessera")
 set_target_properties(tessera_python PROPERTIES
   OUTPUT_NAME _core LIBRARY_OUTPUT_DIRECTORY "${python_tree}")

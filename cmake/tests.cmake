@@ -1,9 +1,10 @@
-# The tests: unit_tests, and thread_tests apart so that the thread sanitizer
-# has a small program of its own. ctest gets one test per GoogleTest suite:
-# fewer and faster than one per case, and still named after what is tested.
+# The tests. thread_tests is apart from unit_tests, so that the thread sanitizer
+# has a small program. ctest gets one test per GoogleTest suite: these are fewer and
+# faster than one per case, and still named after what is tested.
 
-# Seconds of those above 8, which begin first: none of them runs on alone at
-# the end. Of the others ctest remembers how long they took the last time.
+# Seconds of the tests that take more than 8. ctest starts the longest first, so
+# that no long test runs alone at the end. For other tests ctest uses the time of
+# their last run.
 set(long_tests Plugins/Xla=80 Mosaic.dims=60 Plugins/XlaShards=50 Model=40
   Plugins/XlaSinks=40 Specs/TrainMesh=35 FitCompile=35 Mosaic.forward=70
   Mosaic.float32=35 Mosaic.shipped=30 Specs/Train=30 ShardProgram=30 CpuModel=25
@@ -16,7 +17,8 @@ set(long_tests Plugins/Xla=80 Mosaic.dims=60 Plugins/XlaShards=50 Model=40
   Python.train=26 TrainCompileOnly=25 Python.notebook=25 Model.jax=25 Python.docs=24
   MeshFitCompile=24 MosaicMesh=23 Mosaic.sinks=23 Cpu/MeshModel=23 KernelStep=21
   ScheduleTpuMemory=15)
-# Seconds after which a suite hangs. Debug builds and sanitizers meet all cases.
+# Seconds after which a suite counts as hung. Debug and sanitizer builds get more:
+# they are slower and may run all cases.
 set(suite_timeout 600)
 if(TESSERA_SANITIZE OR CMAKE_BUILD_TYPE STREQUAL "Debug")
   set(suite_timeout 3600)
@@ -29,12 +31,12 @@ function(tessera_test_cost test)
   endforeach()
 endfunction()
 
-# Fake plugins, each a library of its own from tests/plugins/<name>.cc. Tests run
-# in the project's folder; relative paths let clones share ccache.
+# Fake plugins: each tests/plugins/<name>.cc becomes a library. Tests run in the
+# project's folder, so paths are relative, which lets clones share ccache.
 set(fake_plugins "${PROJECT_BINARY_DIR}/fake_plugins")
 file(RELATIVE_PATH from_here "${PROJECT_SOURCE_DIR}" "${PROJECT_BINARY_DIR}")
 
-# What tests share (oracles, random cases) is tests/*.cc without _test.
+# tests/*.cc without _test in the name hold what tests share: oracles, random cases.
 file(GLOB support_sources CONFIGURE_DEPENDS tests/*.cc)
 list(FILTER support_sources EXCLUDE REGEX "_test\\.cc$")
 if(support_sources)
@@ -107,14 +109,14 @@ if(test_sources)
   if(fake_targets)
     add_dependencies(unit_tests ${fake_targets})
   endif()
-  # What README shows of C++, as a user's program.
+  # README's C++ example, built as a user's program.
   add_executable(readme_example examples/consumer/train.cc)
   target_link_libraries(readme_example PRIVATE tessera)
   tessera_compile(readme_example QUICK)
   add_dependencies(unit_tests readme_example)
   set_source_files_properties(tests/readme_test.cc PROPERTIES
     COMPILE_DEFINITIONS TESSERA_README_EXAMPLE="${from_here}/readme_example")
-  if(TARGET tessera-cli)  # which some tests run
+  if(TARGET tessera-cli)  # some tests run it
     add_dependencies(unit_tests tessera-cli)
     target_compile_definitions(unit_tests PRIVATE
       TESSERA_PROGRAM="${from_here}/$<TARGET_FILE_NAME:tessera-cli>")
@@ -126,7 +128,8 @@ if(thread_sources)
     $<TARGET_NAME_IF_EXISTS:test_support>)
 endif()
 
-# A program of its own, whose memory can be short; it has what it tests.
+# A separate program, because its operator new can be made to fail. It compiles the
+# file that it tests.
 if(TARGET tessera_arrow)
   tessera_add_tests(arrow_tests
     arrow_files/side_by_side.cc arrow_files/side_by_side_test.cc)
@@ -141,16 +144,16 @@ if(CMAKE_GENERATOR STREQUAL "Ninja" AND NOT TESSERA_SANITIZE)
     WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
 endif()
 
-# What docs/ shows of C++ compiles.
+# The C++ that docs/ shows must compile.
 if(NOT TESSERA_SANITIZE)
   add_test(NAME DocsCpp
     COMMAND dev/docs_cpp "${CMAKE_CXX_COMPILER}"
     WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
 endif()
 
-# Tests in Python; skipped where .venv has no jax. The one build that other
-# builds would only repeat runs them. Mosaic: kernels for TPU, in NumPy.
-# Bridge: what JAX exports. Model: training, beside JAX.
+# Tests in Python; they are skipped if .venv has no jax. Builds with sanitizers
+# leave them out, since they would only repeat them. Mosaic: TPU kernels in NumPy.
+# Bridge: what JAX exports. Model: training, compared with JAX.
 function(tessera_add_python_tests prefix folder)
   file(GLOB python_tests CONFIGURE_DEPENDS tests/${folder}/*_test.py)
   foreach(test IN LISTS python_tests)

@@ -1,6 +1,6 @@
-"""An installed wheel in an environment of its own: what it holds, one batch
-planned and run, the program, each ISA's kernels, the handlers that JAX calls, and
-no compiler for any of it."""
+"""Tests an installed wheel in an environment without a compiler: its files, a batch
+that is planned and run, the program, each ISA's kernels, and the handlers that JAX
+calls."""
 
 import json
 import pathlib
@@ -20,7 +20,7 @@ batch = ts.plan(ts.causal & ts.documents, q_len=4,
                 doc_ids=np.array([0, 0, 1, 1], np.int32))
 q, k, v = np.random.default_rng(0).standard_normal((3, 1, 2, 4, 8), np.float32)
 out = ts.attention(q, k, v, batch)
-# The first of a document sees itself alone, the second does not.
+# The first token of a document attends only to itself, the second to both.
 assert (out[:, :, ::2] == v[:, :, ::2]).all()
 assert (out[:, :, 1::2] != v[:, :, 1::2]).all()
 
@@ -39,7 +39,8 @@ def run(*words):
                           capture_output=True, text=True)
 
 
-# Those that this machine has run; of another it is the machine that lacks it.
+# Each ISA of this machine must run. For another ISA the error must say that the
+# machine lacks it, not that the wheel does.
 here = json.loads(run("doctor", "--json").stdout)["isas"]
 for isa in ("portable", "avx2", "avx512", "avx512bf16", "amx"):
     done = run("run", "--mask", "causal", "--q-len", "64", "--heads", "2",
@@ -60,7 +61,7 @@ for isa in ("portable", "avx2", "avx512", "avx512bf16", "amx"):
         else:
             raise AssertionError(f"a session of {isa}")
 if platform.machine() == "x86_64":
-    # AMX's tilerelease, which no other code has.
+    # The bytes of AMX's instruction tilerelease prove that AMX code is there.
     for file in (ts._core.__file__, folder / "_program"):
         assert b"\xc4\xe2\x78\x49\xc0" in pathlib.Path(file).read_bytes(), file
 

@@ -37,7 +37,8 @@ function unpackSpans(packed) {
   return spans;
 }
 
-// Runs of equal tiles; a repeated row shares the runs of the row above.
+// Unpacks each tile row into runs of equal tiles. Row r has the runs from[r] to
+// to[r]; a row that repeats the row above shares its runs.
 function unpackTiles(list) {
   const r = reader(list.tiles);
   const t = {
@@ -139,8 +140,8 @@ function showFacts() {
       list.partial + ' partial, ' + list.empty + ' empty');
 }
 
-// ---- the view: which token is at the top left, and pixels a token ----
-let width = 0, height = 0, dpr = 1;  // of the canvas, CSS pixels
+// ---- the view: the token at the top left, and the pixels of a token ----
+let width = 0, height = 0, dpr = 1;  // size of the canvas in CSS pixels
 let base = {x: 1, y: 1}, zoom = 1, viewX = 0, viewY = 0;
 const sx = () => base.x * zoom, sy = () => base.y * zoom;
 const mapW = () => width - LEFT - PAD, mapH = () => height - TOP - PAD;
@@ -148,7 +149,7 @@ const mapW = () => width - LEFT - PAD, mapH = () => height - TOP - PAD;
 function fit() {
   const w = mapW(), h = mapH();
   const u = Math.min(w / D.kv_len, h / D.q_len);
-  // One scale for both axes unless that hides one of them.
+  // Both axes have one scale, unless an axis would get fewer than 64 pixels.
   base = {x: Math.max(u, Math.min(64, w) / D.kv_len), y: Math.max(u, Math.min(64, h) / D.q_len)};
 }
 
@@ -194,7 +195,7 @@ function resize() {
   canvas.height = Math.round(height * dpr);
   fit();
   keepInside();
-  draw();  // at once: a canvas of a new size is blank
+  draw();  // at once, since resizing clears the canvas
 }
 
 // ---- colours ----
@@ -209,9 +210,9 @@ function readColors() {
   hatch = null;
 }
 
-// A pixel by its shares of partial and full tiles, in steps of 1/32. Any
-// active tile shows: a pixel starts at a third of full ink. Both classes
-// together pass through mauve, not grey.
+// Table of pixel colours by the shares of partial and full tiles, in steps of
+// 1/32. Any active tile adds at least 30 % of its colour, so that it is visible.
+// A mix of both classes turns mauve, not grey.
 function makeInks() {
   const rgb = s => [1, 3, 5].map(i => parseInt(s.slice(i, i + 2), 16));
   const [e, p, m, f] = ['empty', 'partial', 'mixed', 'full'].map(n => rgb(colors[n]));
@@ -256,7 +257,7 @@ function redraw() {
 
 function draw() {
   const x0 = Math.round(LEFT * dpr), y0 = Math.round(TOP * dpr);
-  const px = sx() * dpr, py = sy() * dpr;  // a token
+  const px = sx() * dpr, py = sy() * dpr;  // size of a token
   const w = Math.min(Math.round(mapW() * dpr), Math.round((D.kv_len - viewX) * px));
   const h = Math.min(Math.round(mapH() * dpr), Math.round((D.q_len - viewY) * py));
   ctx.setTransform(1, 0, 0, 1, 0, 0);
@@ -299,7 +300,7 @@ function drawTiles(v) {
       let i = firstAfter(tiles.end, tiles.from[r], tiles.to[r], v.column0);
       for (; i < tiles.to[r] && tiles.begin[i] < v.column1; ++i) {
         if (tiles.kind[i] !== kind) continue;
-        // Cut to what is seen: a run may be far wider than the screen.
+        // Clip to the map, since a run may be far wider than the screen.
         const a = Math.max(-8, edge(tiles.begin[i] * D.tile_kv, v.atX));
         const b = Math.min(v.w + 8, edge(Math.min(D.kv_len, tiles.end[i] * D.tile_kv), v.atX));
         ctx.fillRect(v.x0 + a, v.y0 + top, b - a, bottom - top);
@@ -319,8 +320,9 @@ function drawTiles(v) {
   ctx.globalAlpha = 1;
 }
 
-// Exact area of partial and full tiles in every pixel. Runs enter as steps of
-// a slope at their two ends; one sum along each line turns steps into shares.
+// Draws the exact area of partial and full tiles in every pixel. A run adds a
+// step at each of its two ends; a running sum along each line of pixels turns the
+// steps into shares.
 let shareP = null, shareF = null, image = null;
 function drawShares(v) {
   const w = v.w, h = v.h, stride = w + 2, size = stride * h;
@@ -355,7 +357,7 @@ function drawShares(v) {
   }
   if (!image || image.width !== w || image.height !== h) image = ctx.createImageData(w, h);
   const out = new Uint32Array(image.data.buffer);
-  // Never round some to none: what is there takes at least one step.
+  // A share of 1/1000 or more rounds up to at least one step.
   const quantum = s => s < 1e-3 ? 0 : s > 1 ? 32 : Math.max(1, Math.round(s * 32));
   for (let y = 0, o = 0; y < h; ++y) {
     let p = 0, f = 0;
@@ -368,7 +370,7 @@ function drawShares(v) {
   ctx.putImageData(image, v.x0, v.y0);
 }
 
-// The spans that can be seen, or null where too many would be.
+// Index range of the visible spans, or null if there are more than `most`.
 function visible(spans, from, to, most) {
   if (!spans.n) return null;
   const a = firstAfter(spans.end, 0, spans.n, from);
@@ -429,7 +431,7 @@ function font(size, weight) {
   ctx.font = (weight || 400) + ' ' + size * dpr + 'px ui-sans-serif, system-ui, "Segoe UI", Roboto, Helvetica, Arial, sans-serif';
 }
 
-// One axis: along x where `across`, else along y.
+// Draws one axis: x if `across`, else y.
 function axis(v, across, spans, length, scale, from, tokens, tile) {
   const box = (a, size, fill) => {
     ctx.fillStyle = fill;
@@ -461,7 +463,7 @@ function axis(v, across, spans, length, scale, from, tokens, tile) {
   if (!spans.n) return;
   const seen = visible(spans, from, from + length / scale, length);
   if (!seen) {
-    // More documents than pixels: one mark a pixel, darker where several meet.
+    // More documents than pixels: one mark a pixel, darker if it has several.
     for (let x = 0; x < length; ++x) {
       const i = firstAfter(spans.end, 0, spans.n, from + x / scale);
       const j = Math.min(spans.n - 1, firstAfter(spans.end, i, spans.n, from + (x + 1) / scale - 1e-6));
