@@ -134,13 +134,32 @@ def mutation_cases(kind, **settings):
     return cases
 
 
-# Sites of masked passes that use bitmaps: their numbers, copies and slots.
-KINDS = ("swapped_index", "index_off_by_one", "dropped_wait", "dropped_start")
-PLACES = ("8x128xi32", "16x128xi32", "%arg4[")
+# Sites of masked passes that use bitmaps (their numbers, copies and slots), and all
+# pairs of semaphores.
+KINDS = ("swapped_index", "index_off_by_one", "dropped_wait", "dropped_start",
+         "wrong_semaphore", "wrong_slot", "swapped_accesses", "merged_semaphores")
+PLACES = ("8x128xi32", "16x128xi32", "%arg4[", "arguments ")
+# Mutants that mean the same as the kernel, each with the reason.
+FORWARD_EQUIVALENT = (
+    # The copies of ids have landed before the first of an output starts, and the last
+    # of these before the next of ids.
+    "merged_semaphores[3]",
+)
+BACKWARD_EQUIVALENT = (
+    # A masked pass waits for its queries and its bitmaps before it reads either, and
+    # no other has bitmaps.
+    "merged_semaphores[1]",
+    # The copies of out have landed before the first of dQ starts, and these before
+    # the next of out.
+    "merged_semaphores[3]",
+    # The copies of ids have landed before the first of dK starts, and the last of dK
+    # before the next of ids.
+    "merged_semaphores[4]",
+)
 
 
 class Mutants(CaseTest):
-    def check_mutants(self, cases):
+    def check_mutants(self, cases, equivalent):
         kernel, judge = self.one_kernel(cases)
         sample = mutants_of_each()
         drawn = []
@@ -151,13 +170,15 @@ class Mutants(CaseTest):
             ]
             self.assertTrue(found)
             drawn += random.Random(kind).sample(found, min(sample, len(found)))
-        self.check_caught(drawn, judge)
+        self.check_caught(drawn, judge, equivalent)
 
     def test_forward(self):
-        self.check_mutants(mutation_cases(ForwardBits, ahead=3))
+        cases = mutation_cases(ForwardBits, ahead=3)
+        self.check_mutants(cases, FORWARD_EQUIVALENT)
 
     def test_backward(self):
-        self.check_mutants(mutation_cases(BackwardBits, ahead=2, dlse=True))
+        cases = mutation_cases(BackwardBits, ahead=2, dlse=True)
+        self.check_mutants(cases, BACKWARD_EQUIVALENT)
 
 
 if __name__ == "__main__":

@@ -10,9 +10,11 @@ from bits_case import random_bits_case
 from bits_test import BackwardBits, ForwardBits
 from case import random_case, random_ids
 from checks import CaseTest, mutants_of_each
+from forward_mutants_test import MiddleCase, SteppedCase
 from forward_test import ForwardCase, RoundedCase
 from program import Program
 from share_of_cases import some
+from steps_case import SOFTCAP
 
 # Caps below most scores, below some, and above all.
 CAPS = (2.0, 30.0, 500.0)
@@ -66,6 +68,8 @@ class Softcap(CaseTest):
 
 # Mutations that drop the tanh or change a factor.
 KINDS = ("dropped_cap", "wrong_scale", "swapped_difference", "wrong_base")
+# All that is rounded, with cases that show it.
+ROUNDINGS = ("early_rounding", "cut_rounding")
 
 
 class Mutants(CaseTest):
@@ -94,11 +98,30 @@ class Mutants(CaseTest):
         self.assertEqual(len({m.mutation for m in found}), len(kinds) + 1)
         self.check_caught(found, judge)
 
+    def check_roundings(self, cases):
+        kernel, judge = self.one_kernel(cases)
+        sample = mutants_of_each()
+        found = mutate.mutants(kernel, ROUNDINGS, sample=sample, seed=1)
+        self.check_caught(found, judge)
+
     def test_forward(self):
         self.check_mutants(ForwardCase, KINDS, 256)
 
     def test_backward(self):
         self.check_mutants(BackwardCase, (*KINDS, "dropped_slope"), 128, dlse=True)
+
+    def test_roundings_forward(self):
+        """Of one document, with rows of three passes; and of several, with rows of one,
+        behind which a full one comes or none."""
+        several = np.repeat([0, 1, 0, 2], [256, 256, 128, 128])
+        self.check_roundings([
+            kind(
+                np.random.default_rng(0), "causal & documents", batch=2, q_len=512,
+                kv_len=768, tile=(128, 128), tiles=2, softcap=SOFTCAP,
+                ids=np.stack([np.zeros(768), several]),
+            )
+            for kind in (ForwardCase, SteppedCase, MiddleCase)
+        ])
 
 
 if __name__ == "__main__":

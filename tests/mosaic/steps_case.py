@@ -29,7 +29,10 @@ class Stepped:
 
     def draw(self):
         q, k, v, legal = super().draw()
-        of_score = -np.log(self.stepped) * self.dim**0.5  # scores are minus that
+        of_score = -np.log(self.stepped)
+        if self.softcap:
+            of_score = self.softcap * np.arctanh(of_score / self.softcap)
+        of_score *= self.dim**0.5  # scores are minus that
         first = np.asarray(of_score / 4).astype(self.dtype)
         q[...], q[..., 0] = 0, first
         q[..., 1] = (of_score - 4 * float(first)) * 64
@@ -94,3 +97,9 @@ class SteppedGradients:
         seen = saved.lse > -np.inf
         saved.lse[seen] = lse[seen]
         return saved
+
+
+# A product of q and k, and the softcap that gives it, at head dim 128, a slope just
+# below the middle.
+SLOPED = 16, 25
+SOFTCAP = 16 * 25 * 128**-0.5 / np.arctanh((1 - BELOW_THE_MIDDLE) ** 0.5)
