@@ -231,7 +231,8 @@ def mutation_cases():
 LINES = r"vector<(1|8|512)x128x(f32|i1)>|1x1x128xf32|x1x128xf32"
 KINDS = ("dropped_choice", "swapped_difference", "wrong_base", "wrong_scale",
          "dropped_accumulation", "dropped_store", "dropped_division",
-         "dropped_rescale", "dropped_wait", "dropped_start", "index_off_by_one")
+         "dropped_rescale", "dropped_wait", "dropped_start", "index_off_by_one",
+         "early_rounding")
 # Mutants that are equivalent to the kernel here, and why.
 EQUIVALENT = (
     # 0 times the previous values is 0: this branch only begins the first row of a
