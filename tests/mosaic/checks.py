@@ -1,6 +1,8 @@
 """Checks of a Case: runs its kernel, and mutants of it, on its arrays."""
 
 import os
+import random
+import re
 import unittest
 
 import mutate
@@ -49,6 +51,19 @@ class CaseTest(unittest.TestCase):
         kernel = program.kernels[0]
         self.assertTrue(judge(kernel))
         return kernel, judge
+
+    def mutants_at(self, kernel, kinds, places, times=1):
+        """A sample of the mutants of each kind whose site matches the pattern
+        `places`: `times` mutants_of_each() of each. Each kind must have such a
+        site."""
+        drawn = []
+        for kind in kinds:
+            found = [m for m in mutate.mutants(kernel, [kind])
+                     if re.search(places, m.where)]
+            self.assertTrue(found, kind)
+            count = min(times * mutants_of_each(), len(found))
+            drawn += random.Random(kind).sample(found, count)
+        return drawn
 
     def check_caught(self, found, judge, equivalent=()):
         """Expects that the judge rejects all mutants but the equivalent ones.

@@ -1,19 +1,16 @@
 """Backward kernels that take a list in chunks of queries, run on arrays against fp64.
 The chunks are so small that a few tiles make several."""
 
-import random
-import re
 import unittest
 
 import numpy as np
 from ml_dtypes import bfloat16
 
-import mutate
 from backward_test import BackwardCase
 from bits_case import random_bits_case
 from bits_test import MASKS, BackwardBits
 from case import random_case, random_ids, run_one_contract
-from checks import CaseTest, mutants_of_each
+from checks import CaseTest
 from pages_test import bucket, paged
 from share_of_cases import some
 
@@ -117,7 +114,7 @@ class Chunks(CaseTest):
 
 # Copies, loads and stores of sums (those of dK and dV are read and written), and all
 # pairs of semaphores.
-PLACES = re.compile(r"memref<\d+x128x128xf32|^arguments ")
+PLACES = r"memref<\d+x128x128xf32|^arguments "
 KINDS = ("swapped_index", "index_off_by_one", "dropped_wait", "dropped_start",
          "wrong_semaphore", "wrong_slot", "swapped_accesses", "dropped_store",
          "ignored_condition", "merged_semaphores")
@@ -149,14 +146,8 @@ class Mutants(CaseTest):
                     ids=of, dlse=True,
                 ) for of in ids
             ])
-            drawn = []
-            for name in KINDS:
-                found = [m for m in mutate.mutants(kernel, [name])
-                         if PLACES.search(m.where)]
-                self.assertTrue(found, name)
-                drawn += random.Random(name).sample(
-                    found, min(mutants_of_each(), len(found)))
-            self.check_caught(drawn, judge, EQUIVALENT)
+            self.check_caught(
+                self.mutants_at(kernel, KINDS, PLACES), judge, EQUIVALENT)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,15 @@
 """Kernels of head dims other than 128, and of values with another dim than keys, run
 on arrays against fp64."""
 
-import random
-import re
 import unittest
 
 import numpy as np
 
-import mutate
 from backward_test import BackwardCase
 from bits_case import random_bits_case
 from bits_test import BackwardBits, ForwardBits
 from case import random_case, random_ids, run_one_contract
-from checks import CaseTest, mutants_of_each
+from checks import CaseTest
 from forward_test import ForwardCase, RoundedCase
 from numbers_test import ForwardBitsStrays, ForwardStrays
 from program import Program
@@ -131,16 +128,9 @@ class Mutants(CaseTest):
                 ids=ids, valid=valid, dims=dims, softcap=40.0, **settings,
             ))
         kernel, judge = self.one_kernel(cases)
-        sample = mutants_of_each()
-        drawn = []
-        has_dim = re.compile(r"[<x]({}|{})x(\d+x)*(bf16|f32)".format(*dims))
-        for name in kinds:
-            # Only sites of vectors and arrays with a dim; no tile has such a side.
-            found = [m for m in mutate.mutants(kernel, [name])
-                     if has_dim.search(m.where)]
-            self.assertTrue(found, name)
-            drawn += random.Random(name).sample(found, min(sample, len(found)))
-        self.check_caught(drawn, judge)
+        # Only sites of vectors and arrays with a dim; no tile has such a side.
+        has_dim = r"[<x]({}|{})x(\d+x)*(bf16|f32)".format(*dims)
+        self.check_caught(self.mutants_at(kernel, kinds, has_dim), judge)
 
     def test_forward(self):
         self.check_mutants(ForwardCase, (64, 256), 3, KINDS_OF_DIMS)

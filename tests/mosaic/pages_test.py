@@ -1,18 +1,15 @@
 """Kernels whose steps lie in HBM and are read a page at a time, run on arrays against
 fp64. The pages are so small that lists of few tiles take several."""
 
-import random
-import re
 import unittest
 
 import numpy as np
 
-import mutate
 from backward_test import BackwardCase
 from bits_case import random_bits_case
 from bits_test import BackwardBits, ForwardBits
 from case import random_case, run_one_contract
-from checks import CaseTest, mutants_of_each
+from checks import CaseTest
 from forward_test import ForwardCase, RoundedCase
 from share_of_cases import some
 from telemetry_test import TelemetryBits
@@ -70,7 +67,7 @@ class Pages(CaseTest):
 
 # Sites that read pages and their ranges (bounds have three words), and all pairs of
 # semaphores.
-PLACES = re.compile(
+PLACES = (
     r"-> memref<1024xi32|dma.*smem|load .*memref<(?!1024x|3x)\d+xi32, [^,]*smem"
     "|^arguments "
 )
@@ -109,15 +106,7 @@ class Mutants(CaseTest):
                 kv_len=768, tile=(128, 128), tiles=1, ahead=2, ids=ids, **settings,
             ))
         kernel, judge = self.one_kernel(cases)
-        drawn = []
-        for name in kinds:
-            found = [
-                m for m in mutate.mutants(kernel, [name]) if PLACES.search(m.where)
-            ]
-            self.assertTrue(found)
-            drawn += random.Random(name).sample(
-                found, min(mutants_of_each(), len(found)))
-        self.check_caught(drawn, judge, equivalent)
+        self.check_caught(self.mutants_at(kernel, kinds, PLACES), judge, equivalent)
 
     def test_forward(self):
         kinds = (*KINDS, "ignored_condition")

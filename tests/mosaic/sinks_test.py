@@ -1,19 +1,16 @@
 """Kernels with sink logits, run on arrays against fp64."""
 
-import random
-import re
 import unittest
 
 import numpy as np
 from ml_dtypes import bfloat16
 
-import mutate
 import oracle
 from backward_test import BackwardCase
 from bits_case import random_bits_case
 from bits_test import BackwardBits, ForwardBits
 from case import random_case, random_ids, run_one_contract
-from checks import CaseTest, mutants_of_each
+from checks import CaseTest
 from forward_test import ForwardCase, RoundedCase
 from numbers_test import BackwardStrays, ForwardStrays
 from program import Program
@@ -182,14 +179,7 @@ class Mutants(CaseTest):
             case.sinks = np.array(sinks, np.float32)
             cases.append(case)
         kernel, judge = self.one_kernel(cases)
-        sample = 2 * mutants_of_each()
-        drawn = []
-        for name in kinds:
-            found = [m for m in mutate.mutants(kernel, [name])
-                     if re.search(LINES, m.where)]
-            self.assertTrue(found, name)
-            drawn += random.Random(name).sample(found, min(sample, len(found)))
-        self.check_caught(drawn, judge)
+        self.check_caught(self.mutants_at(kernel, kinds, LINES, times=2), judge)
 
     def test_forward(self):
         def draw(rng, **words):

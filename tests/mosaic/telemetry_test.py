@@ -1,17 +1,14 @@
 """The kernel of sink telemetry that `tessera compile` emits, run on arrays against
 fp64: over all legal keys, and over the first of them."""
 
-import random
-import re
 import unittest
 
 import numpy as np
 
-import mutate
 import oracle
 from bits_case import Bits, random_bits_case
 from case import Case, random_case, random_ids
-from checks import CaseTest, mutants_of_each
+from checks import CaseTest
 from program import Program
 from share_of_cases import some
 
@@ -245,13 +242,7 @@ EQUIVALENT = (
 class Mutants(CaseTest):
     def test_all_are_caught(self):
         kernel, judge = self.one_kernel(mutation_cases())
-        found = []
-        for name in KINDS:
-            of_kind = [m for m in mutate.mutants(kernel, [name])
-                       if re.search(LINES, m.where)]
-            self.assertTrue(of_kind, name)
-            count = min(2 * mutants_of_each(), len(of_kind))
-            found += random.Random(name).sample(of_kind, count)
+        found = self.mutants_at(kernel, KINDS, LINES, times=2)
         self.check_caught(found, judge, EQUIVALENT)
 
 
