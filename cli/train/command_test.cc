@@ -12,6 +12,7 @@
 #include "base/digest.h"
 #include "base/files.h"
 #include "base/safetensors.h"
+#include "data/arrow_component.h"
 #include "data/row_files.h"
 #include "lanes/cpu/ffi_handlers.h"
 #include "receipt/read.h"
@@ -391,6 +392,25 @@ TEST_F(TrainCommand, LearnsOnAMesh) {
       trained({"--steps", "62", "--resume", path("whole.safetensors")});
   EXPECT_EQ(one["first_step"], 61);
   EXPECT_TRUE(one["mesh"].is_null() && one["specs"].is_null());
+}
+
+// Without --rows each device along the axis data has one row.
+TEST_F(TrainCommand, TakesAParquetFileAndARowForEachDevice) {
+  if (!has_plugin()) GTEST_SKIP() << "no plugins for the CPU";
+  if (auto found = data::arrow_component(); !found) {
+    GTEST_SKIP() << found.error().message;
+  }
+  program({"pack", path("documents.jsonl"), "--tokens", "128", "-o",
+           path("rows.parquet")});
+  ASSERT_EQ(code_, kOk) << err_;
+  program({"train", "--data", path("rows.parquet"), "--model",
+           path("model.json"), "--spec", "xla", "--mesh", "data=2,seq=2",
+           "--steps", "3", "--tile", "32x32", "--cache", path("cache")});
+  ASSERT_EQ(code_, kOk) << err_;
+  EXPECT_NE(out_.find("mesh       data=2,seq=2: 1 rows of 64 tokens"),
+            std::string::npos)
+      << out_;
+  EXPECT_NE(out_.find("tokens/s"), std::string::npos) << out_;
 }
 
 // Tokens are placed so that work is even. The run computes its ceilings and

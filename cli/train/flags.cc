@@ -124,7 +124,8 @@ void add_train_flags(Command& command, TrainFlags& f) {
            "or tpu (by our TPU kernels) [xla]"},
           {"--steps", &f.steps, "N",
            "Last step to reach; a resumed run counts its earlier steps [100]"},
-          {"--rows", &f.rows, "N", "Rows of packed data in a step [1]"},
+          {"--rows", &f.rows, "N",
+           "Rows of packed data in a step [the devices along data, else 1]"},
       });
   add_mesh_flags(command, f);
   add_optimizer_flags(command, f);

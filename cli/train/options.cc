@@ -51,6 +51,8 @@ Result<void> read_train_options(const TrainFlags& f,
     if (!mesh) return mesh.error();
     out.mesh = std::move(*mesh);
   }
+  // Each device along the axis data then has a row.
+  if (!f.rows) out.rows = out.mesh.size(model::kDataAxis);
   if (auto e = model::check_mesh(out); !e) return e.error();
   ShardWords open;
   open.balance = open.exchange = "";
