@@ -510,10 +510,10 @@ std::optional<std::string> backward_fault(const AttentionCase& c,
 }
 
 std::vector<float> extreme_sinks() {
-  constexpr auto kMost = std::numeric_limits<float>::max();
-  return {3e38F,  -3e38F,  kMost,
-          -kMost, 2.4e38F, -std::numeric_limits<float>::infinity(),
-          1e6F,   -1e6F};
+  constexpr auto kMaxFloat = std::numeric_limits<float>::max();
+  return {3e38F,      -3e38F,  kMaxFloat,
+          -kMaxFloat, 2.4e38F, -std::numeric_limits<float>::infinity(),
+          1e6F,       -1e6F};
 }
 
 std::optional<std::string> cpu_fault(AttentionArrays& arrays,

@@ -42,77 +42,87 @@ Oracle::Oracle(std::vector<Expr> as_written, const Request& request,
   if (any_picks && facts_.picks) pick_heads_ = facts_.picks->heads;
   heads_ = std::max<int64_t>(static_cast<int64_t>(masks_.size()), pick_heads_);
 
-  for (int64_t b = 0; b < batch_; ++b) {
-    Row row;
-    const auto of_row = [b](const Ints& values) -> int64_t {
-      return values[static_cast<size_t>(b)];
-    };
-    // An absent count excludes nothing, so without one a query may be past the
-    // last key. With both counts the smaller one is used.
-    if (facts_.valid_token_counts) {
-      row.has_count = true;
-      row.count = of_row(*facts_.valid_token_counts);
-    }
-    if (facts_.valid_slot_counts) {
-      int64_t tokens =
-          of_row(*facts_.valid_slot_counts) * facts_.base_block_tokens;
-      if (tokens > kv_len_) tokens = kv_len_;
-      if (!row.has_count || tokens < row.count) row.count = tokens;
-      row.has_count = true;
-    }
-    if (facts_.prefix_lengths) row.prefix = of_row(*facts_.prefix_lengths);
-    const int64_t offset =
-        facts_.q_offsets ? of_row(*facts_.q_offsets) : kv_len_ - q_len_;
-    for (int64_t i = 0; i < q_len_; ++i) row.position.push_back(i + offset);
+  for (int64_t b = 0; b < batch_; ++b) rows_.push_back(make_row(b));
+}
 
-    if (facts_.tree_enter && facts_.tree_leave) {
-      for (int64_t j = b * kv_len_; j < (b + 1) * kv_len_; ++j) {
-        row.enter.push_back((*facts_.tree_enter)[static_cast<size_t>(j)]);
-        row.leave.push_back((*facts_.tree_leave)[static_cast<size_t>(j)]);
-      }
-    }
+Oracle::Row Oracle::make_row(int64_t b) const {
+  Row row;
+  add_counts(b, row);
+  const auto at = static_cast<size_t>(b);
+  if (facts_.prefix_lengths) row.prefix = (*facts_.prefix_lengths)[at];
+  const int64_t offset =
+      facts_.q_offsets ? (*facts_.q_offsets)[at] : kv_len_ - q_len_;
+  for (int64_t i = 0; i < q_len_; ++i) row.position.push_back(i + offset);
+  if (facts_.tree_enter && facts_.tree_leave) {
+    row.enter = of_keys(facts_.tree_enter, b);
+    row.leave = of_keys(facts_.tree_leave, b);
+  }
+  for (const std::optional<Ints>& ids : facts_.same_ids) {
+    row.groups.push_back(of_keys(ids, b));
+  }
+  if (facts_.doc_ids) {
+    add_key_ids(b, row);
+    add_query_ids(b, row);
+  }
+  return row;
+}
 
-    for (const std::optional<Ints>& ids : facts_.same_ids) {
-      std::vector<int64_t>& group = row.groups.emplace_back();
-      for (int64_t j = b * kv_len_; ids && j < (b + 1) * kv_len_; ++j) {
-        group.push_back((*ids)[static_cast<size_t>(j)]);
-      }
-    }
+std::vector<int64_t> Oracle::of_keys(const std::optional<Ints>& values,
+                                     int64_t b) const {
+  std::vector<int64_t> out;
+  for (int64_t j = b * kv_len_; values && j < (b + 1) * kv_len_; ++j) {
+    out.push_back((*values)[static_cast<size_t>(j)]);
+  }
+  return out;
+}
 
-    if (facts_.doc_ids) {
-      for (int64_t j = 0; j < kv_len_; ++j) {
-        row.k_doc.push_back(
-            (*facts_.doc_ids)[static_cast<size_t>(b * kv_len_ + j)]);
-      }
-      int64_t run = 0;
-      for (size_t j = 0; j < row.k_doc.size(); ++j) {
-        if (j > 0 && row.k_doc[j] != row.k_doc[j - 1]) ++run;
-        row.k_segment.push_back(run);
-        int64_t in_doc = 0;
-        int64_t in_run = 0;
-        for (size_t before = 0; before < j; ++before) {
-          if (row.k_doc[before] == row.k_doc[j]) ++in_doc;
-          if (row.k_segment[before] == run) ++in_run;
-        }
-        row.rank_in_doc.push_back(in_doc);
-        row.rank_in_run.push_back(in_run);
-      }
-      for (int64_t i = 0; i < q_len_; ++i) {
-        // A query outside the keys has no id. In well-formed facts its count
-        // excludes it, or no mask reads ids.
-        const int64_t at = row.position[static_cast<size_t>(i)];
-        const bool inside = at >= 0 && at < kv_len_;
-        row.q_segment.push_back(inside ? row.k_segment[static_cast<size_t>(at)]
-                                       : -1);
-        if (facts_.q_doc_ids) {
-          row.q_doc.push_back(
-              (*facts_.q_doc_ids)[static_cast<size_t>(b * q_len_ + i)]);
-        } else {
-          row.q_doc.push_back(inside ? row.k_doc[static_cast<size_t>(at)] : -1);
-        }
-      }
+void Oracle::add_counts(int64_t b, Row& row) const {
+  const auto at = static_cast<size_t>(b);
+  // An absent count excludes nothing, so without one a query may be past the
+  // last key. With both counts the smaller one is used.
+  if (facts_.valid_token_counts) {
+    row.has_count = true;
+    row.count = (*facts_.valid_token_counts)[at];
+  }
+  if (facts_.valid_slot_counts) {
+    int64_t tokens = (*facts_.valid_slot_counts)[at] * facts_.base_block_tokens;
+    if (tokens > kv_len_) tokens = kv_len_;
+    if (!row.has_count || tokens < row.count) row.count = tokens;
+    row.has_count = true;
+  }
+}
+
+void Oracle::add_key_ids(int64_t b, Row& row) const {
+  row.k_doc = of_keys(facts_.doc_ids, b);
+  int64_t run = 0;
+  for (size_t j = 0; j < row.k_doc.size(); ++j) {
+    if (j > 0 && row.k_doc[j] != row.k_doc[j - 1]) ++run;
+    row.k_segment.push_back(run);
+    int64_t in_doc = 0;
+    int64_t in_run = 0;
+    for (size_t before = 0; before < j; ++before) {
+      if (row.k_doc[before] == row.k_doc[j]) ++in_doc;
+      if (row.k_segment[before] == run) ++in_run;
     }
-    rows_.push_back(std::move(row));
+    row.rank_in_doc.push_back(in_doc);
+    row.rank_in_run.push_back(in_run);
+  }
+}
+
+void Oracle::add_query_ids(int64_t b, Row& row) const {
+  for (int64_t i = 0; i < q_len_; ++i) {
+    // A query outside the keys has no id. In well-formed facts its count
+    // excludes it, or no mask reads ids.
+    const int64_t at = row.position[static_cast<size_t>(i)];
+    const bool inside = at >= 0 && at < kv_len_;
+    row.q_segment.push_back(inside ? row.k_segment[static_cast<size_t>(at)]
+                                   : -1);
+    if (facts_.q_doc_ids) {
+      row.q_doc.push_back(
+          (*facts_.q_doc_ids)[static_cast<size_t>(b * q_len_ + i)]);
+    } else {
+      row.q_doc.push_back(inside ? row.k_doc[static_cast<size_t>(at)] : -1);
+    }
   }
 }
 

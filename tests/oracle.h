@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "tessera/facts.h"
@@ -53,6 +54,15 @@ class Oracle {
     std::vector<int64_t> enter, leave;         // of token j
     std::vector<std::vector<int64_t>> groups;  // of token j, by letter
   };
+
+  Row make_row(int64_t b) const;
+  // Parts of make_row(). The ids of queries need the keys' ids and runs.
+  void add_counts(int64_t b, Row& row) const;
+  void add_key_ids(int64_t b, Row& row) const;
+  void add_query_ids(int64_t b, Row& row) const;
+  // A row's part of the values of all tokens.
+  std::vector<int64_t> of_keys(const std::optional<Ints>& values,
+                               int64_t b) const;
 
   bool holds(const Expr& e, const Expr& root, int64_t b, int64_t pick_head,
              int64_t i, int64_t j) const;

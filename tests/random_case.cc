@@ -865,10 +865,25 @@ void smaller(const Expr& e, std::vector<Expr>& out) {
   }
 }
 
-std::vector<RandomCase> smaller_cases(const RandomCase& c) {
-  std::vector<RandomCase> out;
-  const auto with = [&](auto change) {
-    RandomCase next = c;
+// The well-formed cases that are one step smaller than a case.
+class SmallerCases {
+ public:
+  explicit SmallerCases(const RandomCase& c) : c_(c) {}
+
+  std::vector<RandomCase> all() {
+    keep_one_batch_row();
+    keep_fewer_masks();
+    cut_tokens();
+    simplify_masks();
+    leave_out_facts();
+    shrink_tiles();
+    change_one_value();
+    return std::move(out_);
+  }
+
+ private:
+  void with(auto change) {
+    RandomCase next = c_;
     change(next);
     // Facts that no mask names any more are removed.
     if (next.picks && !any_mask(next, names_picks)) {
@@ -884,70 +899,91 @@ std::vector<RandomCase> smaller_cases(const RandomCase& c) {
       next.same_a.reset();
       next.same_b.reset();
     }
-    if (well_formed(next)) out.push_back(std::move(next));
-  };
-  if (c.batch > 1) {
-    for (int64_t b = 0; b < c.batch; ++b) {
+    if (well_formed(next)) out_.push_back(std::move(next));
+  }
+
+  void keep_one_batch_row() {
+    if (c_.batch < 2) return;
+    for (int64_t b = 0; b < c_.batch; ++b) {
       with([b](RandomCase& n) { keep_batch_row(n, b); });
     }
   }
-  if (c.masks.size() > 1) {
-    for (size_t g = 0; g < c.masks.size(); ++g) {
+
+  void keep_fewer_masks() {
+    if (c_.masks.size() < 2) return;
+    for (size_t g = 0; g < c_.masks.size(); ++g) {
       with([g](RandomCase& n) { n.masks = {n.masks[g]}; });
       with([g](RandomCase& n) {
         n.masks.erase(n.masks.begin() + static_cast<long>(g));
       });
     }
   }
-  for (const int64_t keep :
-       {c.q_len / 2, c.q_len - c.q_len / 4, c.q_len - 8, c.q_len - 1}) {
-    if (keep < 1 || keep >= c.q_len) continue;
-    with([keep](RandomCase& n) { cut_queries(n, keep, false); });
-    with([keep](RandomCase& n) { cut_queries(n, keep, true); });
-  }
-  for (const int64_t keep :
-       {c.kv_len / 2, c.kv_len - c.kv_len / 4, c.kv_len - 8, c.kv_len - 1}) {
-    if (keep < 1 || keep >= c.kv_len) continue;
-    with([keep](RandomCase& n) { cut_keys(n, keep); });
-    with([keep](RandomCase& n) { cut_first_keys(n, n.kv_len - keep); });
-  }
-  for (size_t g = 0; g < c.masks.size(); ++g) {
-    std::vector<Expr> masks;
-    smaller(c.masks[g], masks);
-    for (Expr& mask : masks) {
-      with([&](RandomCase& n) { n.masks[g] = std::move(mask); });
+
+  void cut_tokens() {
+    for (const int64_t keep :
+         {c_.q_len / 2, c_.q_len - c_.q_len / 4, c_.q_len - 8, c_.q_len - 1}) {
+      if (keep < 1 || keep >= c_.q_len) continue;
+      with([keep](RandomCase& n) { cut_queries(n, keep, false); });
+      with([keep](RandomCase& n) { cut_queries(n, keep, true); });
+    }
+    for (const int64_t keep : {c_.kv_len / 2, c_.kv_len - c_.kv_len / 4,
+                               c_.kv_len - 8, c_.kv_len - 1}) {
+      if (keep < 1 || keep >= c_.kv_len) continue;
+      with([keep](RandomCase& n) { cut_keys(n, keep); });
+      with([keep](RandomCase& n) { cut_first_keys(n, n.kv_len - keep); });
     }
   }
-  if (c.doc_ids) with([](RandomCase& n) { n.doc_ids.reset(); });
-  if (c.q_doc_ids) with([](RandomCase& n) { n.q_doc_ids.reset(); });
-  if (c.valid_tokens) with([](RandomCase& n) { n.valid_tokens.reset(); });
-  if (c.valid_slots) with([](RandomCase& n) { n.valid_slots.reset(); });
-  if (c.prefix) with([](RandomCase& n) { n.prefix.reset(); });
-  if (c.q_offsets) with([](RandomCase& n) { n.q_offsets.reset(); });
-  if (c.pick_heads > 1) {
-    with([](RandomCase& n) {
-      const int64_t one = n.q_len * n.pick_k;
-      cut(n.picks, one * n.pick_heads, one, false);
-      n.pick_heads = 1;
-    });
-  }
-  if (c.tile.q > 8) with([](RandomCase& n) { n.tile.q = 8; });
-  if (c.tile.kv > 8) with([](RandomCase& n) { n.tile.kv = 8; });
-  // Sets one id at a time to that of the token before it, which joins runs.
-  if (c.doc_ids && c.doc_ids->size() <= 64) {
-    for (size_t j = 1; j < c.doc_ids->size(); ++j) {
-      if ((*c.doc_ids)[j] == (*c.doc_ids)[j - 1]) continue;
-      with([j](RandomCase& n) { (*n.doc_ids)[j] = (*n.doc_ids)[j - 1]; });
+
+  void simplify_masks() {
+    for (size_t g = 0; g < c_.masks.size(); ++g) {
+      std::vector<Expr> masks;
+      smaller(c_.masks[g], masks);
+      for (Expr& mask : masks) {
+        with([&](RandomCase& n) { n.masks[g] = std::move(mask); });
+      }
     }
   }
-  if (c.picks && c.picks->size() <= 64) {
-    for (size_t at = 0; at < c.picks->size(); ++at) {
-      if ((*c.picks)[at] == -1) continue;
-      with([at](RandomCase& n) { (*n.picks)[at] = -1; });
+
+  void leave_out_facts() {
+    if (c_.doc_ids) with([](RandomCase& n) { n.doc_ids.reset(); });
+    if (c_.q_doc_ids) with([](RandomCase& n) { n.q_doc_ids.reset(); });
+    if (c_.valid_tokens) with([](RandomCase& n) { n.valid_tokens.reset(); });
+    if (c_.valid_slots) with([](RandomCase& n) { n.valid_slots.reset(); });
+    if (c_.prefix) with([](RandomCase& n) { n.prefix.reset(); });
+    if (c_.q_offsets) with([](RandomCase& n) { n.q_offsets.reset(); });
+    if (c_.pick_heads > 1) {
+      with([](RandomCase& n) {
+        const int64_t one = n.q_len * n.pick_k;
+        cut(n.picks, one * n.pick_heads, one, false);
+        n.pick_heads = 1;
+      });
     }
   }
-  return out;
-}
+
+  void shrink_tiles() {
+    if (c_.tile.q > 8) with([](RandomCase& n) { n.tile.q = 8; });
+    if (c_.tile.kv > 8) with([](RandomCase& n) { n.tile.kv = 8; });
+  }
+
+  void change_one_value() {
+    // Sets one id at a time to that of the token before it, which joins runs.
+    if (c_.doc_ids && c_.doc_ids->size() <= 64) {
+      for (size_t j = 1; j < c_.doc_ids->size(); ++j) {
+        if ((*c_.doc_ids)[j] == (*c_.doc_ids)[j - 1]) continue;
+        with([j](RandomCase& n) { (*n.doc_ids)[j] = (*n.doc_ids)[j - 1]; });
+      }
+    }
+    if (c_.picks && c_.picks->size() <= 64) {
+      for (size_t at = 0; at < c_.picks->size(); ++at) {
+        if ((*c_.picks)[at] == -1) continue;
+        with([at](RandomCase& n) { (*n.picks)[at] = -1; });
+      }
+    }
+  }
+
+  const RandomCase& c_;
+  std::vector<RandomCase> out_;
+};
 
 }  // namespace
 
@@ -955,7 +991,7 @@ RandomCase shrink(RandomCase c, const Failing& fails, int budget) {
   bool found = true;
   while (found && budget > 0) {
     found = false;
-    for (RandomCase& next : smaller_cases(c)) {
+    for (RandomCase& next : SmallerCases(c).all()) {
       if (--budget < 0) break;
       if (fails(next)) {
         c = std::move(next);

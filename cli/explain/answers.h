@@ -5,7 +5,8 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "tessera/plan.h"
+#include "tessera/batch.h"
+#include "tessera/result.h"
 
 namespace tessera::cli {
 
@@ -19,9 +20,7 @@ struct Answer {
   nlohmann::json json;
   std::string text;
 };
-Answer explain_pair(const Legality& legality, const Plan& plan, const Where& at,
-                    int64_t key);
-Answer explain_query(const Legality& legality, const Plan& plan,
-                     const Where& at);
+Result<Answer> explain_pair(const Batch& batch, const Where& at, int64_t key);
+Result<Answer> explain_query(const Batch& batch, const Where& at);
 
 }  // namespace tessera::cli

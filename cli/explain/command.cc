@@ -49,6 +49,14 @@ Result<void> check_flags(const Options& o) {
                  found);
 }
 
+Result<Answer> answer_at(const Options& o, const Batch& batch,
+                         const Where& at) {
+  if (!o.key) return explain_query(batch, at);
+  auto key = request::parse_int(*o.key, "--key", 0, batch.plan().kv_len - 1);
+  if (!key) return key.error();
+  return explain_pair(batch, at, *key);
+}
+
 Result<Answer> explain(const Options& o) {
   request::RequestFlags request = o.fit.kernel.run.request;
   // With --memory the target is the chips of the budget (v5e:2x2), which a
@@ -66,18 +74,9 @@ Result<Answer> explain(const Options& o) {
   auto head =
       request::parse_int(o.head.value_or("0"), "--head", 0, plan.heads - 1);
   if (!head) return head.error();
-  auto legality = Legality::bind(batch.request(), batch.facts());
-  if (!legality) return legality.error();
   const Where at{*batch_row, *head, *query};
-  Answer out;
-  if (o.key) {
-    auto key = request::parse_int(*o.key, "--key", 0, plan.kv_len - 1);
-    if (!key) return key.error();
-    out = explain_pair(*legality, plan, at, *key);
-  } else {
-    out = explain_query(*legality, plan, at);
-  }
-  if (plan.meaning) out.json["meaning"] = to_string(*plan.meaning);
+  auto out = answer_at(o, batch, at);
+  if (out && plan.meaning) out->json["meaning"] = to_string(*plan.meaning);
   return out;
 }
 

@@ -32,11 +32,12 @@ json steps_json(const std::vector<ExplainStep>& steps) {
 
 }  // namespace
 
-Answer explain_pair(const Legality& legality, const Plan& plan, const Where& at,
-                    int64_t key) {
-  const Explanation e = legality.explain(at.batch_row, at.head, at.query, key);
+Result<Answer> explain_pair(const Batch& batch, const Where& at, int64_t key) {
+  auto legality = Legality::bind(batch.request(), batch.facts());
+  if (!legality) return legality.error();
+  const Explanation e = legality->explain(at.batch_row, at.head, at.query, key);
   const char* name = kClassNames[static_cast<int>(
-      class_of(plan, at, e.tile_row, e.tile_column))];
+      class_of(batch.plan(), at, e.tile_row, e.tile_column))];
   Answer out;
   out.json = {
       {"query", at.query},

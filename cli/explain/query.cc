@@ -10,12 +10,14 @@ namespace tessera::cli {
 
 using nlohmann::json;
 
-Answer explain_query(const Legality& legality, const Plan& plan,
-                     const Where& at) {
+Result<Answer> explain_query(const Batch& batch, const Where& at) {
+  auto legality = Legality::bind(batch.request(), batch.facts());
+  if (!legality) return legality.error();
+  const Plan& plan = batch.plan();
   std::vector<std::pair<int64_t, int64_t>> ranges;  // half-open
   int64_t count = 0;
   for (int64_t k = 0; k < plan.kv_len; ++k) {
-    if (!legality.legal(at.batch_row, at.head, at.query, k)) continue;
+    if (!legality->legal(at.batch_row, at.head, at.query, k)) continue;
     ++count;
     if (!ranges.empty() && ranges.back().second == k) {
       ranges.back().second = k + 1;
@@ -23,7 +25,7 @@ Answer explain_query(const Legality& legality, const Plan& plan,
       ranges.emplace_back(k, k + 1);
     }
   }
-  const Explanation e = legality.explain(at.batch_row, at.head, at.query, 0);
+  const Explanation e = legality->explain(at.batch_row, at.head, at.query, 0);
   const auto row =
       plan.forward.row(plan.list(at.batch_row, at.head), e.tile_row);
   json tiles = json::array();

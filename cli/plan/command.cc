@@ -39,9 +39,10 @@ Result<void> check(const Options& o) {
 
 Result<int> show(const Options& o, request::Loaded loaded) {
   if (loaded.saved) {
-    // The batch was loaded, or routed before the trace began. It is planned
-    // here again so that planning is timed and traced. The report is on the
-    // picks that attention uses.
+    // A loaded batch was verified, not planned. A routed one was planned before
+    // the trace began, and its counts are those of the router's tiles. Both are
+    // planned here, so that planning is timed and traced and the report is on
+    // the picks that attention uses.
     auto batch =
         OwnedBatch::copy(loaded.resolved.request, loaded.saved->facts());
     if (!batch) return batch.error();

@@ -6,6 +6,7 @@
 #include "base/units.h"
 #include "cli/plan/report.h"
 #include "cli/route/report.h"
+#include "receipt/lines.h"
 
 namespace tessera::cli {
 namespace {
@@ -63,7 +64,7 @@ std::string report_text(const PlanReport& r) {
                                             *r.launches_transposed)
                               : ""));
   if (r.picks) {
-    line("picks", picks_text(*r.picks));
+    line("picks", receipt::picks_text(*r.picks));
     line("phases", phases_text());
   }
   line("contract", r.contract.key);

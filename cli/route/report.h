@@ -48,6 +48,5 @@ inline constexpr const char* kPicksFields =
     "picks.keys.{needed,read}";
 inline constexpr const char* kPhasesFields = "phases[].{name,stages,gradient}";
 nlohmann::json picks_json(const receipt::Receipt::Routing& picks);
-std::string picks_text(const receipt::Receipt::Routing& picks);
 
 }  // namespace tessera::cli

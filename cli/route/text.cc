@@ -77,16 +77,6 @@ std::string phases_text() {
   return out;
 }
 
-std::string picks_text(const receipt::Receipt::Routing& p) {
-  return fmt::format(
-      "{}: {} of blocks of {} keys, {} head{} pick; unions of {:.2f} blocks a "
-      "tile row, {} in the widest, capacity {}; {} keys read by tile rows that "
-      "need {}",
-      to_string(p.settings.meaning), p.picks, p.settings.block, p.heads,
-      p.heads == 1 ? "" : "s", part(p.union_blocks, p.tile_rows),
-      p.widest_union, p.union_capacity, p.read_keys, p.needed_keys);
-}
-
 std::string route_text(const RouteReport& r) {
   const RouteSettings& s = r.result.settings;
   std::string out;

@@ -60,7 +60,7 @@ Result<void> write_files(const ShardFlags& f, const MeshFitCall& asked,
       fmt::format("{}: {}", fmt::join(planned.written, ", "),
                   to_string(asked.options.balance));
   return write_file(*f.picture,
-                    picture::draw_shards(shards, planned.batch.plan(), title));
+                    picture::draw_shards(planned.batch, shards, title));
 }
 
 Result<int> run(const Options& o) {

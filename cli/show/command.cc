@@ -19,6 +19,7 @@
 #include "cli/route/report.h"
 #include "cli/terminal.h"
 #include "picture/picture.h"
+#include "receipt/lines.h"
 #include "receipt/parts.h"
 #include "receipt/routing.h"
 #include "request/numbers.h"
@@ -91,7 +92,8 @@ Result<int> run(Options o) {
     } else {
       fmt::print("{}", *picture);
       if (picks) {
-        fmt::print("picks  {}\nphases {}\n", picks_text(*picks), phases_text());
+        fmt::print("picks  {}\nphases {}\n", receipt::picks_text(*picks),
+                   phases_text());
       }
     }
     return kOk;

@@ -225,7 +225,7 @@ NumpyArray<int64_t> order(const PyShards& self, bool queries) {
 }
 
 std::string picture_of(const PyShards& self) {
-  return picture::draw_shards(self.shards, self.of().plan(),
+  return picture::draw_shards(self.of(), self.shards,
                               std::string(to_string(self.options.balance)) +
                                   " over " + to_string(self.shards.mesh));
 }

@@ -20,7 +20,7 @@ namespace {
 
 using Random = std::mt19937_64;
 
-constexpr size_t kMostBytes = size_t{1} << 20;  // of a line
+constexpr size_t kMaxLineBytes = size_t{1} << 20;  // of a line
 
 std::string numbers(Random& random, size_t count, uint64_t below) {
   std::vector<uint64_t> drawn(count);
@@ -66,7 +66,7 @@ std::string bad_line(Random& random) {
     case 4:
       return "{\"input_ids\": [1, 2], \"ast_depth\": [1]}";
     case 5:
-      return std::string(kMostBytes + 1, ' ');
+      return std::string(kMaxLineBytes + 1, ' ');
     default:
       return std::string("{\"input_ids\": [1]}") + '\0' + "2";
   }
@@ -97,7 +97,7 @@ std::string draw_file(uint64_t seed, size_t lines, size_t tokens) {
 std::unique_ptr<DocumentSource> open_lines(
     const std::vector<std::string>& files, int64_t workers,
     const SourcePosition& from = {}) {
-  auto source = open_json_lines(files, {.max_line_bytes = kMostBytes});
+  auto source = open_json_lines(files, {.max_line_bytes = kMaxLineBytes});
   EXPECT_TRUE(source) << source.error().message;
   (*source)->set_workers(workers);
   EXPECT_TRUE((*source)->seek(from));

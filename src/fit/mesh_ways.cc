@@ -21,10 +21,10 @@ bool are_alike(const std::vector<Traveller>& senders) {
   return true;
 }
 
-// Numbers below `end`: all, or kMost of them, evenly spaced.
+// Numbers below `end`: all, or kMaxNumbers of them, evenly spaced.
 std::vector<size_t> numbers_below(size_t end) {
-  constexpr size_t kMost = 128;  // eight chips have fewer
-  std::vector<size_t> out(std::min(end, kMost));
+  constexpr size_t kMaxNumbers = 128;  // eight chips have fewer
+  std::vector<size_t> out(std::min(end, kMaxNumbers));
   for (size_t i = 0; i < out.size(); ++i) out[i] = i * end / out.size();
   return out;
 }

@@ -39,19 +39,19 @@ constexpr IntField kInts[] = {
     {"mlp_width", &ModelConfig::mlp_width, 1, 1 << 20},
 };
 // Programs hold these as float32; values out of range would be 0 or infinite.
-constexpr double kLeastNumber = 1e-30, kMostNumber = 1e30;
+constexpr double kMinNumber = 1e-30, kMaxNumber = 1e30;
 struct NumberField {
   const char* name;
   double ModelConfig::*at;
-  double least;  // 0: may also be 0, apart from kLeastNumber and up
+  double least;  // 0: may also be 0, apart from kMinNumber and up
 };
 constexpr NumberField kNumbers[] = {
-    {"embedding_scale", &ModelConfig::embedding_scale, kLeastNumber},
-    {"norm_eps", &ModelConfig::norm_eps, kLeastNumber},
+    {"embedding_scale", &ModelConfig::embedding_scale, kMinNumber},
+    {"norm_eps", &ModelConfig::norm_eps, kMinNumber},
     {"rope_theta", &ModelConfig::rope_theta, 1},
     {"rope_factor", &ModelConfig::rope_factor, 1},
-    {"rope_low", &ModelConfig::rope_low, kLeastNumber},
-    {"rope_high", &ModelConfig::rope_high, kLeastNumber},
+    {"rope_low", &ModelConfig::rope_low, kMinNumber},
+    {"rope_high", &ModelConfig::rope_high, kMinNumber},
     {"rope_tokens", &ModelConfig::rope_tokens, 1},
     {"softcap", &ModelConfig::softcap, 0},
     {"final_softcap", &ModelConfig::final_softcap, 0},
@@ -209,11 +209,11 @@ Result<void> check_model(const ModelConfig& m) {
     }
   }
   for (const NumberField& f : kNumbers) {
-    const double value = m.*f.at, least = std::max(f.least, kLeastNumber);
+    const double value = m.*f.at, least = std::max(f.least, kMinNumber);
     if (value == 0 && f.least == 0) continue;
-    if (!(value >= least && value <= kMostNumber)) {
+    if (!(value >= least && value <= kMaxNumber)) {
       return invalid(kWhere, "{} must be {}{} to {}, found {}", f.name,
-                     f.least == 0 ? "0 or " : "", least, kMostNumber, value);
+                     f.least == 0 ? "0 or " : "", least, kMaxNumber, value);
     }
   }
   if (m.heads % m.kv_heads != 0) {

@@ -10,7 +10,7 @@
 namespace tessera::model {
 namespace {
 
-constexpr int64_t kMost = int64_t{4} << 20;  // as in docs/train.md
+constexpr int64_t kMaxLogits = int64_t{4} << 20;  // as in docs/train.md
 
 // The number of elements of the largest array of a step.
 int64_t largest_of(const StepShape& s) {
@@ -42,8 +42,9 @@ StepShape shape_of(int64_t vocab, const std::string& mesh = "") {
 }
 
 TEST(Loss, HasNoMoreLogitsAtOnceThanIsSaid) {
-  EXPECT_EQ(largest_of(shape_of(32768)), kMost);  // 32768 ids times 128 rows
-  EXPECT_EQ(largest_of(shape_of(32768, "head=2")), kMost);
+  // 32768 ids times 128 rows.
+  EXPECT_EQ(largest_of(shape_of(32768)), kMaxLogits);
+  EXPECT_EQ(largest_of(shape_of(32768, "head=2")), kMaxLogits);
   // The largest multiple of 8 rows that fits.
   EXPECT_EQ(largest_of(shape_of(30000)), 136 * 30000);
   // Fewer rows are one chunk.

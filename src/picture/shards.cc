@@ -205,9 +205,9 @@ class ShardsPicture : SvgLines {
 
 }  // namespace
 
-std::string draw_shards(const Shards& shards, const Plan& plan,
+std::string draw_shards(const Batch& batch, const Shards& shards,
                         std::string_view title) {
-  return ShardsPicture(shards, plan, title).draw();
+  return ShardsPicture(shards, batch.plan(), title).draw();
 }
 
 }  // namespace tessera::picture

@@ -46,7 +46,7 @@ TEST(ShardsPicture, HasAllThatTheReportHas) {
     const Mesh mesh = *parse_mesh(seed % 2 ? "head=2,seq=3" : "data=2,seq=4");
     auto shards = make_shards(*batch, mesh, options);
     ASSERT_TRUE(shards) << shards.error().message;
-    const std::string svg = draw_shards(*shards, batch->plan(), "a < b");
+    const std::string svg = draw_shards(*batch, *shards, "a < b");
     EXPECT_NE(svg.find("a &lt; b"), std::string::npos);
 
     // If a tile has the same holder and worker, it is drawn once.

@@ -21,7 +21,8 @@ struct PlanCheck {
 };
 
 // Checks `sample` tile rows of each list, drawn by `seed`; 0: all. `progress`
-// is called with the number of pairs checked so far.
+// is called with the number of pairs checked so far. It takes no Batch, because
+// its tests need wrong plans and a Batch never has one.
 PlanCheck check_plan(const Legality& legality, const Plan& plan, int64_t sample,
                      uint64_t seed,
                      const std::function<void(int64_t)>& progress = {});

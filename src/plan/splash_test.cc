@@ -211,162 +211,214 @@ SplashArray flatten(const Cells& x, bool downcast) {
 }
 
 // The arrays by their definition.
-SplashMaskInfo brute_force(const std::vector<Dense>& masks, Tile tile,
-                           const SplashOptions& o) {
-  const size_t heads = masks.size();
-  const auto rows = static_cast<size_t>(masks[0].rows / tile.q);
-  const auto columns = static_cast<size_t>(masks[0].columns / tile.kv);
-  const auto q_shards = static_cast<size_t>(o.q_shards);
-  const auto head_shards = static_cast<size_t>(o.head_shards);
-  const size_t shard_rows = rows / q_shards;
+class BruteForce {
+ public:
+  BruteForce(const std::vector<Dense>& masks, Tile tile, const SplashOptions& o)
+      : masks_(masks),
+        tile_(tile),
+        o_(o),
+        heads_(masks.size()),
+        rows_(static_cast<size_t>(masks[0].rows / tile.q)),
+        columns_(static_cast<size_t>(masks[0].columns / tile.kv)),
+        q_shards_(static_cast<size_t>(o.q_shards)),
+        head_shards_(static_cast<size_t>(o.head_shards)),
+        shard_rows_(rows_ / q_shards_),
+        per_shard_(heads_ / head_shards_) {}
 
-  std::vector<size_t> mask_of(heads);  // first head with the same mask
-  for (size_t h = 0; h < heads; ++h) {
-    while (masks[mask_of[h]] != masks[h]) ++mask_of[h];
+  SplashMaskInfo info() {
+    compare_masks();
+    number_partial_tiles();
+    fill_grid();
+    if (o_.shrink && one_mask_) shrink_grid();
+    return arrays();
   }
-  const size_t per_shard = heads / head_shards;
-  bool single = true;
-  for (size_t h = 0; h < heads; ++h) {
-    single &= mask_of[h] == mask_of[h / per_shard * per_shard];
-  }
-  const bool one_mask = std::count(mask_of.begin(), mask_of.end(), size_t{0}) ==
-                        static_cast<int64_t>(heads);
 
-  Cells tile_class = cells(heads, rows, columns);
-  Cells block = cells(heads, rows, columns);
-  std::map<std::vector<int32_t>, int32_t> numbers;
-  std::vector<int32_t> blocks;
-  for (size_t h = 0; h < heads; ++h) {
-    for (size_t r = 0; r < rows; ++r) {
-      for (size_t c = 0; c < columns; ++c) {
-        const auto R = static_cast<int64_t>(r);
-        const auto C = static_cast<int64_t>(c);
-        const auto bits = tile_bits(masks[h], tile, R, C, false);
-        tile_class[h][r][c] = class_of(bits);
-        if (tile_class[h][r][c] != 1) continue;
-        const auto [at, fresh] =
-            numbers.emplace(bits, static_cast<int32_t>(numbers.size()));
-        block[h][r][c] = at->second;
-        if (!fresh) continue;
-        const auto stored = tile_bits(masks[h], tile, R, C, o.dkv);
-        blocks.insert(blocks.end(), stored.begin(), stored.end());
+ private:
+  struct Visit {
+    size_t out, head, r, c;
+  };
+
+  void compare_masks() {
+    std::vector<size_t> mask_of(heads_);  // first head with the same mask
+    for (size_t h = 0; h < heads_; ++h) {
+      while (masks_[mask_of[h]] != masks_[h]) ++mask_of[h];
+    }
+    for (size_t h = 0; h < heads_; ++h) {
+      single_ &= mask_of[h] == mask_of[h / per_shard_ * per_shard_];
+    }
+    one_mask_ = std::count(mask_of.begin(), mask_of.end(), size_t{0}) ==
+                static_cast<int64_t>(heads_);
+  }
+
+  // Classes of all tiles. Equal partial tiles have one number and are stored
+  // once.
+  void number_partial_tiles() {
+    tile_class_ = block_ = cells(heads_, rows_, columns_);
+    for (size_t h = 0; h < heads_; ++h) {
+      for (size_t r = 0; r < rows_; ++r) {
+        for (size_t c = 0; c < columns_; ++c) {
+          const auto R = static_cast<int64_t>(r);
+          const auto C = static_cast<int64_t>(c);
+          const auto bits = tile_bits(masks_[h], tile_, R, C, false);
+          tile_class_[h][r][c] = class_of(bits);
+          if (tile_class_[h][r][c] != 1) continue;
+          const auto [at, fresh] =
+              numbers_.emplace(bits, static_cast<int32_t>(numbers_.size()));
+          block_[h][r][c] = at->second;
+          if (!fresh) continue;
+          const auto stored = tile_bits(masks_[h], tile_, R, C, o_.dkv);
+          blocks_.insert(blocks_.end(), stored.begin(), stored.end());
+        }
       }
     }
   }
 
   // Each step names its own tile, or the next tile that the kernel needs.
-  const size_t out_heads = single ? head_shards : heads;
-  const size_t step_heads = single ? 1 : per_shard;
-  Cells data = cells(out_heads, rows, columns);
-  Cells mask = cells(out_heads, rows, columns);
-  Cells klass = cells(out_heads, rows, columns);
-  struct Visit {
-    size_t out, head, r, c;
-  };
-  for (size_t hs = 0; hs < head_shards; ++hs) {
-    for (size_t qs = 0; qs < q_shards; ++qs) {
-      std::vector<Visit> order;
-      for (size_t a = 0; a < (o.dkv ? columns : step_heads); ++a) {
-        for (size_t b = 0; b < (o.dkv ? step_heads : shard_rows); ++b) {
-          for (size_t d = 0; d < (o.dkv ? shard_rows : columns); ++d) {
-            const size_t h = o.dkv ? b : a;
-            const size_t r = qs * shard_rows + (o.dkv ? d : b);
-            order.push_back(
-                {hs * step_heads + h, hs * per_shard + h, r, o.dkv ? a : d});
-          }
-        }
-      }
-      int32_t next_data = -1;
-      int32_t next_mask = -1;
-      for (int turn = 0; turn < 2; ++turn) {  // twice: it wraps around
-        for (auto v = order.rbegin(); v != order.rend(); ++v) {
-          const int32_t k = tile_class[v->head][v->r][v->c];
-          if (k != 0) {
-            next_data =
-                static_cast<int32_t>(o.dkv ? v->r - qs * shard_rows : v->c);
-          }
-          if (k == 1) next_mask = block[v->head][v->r][v->c];
-          klass[v->out][v->r][v->c] = k;
-          data[v->out][v->r][v->c] = std::max(next_data, 0);
-          mask[v->out][v->r][v->c] = std::max(next_mask, 0);
-        }
+  void fill_grid() {
+    out_heads_ = single_ ? head_shards_ : heads_;
+    data_ = mask_ = klass_ = cells(out_heads_, rows_, columns_);
+    for (size_t hs = 0; hs < head_shards_; ++hs) {
+      for (size_t qs = 0; qs < q_shards_; ++qs) {
+        fill_steps(visits(hs, qs), qs * shard_rows_);
       }
     }
   }
 
-  if (o.shrink && one_mask) {
-    // Lines along the shrunk dimension, one list per shard.
-    const auto line = [&](size_t shard, size_t l) {
-      std::vector<std::pair<size_t, size_t>> live;
-      for (size_t i = 0; i < (o.dkv ? shard_rows : columns); ++i) {
-        const size_t r = shard * shard_rows + (o.dkv ? i : l);
-        const size_t c = o.dkv ? l : i;
-        if (klass[0][r][c] != 0) live.emplace_back(r, c);
+  // The tiles of a shard in the kernel's order.
+  std::vector<Visit> visits(size_t hs, size_t qs) const {
+    const size_t step_heads = single_ ? 1 : per_shard_;
+    std::vector<Visit> order;
+    for (size_t a = 0; a < (o_.dkv ? columns_ : step_heads); ++a) {
+      for (size_t b = 0; b < (o_.dkv ? step_heads : shard_rows_); ++b) {
+        for (size_t d = 0; d < (o_.dkv ? shard_rows_ : columns_); ++d) {
+          const size_t h = o_.dkv ? b : a;
+          const size_t r = qs * shard_rows_ + (o_.dkv ? d : b);
+          order.push_back(
+              {hs * step_heads + h, hs * per_shard_ + h, r, o_.dkv ? a : d});
+        }
       }
-      return live;
-    };
-    const size_t lines = o.dkv ? columns : shard_rows;
-    std::vector<size_t> widths(q_shards, 0);
-    for (size_t s = 0; s < q_shards; ++s) {
-      for (size_t l = 0; l < lines; ++l) {
-        widths[s] = std::max(widths[s], line(s, l).size());
+    }
+    return order;
+  }
+
+  void fill_steps(const std::vector<Visit>& order, size_t first_row) {
+    int32_t next_data = -1;
+    int32_t next_mask = -1;
+    for (int turn = 0; turn < 2; ++turn) {  // twice: it wraps around
+      for (auto v = order.rbegin(); v != order.rend(); ++v) {
+        const int32_t k = tile_class_[v->head][v->r][v->c];
+        if (k != 0) {
+          next_data = static_cast<int32_t>(o_.dkv ? v->r - first_row : v->c);
+        }
+        if (k == 1) next_mask = block_[v->head][v->r][v->c];
+        klass_[v->out][v->r][v->c] = k;
+        data_[v->out][v->r][v->c] = std::max(next_data, 0);
+        mask_[v->out][v->r][v->c] = std::max(next_mask, 0);
+      }
+    }
+  }
+
+  // Lines along the shrunk dimension; each q shard has this many.
+  size_t lines() const { return o_.dkv ? columns_ : shard_rows_; }
+
+  // The live tiles of a line of a q shard, by row and column.
+  std::vector<std::pair<size_t, size_t>> live_of(size_t shard, size_t l) const {
+    std::vector<std::pair<size_t, size_t>> live;
+    for (size_t i = 0; i < (o_.dkv ? shard_rows_ : columns_); ++i) {
+      const size_t r = shard * shard_rows_ + (o_.dkv ? i : l);
+      const size_t c = o_.dkv ? l : i;
+      if (klass_[0][r][c] != 0) live.emplace_back(r, c);
+    }
+    return live;
+  }
+
+  // Leaves of each line its live tiles, then padding up to the widest line.
+  void shrink_grid() {
+    std::vector<size_t> widths(q_shards_, 0);
+    for (size_t s = 0; s < q_shards_; ++s) {
+      for (size_t l = 0; l < lines(); ++l) {
+        widths[s] = std::max(widths[s], live_of(s, l).size());
       }
     }
     const size_t width =
         std::max<size_t>(1, *std::max_element(widths.begin(), widths.end()));
-    const size_t out_rows = o.dkv ? q_shards * width : rows;
-    const size_t out_columns = o.dkv ? columns : width;
-    Cells small[3];
-    const Cells* from[3] = {&data, &mask, &klass};
-    for (int a = 0; a < 3; ++a) {
-      small[a] = cells(out_heads, out_rows, out_columns);
-      for (size_t h = 0; h < out_heads; ++h) {
-        for (size_t s = 0; s < q_shards; ++s) {
-          for (size_t l = 0; l < lines; ++l) {
-            std::vector<int32_t> slots;
-            for (const auto& [r, c] : line(s, l)) {
-              slots.push_back((*from[a])[h][r][c]);
-            }
-            while (slots.size() < widths[s]) {
-              slots.insert(o.dkv ? slots.begin() : slots.end(), 0);
-            }
-            while (slots.size() < width) {
-              slots.push_back(slots.empty() || a == 2 ? 0 : slots.back());
-            }
-            for (size_t i = 0; i < width; ++i) {
-              if (o.dkv) {
-                small[a][h][s * width + i][l] = slots[i];
-              } else {
-                small[a][h][s * shard_rows + l][i] = slots[i];
-              }
+    Cells data = shrunk(data_, widths, width, true);
+    Cells mask = shrunk(mask_, widths, width, true);
+    klass_ = shrunk(klass_, widths, width, false);
+    data_ = std::move(data);
+    mask_ = std::move(mask);
+  }
+
+  // A shard's lines are padded with 0 to the shard's width, then to `width`
+  // with the last value if it is `repeated`, else with 0.
+  Cells shrunk(const Cells& from, const std::vector<size_t>& widths,
+               size_t width, bool repeated) const {
+    Cells out = o_.dkv ? cells(out_heads_, q_shards_ * width, columns_)
+                       : cells(out_heads_, rows_, width);
+    for (size_t h = 0; h < out_heads_; ++h) {
+      for (size_t s = 0; s < q_shards_; ++s) {
+        for (size_t l = 0; l < lines(); ++l) {
+          std::vector<int32_t> slots;
+          for (const auto& [r, c] : live_of(s, l)) {
+            slots.push_back(from[h][r][c]);
+          }
+          while (slots.size() < widths[s]) {
+            slots.insert(o_.dkv ? slots.begin() : slots.end(), 0);
+          }
+          while (slots.size() < width) {
+            slots.push_back(slots.empty() || !repeated ? 0 : slots.back());
+          }
+          for (size_t i = 0; i < width; ++i) {
+            if (o_.dkv) {
+              out[h][s * width + i][l] = slots[i];
+            } else {
+              out[h][s * shard_rows_ + l][i] = slots[i];
             }
           }
         }
       }
     }
-    data = small[0];
-    mask = small[1];
-    klass = small[2];
+    return out;
   }
 
-  SplashMaskInfo info;
-  info.data_next = flatten(data, o.downcast);
-  info.block_mask = flatten(klass, o.downcast);
-  if (o.computable && one_mask) {
-    std::vector<int32_t> positions;
-    for (int64_t q = 0; q < masks[0].rows; ++q) {
-      positions.push_back(static_cast<int32_t>(q));
+  SplashMaskInfo arrays() const {
+    SplashMaskInfo info;
+    info.data_next = flatten(data_, o_.downcast);
+    info.block_mask = flatten(klass_, o_.downcast);
+    if (o_.computable && one_mask_) {
+      std::vector<int32_t> positions;
+      for (int64_t q = 0; q < masks_[0].rows; ++q) {
+        positions.push_back(static_cast<int32_t>(q));
+      }
+      info.q_sequence = pack(positions, {masks_[0].rows}, SplashType::int32);
+    } else if (!numbers_.empty()) {
+      info.mask_next = flatten(mask_, o_.downcast);
+      info.partial_mask_blocks =
+          pack(blocks_,
+               {static_cast<int64_t>(numbers_.size()),
+                o_.dkv ? tile_.kv : tile_.q, o_.dkv ? tile_.q : tile_.kv},
+               SplashType::boolean);
     }
-    info.q_sequence = pack(positions, {masks[0].rows}, SplashType::int32);
-  } else if (!numbers.empty()) {
-    info.mask_next = flatten(mask, o.downcast);
-    info.partial_mask_blocks =
-        pack(blocks,
-             {static_cast<int64_t>(numbers.size()), o.dkv ? tile.kv : tile.q,
-              o.dkv ? tile.q : tile.kv},
-             SplashType::boolean);
+    return info;
   }
-  return info;
+
+  const std::vector<Dense>& masks_;
+  Tile tile_;
+  const SplashOptions& o_;
+  size_t heads_, rows_, columns_, q_shards_, head_shards_;
+  size_t shard_rows_, per_shard_;  // rows of a q shard, heads of a head shard
+  bool single_ = true;             // the heads of each shard share one mask
+  bool one_mask_ = false;          // all heads do
+  size_t out_heads_ = 0;
+  Cells tile_class_, block_;  // of each head's tiles: class, number if partial
+  Cells data_, mask_, klass_;
+  std::map<std::vector<int32_t>, int32_t> numbers_;  // of partial tiles
+  std::vector<int32_t> blocks_;                      // their bits
+};
+
+SplashMaskInfo brute_force(const std::vector<Dense>& masks, Tile tile,
+                           const SplashOptions& o) {
+  return BruteForce(masks, tile, o).info();
 }
 
 std::string print(const SplashArray& a) {

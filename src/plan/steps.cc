@@ -89,11 +89,11 @@ Result<Steps> plan::steps_of_plan(const Plan& plan, bool transposed,
                       kMaxStepRows, most);
   }
   const int64_t count = step_count(w, tiles_per_pass);
-  constexpr int64_t kMost = kMaxLayoutBytes / int64_t{sizeof(Step)};
-  if (count > kMost) {
+  constexpr int64_t kMaxSteps = kMaxLayoutBytes / int64_t{sizeof(Step)};
+  if (count > kMaxSteps) {
     return over_limit("steps",
                       "packed steps may be {}, found {} of {} lists of {} rows",
-                      kMost, count, w.lists, w.rows);
+                      kMaxSteps, count, w.lists, w.rows);
   }
   // A tile at or beyond these counts crosses q_len or kv_len.
   const int64_t whole_q = plan.q_len / plan.tile.q;

@@ -3,6 +3,8 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "base/units.h"
 
 namespace tessera::receipt {
@@ -101,20 +103,27 @@ void add_lowering(const Receipt::Lowering& l, Lines& line) {
            l.reason ? ": " + *l.reason : ""));
 }
 
+std::string picks_text(const Receipt::Routing& n) {
+  // A receipt is untrusted: it may count no tile row.
+  const auto rows = static_cast<double>(std::max<int64_t>(n.tile_rows, 1));
+  return fmt::format(
+      "{}: {} of blocks of {} keys, {} pick; unions of {:.2f} blocks a tile "
+      "row of {} queries, {} in the widest, capacity {}; {} keys read by tile "
+      "rows that need {}",
+      to_string(n.settings.meaning), n.picks, n.settings.block,
+      plural(n.heads, "head"), static_cast<double>(n.union_blocks) / rows,
+      n.settings.query_tile, n.widest_union, n.union_capacity, n.read_keys,
+      n.needed_keys);
+}
+
 void add_routing(const Receipt::Routing& n, double ms, Lines& line) {
-  line("routing",
-       fmt::format("{}, top {} of blocks of {}, {}: unions of {:.2f} blocks, "
-                   "{} at most, for {} queries, in {}",
-                   n.given ? "given" : to_string(n.settings.rule),
-                   n.settings.top, n.settings.block,
-                   to_string(n.settings.meaning),
-                   static_cast<double>(n.union_blocks) /
-                       static_cast<double>(n.tile_rows),
-                   n.widest_union, n.settings.query_tile, time_text(ms)));
-  line("reads",
-       fmt::format("{} keys by tile rows that need {}; {} bytes of K "
-                   "and V more, beside {} of all, a layer",
-                   n.read_keys, n.needed_keys, n.extra_bytes, n.cache_bytes));
+  line("routing", fmt::format("{}, top {}, in {}",
+                              n.given ? "given" : to_string(n.settings.rule),
+                              n.settings.top, time_text(ms)));
+  line("picks", picks_text(n));
+  line("reads", fmt::format("{} bytes of K and V more than needed, beside {} "
+                            "of all, a layer",
+                            n.extra_bytes, n.cache_bytes));
 }
 
 }  // namespace tessera::receipt

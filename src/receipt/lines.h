@@ -41,6 +41,8 @@ void add_operation(const Receipt& receipt, Lines& line);
 // What a TPU's matrix unit pays for the tiles.
 void add_lowering(const Receipt::Lowering& lowering, Lines& line);
 void add_sinks(const Receipt::SinkTelemetry& sinks, Lines& line);
+// Picks, their unions and the keys that are read.
+std::string picks_text(const Receipt::Routing& routing);
 void add_routing(const Receipt::Routing& routing, double ms, Lines& line);
 
 }  // namespace tessera::receipt

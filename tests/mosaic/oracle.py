@@ -252,6 +252,93 @@ class Gradients:
     dsinks_error: np.ndarray | None = None
 
 
+@dataclasses.dataclass
+class Head:
+    """What the gradients of one head depend on: its rows that see a key, and
+    the keys and values that a row sees. lse, its error and dlse are columns.
+    """
+
+    q: np.ndarray
+    k: np.ndarray
+    v: np.ndarray
+    dout: np.ndarray
+    dlse: np.ndarray | float
+    out: np.ndarray
+    lse: np.ndarray
+    out_error: np.ndarray
+    lse_error: np.ndarray
+    pairs: np.ndarray
+
+
+def capped(scores, size, dim, softcap):
+    """Scores with the cap, their slope and its error, and the units of u S that
+    a score errs by.
+
+    With a softcap c, tanh (which errs by 4 u) and its two factors add 6 u S.
+    The slope is w = 1 - tanh(s / c)^2. Its derivative is at most 0.77, so w errs
+    by omega = 12 u + (D + 4) u S / c: the tanh and its square, then s.
+    """
+    if not softcap:
+        return scores, 1.0, 0.0, dim + 4
+    tanh = np.tanh(scores / softcap)
+    omega = (12 + (dim + 4) * size / softcap) * EPS32
+    return softcap * tanh, 1 - tanh**2, omega, dim + 10
+
+
+def pulls(x):
+    """t = g.v - g.out + h of each pair and its error tau = (D + 4) u (sum |g v| +
+    sum |g out|) + 3 u (|g.v| + |g.out| + |h|), more by |g| times the error of out.
+    """
+    a, delta = x.dout @ x.v.T, (x.dout * x.out).sum(1, keepdims=True)
+    tau = (x.q.shape[1] + 4) * EPS32 * (
+        np.abs(x.dout) @ np.abs(x.v).T
+        + (np.abs(x.dout) * np.abs(x.out)).sum(1, keepdims=True)
+    )
+    tau += 3 * EPS32 * (np.abs(a) + np.abs(delta) + np.abs(x.dlse))
+    tau += (np.abs(x.dout) * x.out_error).sum(1, keepdims=True)
+    return a - delta + x.dlse, tau
+
+
+def p_and_ds(x, scale, softcap, eps_p):
+    """P and dS of one head, each with its allowed error.
+
+      p    errs by pi = 12 u + (D + 4) u S + 3 u |lse|, relative: products, scale,
+           difference; the constant, product and difference of lse; exp2.
+           The error of lse is added if it is not given.
+      ds   = p t w errs by w |t| ((pi + e + 8 u) p + f) + w p tau + (2 + 2 D) f
+           + |t| p omega, with the slope w of the cap (1 without one)
+    """
+    dim = x.q.shape[1]
+    size = np.abs(scale) * (np.abs(x.q) @ np.abs(x.k).T)
+    scores, slope, omega, factors = capped(
+        scale * (x.q @ x.k.T), size, dim, softcap
+    )
+    # p is 0 for illegal pairs, so all products with p are 0 there too.
+    p = np.exp(np.where(x.pairs, scores - x.lse, -np.inf))
+    pi = (12 + factors * size + 3 * np.abs(x.lse)) * EPS32
+    # (If lse is computed, its error has the size of the row's largest score.)
+    pi += np.where(np.isfinite(x.lse), x.lse_error, 0)
+    t, tau = pulls(x)
+    ds = p * t * slope
+    ds_error = slope * np.abs(t) * ((pi + eps_p + 8 * EPS32) * p + TINY32)
+    ds_error += slope * p * tau + (2 + 2 * dim) * TINY32
+    ds_error += np.abs(t) * p * omega
+    ds_error *= x.pairs
+    p_error = ((pi + eps_p) * p + TINY32) * x.pairs
+    return p, p_error, ds, ds_error
+
+
+def as_stored(full, out, lse):
+    """What a kernel reads of the forward pass: `out` and `lse` exactly, or, if
+    they are not given, the computed ones with their errors."""
+    if out is None:
+        return full
+    return Expected(
+        out.astype(np.float64), lse.astype(np.float64),
+        np.zeros_like(full.out_error), 0 * full.lse_error,
+    )
+
+
 def gradients(
     q, k, v, dout, legal, dlse=None, scale=None, out=None, lse=None,
     softcap=0.0, sinks=None,
@@ -265,37 +352,16 @@ def gradients(
 
     With u = 2^-24, n legal keys, D the head dim, S the size of a pair's score
     (of the row's largest, if lse is not given) and e the rounding to bf16 (0
-    for float32), the allowed errors are, to first order:
-
-      p    errs by pi = 12 u + (D + 4) u S + 3 u |lse|, relative: products, scale,
-           difference; the constant, product and difference of lse; exp2.
-           The error of lse is added if it is not given.
-      t    = g.v - g.out + h errs by tau = (D + 4) u (sum |g v| + sum |g out|)
-           + 3 u (|g.v| + |g.out| + |h|), more by |g| times the error of out.
-      ds   = p t errs by |t| ((pi + e + 8 u) p + f) + p tau + (2 + 2 D) f
-      sums of n terms err by (8 + sqrt n) u of the sum of magnitudes.
-
+    for float32), p_and_ds() derives the allowed errors of p and ds, to first
+    order. Sums of n terms err by (8 + sqrt n) u of the sum of magnitudes.
     f = 2^-126: a subnormal number may become 0.
-
-    With a softcap c, tanh (which errs by 4 u) and its two factors add 6 u S to
-    the error of p, and ds = p t w has the slope w = 1 - tanh(s / c)^2. The
-    derivative of w is at most 0.77, so w errs by omega = 12 u + (D + 4) u S /
-    c: the tanh and its square, then s. This adds |t| p omega to the error of
-    ds.
-
-    The gradient of a sink z is the sum of p t over all real queries, with p =
-    exp(z - lse) (1 without a key) and t = h - g.out. p has the relative error
-    (12 + 3 |z - lse|) u, and t errs by tau without g.v.
     """
     eps_p = rounding_of_p(q.dtype)
     eps_out, tiny_out = ROUNDING[q.dtype]
-    full = attention(
-        q, k, v, legal, scale=scale, softcap=softcap, sinks=sinks
+    full = as_stored(
+        attention(q, k, v, legal, scale=scale, softcap=softcap, sinks=sinks),
+        out, lse,
     )
-    out_error, lse_error = full.out_error, full.lse_error
-    if out is not None:
-        full.out, full.lse = (x.astype(np.float64) for x in (out, lse))
-        out_error, lse_error = np.zeros_like(out_error), 0 * lse_error
     q, k, v, dout = (x.astype(np.float64) for x in (q, k, v, dout))
     batch, heads, q_len, dim = q.shape
     group = heads // k.shape[1]
@@ -306,56 +372,29 @@ def gradients(
     for b, h in np.ndindex(batch, heads):
         g, pairs = h // group, pairs_of(legal, b, h)
         rows = pairs.any(1)
-        kk, vv = seen(k[b, g], pairs), seen(v[b, g], pairs)
-        pairs = pairs[rows]
-        qq, go, oo = q[b, h, rows], dout[b, h, rows], full.out[b, h, rows]
-        size = np.abs(scale) * (np.abs(qq) @ np.abs(kk).T)
-        top = full.lse[b, h, rows][:, None]
-        scores = scale * (qq @ kk.T)
-        slope, slope_error = 1.0, 0.0
-        if softcap:
-            tanh = np.tanh(scores / softcap)
-            slope = 1 - tanh**2
-            slope_error = (12 + (dim + 4) * size / softcap) * EPS32
-            scores = softcap * tanh
-        # p is 0 for illegal pairs, so all products with p are 0 there too.
-        p = np.exp(np.where(pairs, scores - top, -np.inf))
-        factors = dim + (10 if softcap else 4)
-        pi = (12 + factors * size + 3 * np.abs(top)) * EPS32
-        # (If lse is computed, its error has the size of the row's largest
-        # score.)
-        of_lse = lse_error[b, h, rows][:, None]
-        pi += np.where(np.isfinite(top), of_lse, 0)
-        a, delta = go @ vv.T, (go * oo).sum(1, keepdims=True)
-        up = 0.0 if dlse is None else dlse[b, h, rows][:, None].astype(float)
-        t = a - delta + up
-        tau = (dim + 4) * EPS32 * (
-            np.abs(go) @ np.abs(vv).T
-            + (np.abs(go) * np.abs(oo)).sum(1, keepdims=True)
+        at = (b, h, rows)
+        x = Head(
+            q[at], seen(k[b, g], pairs), seen(v[b, g], pairs), dout[at],
+            0.0 if dlse is None else dlse[at][:, None].astype(float),
+            full.out[at], full.lse[at][:, None],
+            full.out_error[at], full.lse_error[at][:, None],
+            pairs[rows],
         )
-        tau += 3 * EPS32 * (np.abs(a) + np.abs(delta) + np.abs(up))
-        of_out = out_error[b, h, rows]
-        tau += (np.abs(go) * of_out).sum(1, keepdims=True)
-        ds = p * t * slope
-        ds_error = slope * np.abs(t) * ((pi + eps_p + 8 * EPS32) * p + TINY32)
-        ds_error += slope * p * tau + (2 + 2 * dim) * TINY32
-        ds_error += np.abs(t) * p * slope_error
-        ds_error *= pairs
-        p_error = ((pi + eps_p) * p + TINY32) * pairs
-        sums = (8 + np.sqrt(pairs.sum(1, keepdims=True))) * EPS32
-        result.dq[b, h, rows] = scale * (ds @ kk)
-        result.dq_error[b, h, rows] = np.abs(scale) * (
-            (ds_error + sums * np.abs(ds)) @ np.abs(kk)
+        p, p_error, ds, ds_error = p_and_ds(x, scale, softcap, eps_p)
+        sums = (8 + np.sqrt(x.pairs.sum(1, keepdims=True))) * EPS32
+        result.dq[at] = scale * (ds @ x.k)
+        result.dq_error[at] = np.abs(scale) * (
+            (ds_error + sums * np.abs(ds)) @ np.abs(x.k)
         )
-        result.dk[b, g] += scale * (ds.T @ qq)
-        result.dk_error[b, g] += np.abs(scale) * (ds_error.T @ np.abs(qq))
-        result.dv[b, g] += p.T @ go
-        result.dv_error[b, g] += p_error.T @ np.abs(go)
-        seen_by[b, g] += pairs.sum(0)
-        sizes[0][b, g] += np.abs(scale) * (np.abs(ds).T @ np.abs(qq))
-        sizes[1][b, g] += p.T @ np.abs(go)
+        result.dk[b, g] += scale * (ds.T @ x.q)
+        result.dk_error[b, g] += np.abs(scale) * (ds_error.T @ np.abs(x.q))
+        result.dv[b, g] += p.T @ x.dout
+        result.dv_error[b, g] += p_error.T @ np.abs(x.dout)
+        seen_by[b, g] += x.pairs.sum(0)
+        sizes[0][b, g] += np.abs(scale) * (np.abs(ds).T @ np.abs(x.q))
+        sizes[1][b, g] += p.T @ np.abs(x.dout)
     if sinks is not None:
-        found = sink_gradients(full, dout, dlse, legal, sinks, out_error, lse_error)
+        found = sink_gradients(full, dout, dlse, legal, sinks)
         result.dsinks, result.dsinks_error = found
     sums = ((8 + np.sqrt(seen_by)) * EPS32)[..., None]
     result.dk_error += sums * sizes[0]
@@ -368,7 +407,11 @@ def gradients(
     return result
 
 
-def sink_gradients(full, dout, dlse, legal, sinks, out_error, lse_error):
+def sink_gradients(full, dout, dlse, legal, sinks):
+    """The gradient of a sink z: the sum of p t over all real queries, with p =
+    exp(z - lse) (1 without a key) and t = h - g.out. p has the relative error
+    (12 + 3 |z - lse|) u, and t errs by tau without g.v.
+    """
     batch, heads, q_len, dim = full.out.shape
     out, error = np.zeros(heads), np.zeros(heads)
     for h in range(heads):
@@ -381,7 +424,7 @@ def sink_gradients(full, dout, dlse, legal, sinks, out_error, lse_error):
             p[rows] = np.exp(below)
             off[rows] = np.where(
                 p[rows] > 0, (12 + 3 * np.abs(below)) * EPS32, 0
-            ) + lse_error[b, h, rows]
+            ) + full.lse_error[b, h, rows]
             # dout of a query without a key does not count, whatever its values.
             go = np.where(rows[:, None], dout[b, h], 0)
             oo = np.where(rows[:, None], full.out[b, h], 0)
@@ -390,7 +433,7 @@ def sink_gradients(full, dout, dlse, legal, sinks, out_error, lse_error):
             t = up - delta
             tau = (dim + 4) * EPS32 * (np.abs(go) * np.abs(oo)).sum(1)
             tau += 3 * EPS32 * (np.abs(delta) + np.abs(up))
-            tau += (np.abs(go) * out_error[b, h]).sum(1)
+            tau += (np.abs(go) * full.out_error[b, h]).sum(1)
             out[h] += (p * t).sum()
             error[h] += ((off * p + TINY32) * np.abs(t) + p * tau).sum()
             size += np.abs(p * t).sum()

@@ -3,6 +3,8 @@
 Arguments and results are those of oracle.py, which is checked against this one.
 """
 
+import dataclasses
+
 import numpy as np
 
 from oracle import (
@@ -99,33 +101,94 @@ def attention(
     return Expected(out, lse, out_error, lse_error)
 
 
-def sink_part(z, lse, lse_error, dout, out, out_error, up, has_key):
-    """A query's part of its sink's gradient, and the error of it."""
+def sink_part(z, dout, up, stored, has_key):
+    """A query's part of its sink's gradient, and the error of it. `stored` has
+    the results of the query."""
     if not has_key:
         return up, TINY32 * abs(up) + 3 * EPS32 * abs(up)
-    p, delta = np.exp(z - lse), dout @ out
+    p, delta = np.exp(z - stored.lse), dout @ stored.out
     t = up - delta
-    tau = (len(out) + 4) * EPS32 * (np.abs(dout) @ np.abs(out))
-    tau += 3 * EPS32 * (abs(delta) + abs(up)) + np.abs(dout) @ out_error
-    pi = lse_error
+    tau = (len(dout) + 4) * EPS32 * (np.abs(dout) @ np.abs(stored.out))
+    roundings = 3 * EPS32 * (abs(delta) + abs(up))
+    tau += roundings + np.abs(dout) @ stored.out_error
+    pi = stored.lse_error
     if p > 0:
-        pi += (12 + 3 * abs(z - lse)) * EPS32
+        pi += (12 + 3 * abs(z - stored.lse)) * EPS32
     return p * t, (pi * p + TINY32) * abs(t) + p * tau
+
+
+def as_stored(full, out, lse):
+    """The stored results, taken as exact; or the computed ones."""
+    if out is not None:
+        full.out, full.lse = (x.astype(np.float64) for x in (out, lse))
+        full.out_error = np.zeros_like(full.out_error)
+        full.lse_error = 0 * full.lse_error
+    return full
+
+
+def query_gradients(q, k, v, dout, up, stored, scale, softcap, eps_p):
+    """p and ds of one query with its legal keys, each with its error."""
+    dim = len(q)
+    size = np.abs(scale) * (np.abs(k) @ np.abs(q))
+    scores, slope, omega, factors = scale * (k @ q), 1, 0, dim + 4
+    if softcap:
+        factors += 6
+        slope = 1 / np.cosh(scores / softcap) ** 2
+        scores = softcap * np.tanh(scores / softcap)
+        omega = (12 + (dim + 4) * size / softcap) * EPS32
+    p = np.exp(scores - stored.lse)
+    pi = (12 + factors * size + 3 * np.abs(stored.lse)) * EPS32
+    # (If lse is computed, its error has the size of the row's largest score.)
+    pi += np.where(np.isfinite(stored.lse), stored.lse_error, 0)
+    a, delta = v @ dout, dout @ stored.out
+    t = a - delta + up
+    tau = (dim + 4) * EPS32 * (
+        np.abs(v) @ np.abs(dout) + np.abs(dout) @ np.abs(stored.out)
+    )
+    tau += 3 * EPS32 * (np.abs(a) + abs(delta) + abs(up))
+    tau += np.abs(dout) @ stored.out_error
+    ds = p * t * slope
+    ds_error = np.abs(t) * ((pi + eps_p + 8 * EPS32) * p + TINY32) * slope
+    ds_error += slope * p * tau + (2 + 2 * dim) * TINY32
+    ds_error += omega * np.abs(t) * p
+    return p, (pi + eps_p) * p + TINY32, ds, ds_error
+
+
+def add_sinks(result, parts, errors):
+    """The gradients of the sinks [H] from the parts of every query [H, B * Q]."""
+    sums = (8 + np.sqrt(parts.shape[1])) * EPS32
+    result.dsinks = np.array([sum(x) for x in parts])
+    result.dsinks_error = (
+        errors + EPS32 * np.abs(result.dsinks) + TINY32
+        + sums * np.array([np.abs(x).sum() for x in parts])
+    )
+
+
+def add_sums(result, seen_by, sizes):
+    """The errors of sums over queries, whose magnitudes are `sizes`."""
+    sums = ((8 + np.sqrt(seen_by)) * EPS32)[..., None]
+    result.dk_error += sums * sizes[0]
+    result.dv_error += sums * sizes[1]
+
+
+def add_cast(result, eps_out, tiny_out):
+    """The errors of the cast to the type of the results."""
+    for name in ("dq", "dk", "dv"):
+        error, value = getattr(result, f"{name}_error"), getattr(result, name)
+        # Without a legal pair it is exactly 0.
+        some = error > 0
+        error[some] += eps_out * np.abs(value[some]) + tiny_out
 
 
 def gradients(
     q, k, v, dout, legal, dlse=None, scale=None, out=None, lse=None,
     softcap=0.0, sinks=None,
 ):
-    eps_p = rounding_of_p(q.dtype)
-    eps_out, tiny_out = ROUNDING[q.dtype]
-    full = attention(
-        q, k, v, legal, scale=scale, softcap=softcap, sinks=sinks
+    eps_p, rounding = rounding_of_p(q.dtype), ROUNDING[q.dtype]
+    full = as_stored(
+        attention(q, k, v, legal, scale=scale, softcap=softcap, sinks=sinks),
+        out, lse,
     )
-    out_error, lse_error = full.out_error, full.lse_error
-    if out is not None:
-        full.out, full.lse = (x.astype(np.float64) for x in (out, lse))
-        out_error, lse_error = np.zeros_like(out_error), 0 * lse_error
     q, k, v, dout = (x.astype(np.float64) for x in (q, k, v, dout))
     batch, heads, q_len, dim = q.shape
     group = heads // k.shape[1]
@@ -137,72 +200,38 @@ def gradients(
     sinks_error = np.zeros(heads)
     for b, h, i in np.ndindex(batch, heads, q_len):
         keys = np.flatnonzero(legal[b, i])
+        qq, go = q[b, h, i], dout[b, h, i]
+        up = 0.0 if dlse is None else float(dlse[b, h, i])
+        stored = Expected(
+            *(getattr(full, x.name)[b, h, i] for x in dataclasses.fields(full))
+        )
         if sinks is not None:
             part, error = sink_part(
-                float(sinks[h]), full.lse[b, h, i], lse_error[b, h, i],
-                dout[b, h, i], full.out[b, h, i], out_error[b, h, i],
-                0.0 if dlse is None else float(dlse[b, h, i]), len(keys) > 0,
+                float(sinks[h]), go, up, stored, len(keys) > 0
             )
             of_sinks[h].append(part)
             sinks_error[h] += error
         if not len(keys):
             continue
         g = h // group
-        kk, vv, go = k[b, g, keys], v[b, g, keys], dout[b, h, i]
-        size = np.abs(scale) * (np.abs(kk) @ np.abs(q[b, h, i]))
-        top = full.lse[b, h, i]
-        scores, slope, omega, factors = scale * (kk @ q[b, h, i]), 1, 0, dim + 4
-        if softcap:
-            factors += 6
-            slope = 1 / np.cosh(scores / softcap) ** 2
-            scores = softcap * np.tanh(scores / softcap)
-            omega = (12 + (dim + 4) * size / softcap) * EPS32
-        p = np.exp(scores - top)
-        pi = (12 + factors * size + 3 * np.abs(top)) * EPS32
-        # (If lse is computed, its error has the size of the row's largest
-        # score.)
-        pi += np.where(np.isfinite(top), lse_error[b, h, i], 0)
-        a, delta = vv @ go, go @ full.out[b, h, i]
-        up = 0.0 if dlse is None else float(dlse[b, h, i])
-        t = a - delta + up
-        tau = (dim + 4) * EPS32 * (
-            np.abs(vv) @ np.abs(go) + np.abs(go) @ np.abs(full.out[b, h, i])
+        kk = k[b, g, keys]
+        p, p_error, ds, ds_error = query_gradients(
+            qq, kk, v[b, g, keys], go, up, stored, scale, softcap, eps_p
         )
-        tau += 3 * EPS32 * (np.abs(a) + abs(delta) + abs(up))
-        tau += np.abs(go) @ out_error[b, h, i]
-        ds = p * t * slope
-        ds_error = np.abs(t) * ((pi + eps_p + 8 * EPS32) * p + TINY32) * slope
-        ds_error += slope * p * tau + (2 + 2 * dim) * TINY32
-        ds_error += omega * np.abs(t) * p
         sums = (8 + np.sqrt(len(keys))) * EPS32
         result.dq[b, h, i] = scale * (ds @ kk)
         result.dq_error[b, h, i] = np.abs(scale) * (
             (ds_error + sums * np.abs(ds)) @ np.abs(kk)
         )
-        result.dk[b, g, keys] += scale * np.outer(ds, q[b, h, i])
-        result.dk_error[b, g, keys] += np.abs(
-            scale * np.outer(ds_error, q[b, h, i])
-        )
+        result.dk[b, g, keys] += scale * np.outer(ds, qq)
+        result.dk_error[b, g, keys] += np.abs(scale * np.outer(ds_error, qq))
         result.dv[b, g, keys] += np.outer(p, go)
-        result.dv_error[b, g, keys] += np.outer(
-            (pi + eps_p) * p + TINY32, np.abs(go)
-        )
+        result.dv_error[b, g, keys] += np.outer(p_error, np.abs(go))
         seen_by[b, g, keys] += 1
-        sizes[0][b, g, keys] += np.abs(scale * np.outer(ds, q[b, h, i]))
+        sizes[0][b, g, keys] += np.abs(scale * np.outer(ds, qq))
         sizes[1][b, g, keys] += np.outer(p, np.abs(go))
     if sinks is not None:
-        sums = (8 + np.sqrt(batch * q_len)) * EPS32
-        result.dsinks = np.array([sum(x) for x in of_sinks])
-        result.dsinks_error = (
-            sinks_error + EPS32 * np.abs(result.dsinks) + TINY32
-            + sums * np.array([np.abs(x).sum() for x in of_sinks])
-        )
-    sums = ((8 + np.sqrt(seen_by)) * EPS32)[..., None]
-    result.dk_error += sums * sizes[0]
-    result.dv_error += sums * sizes[1]
-    for name in ("dq", "dk", "dv"):
-        error, value = getattr(result, f"{name}_error"), getattr(result, name)
-        # Without a legal pair it is exactly 0.
-        some = error > 0
-        error[some] += eps_out * np.abs(value[some]) + tiny_out
+        add_sinks(result, np.array(of_sinks), sinks_error)
+    add_sums(result, seen_by, sizes)
+    add_cast(result, *rounding)
     return result

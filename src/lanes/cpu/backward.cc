@@ -37,10 +37,10 @@ constexpr double kLog2e = 1.4426950408889634;
 // The log-sum-exp to base 2. A finite one stays finite, since a score of -inf
 // minus -inf would be NaN.
 float in_log2(float lse) {
-  constexpr double kMost = std::numeric_limits<float>::max();
+  constexpr double kMaxFloat = std::numeric_limits<float>::max();
   const double power = lse * kLog2e;
   return static_cast<float>(
-      std::isfinite(lse) ? std::clamp(power, -kMost, kMost) : power);
+      std::isfinite(lse) ? std::clamp(power, -kMaxFloat, kMaxFloat) : power);
 }
 
 // The chunks of queries that each block of keys meets: 8 bytes for each place.
