@@ -110,7 +110,8 @@ nb::dict facts_of(nb::handle self) {
 }
 
 nb::dict statistics_of(nb::handle self) {
-  const Statistics s = take(make_statistics(batch_of(self)));
+  const Batch& batch = batch_of(self);
+  const Statistics s = take(unlocked([&] { return make_statistics(batch); }));
   nb::dict out;
   out["tiles_total"] = s.tiles_total;
   out["tiles_active"] = s.tiles_active;
@@ -138,6 +139,22 @@ std::string repr_of(nb::handle self) {
                       "/" + std::to_string(tiles) + ")");
 }
 
+PlanContract contract_of(const Batch& batch) {
+  return take(unlocked([&] { return make_contract(batch); }));
+}
+
+std::string digest_of(const Batch& batch) {
+  return unlocked([&] { return plan_digest(batch.plan()); });
+}
+
+bool equal(const PyBatch& l, const PyBatch& r) {
+  if (&l == &r) return true;
+  return unlocked([&] {
+    return l.batch.request() == r.batch.request() &&
+           own_facts(l.batch.facts()) == own_facts(r.batch.facts());
+  });
+}
+
 // The request, the names of the facts, the contract and counts, but no array.
 nb::dict summary_of(nb::handle self) {
   const Batch& batch = batch_of(self);
@@ -157,8 +174,8 @@ nb::dict summary_of(nb::handle self) {
   out["max_width"] = r.ceilings.max_width;
   out["max_union"] = r.ceilings.max_union;
   out["facts"] = facts;
-  out["contract"] = take(make_contract(batch)).key;
-  out["digest"] = plan_digest(batch.plan());
+  out["contract"] = contract_of(batch).key;
+  out["digest"] = digest_of(batch);
   out["statistics"] = statistics_of(self);
   return out;
 }
@@ -213,9 +230,8 @@ void bind_files(nb::class_<PyBatch>& batch) {
       .def(
           "to_bytes",
           [](const PyBatch& b) {
-            const std::string bytes =
-                take(unlocked([&] { return encode_plan(b.batch); }));
-            return nb::bytes(bytes.data(), bytes.size());
+            return bytes_of(
+                take(unlocked([&] { return encode_plan(b.batch); })));
           },
           "The batch as the bytes of a plan file.")
       .def_static(
@@ -298,13 +314,11 @@ void bind_lists(nb::class_<PyBatch>& batch) {
           "transposed", [](nb::object self) { return worklist_of(self, true); },
           "The worklist whose rows are key tiles. Backward passes use it.")
       .def_prop_ro(
-          "contract",
-          [](const PyBatch& b) { return take(make_contract(b.batch)); },
+          "contract", [](const PyBatch& b) { return contract_of(b.batch); },
           "The plan contract: everything static that a compiled program of\n"
           "this batch depends on.")
       .def_prop_ro(
-          "digest",
-          [](const PyBatch& b) { return plan_digest(b.batch.plan()); },
+          "digest", [](const PyBatch& b) { return digest_of(b.batch); },
           "Digest of the plan's sizes and lists. Plans with equal digests\n"
           "are equal.")
       .def_prop_ro(
@@ -401,16 +415,9 @@ void bind_batch(nb::module_& m) {
                     page + "\"></iframe>";
            })
       .def("__repr__", &repr_of)
-      .def(
-          "__eq__",
-          [](const PyBatch& l, const PyBatch& r) {
-            return &l == &r ||
-                   (l.batch.request() == r.batch.request() &&
-                    own_facts(l.batch.facts()) == own_facts(r.batch.facts()));
-          },
-          nb::is_operator(), nb::sig(kEqual))
+      .def("__eq__", &equal, nb::is_operator(), nb::sig(kEqual))
       .def("__hash__", [](const PyBatch& b) {
-        return nb::hash(nb::str(plan_digest(b.batch.plan()).c_str()));
+        return nb::hash(nb::str(digest_of(b.batch).c_str()));
       });
   bind_files(batch);
   bind_layouts(m, batch);
