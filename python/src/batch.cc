@@ -74,6 +74,13 @@ NewBatch plan(nb::object mask, int64_t q_len, std::optional<int64_t> kv_len,
   return new_batch(take(std::move(made)));
 }
 
+std::vector<std::string> mask_texts(const Request& request) {
+  std::vector<std::string> out;
+  out.reserve(request.masks.size());
+  for (const Mask& mask : request.masks) out.push_back(to_string(mask));
+  return out;
+}
+
 nb::object ints_or_none(const std::optional<Ints>& values, nb::handle owner,
                         size_t rows) {
   if (!values) return nb::none();
@@ -159,12 +166,10 @@ bool equal(const PyBatch& l, const PyBatch& r) {
 nb::dict summary_of(nb::handle self) {
   const Batch& batch = batch_of(self);
   const Request& r = batch.request();
-  nb::list masks;
-  for (const Mask& mask : r.masks) masks.append(to_string(mask));
   nb::list facts;
   for (auto [name, value] : facts_of(self)) facts.append(name);
   nb::dict out;
-  out["masks"] = masks;
+  out["masks"] = mask_texts(r);
   out["batch"] = r.batch;
   out["heads"] = batch.plan().heads;
   out["q_len"] = r.q_len;
@@ -182,14 +187,13 @@ nb::dict summary_of(nb::handle self) {
 
 std::string html_of(nb::handle self) {
   const Batch& batch = batch_of(self);
-  picture::Input input{batch, mask_text(batch.request())};
-  if (batch.request().masks.size() > 1) {
-    for (const Mask& mask : batch.request().masks) {
-      input.head_masks.push_back(to_string(mask));
-    }
-  }
-  const nb::gil_scoped_release released;
-  return take(picture::draw_html(input));
+  return take(unlocked([&] {
+    std::vector<std::string> titles =
+        picture::titles_of_heads(batch.plan(), mask_texts(batch.request()));
+    picture::Input input{batch, titles.front()};
+    input.head_masks = std::move(titles);
+    return picture::draw_html(input);
+  }));
 }
 
 OwnedBatch read_plan(const nb::bytes& bytes) {
@@ -210,9 +214,8 @@ const Batch& batch_of(nb::handle object) {
 
 std::string mask_text(const Request& request) {
   std::string out;
-  for (const Mask& mask : request.masks) {
-    if (!out.empty()) out += " / ";
-    out += to_string(mask);
+  for (const std::string& mask : mask_texts(request)) {
+    out += (out.empty() ? "" : " / ") + mask;
   }
   return out;
 }
@@ -270,13 +273,7 @@ void bind_request(nb::class_<PyBatch>& batch) {
   batch
       .def_prop_ro(
           "masks",
-          [](const PyBatch& b) {
-            std::vector<std::string> out;
-            for (const Mask& mask : b.batch.request().masks) {
-              out.push_back(to_string(mask));
-            }
-            return out;
-          },
+          [](const PyBatch& b) { return mask_texts(b.batch.request()); },
           "The masks as text: one for all heads, or one for each group of "
           "heads.")
       .def_prop_ro(
