@@ -62,13 +62,8 @@ Result<int> run(Options o) {
                                             picture::kMaxTextColumns)
                        : std::max(picture::kMinTextColumns, terminal_columns());
   if (!width) return width.error();
-  // Heads share masks in groups of equal size.
-  std::vector<std::string> head_masks;
-  for (int64_t h = 0; h < plan.heads; ++h) {
-    head_masks.push_back(
-        planned->written[static_cast<size_t>(h) * batch.request().masks.size() /
-                         static_cast<size_t>(plan.heads)]);
-  }
+  std::vector<std::string> head_masks =
+      picture::titles_of_heads(plan, planned->written);
   picture::Input input{batch, head_masks[static_cast<size_t>(*head)],
                        *batch_row, *head, *width};
   input.head_masks = std::move(head_masks);

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "failure.h"
+#include "unlocked.h"
 
 namespace tessera::python {
 namespace {
@@ -279,9 +280,9 @@ IntArray read_ints(const char* name, nb::handle object,
     if (!in_c_order(array)) {
       refuse(std::string(name) + " must be in C order, found strides");
     }
-    add_in_pieces({static_cast<const int32_t*>(array.data()),
-                   static_cast<size_t>(array.view.size())},
-                  out.values);
+    const std::span<const int32_t> given(
+        static_cast<const int32_t*>(array.data()), array.view.size());
+    unlocked_if_long(given.size(), [&] { add_in_pieces(given, out.values); });
   }
   if (!fits(out.shape, shape)) {
     refuse(std::string(name) + " must have the shape " + shape_words(shape) +

@@ -74,6 +74,13 @@ NewBatch plan(nb::object mask, int64_t q_len, std::optional<int64_t> kv_len,
   return new_batch(take(std::move(made)));
 }
 
+std::vector<std::string> mask_texts(const Request& request) {
+  std::vector<std::string> out;
+  out.reserve(request.masks.size());
+  for (const Mask& mask : request.masks) out.push_back(to_string(mask));
+  return out;
+}
+
 nb::object ints_or_none(const std::optional<Ints>& values, nb::handle owner,
                         size_t rows) {
   if (!values) return nb::none();
@@ -110,7 +117,8 @@ nb::dict facts_of(nb::handle self) {
 }
 
 nb::dict statistics_of(nb::handle self) {
-  const Statistics s = take(make_statistics(batch_of(self)));
+  const Batch& batch = batch_of(self);
+  const Statistics s = take(unlocked([&] { return make_statistics(batch); }));
   nb::dict out;
   out["tiles_total"] = s.tiles_total;
   out["tiles_active"] = s.tiles_active;
@@ -138,16 +146,30 @@ std::string repr_of(nb::handle self) {
                       "/" + std::to_string(tiles) + ")");
 }
 
+PlanContract contract_of(const Batch& batch) {
+  return take(unlocked([&] { return make_contract(batch); }));
+}
+
+std::string digest_of(const Batch& batch) {
+  return unlocked([&] { return plan_digest(batch.plan()); });
+}
+
+bool equal(const PyBatch& l, const PyBatch& r) {
+  if (&l == &r) return true;
+  return unlocked([&] {
+    return l.batch.request() == r.batch.request() &&
+           own_facts(l.batch.facts()) == own_facts(r.batch.facts());
+  });
+}
+
 // The request, the names of the facts, the contract and counts, but no array.
 nb::dict summary_of(nb::handle self) {
   const Batch& batch = batch_of(self);
   const Request& r = batch.request();
-  nb::list masks;
-  for (const Mask& mask : r.masks) masks.append(to_string(mask));
   nb::list facts;
   for (auto [name, value] : facts_of(self)) facts.append(name);
   nb::dict out;
-  out["masks"] = masks;
+  out["masks"] = mask_texts(r);
   out["batch"] = r.batch;
   out["heads"] = batch.plan().heads;
   out["q_len"] = r.q_len;
@@ -157,22 +179,21 @@ nb::dict summary_of(nb::handle self) {
   out["max_width"] = r.ceilings.max_width;
   out["max_union"] = r.ceilings.max_union;
   out["facts"] = facts;
-  out["contract"] = take(make_contract(batch)).key;
-  out["digest"] = plan_digest(batch.plan());
+  out["contract"] = contract_of(batch).key;
+  out["digest"] = digest_of(batch);
   out["statistics"] = statistics_of(self);
   return out;
 }
 
 std::string html_of(nb::handle self) {
   const Batch& batch = batch_of(self);
-  picture::Input input{batch, mask_text(batch.request())};
-  if (batch.request().masks.size() > 1) {
-    for (const Mask& mask : batch.request().masks) {
-      input.head_masks.push_back(to_string(mask));
-    }
-  }
-  const nb::gil_scoped_release released;
-  return take(picture::draw_html(input));
+  return take(unlocked([&] {
+    std::vector<std::string> titles =
+        picture::titles_of_heads(batch.plan(), mask_texts(batch.request()));
+    picture::Input input{batch, titles.front()};
+    input.head_masks = std::move(titles);
+    return picture::draw_html(input);
+  }));
 }
 
 OwnedBatch read_plan(const nb::bytes& bytes) {
@@ -193,9 +214,8 @@ const Batch& batch_of(nb::handle object) {
 
 std::string mask_text(const Request& request) {
   std::string out;
-  for (const Mask& mask : request.masks) {
-    if (!out.empty()) out += " / ";
-    out += to_string(mask);
+  for (const std::string& mask : mask_texts(request)) {
+    out += (out.empty() ? "" : " / ") + mask;
   }
   return out;
 }
@@ -213,9 +233,8 @@ void bind_files(nb::class_<PyBatch>& batch) {
       .def(
           "to_bytes",
           [](const PyBatch& b) {
-            const std::string bytes =
-                take(unlocked([&] { return encode_plan(b.batch); }));
-            return nb::bytes(bytes.data(), bytes.size());
+            return bytes_of(
+                take(unlocked([&] { return encode_plan(b.batch); })));
           },
           "The batch as the bytes of a plan file.")
       .def_static(
@@ -254,13 +273,7 @@ void bind_request(nb::class_<PyBatch>& batch) {
   batch
       .def_prop_ro(
           "masks",
-          [](const PyBatch& b) {
-            std::vector<std::string> out;
-            for (const Mask& mask : b.batch.request().masks) {
-              out.push_back(to_string(mask));
-            }
-            return out;
-          },
+          [](const PyBatch& b) { return mask_texts(b.batch.request()); },
           "The masks as text: one for all heads, or one for each group of "
           "heads.")
       .def_prop_ro(
@@ -298,13 +311,11 @@ void bind_lists(nb::class_<PyBatch>& batch) {
           "transposed", [](nb::object self) { return worklist_of(self, true); },
           "The worklist whose rows are key tiles. Backward passes use it.")
       .def_prop_ro(
-          "contract",
-          [](const PyBatch& b) { return take(make_contract(b.batch)); },
+          "contract", [](const PyBatch& b) { return contract_of(b.batch); },
           "The plan contract: everything static that a compiled program of\n"
           "this batch depends on.")
       .def_prop_ro(
-          "digest",
-          [](const PyBatch& b) { return plan_digest(b.batch.plan()); },
+          "digest", [](const PyBatch& b) { return digest_of(b.batch); },
           "Digest of the plan's sizes and lists. Plans with equal digests\n"
           "are equal.")
       .def_prop_ro(
@@ -401,16 +412,9 @@ void bind_batch(nb::module_& m) {
                     page + "\"></iframe>";
            })
       .def("__repr__", &repr_of)
-      .def(
-          "__eq__",
-          [](const PyBatch& l, const PyBatch& r) {
-            return &l == &r ||
-                   (l.batch.request() == r.batch.request() &&
-                    own_facts(l.batch.facts()) == own_facts(r.batch.facts()));
-          },
-          nb::is_operator(), nb::sig(kEqual))
+      .def("__eq__", &equal, nb::is_operator(), nb::sig(kEqual))
       .def("__hash__", [](const PyBatch& b) {
-        return nb::hash(nb::str(plan_digest(b.batch.plan()).c_str()));
+        return nb::hash(nb::str(digest_of(b.batch).c_str()));
       });
   bind_files(batch);
   bind_layouts(m, batch);

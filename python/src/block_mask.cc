@@ -40,13 +40,16 @@ nb::dict state_of(nb::handle self) {
   const Worklist& l = nb::cast<const PyBlockLists&>(self).lists.forward;
   const auto width = static_cast<size_t>((l.columns + 7) / 8);
   const auto rows = static_cast<size_t>(l.lists * l.rows);
-  std::vector<uint8_t> cells(rows * width);
-  for (size_t r = 0; r < rows; ++r) {
-    for (uint32_t i = l.row_start[r]; i < l.row_start[r + 1]; ++i) {
-      const auto c = static_cast<size_t>(l.entries[i].column());
-      cells[r * width + c / 8] |= static_cast<uint8_t>(1 << c % 8);
+  auto cells = unlocked_if_long(rows * width + l.entries.size(), [&] {
+    std::vector<uint8_t> made(rows * width);
+    for (size_t r = 0; r < rows; ++r) {
+      for (uint32_t i = l.row_start[r]; i < l.row_start[r + 1]; ++i) {
+        const auto c = static_cast<size_t>(l.entries[i].column());
+        made[r * width + c / 8] |= static_cast<uint8_t>(1 << c % 8);
+      }
     }
-  }
+    return made;
+  });
   nb::dict out;
   out["columns"] = l.columns;
   out["cells"] = own_array(
@@ -57,10 +60,10 @@ nb::dict state_of(nb::handle self) {
 
 PyBlockLists of_state(const nb::dict& state) {
   const nb::object cells = read_state<nb::object>(state, "cells");
+  const BlockMask mask =
+      read_block_mask("cells", cells, read_state<int64_t>(state, "columns"));
   PyBlockLists out;
-  take(worklists_of_blocks(
-      read_block_mask("cells", cells, read_state<int64_t>(state, "columns")),
-      out.lists));
+  take(unlocked([&] { return worklists_of_blocks(mask, out.lists); }));
   return out;
 }
 

@@ -374,13 +374,20 @@ nb::dict array_shapes(const PyKernel& of) {
 
 nb::dict arrays(const PyKernel& of, const PyBatch& batch) {
   const MosaicKernel& kernel = of.kernel;
-  nb::dict out;
+  std::vector<int32_t> digests;
   std::vector<MosaicArray> made =
-      named_arrays(kernel, take(make_mosaic_arrays(batch.batch, kernel)));
-  std::vector<MosaicArrayView> views;
-  for (const MosaicArray& array : made) views.push_back(view_of(array));
-  out["digests"] =
-      own_array(mosaic_digests(kernel, views), {made.size(), size_t{4}});
+      take(unlocked([&]() -> Result<std::vector<MosaicArray>> {
+        auto arrays = make_mosaic_arrays(batch.batch, kernel);
+        if (!arrays) return arrays.error();
+        auto named = named_arrays(kernel, std::move(*arrays));
+        std::vector<MosaicArrayView> views;
+        views.reserve(named.size());
+        for (const MosaicArray& array : named) views.push_back(view_of(array));
+        digests = mosaic_digests(kernel, views);
+        return named;
+      }));
+  nb::dict out;
+  out["digests"] = own_array(std::move(digests), {made.size(), size_t{4}});
   for (MosaicArray& array : made) {
     const std::string name(array.name);
     out[name.c_str()] =
@@ -420,7 +427,8 @@ void check(const PyKernel& of, const nb::dict& given) {
   for (size_t i = 0; i < due.size(); ++i) {
     views.push_back({due[i].name, shapes[i], ints_of(held[i])});
   }
-  take(check_mosaic_arrays(kernel, views, ints_of(digests)));
+  const std::span<const int32_t> as_made = ints_of(digests);
+  take(unlocked([&] { return check_mosaic_arrays(kernel, views, as_made); }));
 }
 
 // Read-only properties: values of the kernel and of the call that it is for.

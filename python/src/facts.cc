@@ -13,6 +13,7 @@
 #include "mask/bind.h"
 #include "mask/canonical.h"
 #include "tessera/layouts.h"
+#include "unlocked.h"
 
 namespace tessera::python {
 namespace {
@@ -58,7 +59,11 @@ void take_topk(nb::handle topk_idxs, const Request& request,
   const size_t dims = dims_of(topk_idxs);
   const std::vector<int64_t> any(dims >= 2 && dims <= 4 ? dims : 3, -1);
   const IntArray read = read_ints("topk_idxs", topk_idxs, any);
-  take_picks(take(picks_from_topk(read.values, read.shape, request)), facts);
+  take_picks(
+      take(unlocked_if_long(
+          read.values.size(),
+          [&] { return picks_from_topk(read.values, read.shape, request); })),
+      facts);
 }
 
 }  // namespace
@@ -90,11 +95,15 @@ OwnedFacts read_facts(const FactArguments& given, const Request& request) {
     }
     const std::vector<int64_t> any{-1};
     const IntArray at = read_ints("cu_seqlens", given.cu_seqlens, any);
-    out.doc_ids = take(ids_from_cu_seqlens(at.values, kv_len));
+    out.doc_ids = take(unlocked_if_long(static_cast<size_t>(kv_len), [&] {
+      return ids_from_cu_seqlens(at.values, kv_len);
+    }));
   }
   if (!given.position_ids.is_none()) {
     const IntArray at = read_ints("position_ids", given.position_ids, keys);
-    out.doc_ids = take(ids_from_position_ids(at.values, batch));
+    out.doc_ids = take(unlocked_if_long(at.values.size(), [&] {
+      return ids_from_position_ids(at.values, batch);
+    }));
   }
   if (!given.q_doc_ids.is_none()) {
     out.q_doc_ids = read_ints("q_doc_ids", given.q_doc_ids, queries).values;
@@ -140,7 +149,9 @@ void read_selections(nb::handle picks, nb::handle topk_idxs,
   take_topk(topk_idxs, request, facts);
   if (!block_mask.is_none()) {
     const BlockMask cells = read_block_mask("block_mask", block_mask, {});
-    take_picks(take(picks_from_blocks(cells, request)), facts);
+    take_picks(
+        take(unlocked([&] { return picks_from_blocks(cells, request); })),
+        facts);
   }
 }
 

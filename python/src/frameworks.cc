@@ -12,24 +12,33 @@
 #include "lanes/cpu/batch_arrays.h"
 #include "lanes/cpu/ffi_handlers.h"
 #include "tessera/batch.h"
+#include "unlocked.h"
 
 namespace tessera::python {
 namespace {
 
+template <class T>
+nb::object own_row(std::vector<T> values) {
+  const size_t size = values.size();
+  return own_array(std::move(values), {size});
+}
+
 // The entries of a list, padded with zeros to the capacity of the contract.
 nb::object padded_entries(const Worklist& list, int64_t capacity) {
-  std::vector<uint32_t> out(static_cast<size_t>(capacity), 0);
-  for (size_t i = 0; i < list.entries.size() && i < out.size(); ++i) {
-    out[i] = list.entries[i].word;
-  }
-  const size_t size = out.size();
-  return own_array(std::move(out), {size});
+  const auto size = static_cast<size_t>(capacity);
+  return own_row(unlocked_if_long(size, [&] {
+    std::vector<uint32_t> out(size, 0);
+    for (size_t i = 0; i < list.entries.size() && i < size; ++i) {
+      out[i] = list.entries[i].word;
+    }
+    return out;
+  }));
 }
 
 nb::object row_starts(const Worklist& list) {
-  std::vector<int32_t> out(list.row_start.begin(), list.row_start.end());
-  const size_t size = out.size();
-  return own_array(std::move(out), {size});
+  return own_row(unlocked_if_long(list.row_start.size(), [&] {
+    return std::vector<int32_t>(list.row_start.begin(), list.row_start.end());
+  }));
 }
 
 // A batch as static values and, if `with_arrays`, its arrays in the order of a
@@ -40,7 +49,8 @@ nb::tuple parts(nb::handle self, bool with_arrays) {
   if (batch.facts().valid_slot_counts) {
     refuse("a batch as arrays must have valid_token_counts, found slot counts");
   }
-  const PlanContract contract = take(make_contract(batch));
+  const PlanContract contract =
+      take(unlocked([&] { return make_contract(batch); }));
   const std::vector<std::string> names = cpu::fact_names(batch.facts());
   const auto told = [&](nb::list arrays) {
     return nb::make_tuple(cpu::static_text(batch.request(), batch.facts()),
@@ -50,10 +60,8 @@ nb::tuple parts(nb::handle self, bool with_arrays) {
   };
   nb::list arrays;
   if (!with_arrays) return told(arrays);
-  std::vector<int32_t> bounds(contract.window_bounds.begin(),
-                              contract.window_bounds.end());
-  const size_t n = bounds.size();
-  arrays.append(own_array(std::move(bounds), {n}));
+  arrays.append(own_row(std::vector<int32_t>(contract.window_bounds.begin(),
+                                             contract.window_bounds.end())));
   arrays.append(row_starts(plan.forward));
   arrays.append(padded_entries(plan.forward, contract.steps));
   arrays.append(row_starts(plan.transposed));

@@ -5,6 +5,7 @@
 
 #include "failure.h"
 #include "repr.h"
+#include "states.h"
 
 namespace tessera::python {
 namespace {
@@ -41,6 +42,14 @@ std::vector<Mask> read_masks(nb::handle object) {
 }
 
 namespace {
+
+nb::dict values_of(nb::handle self) {
+  const auto& e = nb::cast<const PyMask&>(self);
+  nb::dict out;
+  out["text"] = to_string(e.expr);
+  out["canonical"] = to_string(e.mask());
+  return out;
+}
 
 void bind_atoms(nb::module_& m) {
   m.attr("full") = PyMask{full()};
@@ -89,12 +98,12 @@ void bind_atoms(nb::module_& m) {
 }  // namespace
 
 void bind_mask(nb::module_& m) {
-  nb::class_<PyMask>(
+  nb::class_<PyMask> mask(
       m, "Mask",
       "A static rule that says which keys a query may see. Build it\n"
       "with `&`, `|` and `~`, or from its text. A mask holds no data of\n"
-      "a batch; those are facts.")
-      .def(
+      "a batch; those are facts.");
+  mask.def(
           "__init__",
           [](PyMask* self, const std::string& text) {
             new (self) PyMask{take(parse_expr(text))};
@@ -144,6 +153,7 @@ void bind_mask(nb::module_& m) {
       .def_prop_ro(
           "canonical", [](const PyMask& e) { return to_string(e.mask()); },
           "The text of the mask in canonical form.");
+  bind_json(mask, &values_of);
   bind_atoms(m);
 }
 

@@ -218,16 +218,21 @@ nb::tuple kernel_integers(const PyShards& self, const std::string& target,
 
 // The token order as an array [data, tokens of all shards along seq].
 NumpyArray<int64_t> order(const PyShards& self, bool queries) {
-  std::vector<int64_t> all = token_order(self.of(), self.shards, queries);
+  const Batch& of = self.of();
+  std::vector<int64_t> all =
+      unlocked([&] { return token_order(of, self.shards, queries); });
   const auto data = static_cast<size_t>(self.shards.mesh.size("data"));
   const size_t tokens = all.size() / data;
   return own_array(std::move(all), {data, tokens});
 }
 
 std::string picture_of(const PyShards& self) {
-  return picture::draw_shards(self.of(), self.shards,
-                              std::string(to_string(self.options.balance)) +
-                                  " over " + to_string(self.shards.mesh));
+  const Batch& of = self.of();
+  return unlocked([&] {
+    return picture::draw_shards(of, self.shards,
+                                std::string(to_string(self.options.balance)) +
+                                    " over " + to_string(self.shards.mesh));
+  });
 }
 
 std::string described(const PyShards& self) {

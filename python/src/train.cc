@@ -117,7 +117,8 @@ Rows rows_of(const PyTrainer& self, const nb::dict& columns) {
     out.pad_id = out.row(RowColumn::input_ids, r)[static_cast<size_t>(valid)];
     break;
   }
-  take(check_rows(out, "the rows of a step"));
+  take(unlocked_if_long(static_cast<size_t>(self.rows * self.shape.tokens),
+                        [&] { return check_rows(out, "the rows of a step"); }));
   return out;
 }
 
@@ -163,8 +164,7 @@ nb::object logits(PyTrainer& self, const nb::dict& rows) {
 
 nb::bytes checkpoint(const PyTrainer& self) {
   auto bytes = unlocked([&] { return self.trainer.checkpoint(); });
-  const std::string of = take(std::move(bytes));
-  return nb::bytes(of.data(), of.size());
+  return bytes_of(take(std::move(bytes)));
 }
 
 void restore(PyTrainer& self, const nb::bytes& bytes, const std::string& name) {
@@ -180,8 +180,7 @@ nb::bytes import_model(const std::filesystem::path& folder) {
     if (!theirs) return theirs.error();
     return import_hugging_face(*theirs);
   }();
-  const std::string of = take(std::move(bytes));
-  return nb::bytes(of.data(), of.size());
+  return bytes_of(take(std::move(bytes)));
 }
 
 void export_model(const nb::bytes& checkpoint,

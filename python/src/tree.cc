@@ -3,6 +3,8 @@
 
 #include <nanobind/stl/string.h>
 
+#include <algorithm>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +13,7 @@
 #include "failure.h"
 #include "states.h"
 #include "tessera/facts.h"
+#include "unlocked.h"
 
 namespace tessera::python {
 namespace {
@@ -21,21 +24,40 @@ PackedTree pack(nb::handle sequences) {
   for (nb::handle sequence : nb::iter(sequences)) {
     read.push_back(read_ints("a sequence", sequence, any).values);
   }
-  const std::vector<Ints> views(read.begin(), read.end());
-  const nb::gil_scoped_release released;
-  return take(pack_tree(views));
+  return take(unlocked([&] {
+    const std::vector<Ints> views(read.begin(), read.end());
+    auto made = pack_tree(views);
+    // Freed here, because the heap joins the many blocks that packing freed
+    // when it next frees a large one.
+    read = {};
+    return made;
+  }));
+}
+
+std::span<const int32_t> path_of(const PackedTree& tree, int64_t sequence) {
+  const auto at = static_cast<size_t>(sequence);
+  return {tree.path.begin() + tree.path_start[at],
+          tree.path.begin() + tree.path_start[at + 1]};
+}
+
+// A list of arrays with of(place in the row) for each token of a sequence.
+template <class Of>
+nb::list list_of(const PackedTree& tree, Of of) {
+  nb::list out;
+  for (int64_t s = 0; s < tree.sequences(); ++s) {
+    const std::span<const int32_t> path = path_of(tree, s);
+    auto numbers = unlocked_if_long(path.size(), [&] {
+      std::vector<int32_t> made(path.size());
+      std::ranges::transform(path, made.begin(), of);
+      return made;
+    });
+    out.append(own_array(std::move(numbers), {path.size()}));
+  }
+  return out;
 }
 
 nb::list paths_of(const PackedTree& tree) {
-  nb::list out;
-  for (int64_t s = 0; s < tree.sequences(); ++s) {
-    const auto at = static_cast<size_t>(s);
-    std::vector<int32_t> path(tree.path.begin() + tree.path_start[at],
-                              tree.path.begin() + tree.path_start[at + 1]);
-    const size_t n = path.size();
-    out.append(own_array(std::move(path), {n}));
-  }
-  return out;
+  return list_of(tree, [](int32_t at) { return at; });
 }
 
 template <std::vector<int32_t> PackedTree::*numbers>
@@ -56,19 +78,9 @@ nb::dict values_of(nb::handle self) {
 // The state is the sequences: packing them again gives the same tree.
 nb::dict state_of(nb::handle self) {
   const auto& tree = nb::cast<const PackedTree&>(self);
-  nb::list sequences;
-  for (int64_t s = 0; s < tree.sequences(); ++s) {
-    const auto at = static_cast<size_t>(s);
-    std::vector<int32_t> tokens;
-    for (int64_t i = tree.path_start[at]; i < tree.path_start[at + 1]; ++i) {
-      tokens.push_back(
-          tree.tokens[static_cast<size_t>(tree.path[static_cast<size_t>(i)])]);
-    }
-    const size_t n = tokens.size();
-    sequences.append(own_array(std::move(tokens), {n}));
-  }
   nb::dict out;
-  out["sequences"] = sequences;
+  out["sequences"] = list_of(
+      tree, [&](int32_t at) { return tree.tokens[static_cast<size_t>(at)]; });
   return out;
 }
 

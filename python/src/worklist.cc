@@ -9,6 +9,7 @@
 #include "batch.h"
 #include "block_mask.h"
 #include "states.h"
+#include "unlocked.h"
 
 namespace tessera::python {
 namespace {
@@ -43,17 +44,20 @@ PyWorklist worklist_of_state(const nb::dict& state) {
 }  // namespace
 
 const Columns& PyWorklist::columns() const {
-  std::optional<Columns>& out = *kept;
-  if (!out) {
-    out.emplace();
-    out->column.reserve(list->entries.size());
-    out->tile_class.reserve(list->entries.size());
+  if (*kept) return **kept;
+  Columns made = unlocked_if_long(list->entries.size(), [&] {
+    Columns out;
+    out.column.reserve(list->entries.size());
+    out.tile_class.reserve(list->entries.size());
     for (const Entry e : list->entries) {
-      out->column.push_back(static_cast<int32_t>(e.column()));
-      out->tile_class.push_back(static_cast<uint8_t>(e.tile_class()));
+      out.column.push_back(static_cast<int32_t>(e.column()));
+      out.tile_class.push_back(static_cast<uint8_t>(e.tile_class()));
     }
-  }
-  return *out;
+    return out;
+  });
+  // Another thread may have been first, and views of its columns exist.
+  if (!*kept) *kept = std::move(made);
+  return **kept;
 }
 
 PyWorklist worklist_of(nb::object owner, bool transposed) {

@@ -413,7 +413,7 @@ def sharded_attention(
     takes = {s["name"]: s for s in static.program(False, *options, False)[1]}
     tensors = {"q": q, "k": k, "v": v}
     if sink_logits is not None:
-        tensors["sink_logits"] = jnp.asarray(sink_logits, jnp.float32)
+        tensors["sink_logits"] = sink_logits
     for name, x in tensors.items():
         if not hasattr(x, "shape"):
             _refuse(f"{name} must be an array", type(x).__name__)

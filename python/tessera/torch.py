@@ -59,10 +59,12 @@ def _gradients(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
     return like(q), like(k), like(v), sinks
 
 
-def _plain(x: torch.Tensor) -> torch.Tensor:
-    # Kernels read contiguous rows, but the gradient of a sum is an expanded
-    # tensor, with strides of 0.
-    dense = x.stride(-1) == 1 and 0 not in x.stride()
+def _plain(x: torch.Tensor, bshd: bool) -> torch.Tensor:
+    # Kernels read contiguous rows that do not overlap. A gradient that autograd
+    # made may have others: that of a sum is one number with strides of 0.
+    dim, token = x.shape[3], 1 if bshd else 2
+    dense = (dim == 1 or x.stride(3) == 1) and (x.shape[token] == 1 or
+                                                x.stride(token) >= dim)
     return x if dense else x.contiguous()
 
 
@@ -95,7 +97,7 @@ def _attention_backward(
     found = _gradients(q, k, v, sink_logits)
     _core._torch_backward(
         q, k, v, sink_logits, batch, scale, softcap, bshd,
-        torch.get_num_threads(), out, lse, _plain(dout),
+        torch.get_num_threads(), out, lse, _plain(dout, bshd),
         None if dlse is None else dlse.contiguous(), *found)
     return found
 
@@ -242,8 +244,9 @@ def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor,
     The arguments are those of `tessera.attention`. The call is differentiable
     by q, k, v and sink_logits, through both results. Tensors are not copied.
     They are float32, bfloat16 or float16 in CPU memory; the last dimension must
-    be contiguous, and the other strides are free. The call uses
-    `torch.get_num_threads()` threads.
+    be contiguous, and the other strides are free. The gradients that autograd
+    gives for the results are copied only where the kernels cannot read them
+    (docs/python.md). The call uses `torch.get_num_threads()` threads.
     """
     if layout not in ("bhsd", "bshd"):
         refuse("torch", "layout must be 'bhsd' or 'bshd'", repr(layout))

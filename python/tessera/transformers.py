@@ -10,15 +10,18 @@ is read exactly, from the functions that transformers composes it of. A function
 that cannot be read exactly is refused, and the error names it.
 """
 
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 import torch
 import torch.nn.functional as F
 from transformers import AttentionInterface, AttentionMaskInterface
+from transformers import __version__ as _version
 from transformers import masking_utils as _masks
 
 from . import _core
 from . import torch as _torch
+from ._block_mask import _mask_mod
 from ._refuse import refuse
 
 __all__ = ["register"]
@@ -30,7 +33,12 @@ def register(name: str = "tessera") -> None:
 
     Both are needed: if no mask is registered under an attention's name,
     transformers silently passes no mask to it.
+
+    A mask is read from the functions of transformers that made it. Raises a
+    TesseraError, and registers nothing, if one of these means something else
+    in the installed version than in the versions that are tested.
     """
+    _check_makers()
     AttentionInterface.register(name, _attention)
     AttentionMaskInterface.register(name, _mask)
 
@@ -39,22 +47,90 @@ def _refuse(rule: str, found: object) -> NoReturn:
     refuse("transformers", rule, found)
 
 
-# The code object that identifies an inner function: all functions that one
-# maker of transformers returns share it.
-def _code(maker: str, *args: Any) -> Any:
-    make = getattr(_masks, maker, None)
-    return None if make is None else make(*args).__code__
+# None if this version has no such maker: then no function of its kind is read.
+def _make(maker: str, *args: Any) -> Any:
+    try:
+        return getattr(_masks, maker)(*args)
+    except (AttributeError, TypeError):
+        return None
 
 
+# The code object identifies an inner function: all functions that one maker of
+# transformers returns share it. They may hold these variables and no others.
 _KINDS = {
-    _code("and_masks"): "and",
-    _code("or_masks"): "or",
-    _code("sliding_window_overlay", 1): "window",
-    _code("sliding_window_bidirectional_overlay", 1): "both ways",
-    _code("chunked_overlay", 1, None): "chunk",
-    _code("packed_sequence_mask_function", None): "packed",
-    _code("remap_positions_for_packed_sequence", None, None): "remap",
-}
+    made.__code__: kind for made, kind, *variables in (
+        (_make("and_masks"), "and", "mask_functions"),
+        (_make("or_masks"), "or", "mask_functions"),
+        (_make("sliding_window_overlay", 1), "window", "sliding_window"),
+        (_make("sliding_window_bidirectional_overlay", 1), "both ways",
+         "sliding_window"),
+        (_make("chunked_overlay", 1, None), "chunk", "chunk_size",
+         "left_padding"),
+        (_make("packed_sequence_mask_function", None), "packed",
+         "packed_sequence_mask"),
+        (_make("remap_positions_for_packed_sequence", None, None), "remap",
+         "mask_function", "position_ids"))
+    if hasattr(made, "__code__") and
+    sorted(made.__code__.co_freevars) == variables}
+
+
+def _joined(maker: str, *functions: Any) -> Any:
+    return None if None in functions else _make(maker, *functions)
+
+
+def _samples() -> Iterator[tuple[str, Any]]:
+    """Mask functions of each maker, with its name, for two rows of 12 tokens.
+    Functions that are made of others come after these."""
+    causal = _masks.causal_mask_function
+    both = _masks.bidirectional_mask_function
+    yield "causal_mask_function", causal
+    yield "bidirectional_mask_function", both
+    for n in (1, 2, 5):
+        for maker in ("sliding_window_overlay",
+                      "sliding_window_bidirectional_overlay"):
+            yield maker, _make(maker, n)
+        yield "chunked_overlay", _make("chunked_overlay", n,
+                                       torch.zeros(2, dtype=torch.long))
+    near = _make("sliding_window_overlay", 3)
+    wide = _make("sliding_window_bidirectional_overlay", 4)
+    yield "and_masks", _joined("and_masks", near, wide, causal)
+    yield "or_masks", _joined("or_masks", wide, causal)
+    ids = torch.tensor([[0] * 3 + [1] * 5 + [2] * 4, [0] * 12])
+    packed = _make("packed_sequence_mask_function", ids)
+    yield "packed_sequence_mask_function", packed
+    positions = torch.tensor([[*range(3), *range(5), *range(4)], [*range(12)]])
+    for function in (causal, both, near, wide):
+        remap = "remap_positions_for_packed_sequence"
+        yield remap, _joined("and_masks", function and _make(
+            remap, function, positions), packed)
+
+
+def _check_makers() -> None:
+    with torch.device("cpu"):
+        for maker, function in _samples():
+            if function is None:
+                continue
+            # Queries, and the key at which they begin.
+            sizes = [(12, 0)] if "packed" in maker else [(12, 0), (4, 8)]
+            try:
+                found = "" if all(_is_read(function, *n) for n in sizes) else (
+                    "another mask")
+            except Exception as error:  # whatever another version raises
+                found = " ".join(f"{type(error).__name__}: {error}".split())
+            if found:
+                _refuse(f"{maker} must mean what it does in transformers 5.23.0 "
+                        "and 5.24.0", f"{found}, in {_version}")
+
+
+def _is_read(function: Any, q_length: int, q_offset: int) -> bool:
+    """Whether a function is read as the mask that it evaluates to."""
+    mod = _mask_mod(_plan(2, q_length, 12, q_offset, 0, function, None), 1,
+                    "cpu")
+    row, head = torch.arange(2)[:, None, None, None], torch.tensor([0])
+    q, k = torch.arange(q_length)[:, None], torch.arange(12)
+    want, read = (x.expand(2, 1, q_length, 12) for x in (
+        function(row, head, q + q_offset, k), mod(row, head, q, k)))
+    return torch.equal(want, read)
 
 
 class _Reader:
@@ -137,6 +213,12 @@ class _Reader:
                     "others")
 
 
+# Arguments that say how to make or to skip a dense mask, not what it means.
+_OF_DENSE_MASKS = {
+    "allow_is_bidirectional_skip", "allow_is_causal_skip", "config", "device",
+    "dtype", "local_size", "use_vmap"}
+
+
 @torch._dynamo.disable  # a plan depends on the values of the ids
 def _mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any = 0,
           kv_offset: int = 0,
@@ -144,6 +226,8 @@ def _mask(batch_size: int, q_length: int, kv_length: int, q_offset: Any = 0,
           attention_mask: Any = None, **kwargs: Any) -> torch.Tensor:
     """The batch, as a tensor of one number with the four dimensions of a dense
     mask, so that code of transformers passes it on as a mask."""
+    for name in kwargs.keys() - _OF_DENSE_MASKS:
+        _refuse("a mask must be made of arguments that are known", name)
     return _torch._tensor_of(_plan(
         batch_size, q_length, kv_length, q_offset, kv_offset, mask_function,
         attention_mask)).view(1, 1, 1, 1)

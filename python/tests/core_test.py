@@ -4,10 +4,12 @@ import array
 import ctypes
 import functools
 import gc
+import html
 import json
 import multiprocessing
 import os
 import pickle
+import re
 import resource
 import subprocess
 import sys
@@ -981,6 +983,26 @@ def test_a_subinterpreter_is_refused():
         assert said.returncode == 0, said.stderr
         assert "main interpreter, found a subinterpreter" in said.stdout
         assert said.stdout.splitlines()[1:] == ["3"]
+
+
+@pytest.mark.parametrize("mask, more", [
+    (ts.documents & ts.causal, {"doc_ids": np.arange(200, dtype=np.int32) // 60}),
+    ("causal & (window(9, 0) | sink(3))", {"batch": 2, "tile": (32, 16)}),
+    (["causal", "window(9, 9)"], {}),
+    (["causal & blocks(8)", "blocks(8)"],
+     {"picks": np.zeros((1, 4, 200, 1), np.int32)})])
+def test_the_page_is_that_of_the_program(mask, more, tmp_path):
+    if not os.path.exists(os.path.join(os.path.dirname(ts.__file__), "_program")):
+        pytest.skip("the program is not beside the package")
+    made = ts.plan(mask, q_len=200, **{"tile": (16, 16), **more})
+    made.save(tmp_path / "a.plan")
+    subprocess.run([sys.executable, "-m", "tessera", "show", tmp_path / "a.plan",
+                    "-o", tmp_path / "a.html"], check=True, capture_output=True)
+    page = (tmp_path / "a.html").read_text(encoding="utf-8")
+    assert made.html() == page
+    # The notebook's picture is this page in a frame.
+    (framed,) = re.findall('<iframe .*srcdoc="([^"]*)"', made._repr_html_())
+    assert html.unescape(framed) == page
 
 
 def test_the_program():

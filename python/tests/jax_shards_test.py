@@ -366,7 +366,9 @@ def test_what_cannot_be_is_refused():
             (r"k must be float32\[1, 2, 256, 16\] .* found bfloat16",
              lambda: sharded_attention(
                  *(shards.spread(x, axis=2) for x in (q, k.astype(jnp.bfloat16), v)),
-                 shards))]:
+                 shards)),
+            (r"sink_logits must be float32\[4\] on this mesh, found float64\[4\]",
+             lambda: sharded_attention(*there, shards, sink_logits=np.ones(4)))]:
         with pytest.raises(ts.TesseraError, match=words):
             call()
 

@@ -102,12 +102,19 @@ def test_a_schedule_says_what_is_not_known():
 
 
 def test_every_public_object_has_json():
-    # A mask has its text instead; the others belong to their process.
+    # The others belong to their process.
     for one in some_of_each():
-        without = isinstance(one, (ts.Mask, ts.Session, ts.Prepared, ts.Saved,
+        without = isinstance(one, (ts.Session, ts.Prepared, ts.Saved,
                                    tessera.data.Loader))
         assert hasattr(one, "json") != without, type(one)
         assert without or isinstance(json.loads(one.json()), dict)
+
+
+def test_the_json_of_a_mask_is_its_text():
+    for mask in (ts.documents & ts.causal, ~ts.window(3, 0), ts.Mask(LONG)):
+        said = json.loads(mask.json())
+        assert said == {"text": str(mask), "canonical": mask.canonical}
+        assert ts.Mask(said["text"]) == ts.Mask(said["canonical"]) == mask
 
 
 @plugins.needs("lammps_jax_pjrt_cpu")

@@ -137,6 +137,35 @@ def test_gradients_of_one_result_and_of_spread_numbers():
     judge.check(k.grad, judge.attention(*given, legal(ids), dout=ones)[3])
 
 
+@pytest.mark.parametrize("layout", ["bhsd", "bshd"])
+def test_gradients_are_copied_only_where_kernels_cannot_read_them(layout):
+    rng = np.random.default_rng(13)
+    bshd = layout == "bshd"
+    turn = (lambda x: x.transpose(1, 2)) if bshd else lambda x: x
+    batch = planned(ids_of(rng))
+    q, k, v = (turn(x).contiguous().requires_grad_()
+               for x in tensors(arrays(rng)))
+    out = tessera.torch.attention(q, k, v, batch, layout=layout)
+    # Like `out`: expanded over heads, turned, padded rows; then a number, one
+    # row for all tokens, dims that are not contiguous.
+    row = torch.randn(1, 1, LENGTH, 8)
+    read = [turn(row.expand(1, 4, LENGTH, 8)),
+            torch.randn(1, 4, LENGTH, 8) if not bshd else
+            turn(torch.randn(1, 4, LENGTH, 8)),
+            turn(torch.randn(1, 4, LENGTH, 11)[..., 2:10])]
+    copied = [torch.ones(()).expand(out.shape),
+              turn(row[:, :, :1].expand(1, 4, LENGTH, 8)),
+              turn(torch.randn(1, 4, 8, LENGTH).transpose(2, 3))]
+    for dout in (*read, *copied):
+        used = tessera.torch._plain(dout, bshd)
+        assert torch.equal(used, dout)
+        assert (used is dout) == any(dout is x for x in read)
+        found, want = (torch.autograd.grad(out, (q, k, v), x, retain_graph=True)
+                       for x in (dout, dout.clone(
+                           memory_format=torch.contiguous_format)))
+        assert all(map(torch.equal, found, want))
+
+
 def test_gradients_of_a_loss_of_the_output():
     rng = np.random.default_rng(3)
     ids = ids_of(rng)

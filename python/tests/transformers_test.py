@@ -2,12 +2,15 @@
 call of both is judged by fp64. Logits and gradients may differ from eager's by the
 effect of the last bit of every weight there (last_bits.py)."""
 
+import importlib.util
+
 import numpy as np
 import pytest
 import tessera as ts
 import tessera.torch
 import tessera.transformers
 import torch
+import transformers
 from attention_calls import check_calls, legal_pairs, recorded
 from last_bits import check_same
 from transformers import (AutoModelForCausalLM, BertConfig, BertModel,
@@ -282,6 +285,87 @@ def test_masks_that_cannot_be_read_are_refused_by_name():
         tessera.transformers._mask(
             1, 4, 8, q_offset=7, kv_offset=3,
             mask_function=masks.chunked_causal_mask_function(4, ZEROS[:1]))
+
+
+def loaded_again():
+    """The module as it is when it is imported with the masks of another version
+    of transformers."""
+    of = importlib.util.spec_from_file_location(
+        "tessera.again", tessera.transformers.__file__)
+    module = importlib.util.module_from_spec(of)
+    of.loader.exec_module(module)
+    return module
+
+
+# Makers that a later version could have, which mean something else.
+OTHERS = {
+    "causal_mask_function": lambda b, h, q, k: k < q,
+    "bidirectional_mask_function": lambda b, h, q, k: (q >= 0) & (k > 0),
+    "sliding_window_overlay": lambda sliding_window: (
+        lambda b, h, q, k: k >= q - sliding_window),
+    "sliding_window_bidirectional_overlay": lambda sliding_window: (
+        lambda b, h, q, k: abs(q - k) < sliding_window),
+    "chunked_overlay": lambda chunk_size, left_padding: (
+        lambda b, h, q, k: (k - left_padding[b] + 1) // chunk_size ==
+        (q + 1) // chunk_size),
+    "packed_sequence_mask_function": lambda packed_sequence_mask: (
+        lambda b, h, q, k: packed_sequence_mask[b, q] >=
+        packed_sequence_mask[b, k]),
+    "remap_positions_for_packed_sequence": lambda mask_function, position_ids: (
+        lambda b, h, q, k: mask_function(
+            b, h, position_ids[b, q] // 2 * 2, position_ids[b, k])),
+    # Of all functions the first two alone, and exclusive or.
+    "and_masks": lambda *mask_functions: lambda b, h, q, k: (
+        mask_functions[0](b, h, q, k) & mask_functions[1](b, h, q, k)),
+    "or_masks": lambda *mask_functions: lambda b, h, q, k: (
+        mask_functions[0](b, h, q, k) ^ mask_functions[1](b, h, q, k)),
+}
+
+
+@pytest.mark.parametrize("maker", OTHERS)
+def test_a_maker_that_means_something_else_is_refused(maker, monkeypatch):
+    # A version without the maker reads no function of its kind.
+    if not maker.endswith("l_mask_function"):
+        with monkeypatch.context() as without:
+            without.delattr(masks, maker)
+            loaded_again()._check_makers()
+    monkeypatch.setattr(masks, maker, OTHERS[maker])
+    again = loaded_again()
+    with pytest.raises(ts.TesseraError, match=(
+            rf"\[transformers\] {maker} must mean what it does in transformers "
+            r"5.23.0 and 5.24.0, found another mask, in \d")) as refused:
+        again.register("another")
+    assert "\n" not in str(refused.value)
+    assert "another" not in transformers.AttentionInterface()
+
+
+def test_a_maker_that_holds_more_is_refused(monkeypatch):
+    def sliding_window_overlay(sliding_window, sinks=0):
+        return lambda b, h, q, k: (k > q - sliding_window) | (k < sinks)
+
+    monkeypatch.setattr(masks, "sliding_window_overlay", sliding_window_overlay)
+    with pytest.raises(ts.TesseraError, match=(
+            "sliding_window_overlay must .* read exactly, found "
+            ".*sliding_window_overlay.<locals>.<lambda>, in")):
+        loaded_again().register("another")
+
+
+def test_a_maker_that_raises_is_refused(monkeypatch):
+    def chunked_overlay(chunk_size, left_padding):
+        def inner_mask(b, h, q, k):
+            raise ValueError(f"{chunk_size}\nand {left_padding.tolist()}")
+        return inner_mask
+
+    monkeypatch.setattr(masks, "chunked_overlay", chunked_overlay)
+    with pytest.raises(ts.TesseraError, match=(
+            "chunked_overlay must .* found ValueError: 1 and "
+            r"\[0, 0\], in")):
+        loaded_again().register("another")
+
+
+def test_an_argument_that_is_not_known_is_refused():
+    with pytest.raises(ts.TesseraError, match="known, found block_ids"):
+        tessera.transformers._mask(1, 8, 8, dtype=torch.float32, block_ids=None)
 
 
 def test_what_attention_cannot_honour_is_refused_by_name():

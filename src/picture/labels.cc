@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "picture/picture.h"
 
 namespace tessera::picture {
 namespace {
@@ -95,6 +96,17 @@ std::string escape_markup(std::string_view text) {
       default:
         out += c;
     }
+  }
+  return out;
+}
+
+std::vector<std::string> titles_of_heads(
+    const Plan& plan, const std::vector<std::string>& masks) {
+  std::vector<std::string> out;
+  const auto heads = static_cast<size_t>(plan.heads);
+  out.reserve(heads);
+  for (size_t h = 0; h < heads; ++h) {
+    out.push_back(masks[h * masks.size() / heads]);
   }
   return out;
 }

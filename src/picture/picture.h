@@ -24,6 +24,11 @@ struct Input {
   std::vector<std::string> head_masks{};
 };
 
+// The title of each plan head. `masks` has that of each group of heads; all
+// groups are of one size.
+std::vector<std::string> titles_of_heads(const Plan& plan,
+                                         const std::vector<std::string>& masks);
+
 // Draws for a terminal of at least kMinTextColumns. A cell may stand for
 // several tiles; the text says for how many.
 inline constexpr int64_t kMinTextColumns = 32;

@@ -618,6 +618,18 @@ TEST(PictureHtml, HeadsKeepTheirOwnMasks) {
   }
 }
 
+TEST(PictureHtml, HeadsOfAGroupHaveOneTitle) {
+  Plan plan;
+  plan.heads = 4;
+  const std::vector<std::string> two = {"causal", "full"};
+  EXPECT_EQ(titles_of_heads(plan, {"causal"}),
+            std::vector<std::string>(4, "causal"));
+  EXPECT_EQ(titles_of_heads(plan, two),
+            (std::vector<std::string>{"causal", "causal", "full", "full"}));
+  plan.heads = 2;
+  EXPECT_EQ(titles_of_heads(plan, two), two);
+}
+
 TEST(PictureHtml, ManyListsLeaveOnlyTheChosen) {
   std::mt19937 g(3);
   Sample s = make_sample(g, 3, 3, 300, 1, 2);
