@@ -7,7 +7,7 @@
 # their last run.
 set(long_tests Plugins/Xla=80 Mosaic.dims=60 Plugins/XlaShards=50 Model=40
   Plugins/XlaSinks=40 Specs/TrainMesh=35 FitCompile=35 Mosaic.forward=70
-  Mosaic.float32=35 Mosaic.shipped=30 Specs/Train=30 ShardProgram=30 CpuModel=25
+  Mosaic.float32=35 Mosaic.sessions=35 Mosaic.shipped=22 Specs/Train=30 ShardProgram=30 CpuModel=25
   Mosaic.backward=25 Mosaic.chunks=30 MosaicCompile=30 MosaicMemory=15 MosaicValues=12 Each/SessionLane=20 Bridge.export=20
   Python.jax_hosts=19 GateCommand=15 GateMeasure=12 Each/XlaRouted=15 Cpu=11 Python.jax=11
   Mosaic.telemetry=45 XlaCompile=15 KernelsBench=10 Mosaic.mutate=10 Mosaic.backward_mutants=15

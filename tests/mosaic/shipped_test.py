@@ -2,6 +2,7 @@
 calls without a row, run on arrays against fp64. The masks are masks of bounds and ids,
 of each class in the tables, and masks that take bitmaps, in turn; softcap and sinks are
 tested too. The evaluator makes the rounding errors that a TPU may make (hardware.py).
+Numbers are finite; sessions_test.py has any numbers, eight heads and all head dims.
 """
 
 import itertools
@@ -17,9 +18,7 @@ from bits_test import BackwardBits, ForwardBits
 from case import random_ids
 from checks import CaseTest
 from forward_test import ForwardCase, RoundedCase
-from numbers_test import BackwardStrays, ForwardStrays
-from program import Program
-from share_of_cases import some, stride
+from share_of_cases import some
 
 TABLES = pathlib.Path(__file__).resolve().parents[2] / "src" / "lanes" / "mosaic"
 ROW = re.compile(
@@ -94,17 +93,6 @@ def drawn():
             for row in shipped()]
 
 
-def shipped_together():
-    """(direction, tile, tiles, dims) of the rows whose heads go through a pass together,
-    with tiles of up to 512. The tables of single heads have no other rows."""
-    rows = {
-        (direction, tile, tiles, call.get("dims", (128, 128)))
-        for direction, tile, tiles, call, _ in shipped()
-        if "dtype" not in call and max(tile) <= 512
-    }
-    return sorted(rows)
-
-
 class Shipped(CaseTest):
     def check_tile(self, number, direction, tile, tiles, call, bounds, bits):
         forward = direction == "Forward"
@@ -159,33 +147,6 @@ class Shipped(CaseTest):
             self.assertEqual({row[6] for row in own}, set(BITS))
         named = {name for masks in BITS for mask in masks for name in names(mask)}
         self.assertEqual(named, {name for atom in ATOMS for name in names(atom)})
-
-    def test_eight_heads_and_any_numbers(self):
-        """For any numbers, as sessions run them, and with the promise of finite ones."""
-        kinds = {
-            "Forward": (ForwardCase, ForwardStrays),
-            "Backward": (BackwardCase, BackwardStrays),
-        }
-        rows = shipped_together()
-        self.assertGreater(len(rows), 25)
-        claims = np.zeros(3, int)
-        for number, (direction, tile, tiles, dims) in some(list(enumerate(rows))):
-            for kind in kinds[direction]:
-                with self.subTest(kind=kind.__name__, row=rows[number]):
-                    rng = np.random.default_rng(number)
-                    case = kind(
-                        rng, "causal & documents", heads=8, kv_heads=8, q_len=700,
-                        kv_len=1100, tile=tile, tiles=tiles, valid=[1000], dims=dims,
-                        ahead=4 if direction == "Forward" else 1,
-                        ids=np.sort(random_ids(rng, 1, 1100)),
-                    )
-                    text, room = case.emit()
-                    self.assertGreater(room["heads_per_pass"], 1)
-                    self.check_run(case, Program(text), room, erring=5)
-                    if kind in (ForwardStrays, BackwardStrays):
-                        claims += case.claims()
-        if stride() == 1:  # with all cases, each claim is judged at least once
-            self.assertTrue((claims > 0).all(), claims)
 
     def test_every_number_of_tiles_a_pass(self):
         """Small tiles and larger ones, and masks of each class, take turns."""
