@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 
@@ -67,6 +68,17 @@ Result<GateReport> measure(const GateSizes& sizes, int64_t rounds,
   return GateReport{*std::move(measured), machine, others.so_far(), o.quick};
 }
 
+// A table without times must not replace one with times.
+Result<void> check_timed(const GateMeasured& measured) {
+  const auto& rows = measured.table.rows;
+  const bool timed = std::ranges::any_of(
+      rows, [](const GateRow& row) { return row.factor.has_value(); });
+  if (timed) return {};
+  return invalid("gate",
+                 "a table that is recorded must have times, found none: {}",
+                 in_quotes(measured.plugin));
+}
+
 Result<int> run(const GateFlags& o) {
   if (o.rows) return judge_rows(o);
   const Machine machine = this_machine(true);
@@ -91,6 +103,9 @@ Result<int> run(const GateFlags& o) {
   if (!rounds) return rounds.error();
   auto report = measure(*sizes, *rounds, o, machine);
   if (!report) return report.error();
+  if (o.record) {
+    if (auto e = check_timed(report->measured); !e) return e.error();
+  }
   const std::string text = gate_table_json(*report);
   if (path) {
     if (auto e = write_file(*path, text); !e) return e.error();

@@ -1,11 +1,13 @@
 // cli/gate/command_test.cc: `tessera gate`: its flags, its table, its verdicts.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/files.h"
 #include "cli/gate/flags.h"
 #include "cli/gate/report.h"
+#include "cli/machine.h"
 #include "tests/plugins.h"
 #include "tests/program.h"
 #include "tests/variable.h"
@@ -197,6 +199,26 @@ TEST_F(GateCommand, FlagsAreChecked) {
   EXPECT_EQ(bench({"gate", "--quick", "--record", "-o", file("x")}), 2);
   EXPECT_TRUE(
       err_.starts_with("tessera-bench: [cli] --record names the file itself"));
+}
+
+TEST_F(GateCommand, ATableWithoutTimesIsNotRecorded) {
+  const tessera::testing::Variable python("TESSERA_PYTHON", "/nowhere/python");
+  const tessera::testing::Variable path("TESSERA_PJRT_XLA_CPU_PJRT", nullptr);
+  const std::string folder =
+      file("bench/results/" + slug(this_machine(true).cpu));
+  std::filesystem::create_directories(folder);
+  ASSERT_TRUE(write_file(folder + "/gate.json", "of before").ok());
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(file(""));
+  const int code = bench(
+      {"gate", "--quick", "--record", "--tokens", "64", "--dtype", "f32"});
+  std::filesystem::current_path(before);
+  EXPECT_EQ(code, 2);
+  EXPECT_TRUE(
+      err_.starts_with("tessera-bench: [gate] a table that is recorded "
+                       "must have times, found none: "))
+      << err_;
+  EXPECT_EQ(*read_file(folder + "/gate.json", 64), "of before");
 }
 
 }  // namespace
