@@ -257,16 +257,16 @@ class BruteForce {
     for (size_t h = 0; h < heads_; ++h) {
       for (size_t r = 0; r < rows_; ++r) {
         for (size_t c = 0; c < columns_; ++c) {
-          const auto R = static_cast<int64_t>(r);
-          const auto C = static_cast<int64_t>(c);
-          const auto bits = tile_bits(masks_[h], tile_, R, C, false);
+          const auto row = static_cast<int64_t>(r);
+          const auto column = static_cast<int64_t>(c);
+          const auto bits = tile_bits(masks_[h], tile_, row, column, false);
           tile_class_[h][r][c] = class_of(bits);
           if (tile_class_[h][r][c] != 1) continue;
           const auto [at, fresh] =
               numbers_.emplace(bits, static_cast<int32_t>(numbers_.size()));
           block_[h][r][c] = at->second;
           if (!fresh) continue;
-          const auto stored = tile_bits(masks_[h], tile_, R, C, o_.dkv);
+          const auto stored = tile_bits(masks_[h], tile_, row, column, o_.dkv);
           blocks_.insert(blocks_.end(), stored.begin(), stored.end());
         }
       }
