@@ -444,7 +444,8 @@ TEST_F(Dispatch, APredictedRowDecidesForItsGeneration) {
   };
   table(row);
   EXPECT_NE(out_.find("80000 cycles    200000 cycles    2.50    0.25  "
-                      "experimental, predicted"),
+                      "experimental, predicted, known of another kernel's "
+                      "forward passes without documents or softcap\n"),
             std::string::npos)
       << out_;
   const json on = choice_on("v6e", true);

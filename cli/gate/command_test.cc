@@ -159,6 +159,26 @@ TEST_F(GateCommand, RowsFromElsewhereGetTheirVerdicts) {
   EXPECT_TRUE(err_.starts_with("tessera: [file] ")) << err_;
 }
 
+// Of windows, documents, softcaps and gradients no time is known on a TPU: each
+// predicted row says so, also in the table that is kept.
+TEST_F(GateCommand, PredictedRowsSayHowFarTheyWereChecked) {
+  const std::string kept = "bench/results/v6e/gate.json";
+  ASSERT_EQ(program({"gate", "--rows", kept, "-o", file("out")}), 0) << err_;
+  const std::string text = out_;
+  const json out = json::parse(*read_file(file("out"), 1 << 24));
+  const std::string programs =
+      "another kernel's forward passes without documents or softcap";
+  const std::string says = ", predicted, known of " + programs + "\n";
+  size_t lines = 0;
+  for (size_t at = 0; (at = text.find(says, at)) != text.npos; ++at) ++lines;
+  EXPECT_EQ(lines, out["rows"].size()) << text;
+  for (const json& row : out["rows"]) {
+    EXPECT_EQ(row["calibrated"], false);
+    EXPECT_EQ(row["calibrated_on"], programs);
+  }
+  EXPECT_EQ(json::parse(*read_file(kept, 1 << 24))["rows"], out["rows"]);
+}
+
 TEST_F(GateCommand, FlagsAreChecked) {
   const auto refused = [&](const std::vector<std::string>& more) {
     std::vector<std::string> a = {"gate", "--quick"};

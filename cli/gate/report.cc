@@ -6,6 +6,7 @@
 #include "base/dtype_word.h"
 #include "base/json_read.h"
 #include "base/text.h"
+#include "schedule/chip.h"
 #include "tessera/version.h"
 
 namespace tessera::cli {
@@ -54,7 +55,9 @@ std::string gate_table_text(const GateTable& table) {
         figure(r.plain_ms, r.plain_cycles),
         r.factor ? fmt::format("{:.2f}", *r.factor) : "-",
         r.error ? fmt::format("{:.3g}", *r.error) : "-", to_string(r.verdict),
-        r.basis == GateBasis::predicted ? ", predicted" : "");
+        r.basis == GateBasis::predicted
+            ? ", predicted, " + schedule::known_words(r.generation)
+            : "");
   }
   return out;
 }

@@ -8,6 +8,7 @@
 
 #include "base/child.h"
 #include "base/files.h"
+#include "cli/shard/program.h"
 #include "tests/plugins.h"
 #include "tests/program.h"
 #include "tests/spans.h"
@@ -363,6 +364,32 @@ TEST_F(ShardCommand, AnOpenExchangeIsRaggedForATpu) {
 class ShardSchedule : public ShardCommand,
                       public ::testing::WithParamInterface<const char*> {};
 
+// No time of a mesh's program is known on any chip, forward or backward.
+TEST(ShardReport, CyclesAreNotCalibrated) {
+  const std::string programs =
+      "another kernel's forward passes without documents or softcap";
+  for (const bool backward : {false, true}) {
+    ProgramReport r;
+    r.backward = backward;
+    r.target = "v6e:2x2";
+    const std::string pass = backward ? "backward" : "forward";
+    EXPECT_NE(report_text(r).find("schedule    by libtpu, " + pass +
+                                  " pass for v6e:2x2; cycles predicted, known "
+                                  "of " +
+                                  programs + "\n"),
+              std::string::npos)
+        << report_text(r);
+    EXPECT_EQ(program_json(r)["calibrated"], false);
+    EXPECT_EQ(program_json(r)["calibrated_on"], programs);
+    r.target = "v5p:2x2x1";
+    EXPECT_NE(report_text(r).find("; cycles predicted, not calibrated\n"),
+              std::string::npos)
+        << report_text(r);
+    EXPECT_EQ(program_json(r)["calibrated"], false);
+    EXPECT_EQ(program_json(r)["calibrated_on"], json());
+  }
+}
+
 TEST_P(ShardSchedule, SaysWhatRunsBesideCollectives) {
   const auto plugin = tessera::testing::real_plugin("libtpu");
   if (tessera::testing::is_absent(plugin)) {
@@ -384,6 +411,7 @@ TEST_P(ShardSchedule, SaysWhatRunsBesideCollectives) {
   ASSERT_EQ(ran->exit_code, 0) << ran->err;
   const json p = json::parse(ran->out)["program"];
   EXPECT_EQ(p["target"], "v6e:2x2");
+  EXPECT_EQ(p["calibrated"], false);
   const json& forward = p["fit"]["forward"];
   EXPECT_EQ(forward["compiled"]["argument"], forward["bytes"]["argument"]);
   EXPECT_EQ(forward["compiled"]["output"], forward["bytes"]["output"]);

@@ -135,7 +135,9 @@ std::span<const JsonField> shard_json_fields() {
        "batch_rows, heads and kv_heads: the first and how many"},
       {"program.pass, program.target", "with --fit or --compile"},
       {"program.fit.NAME", "as `tessera fit` has it"},
-      {"program.calibrated", "with --compile"},
+      {"program.{calibrated,calibrated_on}",
+       "with --compile; false: no times of this program are known; on this "
+       "chip those of calibrated_on are"},
       {"program.collectives[].{name,op,bytes,asynchronous,ops_between,"
        "cycles_between,longest,kernels}",
        "with --compile: bytes of a device, of a ragged exchange its room; "

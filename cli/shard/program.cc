@@ -8,6 +8,7 @@
 
 #include "cli/fit/mesh.h"
 #include "picture/labels.h"
+#include "schedule/chip.h"
 #include "schedule/compile_dump.h"
 #include "schedule/program.h"
 
@@ -30,7 +31,6 @@ Result<void> compile(const MeshFitCall& asked, ProgramReport& out) {
   auto schedule = schedule::make_schedule(std::move(made->dump), of);
   if (!schedule) return schedule.error();
   out.collectives = std::move(schedule->collectives);
-  out.calibration = schedule->chip.calibration;
   out.target = asked.chip;
   return {};
 }
@@ -86,7 +86,7 @@ json program_json(const ProgramReport& r) {
               {"target", r.target.empty() ? json() : json(r.target)},
               {"fit", fit_json(r.fit)}};
   if (r.target.empty()) return out;
-  out["calibrated"] = r.calibration.has_value();
+  schedule::add_known(out, r.target);
   out["collectives"] = collectives_json(r.collectives);
   return out;
 }
@@ -94,9 +94,9 @@ json program_json(const ProgramReport& r) {
 std::string report_text(const ProgramReport& r) {
   std::string out = "\non each chip\n" + fit_text(r.fit);
   if (r.target.empty()) return out;
-  out += fmt::format("{:<11} by libtpu, {} pass for {}; {}\n", "schedule",
-                     r.backward ? "backward" : "forward", r.target,
-                     schedule::calibration_words(r.calibration));
+  out += fmt::format("{:<11} by libtpu, {} pass for {}; cycles predicted, {}\n",
+                     "schedule", r.backward ? "backward" : "forward", r.target,
+                     schedule::known_words(r.target));
   int64_t bytes = 0;
   for (const schedule::Collective& c : r.collectives) {
     bytes += c.bytes;

@@ -3,12 +3,10 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "cli/fit/report.h"
-#include "schedule/chip.h"
 #include "schedule/collectives.h"
 #include "tessera/fit.h"
 
@@ -18,8 +16,7 @@ struct ProgramReport {
   bool backward = false;
   std::string target;  // compile target; "": not compiled
   FitReport fit;
-  std::vector<schedule::Collective> collectives;     // of the compiled program
-  std::optional<schedule::Calibration> calibration;  // of the chip
+  std::vector<schedule::Collective> collectives;  // of the compiled program
 };
 
 // With `with_compiler`, compiles the program for asked.chip if it fits. That is

@@ -19,6 +19,7 @@
 #include "model/compile_ahead.h"
 #include "model/layer.h"
 #include "model/training_receipt.h"
+#include "schedule/chip.h"
 
 namespace tessera::cli {
 namespace {
@@ -33,23 +34,6 @@ std::string asked_target(const TrainFlags& f) {
 
 json cycles_json(const std::optional<double>& cycles) {
   return cycles ? json(*cycles) : json();
-}
-
-json attention_json(const AheadReport& r) {
-  if (r.attention.empty()) return {};
-  json layers = json::array();
-  for (const LayerCycles& layer : r.attention) {
-    layers.push_back({{"mask", layer.mask},
-                      {"forward_runs", layer.forward_runs},
-                      {"forward_cycles", cycles_json(layer.forward)},
-                      {"backward_cycles", cycles_json(layer.backward)}});
-  }
-  return {{"cycles_from", "predicted"},
-          {"gigahertz", r.gigahertz},
-          {"calibrated", r.calibration.has_value()},
-          {"cycles", cycles_json(r.attention_cycles())},
-          {"exchange", r.collectives.empty() ? json() : json("not predicted")},
-          {"layers", layers}};
 }
 
 json bytes_json(const AheadReport& r) {
@@ -117,13 +101,37 @@ std::string compiled_text(const TrainOptions& o, const AheadReport& r,
         r.memory->temporary, o.mesh.devices() > 1 ? ", on each chip" : "");
   }
   out += sent_text(r);
-  if (r.attention.empty()) return out;
-  out += fmt::format(
-      "attention  {} cycles predicted for the first step's rows{}, at {} GHz "
-      "(assumed; {})\n",
-      cycles_text(r.attention_cycles()),
-      o.mesh.devices() > 1 ? " on the slowest chip" : "", r.gigahertz,
-      schedule::calibration_words(r.calibration));
+  return out + attention_text(r, o.mesh.devices());
+}
+
+}  // namespace
+
+json attention_json(const AheadReport& r) {
+  if (r.attention.empty()) return {};
+  json layers = json::array();
+  for (const LayerCycles& layer : r.attention) {
+    layers.push_back({{"mask", layer.mask},
+                      {"forward_runs", layer.forward_runs},
+                      {"forward_cycles", cycles_json(layer.forward)},
+                      {"backward_cycles", cycles_json(layer.backward)}});
+  }
+  json out = {
+      {"cycles_from", "predicted"},
+      {"gigahertz", r.gigahertz},
+      {"cycles", cycles_json(r.attention_cycles())},
+      {"exchange", r.collectives.empty() ? json() : json("not predicted")},
+      {"layers", layers}};
+  schedule::add_known(out, r.target);
+  return out;
+}
+
+std::string attention_text(const AheadReport& r, int64_t devices) {
+  if (r.attention.empty()) return "";
+  std::string out = fmt::format(
+      "attention  {} cycles predicted ({}) for the first step's rows{}, at {} "
+      "GHz (assumed)\n",
+      cycles_text(r.attention_cycles()), schedule::known_words(r.target),
+      devices > 1 ? " on the slowest chip" : "", r.gigahertz);
   int64_t number = 0;
   for (const LayerCycles& layer : r.attention) {
     out += fmt::format("  layer {:<3} forward {}{}, backward {}: {}\n",
@@ -136,8 +144,6 @@ std::string compiled_text(const TrainOptions& o, const AheadReport& r,
   }
   return out;
 }
-
-}  // namespace
 
 Result<void> check_device(const model::TrainingRun& run, const TrainFlags& f) {
   if (f.compile_only) {
@@ -188,10 +194,13 @@ std::span<const JsonField> ahead_json_fields() {
        "null where the compiler does not say"},
       {"lowering.{chip,granule,tile,reason,factor}",
        "null where attention has no tiles"},
-      {"attention.{cycles_from,gigahertz,calibrated,cycles}, "
+      {"attention.{cycles_from,gigahertz,cycles}, "
        "attention.layers[].{mask,forward_runs,forward_cycles,backward_cycles}",
        "for the step that takes the first rows; null where attention is not by "
        "our kernels"},
+      {"attention.{calibrated,calibrated_on}",
+       "false: no times of these kernels are known; on this chip those of "
+       "calibrated_on are"},
       {"attention.exchange",
        "'not predicted' where tiles travel: that time is in no cycles; else "
        "null"},

@@ -74,6 +74,30 @@ class TrainCompileOnly : public testing::PackedProgram {
   }
 };
 
+// No time of a backward pass, of documents or of our kernels is known on any
+// chip, so no step's cycles are called calibrated.
+TEST(TrainCycles, AreNotCalibrated) {
+  model::AheadReport r;
+  r.gigahertz = 1.75;
+  r.attention = {{"causal & documents", 1, 14024.0, 35335.0}};
+  r.target = "v6e:1x1";
+  const std::string programs =
+      "another kernel's forward passes without documents or softcap";
+  EXPECT_TRUE(attention_text(r, 1).starts_with(
+      "attention  49359 cycles predicted (known of " + programs +
+      ") for the first step's rows, at 1.75 GHz (assumed)\n"))
+      << attention_text(r, 1);
+  EXPECT_EQ(attention_json(r)["calibrated"], false);
+  EXPECT_EQ(attention_json(r)["calibrated_on"], programs);
+  r.target = "v5e:2x2";
+  EXPECT_TRUE(attention_text(r, 4).starts_with(
+      "attention  49359 cycles predicted (not calibrated) for the first step's "
+      "rows on the slowest chip, at 1.75 GHz (assumed)\n"))
+      << attention_text(r, 4);
+  EXPECT_EQ(attention_json(r)["calibrated"], false);
+  EXPECT_EQ(attention_json(r)["calibrated_on"], json());
+}
+
 TEST_F(TrainCompileOnly, SaysWhatAStepTakes) {
   TESSERA_NEEDS_PLUGINS();
   testing::look_in_venv();
@@ -96,6 +120,8 @@ TEST_F(TrainCompileOnly, SaysWhatAStepTakes) {
   EXPECT_GT(r["bytes"]["temporary"], 0);
   const json& attention = r["attention"];
   EXPECT_EQ(attention["cycles_from"], "predicted");
+  EXPECT_EQ(attention["calibrated"], false);
+  EXPECT_TRUE(attention["calibrated_on"].is_string());
   ASSERT_EQ(attention["layers"].size(), 2U);
   const json& first = attention["layers"][0];
   const json& second = attention["layers"][1];

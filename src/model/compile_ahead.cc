@@ -14,6 +14,7 @@
 #include "model/step_plan.h"
 #include "pjrt/compile_for.h"
 #include "plan/topology_name.h"
+#include "schedule/chip.h"
 #include "schedule/compile_dump.h"
 #include "schedule/program.h"
 
@@ -258,7 +259,6 @@ Result<AheadReport> compile_ahead(const TrainOptions& options,
     auto clock = schedule::find_chip(target);
     if (!clock) return clock.error();
     out.gigahertz = clock->gigahertz;
-    out.calibration = clock->calibration;
     auto layers = predict_layers(*step, made->dump, rows, target);
     if (!layers) return layers.error();
     out.attention = std::move(*layers);

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "pjrt/compile.h"
-#include "schedule/chip.h"
 #include "schedule/collectives.h"
 #include "tessera/train.h"
 
@@ -40,7 +39,6 @@ struct AheadReport {
   // Where shards exchange tiles: what the compiled program sends.
   std::vector<schedule::Collective> collectives;
   double gigahertz = 0;  // of the chip, assumed; 0 if nothing is predicted
-  std::optional<schedule::Calibration> calibration;  // of the chip
 
   std::optional<double> attention_cycles() const;
 };

@@ -1863,6 +1863,21 @@ TEST(Gate, PredictedRowsGoThroughJson) {
   EXPECT_EQ(gate_json(*again), json);
   EXPECT_EQ(again->rows[0].basis, GateBasis::predicted);
   EXPECT_EQ(again->rows[0].error_bar, 1.28);
+  // How far the cycles were checked is told anew by each table.
+  const auto told = [](std::string_view text, size_t row = 0) {
+    return nlohmann::json::parse(text)["rows"][row];
+  };
+  EXPECT_EQ(told(json)["calibrated"], false);
+  EXPECT_EQ(told(json)["calibrated_on"],
+            "another kernel's forward passes without documents or softcap");
+  auto older = nlohmann::json::parse(json);
+  older["rows"][0].erase("calibrated");
+  older["rows"][0]["calibrated_on"] = nullptr;
+  EXPECT_EQ(gate_json(*parse_gate(older.dump())), json);
+  GateRow unknown = again->rows[0];
+  unknown.generation = "v5e";
+  EXPECT_EQ(told(gate_json({{unknown}}))["calibrated"], false);
+  EXPECT_EQ(told(gate_json({{unknown}}))["calibrated_on"], nlohmann::json());
   const auto broken = [&](const std::string& key, const std::string& value,
                           const std::string& other_key = "",
                           const std::string& other = "") {
@@ -1923,9 +1938,17 @@ TEST(Gate, PredictedRowsGoThroughJson) {
             "[gate] a verdict must be that of all its kernel's rows, "
             "experimental, found promote for 'mosaic/forward'");
 
+  EXPECT_EQ(broken("calibrated", "true"),
+            "[gate] calibrated must be false, found true for "
+            "'mosaic/forward'");
+  EXPECT_EQ(broken("calibrated_on", "7"),
+            "[gate] calibrated_on must be a string, found the integer 7 for "
+            "it");
+
   const Machine cpu{"A CPU", 8, {Isa::portable}, true, true, {}};
   auto measured =
       nlohmann::json::parse(gate_json({{row_of(f, cpu, 0.5, 1, 2)}}));
+  EXPECT_FALSE(measured["rows"][0].contains("calibrated"));
   const auto also = [&](const char* key, double value) {
     auto text = measured;
     text["rows"][0][key] = value;
@@ -1937,6 +1960,9 @@ TEST(Gate, PredictedRowsGoThroughJson) {
   EXPECT_EQ(also("kernel_cycles", 9),
             "[gate] a measured row must have no cycles and no error_bar, found "
             "cycles for 'cpu/forward'");
+  EXPECT_EQ(also("calibrated", 1),
+            "[gate] a measured row must have no calibrated, found the float "
+            "1.0 for 'cpu/forward'");
 }
 
 TEST(Gate, RecordedTablesAreRead) {

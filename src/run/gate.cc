@@ -16,6 +16,7 @@
 #include "receipt/parts.h"
 #include "run/lane_rules.h"
 #include "run/rules.h"
+#include "schedule/chip.h"
 #include "tessera/batch.h"
 #include "tessera/dispatch.h"
 #include "tessera/mask.h"
@@ -227,6 +228,23 @@ Result<void> check_row(const GateRow& row) {
   return {};
 }
 
+// What gate_json() adds to predicted rows is not kept, for it is made anew; but
+// it must be true.
+Result<void> check_known(const Json& j, const GateRow& row) {
+  for (const char* name : {"calibrated", "calibrated_on"}) {
+    if (!j.contains(name) || row.basis == GateBasis::predicted) continue;
+    return invalid(kWhere, "a measured row must have no {}, found {} for {}",
+                   name, describe(j[name]), in_quotes(row.kernel));
+  }
+  if (j.contains("calibrated") && j["calibrated"] != false) {
+    return invalid(kWhere, "calibrated must be false, found {} for {}",
+                   describe(j["calibrated"]), in_quotes(row.kernel));
+  }
+  if (!j.contains("calibrated_on")) return {};
+  auto programs = read_text_or_null(j["calibrated_on"], "calibrated_on");
+  return programs ? Result<void>() : programs.error();
+}
+
 void read_numbers(const Json& j, Reader& r, GateRow& row) {
   const auto size = [&](const char* name, int64_t most) {
     return r.take(read_int(j[name], kWhere, name, 1, most));
@@ -262,7 +280,7 @@ Result<GateRow> parse_row(const Json& j) {
        "plain_cycles", "error_bar", "plain",          "factor",
        "judgement",    "error",     "shape_per_step", "verdict",
        "why"},
-      {"tile"});
+      {"tile", "calibrated", "calibrated_on"});
   if (!fields) return fields.error();
   Reader r;
   GateRow row;
@@ -310,6 +328,7 @@ Result<GateRow> parse_row(const Json& j) {
   row.why = r.take(read_line(j["why"], kWhere, "why"));
   if (r.error()) return *r.error();
   if (auto e = check_row(row); !e) return e.error();
+  if (auto e = check_known(j, row); !e) return e.error();
   return row;
 }
 
@@ -503,8 +522,12 @@ Result<GateTable> parse_gate(std::string_view text) {
 
 std::string gate_json(const GateTable& table) {
   Json rows = Json::array();
-  for (const GateRow& row : table.rows)
+  for (const GateRow& row : table.rows) {
     rows.push_back(Json(receipt::fields_json(row)));
+    if (row.basis == GateBasis::predicted) {
+      schedule::add_known(rows.back(), row.generation);
+    }
+  }
   return Json{{"schema", kSchema}, {"rows", std::move(rows)}}.dump(2);
 }
 

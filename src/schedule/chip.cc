@@ -1,6 +1,8 @@
 // schedule/chip.cc: clocks, memory and the form of dumps, by chip.
 #include "schedule/chip.h"
 
+#include <nlohmann/json.hpp>
+
 #include "base/fail.h"
 #include "base/text.h"
 #include "plan/topology_name.h"
@@ -43,16 +45,22 @@ Result<Chip> find_chip(std::string_view target) {
                  known, in_quotes(target));
 }
 
-std::string calibration_words(const std::optional<Calibration>& calibration) {
-  if (!calibration) return "not calibrated";
-  return fmt::format("known times are {:.2f} times as long",
-                     calibration->median);
+std::optional<std::string_view> calibrated_on(std::string_view target) {
+  const auto chip = find_chip(target);
+  if (!chip || !chip->calibration) return {};
+  return kCalibratedOn;
 }
 
 std::string known_words(std::string_view target) {
-  const auto chip = find_chip(target);
-  return chip && chip->calibration ? fmt::format("known of {}", kCalibratedOn)
-                                   : "not calibrated";
+  const auto programs = calibrated_on(target);
+  return programs ? fmt::format("known of {}", *programs) : "not calibrated";
+}
+
+void add_known(nlohmann::json& out, std::string_view target) {
+  const auto programs = calibrated_on(target);
+  out["calibrated"] = false;
+  out["calibrated_on"] =
+      programs ? nlohmann::json(*programs) : nlohmann::json();
 }
 
 }  // namespace tessera::schedule

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -36,9 +37,13 @@ inline constexpr std::string_view kCalibratedOn =
 
 // The chip of a target, "v6e" or "v6e:2x2".
 Result<Chip> find_chip(std::string_view target);
-// How far off predictions for a chip are: "not calibrated", or by which factor.
-std::string calibration_words(const std::optional<Calibration>& calibration);
-// What the calibration for a target is known of, or "not calibrated".
+// What the calibration for a target is known of; nothing if there is none.
+std::optional<std::string_view> calibrated_on(std::string_view target);
+// The same in words: "known of ..." or "not calibrated".
 std::string known_words(std::string_view target);
+// The same as JSON, beside cycles of programs that were held against no times,
+// as our own: `calibrated` is false, `calibrated_on` has the programs that
+// were.
+void add_known(nlohmann::json& out, std::string_view target);
 
 }  // namespace tessera::schedule
