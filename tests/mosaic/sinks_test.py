@@ -11,6 +11,7 @@ from bits_case import random_bits_case
 from bits_test import BackwardBits, ForwardBits
 from case import random_case, random_ids, run_one_contract
 from checks import CaseTest
+from forward_mutants_test import MiddleCase, SteppedCase
 from forward_test import ForwardCase, RoundedCase
 from numbers_test import BackwardStrays, ForwardStrays
 from program import Program
@@ -155,22 +156,62 @@ class Sinks(CaseTest):
 # Mutated are the end of a row and the sum of the gradient, at lines of queries.
 KINDS = ("dropped_choice", "swapped_difference", "wrong_base", "wrong_scale",
          "dropped_accumulation", "dropped_store", "index_off_by_one",
-         "dropped_wait", "dropped_start")
+         "dropped_wait", "dropped_start", "swapped_accesses", "swapped_steps",
+         "wrong_semaphore", "early_rounding")
 LINES = r"vector<1x(256|128)xf32>|[<x]4x1x128xf32|1x(256|128)xf32, #tpu|4xf32, #tpu"
+# Mutants that are equivalent to the kernels here, and why.
+FORWARD_EQUIVALENT = tuple(
+    f"swapped_steps[{row_end + step}]"
+    for row_end in (88, 107, 126, 145, 208, 227, 246, 265)
+    for step in (
+        1,  # the maximum of a sink and itself
+        # A row without a key has a sum and values of 0, which no factor changes; its
+        # sink's share is chosen last instead of before.
+        6, 11, 13, 14,
+    )
+)
+BACKWARD_EQUIVALENT = (
+    # It starts when the other heads' copies have landed, and the last wait is its own.
+    "swapped_accesses[13]",
+    # 0 of a query with a veto is above the lowest number, by which the log-sum-exp is
+    # bounded.
+    *(f"swapped_steps[{i}]" for i in (1, 14, 27, 40)),
+    # 0 minus a 0 that is chosen with it: a query with a veto, or without a key.
+    *(f"swapped_steps[{i}]" for i in (2, 3, 15, 16, 28, 29, 41, 42)),
+    # A masked pass waits for its queries and its bitmaps before it reads either, and
+    # no other has bitmaps.
+    "merged_semaphores[0]",
+    # The copies of out have landed before the first of dQ starts, and these before
+    # the next of out.
+    "merged_semaphores[1]",
+    # The copies of ids have landed before the first of dK or of a sink's gradient
+    # starts, and the last of these before the next of ids.
+    "merged_semaphores[2]",
+    "merged_semaphores[4]",
+)
 
 
 # Sink logits of four heads; the last head is alone in the kernel's last pass. They
 # take all or nothing of the softmax in some rows, or are at the limits of the range.
 SINKS = ([0.5, -159, 20, 1.5], [3, -np.inf, -2, -161], [1, 2, 3, 17],
-         [-3e38] * 4, [-np.inf] * 4)
+         [-3e38] * 4, [-np.inf] * 4, [3e38] * 4)
+# Near the scores, for queries of few keys, so that each share counts.
+NEAR = [-1.7, -1.9, -1.3, -0.45]
+# Of heads whose probabilities are just below a step of bf16, or the middle of one.
+STEPPED = [4.3, 5.1, 3.7, 4.9]
 
 
 class Mutants(CaseTest):
-    def check_mutants(self, draw, tile, kinds, **settings):
+    def check_mutants(self, draws, tile, kinds, equivalent, places=LINES, **settings):
         cases = []
-        for seed, sinks in enumerate(SINKS):
+        draws = [(draws[0], sinks) for sinks in (*SINKS, NEAR)] + [
+            (draw, STEPPED) for draw in draws[1:]]
+        for seed, (draw, sinks) in enumerate(draws):
             rng = np.random.default_rng(seed)
-            ids = random_ids(rng, 2, 640) if seed else np.ones((2, 640), np.int32)
+            one = seed in (0, 3, 5) or sinks is STEPPED
+            ids = np.ones((2, 640), np.int32) if one else random_ids(rng, 2, 640)
+            if sinks is NEAR:
+                ids = np.tile(np.arange(640) // 9, (2, 1))
             case = draw(
                 rng, batch=2, heads=4, kv_heads=2, q_len=600,
                 kv_len=640, tile=tile, tiles=2, ids=ids,
@@ -179,14 +220,16 @@ class Mutants(CaseTest):
             case.sinks = np.array(sinks, np.float32)
             cases.append(case)
         kernel, judge = self.one_kernel(cases)
-        self.check_caught(self.mutants_at(kernel, kinds, LINES, times=2), judge)
+        self.check_caught(self.mutants_at(kernel, kinds, places, times=2), judge,
+                          equivalent)
 
     def test_forward(self):
-        def draw(rng, **words):
-            return ForwardCase(rng, "causal & documents", **words)
-
+        draws = [
+            lambda rng, kind=kind, **words: kind(rng, "causal & documents", **words)
+            for kind in (ForwardCase, SteppedCase, MiddleCase)
+        ]
         kinds = (*KINDS, "dropped_division", "dropped_rescale")
-        self.check_mutants(draw, (256, 128), kinds)
+        self.check_mutants(draws, (256, 128), kinds, FORWARD_EQUIVALENT)
 
     def test_backward(self):
         # A document's first query sees no key, although it is not vetoed.
@@ -195,7 +238,10 @@ class Mutants(CaseTest):
         def draw(rng, **words):
             return BackwardBits.draw_case(rng, [mask], **words)
 
-        self.check_mutants(draw, (128, 128), KINDS, dlse=True)
+        # Only backward has slots of lines, and a semaphore of its own for sinks.
+        kinds = (*KINDS, "wrong_slot", "merged_semaphores")
+        self.check_mutants([draw], (128, 128), kinds, BACKWARD_EQUIVALENT,
+                           places=LINES + "|^arguments ", dlse=True)
 
 
 if __name__ == "__main__":
