@@ -15,24 +15,31 @@ import tessera.data
 
 
 class Rows(grain.IterDataset):
-    """Batches of tessera.data.Loader(files, **options)."""
+    """Batches of tessera.data.Loader(files, **options). `account` says where all
+    tokens went, when an iterator of this process has come to its end."""
 
     def __init__(self, files, **options):
         super().__init__()
         self._files, self._options = files, options
+        self.account = None
 
     def __iter__(self):
-        return RowsIterator(self._files, self._options)
+        return RowsIterator(self, self._files, self._options)
 
 
 class RowsIterator(grain.DatasetIterator):
-    def __init__(self, files, options):
+    def __init__(self, rows, files, options):
         super().__init__()
+        self._rows = rows
         self._open = lambda state: tessera.data.Loader(files, **options, state=state)
         self._loader = self._open(None)
 
     def __next__(self):
-        return next(self._loader)
+        try:
+            return next(self._loader)
+        except StopIteration:
+            self._rows.account = self._loader.account()
+            raise
 
     def get_state(self):
         return self._loader.state()
@@ -52,7 +59,8 @@ def main():
     arguments.add_argument("--rows", type=int, default=4)
     a = arguments.parse_args()
     # Any transformation of grain may follow here.
-    dataset = Rows(a.files, tokens=a.tokens, rows=a.rows, strategy="cost").map(
+    rows = Rows(a.files, tokens=a.tokens, rows=a.rows, strategy="cost")
+    dataset = rows.map(
         lambda row: (row["input_ids"], row["target_ids"], row["loss_mask"], row["batch"]))
     batches = iter(dataset)
     state = first = None
@@ -63,6 +71,10 @@ def main():
             state = batches.get_state()  # a checkpoint would keep it
         elif first is None:
             first = ids
+    of = rows.account
+    print(f"{of['documents']} documents, {of['tokens_in']} tokens in, "
+          f"{of['tokens_out']} out, {of['tokens_dropped']} dropped "
+          f"({of['dropped_by']}), {of['padding']} of padding")
     if first is not None:
         again = iter(dataset)
         again.set_state(state)

@@ -59,9 +59,12 @@ class Accounts:
         self._of[number] = account
 
     def total(self):
-        return {name: sum(account[name] for account in self._of.values())
-                for name in ("documents", "tokens_in", "tokens_out", "tokens_dropped",
-                             "rows", "padding")}
+        total = {name: sum(account[name] for account in self._of.values())
+                 for name in ("documents", "tokens_in", "tokens_out", "tokens_dropped",
+                              "rows", "padding")}
+        # One rule for all files: they are packed with the same options.
+        rules = {account["dropped_by"] for account in self._of.values()}
+        return {**total, "dropped_by": ", ".join(rules)}
 
 
 def pack(files, out=None, pad_id=0, accounts=None, **options):
@@ -119,8 +122,8 @@ def main():
     of = ray.get(accounts.total.remote())
     assert (of["rows"], of["tokens_out"]) == (rows.count(), tokens)
     print(f"{of['documents']} documents, {of['tokens_in']} tokens in, "
-          f"{of['tokens_out']} out, {of['tokens_dropped']} dropped, "
-          f"{of['padding']} of padding")
+          f"{of['tokens_out']} out, {of['tokens_dropped']} dropped "
+          f"({of['dropped_by']}), {of['padding']} of padding")
 
 
 if __name__ == "__main__":

@@ -66,8 +66,8 @@ def main():
               f"{row['batch'].statistics()['tiles_active']} tiles")
     of = dataset.account
     print(f"{of['documents']} documents, {of['tokens_in']} tokens in, "
-          f"{of['tokens_out']} out, {of['tokens_dropped']} dropped, "
-          f"{of['padding']} of padding")
+          f"{of['tokens_out']} out, {of['tokens_dropped']} dropped "
+          f"({of['dropped_by']}), {of['padding']} of padding")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,11 @@ Chunks are functions (kind 1) and types (kind 2). A call edge goes to the called
 function and a type edge to the named type, if the file defines it. dep_levels is
 the length of the longest chain of calls from the token's function.
 structure_ids is the number of the token's function or type, from 1.
+
+A call is matched by the last part of its name alone: `m` for `a.m()`, `this->m()`,
+`ns::m()` and `m<int>()`. Of several functions of one name (overloads, methods of
+other classes or namespaces) the first in the file is taken, so an edge may go to
+another function than the one that is called.
 """
 
 import argparse
@@ -26,6 +31,9 @@ import tree_sitter_cpp
 TOKEN = re.compile(rb"\w+|[ \t\n]+|.", re.DOTALL)
 FUNCTIONS = {"function_definition"}
 TYPES = {"class_specifier", "struct_specifier", "enum_specifier"}
+NAMES = {"identifier", "field_identifier", "type_identifier"}
+# What tree-sitter puts around a name without a field: `&f()`, `(*f())`, `template f`.
+AROUND = {"reference_declarator", "parenthesized_declarator", "dependent_name"}
 
 
 def walk(root):
@@ -38,14 +46,13 @@ def walk(root):
                      for i, child in reversed(list(enumerate(node.children))))
 
 
-def name_of(chunk):
-    """The name that a function or type declares; None if it has no plain name."""
-    node = chunk.child_by_field_name("name")
-    if node is None:
-        node = chunk.child_by_field_name("declarator")
-        while node is not None and node.type not in ("identifier", "field_identifier"):
-            node = (node.child_by_field_name("declarator")
-                    or node.child_by_field_name("name"))
+def last_name(node):
+    """The last part of the name that a node calls or declares: `m` of `a.m`, `p->m`,
+    `ns::m` and `m<int>`. None if it has no plain name, such as `table[i]`."""
+    while node is not None and node.type not in NAMES:
+        inner = (node.named_children if node.type in AROUND else
+                 map(node.child_by_field_name, ("declarator", "field", "name")))
+        node = next(filter(None, inner), None)
     return None if node is None else node.text
 
 
@@ -85,13 +92,15 @@ def document(text, parser, vocabulary):
     starts, ends = [c.start_byte for c in chunks], [c.end_byte for c in chunks]
     defined = {True: {}, False: {}}  # functions, types
     for i, c in enumerate(chunks):
-        defined[c.type in FUNCTIONS].setdefault(name_of(c), i)
+        name = last_name(c)
+        if name is not None:
+            defined[c.type in FUNCTIONS].setdefault(name, i)
     edges = {True: set(), False: set()}
     for n, _, _ in nodes:
         called = n.child_by_field_name("function") if n.type == "call_expression" else None
         if called is None and n.type != "type_identifier":
             continue
-        to = defined[called is not None].get((called or n).text)
+        to = defined[called is not None].get(last_name(called or n))
         source = innermost(starts, ends, n.start_byte)
         if to is not None and source is not None and source != to:
             edges[called is not None].add((source, to))

@@ -675,6 +675,28 @@ def test_sources_become_rows_with_their_structure(tmp_path):
     assert [row["dep_levels"][at[c]] for c in range(3)] == [0, 0, 1]
     assert [row["structure_ids"][at[c]] for c in range(3)] == [1, 2, 3]
     assert row["ast_depth"][at[1]] > 0 and row["node_type"][at[1]] > 0
+    # A call is matched by the last part of its name, however it is written.
+    def calls(text):
+        made = source_rows.document(text, parser, {})
+        return (made["call_edges"], made["dep_levels"][0])
+    for declared in (b"int m() { return 1; }", b"int A::m() { return 1; }",
+                     b"int& ns::A::m() { return x; }", b"int (*m())(int) { return 0; }",
+                     b"template <class T> int m() { return 1; }"):
+        for called in (b"m()", b"a.m()", b"this->m()", b"p->q.m()", b"::m()",
+                       b"ns::m()", b"ns::A::m()", b"m<int>()", b"ns::m<int>()",
+                       b"a.m<int>()", b"a.template m<int>()"):
+            text = b"int f(A a) { return " + called + b"; }\n" + declared
+            assert calls(text) == ([(0, 1)], 1), text
+    for called in (b"a.n()", b"m.n()", b"m::n()", b"n<m>()", b"m", b"a.m", b"m[0]()",
+                   b"(*m)()"):
+        text = b"int f(A a) { return " + called + b"; }\nint m() { return 1; }"
+        assert calls(text) == ([], 0), text
+    # Functions without a plain name are not what a call without one goes to.
+    assert calls(b"int f() { return table[0](); }\nA::operator bool() { return 1; }"
+                 ) == ([], 0)
+    # Of one name the first in the file is taken.
+    assert calls(b"int f(A a) { return a.m(); }\nint B::m() { return 1; }\n"
+                 b"int A::m() { return 1; }") == ([(0, 1)], 1)
     # A cycle of chunks counts as one chunk. A long chain must not recurse
     # deeply.
     assert source_rows.levels({(0, 1), (1, 0), (1, 2), (3, 0)}, 4) == [1, 1, 0, 2]
