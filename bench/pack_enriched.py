@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Times packing documents with structure from a Parquet file into rows of one
 length: tessera.data.Loader, pyarrow with NumPy and padding in Python, and
-pyarrow's reading alone, which is the limit of all that read by it; on one core.
+pyarrow's reading alone, which nothing that reads by pyarrow can beat; on one core.
+The Loader can: it decodes with Arrow's C++ too, but makes no Arrow arrays of lists.
 Then the same documents are packed from memory, in GB of rows a second, and
 compared to a plain copy of those rows. Each time is the best of several rounds,
 in turns, after one that warms up: by the clock, and as CPU time of all threads,

@@ -128,12 +128,14 @@ TEST_F(PackKilled, GoesOnToTheSameRowsAndAccount) {
 }
 
 // One file is written from the start. The next run reuses and then removes what
-// a killed run left next to it.
+// a killed run left next to it, and writes what a run that was never killed
+// writes.
 TEST_F(PackKilled, LeavesNothingBesideOneFile) {
   if (auto found = data::arrow_component(); !found) {
     GTEST_SKIP() << found.error().message;
   }
-  const std::string out = file("rows.parquet");
+  const std::string whole = file("whole.parquet"), out = file("rows.parquet");
+  ASSERT_EQ(run(whole, 60).exit_code, 0);
   int64_t left = 0;
   double seconds = 0.01;
   for (int run = 0; run < 12 || left == 0; ++run, seconds *= 1.4) {
@@ -146,6 +148,8 @@ TEST_F(PackKilled, LeavesNothingBesideOneFile) {
   const ChildRun ran = run(out, 60);
   ASSERT_EQ(ran.exit_code, 0) << ran.err;
   EXPECT_EQ(unfinished_files(), 0);
+  // GoogleTest would print the files whole.
+  EXPECT_TRUE(*read_file(out, 1 << 28) == *read_file(whole, 1 << 28));
 }
 
 }  // namespace
