@@ -10,6 +10,7 @@ from bits_case import random_bits_case
 from bits_test import BackwardBits, ForwardBits
 from case import random_case, random_ids, run_one_contract
 from checks import CaseTest
+from forward_mutants_test import MiddleCase, SteppedCase
 from forward_test import ForwardCase, RoundedCase
 from numbers_test import ForwardBitsStrays, ForwardStrays
 from program import Program
@@ -112,36 +113,80 @@ class Dims(CaseTest):
 # Mutations of what depends on a dim: cleaning, sums and their places, copies.
 KINDS_OF_DIMS = ("dropped_choice", "dropped_store", "dropped_wait",
                  "dropped_start", "index_off_by_one")
+# Strips of a tile have their own maxima, sums and places.
+KINDS_OF_STRIPS = (
+    "index_off_by_one", "dropped_wait", "dropped_start", "swapped_accesses",
+    "swapped_steps", "wrong_slot", "wrong_semaphore", "early_rounding", "cut_rounding",
+)
+# Mutants that are equivalent to the kernel here, and why.
+STRIPS_EQUIVALENT = tuple(
+    f"swapped_steps[{strip + step}]"
+    for strip in (0, 11, 22, 33, 44, 55, 66, 77, 94, 105, 116, 127)
+    for step in (
+        # The initial maximum of a row is far below 0, so its factor is 0 either way; or
+        # it is 1 if the first pass has no legal key, and its sums have no effect.
+        1,
+        7,  # the initial value of a row is multiplied by a factor 0, or is 0
+    )
+)
+
+
+def drawn(kind, seed, tokens, **settings):
+    """First one document, which has full passes; then many, with padding."""
+    rng = np.random.default_rng(seed)
+    ids, valid = np.ones((1, tokens), np.int32), [tokens]
+    if seed > 0:
+        ids, valid = random_ids(rng, 1, tokens), [tokens - 124]
+    return kind(rng, "causal & documents", q_len=tokens, kv_len=tokens, ids=ids,
+                valid=valid, **settings)
+
+
+def strips_of(kind, **settings):
+    """Of one document; and of short ones, so that the last row of tiles is one pass, of
+    which only the second strip has a legal key, or only the first one."""
+    second, first = (np.arange(1536)[None] // 128 for _ in range(2))
+    second[:, 1024:1280] = first[:, :64] = -1
+    for ids, valid in ((np.ones((1, 1536)), 1536), (second, 1536), (first, 1236)):
+        yield kind(
+            np.random.default_rng(0), "causal & documents", q_len=1536, kv_len=1536,
+            ids=ids, valid=[valid], **settings,
+        )
 
 
 class Mutants(CaseTest):
-    def check_mutants(self, kind, dims, tiles, kinds, **settings):
-        cases = []
-        # First one document, which has full passes; then many, with padding.
-        for seed in range(3):
-            rng = np.random.default_rng(seed)
-            ids, valid = np.ones((1, 1024), np.int32), [1024]
-            if seed > 0:
-                ids, valid = random_ids(rng, 1, 1024), [900]
-            cases.append(kind(
-                rng, "causal & documents", q_len=1024, kv_len=1024, tiles=tiles,
-                ids=ids, valid=valid, dims=dims, softcap=40.0, **settings,
-            ))
+    def check_mutants(self, cases, dims, kinds, equivalent=()):
         kernel, judge = self.one_kernel(cases)
         # Only sites of vectors and arrays with a dim; no tile has such a side.
         has_dim = r"[<x]({}|{})x(\d+x)*(bf16|f32)".format(*dims)
-        self.check_caught(self.mutants_at(kernel, kinds, has_dim), judge)
+        self.check_caught(self.mutants_at(kernel, kinds, has_dim), judge, equivalent)
 
     def test_forward(self):
-        self.check_mutants(ForwardCase, (64, 256), 3, KINDS_OF_DIMS)
+        dims = (64, 256)
+        cases = [drawn(ForwardCase, seed, 1024, dims=dims, tiles=3, softcap=40.0)
+                 for seed in range(3)]
+        self.check_mutants(cases, dims, KINDS_OF_DIMS)
 
     def test_strips(self):
-        self.check_mutants(ForwardCase, (256, 256), 1, ("index_off_by_one",),
-                           tile=(512, 256), heads=2, kv_heads=1)
+        """Of three rows of tiles, so that copies of queries start in the loop too."""
+        settings = dict(dims=(256, 256), tiles=1, ahead=2, tile=(512, 256), heads=2,
+                        kv_heads=1)
+        cases = [drawn(ForwardCase, seed, 1536, **settings) for seed in range(3)]
+        # The first strip of the last row has legal keys in both passes.
+        cases.append(ForwardCase(
+            np.random.default_rng(3), "causal & documents", q_len=1536, kv_len=1536,
+            ids=np.arange(1536)[None] // 192, valid=[1236], **settings,
+        ))
+        for kind in (SteppedCase, MiddleCase):
+            cases += strips_of(kind, **settings)
+        self.check_mutants(cases, (256, 256), KINDS_OF_STRIPS, STRIPS_EQUIVALENT)
 
     def test_backward(self):
-        self.check_mutants(BackwardCase, (192, 64), 2,
-                           (*KINDS_OF_DIMS, "wrong_scale"), dlse=True)
+        dims = (192, 64)
+        cases = [
+            drawn(BackwardCase, seed, 1024, dims=dims, tiles=2, softcap=40.0, dlse=True)
+            for seed in range(3)
+        ]
+        self.check_mutants(cases, dims, (*KINDS_OF_DIMS, "wrong_scale"))
 
 
 if __name__ == "__main__":
