@@ -171,6 +171,11 @@ class Mutants(CaseTest):
         settings = dict(dims=(256, 256), tiles=1, ahead=2, tile=(512, 256), heads=2,
                         kv_heads=1)
         cases = [drawn(ForwardCase, seed, 1536, **settings) for seed in range(3)]
+        # The first strip of the last row has legal keys in both passes.
+        cases.append(ForwardCase(
+            np.random.default_rng(3), "causal & documents", q_len=1536, kv_len=1536,
+            ids=np.arange(1536)[None] // 192, valid=[1236], **settings,
+        ))
         for kind in (SteppedCase, MiddleCase):
             cases += strips_of(kind, **settings)
         self.check_mutants(cases, (256, 256), KINDS_OF_STRIPS, STRIPS_EQUIVALENT)
