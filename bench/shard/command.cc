@@ -126,8 +126,8 @@ Command shard_command() {
             {
                 {"--seeds", &o->seeds, "N", "Batches of each case [16]"},
                 {"--frontier", &o->frontier, "",
-                 "Balance rows alone, from even to uneven, beside what must "
-                 "travel"},
+                 "Balances rows and tasks, from even to uneven, beside what "
+                 "must travel"},
                 {"--json", &o->json, "", "One JSON object on stdout"},
                 {"-o,--out", &o->out, "FILE", "Write the JSON here too"},
             });

@@ -103,6 +103,10 @@ std::vector<ShardWay> frontier_ways() {
                                        {1.5, 1.5}}) {
       out.push_back({Balance::rows, exchange, {work, tokens}});
     }
+    // Tokens stay where they lie, so that only work can be less even.
+    for (const double work : {1.01, 1.02, 1.05, 1.1, 1.2, 1.5}) {
+      out.push_back({Balance::tasks, exchange, {work, Evenness().tokens}});
+    }
   }
   return out;
 }
