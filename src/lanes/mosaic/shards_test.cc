@@ -496,9 +496,7 @@ TEST(MosaicShardProgram, CompilesForTpus) {
   auto plugin = testing::real_plugin("libtpu");
   if (testing::is_absent(plugin)) GTEST_SKIP() << plugin.error().message;
   ASSERT_TRUE(plugin) << plugin.error().message;
-  for (size_t i = 0; i < std::size(testing::kTpuMeshes); ++i) {
-    if (!testing::takes_case(i, std::size(testing::kTpuMeshes))) continue;
-    const auto& [target, mesh, exchange] = testing::kTpuMeshes[i];
+  for (const auto& [target, mesh, exchange] : testing::tpu_meshes()) {
     // A device's batch rows become one row of its kernel.
     auto batch = long_batch(parse_mesh(mesh)->size("data"), 4096);
     ASSERT_TRUE(batch) << batch.error().message;

@@ -123,9 +123,7 @@ TEST(ShardProgram, CompilesForTpus) {
   ShardOptions options;
   options.shape = call.shape;
   options.balance = Balance::tasks;
-  for (size_t i = 0; i < std::size(testing::kTpuMeshes); ++i) {
-    if (!testing::takes_case(i, std::size(testing::kTpuMeshes))) continue;
-    const auto& [target, mesh, exchange] = testing::kTpuMeshes[i];
+  for (const auto& [target, mesh, exchange] : testing::tpu_meshes()) {
     options.exchange = exchange;
     Request request;
     request.masks = {*parse_mask("causal")};
