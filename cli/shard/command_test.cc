@@ -259,6 +259,34 @@ TEST_F(ShardCommand, EmitsAProgramOfTheKernel) {
             "found 80\n");
 }
 
+// The gradient of the log-sum-exp travels with a moved task.
+TEST_F(ShardCommand, CountsTheGradientOfTheLogSumExp) {
+  int64_t sent[2] = {};
+  for (const bool dlse : {false, true}) {
+    std::vector<std::string> flags = {
+        "shard",      "--mask",    "causal",
+        "--q-len",    "2048",      "--tile",
+        "64x64",      "--heads",   "4",
+        "--head-dim", "32",        "--mesh",
+        "seq=4",      "--balance", "tasks",
+        "--dtype",    "f32",       "--json",
+        "--backward", "--emit",    file("sharded.mlir")};
+    if (dlse) flags.push_back("--dlse");
+    program(flags);
+    ASSERT_EQ(code_, 0) << err_;
+    const json report = json::parse(out_);
+    program({"audit", file("sharded.mlir"), "--json"});
+    ASSERT_EQ(code_, 0) << err_;
+    const json& backward = report["backward"];
+    EXPECT_EQ(json::parse(out_)["sent_bytes"], backward["sent_bytes"]);
+    EXPECT_EQ(backward["sent_bytes"], backward["capacity_bytes"]);
+    sent[dlse ? 1 : 0] = backward["sent_bytes"];
+  }
+  // 4 bytes for each of 64 queries and 4 heads of 16 tiles.
+  EXPECT_EQ(sent[0], 5259264);
+  EXPECT_EQ(sent[1], 5275648);
+}
+
 TEST_F(ShardCommand, SaysWhatAChipNeeds) {
   const std::vector<std::string> flags = {
       "shard", "--mask", "causal", "--q-len",    "4096",  "--mesh",

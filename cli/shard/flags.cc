@@ -141,6 +141,7 @@ Result<ShardOptions> shard_options(const ShardFlags& f) {
                    in_quotes(word));
   }
   out.dtype = *dtype;
+  out.dlse = f.dlse;
   AttentionShape& s = out.shape;
   auto heads =
       request::parse_int(f.heads.value_or("8"), "--heads", 1, kMaxHeads);

@@ -139,7 +139,7 @@ Result<void> check_room(const FitCall& asked);
 struct MeshFitCall {
   const Batch* batch = nullptr;
   Mesh mesh;
-  ShardOptions options;  // shape and dtype are not read; the call has them
+  ShardOptions options;  // shape, dtype and dlse are those of the call
   AttentionCall call;
   LaneId lane = LaneId::xla;  // or mosaic
   std::string chip = "v6e";

@@ -144,6 +144,9 @@ struct ShardOptions {
   bool for_tpu = false;  // the program is for TPUs; decides `automatic`
   AttentionShape shape;  // heads and dims, for the bytes of a tile
   Dtype dtype = Dtype::bf16;
+  // The backward pass takes a gradient of the log-sum-exp, which travels with
+  // a moved task. Counts in the report alone; nothing is placed by it.
+  bool dlse = false;
   // Pads batch rows and groups of heads that an axis does not divide. False:
   // such an axis is an error, because arrays are split evenly.
   bool uneven = false;

@@ -46,11 +46,13 @@ PyShards shard(GivenBatch batch, const std::string& mesh,
                const std::string& evenness, int64_t heads,
                std::optional<int64_t> kv_heads, int64_t head_dim,
                std::optional<int64_t> v_head_dim, const std::string& dtype,
-               bool uneven, const std::optional<std::string>& target) {
+               bool dlse, bool uneven,
+               const std::optional<std::string>& target) {
   ShardOptions options = take(parse_shard_options(
       {balance, exchange, ceilings, work, evenness, uneven}));
   options.shape = shape_of(heads, kv_heads, head_dim, v_head_dim);
   options.dtype = parse_dtype(dtype);
+  options.dlse = dlse;
   if (target) take(find_chip(*target));
   options.for_tpu = target.has_value();
   return make(std::move(batch), mesh, std::move(options));
@@ -262,6 +264,7 @@ nb::dict state_of(nb::handle self) {
   out["head_dim"] = o.shape.head_dim;
   out["v_head_dim"] = o.shape.v_head_dim;
   out["dtype"] = name_of(o.dtype);
+  out["dlse"] = o.dlse;
   out["uneven"] = o.uneven;
   out["contract"] = s.shards.contract_key;
   return out;
@@ -282,6 +285,7 @@ PyShards of_state(const nb::dict& state) {
   options.shape.head_dim = number("head_dim");
   options.shape.v_head_dim = number("v_head_dim");
   options.dtype = parse_dtype(text("dtype"));
+  options.dlse = read_state<bool>(state, "dlse");
   PyShards out = make(read_state<nb::object>(state, "of"), text("mesh"),
                       std::move(options));
   if (out.shards.contract_key != text("contract")) {
@@ -507,7 +511,8 @@ void bind_shard(nb::module_& m) {
         nb::arg("evenness") = "", nb::arg("heads") = 1,
         nb::arg("kv_heads") = nb::none(), nb::arg("head_dim") = 128,
         nb::arg("v_head_dim") = nb::none(), nb::arg("dtype") = "bf16",
-        nb::arg("uneven") = false, nb::arg("target") = nb::none(),
+        nb::arg("dlse") = false, nb::arg("uneven") = false,
+        nb::arg("target") = nb::none(),
         "Spreads a batch over a mesh such as 'data=2,seq=4': batch rows\n"
         "along data, heads along head, query rows along seq. Returns\n"
         "Shards. A session with a mesh runs such calls.\n\n"
@@ -528,6 +533,8 @@ void bind_shard(nb::module_& m) {
         "  may have to travel\n"
         "- `heads`, `kv_heads`, `head_dim`, `v_head_dim`, `dtype`: the\n"
         "  call, which decides the bytes of a tile\n"
+        "- `dlse`: `backward` counts a gradient of the log-sum-exp too,\n"
+        "  which a call may have and which travels with a moved task\n"
         "- `uneven`: pads batch rows and groups of heads that an axis\n"
         "  does not divide, which are an error otherwise");
 }

@@ -129,6 +129,16 @@ def test_a_ragged_exchange_sends_what_it_must():
     assert pickle.loads(pickle.dumps(shards)).contract == shards.contract
 
 
+def test_a_gradient_of_the_log_sum_exp_is_counted():
+    made, *_ = packed(batch=2)
+    plain, more = (ts.shard(made, "data=2,seq=3", balance="tasks", dlse=dlse,
+                            **SIZES) for dlse in (False, True))
+    assert plain.forward == more.forward and plain.contract == more.contract
+    for of in "needed_bytes", "sent_bytes", "busiest_bytes":
+        assert plain.backward[of] < more.backward[of]
+    assert pickle.loads(pickle.dumps(more)).backward == more.backward
+
+
 def test_a_gather_is_chosen_where_rounds_send_as_much():
     made, *_ = packed(batch=2)
     asked = ts.shard(made, "data=2,seq=3", exchange="gather", **SIZES)

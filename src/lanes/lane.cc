@@ -60,6 +60,7 @@ Error artifact_has_no_text(std::string_view where) {
 ShardOptions options_for(ShardOptions options, const AttentionCall& call) {
   options.shape = call.shape;
   options.dtype = call.dtype;
+  options.dlse = call.dlse;
   return options;
 }
 

@@ -32,7 +32,7 @@ struct LaneOptions {
   ShardOptions shards;
 };
 
-// The options with the shape and dtype of the call filled in.
+// The options with shape, dtype and dlse of the call filled in.
 ShardOptions options_for(ShardOptions options, const AttentionCall& call);
 
 // The call of one pass alone: without backward and dlse for the forward pass,

@@ -21,7 +21,9 @@ Weights weights_of(const ShardOptions& options, const Tile& tile, int64_t heads,
   // Gradients of K and V are sums, so they are sent back in float32.
   const int64_t kv_sums =
       b.kv / byte_width(options.dtype) * static_cast<int64_t>(sizeof(float));
-  return {b.kv, b.kv + kv_sums, b.q + b.out, 2 * b.q + b.out + dout};
+  const int64_t dlse =
+      options.dlse ? heads * tile.q * byte_width(Dtype::f32) : 0;
+  return {b.kv, b.kv + kv_sums, b.q + b.out, 2 * b.q + b.out + dout + dlse};
 }
 
 // Bytes that each shard of a group sends and receives.

@@ -569,6 +569,44 @@ TEST(Shards, CountsBytesAsByHand) {
   EXPECT_TRUE(shards->kv.send[1][0].empty());
 }
 
+// A gradient of the log-sum-exp adds 4 bytes for each query and head of a moved
+// task, in the backward pass, and places nothing anew.
+TEST(Shards, CountsTheGradientOfTheLogSumExp) {
+  auto batch = OwnedBatch::make(request_of("causal", 512), {});
+  ASSERT_TRUE(batch);
+  for (const TileExchange exchange :
+       {TileExchange::rounds, TileExchange::ragged, TileExchange::gather}) {
+    ShardOptions o = options_of(Balance::tasks);
+    o.exchange = exchange;
+    auto without = make_shards(*batch, mesh_of("seq=4,copy=2"), o);
+    o.dlse = true;
+    auto with = make_shards(*batch, mesh_of("seq=4,copy=2"), o);
+    ASSERT_TRUE(without) << without.error().message;
+    ASSERT_TRUE(with) << with.error().message;
+    EXPECT_EQ(with->report.forward, without->report.forward);
+    EXPECT_EQ(with->contract_key, without->contract_key);
+    EXPECT_EQ(with->q.send, without->q.send);
+    EXPECT_EQ(with->kv.send, without->kv.send);
+    int64_t moved = 0, room = 0;
+    for (const auto& of_shard : with->q.send) {
+      for (const auto& tiles : of_shard) {
+        moved += static_cast<int64_t>(tiles.size());
+      }
+    }
+    for (const Round& r : with->q.rounds) room += 4 * r.capacity;
+    EXPECT_GT(moved, 0);
+    const int64_t tile = o.shape.heads * 16 * 4 * 2;  // of both copies
+    const Moved& a = without->report.backward;
+    const Moved& b = with->report.backward;
+    EXPECT_EQ(b.needed - a.needed, moved * tile);
+    EXPECT_EQ(b.capacity - a.capacity, room * tile);
+    const bool ragged = exchange == TileExchange::ragged;
+    EXPECT_EQ(b.sent - a.sent, (ragged ? moved : room) * tile);
+    EXPECT_GT(b.busiest, a.busiest);
+    EXPECT_EQ(b.all_gather, a.all_gather);
+  }
+}
+
 TEST(Shards, PacksStepsWithTheirClasses) {
   Request r = request_of("causal", 120);  // the last tile is ragged
   auto batch = OwnedBatch::make(r, {});

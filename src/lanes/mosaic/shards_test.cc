@@ -106,6 +106,7 @@ Result<Shards> shards_of(const ShardCase& s, const Batch& batch) {
   options.exchange = s.exchange;
   options.shape = s.shape;
   options.dtype = s.dtype;
+  options.dlse = s.dlse;
   options.uneven = s.uneven;
   return make_shards(batch, *parse_mesh(s.mesh), options);
 }
@@ -122,10 +123,7 @@ void check_audit(const ShardKernel& kernel, const Shards& shards,
   const bool backward = kernel.planned.kernel.call.backward;
   const Moved& moved =
       backward ? shards.report.backward : shards.report.forward;
-  // The report does not include the gradient of the log-sum-exp.
-  if (!(backward && s.dlse)) {
-    EXPECT_EQ(testing::capacity_of(*audit), moved.capacity);
-  }
+  EXPECT_EQ(testing::capacity_of(*audit), moved.capacity);
   const std::string& terms = kernel.planned.kernel.contract.text;
   EXPECT_NE(terms.find(audit->fingerprint), std::string::npos) << terms;
   if (s.exchange == TileExchange::ragged) {

@@ -11,6 +11,7 @@
 #include <tuple>
 #include <vector>
 
+#include "lanes/xla/planned.h"
 #include "lanes/xla/shard_arrays.h"
 #include "lanes/xla/shard_shape.h"
 #include "tests/hold_for_all.h"
@@ -98,9 +99,63 @@ Fault groups_fault(const Mesh& mesh, const Writer::Groups& groups) {
   return {};
 }
 
+// Bytes of one tile of all arrays of keys, or of queries, that travel on a
+// device: every array of tokens that the program takes or gives.
+int64_t bytes_of_tile(const ShardShape& shape, bool keys) {
+  const Exchange& e = keys ? shape.columns : shape.rows;
+  int64_t out = 0;
+  const auto add = [&](const std::vector<ShardArray>& arrays) {
+    for (const ShardArray& a : arrays) {
+      const std::string& name = a.part.name;
+      if (a.is_own || name.ends_with("sink_logits")) continue;
+      if (is_of_keys(name) != keys) continue;
+      // Gradients of keys are rounded only after they were added at home.
+      const bool is_sum = name == "dk" || name == "dv";
+      const Dtype dtype = is_sum ? Dtype::f32 : dtype_of(a.part.type.element);
+      out += a.part.type.elements() / a.part.type.dims[2] * e.tokens *
+             byte_width(dtype);
+    }
+  };
+  add(shard_arguments(shape));
+  add(shard_results(shape));
+  return out;
+}
+
+// Tiles that all devices are told to send.
+int64_t tiles_told(const std::vector<Told>& told) {
+  int64_t out = 0;
+  for (const Told& sender : told) {
+    for (int64_t to = 0; to < sender.devices(); ++to)
+      out += sender.tiles(0, to);
+  }
+  return out;
+}
+
+// Checks that the report's sent bytes are the tiles that devices are told to
+// send, in the program's arrays.
+Fault sent_fault(const Shards& shards, const ShardShape& shape,
+                 const std::vector<Told>& rows,
+                 const std::vector<Told>& columns) {
+  const bool backward = shape.local.backward;
+  const Moved& moved =
+      backward ? shards.report.backward : shards.report.forward;
+  const int64_t told = shards.mesh.size("copy") *
+                       (tiles_told(columns) * bytes_of_tile(shape, true) +
+                        tiles_told(rows) * bytes_of_tile(shape, false));
+  if (told == moved.sent) return {};
+  return std::string(backward ? "backward" : "forward") + " sends " +
+         std::to_string(told) + " bytes, reported " +
+         std::to_string(moved.sent);
+}
+
 Fault exchange_fault(const testing::RandomCase& plan) {
   testing::ShardedCase c = testing::random_sharded(plan);
   c.options.exchange = TileExchange::ragged;
+  // Dims that the lane takes.
+  c.options.shape.head_dim *= 8;
+  c.options.shape.v_head_dim *= 8;
+  c.options.dlse = plan.seed % 3 == 0;
+  if (plan.seed % 5 < 2) c.options.dtype = Dtype::bf16;
   c.mesh.axes.insert(
       c.mesh.axes.begin() + static_cast<std::ptrdiff_t>(plan.seed % 4),
       {"copy", 1 + static_cast<int64_t>(plan.seed % 2)});
@@ -129,14 +184,19 @@ Fault exchange_fault(const testing::RandomCase& plan) {
     }
   }
   // The lane's integer arrays have the same values under the same names.
-  AttentionCall call = {c.options.shape, c.options.dtype};
-  call.shape.head_dim = call.shape.v_head_dim = 8;
+  const AttentionCall call = {c.options.shape, c.options.dtype,
+                              plan.seed % 2 == 0, true, c.options.dlse};
   const auto shape = shard_shape(*batch, *shards, call, false);
   if (!shape) {
     const std::string& why = shape.error().message;
     // shard/plan_heads_test.cc tests when this happens.
     if (why.starts_with("[xla] heads of a device must be those of")) return {};
     return describe(c) + ": " + why;
+  }
+  for (const ShardShape& way : {*shape, backward_shape(*shape, call)}) {
+    if (auto fault = sent_fault(*shards, way, rows, columns)) {
+      return describe(c) + ": " + *fault;
+    }
   }
   auto integers = make_shard_integers(*shape, *batch, *shards);
   if (!integers) {

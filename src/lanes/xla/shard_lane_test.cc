@@ -14,6 +14,7 @@
 #include "tessera/session.h"
 #include "tessera/train.h"
 #include "tests/attention_case.h"
+#include "tests/cpu_exchange.h"
 #include "tests/hold_for_all.h"
 #include "tests/plugins.h"
 #include "tests/resident_run.h"
@@ -58,6 +59,24 @@ AttentionCall call_of(const AttentionCase& c) {
   return {c.shape, c.dtype, c.sinks, true, c.dlse};
 }
 
+// Checks that receipts get what the compiled programs send.
+Fault sent_fault(const lanes::LaneWork& work) {
+  const ShardReport& report = work.facts().shards->report;
+  for (const bool backward : {false, true}) {
+    auto text = work.program_text(backward);
+    if (!text) return text.error().message;
+    auto audit = audit_program(*text);
+    if (!audit) return audit.error().message;
+    const Moved& moved = backward ? report.backward : report.forward;
+    const int64_t sent = testing::capacity_of(*audit);
+    if (moved.capacity == sent && moved.sent == sent) continue;
+    return std::string(backward ? "backward" : "forward") + " sends " +
+           std::to_string(sent) + " bytes, reported " +
+           std::to_string(moved.sent);
+  }
+  return {};
+}
+
 Fault run_fault(lanes::OpenLane& lane, AttentionArrays& arrays) {
   const AttentionCase& c = arrays.c;
   const testing::Wanted want = testing::wanted(arrays, true);
@@ -66,6 +85,7 @@ Fault run_fault(lanes::OpenLane& lane, AttentionArrays& arrays) {
   if (!batch) return batch.error().message;
   auto work = lane.prepare(*batch, call_of(c), nullptr);
   if (!work) return work.error().message;
+  if (auto f = sent_fault(**work)) return f;
   const ForwardTensors forward = arrays.forward(true);
   auto ran = (*work)->forward(forward, nullptr);
   if (!ran) return ran.error().message;
