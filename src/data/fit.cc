@@ -1,11 +1,12 @@
-// data/fit.cc: fits parts of documents into rows, longest first. Rows and
-// lengths are found with bit sets and counting sort in constant time per part,
-// without trees or search.
+// data/fit.cc: fits parts of documents into rows, longest first. Lengths are
+// sorted by counting. Rows are found with a stack, lengths with a bit set, in
+// constant time per part, without trees or search.
 #include "data/fit.h"
 
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <queue>
 #include <utility>
 
@@ -15,83 +16,85 @@
 namespace tessera::data {
 namespace {
 
-// An array that is not cleared; each number is written before it is read.
-using Unset = std::unique_ptr<int32_t[]>;
-Unset unset(size_t n) { return std::make_unique_for_overwrite<int32_t[]>(n); }
-
-// Parts by length, then by input order: those of length n are order[start[n],
-// start[n + 1]).
-struct ByLength {
-  std::vector<int32_t> start;
-  Unset order;
-};
-
-ByLength sort_by_length(Lengths lengths, int64_t tokens) {
-  ByLength by;
+// Sorts parts by length, then by input order: those of length n become
+// order[start[n], start[n + 1]).
+std::vector<int32_t> sort_by_length(Lengths lengths, int64_t tokens,
+                                    const Unset& order) {
   // One extra place in front: placing the parts moves next[n] to the end of
   // length n, which is start[n + 1].
-  by.start.assign(static_cast<size_t>(tokens) + 3, 0);
-  int32_t* const next = by.start.data() + 1;
+  std::vector<int32_t> start(static_cast<size_t>(tokens) + 3, 0);
+  int32_t* const next = start.data() + 1;
   for (const int32_t length : lengths) ++next[length + 1];
   for (int64_t n = 1; n <= tokens + 1; ++n) next[n] += next[n - 1];
-  by.order = unset(lengths.size());
   for (size_t i = 0; i < lengths.size(); ++i) {
-    by.order[static_cast<size_t>(next[lengths[i]]++)] = static_cast<int32_t>(i);
+    order[static_cast<size_t>(next[lengths[i]]++)] = static_cast<int32_t>(i);
   }
-  by.start.pop_back();
-  return by;
+  start.pop_back();
+  return start;
 }
 
-// Rows by the room that they have left; rows of equal room form a linked list.
+// Rows by the room that they have left, for lengths that never rise. Rows with
+// room for the present length are on a stack, the least room on top. The others
+// wait in a list for each room, until the length has fallen to it.
 class Rooms {
  public:
   Rooms(int64_t tokens, size_t most_rows)
-      : head_(static_cast<size_t>(tokens) + 1, -1),
-        next_(unset(most_rows)),
-        set_(tokens) {}
+      : lists_(most_rows),
+        next_(unset(most_rows + static_cast<size_t>(tokens) + 1)),
+        last_(unset(static_cast<size_t>(tokens) + 1)),
+        stack_(std::make_unique_for_overwrite<Row[]>(most_rows)) {
+    std::iota(last_.get(), last_.get() + tokens + 1,
+              static_cast<int32_t>(most_rows));
+  }
 
-  // Takes out a row with the least room for `length`; -1 if no row has it.
-  int32_t take(int32_t length) {
-    const int64_t room = set_.at_least(length);
-    if (room < 0) return -1;
-    room_ = static_cast<int32_t>(room);
-    int32_t& head = head_[static_cast<size_t>(room)];
-    const int32_t row = head;
-    head = next_[static_cast<size_t>(row)];
-    if (head < 0) set_.erase(room);
+  // The present length becomes this one, from one more.
+  void fall_to(int32_t length) {
+    const auto room = static_cast<size_t>(length);
+    const auto last = static_cast<size_t>(last_[room]);
+    for (size_t row = lists_ + room; row != last;) {
+      row = static_cast<size_t>(next_[row]);
+      stack_[height_++] = {static_cast<int32_t>(row), length};
+    }
+  }
+  bool none() const { return height_ == 0; }  // no row has room
+
+  // Puts a part of the present length into the row with the least room for it;
+  // of equal rooms, into the row that got a part last.
+  int32_t fill(int32_t length) {
+    Row& top = stack_[height_ - 1];
+    const int32_t row = top.number;
+    top.room -= length;
+    if (top.room < length) {
+      --height_;
+      wait(row, top.room);
+    }
     return row;
   }
-  int32_t room() const { return room_; }  // of the row that was taken last
-
-  void put(int32_t row, int32_t room) {
-    if (room == 0) return;
-    int32_t& head = head_[static_cast<size_t>(room)];
-    if (head < 0) set_.insert(room);
-    next_[static_cast<size_t>(row)] = head;
-    head = row;
+  // Adds a row, when no other has room for the present length.
+  void add(int32_t row, int32_t room, int32_t length) {
+    if (room >= length) {
+      stack_[height_++] = {row, room};
+    } else {
+      wait(row, room);
+    }
+  }
+  void wait(int32_t row, int32_t room) {
+    int32_t& last = last_[static_cast<size_t>(room)];
+    next_[static_cast<size_t>(last)] = row;
+    last = row;
   }
 
  private:
-  std::vector<int32_t> head_;
-  Unset next_;
-  NumberSet set_;
-  int32_t room_ = 0;
-};
+  struct Row {
+    int32_t number, room;
+  };
 
-// Part order[i] lies in row_of[i]. Each row lists its parts last to first.
-void gather(std::span<const int32_t> order, std::span<const int32_t> row_of,
-            int32_t rows, Fit& fit) {
-  std::vector<int32_t>& start = fit.row_start;
-  start.assign(static_cast<size_t>(rows) + 2, 0);
-  for (const int32_t row : row_of) ++start[static_cast<size_t>(row) + 2];
-  for (size_t r = 1; r < start.size(); ++r) start[r] += start[r - 1];
-  fit.parts.resize(order.size());
-  for (size_t i = order.size(); i-- > 0;) {
-    const auto row = static_cast<size_t>(row_of[i]) + 1;
-    fit.parts[static_cast<size_t>(start[row]++)] = order[i];
-  }
-  start.pop_back();
-}
+  // The list for room n starts at next_[lists_ + n], and ends with last_[n].
+  size_t lists_;
+  Unset next_, last_;
+  std::unique_ptr<Row[]> stack_;
+  size_t height_ = 0;
+};
 
 // Lengths from `length` down; `taken` parts of `length` have a row already.
 struct LengthsLeft {
@@ -103,86 +106,96 @@ struct LengthsLeft {
 constexpr int64_t kLongShare = 8;
 
 // Each part of these lengths, longest first, goes into the row where it leaves
-// the least room; parts longer than `most` begin a row of their own.
-void fit_rest(const ByLength& by, LengthsLeft left, int32_t most, int32_t all,
-              Rooms& rooms, int32_t& rows, const Unset& row_of) {
-  for (; left.length > 0; --left.length, left.taken = 0) {
+// the least room.
+void fit_rest(std::span<const int32_t> start, LengthsLeft left, int32_t all,
+              Rooms& rooms, Fit& fit) {
+  for (int32_t n = all; n > left.length; --n) rooms.fall_to(n);
+  int32_t rows = fit.rows;
+  // start[length + 1] counts the parts of this length and of shorter ones.
+  for (; start[static_cast<size_t>(left.length) + 1] > 0;
+       --left.length, left.taken = 0) {
     const int32_t length = left.length;
-    int32_t i = by.start[static_cast<size_t>(length)] + left.taken;
-    const int32_t end = by.start[static_cast<size_t>(length) + 1];
-    while (i < end) {
-      int32_t row = length > most ? -1 : rooms.take(length);
-      int32_t room = rooms.room();
-      if (row < 0) {
-        row = rows++;
-        room = all;
+    rooms.fall_to(length);
+    const int32_t begin = start[static_cast<size_t>(length)] + left.taken;
+    const auto end =
+        static_cast<size_t>(start[static_cast<size_t>(length) + 1]);
+    for (auto i = static_cast<size_t>(begin); i < end; ++i) {
+      if (rooms.none()) {
+        fit.row_of[i] = rows;
+        rooms.add(rows++, all - length, length);
+      } else {
+        fit.row_of[i] = rooms.fill(length);
       }
-      // The row still has the least room that fits this length, so more parts
-      // of this length go there.
-      do {
-        row_of[static_cast<size_t>(i++)] = row;
-        room -= length;
-      } while (room >= length && i < end);
-      rooms.put(row, room);
     }
   }
+  fit.rows = rows;
 }
 
 }  // namespace
 
-void first_fit(Lengths parts, int64_t tokens, Fit& fit) {
+std::vector<int32_t> row_starts(const Fit& fit,
+                                std::span<const int32_t> order) {
+  std::vector<int32_t> starts(static_cast<size_t>(fit.rows), 0);
+  for (size_t i = 0; i < fit.parts; ++i) {
+    ++starts[static_cast<size_t>(fit.row_of[i])];
+  }
+  int32_t at = 0;
+  for (const int32_t row : order) {
+    at += std::exchange(starts[static_cast<size_t>(row)], at);
+  }
+  return starts;
+}
+
+Fit first_fit(Lengths parts, int64_t tokens) {
   // Fills row by row with the longest part that fits. This equals first fit,
   // which passes over a row only if the row has no room.
-  const ByLength by = sort_by_length(parts, tokens);
-  std::vector<int32_t> next(by.start.begin() + 1, by.start.end());
+  const Unset order = unset(parts.size());
+  const std::vector<int32_t> start = sort_by_length(parts, tokens, order);
+  std::vector<int32_t> next(start.begin() + 1, start.end());
   NumberSet lengths(tokens);
   for (int64_t n = 1; n <= tokens; ++n) {
-    if (by.start[static_cast<size_t>(n)] < next[static_cast<size_t>(n)]) {
+    if (start[static_cast<size_t>(n)] < next[static_cast<size_t>(n)]) {
       lengths.insert(n);
     }
   }
-  fit.parts.resize(parts.size());
-  fit.row_start.assign(1, 0);
-  size_t out = 0;
-  while (out < parts.size()) {
+  Fit fit(parts.size());
+  for (size_t left = parts.size(); left > 0; ++fit.rows) {
     int64_t room = tokens;
     int64_t n = -1;
     while (room > 0 && (n = lengths.at_most(room)) > 0) {
       // Parts of one length are taken last to first, as in best_fit.
-      int32_t& left = next[static_cast<size_t>(n)];
-      fit.parts[out++] = by.order[static_cast<size_t>(--left)];
-      if (left == by.start[static_cast<size_t>(n)]) lengths.erase(n);
+      int32_t& end = next[static_cast<size_t>(n)];
+      fit.part[--left] = order[static_cast<size_t>(--end)];
+      fit.row_of[left] = fit.rows;
+      if (end == start[static_cast<size_t>(n)]) lengths.erase(n);
       room -= n;
     }
-    fit.row_start.push_back(static_cast<int32_t>(out));
   }
+  return fit;
 }
 
-void best_fit(Lengths parts, int64_t tokens, Fit& fit) {
-  const ByLength by = sort_by_length(parts, tokens);
-  const Unset row_of = unset(parts.size());
+Fit best_fit(Lengths parts, int64_t tokens) {
+  Fit fit(parts.size());
+  const std::vector<int32_t> start = sort_by_length(parts, tokens, fit.part);
   Rooms rooms(tokens, parts.size());
   const auto all = static_cast<int32_t>(tokens);
-  // All rows begun before a part longer than half a row hold one at least as
-  // long, so it cannot fit into them.
-  int32_t rows = 0;
-  fit_rest(by, {all, 0}, all / 2, all, rooms, rows, row_of);
-  gather({by.order.get(), parts.size()}, {row_of.get(), parts.size()}, rows,
-         fit);
+  fit_rest(start, {all, 0}, all, rooms, fit);
+  return fit;
 }
 
-void even_fit(Lengths parts, int64_t tokens, Fit& fit) {
-  const ByLength by = sort_by_length(parts, tokens);
-  const Unset row_of = unset(parts.size());
+Fit even_fit(Lengths parts, int64_t tokens) {
+  Fit fit(parts.size());
+  const std::vector<int32_t> start = sort_by_length(parts, tokens, fit.part);
   const auto all = static_cast<int32_t>(tokens);
   // The fewest rows possible. The top of `least` has the least sum of squares.
   int64_t sum = 0;
   for (const int32_t length : parts) sum += length;
-  auto rows = static_cast<int32_t>(ceil_div(sum, tokens));
-  std::vector<int32_t> room(static_cast<size_t>(rows), all);
+  fit.rows = static_cast<int32_t>(ceil_div(sum, tokens));
+  const auto rows = static_cast<size_t>(fit.rows);
+  std::vector<int32_t> room(rows, all);
   using Row = std::pair<int64_t, int32_t>;
-  std::vector<Row> first(static_cast<size_t>(rows));
-  for (int32_t r = 0; r < rows; ++r) first[static_cast<size_t>(r)].second = r;
+  std::vector<Row> first(rows);
+  for (size_t r = 0; r < rows; ++r) first[r].second = static_cast<int32_t>(r);
   std::priority_queue<Row, std::vector<Row>, std::greater<>> least(
       std::greater<>(), std::move(first));
   LengthsLeft left{all, 0};
@@ -190,7 +203,7 @@ void even_fit(Lengths parts, int64_t tokens, Fit& fit) {
   for (; left.length >= shortest && !least.empty();
        --left.length, left.taken = 0) {
     const auto n = static_cast<size_t>(left.length);
-    for (int32_t i = by.start[n]; i < by.start[n + 1]; ++i) {
+    for (int32_t i = start[n]; i < start[n + 1]; ++i) {
       // A row without room for this part gets no more long parts.
       while (!least.empty() &&
              room[static_cast<size_t>(least.top().second)] < left.length) {
@@ -201,16 +214,15 @@ void even_fit(Lengths parts, int64_t tokens, Fit& fit) {
       least.pop();
       least.emplace(squares + int64_t{left.length} * left.length, row);
       room[static_cast<size_t>(row)] -= left.length;
-      row_of[static_cast<size_t>(i)] = row;
+      fit.row_of[static_cast<size_t>(i)] = row;
       ++left.taken;
     }
     if (least.empty()) break;
   }
-  Rooms rooms(tokens, parts.size() + room.size());
-  for (int32_t r = rows; r-- > 0;) rooms.put(r, room[static_cast<size_t>(r)]);
-  fit_rest(by, left, all, all, rooms, rows, row_of);
-  gather({by.order.get(), parts.size()}, {row_of.get(), parts.size()}, rows,
-         fit);
+  Rooms rooms(tokens, parts.size() + rows);
+  for (size_t r = rows; r-- > 0;) rooms.wait(static_cast<int32_t>(r), room[r]);
+  fit_rest(start, left, all, rooms, fit);
+  return fit;
 }
 
 }  // namespace tessera::data

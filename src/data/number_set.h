@@ -1,4 +1,4 @@
-// data/number_set.h: a set of small integers with fast search for neighbours: a
+// data/number_set.h: a set of small integers with fast search downwards: a
 // bit per number, and above it bits that mark which words are not zero.
 #pragma once
 
@@ -39,26 +39,6 @@ class NumberSet {
       if (word != 0) return;
       at /= 64;
     }
-  }
-
-  // The least member that is x or more; -1 if there is none.
-  int64_t at_least(int64_t x) const {
-    auto at = static_cast<size_t>(x);
-    for (size_t l = 0; l <= kTop; ++l) {
-      const std::vector<uint64_t>& level = levels_[l];
-      if (at / 64 >= level.size()) return -1;
-      const uint64_t word = level[at / 64] & (~uint64_t{0} << (at % 64));
-      if (word != 0) {
-        at = at / 64 * 64 + static_cast<size_t>(std::countr_zero(word));
-        while (l > 0) {
-          --l;
-          at = at * 64 + static_cast<size_t>(std::countr_zero(levels_[l][at]));
-        }
-        return static_cast<int64_t>(at);
-      }
-      at = at / 64 + 1;
-    }
-    return -1;
   }
 
   // The greatest member that is x or less; -1 if there is none.

@@ -1,5 +1,6 @@
 // data/pack.cc: packs documents into rows, and accounts for every token.
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "base/fail.h"
@@ -112,17 +113,18 @@ Result<std::vector<DocumentPart>> parts_of(std::span<const int32_t> lengths,
   std::vector<DocumentPart> parts;
   parts.reserve(lengths.size());
   const auto tokens = static_cast<int32_t>(o.tokens);
+  int64_t tokens_in = 0;
   for (size_t d = 0; d < lengths.size(); ++d) {
     const int64_t document = first + static_cast<int64_t>(d);
     const int32_t length = lengths[d];
     if (length < 0) return negative_length(length, document);
-    account.tokens_in += length;
-    if (length == 0) {
-      ++account.empty_documents;
+    tokens_in += length;
+    if (length > 0 && length <= tokens) {
+      parts.push_back({document, 0, length});
       continue;
     }
-    if (length <= tokens) {
-      parts.push_back({document, 0, length});
+    if (length == 0) {
+      ++account.empty_documents;
       continue;
     }
     ++account.long_documents;
@@ -143,6 +145,7 @@ Result<std::vector<DocumentPart>> parts_of(std::span<const int32_t> lengths,
     const bool head = o.long_documents == LongDocuments::keep_head;
     parts.push_back({document, head ? 0 : length - tokens, tokens});
   }
+  account.tokens_in += tokens_in;
   account.documents += static_cast<int64_t>(lengths.size());
   return parts;
 }
@@ -188,29 +191,25 @@ class Fitted {
   // Adds the rows of the fit in this order.
   void add_rows(const Fit& fit, std::span<const int32_t> order,
                 Packing& packing) const {
+    const size_t before = packing.parts.size();
+    packing.parts.resize(before + fit.parts);
+    DocumentPart* const to = packing.parts.data() + before;
+    std::vector<int32_t> at = data::row_starts(fit, order);
     if (parts_.empty()) {
-      add(fit, order, packing, [&](int32_t p) {
-        return DocumentPart{first_ + p, 0, lengths_[static_cast<size_t>(p)]};
+      data::place_parts(fit, at, [&](size_t place, size_t p) {
+        to[place] = {first_ + static_cast<int64_t>(p), 0, lengths_[p]};
       });
     } else {
-      add(fit, order, packing,
-          [&](int32_t p) { return parts_[static_cast<size_t>(p)]; });
+      data::place_parts(fit, at,
+                        [&](size_t place, size_t p) { to[place] = parts_[p]; });
+    }
+    for (const int32_t row : order) {
+      packing.row_start.push_back(static_cast<int64_t>(before) +
+                                  at[static_cast<size_t>(row)]);
     }
   }
 
  private:
-  template <class PartOf>
-  static void add(const Fit& fit, std::span<const int32_t> order,
-                  Packing& packing, const PartOf& part) {
-    size_t out = packing.parts.size();
-    packing.parts.resize(out + fit.parts.size());
-    DocumentPart* const to = packing.parts.data();
-    for (const int32_t r : order) {
-      for (const int32_t p : fit.row(r)) to[out++] = part(p);
-      packing.row_start.push_back(static_cast<int64_t>(out));
-    }
-  }
-
   std::vector<DocumentPart> parts_;
   std::vector<int32_t> own_;
   std::span<const int32_t> lengths_;
@@ -224,18 +223,21 @@ constexpr int64_t kRowsForOneMore = 1024;
 Result<void> add_by_cost(const Fitted& usual, const Fitted& alike,
                          const RowCost& cost, const PackOptions& options,
                          PackState& state, Packing& packing) {
-  Fit best, even;
-  data::best_fit(usual.lengths(), options.tokens, best);
-  data::even_fit(alike.lengths(), options.tokens, even);
-  const bool is_full =
-      even.rows() <= best.rows() + best.rows() / kRowsForOneMore;
+  const Fit best = data::best_fit(usual.lengths(), options.tokens);
+  const Fit even = data::even_fit(alike.lengths(), options.tokens);
+  const bool is_full = even.rows <= best.rows + best.rows / kRowsForOneMore;
   const Fitted& fitted = is_full ? alike : usual;
   const Fit& fit = is_full ? even : best;
-  std::vector<int32_t> lengths(fit.parts.size());
-  for (size_t i = 0; i < lengths.size(); ++i) {
-    lengths[i] = fitted.lengths()[static_cast<size_t>(fit.parts[i])];
-  }
-  auto costs = cost.rows(lengths, fit.row_start);
+  std::vector<int32_t> as_fitted(static_cast<size_t>(fit.rows));
+  std::iota(as_fitted.begin(), as_fitted.end(), 0);
+  // Placing the parts moves the start of each row to the next row's.
+  std::vector<int32_t> row_start = data::row_starts(fit, as_fitted);
+  row_start.insert(row_start.begin(), 0);
+  std::vector<int32_t> lengths(fit.parts);
+  data::place_parts(
+      fit, std::span(row_start).subspan(1),
+      [&](size_t place, size_t p) { lengths[place] = fitted.lengths()[p]; });
+  auto costs = cost.rows(lengths, row_start);
   if (!costs) return costs.error();
   fitted.add_rows(fit, data::steps_of_like_cost(*costs, options, state),
                   packing);
@@ -244,13 +246,11 @@ Result<void> add_by_cost(const Fitted& usual, const Fitted& alike,
 
 void add_fit(const Fitted& fitted, const PackOptions& options,
              const PackState& state, Packing& packing) {
-  Fit fit;
-  if (options.strategy == PackStrategy::first_fit) {
-    data::first_fit(fitted.lengths(), options.tokens, fit);
-  } else {
-    data::best_fit(fitted.lengths(), options.tokens, fit);
-  }
-  fitted.add_rows(fit, data::shuffled(fit.rows(), options.seed, state.window),
+  const auto fit_of = options.strategy == PackStrategy::first_fit
+                          ? data::first_fit
+                          : data::best_fit;
+  const Fit fit = fit_of(fitted.lengths(), options.tokens);
+  fitted.add_rows(fit, data::shuffled(fit.rows, options.seed, state.window),
                   packing);
 }
 

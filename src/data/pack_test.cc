@@ -280,17 +280,14 @@ TEST(Pack, RowsThatCostAlikeAreThoseOfASlowFit) {
       if (l > 0 && l <= c.options.tokens) sorted.push_back(l);
     }
     std::sort(sorted.rbegin(), sorted.rend());
-    Fit fit;
-    even_fit(sorted, c.options.tokens, fit);
-    std::vector<int64_t> rooms;
+    const Fit fit = even_fit(sorted, c.options.tokens);
+    std::vector<int64_t> rooms(static_cast<size_t>(fit.rows), c.options.tokens);
     std::vector<int> seen(sorted.size());
-    for (int64_t r = 0; r < fit.rows(); ++r) {
-      int64_t room = c.options.tokens;
-      for (const int32_t p : fit.row(r)) {
-        room -= sorted[static_cast<size_t>(p)];
-        ++seen[static_cast<size_t>(p)];
-      }
-      rooms.push_back(room);
+    ASSERT_EQ(fit.parts, sorted.size());
+    for (size_t i = 0; i < fit.parts; ++i) {
+      const auto part = static_cast<size_t>(fit.part[i]);
+      rooms[static_cast<size_t>(fit.row_of[i])] -= sorted[part];
+      ++seen[part];
     }
     std::sort(rooms.begin(), rooms.end());
     EXPECT_EQ(rooms, slow_even_fit(sorted, c.options.tokens)) << seed;
@@ -304,7 +301,7 @@ TEST(Pack, RowsThatCostAlikeAreThoseOfASlowFit) {
     c.options.mixing = seed % 2 == 0 ? 0 : 0.3;  // reorders rows only
     const Packing by_cost = *pack(c.lengths, c.options);
     EXPECT_LE(by_cost.rows(), best + best / 1024) << seed;
-    even += fit.rows() <= best ? 1 : 0;
+    even += fit.rows <= best ? 1 : 0;
   }
   EXPECT_GT(even, 50);
 }
