@@ -96,20 +96,27 @@ Result<RecompileLanes> open_lanes(const RecompileSettings& s) {
 Result<void> warm_up(const Session& xla, const RecompileSettings& s,
                      const std::vector<RaggedBatch>& batches,
                      RecompileTotals& t) {
-  Progress progress("warming up");
-  std::set<std::string> seen;
+  AttentionCall call;
+  call.shape = s.shape;
+  call.dtype = s.dtype;
+  call.backward = true;
+  WarmList list;
   for (const RaggedBatch& b : batches) {
-    auto contract = make_ceiling_contract(b.request, b.facts());
-    if (!contract) return contract.error();
-    if (!seen.insert(contract->key).second) continue;
-    AttentionCall call;
-    call.shape = s.shape;
-    call.dtype = s.dtype;
-    call.backward = true;
-    auto did = xla.warm(b.request, b.facts(), call);
-    if (!did) return did.error();
-    add(*did, t);
+    auto added = add_ceilings(list, xla, b.request, b.facts(), call);
+    if (!added) return added.error();
   }
+  Progress progress("warming up");
+  WarmOptions options;
+  options.threads = 1;  // compile_ms is the time of a compile by itself
+  if (const auto show = progress.callback()) {
+    options.progress = [show](int64_t done, int64_t contracts) {
+      show(static_cast<double>(done) / static_cast<double>(contracts));
+    };
+  }
+  auto warmed = xla.warm(list, options);
+  if (!warmed) return warmed.error();
+  t.add_compiles(*warmed);
+  t.compile_ms += warmed->compile_ms;
   return {};
 }
 

@@ -108,7 +108,7 @@ Result<int> run(const Options& o) {
       show(static_cast<double>(done) / static_cast<double>(contracts));
     };
   }
-  auto told = warm_all(*options->session, list, warm);
+  auto told = options->session->warm(list, warm);
   if (!told) return told.error();
   return print_cache_report(
       {*told, told->ms, options->lanes.xla.cache_folder, told->warnings},

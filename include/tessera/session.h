@@ -190,6 +190,52 @@ class Prepared {
   std::unique_ptr<State> state_;
 };
 
+// What a run will meet, to be compiled before it begins (docs/cache.md):
+//
+//   WarmList list;
+//   for (const Batch& batch : batches) add_call(list, *session, batch, call);
+//   auto report = session->warm(list);   // report->compiles
+
+// One batch for each contract of the batches that were added. If the session
+// names no lane, one for each choice under a contract, because the density may
+// decide between lanes and methods. And one request for each contract of the
+// requests that were added, for runs whose batches are not there yet.
+struct WarmList {
+  struct Call {
+    Batch batch;
+    AttentionCall call;
+    std::optional<Choice> chosen;  // set if the session names no lane
+  };
+  struct Ceilings {
+    Request request;
+    Facts present;  // the arrays stay the caller's
+    AttentionCall call;
+  };
+  std::map<std::string, Call> calls;         // by contract and choice
+  std::map<std::string, Ceilings> ceilings;  // by contract
+  int64_t seen = 0;  // batches and requests that were added
+};
+
+struct WarmOptions {
+  // Compiles at the same time; 0: as many as this process may use cores.
+  int threads = 0;
+  // Called from any thread, one call at a time, after each contract.
+  std::function<void(int64_t done, int64_t contracts)> progress;
+  const StopFlag* stop = nullptr;  // read before each contract
+};
+
+// The result of Session::warm(); counts include the programs of both
+// directions.
+struct WarmReport : CompileCounts {
+  int64_t batches = 0;    // batches and requests that were added to the list
+  int64_t contracts = 0;  // distinct pairs of contract and choice
+  double ms = 0;
+  double compile_ms = 0;  // of all threads together
+  // Warnings of the cache on disk: programs that could not be stored, entries
+  // that were corrupt.
+  std::vector<std::string> warnings;
+};
+
 // Open lanes with their compiled programs, and the rules that choose a lane.
 // Any thread may use a Session.
 class Session {
@@ -206,12 +252,14 @@ class Session {
                            const std::optional<Choice>& chosen = {}) const;
   // Only chooses; opens no lane.
   Result<Choice> choose(const Batch& batch, const AttentionCall& call) const;
-  // Compiles, for the forced lane, what every batch under the request's
-  // ceilings needs. Of `present` only the presence of each fact is read. On a
-  // mesh this is an error, because programs there depend on the batch: see
-  // warm_all.
-  Result<Counters> warm(const Request& request, const Facts& present,
-                        const AttentionCall& call) const;
+  // Compiles all that the list needs, in parallel: the session and the cache on
+  // disk then hold its programs. Stops at the first error, for example at the
+  // session's limit on compiles.
+  Result<WarmReport> warm(const WarmList& list,
+                          const WarmOptions& options = {}) const;
+  // The list of this one request (add_ceilings).
+  Result<WarmReport> warm(const Request& request, const Facts& present,
+                          const AttentionCall& call) const;
   // Opens the forced lane and says where it runs. An error for a lane without a
   // plugin.
   Result<PluginPlace> place() const;
@@ -223,6 +271,20 @@ class Session {
  private:
   std::shared_ptr<State> state_;
 };
+
+// Keeps the batch if its contract in the session, or the choice for it, is new.
+// Returns whether it was new. On a mesh the contract is that of the batch's
+// shards. `chosen` is as in Session::prepare.
+Result<bool> add_call(WarmList& list, const Session& session,
+                      const Batch& batch, const AttentionCall& call,
+                      std::optional<Choice> chosen = {});
+// Keeps the request if its contract is new, and returns whether it was new: for
+// it the forced lane compiles what every batch under the request's ceilings
+// needs. Of `present` only the presence of each fact is read. On a mesh the
+// lane refuses it, because programs there depend on the batch.
+Result<bool> add_ceilings(WarmList& list, const Session& session,
+                          const Request& request, const Facts& present,
+                          const AttentionCall& call);
 
 // One call of run_attention(), with its batch and arrays.
 struct RunCall {
@@ -256,53 +318,5 @@ Result<AttentionRun> run_attention(const RunCall& call,
 Result<std::vector<std::string>> verify_run(const std::string& receipt,
                                             const RunCall& call,
                                             const SessionOptions& options = {});
-
-// Compiles the programs of a whole run before it begins (docs/cache.md).
-//
-//   WarmList list;
-//   for (const Batch& batch : batches) add_call(list, *session, batch, call);
-//   auto report = warm_all(*session, list);   // report->compiles
-
-// One batch for each contract of the batches that were added. If the session
-// names no lane, one for each choice under a contract, because the density may
-// decide between lanes and methods.
-struct WarmList {
-  struct Call {
-    Batch batch;
-    AttentionCall call;
-    std::optional<Choice> chosen;  // set if the session names no lane
-  };
-  std::map<std::string, Call> calls;  // by contract and choice
-  int64_t seen = 0;                   // batches passed to add_call()
-};
-// Keeps the batch if its contract in the session, or the choice for it, is new.
-// Returns whether it was new. On a mesh the contract is that of the batch's
-// shards. `chosen` is as in Session::prepare.
-Result<bool> add_call(WarmList& list, const Session& session,
-                      const Batch& batch, const AttentionCall& call,
-                      std::optional<Choice> chosen = {});
-
-struct WarmOptions {
-  // Compiles at the same time; 0: as many as this process may use cores.
-  int threads = 0;
-  // Called from any thread, one call at a time, after each contract.
-  std::function<void(int64_t done, int64_t contracts)> progress;
-  const StopFlag* stop = nullptr;  // read before each contract
-};
-
-// The result of warm_all(); counts include the programs of both directions.
-struct WarmReport : CompileCounts {
-  int64_t batches = 0;    // batches passed to add_call()
-  int64_t contracts = 0;  // distinct pairs of contract and choice
-  double ms = 0;
-  // Warnings of the cache on disk: programs that could not be stored, entries
-  // that were corrupt.
-  std::vector<std::string> warnings;
-};
-// Prepares the list's batches in the session, so that the session and the cache
-// on disk hold their programs. Stops at the first error, for example at the
-// session's limit on compiles.
-Result<WarmReport> warm_all(const Session& session, const WarmList& list,
-                            const WarmOptions& options = {});
 
 }  // namespace tessera

@@ -291,7 +291,7 @@ nb::dict warm(const PySession& self, nb::iterable batches, int64_t heads,
   options.threads = threads;
   options.progress = [&](int64_t done, int64_t of) { told(done, of); };
   options.stop = told.flag();
-  auto ran = unlocked([&] { return warm_all(self.session, list, options); });
+  auto ran = unlocked([&] { return self.session.warm(list, options); });
   told.raise();
   const WarmReport report = take(std::move(ran));
   nb::dict out;

@@ -78,22 +78,6 @@ Result<std::shared_ptr<lanes::OpenLane>> open_lane(
   return open;
 }
 
-// The lane that the options name.
-Result<std::shared_ptr<lanes::OpenLane>> open_named(Session::State& s) {
-  if (!s.options.lane) {
-    return invalid("run",
-                   "a session must be opened with a named lane to answer for "
-                   "that lane, found none");
-  }
-  const auto lane =
-      std::ranges::find(s.lanes, *s.options.lane, &lanes::Lane::lane);
-  if (lane == s.lanes.end()) {
-    return unavailable("dispatch", "a lane must run here, found {}",
-                       to_string(*s.options.lane));
-  }
-  return open_lane(s, *lane, lane_options(s.options, {}));
-}
-
 Result<void> check_mesh_lanes(const SessionOptions& options) {
   if (options.mesh.axes.empty()) return {};
   if (!options.lane && options.mesh.devices() == 1) {
@@ -110,23 +94,6 @@ Result<void> check_mesh_lanes(const SessionOptions& options) {
                    to_string(lane));
   }
   return {};
-}
-
-// Refuses a lowering reason that the named lane cannot use. With fallbacks or
-// no named lane it is accepted, since another lane may use it.
-Result<void> check_reason(const SessionOptions& o,
-                          const lanes::OpenLane& lane) {
-  if (!o.xla.lowering_reason || !o.lane || !o.fallback.empty()) return {};
-  const PluginPlace* place = lane.place();
-  const bool takes_tiles =
-      *o.lane == LaneId::mosaic || *o.lane == LaneId::splash ||
-      (*o.lane == LaneId::xla && o.xla.method != XlaMethod::dense);
-  if (place && takes_tiles && chip_of_device(place->device)) return {};
-  return invalid("run",
-                 "a lowering reason goes with tiles of scores on a TPU, found "
-                 "one for the {} lane{}",
-                 to_string(*o.lane),
-                 place ? " on " + on_a_line(place->device) : "");
 }
 
 // A lane that the gate keeps out runs only if it was named, not as a fallback.
@@ -157,7 +124,7 @@ Result<void> start(Prepared::State& p, LaneId id,
   }
   auto open = open_lane(*p.session, *lane, p.options);
   if (!open) return open.error();
-  if (auto e = check_reason(p.session->options, **open); !e) return e;
+  if (auto e = run::check_reason(p.session->options, **open); !e) return e;
   const double bytes = (*open)->bytes(p.batch.request(), p.call) +
                        lanes::sink_batch_bytes(id, p.batch, p.call);
   const auto& memory = p.session->options.memory;
@@ -203,6 +170,36 @@ Result<void> start_next(Prepared::State& p,
 }
 
 }  // namespace
+
+Result<std::shared_ptr<lanes::OpenLane>> run::open_named(Session::State& s) {
+  if (!s.options.lane) {
+    return invalid("run",
+                   "a session must be opened with a named lane to answer for "
+                   "that lane, found none");
+  }
+  const auto lane =
+      std::ranges::find(s.lanes, *s.options.lane, &lanes::Lane::lane);
+  if (lane == s.lanes.end()) {
+    return unavailable("dispatch", "a lane must run here, found {}",
+                       to_string(*s.options.lane));
+  }
+  return open_lane(s, *lane, lane_options(s.options, {}));
+}
+
+Result<void> run::check_reason(const SessionOptions& o,
+                               const lanes::OpenLane& lane) {
+  if (!o.xla.lowering_reason || !o.lane || !o.fallback.empty()) return {};
+  const PluginPlace* place = lane.place();
+  const bool takes_tiles =
+      *o.lane == LaneId::mosaic || *o.lane == LaneId::splash ||
+      (*o.lane == LaneId::xla && o.xla.method != XlaMethod::dense);
+  if (place && takes_tiles && chip_of_device(place->device)) return {};
+  return invalid("run",
+                 "a lowering reason goes with tiles of scores on a TPU, found "
+                 "one for the {} lane{}",
+                 to_string(*o.lane),
+                 place ? " on " + on_a_line(place->device) : "");
+}
 
 Result<void> run::check_prepared(const Prepared::State& p) {
   if (p.work) return {};
@@ -283,7 +280,7 @@ Result<Session> run::open_session(SessionOptions options,
   // A named lane without fallbacks is opened now, so that its error is early.
   const auto& named = out.state().options.lane;
   if (named && out.state().options.fallback.empty()) {
-    if (auto e = open_named(out.state()); !e) return e.error();
+    if (auto e = run::open_named(out.state()); !e) return e.error();
   }
   return out;
 }
@@ -333,22 +330,8 @@ Result<Prepared> Session::prepare(const Batch& batch, const AttentionCall& call,
   return Prepared(std::move(p));
 }
 
-Result<Counters> Session::warm(const Request& request, const Facts& present,
-                               const AttentionCall& call) const {
-  if (auto e = run::check_dlse("warm", call); !e) return e.error();
-  auto open = open_named(*state_);
-  if (!open) return open.error();
-  if (auto e = check_reason(state_->options, **open); !e) return e.error();
-  auto did = (*open)->warm(request, present, call);
-  if (!did) return did.error();
-  Counters out;
-  out.add_compiles(*did);
-  out.compile_ms = did->compile_ms;
-  return out;
-}
-
 Result<PluginPlace> Session::place() const {
-  auto open = open_named(*state_);
+  auto open = run::open_named(*state_);
   if (!open) return open.error();
   if (const PluginPlace* place = (*open)->place()) return *place;
   return invalid("run",

@@ -74,6 +74,13 @@ Result<void> check_fallback(std::span<const LaneId> order);
 Result<Session> open_session(SessionOptions options,
                              std::span<const lanes::Lane> lanes);
 
+// The lane that the options name, opened.
+Result<std::shared_ptr<lanes::OpenLane>> open_named(Session::State& s);
+
+// Refuses a lowering reason that the named lane cannot use. With fallbacks or
+// no named lane it is accepted, since another lane may use it.
+Result<void> check_reason(const SessionOptions& o, const lanes::OpenLane& lane);
+
 Result<void> check_prepared(const Prepared::State& p);
 Result<void> check_says_backward(const Prepared::State& p);
 void count_forward(Prepared::State& p, const lanes::PassRun& ran);

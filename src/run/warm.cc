@@ -1,8 +1,10 @@
-// run/warm.cc: prepares one batch of each contract, in parallel.
+// run/warm.cc: compiles what a list of batches and requests needs, in parallel.
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/fail.h"
 #include "base/threads.h"
@@ -72,6 +74,29 @@ std::string key_of(const PlanContract& plan, std::string lane,
   return make_kernel_contract(plan, choice).key;
 }
 
+// What one contract of a list took.
+struct Warmed : CompileCounts {
+  double compile_ms = 0;
+  std::vector<std::string> warnings;
+};
+
+Result<Warmed> warm_one(const Session& session, const WarmList::Call& c) {
+  auto ready = session.prepare(c.batch, c.call, c.chosen);
+  if (!ready) return ready.error();
+  const Counters counters = ready->counters();
+  Warmed out{counters, counters.compile_ms, {}};
+  out.warnings = ready->state().work->facts().warnings;
+  return out;
+}
+
+Result<Warmed> warm_one(const Session& session, const WarmList::Ceilings& c) {
+  auto open = run::open_named(session.state());
+  if (!open) return open.error();
+  auto did = (*open)->warm(c.request, c.present, c.call);
+  if (!did) return did.error();
+  return Warmed{*did, did->compile_ms, std::move(did->warnings)};
+}
+
 }  // namespace
 
 Result<bool> add_call(WarmList& list, const Session& session,
@@ -97,13 +122,38 @@ Result<bool> add_call(WarmList& list, const Session& session,
       .second;
 }
 
-Result<WarmReport> warm_all(const Session& session, const WarmList& list,
-                            const WarmOptions& options) {
-  std::vector<const WarmList::Call*> calls;
-  for (const auto& [key, call] : list.calls) calls.push_back(&call);
+Result<bool> add_ceilings(WarmList& list, const Session& session,
+                          const Request& request, const Facts& present,
+                          const AttentionCall& call) {
+  if (auto e = run::check_dlse("warm", call); !e) return e.error();
+  auto open = run::open_named(session.state());
+  if (!open) return open.error();
+  if (auto e = run::check_reason(session.state().options, **open); !e) {
+    return e.error();
+  }
+  auto contract = make_ceiling_contract(request, present);
+  if (!contract) return contract.error();
+  ++list.seen;
+  return list.ceilings
+      .emplace(key_of(*contract, lane_of({}), present, call),
+               WarmList::Ceilings{request, present, call})
+      .second;
+}
+
+Result<WarmReport> Session::warm(const WarmList& list,
+                                 const WarmOptions& options) const {
+  std::vector<std::function<Result<Warmed>()>> work;
+  work.reserve(list.calls.size() + list.ceilings.size());
+  const auto add = [&](const auto& listed) {
+    for (const auto& [key, one] : listed) {
+      work.emplace_back([this, &one = one] { return warm_one(*this, one); });
+    }
+  };
+  add(list.calls);
+  add(list.ceilings);
   WarmReport out;
   out.batches = list.seen;
-  out.contracts = static_cast<int64_t>(calls.size());
+  out.contracts = static_cast<int64_t>(work.size());
   std::mutex mutex;  // guards error, done and out
   std::optional<Error> error;
   int64_t done = 0;
@@ -117,17 +167,16 @@ Result<WarmReport> warm_all(const Session& session, const WarmList& list,
         return;
       }
     }
-    const WarmList::Call& c = *calls[static_cast<size_t>(task)];
-    const auto ready = session.prepare(c.batch, c.call, c.chosen);
+    const Result<Warmed> did = work[static_cast<size_t>(task)]();
     const std::lock_guard lock(mutex);
-    if (!ready) {
-      if (!error) error = ready.error();
+    if (!did) {
+      if (!error) error = did.error();
       return;
     }
-    const Counters counters = ready->counters();
-    out.add_compiles(counters);
-    const auto& warnings = ready->state().work->facts().warnings;
-    out.warnings.insert(out.warnings.end(), warnings.begin(), warnings.end());
+    out.add_compiles(*did);
+    out.compile_ms += did->compile_ms;
+    out.warnings.insert(out.warnings.end(), did->warnings.begin(),
+                        did->warnings.end());
     if (options.progress) options.progress(++done, out.contracts);
   };
   timed(out.ms, [&] {
@@ -138,6 +187,15 @@ Result<WarmReport> warm_all(const Session& session, const WarmList& list,
   });
   if (error) return *error;
   return out;
+}
+
+Result<WarmReport> Session::warm(const Request& request, const Facts& present,
+                                 const AttentionCall& call) const {
+  WarmList list;
+  if (auto e = add_ceilings(list, *this, request, present, call); !e) {
+    return e.error();
+  }
+  return warm(list);
 }
 
 }  // namespace tessera

@@ -1,4 +1,5 @@
 // run/warm_test.cc: tests which calls a warm list keeps and prepares.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/fail.h"
 #include "lanes/lane.h"
 #include "run/session_state.h"
 #include "tessera/session.h"
@@ -19,6 +21,8 @@ namespace {
 std::mutex mutex;
 std::vector<std::string> prepared;
 
+constexpr int64_t kTooLong = 4096;  // a request that no lane here compiles
+
 class NamedLane : public lanes::OpenLane {
  public:
   explicit NamedLane(std::string name) : name_(std::move(name)) {}
@@ -28,6 +32,19 @@ class NamedLane : public lanes::OpenLane {
     const std::lock_guard lock(mutex);
     prepared.push_back(name_);
     return testing::idle_work();
+  }
+  Result<lanes::WorkFacts> warm(const Request& request, const Facts&,
+                                const AttentionCall&) override {
+    if (request.q_len == kTooLong) {
+      return over_limit("cache", "compiles must be at most 2, found one more");
+    }
+    const std::lock_guard lock(mutex);
+    prepared.push_back(fmt::format("{} q_len {}", name_, request.q_len));
+    lanes::WorkFacts out;
+    out.compiles = 1;
+    out.compile_ms = 2;
+    out.warnings = {"a full disk"};
+    return out;
   }
   double bytes(const Request&, const AttentionCall&) const override {
     return 0;
@@ -105,7 +122,7 @@ TEST(WarmList, KeepsOneBatchOfEachChoice) {
   EXPECT_FALSE(*add_call(list, *session, like_two, call));
   EXPECT_FALSE(*add_call(list, *session, one, call));
   EXPECT_EQ(list.seen, 4);
-  const auto warmed = warm_all(*session, list);
+  const auto warmed = session->warm(list);
   ASSERT_TRUE(warmed.ok()) << warmed.error().message;
   EXPECT_EQ(warmed->batches, 4);
   EXPECT_EQ(warmed->contracts, 2);
@@ -124,7 +141,7 @@ TEST(WarmList, ANamedLaneNeedsOneOfAContract) {
   EXPECT_TRUE(*add_call(list, *session, packed({8192}), call_of_tests()));
   EXPECT_FALSE(
       *add_call(list, *session, packed({7168, 1024}), call_of_tests()));
-  ASSERT_TRUE(warm_all(*session, list).ok());
+  ASSERT_TRUE(session->warm(list).ok());
   EXPECT_EQ(prepared, std::vector<std::string>{"mosaic"});
 }
 
@@ -143,7 +160,7 @@ TEST(WarmList, AChoiceThatWasMadeStands) {
   EXPECT_TRUE(*add_call(list, *session, one, call, *chosen));
   EXPECT_TRUE(*add_call(list, *session, one, call));  // the rules' own
   EXPECT_EQ(list.calls.size(), 2U);
-  ASSERT_TRUE(warm_all(*session, list).ok());
+  ASSERT_TRUE(session->warm(list).ok());
   std::ranges::sort(prepared);
   EXPECT_EQ(prepared, (std::vector<std::string>{"mosaic", "xla worklist"}));
   EXPECT_EQ(session->prepare(one, call, *chosen)->lane(), LaneId::mosaic);
@@ -166,6 +183,105 @@ TEST(WarmList, WhatNobodyRunsIsRefused) {
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().message,
             "[warm] dlse goes with backward, found it alone");
+  EXPECT_EQ(list.seen, 0);
+}
+
+Request request_of(int64_t tokens) {
+  Request out;
+  out.masks = {*parse_mask("causal")};
+  out.q_len = out.kv_len = tokens;
+  out.tile = {256, 256};
+  return out;
+}
+
+Session named(LaneId lane) {
+  SessionOptions options = on_a_tpu();
+  options.lane = lane;
+  return std::move(open_session(std::move(options), kLanes).value());
+}
+
+// Lengths that are under the same ceilings share a program, as batches do; the
+// list is warmed once for each contract, and tells after each.
+TEST(WarmList, RequestsWithoutBatchesAreWarmedOnceForEachContract) {
+  const AttentionCall call = call_of_tests();
+  for (const int threads : {1, 3}) {
+    const Session session = named(LaneId::mosaic);
+    prepared.clear();
+    WarmList list;
+    for (const int64_t tokens : {512, 1024, 1000, 2048}) {
+      EXPECT_EQ(*add_ceilings(list, session, request_of(tokens), {}, call),
+                tokens != 1000)
+          << tokens;
+    }
+    AttentionCall backward = call;
+    backward.backward = true;
+    EXPECT_TRUE(*add_ceilings(list, session, request_of(512), {}, backward));
+    EXPECT_TRUE(*add_call(list, session, packed({8192}), call));
+    EXPECT_EQ(list.seen, 6);
+    std::vector<std::string> told;
+    WarmOptions options;
+    options.threads = threads;
+    options.progress = [&](int64_t done, int64_t contracts) {
+      told.push_back(fmt::format("{} of {}", done, contracts));
+    };
+    const auto warmed = session.warm(list, options);
+    ASSERT_TRUE(warmed.ok()) << warmed.error().message;
+    EXPECT_EQ(told, (std::vector<std::string>{"1 of 5", "2 of 5", "3 of 5",
+                                              "4 of 5", "5 of 5"}));
+    EXPECT_EQ(warmed->batches, 6);
+    EXPECT_EQ(warmed->contracts, 5);
+    EXPECT_EQ(warmed->compiles, 4);
+    EXPECT_EQ(warmed->compile_ms, 8);
+    EXPECT_EQ(warmed->warnings.size(), 4U);
+    std::ranges::sort(prepared);
+    EXPECT_EQ(prepared, (std::vector<std::string>{
+                            "mosaic", "mosaic q_len 1024", "mosaic q_len 2048",
+                            "mosaic q_len 512", "mosaic q_len 512"}));
+  }
+}
+
+TEST(WarmList, AnErrorOrAStopEndsTheList) {
+  const Session session = named(LaneId::mosaic);
+  const AttentionCall call = call_of_tests();
+  WarmList list;
+  for (const int64_t tokens : {512, 1024}) {
+    ASSERT_TRUE(*add_ceilings(list, session, request_of(tokens), {}, call));
+  }
+  int64_t told = 0;
+  StopFlag stop;
+  WarmOptions options;
+  options.threads = 1;
+  options.stop = &stop;
+  options.progress = [&](int64_t done, int64_t) {
+    told = done;
+    stop.stop();
+  };
+  const auto stopped = session.warm(list, options);
+  ASSERT_FALSE(stopped.ok());
+  EXPECT_EQ(stopped.error().kind, ErrorKind::stopped);
+  EXPECT_EQ(told, 1);
+  ASSERT_TRUE(*add_ceilings(list, session, request_of(kTooLong), {}, call));
+  const auto over = session.warm(list);
+  ASSERT_FALSE(over.ok());
+  EXPECT_EQ(over.error().message,
+            "[cache] compiles must be at most 2, found one more");
+}
+
+// A request alone says nothing of density, so the rules cannot choose for it.
+TEST(WarmList, ARequestWithoutABatchNeedsANamedLane) {
+  const auto session = open_session(on_a_tpu(), kLanes);
+  ASSERT_TRUE(session.ok()) << session.error().message;
+  WarmList list;
+  const auto refused =
+      add_ceilings(list, *session, request_of(512), {}, call_of_tests());
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().message,
+            "[run] a session must be opened with a named lane to answer for "
+            "that lane, found none");
+  Request odd = request_of(512);
+  odd.batch = 0;
+  EXPECT_FALSE(
+      add_ceilings(list, named(LaneId::mosaic), odd, {}, call_of_tests()).ok());
   EXPECT_EQ(list.seen, 0);
 }
 

@@ -41,7 +41,7 @@ class MeshLane : public lanes::OpenLane {
                                 const AttentionCall&) override {
     return unavailable(
         name_.text,
-        "a mesh must be warmed by batches (warm_all), found a request for {}",
+        "a mesh must be warmed by batches (add_call), found a request for {}",
         to_string(open_->options.mesh));
   }
 
