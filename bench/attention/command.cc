@@ -2,7 +2,6 @@
 // to its peers and to the peak of the machine.
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -27,28 +26,10 @@ namespace tessera::bench {
 using cli::add_flags;
 using cli::Command;
 using cli::kOk;
-using cli::slug;
 
 namespace {
 
 using nlohmann::json;
-
-Result<void> save(const AttentionFlags& o, const json& result) {
-  if (auto e = write_result(o.out, result); !e) return e;
-  if (!o.results) return {};
-  const auto folder =
-      std::filesystem::path(*o.results) / slug(receipt::cpu_model());
-  std::error_code failed;
-  std::filesystem::create_directories(folder, failed);
-  if (failed) {
-    return io_error("bench", "{} must be a folder, found: {}",
-                    in_quotes(folder.string()), failed.message());
-  }
-  const std::string path = (folder / "attention.json").string();
-  if (auto e = write_result(path, result); !e) return e;
-  if (!o.json) fmt::print("{}\n", path);
-  return {};
-}
 
 Result<int> run(const AttentionFlags& o) {
   auto settings = read_settings(o);
@@ -117,7 +98,8 @@ Result<int> run(const AttentionFlags& o) {
     fmt::print(
         "Others were at work on this machine: figures are provisional.\n");
   }
-  if (auto saved = save(o, result); !saved) return saved.error();
+  if (auto saved = save_result(o.out, o.results, result, o.json); !saved)
+    return saved.error();
   return kOk;
 }
 

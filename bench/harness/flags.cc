@@ -9,6 +9,8 @@
 #include "base/fail.h"
 #include "base/files.h"
 #include "base/text.h"
+#include "cli/machine.h"
+#include "receipt/machine.h"
 #include "request/numbers.h"
 
 namespace tessera::bench {
@@ -44,6 +46,26 @@ Result<void> write_result(const std::optional<std::string>& out,
                           const nlohmann::json& result) {
   if (!out) return {};
   return write_file(*out, result.dump(2) + "\n");
+}
+
+Result<void> save_result(const std::optional<std::string>& out,
+                         const std::optional<std::string>& results,
+                         const nlohmann::json& result, bool quiet) {
+  if (auto e = write_result(out, result); !e) return e;
+  if (!results) return {};
+  const auto folder =
+      std::filesystem::path(*results) / cli::slug(receipt::cpu_model());
+  std::error_code failed;
+  std::filesystem::create_directories(folder, failed);
+  if (failed) {
+    return io_error("bench", "{} must be a folder, found: {}",
+                    in_quotes(folder.string()), failed.message());
+  }
+  const std::string name = result["bench"].get<std::string>() + ".json";
+  const std::string path = (folder / name).string();
+  if (auto e = write_result(path, result); !e) return e;
+  if (!quiet) fmt::print("{}\n", path);
+  return {};
 }
 
 void print_out_of_bound(double ratio, const std::string& what) {

@@ -27,6 +27,12 @@ Result<void> check_result(const std::optional<std::string>& out);
 Result<void> write_result(const std::optional<std::string>& out,
                           const nlohmann::json& result);
 
+// Writes the result to `out` and as RESULTS/<this CPU>/<bench>.json, as far as
+// they are given. Unless `quiet`, prints the path of the second.
+Result<void> save_result(const std::optional<std::string>& out,
+                         const std::optional<std::string>& results,
+                         const nlohmann::json& result, bool quiet);
+
 // Prints that a result is outside its error bound, and by what ratio.
 void print_out_of_bound(double ratio, const std::string& what);
 

@@ -8,9 +8,14 @@
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "base/files.h"
+#include "bench/harness/temp_folder.h"
 #include "bench/kernels/blocks_peer.h"
+#include "cli/machine.h"
+#include "receipt/machine.h"
 #include "tests/program.h"
 #include "tests/variable.h"
 
@@ -39,9 +44,43 @@ TEST_F(BlocksBench, HasARowForEachVariant) {
   }
   EXPECT_EQ(names, want);
   EXPECT_GT(result["read_us"], 0);
-  EXPECT_FALSE(result.contains("goals_reached"));  // only for default sizes
+  EXPECT_FALSE(result.contains("goals"));  // only for default sizes
   EXPECT_EQ(bench({"blocks", "--blocks", "0"}), cli::kRefused);
   EXPECT_EQ(bench({"blocks", "--active", "-1"}), cli::kRefused);
+}
+
+// Each goal is said to be met or missed by itself, in words and in the file.
+TEST_F(BlocksBench, SaysEachGoalAndKeepsTheResult) {
+  TempFolder folder;
+  ASSERT_TRUE(folder.make().ok());
+  const std::string results = folder.file("results");
+  const std::string path =
+      results + "/" + cli::slug(receipt::cpu_model()) + "/blocks.json";
+  const tessera::testing::Arguments args = {"blocks", "--seconds", "0.001",
+                                            "--results", results};
+  ASSERT_EQ(bench(args), cli::kOk) << err_;
+  const auto text = read_file(path, 1 << 20);
+  ASSERT_TRUE(text.ok()) << text.error().message;
+  const json result = json::parse(*text);
+  EXPECT_EQ(result["bench"], "blocks");
+  const json& best = result["variants"].back();
+  std::string told;
+  for (const auto& [door, us] : {std::pair("bytes", 400), {"bits", 200}}) {
+    const json& goal = result["goals"][door];
+    EXPECT_EQ(goal["us"], us);
+    const bool met = best[std::string(door) + "_us"] <= us;
+    EXPECT_EQ(goal["met"], met);
+    told += std::string(told.empty() ? "Goals:" : ";") + " from " + door + " " +
+            std::to_string(us) + " us, " + (met ? "met" : "missed");
+  }
+  EXPECT_NE(out_.find("\n" + told + ".\n"), std::string::npos) << out_;
+  EXPECT_TRUE(out_.ends_with("\n" + path + "\n")) << out_;
+
+  EXPECT_EQ(bench({"blocks", "--heads", "2", "--results", results}),
+            cli::kRefused);
+  EXPECT_EQ(err_,
+            "tessera-bench: [cli] --results is of the sizes that have goals, "
+            "found --heads beside it\n");
 }
 
 TEST_F(BlocksBench, WithoutAnInterpreterThePeerIsNotMeasured) {

@@ -126,6 +126,15 @@ TEST_F(Fit, WhatDoesNotFitIsSaidWithWhatWould) {
   EXPECT_NE(out_.find("would fit   q_len and kv_len 65536 for 1048576\n"),
             std::string::npos)
       << out_;
+  // q, k, v and out take 16 GiB each, the log-sum-exp 256 MiB.
+  EXPECT_NE(err_.find("; recompute saves 64.25 GiB of every other layer, of "
+                      "this call nothing; what would fit: "),
+            std::string::npos)
+      << err_;
+  EXPECT_NE(out_.find("recompute   saves 68,987,912,192 bytes of every other "
+                      "layer, of this call nothing\n"),
+            std::string::npos)
+      << out_;
 }
 
 TEST_F(Fit, EveryMethodOfXlaHasABudget) {

@@ -95,6 +95,9 @@ std::span<const JsonField> fit_json_fields() {
        "{argument,output,temporary,total,code}",
        "with --compile: what the compiler says"},
       {"residuals", "bytes from forward to backward"},
+      {"recompute_saves",
+       "bytes of every other layer that a caller saves if it computes blocks "
+       "again; of this call nothing"},
       {"program_room", "bytes for a program's code"},
       {"needed, fits, beyond_room", "beyond_room: no compiler makes it fit"},
       {"would_fit[].{change,found,fits,needed}",
@@ -118,6 +121,9 @@ std::string fit_text(const FitReport& r) {
   if (b.backward) {
     out += fmt::format("{:<11} {} bytes from forward to backward\n",
                        "residuals", with_commas(b.residuals()));
+    out += fmt::format(
+        "{:<11} saves {} bytes of every other layer, of this call nothing\n",
+        "recompute", with_commas(b.recompute_saves()));
   }
   out += fmt::format(
       "{:<11} {} bytes with {} for code: {:.2f}% of the room\n", "needed",

@@ -92,6 +92,10 @@ struct Budget {
 
   const PassMemory& largest() const;
   int64_t residuals() const;  // bytes; 0 without a backward pass
+  // Bytes of every other layer that a caller saves if it computes blocks again
+  // instead of keeping residuals. This call needs as much either way: its
+  // backward pass reads them. Sink logits are parameters and stay.
+  int64_t recompute_saves() const;
   // Bytes of largest() and kProgramRoom.
   int64_t needed() const;
   bool fits() const { return needed() <= chip.room; }

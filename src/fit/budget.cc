@@ -93,6 +93,15 @@ int64_t Budget::residuals() const {
   return out;
 }
 
+int64_t Budget::recompute_saves() const {
+  int64_t out = residuals();
+  if (out == 0) return 0;
+  for (const MemoryPart& p : backward->arguments) {
+    if (p.name == "sink_logits") out -= p.bytes;
+  }
+  return out;
+}
+
 int64_t Budget::needed() const { return largest().total() + kProgramRoom; }
 
 bool Budget::beyond_room() const {

@@ -62,6 +62,7 @@ std::string budget_json(const Budget& b, std::span<const Remedy> remedies) {
                 {"room", b.chip.room}}},
               {"forward", pass_json(b.forward)},
               {"residuals", b.residuals()},
+              {"recompute_saves", b.recompute_saves()},
               {"program_room", kProgramRoom},
               {"needed", b.needed()},
               {"fits", b.fits()},

@@ -122,6 +122,30 @@ TEST(Budget, DenseTakesItsScoresAndChunkedAColumnOfThem) {
   EXPECT_LT(make_budget(asked)->forward.scratch_bytes(), scores / 1024);
 }
 
+// A caller that computes blocks again keeps none of q, k, v, out and lse of
+// other layers. Its own call reads them all the same, so nothing shrinks here.
+TEST(Budget, RecomputeSavesTheResidualsOfOtherLayersButParameters) {
+  for (const LaneId lane : {LaneId::xla, LaneId::mosaic}) {
+    for (const bool sinks : {false, true}) {
+      auto asked = call_of("causal", 4096, 8);
+      asked.lane = lane;
+      asked.call.shape.kv_heads = 2;
+      asked.call.sink_logits = sinks;
+      const auto budget = make_budget(asked);
+      ASSERT_TRUE(budget.ok()) << budget.error().message;
+      const int64_t queries = 2 * 8 * 4096 * 128, keys = queries / 4;
+      EXPECT_EQ(budget->recompute_saves(),
+                2 * queries + 2 * keys + 4 * 8 * 4096);
+      const int64_t parameters =
+          sinks ? part(budget->backward->arguments, "sink_logits") : 0;
+      EXPECT_EQ(budget->recompute_saves(), budget->residuals() - parameters);
+      EXPECT_EQ(parameters > 0, sinks);
+      asked.call.backward = false;
+      EXPECT_EQ(make_budget(asked)->recompute_saves(), 0);
+    }
+  }
+}
+
 // Float32 sums are the results themselves; a forward call has no residuals.
 TEST(Budget, WhatIsNotThereIsNotCounted) {
   auto asked = call_of("causal", 4096, 8);

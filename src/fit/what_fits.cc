@@ -161,15 +161,22 @@ Error fit::too_large(const Budget& budget,
     fits +=
         fmt::format("{}{} {}", fits.empty() ? "" : ", or ", r.change, r.fits);
   }
+  // Recomputing is no remedy, and is named so that nobody tries it.
+  std::string recompute;
+  if (const int64_t saved = budget.recompute_saves(); saved > 0) {
+    recompute = fmt::format(
+        "; recompute saves {} of every other layer, of this call nothing",
+        gib(saved));
+  }
   const PassMemory& pass = budget.largest();
   const bool sinks = budget.sinks && &pass == &*budget.sinks;
   return over_limit(
-      "fit", "the {} pass must fit the {} of a {} device, found {} ({}; {})",
+      "fit", "the {} pass must fit the {} of a {} device, found {} ({}{}; {})",
       sinks           ? "sink telemetry"
       : pass.backward ? "backward"
                       : "forward",
       gib(budget.chip.room), budget.chip.name, gib(budget.needed()),
-      largest_parts(pass),
+      largest_parts(pass), recompute,
       fits.empty() ? "no change alone would fit" : "what would fit: " + fits);
 }
 
