@@ -33,4 +33,11 @@ std::function<void(double)> Progress::callback() {
   return [this](double share) { show(share); };
 }
 
+std::function<void(int64_t, int64_t)> Progress::counter() {
+  if (!terminal_) return {};
+  return [this](int64_t done, int64_t of) {
+    show(static_cast<double>(done) / static_cast<double>(of));
+  };
+}
+
 }  // namespace tessera::cli

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <string>
 
@@ -20,6 +21,8 @@ class Progress {
   void show(double share);
   // Calls show(); empty if stderr is no terminal.
   std::function<void(double)> callback();
+  // The same for work that counts what is done of how many.
+  std::function<void(int64_t done, int64_t of)> counter();
 
  private:
   using Clock = std::chrono::steady_clock;

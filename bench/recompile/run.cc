@@ -108,11 +108,7 @@ Result<void> warm_up(const Session& xla, const RecompileSettings& s,
   Progress progress("warming up");
   WarmOptions options;
   options.threads = 1;  // compile_ms is the time of a compile by itself
-  if (const auto show = progress.callback()) {
-    options.progress = [show](int64_t done, int64_t contracts) {
-      show(static_cast<double>(done) / static_cast<double>(contracts));
-    };
-  }
+  options.progress = progress.counter();
   auto warmed = xla.warm(list, options);
   if (!warmed) return warmed.error();
   t.add_compiles(*warmed);

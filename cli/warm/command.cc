@@ -103,11 +103,7 @@ Result<int> run(const Options& o) {
   WarmOptions warm;
   warm.threads = machine_threads();
   Progress progress("warm");
-  if (const auto show = progress.callback()) {
-    warm.progress = [show](int64_t done, int64_t contracts) {
-      show(static_cast<double>(done) / static_cast<double>(contracts));
-    };
-  }
+  warm.progress = progress.counter();
   auto told = options->session->warm(list, warm);
   if (!told) return told.error();
   return print_cache_report(
